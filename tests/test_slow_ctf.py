@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import slow_ctf
 from conformance_cases import Case, cases, folder_of, unpacked
+from ctf_files import CtfFile, ctf_files, valid_ctf_files
+from hypothesis import given
 from slow_ctf import Problem, Refused, Stream
 
 # What cntkio does differently, by rule. The other cases agree in full, value by value.
@@ -328,3 +330,24 @@ def test_numbers_are_rounded_like_pythons_own_when_they_go_to_float64() -> None:
     texts = ["0.1", "1e23", "9007199254740993", "5e-324", "2.4703282292062328e-324", "1.7976931348623159e308"]
     (sample,) = slow_ctf.read(f"|a {' '.join(texts)}\n".encode(), [A._replace(dim=6)], double=True).samples
     assert sample["A"] == [[float(text) for text in texts]]
+
+
+@given(valid_ctf_files())
+def test_a_valid_file_costs_no_error_and_no_warning(file: CtfFile) -> None:
+    result = slow_ctf.read(file.data, file.streams, **file.options)
+    assert not result.errors
+    assert not result.warnings
+
+
+@given(ctf_files())
+def test_any_file_is_read_or_refused_and_problems_stand_inside_it(file: CtfFile) -> None:
+    try:
+        result = slow_ctf.read(file.data, file.streams, **file.options)
+    except Refused as refused:
+        assert 0 <= refused.offset <= len(file.data)
+        return
+    for problem in result.errors + result.warnings:
+        assert 0 <= problem.offset <= len(file.data)
+    for entry, errors in zip(result.index, result.errors_of, strict=True):
+        assert all(entry.offset <= error.offset <= entry.offset + entry.size for error in errors)
+    assert result.chunk_starts[0] == 0
