@@ -31,7 +31,9 @@ _T = TypeVar("_T")
 
 _LARGEST_DIM = 2**31 - 1
 _LARGEST_SEQUENCE = 2**32 - 1
+# Bytes of text for one core at a time: few enough to share the work out evenly, many enough to be worth it.
 _BLOCK = 8 << 20
+_PIECE = 1 << 20
 _MOST_IN_FULL = 10
 
 
@@ -314,8 +316,8 @@ def _position(buffer: npt.NDArray[np.uint8], byte: bytes) -> int:
     return -1
 
 
-def _first_line(text: _Text) -> tuple[int, int, int]:
-    """The position of the first byte that is no white space, the lines before it, and its line's start."""
+def _first_line(text: _Text) -> tuple[int, int]:
+    """The position of the first byte that is no white space, and the lines before it."""
     mark = text.read(0, 3)
     if mark[:2] == b"\xff\xfe":
         raise FormatError("the file is in UTF-16 (its first bytes are FF FE); expected bytes of ASCII or UTF-8", path=text.path, byte=0)
@@ -332,9 +334,11 @@ def _first_line(text: _Text) -> tuple[int, int, int]:
         at += len(white)
         if rest or not block:
             break
+    if skipped == text.size:
+        raise FormatError("the file is empty but for a byte order mark", path=text.path, byte=0)
     if at >= text.size:
         raise FormatError("the file holds nothing but white space", path=text.path, byte=0)
-    return at, lines, skipped
+    return at, lines
 
 
 class _CTFTable(NamedTuple):
@@ -397,7 +401,7 @@ def _defining_alias(options: CTFDeserializer) -> bytes | None:
 
 
 def _scan(text: _Text, options: CTFDeserializer, defining: bytes | None) -> _CTFTable:
-    first, num_lines, _ = _first_line(text)
+    first, num_lines = _first_line(text)
     head = text.read(first, 1)
     in_lines = options.skip_sequence_ids or head == b"|"
     place = {"path": text.path, "byte": first, "line": num_lines + 1}
@@ -411,7 +415,6 @@ def _scan(text: _Text, options: CTFDeserializer, defining: bytes | None) -> _CTF
             raise _Places(text).error(begin + overflow, "a sequence id of 2^64 or more; expected at most 18446744073709551615")
     starts = np.concatenate([scan[2] + np.uint64(begin) for begin, scan in scans])
     lengths = np.concatenate([scan[3] for _, scan in scans])
-    end = scans[-1][0] + scans[-1][1][4]
     if in_lines:
         keys = np.arange(num_lines, num_lines + len(starts), dtype=np.uint64)
     else:
@@ -419,7 +422,7 @@ def _scan(text: _Text, options: CTFDeserializer, defining: bytes | None) -> _CTF
         starts, lengths, keys = _joined_over_blocks([scan for _, scan in scans], starts, lengths, keys)
     if len(keys) == 0:
         raise FormatError("the file holds nothing but a number", **place)
-    sizes = np.diff(starts, append=np.uint64(end))
+    sizes = np.diff(starts, append=np.uint64(text.size))
     too_long = np.flatnonzero(sizes > _LARGEST_SEQUENCE)
     if len(too_long):
         raise FormatError(
@@ -641,7 +644,7 @@ class CTFCorpus:
             self._text.require_unchanged()
             chunk, counts, findings, last_straw = _core.ctf_parse(
                 buffer[:size], begin, starts, sizes, self.table.lengths[first:last], self._schema, self._defining,
-                budget, self._options.strict, num_threads(),
+                budget, self._options.strict, num_threads(), _PIECE,
             )
         finally:
             self._text.give_back(buffer)
