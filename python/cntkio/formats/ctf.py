@@ -11,6 +11,7 @@ import difflib
 import logging
 import os
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -218,23 +219,21 @@ class _Text:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - closed with the corpus
-        self.status = os.fstat(self._file.fileno())
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.close = weakref.finalize(self, os.close, self._file)
+        self.status = os.fstat(self._file)
         self.size = self.status.st_size
         self._spare: list[npt.NDArray[np.uint8]] = []
 
-    def close(self) -> None:
-        self._file.close()
-
     def read(self, at: int, size: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""
-        return os.pread(self._file.fileno(), size, at)
+        return os.pread(self._file, size, at)
 
     def read_into(self, buffer: npt.NDArray[np.uint8], at: int) -> int:
         """Fill a buffer; how many bytes there were."""
         view, done = memoryview(buffer), 0
         while done < len(view):
-            count = os.preadv(self._file.fileno(), [view[done:]], at + done)
+            count = os.preadv(self._file, [view[done:]], at + done)
             if count == 0:
                 break
             done += count
@@ -257,7 +256,7 @@ class _Text:
         Raises:
             CorpusError: It was changed.
         """
-        now = os.fstat(self._file.fileno())
+        now = os.fstat(self._file)
         if (now.st_size, now.st_mtime_ns) != (self.size, self.status.st_mtime_ns):
             raise CorpusError(
                 f"{self.path}: changed while in use ({self.size} bytes when opened, {now.st_size} now); open it again"
@@ -702,12 +701,16 @@ class CTFCorpus:
                     raise error
                 self._tell(kind, lambda error=error: error)
 
-    def close(self) -> None:
-        """Close the file; log how many there were of each kind that was not told in full."""
+    def tell_totals(self) -> None:
+        """Log how many there were of each kind that was not told in full."""
         for kind, count in self._counts.items():
             if count > self._told[kind]:
                 logger.warning("%s: %s: %d in all", self._text.path, kind, count)
                 self._told[kind] = count
+
+    def close(self) -> None:
+        """Close the file."""
+        self.tell_totals()
         self._text.close()
 
 
