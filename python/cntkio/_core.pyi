@@ -43,10 +43,11 @@ def pad(
 ) -> npt.NDArray[Any]: ...
 def ctf_scan(
     block: npt.NDArray[np.uint8], in_lines: bool, defining: bytes | None
-) -> tuple[int, npt.NDArray[np.uint64], npt.NDArray[np.uint64], npt.NDArray[np.uint32], int, int | None]: ...
+) -> tuple[int, npt.NDArray[np.uint64], npt.NDArray[np.uint64], npt.NDArray[np.uint32], int | None]: ...
 def ctf_chunk_starts(
     starts: npt.NDArray[np.uint64], sizes: npt.NDArray[np.uint32], chunk_size_in_bytes: int
 ) -> npt.NDArray[np.int64]: ...
+def ctf_infer(block: npt.NDArray[np.uint8]) -> list[tuple[bytes, int, int, int, int, int]] | None: ...
 def ctf_parse(
     text: npt.NDArray[np.uint8],
     first_byte: int,
@@ -55,10 +56,10 @@ def ctf_parse(
     lengths: npt.NDArray[np.uint32],
     streams: list[tuple[bytes, bool, int, bool]],
     defining: int | None,
-    has_word_ids: bool,
     budget: int,
     is_strict: bool,
     num_threads: int,
+    piece_size: int,
 ) -> tuple[Chunk, list[int], list[_Finding], _Finding | None]: ...
 
 _Cursor = tuple[int, int, int, int, int]

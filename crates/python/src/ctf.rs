@@ -7,9 +7,9 @@ use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// Lines before the first id, keys, starts, lines, the end; or where an id overflows.
+/// Lines before the first id, keys, starts, lines; or where an id overflows.
 type ScanArrays<'py> =
-    (u32, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u32>>, u64, Option<u64>);
+    (u32, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u32>>, Option<u64>);
 
 /// Find the sequences that start in a block of whole lines.
 #[pyfunction]
@@ -25,8 +25,8 @@ pub(crate) fn ctf_scan<'py>(
         Ok(scan) => (scan, None),
         Err(overflow) => (ctf::Scan::default(), Some(overflow.at)),
     };
-    let ctf::Scan { head_lines, keys, starts, lines, end } = scan;
-    Ok((head_lines, keys.into_pyarray(py), starts.into_pyarray(py), lines.into_pyarray(py), end, overflow))
+    let ctf::Scan { head_lines, keys, starts, lines } = scan;
+    Ok((head_lines, keys.into_pyarray(py), starts.into_pyarray(py), lines.into_pyarray(py), overflow))
 }
 
 /// The first sequence of each chunk and, last, the number of sequences.
@@ -59,10 +59,10 @@ pub(crate) fn ctf_parse(
     lengths: PyReadonlyArray1<'_, u32>,
     streams: Vec<(Vec<u8>, bool, usize, bool)>,
     defining: Option<usize>,
-    has_word_ids: bool,
     budget: u64,
     is_strict: bool,
     num_threads: usize,
+    piece_size: usize,
 ) -> PyResult<(Chunk, Vec<u64>, Vec<FindingTuple>, Option<FindingTuple>)> {
     let (text, starts, sizes, lengths) = (text.as_slice()?, starts.as_slice()?, sizes.as_slice()?, lengths.as_slice()?);
     let pool = pool(num_threads)?;
@@ -70,7 +70,7 @@ pub(crate) fn ctf_parse(
         .into_iter()
         .map(|(name, is_sparse, dim, is_double)| Stream { name, is_sparse, dim, is_double })
         .collect();
-    let schema = Schema { streams, defining, has_word_ids };
+    let schema = Schema { streams, defining };
     let parsed = py.detach(|| {
         // A table that does not fit the text (a file that shrank, a damaged cache) must not be believed.
         let mut sequences = Vec::with_capacity(starts.len());
@@ -79,11 +79,24 @@ pub(crate) fn ctf_parse(
             let end = start.checked_add(size.into()).filter(|&end| end <= text.len() as u64)?;
             sequences.push(Extent { start: start as usize, end: end as usize, length });
         }
-        Some(pool.install(|| ctf::parse_chunk(text, &sequences, &schema, budget, is_strict)))
+        Some(pool.install(|| ctf::parse_chunk(text, &sequences, &schema, budget, is_strict, piece_size)))
     });
     let (chunk, findings) = parsed.ok_or_else(|| PyValueError::new_err("a sequence lies outside the text"))?;
     let tuple = |found: &Finding| (found.kind as u8, found.at, found.sequence, found.stream, found.found);
     let first = findings.first.iter().map(tuple).collect();
     let last_straw = findings.last_straw.as_ref().map(tuple);
     Ok((Chunk { inner: chunk }, findings.counts.to_vec(), first, last_straw))
+}
+
+/// Name, samples, plain values, indexed values, most values in a sample, largest index.
+type SeenTuple = (Vec<u8>, u64, u64, u64, u64, u64);
+
+/// What the samples of a block of whole lines look like, by name; None if there are too many names.
+#[pyfunction]
+pub(crate) fn ctf_infer(py: Python<'_>, block: PyReadonlyArray1<'_, u8>) -> PyResult<Option<Vec<SeenTuple>>> {
+    let block = block.as_slice()?;
+    let tuple = |seen: ctf::Seen| {
+        (seen.name, seen.num_samples, seen.num_plain, seen.num_indexed, seen.most_values, seen.largest_index)
+    };
+    Ok(py.detach(|| ctf::infer(block)).map(|all| all.into_iter().map(tuple).collect()))
 }
