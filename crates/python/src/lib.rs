@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 
 mod chunk;
 mod ctf;
+mod order;
 mod pool;
 
 /// The compiled part of cntkio. Not public: its functions change without notice.
@@ -22,6 +23,7 @@ mod _core {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        super::order::register(module)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("CTF_NUM_ERROR_KINDS", cntkio_core::ctf::NUM_ERRORS)
     }
