@@ -678,13 +678,10 @@ fn sparse_entry<T: Element>(bytes: &[u8], start: usize, dim: u64) -> Result<(i32
     if at == start {
         return Err(fault(Kind::BadIndex, at));
     }
-    if at == bytes.len() {
-        return Err(fault(Kind::MissingColon, at));
-    }
     if index >= dim {
         return Err(fault(Kind::IndexOutOfRange, start));
     }
-    if bytes[at] != b':' {
+    if bytes.get(at) != Some(&b':') {
         return Err(fault(Kind::MissingColon, at));
     }
     match number::read(bytes, at + 1) {
