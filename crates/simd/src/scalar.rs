@@ -1,0 +1,193 @@
+//! The kernels without vector instructions: the twins that the others are compared with, and the fast path of every
+//! processor that has no better one.
+
+/// 10^k for k up to 22: all of them are float64 numbers.
+const POWERS: [f64; 23] = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
+    1e21, 1e22,
+];
+/// More digits than this may not fit 64 bits.
+const MAX_DIGITS: usize = 19;
+
+#[inline(always)]
+fn is_blank(byte: u8) -> bool {
+    byte == b' ' || byte == b'\t'
+}
+
+#[inline(always)]
+pub(crate) fn ends_sample(byte: u8) -> bool {
+    byte == b'|' || byte == b'\n' || byte == b'\r'
+}
+
+/// `digits / 10^places` rounded to float32, or nothing where two roundings might differ from one.
+///
+/// The quotient is off by at most two units of float64 (one rounding of the digits beyond 2^53, one of the division);
+/// rounding it once more is right unless the middle of two float32 numbers is that near. Ties that are exact are
+/// left to the exact parser as well.
+#[inline(always)]
+fn round(digits: u64, places: usize) -> Option<f32> {
+    let quotient = digits as f64 / POWERS.get(places)?;
+    let beyond_float32 = quotient.to_bits() & 0x1fff_ffff;
+    if beyond_float32.wrapping_sub((1 << 28) - 4) <= 8 { None } else { Some(quotient as f32) }
+}
+
+/// The plain number at `at`, if it is certain and followed by a blank or an end of the sample.
+#[inline(always)]
+fn number(bytes: &[u8], at: usize) -> Option<(usize, f32)> {
+    let first = *bytes.get(at)?;
+    let is_negative = first == b'-';
+    let start = if is_negative || first == b'+' { at + 1 } else { at };
+    let (mut p, mut digits) = (start, 0u64);
+    let mut byte;
+    loop {
+        byte = *bytes.get(p)?;
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            break;
+        }
+        digits = digits.wrapping_mul(10).wrapping_add(u64::from(digit));
+        p += 1;
+    }
+    let mut num_digits = p - start;
+    if num_digits == 0 {
+        return None;
+    }
+    let mut places = 0;
+    if byte == b'.' {
+        p += 1;
+        let point = p;
+        loop {
+            byte = *bytes.get(p)?;
+            let digit = byte.wrapping_sub(b'0');
+            if digit > 9 {
+                break;
+            }
+            digits = digits.wrapping_mul(10).wrapping_add(u64::from(digit));
+            p += 1;
+        }
+        places = p - point;
+        num_digits += places;
+    }
+    if num_digits > MAX_DIGITS || !(is_blank(byte) || ends_sample(byte)) {
+        return None;
+    }
+    let size = if places == 0 && digits < 1 << 24 { digits as f32 } else { round(digits, places)? };
+    Some((p, if is_negative { -size } else { size }))
+}
+
+#[inline]
+pub(crate) fn dense_f32(bytes: &[u8], mut at: usize, limit: usize, out: &mut Vec<f32>) -> usize {
+    for _ in 0..limit {
+        let mut p = at;
+        let (mut byte, mut next);
+        loop {
+            let Some(&[a, b]) = bytes.get(p..p + 2).and_then(<[u8]>::first_chunk) else { return at };
+            (byte, next) = (a, b);
+            if !is_blank(byte) {
+                break;
+            }
+            p += 1;
+        }
+        if ends_sample(byte) {
+            return p;
+        }
+        // One digit alone is what a one-hot vector and most of a picture are made of.
+        let digit = byte.wrapping_sub(b'0');
+        if digit <= 9 && is_blank(next) {
+            out.push(f32::from(digit));
+            at = p + 1;
+            continue;
+        }
+        let Some((end, value)) = number(bytes, p) else { return at };
+        out.push(value);
+        at = end;
+    }
+    at
+}
+
+/// Eight bytes at `at` as a little-endian word.
+#[inline(always)]
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().map(|chunk| u64::from_le_bytes(*chunk))
+}
+
+/// Length and value of the run of digits at `at`, if it has at most 8 of them and does not touch the end of the slice.
+#[inline(always)]
+fn short_digits(bytes: &[u8], at: usize) -> Option<(usize, u32)> {
+    const ZEROS: u64 = 0x3030_3030_3030_3030;
+    let Some(text) = word(bytes, at) else {
+        let mut value = 0;
+        for length in 0..8 {
+            let digit = bytes.get(at + length)?.wrapping_sub(b'0');
+            if digit > 9 {
+                return Some((length, value));
+            }
+            value = value * 10 + u32::from(digit);
+        }
+        return None;
+    };
+    let text = text ^ ZEROS;
+    // The high bit of each byte above 9; carries may spoil bytes behind the first such byte, never before it.
+    let others = (text.wrapping_add(0x7676_7676_7676_7676) | text) & 0x8080_8080_8080_8080;
+    if others == 0 {
+        return None;
+    }
+    let length = (others.trailing_zeros() / 8) as usize;
+    if length == 0 {
+        return Some((0, 0));
+    }
+    let digits = text << (64 - 8 * length);
+    let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8) & 0x00ff_00ff_00ff_00ff;
+    let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_ffff_0000_ffff;
+    Some((length, (fours.wrapping_mul(10_000).wrapping_add(fours >> 32)) as u32))
+}
+
+#[inline]
+pub(crate) fn sparse_f32(
+    bytes: &[u8],
+    mut at: usize,
+    dim: u32,
+    indices: &mut Vec<i32>,
+    values: &mut Vec<f32>,
+) -> usize {
+    loop {
+        let mut p = at;
+        loop {
+            match bytes.get(p) {
+                Some(&byte) if is_blank(byte) => p += 1,
+                Some(&byte) if ends_sample(byte) => return p,
+                Some(_) => break,
+                None => return at,
+            }
+        }
+        let Some((length, index)) = short_digits(bytes, p) else { return at };
+        p += length;
+        if length == 0 || index >= dim || index > i32::MAX as u32 {
+            return at;
+        }
+        let Some(&[colon, byte, next]) = bytes.get(p..).and_then(<[u8]>::first_chunk) else { return at };
+        if colon != b':' {
+            return at;
+        }
+        let digit = byte.wrapping_sub(b'0');
+        let value = if digit <= 9 && (is_blank(next) || ends_sample(next)) {
+            at = p + 2;
+            f32::from(digit)
+        } else {
+            let Some((end, value)) = number(bytes, p + 1) else { return at };
+            at = end;
+            value
+        };
+        indices.push(index as i32);
+        values.push(value);
+    }
+}
+
+#[inline]
+pub(crate) fn for_each_line_end(bytes: &[u8], mut each: impl FnMut(usize)) {
+    for (at, &byte) in bytes.iter().enumerate() {
+        if byte == b'\n' {
+            each(at);
+        }
+    }
+}
