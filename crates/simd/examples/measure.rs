@@ -1,7 +1,7 @@
 //! How fast the kernels are alone: one thread, output reused, a bare line walker, the file in memory.
 //!
 //! ```text
-//! cargo run --release --example measure -- FOLDER [REPEATS]
+//! cargo run --release --example measure -- FOLDER [REPEATS [CORPUS [KERNEL]]]
 //! ```
 //!
 //! FOLDER holds floats.ctf, mnist.ctf, sparse.ctf and seqs.ctf as `bench/corpora.py` writes them.
@@ -87,11 +87,13 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let folder = arguments.next().expect("a folder of corpora");
     let repeats = arguments.next().map_or(5, |text| text.parse().expect("a number of repeats"));
-    for corpus in ["floats", "mnist", "sparse", "seqs"] {
+    let (only_corpus, only_kernel) = (arguments.next(), arguments.next());
+    let is_wanted = |only: &Option<String>, name: &str| only.as_deref().is_none_or(|only| only == name);
+    for corpus in ["floats", "mnist", "sparse", "seqs"].into_iter().filter(|name| is_wanted(&only_corpus, name)) {
         let mut bytes = std::fs::read(format!("{folder}/{corpus}.ctf")).expect("a corpus");
         bytes.truncate(64_000_000);
         bytes.truncate(bytes.iter().rposition(|byte| *byte == b'\n').unwrap() + 1);
-        for kernel in Kernel::available() {
+        for kernel in Kernel::available().into_iter().filter(|kernel| is_wanted(&only_kernel, kernel.name())) {
             let mut streams = streams(corpus);
             let parsing = best(repeats, || {
                 for stream in &mut streams {

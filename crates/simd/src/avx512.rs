@@ -68,7 +68,7 @@ const fn lanes(width: usize) -> ([u8; 64], [u8; 64]) {
 
 with_avx512! {
 #[inline]
-fn constant(bytes: &[u8; 64]) -> __m512i {
+fn block(bytes: &[u8; 64]) -> __m512i {
     // SAFETY: the reference is to 64 bytes.
     unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
 } }
@@ -77,8 +77,11 @@ with_avx512! {
 /// The block at `at`, zeros behind the end of the slice.
 #[inline]
 fn load(bytes: &[u8], at: usize) -> __m512i {
+    if let Some(whole) = bytes.get(at..).and_then(<[u8]>::first_chunk) {
+        return block(whole);
+    }
     let rest = bytes.get(at..).unwrap_or_default();
-    let wanted = _bzhi_u64(!0, rest.len().min(64) as u32);
+    let wanted = below(rest.len());
     // SAFETY: a masked load touches the bytes of its mask alone, and those are bytes of `rest`.
     unsafe { _mm512_maskz_loadu_epi8(wanted, rest.as_ptr().cast()) }
 } }
@@ -98,7 +101,7 @@ struct Classes {
     colon: u64,
     /// Points behind a digit.
     point: u64,
-    /// Signs before a digit.
+    /// Signs before a digit, and those of them that are minus.
     sign: u64,
     negative: u64,
     /// Everything else.
@@ -116,9 +119,13 @@ fn classify<const SPARSE: bool>(block: __m512i) -> Classes {
     let (mut point, mut sign, mut negative) = (0, 0, 0);
     if other != 0 {
         point = equal(block, b'.') & (digit << 1);
-        negative = equal(block, b'-');
-        sign = (negative | equal(block, b'+')) & (digit >> 1);
+        negative = equal(block, b'-') & (digit >> 1);
+        sign = negative;
         other &= !(point | sign);
+        if other != 0 {
+            sign |= equal(block, b'+') & (digit >> 1);
+            other &= !sign;
+        }
     }
     Classes { digits, digit, blank, colon, point, sign, negative, other }
 } }
@@ -135,8 +142,12 @@ with_avx512! {
 /// sample.
 #[inline]
 fn certain_part(bytes: &[u8], at: usize, blank: u64, other: u64) -> (usize, bool) {
+    // The next block waits for this one's end: the common case asks for nothing but the blanks.
+    if other == 0 {
+        return (64 - _lzcnt_u64(blank) as usize, false);
+    }
     let first_other = _tzcnt_u64(other) as usize;
-    if first_other < 64 && bytes.get(at + first_other).is_some_and(|byte| ends_sample(*byte)) {
+    if bytes.get(at + first_other).is_some_and(|byte| ends_sample(*byte)) {
         (first_other, true)
     } else {
         (64 - _lzcnt_u64(blank & below(first_other)) as usize, false)
@@ -167,7 +178,7 @@ fn points(tokens: &Tokens, ends: u64) -> Points {
     // A point's bit added to its token's run of ones carries to the bit behind the token.
     let behind = tokens.body.wrapping_add(tokens.point) & !tokens.body;
     let has_point = _pext_u64(behind >> 1, ends);
-    let positions = _mm512_maskz_compress_epi8(tokens.point, constant(&POSITIONS));
+    let positions = _mm512_maskz_compress_epi8(tokens.point, block(&POSITIONS));
     // A token without a point has it before all bytes, so that no digit is left of it.
     let position = _mm512_mask_expand_epi8(_mm512_set1_epi8(-128), has_point, positions);
     let places = _mm512_maskz_sub_epi8(has_point, tokens.last, position);
@@ -178,8 +189,8 @@ with_avx512! {
 /// The digits of the tokens `from ..`, right-aligned in lanes, zeros before them.
 #[inline]
 fn gather(tokens: &Tokens, points: Option<&Points>, lanes: &([u8; 64], [u8; 64]), from: usize) -> __m512i {
-    let token = _mm512_add_epi8(constant(&lanes.0), _mm512_set1_epi8(from as i8));
-    let mut source = _mm512_sub_epi8(_mm512_permutexvar_epi8(token, tokens.last), constant(&lanes.1));
+    let token = _mm512_add_epi8(block(&lanes.0), _mm512_set1_epi8(from as i8));
+    let mut source = _mm512_sub_epi8(_mm512_permutexvar_epi8(token, tokens.last), block(&lanes.1));
     if let Some(points) = points {
         let point = _mm512_permutexvar_epi8(token, points.position);
         let before = _mm512_cmple_epi8_mask(source, point);
@@ -269,7 +280,7 @@ unsafe fn convert(tokens: &Tokens, points: &Points, negative: u64, count: usize,
         } else {
             value_of_8(gather(tokens, Some(points), &LANES_OF_8, done))
         };
-        let token = _mm512_add_epi8(constant(&LANES_OF_8.0), _mm512_set1_epi8(done as i8));
+        let token = _mm512_add_epi8(block(&LANES_OF_8.0), _mm512_set1_epi8(done as i8));
         let places = _mm512_maskz_permutexvar_epi8(0x0101_0101_0101_0101, token, points.places);
         let (values, near_middle) = finish(digits, places, (negative >> done) as u8);
         // SAFETY: `done` is a multiple of 8 below `count`; the caller gives room for whole eights.
@@ -284,62 +295,79 @@ unsafe fn convert(tokens: &Tokens, points: &Points, negative: u64, count: usize,
 } }
 
 with_avx512! {
-pub(crate) fn dense_f32(bytes: &[u8], mut at: usize, limit: usize, out: &mut Vec<f32>) -> usize {
-    let mut left = limit;
+pub(crate) fn dense_f32(bytes: &[u8], at: usize, limit: usize, out: &mut Vec<f32>) -> usize {
+    let rest = bytes.len().saturating_sub(at);
+    out.reserve(limit.min(rest) + MAX_TOKENS);
+    // SAFETY: room for that many values behind the length was reserved; as many as are said to be written are counted.
+    unsafe {
+        let (at, written) = dense_into(bytes, at, limit, out.as_mut_ptr().add(out.len()));
+        out.set_len(out.len() + written);
+        at
+    }
+} }
+
+with_avx512! {
+/// Where the prefix ends, and how many values were written.
+///
+/// # Safety
+///
+/// `out` must have room for `MAX_TOKENS` values more than `limit` or the bytes behind `at`, whichever is less.
+#[inline]
+unsafe fn dense_into(bytes: &[u8], mut at: usize, limit: usize, out: *mut f32) -> (usize, usize) {
+    let mut written = 0;
     loop {
         let Classes { digits, digit, blank, point, sign, negative, other, .. } = classify::<false>(load(bytes, at));
         let (end, sample_ends) = certain_part(bytes, at, blank, other);
         if end == 0 {
-            return at;
+            return (at, written);
         }
         let body = (digit | point) & below(end);
         let starts = body & !(body << 1);
         let ends = body & !(body >> 1);
         let num_tokens = ends.count_ones() as usize;
-        let wanted = num_tokens.min(left);
+        let wanted = num_tokens.min(limit - written);
         let tokens = Tokens {
             digits,
             body,
             point: point & body,
-            first: _mm512_maskz_compress_epi8(starts, constant(&POSITIONS)),
-            last: _mm512_maskz_compress_epi8(ends, constant(&POSITIONS)),
+            first: _mm512_maskz_compress_epi8(starts, block(&POSITIONS)),
+            last: _mm512_maskz_compress_epi8(ends, block(&POSITIONS)),
         };
-        out.reserve(MAX_TOKENS);
-        // SAFETY: the length is within the capacity.
-        let room = unsafe { out.as_mut_ptr().add(out.len()) };
+        // SAFETY: at most `limit` values were written, and no more than bytes were consumed; behind them is room for
+        // MAX_TOKENS more.
+        let room = unsafe { out.add(written) };
         let runs_of_2 = body & (body << 1);
         let runs_of_5 = runs_of_2 & (runs_of_2 << 2) & (body << 4);
-        let certain = if tokens.point | sign | runs_of_5 == 0 {
-            for from in [0, 16] {
-                if from < wanted {
-                    let values = value_of_4(gather(&tokens, None, &LANES_OF_4, from));
-                    // SAFETY: room for MAX_TOKENS, two times 16, was reserved.
-                    unsafe { _mm512_storeu_ps(room.add(from), _mm512_cvtepi32_ps(values)) };
-                }
+        let certain = if point | sign | runs_of_5 == 0 {
+            let convert_16 = |from: usize| {
+                let values = value_of_4(gather(&tokens, None, &LANES_OF_4, from));
+                // SAFETY: `from` is 0 or 16, and there is room for MAX_TOKENS, two times 16.
+                unsafe { _mm512_storeu_ps(room.add(from), _mm512_cvtepi32_ps(values)) };
+            };
+            convert_16(0);
+            if num_tokens > 16 {
+                convert_16(16);
             }
             wanted
         } else {
             let points = points(&tokens, ends);
             if tokens.point.count_ones() != points.has_point.count_ones() {
-                return at; // a token with two points
+                return (at, written); // a token with two points
             }
-            let negative = _pext_u64((negative & sign) << 1, starts);
-            // SAFETY: `wanted` is at most MAX_TOKENS, a multiple of 8, and room for that was reserved.
+            let negative = _pext_u64(negative << 1, starts);
+            // SAFETY: `wanted` is at most MAX_TOKENS, a multiple of 8, and there is room for that.
             unsafe { convert(&tokens, &points, negative, wanted, room) }
         };
-        // SAFETY: that many values behind the old length were written above.
-        unsafe { out.set_len(out.len() + certain) };
+        written += certain;
         if certain < num_tokens {
-            if certain == 0 {
-                return at;
+            if certain > 0 {
+                at += _tzcnt_u64(_pdep_u64(1 << (certain - 1), ends)) as usize + 1;
             }
-            let last_end = _tzcnt_u64(_pdep_u64(1 << (certain - 1), ends)) as usize;
-            return at + last_end + 1;
+            return (at, written);
         }
         at += end;
-        left -= certain;
         if sample_ends {
-            return at;
+            return (at, written);
         }
     }
 } }
@@ -385,7 +413,7 @@ pub(crate) fn sparse_f32(
             return at;
         }
         let value_ends = ends & !index_ends;
-        let compress = |mask: u64| _mm512_maskz_compress_epi8(mask, constant(&POSITIONS));
+        let compress = |mask: u64| _mm512_maskz_compress_epi8(mask, block(&POSITIONS));
         indices.reserve(MAX_ENTRIES);
         values.reserve(MAX_ENTRIES);
         // SAFETY: the length is within the capacity.
@@ -406,7 +434,7 @@ pub(crate) fn sparse_f32(
             if tokens.point.count_ones() != points.has_point.count_ones() {
                 return at; // a value with two points, or an index with one
             }
-            let negative = _pext_u64((negative & sign) << 1, value_starts);
+            let negative = _pext_u64(negative << 1, value_starts);
             // SAFETY: `count` is at most MAX_ENTRIES, a multiple of 8, and room for that was reserved.
             if unsafe { convert(&tokens, &points, negative, count, room) } < count {
                 return at;

@@ -1,13 +1,15 @@
 //! The kernels without vector instructions: the twins that the others are compared with, and the fast path of every
 //! processor that has no better one.
 
-/// 10^k for k up to 22: all of them are float64 numbers.
-const POWERS: [f64; 23] = [
-    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
-    1e21, 1e22,
+/// 10^-k, as near as float64 comes.
+const INVERSE_POWERS: [f64; 20] = [
+    1e0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10, 1e-11, 1e-12, 1e-13, 1e-14, 1e-15, 1e-16, 1e-17,
+    1e-18, 1e-19,
 ];
-/// More digits than this may not fit 64 bits.
-const MAX_DIGITS: usize = 19;
+/// More digits than this may not fit 64 bits with a sign; processors convert those faster than bits without one.
+const MAX_DIGITS: usize = 18;
+/// A sign, the digits, a point and the byte behind them fit.
+const WINDOW: usize = 24;
 
 #[inline(always)]
 fn is_blank(byte: u8) -> bool {
@@ -21,58 +23,71 @@ pub(crate) fn ends_sample(byte: u8) -> bool {
 
 /// `digits / 10^places` rounded to float32, or nothing where two roundings might differ from one.
 ///
-/// The quotient is off by at most two units of float64 (one rounding of the digits beyond 2^53, one of the division);
-/// rounding it once more is right unless the middle of two float32 numbers is that near. Ties that are exact are
+/// The product is off by at most three units of float64 (one rounding each of digits beyond 2^53, of the power of ten and
+/// of the product, where half a unit may count as a whole one beyond a power of two); rounding it once more is right unless the middle of two float32 numbers is that near. Ties that are exact are
 /// left to the exact parser as well.
 #[inline(always)]
-fn round(digits: u64, places: usize) -> Option<f32> {
-    let quotient = digits as f64 / POWERS.get(places)?;
-    let beyond_float32 = quotient.to_bits() & 0x1fff_ffff;
-    if beyond_float32.wrapping_sub((1 << 28) - 4) <= 8 { None } else { Some(quotient as f32) }
+fn rounded(digits: u64, places: usize) -> Option<f32> {
+    let product = digits as i64 as f64 * INVERSE_POWERS.get(places)?;
+    let beyond_float32 = product.to_bits() & 0x1fff_ffff;
+    if beyond_float32.wrapping_sub((1 << 28) - 4) <= 8 { None } else { Some(product as f32) }
 }
 
 /// The plain number at `at`, if it is certain and followed by a blank or an end of the sample.
 #[inline(always)]
 fn number(bytes: &[u8], at: usize) -> Option<(usize, f32)> {
-    let first = *bytes.get(at)?;
-    let is_negative = first == b'-';
-    let start = if is_negative || first == b'+' { at + 1 } else { at };
+    // All looks go to a window of fixed size, so that none of them needs its own check.
+    match bytes.get(at..)?.first_chunk() {
+        Some(window) => number_in(window, at),
+        None => number_at_the_end(bytes, at),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn number_at_the_end(bytes: &[u8], at: usize) -> Option<(usize, f32)> {
+    let mut window = [0; WINDOW];
+    let rest = &bytes[at..];
+    window[..rest.len()].copy_from_slice(rest);
+    number_in(&window, at)
+}
+
+#[inline(always)]
+fn number_in(window: &[u8; WINDOW], at: usize) -> Option<(usize, f32)> {
+    let is_negative = window[0] == b'-';
+    let start = usize::from(is_negative | (window[0] == b'+')); // no branch: signs are hard to predict
     let (mut p, mut digits) = (start, 0u64);
-    let mut byte;
-    loop {
-        byte = *bytes.get(p)?;
-        let digit = byte.wrapping_sub(b'0');
-        if digit > 9 {
-            break;
-        }
-        digits = digits.wrapping_mul(10).wrapping_add(u64::from(digit));
-        p += 1;
-    }
-    let mut num_digits = p - start;
-    if num_digits == 0 {
-        return None;
-    }
-    let mut places = 0;
-    if byte == b'.' {
-        p += 1;
-        let point = p;
-        loop {
-            byte = *bytes.get(p)?;
-            let digit = byte.wrapping_sub(b'0');
+    // Digits fit 64 bits: a run that reaches the end of the window is not certain, and neither is one of 19.
+    let mut run = |from: usize| {
+        let mut p = from;
+        while p < WINDOW {
+            let digit = window[p].wrapping_sub(b'0');
             if digit > 9 {
                 break;
             }
             digits = digits.wrapping_mul(10).wrapping_add(u64::from(digit));
             p += 1;
         }
+        p
+    };
+    p = run(p);
+    let mut num_digits = p - start;
+    if num_digits == 0 || p >= WINDOW {
+        return None;
+    }
+    let mut places = 0;
+    if window[p] == b'.' {
+        let point = p + 1;
+        p = run(point);
         places = p - point;
         num_digits += places;
     }
+    let byte = *window.get(p)?;
     if num_digits > MAX_DIGITS || !(is_blank(byte) || ends_sample(byte)) {
         return None;
     }
-    let size = if places == 0 && digits < 1 << 24 { digits as f32 } else { round(digits, places)? };
-    Some((p, if is_negative { -size } else { size }))
+    let size = if places == 0 && digits < 1 << 24 { digits as i32 as f32 } else { rounded(digits, places)? };
+    Some((at + p, f32::from_bits(size.to_bits() | u32::from(is_negative) << 31)))
 }
 
 #[inline]
