@@ -25,6 +25,7 @@ mod avx2;
 mod avx512;
 mod scalar;
 
+use scalar::Next;
 use std::sync::OnceLock;
 
 /// Environment variable that asks for a kernel by its name, for tests; one that the processor lacks is not taken.
@@ -120,8 +121,23 @@ impl Kernel {
     ) -> usize {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: a Kernel of this level exists only where avx512::is_available() held (Kernel::available).
-            Level::Avx512 => unsafe { avx512::sparse_f32(bytes, at, dim, indices, values) },
+            Level::Avx512 => {
+                // A sample of one entry, as one-hot words are, is not worth a vector.
+                let at = match scalar::next_entry(bytes, at, dim) {
+                    Next::Entry(end, index, value) => {
+                        indices.push(index);
+                        values.push(value);
+                        end
+                    }
+                    Next::End(end) => return end,
+                    Next::Uncertain => return at,
+                };
+                if let Some(end) = scalar::sample_end(bytes, at) {
+                    return end;
+                }
+                // SAFETY: a Kernel of this level exists only where avx512::is_available() held (Kernel::available).
+                unsafe { avx512::sparse_f32(bytes, at, dim, indices, values) }
+            }
             // Vectors of 16 or 32 bytes gave nothing on index:value pairs.
             _ => scalar::sparse_f32(bytes, at, dim, indices, values),
         }

@@ -157,6 +157,55 @@ fn short_digits(bytes: &[u8], at: usize) -> Option<(usize, u32)> {
     Some((length, (fours.wrapping_mul(10_000).wrapping_add(fours >> 32)) as u32))
 }
 
+/// The end of the sample, if it is at `at` or behind one blank.
+#[inline(always)]
+pub(crate) fn sample_end(bytes: &[u8], at: usize) -> Option<usize> {
+    let first = *bytes.get(at)?;
+    let end = at + usize::from(is_blank(first));
+    bytes.get(end).is_some_and(|byte| ends_sample(*byte)).then_some(end)
+}
+
+/// What stands behind blanks at a position of a sparse sample.
+pub(crate) enum Next {
+    /// The end of the sample, at this position.
+    End(usize),
+    /// An entry: the position behind it, its index and its value.
+    Entry(usize, i32, f32),
+    /// Anything else.
+    Uncertain,
+}
+
+#[inline(always)]
+pub(crate) fn next_entry(bytes: &[u8], at: usize, dim: u32) -> Next {
+    let mut p = at;
+    loop {
+        match bytes.get(p) {
+            Some(&byte) if is_blank(byte) => p += 1,
+            Some(&byte) if ends_sample(byte) => return Next::End(p),
+            Some(_) => break,
+            None => return Next::Uncertain,
+        }
+    }
+    let Some((length, index)) = short_digits(bytes, p) else { return Next::Uncertain };
+    p += length;
+    if length == 0 || index >= dim {
+        return Next::Uncertain;
+    }
+    let Some(&[colon, byte, next]) = bytes.get(p..).and_then(<[u8]>::first_chunk) else { return Next::Uncertain };
+    if colon != b':' {
+        return Next::Uncertain;
+    }
+    // Eight digits at most, so that an index fits 32 bits with a sign.
+    let digit = byte.wrapping_sub(b'0');
+    if digit <= 9 && (is_blank(next) || ends_sample(next)) {
+        return Next::Entry(p + 2, index as i32, f32::from(digit));
+    }
+    match number(bytes, p + 1) {
+        Some((end, value)) => Next::Entry(end, index as i32, value),
+        None => Next::Uncertain,
+    }
+}
+
 #[inline]
 pub(crate) fn sparse_f32(
     bytes: &[u8],
@@ -166,35 +215,15 @@ pub(crate) fn sparse_f32(
     values: &mut Vec<f32>,
 ) -> usize {
     loop {
-        let mut p = at;
-        loop {
-            match bytes.get(p) {
-                Some(&byte) if is_blank(byte) => p += 1,
-                Some(&byte) if ends_sample(byte) => return p,
-                Some(_) => break,
-                None => return at,
+        match next_entry(bytes, at, dim) {
+            Next::End(end) => return end,
+            Next::Uncertain => return at,
+            Next::Entry(end, index, value) => {
+                indices.push(index);
+                values.push(value);
+                at = end;
             }
         }
-        let Some((length, index)) = short_digits(bytes, p) else { return at };
-        p += length;
-        if length == 0 || index >= dim || index > i32::MAX as u32 {
-            return at;
-        }
-        let Some(&[colon, byte, next]) = bytes.get(p..).and_then(<[u8]>::first_chunk) else { return at };
-        if colon != b':' {
-            return at;
-        }
-        let digit = byte.wrapping_sub(b'0');
-        let value = if digit <= 9 && (is_blank(next) || ends_sample(next)) {
-            at = p + 2;
-            f32::from(digit)
-        } else {
-            let Some((end, value)) = number(bytes, p + 1) else { return at };
-            at = end;
-            value
-        };
-        indices.push(index as i32);
-        values.push(value);
     }
 }
 
