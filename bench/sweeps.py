@@ -20,6 +20,7 @@ import cntkio
 from cntkio import _core
 
 IN_MEMORY = 64_000_000  # bytes of the file for what is measured without the file
+PIECE = 1 << 20  # bytes that one thread parses at a time
 Answer = dict[str, Any]
 Streams = dict[str, tuple[int, bool]]
 
@@ -87,7 +88,7 @@ class Text:
             with open(path, "rb") as file:
                 head = file.read(IN_MEMORY)
             cls.path, cls.text = path, np.frombuffer(head[: head.rfind(b"\n") + 1], np.uint8)
-            _, _, cls.starts, cls.lengths, _, _ = _core.ctf_scan(cls.text, head.startswith(b"|"), None)
+            _, _, cls.starts, cls.lengths, _ = _core.ctf_scan(cls.text, head.startswith(b"|"), None)
             cls.sizes = np.diff(cls.starts, append=np.uint64(len(cls.text))).astype(np.uint32)
 
 
@@ -103,7 +104,7 @@ def parse(path: str, streams: Streams) -> Answer:
     Text.of(path)
     schema = [(name.encode(), is_sparse, dim, False) for name, (dim, is_sparse) in streams.items()]
     threads = int(os.environ.get("CNTKIO_NUM_THREADS") or len(os.sched_getaffinity(0)))
-    arguments = (Text.text, 0, Text.starts, Text.sizes, Text.lengths, schema, None, 0, False, threads)
+    arguments = (Text.text, 0, Text.starts, Text.sizes, Text.lengths, schema, None, 0, False, threads, PIECE)
     return timed(lambda: _core.ctf_parse(*arguments), len(Text.text))
 
 

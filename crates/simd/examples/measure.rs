@@ -48,8 +48,7 @@ fn parse(kernel: Kernel, bytes: &[u8], streams: &mut [Stream]) {
                 at += 1 + stream.name.len();
                 if stream.is_sparse {
                     stream.rows.push(stream.values.len() as u32);
-                    at =
-                        kernel.sparse_f32(bytes, at, stream.dim as u32, &mut stream.indices, &mut stream.values);
+                    at = kernel.sparse_f32(bytes, at, stream.dim as u32, &mut stream.indices, &mut stream.values);
                 } else {
                     let wanted = stream.values.len() + stream.dim;
                     at = kernel.dense_f32(bytes, at, stream.dim, &mut stream.values);

@@ -111,14 +111,7 @@ impl Kernel {
     /// Append sparse entries with indices below `dim` from `bytes[at..]`, one index for each value; returns where the
     /// exact parser goes on.
     #[inline]
-    pub fn sparse_f32(
-        self,
-        bytes: &[u8],
-        at: usize,
-        dim: u32,
-        indices: &mut Vec<i32>,
-        values: &mut Vec<f32>,
-    ) -> usize {
+    pub fn sparse_f32(self, bytes: &[u8], at: usize, dim: u32, indices: &mut Vec<i32>, values: &mut Vec<f32>) -> usize {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => {

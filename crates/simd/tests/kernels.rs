@@ -241,7 +241,8 @@ fn long_numbers_and_numbers_near_a_middle_are_rounded_once() {
 
 #[test]
 fn a_limit_ends_the_prefix_inside_a_block() {
-    let text = b" 1 2.5 -3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34|".repeat(2);
+    let text =
+        b" 1 2.5 -3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34|".repeat(2);
     for kernel in Kernel::available() {
         for limit in 0..40 {
             assert_eq!(check_dense(kernel, &text, 0, limit), limit.min(34));
