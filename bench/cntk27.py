@@ -1,7 +1,8 @@
-"""Sweeps of Microsoft CNTK 2.7 on request, one JSON object a line in and out; for its Python 3.6, started by bench/ctf.py.
+"""Sweeps of Microsoft CNTK 2.7 on request, one JSON object a line in and out; bench/ctf.py starts it in its Python 3.6.
 
 {"path", "streams": {name: [dimension, sparse]}, "randomize", "size"}  ->  {"seconds", "samples"}
 """
+
 import json
 import os
 import sys
@@ -14,7 +15,9 @@ import cntk.io  # noqa: E402
 
 def sweep(path, streams, randomize, size):
     start = time.perf_counter()
-    defined = {name: cntk.io.StreamDef(name, shape=dim, is_sparse=is_sparse) for name, (dim, is_sparse) in streams.items()}
+    defined = {
+        name: cntk.io.StreamDef(name, shape=dim, is_sparse=is_sparse) for name, (dim, is_sparse) in streams.items()
+    }
     deserializer = cntk.io.CTFDeserializer(path, cntk.io.StreamDefs(**defined))
     source = cntk.io.MinibatchSource([deserializer], randomize=randomize, max_sweeps=1)
     samples = 0

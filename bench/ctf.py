@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ SETTINGS = {
     "scalar": {"CNTKIO_KERNEL": "scalar"},
 }
 PEERS = ("polars", "pyarrow", "scikit-learn")
+PYTHON = sys.executable
 Answer = dict[str, Any]
 
 
@@ -91,20 +93,22 @@ def rate(num_bytes: int, answer: Answer) -> float:
 def machine() -> str:
     model = [text for text in Path("/proc/cpuinfo").read_text().splitlines() if text.startswith("model name")]
     cores = len(os.sched_getaffinity(0))
-    return f"{model[0].split(': ')[1] if model else platform.machine()}, {cores} cores, Python {platform.python_version()}"
+    return (
+        f"{model[0].split(': ')[1] if model else platform.machine()}, {cores} cores, Python {platform.python_version()}"
+    )
 
 
 def sweeps(paths: dict[str, Path], cntk: Engine | None, repeat: int, size: int) -> None:
     print(f"\nSweeps in minibatches of {size} samples, MB/s; in brackets how many times CNTK 2.7\n")
     line("", *SETTINGS, "CNTK 2.7", "goal", "goal no 512")
-    engines = {name: Engine(sys.executable, HERE / "sweeps.py", **settings) for name, settings in SETTINGS.items()}
+    engines = {name: Engine(PYTHON, HERE / "sweeps.py", **settings) for name, settings in SETTINGS.items()}
     for kind, path in paths.items():
         num_bytes = path.stat().st_size
         for randomize in (True, False):
             request = {"path": str(path), "streams": STREAMS[kind], "randomize": randomize, "size": size}
-            runs = {name: lambda e=engine: e.ask(job="sweep", **request) for name, engine in engines.items()}
+            runs = {name: partial(engine.ask, job="sweep", **request) for name, engine in engines.items()}
             if cntk is not None:
-                runs["CNTK 2.7"] = lambda: cntk.ask(**request)
+                runs["CNTK 2.7"] = partial(cntk.ask, **request)
             answers = best(repeat, runs)
             if len({answer["samples"] for answer in answers.values()}) > 1:
                 raise RuntimeError(f"{kind}: the engines deliver different numbers of samples: {answers}")
@@ -112,17 +116,23 @@ def sweeps(paths: dict[str, Path], cntk: Engine | None, repeat: int, size: int) 
             base = rates.get("CNTK 2.7")
             cells = [f"{rates[name]:.0f}" + (f" ({rates[name] / base:.1f})" if base else "") for name in SETTINGS]
             goal = GOALS[kind][0 if randomize else 1]
-            line(f"{kind}, {'randomized' if randomize else 'in order'}", *cells, f"{base:.0f}" if base else "-", goal, GOALS[kind][2])
+            line(
+                f"{kind}, {'randomized' if randomize else 'in order'}",
+                *cells,
+                f"{base:.0f}" if base else "-",
+                goal,
+                GOALS[kind][2],
+            )
     for engine in engines.values():
         engine.close()
 
 
 def small_minibatches(paths: dict[str, Path], repeat: int) -> None:
     print("\nMinibatches of 32 samples: what each costs above the work on its bytes, microseconds (goal: at most 25)\n")
-    engine = Engine(sys.executable, HERE / "sweeps.py")
+    engine = Engine(PYTHON, HERE / "sweeps.py")
     for kind, path in paths.items():
         request = {"job": "sweep", "path": str(path), "streams": STREAMS[kind], "randomize": True}
-        answers = best(repeat, {str(size): lambda s=size: engine.ask(size=s, **request) for size in (32, 1024)})
+        answers = best(repeat, {str(size): partial(engine.ask, size=size, **request) for size in (32, 1024)})
         small, large = answers["32"], answers["1024"]
         more = small["minibatches"] - large["minibatches"]
         line(kind, f"{(small['seconds'] - large['seconds']) / more * 1e6:.1f}", f"{small['minibatches']} minibatches")
@@ -131,7 +141,7 @@ def small_minibatches(paths: dict[str, Path], repeat: int) -> None:
 
 def memory(path: Path) -> None:
     """The most memory that a randomized sweep takes, beside the data of its window."""
-    engine = Engine(sys.executable, HERE / "sweeps.py")
+    engine = Engine(PYTHON, HERE / "sweeps.py")
     answer = engine.ask(job="sweep", path=str(path), streams=STREAMS["floats"], randomize=True, size=1024)
     engine.close()
     data = answer["samples"] * sum(dim for dim, _ in STREAMS["floats"].values()) * 4
@@ -143,13 +153,11 @@ def memory(path: Path) -> None:
 def parts(paths: dict[str, Path], repeat: int) -> None:
     print("\nParts, MB/s: the file read in blocks of 1 MB; indexed; text in memory scanned (goal: 6000) and parsed\n")
     jobs = ("read", "index", "scan", "parse")
-    engines = {name: Engine(sys.executable, HERE / "sweeps.py", **settings) for name, settings in SETTINGS.items()}
+    engines = {name: Engine(PYTHON, HERE / "sweeps.py", **settings) for name, settings in SETTINGS.items()}
     line("", *jobs)
     for kind, path in paths.items():
         for name, engine in engines.items():
-            runs = {
-                job: lambda j=job, e=engine: e.ask(job=j, path=str(path), streams=STREAMS[kind]) for job in jobs
-            }
+            runs = {job: partial(engine.ask, job=job, path=str(path), streams=STREAMS[kind]) for job in jobs}
             answers = best(repeat, runs)
             line(f"{kind}, {name}", *(f"{rate(answers[job]['bytes'], answers[job]):.0f}" for job in jobs))
     for engine in engines.values():
@@ -160,23 +168,25 @@ def peers(folder: Path, kinds: Iterable[str], megabytes: int, repeat: int) -> No
     """Readers of whole files, each on the same numbers in its own format."""
     print(f"\nWhole files of {megabytes} MB into memory, MB/s of each reader's own text\n")
     line("", "read", "read_ctf", *PEERS)
-    engine = Engine(sys.executable, HERE / "sweeps.py")
+    engine = Engine(PYTHON, HERE / "sweeps.py")
     for kind in kinds:
         source = corpora.write(folder / "peers" / f"{kind}.ctf", kind, megabytes * 10**6)
         runs = {
-            "read": lambda s=source: engine.ask(job="read", path=str(s), streams={}),
-            "read_ctf": lambda s=source, k=kind: engine.ask(job="whole", path=str(s), streams=STREAMS[k]),
+            "read": partial(engine.ask, job="read", path=str(source), streams={}),
+            "read_ctf": partial(engine.ask, job="whole", path=str(source), streams=STREAMS[kind]),
         }
         if kind in ("floats", "mnist"):
             target = corpora.csv(source, source.with_suffix(".csv"))
-            runs |= {name: reader for name, reader in csv_readers(target).items()}
+            runs |= csv_readers(target)
         elif kind == "sparse":
             target = corpora.svmlight(source, source.with_suffix(".svmlight"))
             runs |= svmlight_readers(target)
         answers = best(min(repeat, 3), runs)
         cells = []
         for name in ("read", "read_ctf", *PEERS):
-            cells.append(f"{rate(answers[name]['bytes'], answers[name]):.0f}" if name in answers else absent(name, kind))
+            cells.append(
+                f"{rate(answers[name]['bytes'], answers[name]):.0f}" if name in answers else absent(name, kind)
+            )
         line(kind, *cells)
     engine.close()
 
@@ -237,6 +247,7 @@ def svmlight_readers(path: Path) -> dict[str, Callable[[], Answer]]:
 
 
 def main() -> None:
+    global PYTHON
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mb", type=int, default=512, help="size of each corpus")
     parser.add_argument("--peer-mb", type=int, default=128, help="size of each file for whole-file readers")
@@ -245,14 +256,17 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(STREAMS), help="corpora")
     parser.add_argument("--parts", default="sweeps,small,memory,parts,peers", help="tables to print")
     parser.add_argument("--cntk", help="the Python of CNTK 2.7")
+    parser.add_argument("--python", default=sys.executable, help="the Python that cntkio is installed in")
     parser.add_argument("--folder", type=Path, default=HERE.parent / ".cache" / "bench")
     arguments = parser.parse_args()
-    paths = {kind: corpora.write(arguments.folder / f"{kind}.ctf", kind, arguments.mb * 10**6) for kind in arguments.only.split(",")}
+    PYTHON = arguments.python
+    kinds = arguments.only.split(",")
+    paths = {kind: corpora.write(arguments.folder / f"{kind}.ctf", kind, arguments.mb * 10**6) for kind in kinds}
     for path in paths.values():
         with path.open("rb") as file:
             while file.read(1 << 24):
                 pass
-    versions = ", ".join(f"{name} {version(name) or 'absent'}" for name in ("cntkio", "numpy", *PEERS))
+    versions = ", ".join(f"{name} {version(name) or 'absent'}" for name in ("numpy", *PEERS))
     print(f"{machine()}; {versions}\nfiles of {arguments.mb} MB, best of {arguments.repeat}")
     cntk = Engine(arguments.cntk, HERE / "cntk27.py") if arguments.cntk else None
     wanted = arguments.parts.split(",")

@@ -1,4 +1,4 @@
-"""What bench/ctf.py measures of cntkio, on request, one JSON object a line in and out, in a process with its own settings.
+"""What bench/ctf.py measures of cntkio: one JSON object a line in and out, in a process with its own settings.
 
 {"job": "sweep", "path", "streams": {name: [dimension, sparse]}, "randomize", "size"}  ->  {"seconds", "samples", ...}
 {"job": "index" | "read" | "scan" | "parse" | "whole", "path", "streams"}  ->  {"seconds", "bytes"}
@@ -12,11 +12,11 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import cntkio
+import numpy as np
 from cntkio import _core
 
 IN_MEMORY = 64_000_000  # bytes of the file for what is measured without the file
@@ -60,7 +60,7 @@ def timed(work: Callable[[], object], num_bytes: int) -> Answer:
 
 def index(path: str, streams: Streams) -> Answer:
     """Open the file and scan it: sequences, lengths, chunks."""
-    return timed(lambda: deserializer(path, streams).open().close(), os.path.getsize(path))  # noqa: PTH202
+    return timed(lambda: deserializer(path, streams).open().close(), Path(path).stat().st_size)
 
 
 def read(path: str, streams: Streams) -> Answer:
@@ -68,11 +68,11 @@ def read(path: str, streams: Streams) -> Answer:
     buffer = bytearray(1 << 20)
 
     def work() -> None:
-        with open(path, "rb", buffering=0) as file:
+        with Path(path).open("rb", buffering=0) as file:
             while file.readinto(buffer):
                 pass
 
-    return timed(work, os.path.getsize(path))  # noqa: PTH202
+    return timed(work, Path(path).stat().st_size)
 
 
 class Text:
@@ -85,7 +85,7 @@ class Text:
     @classmethod
     def of(cls, path: str) -> None:
         if cls.path != path:
-            with open(path, "rb") as file:
+            with Path(path).open("rb") as file:
                 head = file.read(IN_MEMORY)
             cls.path, cls.text = path, np.frombuffer(head[: head.rfind(b"\n") + 1], np.uint8)
             _, _, cls.starts, cls.lengths, _ = _core.ctf_scan(cls.text, head.startswith(b"|"), None)
@@ -110,7 +110,7 @@ def parse(path: str, streams: Streams) -> Answer:
 
 def whole(path: str, streams: Streams) -> Answer:
     """The whole file as arrays."""
-    return timed(lambda: cntkio.read_ctf(path, deserializer(path, streams).streams), os.path.getsize(path))  # noqa: PTH202
+    return timed(lambda: cntkio.read_ctf(path, deserializer(path, streams).streams), Path(path).stat().st_size)
 
 
 JOBS: dict[str, Callable[..., Answer]] = {
