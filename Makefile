@@ -1,0 +1,71 @@
+# Every verb works from a clean checkout; CI calls nothing else (.ci/run).
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+BENCH ?=
+FUZZ_SECONDS ?= 60
+RUST := Cargo.toml $(wildcard Cargo.lock) $(shell find crates -name '*.rs' -o -name Cargo.toml | grep -v /target/)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: all build debug-build demo test check bench fuzz docs format clean
+all: build
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "cntkio needs Python 3.11 or newer: make PYTHON=..."'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -U "pip>=25.1"
+
+$(VENV)/.tools: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install -q "maturin>=1.12,<2" "numpy>=2"
+	touch $@
+
+$(VENV)/.test-tools: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install -q --group test
+	touch $@
+
+$(VENV)/.check-tools: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install -q --group check
+	touch $@
+
+$(VENV)/.docs-tools: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install -q --group docs
+	touch $@
+
+# The package in the environment, compiled for speed; Python files are used where they stand.
+$(VENV)/.release: $(RUST) pyproject.toml $(VENV)/.tools
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop -q --release
+	rm -f $(VENV)/.debug; touch $@
+
+# The same with overflow and debug assertions on.
+$(VENV)/.debug: $(RUST) pyproject.toml $(VENV)/.tools
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop -q
+	rm -f $(VENV)/.release; touch $@
+
+build: $(VENV)/.release
+debug-build: $(VENV)/.debug
+
+demo: build
+	$(BIN)/python examples/demo.py
+
+# Both builds pass all tests. The release build comes last and stays.
+test: $(VENV)/.test-tools
+	cargo test -q --workspace
+	cargo test -q --workspace --release
+	$(MAKE) debug-build && $(BIN)/python -m pytest
+	$(MAKE) build && $(BIN)/python -m pytest
+
+check: build $(VENV)/.check-tools
+	cargo fmt --all --check
+	cargo clippy -q --workspace --all-targets -- -D warnings
+	$(BIN)/ruff format --check -q .
+	$(BIN)/ruff check -q .
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest cntkio._core --ignore-disjoint-bases
+
+format:
+	cargo fmt --all
+	$(BIN)/ruff format -q .
+	$(BIN)/ruff check -q --fix .
+
+clean:
+	rm -rf $(VENV) target .cache dist site

@@ -1,0 +1,695 @@
+//! The CNTK text format: the index scan and the parser. (docs/formats/ctf.md)
+//!
+//! Two passes over a file's bytes, both pure functions:
+//!
+//! * [`scan`] cuts a block of whole lines into sequences by their ids (or by lines) and counts the lines. It looks
+//!   at nothing else, but for the name of the stream that defines the size, where there is one.
+//! * [`parse`] turns the bytes of sequences into a [`Block`] of columns, one for each stream, and notes what it had
+//!   to forgive or to stop at. It allocates nothing for a sequence, a sample or a value but their place in a column.
+//!
+//! The law: no byte outside the given slice decides anything, no input makes either panic, and every fault has a
+//! position. What a fault means, which number of them is too many and how to word it are Python's.
+
+use crate::chunk::{Block, Chunk, Column, Samples, Values};
+use crate::number::{self, Element};
+use memchr::{memchr_iter, memchr2, memmem};
+use rayon::prelude::*;
+
+// ---------------------------------------------------------------------------------------------------- index
+
+/// How a file's sequences are told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Each line is a sequence.
+    Lines,
+    /// Lines with the same number in front, or none, are a sequence.
+    Ids,
+}
+
+/// The sequences that start in a block of whole lines.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Scan {
+    /// Lines before the first id, which continue what came before the block; only those that count.
+    pub head_lines: u32,
+    /// The id of each sequence; empty in line mode.
+    pub keys: Vec<u64>,
+    /// Where each sequence starts in the block.
+    pub starts: Vec<u64>,
+    /// Lines that count, for each sequence: all, or those that hold the defining stream.
+    pub lines: Vec<u32>,
+    /// Bytes of the block up to the end of its last line; less than all only for digits that end the file.
+    pub end: u64,
+}
+
+/// Where an id does not fit 64 bits.
+#[derive(Debug, PartialEq, Eq)]
+pub struct IdOverflow {
+    /// The id's first digit.
+    pub at: u64,
+}
+
+/// Find the sequences of a block that starts at a line's start and ends at a line's end or with the file.
+///
+/// Two neighbouring sequences of different blocks may have the same key: joining them is the caller's.
+pub fn scan(block: &[u8], mode: Mode, defining: Option<&[u8]>) -> Result<Scan, IdOverflow> {
+    let mut found = Scan { end: block.len() as u64, ..Scan::default() };
+    let defining = defining.map(|name| memmem::Finder::new(name).into_owned());
+    let counts = |line: &[u8]| defining.as_ref().is_none_or(|name| holds(line, name));
+    let mut start = 0;
+    let mut line_ends = memchr_iter(b'\n', block);
+    while start < block.len() {
+        let end = line_ends.next().map_or(block.len(), |at| at + 1);
+        let line = &block[start..end];
+        match mode {
+            Mode::Lines => {
+                found.starts.push(start as u64);
+                found.lines.push(u32::from(counts(line)));
+            }
+            Mode::Ids => match leading_id(line) {
+                LeadingId::Overflow => return Err(IdOverflow { at: start as u64 }),
+                // Digits up to the end of the file are neither a line nor a sequence.
+                LeadingId::Number(_, digits) if digits == line.len() => found.end = start as u64,
+                LeadingId::Number(key, _) if found.keys.last() != Some(&key) => {
+                    found.keys.push(key);
+                    found.starts.push(start as u64);
+                    found.lines.push(u32::from(counts(line)));
+                }
+                LeadingId::Number(..) | LeadingId::None => {
+                    let lines = found.lines.last_mut().unwrap_or(&mut found.head_lines);
+                    *lines += u32::from(counts(line));
+                }
+            },
+        }
+        start = end;
+    }
+    Ok(found)
+}
+
+enum LeadingId {
+    None,
+    /// The number and how many digits it has.
+    Number(u64, usize),
+    Overflow,
+}
+
+fn leading_id(line: &[u8]) -> LeadingId {
+    let mut key = 0u64;
+    let mut digits = 0;
+    for byte in line {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            break;
+        }
+        key = match key.checked_mul(10).and_then(|key| key.checked_add(u64::from(digit))) {
+            Some(key) => key,
+            None => return LeadingId::Overflow,
+        };
+        digits += 1;
+    }
+    if digits == 0 { LeadingId::None } else { LeadingId::Number(key, digits) }
+}
+
+/// Whether a line holds a pipe, the name, and behind it the line's end or a byte that ends names.
+/// A search in the text: inside a comment it counts too.
+fn holds(line: &[u8], name: &memmem::Finder) -> bool {
+    let length = name.needle().len();
+    name.find_iter(line)
+        .any(|at| at > 0 && line[at - 1] == b'|' && line.get(at + length).is_none_or(|&byte| ends_name(byte)))
+}
+
+/// Group sequences into chunks of at most `limit` bytes, counted from a chunk's first to behind its last sequence.
+///
+/// Returns the first sequence of each chunk and, last, the number of sequences. A sequence is never cut.
+pub fn chunk_starts(starts: &[u64], sizes: &[u32], limit: u64) -> Vec<i64> {
+    let mut chunks = Vec::new();
+    let (mut chunk_start, mut chunk_end) = (0u64, 0u64);
+    for (sequence, (&start, &size)) in starts.iter().zip(sizes).enumerate() {
+        let size = u64::from(size);
+        if sequence == 0 || (chunk_end - chunk_start).saturating_add(size) > limit {
+            chunks.push(sequence as i64);
+            chunk_start = start;
+        }
+        chunk_end = start.saturating_add(size);
+    }
+    chunks.push(starts.len().min(sizes.len()) as i64);
+    chunks
+}
+
+// --------------------------------------------------------------------------------------------------- parser
+
+/// What a stream of the file is: its name there and its form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stream {
+    /// The name in the file (the alias).
+    pub name: Vec<u8>,
+    /// Whether samples are lists of `index:value`.
+    pub is_sparse: bool,
+    /// Values a sample, or the bound of its indices; at most 2^31 - 1.
+    pub dim: usize,
+    /// Whether values are stored in double precision.
+    pub is_double: bool,
+}
+
+/// What the parser knows of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Schema {
+    /// The streams; columns come out in this order.
+    pub streams: Vec<Stream>,
+    /// The stream whose samples alone are counted against a sequence's lines.
+    pub defining: Option<usize>,
+    /// Whether ids are words: bytes up to white space.
+    pub has_word_ids: bool,
+}
+
+/// Where a sequence lies in the bytes, and how many samples it was counted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// First byte.
+    pub start: usize,
+    /// Behind the last byte.
+    pub end: usize,
+    /// Lines that count.
+    pub length: u32,
+}
+
+/// What was met in the text. The first `NUM_ERRORS` cost one error each, the others are worth a warning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// A byte that cannot stand in a number.
+    BadNumber,
+    /// No digits where an index should be.
+    BadIndex,
+    /// An index at or above the dimension.
+    IndexOutOfRange,
+    /// No colon behind an index.
+    MissingColon,
+    /// A dense sample with more values than its dimension.
+    TooManyValues,
+    /// A printable byte where a sample should start.
+    Junk,
+    /// A pipe without a name behind it.
+    PipeWithoutName,
+    /// The data end inside a name.
+    NameAtEnd,
+    /// The data end where the first value should be.
+    EmptyAtEnd,
+    /// A line without a sample.
+    LineWithoutSample,
+    /// A stream without a sample in a sequence.
+    MissingStream,
+    /// More samples than lines.
+    TooManySamples,
+    /// Fewer samples than lines.
+    TooFewSamples,
+    /// A byte above 0x7F ended a sample's values.
+    HighByte,
+    /// A dense sample was filled up with zeros.
+    ShortSample,
+}
+
+/// Kinds that cost an error.
+pub const NUM_ERRORS: usize = 13;
+/// All kinds.
+pub const NUM_KINDS: usize = 15;
+/// How many findings of a kind are kept in full.
+pub const MOST_IN_FULL: usize = 10;
+
+/// One thing met in the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Finding {
+    /// What.
+    pub kind: Kind,
+    /// Position in the bytes.
+    pub at: usize,
+    /// The sequence, as a number in the list that was given.
+    pub sequence: usize,
+    /// The stream, where one is concerned.
+    pub stream: Option<usize>,
+    /// What was counted or read: values, samples, an index.
+    pub found: u64,
+}
+
+/// All that was met in a piece of text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Findings {
+    /// How many of each kind.
+    pub counts: [u64; NUM_KINDS],
+    /// The first [`MOST_IN_FULL`] of each kind, in the order of the text.
+    pub first: Vec<Finding>,
+    /// The error that found the budget empty; parsing stopped there.
+    pub last_straw: Option<Finding>,
+    budget: u64,
+    is_strict: bool,
+}
+
+impl Findings {
+    /// Nothing yet, and `budget` errors to forgive; if `is_strict`, what is worth a warning costs an error too.
+    pub fn new(budget: u64, is_strict: bool) -> Findings {
+        Findings { counts: [0; NUM_KINDS], first: Vec::new(), last_straw: None, budget, is_strict }
+    }
+
+    /// Errors so far.
+    pub fn num_errors(&self) -> u64 {
+        self.counts[..if self.is_strict { NUM_KINDS } else { NUM_ERRORS }].iter().sum()
+    }
+
+    /// Note a finding; `Err` if the budget is empty.
+    #[cold]
+    fn note(&mut self, finding: Finding) -> Result<(), Stop> {
+        let kind = finding.kind as usize;
+        self.counts[kind] += 1;
+        if self.counts[kind] <= MOST_IN_FULL as u64 {
+            self.first.push(finding);
+        }
+        if kind < NUM_ERRORS || self.is_strict {
+            if self.budget == 0 {
+                self.last_straw = Some(finding);
+                return Err(Stop);
+            }
+            self.budget -= 1;
+        }
+        Ok(())
+    }
+
+    /// Take up the findings of the text behind, whose sequences are numbered from `first_sequence`.
+    fn append(&mut self, behind: &Findings, first_sequence: usize) {
+        let renumbered = |finding: &Finding| Finding { sequence: finding.sequence + first_sequence, ..*finding };
+        for finding in &behind.first {
+            if self.first.iter().filter(|earlier| earlier.kind == finding.kind).count() < MOST_IN_FULL {
+                self.first.push(renumbered(finding));
+            }
+        }
+        for (count, more) in self.counts.iter_mut().zip(behind.counts) {
+            *count += more;
+        }
+        self.budget = self.budget.saturating_sub(behind.num_errors());
+        self.last_straw = behind.last_straw.as_ref().map(renumbered);
+    }
+}
+
+/// The budget is spent.
+#[derive(Debug)]
+struct Stop;
+
+/// Bytes of text for one core at a time: small enough to share the work out evenly, large enough to be worth it.
+const PIECE: usize = 1 << 20;
+
+/// Parse the sequences' bytes into a chunk, on all threads of the current pool, piece by piece.
+///
+/// The result is that of one piece, whatever the number of threads: a piece whose errors the pieces before it left
+/// no budget for is parsed again with what they left, and so stops where a single parser would have stopped.
+pub fn parse_chunk(bytes: &[u8], sequences: &[Extent], schema: &Schema, budget: u64, is_strict: bool) -> (Chunk, Findings) {
+    let mut pieces: Vec<&[Extent]> = Vec::new();
+    let mut rest = sequences;
+    while let Some(first) = rest.first() {
+        let size = rest.iter().take_while(|extent| extent.end.saturating_sub(first.start) <= PIECE).count().max(1);
+        let (piece, behind) = rest.split_at(size);
+        pieces.push(piece);
+        rest = behind;
+    }
+    let parse_piece = |piece: &[Extent], budget| {
+        let mut findings = Findings::new(budget, is_strict);
+        (parse(bytes, piece, schema, &mut findings), findings)
+    };
+    let parsed: Vec<(Block, Findings)> = pieces.par_iter().map(|piece| parse_piece(piece, budget)).collect();
+    let mut all = Findings::new(budget, is_strict);
+    let mut blocks = Vec::with_capacity(pieces.len());
+    let mut first_sequence = 0;
+    for (piece, (mut block, mut findings)) in pieces.iter().zip(parsed) {
+        if findings.num_errors() > all.budget {
+            (block, findings) = parse_piece(piece, all.budget);
+        }
+        all.append(&findings, first_sequence);
+        first_sequence += piece.len();
+        blocks.push(block);
+        if all.last_straw.is_some() {
+            break;
+        }
+    }
+    (Chunk::new(blocks), all)
+}
+
+/// Parse the sequences' bytes into a block. Extents that do not lie in `bytes` are taken as far as they do.
+///
+/// If `findings` has a last straw afterwards, the block holds the sequences before it and is of no use.
+pub fn parse(bytes: &[u8], sequences: &[Extent], schema: &Schema, findings: &mut Findings) -> Block {
+    let longest_name = schema.streams.iter().map(|stream| stream.name.len()).max().unwrap_or(0);
+    let builders = schema.streams.iter().map(|stream| Builder::new(stream, sequences.len())).collect();
+    let mut parser = Parser { bytes: &[], at: 0, sequence: 0, schema, longest_name, next_stream: 0, builders, findings };
+    for (number, extent) in sequences.iter().enumerate() {
+        let end = extent.end.min(bytes.len());
+        (parser.bytes, parser.at, parser.sequence) = (&bytes[..end], extent.start.min(end), number);
+        if parser.sequence(extent).is_err() {
+            break;
+        }
+    }
+    Block { num_sequences: sequences.len(), columns: parser.builders.into_iter().map(Builder::finish).collect() }
+}
+
+/// A column in the making.
+struct Builder {
+    column: Column,
+    num_samples: u32,
+}
+
+impl Builder {
+    fn new(stream: &Stream, num_sequences: usize) -> Builder {
+        let values = if stream.is_double { Values::F64(Vec::new()) } else { Values::F32(Vec::new()) };
+        let samples = if stream.is_sparse {
+            Samples::Sparse { dim: stream.dim, sample_offsets: vec![0], indices: Vec::new(), values }
+        } else {
+            Samples::Dense { dim: stream.dim, values }
+        };
+        let mut sequence_offsets = Vec::with_capacity(num_sequences + 1);
+        sequence_offsets.push(0);
+        Builder { column: Column { sequence_offsets, samples }, num_samples: 0 }
+    }
+
+    fn num_in_sequence(&self) -> u32 {
+        self.num_samples - self.column.sequence_offsets[self.column.sequence_offsets.len() - 1]
+    }
+
+    fn has_entries_in_sequence(&self) -> bool {
+        match &self.column.samples {
+            Samples::Dense { .. } => self.num_in_sequence() > 0,
+            Samples::Sparse { sample_offsets, .. } => {
+                let first = self.column.sequence_offsets[self.column.sequence_offsets.len() - 1] as usize;
+                sample_offsets[sample_offsets.len() - 1] > sample_offsets[first]
+            }
+        }
+    }
+
+    fn end_sequence(&mut self) {
+        self.column.sequence_offsets.push(self.num_samples);
+    }
+
+    fn finish(self) -> Column {
+        self.column
+    }
+}
+
+/// Why a sample was dropped.
+struct Fault {
+    kind: Kind,
+    /// Where the fault is reported.
+    at: usize,
+    /// Where parsing goes on.
+    resume: usize,
+    found: u64,
+}
+
+/// A position in the text of one sequence. `bytes` ends where the sequence ends.
+struct Parser<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    sequence: usize,
+    schema: &'a Schema,
+    longest_name: usize,
+    next_stream: usize,
+    builders: Vec<Builder>,
+    findings: &'a mut Findings,
+}
+
+/// What became of an item.
+enum Item {
+    Sample,
+    /// A comment, an unknown name or a fault: nothing is kept up to the next pipe or line feed.
+    Nothing,
+}
+
+impl Parser<'_> {
+    fn note(&mut self, kind: Kind, at: usize, stream: Option<usize>, found: u64) -> Result<(), Stop> {
+        self.findings.note(Finding { kind, at, sequence: self.sequence, stream, found })
+    }
+
+    fn sequence(&mut self, extent: &Extent) -> Result<(), Stop> {
+        let first_byte = self.at;
+        while self.at < self.bytes.len() {
+            let line = self.at;
+            if !self.line()? {
+                self.note(Kind::LineWithoutSample, line, None, 0)?;
+            }
+        }
+        let (mut most, mut is_too_long) = (0, None);
+        for stream in 0..self.builders.len() {
+            let num_samples = self.builders[stream].num_in_sequence();
+            if num_samples == 0 {
+                self.note(Kind::MissingStream, first_byte, Some(stream), 0)?;
+            }
+            if self.schema.defining.is_none_or(|defining| defining == stream) {
+                most = most.max(num_samples);
+                if num_samples > extent.length && is_too_long.is_none() {
+                    is_too_long = Some(stream);
+                }
+            }
+        }
+        if let Some(stream) = is_too_long {
+            let num_samples = self.builders[stream].num_in_sequence();
+            self.note(Kind::TooManySamples, first_byte, Some(stream), num_samples.into())?;
+        } else if most < extent.length {
+            self.note(Kind::TooFewSamples, first_byte, self.schema.defining, most.into())?;
+        }
+        self.builders.iter_mut().for_each(Builder::end_sequence);
+        Ok(())
+    }
+
+    /// Parse a line; whether it had a sample, or ended with the data.
+    fn line(&mut self) -> Result<bool, Stop> {
+        let mut has_sample = false;
+        self.skip_id();
+        while let Some(&byte) = self.bytes.get(self.at) {
+            if byte == b'\n' {
+                self.at += 1;
+                return Ok(has_sample);
+            }
+            if byte <= b' ' || byte >= 0x80 {
+                self.at += 1;
+            } else {
+                match self.item(byte)? {
+                    Item::Sample => has_sample = true,
+                    Item::Nothing => self.skip_to_pipe_or_line_end(),
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn skip_id(&mut self) {
+        let is_id = |byte: &u8| if self.schema.has_word_ids { *byte > b' ' } else { byte.is_ascii_digit() };
+        let rest = &self.bytes[self.at..];
+        self.at += rest.iter().position(|byte| !is_id(byte)).unwrap_or(rest.len());
+    }
+
+    fn skip_to_pipe_or_line_end(&mut self) {
+        let rest = &self.bytes[self.at..];
+        self.at += memchr2(b'|', b'\n', rest).unwrap_or(rest.len());
+    }
+
+    fn item(&mut self, byte: u8) -> Result<Item, Stop> {
+        let pipe = self.at;
+        if byte != b'|' {
+            self.note(Kind::Junk, pipe, None, byte.into())?;
+            return Ok(Item::Nothing);
+        }
+        self.at += 1;
+        let Some(stream) = self.name(pipe)? else { return Ok(Item::Nothing) };
+        let is_sparse = self.schema.streams[stream].is_sparse;
+        match if is_sparse { self.sparse(stream) } else { self.dense(stream) } {
+            Ok(short) => {
+                if let Some(num_values) = short {
+                    self.note(Kind::ShortSample, pipe, Some(stream), num_values)?;
+                }
+                if let Some(&end) = self.bytes.get(self.at) {
+                    if end >= 0x80 {
+                        self.note(Kind::HighByte, self.at, Some(stream), end.into())?;
+                    }
+                }
+                Ok(Item::Sample)
+            }
+            Err(fault) => {
+                self.at = fault.resume;
+                self.note(fault.kind, fault.at, Some(stream), fault.found)?;
+                Ok(Item::Nothing)
+            }
+        }
+    }
+
+    /// Read a name: the stream that it means.
+    fn name(&mut self, pipe: usize) -> Result<Option<usize>, Stop> {
+        let rest = &self.bytes[self.at..];
+        // Streams tend to come in the same order on every line.
+        let num_streams = self.schema.streams.len();
+        for step in 0..num_streams {
+            let stream = (self.next_stream + step) % num_streams;
+            let name = &self.schema.streams[stream].name[..];
+            if rest.starts_with(name) && rest.get(name.len()).is_some_and(|&byte| ends_name(byte)) {
+                self.at += name.len();
+                self.next_stream = stream + 1;
+                return Ok(Some(stream));
+            }
+        }
+        if rest.first() == Some(&b'#') {
+            return Ok(None);
+        }
+        match rest.iter().take(self.longest_name + 1).position(|&byte| ends_name(byte)) {
+            Some(0) => self.note(Kind::PipeWithoutName, pipe, None, 0)?,
+            None if rest.len() <= self.longest_name => {
+                self.at = self.bytes.len();
+                self.note(Kind::NameAtEnd, pipe, None, 0)?;
+            }
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    /// Read a dense sample; how many values it had, if it was too short.
+    fn dense(&mut self, stream: usize) -> Result<Option<u64>, Fault> {
+        let Samples::Dense { dim, values } = &mut self.builders[stream].column.samples else {
+            unreachable!("a dense stream has a dense column")
+        };
+        let dim = *dim;
+        let (end, num_values) = match values {
+            Values::F32(values) => dense_values(self.bytes, self.at, dim, values)?,
+            Values::F64(values) => dense_values(self.bytes, self.at, dim, values)?,
+        };
+        self.at = end;
+        self.builders[stream].num_samples += 1;
+        Ok((num_values < dim).then_some(num_values as u64))
+    }
+
+    /// Read a sparse sample. It is never too short.
+    fn sparse(&mut self, stream: usize) -> Result<Option<u64>, Fault> {
+        let has_entries = self.builders[stream].has_entries_in_sequence();
+        let Samples::Sparse { dim, sample_offsets, indices, values } = &mut self.builders[stream].column.samples else {
+            unreachable!("a sparse stream has a sparse column")
+        };
+        let dim = *dim as u64;
+        let end = match values {
+            Values::F32(values) => sparse_entries(self.bytes, self.at, dim, has_entries, indices, values)?,
+            Values::F64(values) => sparse_entries(self.bytes, self.at, dim, has_entries, indices, values)?,
+        };
+        sample_offsets.push(indices.len() as u32);
+        self.at = end;
+        self.builders[stream].num_samples += 1;
+        Ok(None)
+    }
+}
+
+#[inline]
+fn ends_name(byte: u8) -> bool {
+    byte <= b' ' || byte == b'|' || byte >= 0x80
+}
+
+/// What ends a sample's values: a pipe, a control byte other than a tab, a byte above 0x7F.
+#[inline]
+fn ends_values(byte: u8) -> bool {
+    byte < b' ' || byte == b'|' || byte >= 0x80
+}
+
+/// Append a sample of exactly `dim` values; the position behind and the number of values that were written.
+/// On a fault nothing is appended.
+#[inline]
+fn dense_values<T: Element>(
+    bytes: &[u8],
+    start: usize,
+    dim: usize,
+    out: &mut Vec<T>,
+) -> Result<(usize, usize), Fault> {
+    let before = out.len();
+    let mut at = start;
+    let mut num_values = 0;
+    let mut surplus = None;
+    let failed = loop {
+        match bytes.get(at) {
+            Some(b' ' | b'\t') => at += 1,
+            Some(&byte) if ends_values(byte) => match surplus {
+                Some(surplus) => break Fault { kind: Kind::TooManyValues, at: surplus, resume: at, found: num_values },
+                None => {
+                    out.resize(before + dim, T::default());
+                    return Ok((at, num_values as usize));
+                }
+            },
+            None if num_values == 0 => break Fault { kind: Kind::EmptyAtEnd, at, resume: at, found: 0 },
+            None => {
+                // At the end of the data surplus values are no error and get lost.
+                out.resize(before + dim, T::default());
+                return Ok((at, num_values as usize));
+            }
+            Some(_) => match number::read(bytes, at) {
+                Ok((value, end)) => {
+                    if num_values < dim as u64 {
+                        out.push(value);
+                    } else if surplus.is_none() {
+                        surplus = Some(at);
+                    }
+                    num_values += 1;
+                    at = end;
+                }
+                Err(bad) => break Fault { kind: Kind::BadNumber, at: bad, resume: bad, found: num_values },
+            },
+        }
+    };
+    out.truncate(before);
+    Err(failed)
+}
+
+/// Append a sample's entries; the position behind. On a fault nothing is appended.
+#[inline]
+fn sparse_entries<T: Element>(
+    bytes: &[u8],
+    start: usize,
+    dim: u64,
+    has_entries: bool,
+    indices: &mut Vec<i32>,
+    values: &mut Vec<T>,
+) -> Result<usize, Fault> {
+    let before = indices.len();
+    let mut at = start;
+    let failed = loop {
+        match bytes.get(at) {
+            Some(b' ' | b'\t') => at += 1,
+            Some(&byte) if ends_values(byte) => return Ok(at),
+            None if has_entries || indices.len() > before => return Ok(at),
+            None => break Fault { kind: Kind::EmptyAtEnd, at, resume: at, found: 0 },
+            Some(_) => match sparse_entry(bytes, at, dim) {
+                Ok((index, value, end)) => {
+                    indices.push(index);
+                    values.push(value);
+                    at = end;
+                }
+                Err(fault) => break fault,
+            },
+        }
+    };
+    indices.truncate(before);
+    values.truncate(before);
+    Err(failed)
+}
+
+#[inline]
+fn sparse_entry<T: Element>(bytes: &[u8], start: usize, dim: u64) -> Result<(i32, T, usize), Fault> {
+    let mut index = 0u64;
+    let mut at = start;
+    while let Some(digit) = bytes.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|&digit| digit <= 9) {
+        index = index.saturating_mul(10).saturating_add(digit.into());
+        at += 1;
+    }
+    let fault = |kind, position| Fault { kind, at: position, resume: at, found: index };
+    if at == start {
+        return Err(fault(Kind::BadIndex, at));
+    }
+    if at == bytes.len() {
+        return Err(fault(Kind::MissingColon, at));
+    }
+    if index >= dim {
+        return Err(fault(Kind::IndexOutOfRange, start));
+    }
+    if bytes[at] != b':' {
+        return Err(fault(Kind::MissingColon, at));
+    }
+    match number::read(bytes, at + 1) {
+        Ok((value, end)) => Ok((index as i32, value, end)),
+        Err(bad) => Err(Fault { kind: Kind::BadNumber, at: bad, resume: bad, found: index }),
+    }
+}

@@ -1,0 +1,17 @@
+//! The core of cntkio: loops over bytes, values, samples and sequences, as pure functions on buffers.
+//!
+//! | module | what it turns into what |
+//! |---|---|
+//! | [`ctf`] | bytes of a text corpus into its table of sequences, and into a block of columns |
+//! | [`number`] | the digits of a number into its correctly rounded value |
+//! | [`chunk`] | what every parser makes and the packer takes |
+//! | [`pack`] | a selection of sequences out of chunks into one minibatch's arrays |
+//!
+//! It opens no file, prints nothing, keeps no state between calls and never panics on any input. Every decision
+//! (what is read, in which order, how much, what an error means) is made in Python.
+#![forbid(unsafe_code)]
+
+pub mod chunk;
+pub mod ctf;
+pub mod number;
+pub mod pack;

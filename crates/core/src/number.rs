@@ -1,0 +1,264 @@
+//! Decimal numbers of text formats: one scan by the grammar, one correctly rounded result.
+//!
+//! The law: the value equals the decimal that is written, rounded once to the element type, ties to even.
+//! Most numbers take one multiplication in `f64`; where that cannot prove its result, the standard library's
+//! correctly rounding parser decides. (docs/formats/ctf.md, "Numbers")
+
+/// A scanned decimal: `(-1)^negative * mantissa * 10^exponent`, exact while `is_exact`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Decimal {
+    /// The first 19 digits and more, modulo 2^64 when there are more.
+    pub mantissa: u64,
+    /// The power of ten; saturates far outside every element type's range.
+    pub exponent: i32,
+    /// Whether there was a minus sign.
+    pub negative: bool,
+    /// Whether `mantissa` holds all digits.
+    pub is_exact: bool,
+    /// Position behind the number's last byte.
+    pub end: usize,
+}
+
+const MOST_EXACT_DIGITS: usize = 19; // 10^19 - 1 < 2^64
+const SATURATED_EXPONENT: i64 = 1 << 24;
+
+/// Scan the number that starts at `at`: `[+-]digits[.[digits[exponent]] | exponent]`.
+///
+/// It ends at the first byte that cannot belong to it. `Err` holds the position of the byte that was neither
+/// acceptable nor a possible end.
+#[inline]
+pub fn scan(bytes: &[u8], at: usize) -> Result<Decimal, usize> {
+    let digit = |p: usize| bytes.get(p).map_or(10, |byte| byte.wrapping_sub(b'0'));
+    let mut p = at;
+    let negative = match bytes.get(p) {
+        Some(b'-') => {
+            p += 1;
+            true
+        }
+        Some(b'+') => {
+            p += 1;
+            false
+        }
+        _ => false,
+    };
+    let first_digit = p;
+    let mut mantissa = 0u64;
+    loop {
+        let d = digit(p);
+        if d > 9 {
+            break;
+        }
+        mantissa = mantissa.wrapping_mul(10).wrapping_add(u64::from(d));
+        p += 1;
+    }
+    let mut num_digits = p - first_digit;
+    if num_digits == 0 {
+        return Err(p);
+    }
+    let mut exponent = 0i64;
+    let mut may_have_exponent = true;
+    if bytes.get(p) == Some(&b'.') {
+        p += 1;
+        let first_fraction = p;
+        loop {
+            let d = digit(p);
+            if d > 9 {
+                break;
+            }
+            mantissa = mantissa.wrapping_mul(10).wrapping_add(u64::from(d));
+            p += 1;
+        }
+        let num_fraction = p - first_fraction;
+        num_digits += num_fraction;
+        exponent = -(num_fraction as i64);
+        may_have_exponent = num_fraction > 0; // `1.e5` is the number `1.` with junk behind it
+    }
+    if may_have_exponent && matches!(bytes.get(p), Some(b'e' | b'E')) {
+        p += 1;
+        let is_below_one = match bytes.get(p) {
+            Some(b'-') => {
+                p += 1;
+                true
+            }
+            Some(b'+') => {
+                p += 1;
+                false
+            }
+            _ => false,
+        };
+        let first = p;
+        let mut written = 0i64;
+        loop {
+            let d = digit(p);
+            if d > 9 {
+                break;
+            }
+            written = (written * 10 + i64::from(d)).min(SATURATED_EXPONENT);
+            p += 1;
+        }
+        if p == first {
+            return Err(p);
+        }
+        exponent += if is_below_one { -written } else { written };
+    }
+    let exponent = exponent.clamp(-SATURATED_EXPONENT, SATURATED_EXPONENT) as i32;
+    Ok(Decimal { mantissa, exponent, negative, is_exact: num_digits <= MOST_EXACT_DIGITS, end: p })
+}
+
+/// A type that values are stored in.
+pub trait Element: Copy + Default + PartialEq + Send + Sync + std::fmt::Debug + 'static {
+    /// The value of a scanned number; `text` is the number as written.
+    fn round(decimal: &Decimal, text: &[u8]) -> Self;
+}
+
+#[rustfmt::skip]
+const POWERS: [f64; 45] = [
+    1e-22, 1e-21, 1e-20, 1e-19, 1e-18, 1e-17, 1e-16, 1e-15, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8,
+    1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11,
+    1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
+];
+
+impl Element for f32 {
+    #[inline]
+    fn round(decimal: &Decimal, text: &[u8]) -> f32 {
+        let Decimal { mantissa, exponent, negative, is_exact, .. } = *decimal;
+        if is_exact && (-22..=22).contains(&exponent) {
+            let wide = mantissa as f64 * POWERS[(exponent + 22) as usize];
+            // Three roundings of half a unit each (mantissa, power, product) leave the product within 2 units of
+            // the exact value. Unless a midpoint of two f32 lies within 4 units, rounding again cannot go wrong.
+            // The 29 bits that f32 lacks are 2^28 at a midpoint. All values are 0 or at least 1e-22, so no
+            // subnormal f32, whose midpoints lie elsewhere, can come this way.
+            let from_midpoint = (wide.to_bits().wrapping_add(4).wrapping_sub(1 << 28)) & 0x1fff_ffff;
+            if from_midpoint > 8 {
+                let value = wide as f32;
+                return if negative { -value } else { value };
+            }
+        }
+        parse_exactly(text)
+    }
+}
+
+impl Element for f64 {
+    #[inline]
+    fn round(decimal: &Decimal, text: &[u8]) -> f64 {
+        let Decimal { mantissa, exponent, negative, is_exact, .. } = *decimal;
+        // Both operands are exact, so the one operation rounds once. (Clinger's fast path)
+        if is_exact && mantissa <= 1 << 53 && (-22..=22).contains(&exponent) {
+            let value = if exponent < 0 {
+                mantissa as f64 / POWERS[(22 - exponent) as usize]
+            } else {
+                mantissa as f64 * POWERS[(22 + exponent) as usize]
+            };
+            return if negative { -value } else { value };
+        }
+        parse_exactly(text)
+    }
+}
+
+#[cold]
+fn parse_exactly<T: std::str::FromStr + Default>(text: &[u8]) -> T {
+    // The grammar of `scan` is within that of the standard library, so that the default never comes out.
+    std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+/// Read the number at `at`: its value and the position behind it.
+#[inline]
+pub fn read<T: Element>(bytes: &[u8], at: usize) -> Result<(T, usize), usize> {
+    let decimal = scan(bytes, at)?;
+    Ok((T::round(&decimal, &bytes[at..decimal.end]), decimal.end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn every_accepted_form_has_its_value() {
+        for (text, value) in [
+            ("1", 1.0),
+            ("-1", -1.0),
+            ("+1", 1.0),
+            ("1.", 1.0),
+            ("-1.", -1.0),
+            ("1.5", 1.5),
+            ("1.5e3", 1500.0),
+            ("1e5", 1e5),
+            ("1E+05", 1e5),
+            ("1e-2", 0.01),
+            ("00001", 1.0),
+            ("0.000", 0.0),
+            ("1e39", f32::INFINITY),
+            ("1e-46", 0.0),
+            ("1e-45", 1e-45),
+            ("0e400", 0.0),
+            ("0.5236994326114654541015625", 0.523_699_4),
+            ("16777217", 16_777_216.0),
+            ("16777217.0000000001", 16_777_218.0),
+            ("16777218.9999999999", 16_777_218.0),
+            ("340282350000000000000000000000000000000", f32::MAX),
+        ] {
+            let (read, end): (f32, usize) = read(text.as_bytes(), 0).unwrap();
+            assert_eq!((read.to_bits(), end), ((value as f32).to_bits(), text.len()), "{text}");
+        }
+        assert_eq!(read::<f32>(b"-0", 0).unwrap().0.to_bits(), (-0.0f32).to_bits());
+    }
+
+    #[test]
+    fn an_unacceptable_byte_is_named_by_its_position() {
+        for (text, bad) in [
+            (".5", 0),
+            ("-.5", 1),
+            ("1e", 2),
+            ("1e+", 3),
+            ("1.5ex", 4),
+            ("--1", 1),
+            ("nan", 0),
+            ("", 0),
+            ("-", 1),
+        ] {
+            assert_eq!(scan(text.as_bytes(), 0).map(|_| ()), Err(bad), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_number_ends_at_the_first_byte_that_cannot_belong_to_it() {
+        for (text, end) in [("1.e5", 2), ("1.2.3", 3), ("1-2", 1), ("1e5.5", 3), ("0x10", 1), ("1|b", 1), ("1e5-3", 3)] {
+            assert_eq!(scan(text.as_bytes(), 0).map(|decimal| decimal.end), Ok(end), "{text}");
+        }
+    }
+
+    fn decimals() -> impl Strategy<Value = String> {
+        prop_oneof![
+            "[-+]?[0-9]{1,25}(\\.[0-9]{0,30})?",
+            "[-+]?[0-9]{1,12}(\\.[0-9]{1,12})?[eE][-+]?[0-9]{1,3}",
+            any::<f32>().prop_filter("finite", |v| v.is_finite()).prop_map(|v| format!("{v}")),
+            any::<f64>().prop_filter("finite", |v| v.is_finite()).prop_map(|v| format!("{v:e}")),
+            // Midpoints between two f32, and their neighbours: where one multiplication is not enough.
+            (0u32..0x7f7f_ffff, -2i64..3).prop_map(|(bits, off)| {
+                let midpoint = (f64::from(f32::from_bits(bits)) + f64::from(f32::from_bits(bits + 1))) / 2.0;
+                format!("{}", f64::from_bits((midpoint.to_bits() as i64 + off).max(0) as u64))
+            }),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4000))]
+        #[test]
+        fn values_are_correctly_rounded(text in decimals()) {
+            let (narrow, end) = read::<f32>(text.as_bytes(), 0).unwrap();
+            prop_assert_eq!(end, text.len());
+            prop_assert_eq!(narrow.to_bits(), text.parse::<f32>().unwrap().to_bits());
+            let (wide, _) = read::<f64>(text.as_bytes(), 0).unwrap();
+            prop_assert_eq!(wide.to_bits(), text.parse::<f64>().unwrap().to_bits());
+        }
+
+        #[test]
+        fn any_bytes_are_a_number_or_a_position(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            match scan(&bytes, 0) {
+                Ok(decimal) => prop_assert!(decimal.end <= bytes.len() && decimal.end > 0),
+                Err(bad) => prop_assert!(bad <= bytes.len()),
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! `Chunk` as a handle, and the packer.
+
+use cntkio_core::chunk::{self, Block, Column, Samples, Values};
+use cntkio_core::pack::{self, Ragged, Selection};
+use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+
+/// The parsed form of a run of consecutive sequences: immutable columns, one for each stream.
+#[pyclass(frozen, module = "cntkio._core")]
+pub(crate) struct Chunk {
+    pub(crate) inner: chunk::Chunk,
+}
+
+/// One stream for `Chunk.from_columns`: sequence offsets, values, dimension and, if sparse, (sample offsets, indices).
+type ColumnArrays<'py> = (
+    PyReadonlyArray1<'py, u32>,
+    Bound<'py, PyAny>,
+    usize,
+    Option<(PyReadonlyArray1<'py, u32>, PyReadonlyArray1<'py, i32>)>,
+);
+
+#[pymethods]
+impl Chunk {
+    /// Build a chunk from NumPy arrays, which are copied and checked.
+    #[staticmethod]
+    fn from_columns(num_sequences: usize, columns: Vec<ColumnArrays<'_>>) -> PyResult<Chunk> {
+        let columns = columns.into_iter().map(column_from_arrays).collect::<PyResult<Vec<Column>>>()?;
+        for (number, column) in columns.iter().enumerate() {
+            column.check(num_sequences).map_err(|why| PyValueError::new_err(format!("stream {number}: {why}")))?;
+        }
+        Ok(Chunk { inner: chunk::Chunk::new(vec![Block { num_sequences, columns }]) })
+    }
+
+    /// Number of sequences.
+    #[getter]
+    fn num_sequences(&self) -> usize {
+        self.inner.num_sequences()
+    }
+
+    /// Bytes of memory that the columns take.
+    #[getter]
+    fn num_bytes(&self) -> usize {
+        self.inner.num_bytes()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Chunk(num_sequences={}, num_bytes={})", self.inner.num_sequences(), self.inner.num_bytes())
+    }
+}
+
+fn column_from_arrays((offsets, values, dim, sparse): ColumnArrays<'_>) -> PyResult<Column> {
+    let values = if let Ok(values) = values.cast::<PyArray1<f32>>() {
+        Values::F32(values.readonly().as_slice()?.to_vec())
+    } else if let Ok(values) = values.cast::<PyArray1<f64>>() {
+        Values::F64(values.readonly().as_slice()?.to_vec())
+    } else {
+        return Err(PyTypeError::new_err("values must be a one-dimensional float32 or float64 array"));
+    };
+    let samples = match sparse {
+        None => Samples::Dense { dim, values },
+        Some((sample_offsets, indices)) => Samples::Sparse {
+            dim,
+            sample_offsets: sample_offsets.as_slice()?.to_vec(),
+            indices: indices.as_slice()?.to_vec(),
+            values,
+        },
+    };
+    Ok(Column { sequence_offsets: offsets.as_slice()?.to_vec(), samples })
+}
+
+/// Values, sequence offsets and, if sparse, (sample offsets, indices).
+type RaggedArrays<'py> =
+    (Bound<'py, PyAny>, Bound<'py, PyArray1<i64>>, Option<(Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<i32>>)>);
+
+/// Gather the selected sequences of all streams, ragged: `streams` tells for each whether it is sparse and double.
+#[pyfunction]
+pub(crate) fn gather<'py>(
+    py: Python<'py>,
+    chunks: Vec<Py<Chunk>>,
+    places: PyReadonlyArray1<'py, u32>,
+    sequences: PyReadonlyArray1<'py, u32>,
+    streams: Vec<(usize, bool, bool)>,
+) -> PyResult<Vec<RaggedArrays<'py>>> {
+    let handles: Vec<&chunk::Chunk> = chunks.iter().map(|chunk| &chunk.get().inner).collect();
+    let selection = Selection { chunks: &handles, places: places.as_slice()?, sequences: sequences.as_slice()? };
+    let gathered: Result<Vec<Ragged>, pack::Error> = py.detach(|| {
+        streams
+            .iter()
+            .map(|&(stream, is_sparse, is_double)| pack::gather(selection, stream, is_sparse, is_double))
+            .collect()
+    });
+    let gathered = gathered.map_err(|why| PyValueError::new_err(format!("cannot gather: {why:?}")))?;
+    Ok(gathered.into_iter().map(|ragged| ragged_arrays(py, ragged)).collect())
+}
+
+fn ragged_arrays(py: Python<'_>, ragged: Ragged) -> RaggedArrays<'_> {
+    let sparse = ragged.sparse.map(|(offsets, indices)| (offsets.into_pyarray(py), indices.into_pyarray(py)));
+    (values_array(py, ragged.values), ragged.sequence_offsets.into_pyarray(py), sparse)
+}
+
+fn values_array(py: Python<'_>, values: Values) -> Bound<'_, PyAny> {
+    match values {
+        Values::F32(values) => values.into_pyarray(py).into_any(),
+        Values::F64(values) => values.into_pyarray(py).into_any(),
+    }
+}
+
+/// Spread ragged samples over `sequences * steps * dim` values, zeros behind each sequence's end.
+#[pyfunction]
+pub(crate) fn pad<'py>(
+    py: Python<'py>,
+    values: Bound<'py, PyAny>,
+    sequence_offsets: PyReadonlyArray1<'py, i64>,
+    steps: usize,
+    dim: usize,
+) -> PyResult<Bound<'py, PyAny>> {
+    let offsets = sequence_offsets.as_slice()?;
+    let padded = if let Ok(values) = values.cast::<PyArray1<f32>>() {
+        let values = values.readonly();
+        let values = values.as_slice()?;
+        py.detach(|| pack::pad(values, offsets, steps, dim)).map(Values::F32)
+    } else if let Ok(values) = values.cast::<PyArray1<f64>>() {
+        let values = values.readonly();
+        let values = values.as_slice()?;
+        py.detach(|| pack::pad(values, offsets, steps, dim)).map(Values::F64)
+    } else {
+        return Err(PyTypeError::new_err("values must be a one-dimensional float32 or float64 array"));
+    };
+    padded
+        .map(|values| values_array(py, values))
+        .map_err(|_| PyValueError::new_err("offsets and steps do not fit the values"))
+}

@@ -1,0 +1,89 @@
+//! The CNTK text format.
+
+use crate::chunk::Chunk;
+use crate::pool::pool;
+use cntkio_core::ctf::{self, Extent, Finding, Mode, Schema, Stream};
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+/// Lines before the first id, keys, starts, lines, the end; or where an id overflows.
+type ScanArrays<'py> =
+    (u32, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u32>>, u64, Option<u64>);
+
+/// Find the sequences that start in a block of whole lines.
+#[pyfunction]
+pub(crate) fn ctf_scan<'py>(
+    py: Python<'py>,
+    block: PyReadonlyArray1<'py, u8>,
+    in_lines: bool,
+    defining: Option<Vec<u8>>,
+) -> PyResult<ScanArrays<'py>> {
+    let block = block.as_slice()?;
+    let mode = if in_lines { Mode::Lines } else { Mode::Ids };
+    let (scan, overflow) = match py.detach(|| ctf::scan(block, mode, defining.as_deref())) {
+        Ok(scan) => (scan, None),
+        Err(overflow) => (ctf::Scan::default(), Some(overflow.at)),
+    };
+    let ctf::Scan { head_lines, keys, starts, lines, end } = scan;
+    Ok((head_lines, keys.into_pyarray(py), starts.into_pyarray(py), lines.into_pyarray(py), end, overflow))
+}
+
+/// The first sequence of each chunk and, last, the number of sequences.
+#[pyfunction]
+pub(crate) fn ctf_chunk_starts<'py>(
+    py: Python<'py>,
+    starts: PyReadonlyArray1<'py, u64>,
+    sizes: PyReadonlyArray1<'py, u32>,
+    chunk_size_in_bytes: u64,
+) -> PyResult<Bound<'py, PyArray1<i64>>> {
+    let (starts, sizes) = (starts.as_slice()?, sizes.as_slice()?);
+    Ok(py.detach(|| ctf::chunk_starts(starts, sizes, chunk_size_in_bytes)).into_pyarray(py))
+}
+
+/// Kind, byte in the text, sequence, stream or None, what was found.
+type FindingTuple = (u8, usize, usize, Option<usize>, u64);
+
+/// Parse the bytes of a chunk's sequences. `streams`: name in the file, sparse, dimension, double.
+///
+/// Returns the chunk, the number of findings of each kind, the first of each kind, and the error that found the
+/// budget empty, if there is one.
+#[pyfunction]
+#[allow(clippy::too_many_arguments, clippy::type_complexity)]
+pub(crate) fn ctf_parse(
+    py: Python<'_>,
+    text: PyReadonlyArray1<'_, u8>,
+    first_byte: u64,
+    starts: PyReadonlyArray1<'_, u64>,
+    sizes: PyReadonlyArray1<'_, u32>,
+    lengths: PyReadonlyArray1<'_, u32>,
+    streams: Vec<(Vec<u8>, bool, usize, bool)>,
+    defining: Option<usize>,
+    has_word_ids: bool,
+    budget: u64,
+    is_strict: bool,
+    num_threads: usize,
+) -> PyResult<(Chunk, Vec<u64>, Vec<FindingTuple>, Option<FindingTuple>)> {
+    let (text, starts, sizes, lengths) = (text.as_slice()?, starts.as_slice()?, sizes.as_slice()?, lengths.as_slice()?);
+    let pool = pool(num_threads)?;
+    let streams = streams
+        .into_iter()
+        .map(|(name, is_sparse, dim, is_double)| Stream { name, is_sparse, dim, is_double })
+        .collect();
+    let schema = Schema { streams, defining, has_word_ids };
+    let parsed = py.detach(|| {
+        // A table that does not fit the text (a file that shrank, a damaged cache) must not be believed.
+        let mut sequences = Vec::with_capacity(starts.len());
+        for ((&start, &size), &length) in starts.iter().zip(sizes).zip(lengths) {
+            let start = start.checked_sub(first_byte)?;
+            let end = start.checked_add(size.into()).filter(|&end| end <= text.len() as u64)?;
+            sequences.push(Extent { start: start as usize, end: end as usize, length });
+        }
+        Some(pool.install(|| ctf::parse_chunk(text, &sequences, &schema, budget, is_strict)))
+    });
+    let (chunk, findings) = parsed.ok_or_else(|| PyValueError::new_err("a sequence lies outside the text"))?;
+    let tuple = |found: &Finding| (found.kind as u8, found.at, found.sequence, found.stream, found.found);
+    let first = findings.first.iter().map(tuple).collect();
+    let last_straw = findings.last_straw.as_ref().map(tuple);
+    Ok((Chunk { inner: chunk }, findings.counts.to_vec(), first, last_straw))
+}

@@ -1,0 +1,28 @@
+//! `cntkio._core`: the core's functions for Python. Bytes and arrays in, arrays out, the interpreter's lock released.
+//!
+//! Nothing is decided here. An input that a caller inside the package can only get wrong by a bug is a `ValueError`;
+//! what users' files get wrong comes back as data.
+
+use pyo3::prelude::*;
+
+mod chunk;
+mod ctf;
+mod pool;
+
+/// The compiled part of cntkio. Not public: its functions change without notice.
+#[pymodule]
+mod _core {
+    use super::*;
+
+    #[pymodule_export]
+    use super::chunk::{Chunk, gather, pad};
+
+    #[pymodule_export]
+    use super::ctf::{ctf_chunk_starts, ctf_parse, ctf_scan};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.add("CTF_NUM_ERROR_KINDS", cntkio_core::ctf::NUM_ERRORS)
+    }
+}

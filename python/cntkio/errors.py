@@ -1,0 +1,117 @@
+"""The exceptions of cntkio, on one page.
+
+::
+
+    CntkIoError
+    ├── ConfigError      (ValueError)   an option or a configuration text is wrong
+    ├── FormatError      (ValueError)   bytes break their format
+    ├── CorpusError                     inputs fine alone, not together or not any more
+    └── CheckpointError  (ValueError)   a state does not fit this source
+
+Failures of the operating system stay ``OSError``. A message says where, what was found, and what was expected.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+
+class CntkIoError(Exception):
+    """The root of all exceptions that cntkio raises by itself."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Keep the attributes when an exception crosses from one process to another."""
+        return (_rebuild, (type(self), self.args, self.__dict__))
+
+
+def _rebuild(kind: type[CntkIoError], args: tuple[Any, ...], attributes: dict[str, Any]) -> CntkIoError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
+
+
+class ConfigError(CntkIoError, ValueError):
+    """An option or a configuration text is wrong.
+
+    Attributes:
+        key: The option or key at fault, if one is.
+        path: The configuration file, if there is one.
+        line: Its line, from 1.
+    """
+
+    def __init__(
+        self, message: str, *, key: str | None = None, path: str | os.PathLike[str] | None = None, line: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.key = key
+        self.path = None if path is None else os.fspath(path)
+        self.line = line
+
+
+class FormatError(CntkIoError, ValueError):
+    """Bytes break their format.
+
+    The message begins with the place, as far as it is known.
+
+    Attributes:
+        path: The file.
+        byte: Position in the file, from 0.
+        line: Line, from 1.
+        column: Byte in the line, from 1.
+        sequence: Key of the sequence.
+        stream: Name of the stream.
+
+    Example:
+        >>> str(FormatError("3 values, but the dimension is 2", path="a.ctf", line=7, column=4, byte=80, stream="x"))
+        "a.ctf, line 7, column 4 (byte 80), stream 'x': 3 values, but the dimension is 2"
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        byte: int | None = None,
+        line: int | None = None,
+        column: int | None = None,
+        sequence: int | str | None = None,
+        stream: str | None = None,
+    ) -> None:
+        self.path = None if path is None else os.fspath(path)
+        self.byte = byte
+        self.line = line
+        self.column = column
+        self.sequence = sequence
+        self.stream = stream
+        place = [] if self.path is None else [self.path]
+        if line is not None:
+            place.append(f"line {line}")
+        if column is not None:
+            place.append(f"column {column} (byte {byte})")
+        elif byte is not None:
+            place.append(f"byte {byte}")
+        if sequence is not None:
+            place.append(f"sequence {sequence}")
+        if stream is not None:
+            place.append(f"stream {stream!r}")
+        super().__init__(", ".join(place) + ": " + what if place else what)
+
+
+class CorpusError(CntkIoError):
+    """Inputs that are fine alone, but not together or not any more: missing keys, lengths, a file that changed."""
+
+
+class CheckpointError(CntkIoError, ValueError):
+    """A checkpoint state does not fit this source.
+
+    Attributes:
+        saved: What the state says.
+        current: What the source says.
+    """
+
+    def __init__(self, message: str, *, saved: object = None, current: object = None) -> None:
+        super().__init__(message)
+        self.saved = saved
+        self.current = current

@@ -1,0 +1,167 @@
+"""Streams: what a user asks for (`StreamDef`), and what a source delivers (`StreamInformation`).
+
+The names, arguments and record keys are those of CNTK 2.7 (docs/timeline.md, "Python interface").
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+StorageFormat = Literal["dense", "sparse"]
+
+
+class Record(dict[str, Any]):
+    """An immutable mapping whose items are attributes too.
+
+    Example:
+        >>> Record(a=1).a
+        1
+        >>> Record(a=1).b
+        Traceback (most recent call last):
+        AttributeError: record has no attribute 'b'; it has: a
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"record has no attribute {name!r}; it has: {', '.join(self) or 'none'}") from None
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise AttributeError("record is immutable")
+
+    __setattr__ = __delattr__ = __setitem__ = __delitem__ = _refuse
+    clear = pop = popitem = setdefault = update = __ior__ = _refuse  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (dict(self),))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{key}={value!r}' for key, value in self.items())})"
+
+
+class StreamDefs(Record):
+    """The streams of a deserializer, by name.
+
+    Example:
+        >>> streams = StreamDefs(features=StreamDef(field="x", shape=784), labels=StreamDef(field="y", shape=10))
+        >>> streams.features.dim
+        784
+    """
+
+
+def StreamDef(  # noqa: N802 - CNTK's name
+    field: str | None = None,
+    shape: int | tuple[int, ...] | None = None,
+    is_sparse: bool = False,
+    transforms: Any = None,
+    context: tuple[int, int] | None = None,
+    scp: Any = None,
+    mlf: Any = None,
+    broadcast: bool | None = None,
+    defines_mb_size: bool = False,
+    max_sequence_length: int = 65535,
+) -> Record:
+    """Describe one stream of a deserializer.
+
+    Args:
+        field: Its name in the file (the alias).
+        shape: Values of a sample, or the bound of its indices.
+        is_sparse: Whether samples are lists of index and value.
+        transforms: Image transforms; only kept.
+        context: Frames to the left and to the right of each frame (HTK features).
+        scp: List files of HTK features.
+        mlf: HTK label files; makes the stream sparse.
+        broadcast: Whether one frame stands for a whole sequence (HTK features).
+        defines_mb_size: Whether this stream's samples are what minibatch sizes count.
+        max_sequence_length: Kept for CNTK's sake; has no effect.
+
+    Returns:
+        A record with the keys ``stream_alias``, ``is_sparse``, ``defines_mb_size``, ``max_sequence_length`` and,
+        where given, ``dim`` (the shape), ``transforms``, ``context``, ``scp``, ``mlf`` and ``broadcast``.
+
+    Example:
+        >>> StreamDef(field="x", shape=3).stream_alias
+        'x'
+    """
+    given = {"dim": shape, "transforms": transforms, "context": context, "scp": scp, "mlf": mlf, "broadcast": broadcast}
+    return Record(
+        stream_alias=field,
+        is_sparse=bool(is_sparse) or mlf is not None,
+        defines_mb_size=defines_mb_size,
+        max_sequence_length=max_sequence_length,
+        **{key: value for key, value in given.items() if value is not None},
+    )
+
+
+@dataclasses.dataclass(frozen=True, init=False)
+class StreamInformation:
+    """What a source says of one of its streams; hashable, and equal when everything in it is.
+
+    Attributes:
+        name: The stream's name in Python.
+        stream_id: Its number in its source.
+        storage_format: ``"dense"`` or ``"sparse"``.
+        dtype: Of the values.
+        shape: Of one sample.
+        defines_mb_size: Whether this stream's samples are what minibatch sizes count.
+
+    Example:
+        >>> StreamInformation("x", 0, "dense", np.float32, (3,)).m_sample_layout
+        (3,)
+    """
+
+    name: str
+    stream_id: int
+    storage_format: StorageFormat
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    defines_mb_size: bool = False
+
+    def __init__(
+        self,
+        name: str,
+        stream_id: int,
+        storage_format: StorageFormat,
+        dtype: npt.DTypeLike,
+        shape: int | Iterable[int],
+        defines_mb_size: bool = False,
+    ) -> None:
+        if storage_format not in ("dense", "sparse"):
+            raise ValueError(f"storage_format {storage_format!r}: expected 'dense' or 'sparse'")
+        sizes = (shape,) if isinstance(shape, int) else tuple(int(size) for size in shape)
+        values = (name, stream_id, storage_format, np.dtype(dtype), sizes, bool(defines_mb_size))
+        for field, value in zip(dataclasses.fields(self), values, strict=True):
+            object.__setattr__(self, field.name, value)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether samples are lists of index and value."""
+        return self.storage_format == "sparse"
+
+    @property
+    def dim(self) -> int:
+        """Number of values of a sample, or the bound of its indices."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """The same as `shape`, by CNTK's name."""
+        return self.shape
+
+    m_name = property(lambda self: self.name, doc="CNTK's name for `name`.")
+    m_id = property(lambda self: self.stream_id, doc="CNTK's name for `stream_id`.")
+    m_storage_format = property(lambda self: self.storage_format, doc="CNTK's name for `storage_format`.")
+    m_element_type = property(lambda self: self.dtype, doc="CNTK's name for `dtype`.")
+    m_sample_layout = property(lambda self: self.shape, doc="CNTK's name for `shape`.")
+    m_defines_mb_size = property(lambda self: self.defines_mb_size, doc="CNTK's name for `defines_mb_size`.")
+
+
+def named(streams: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The items of a record of streams in the order in which streams are numbered: by name, case ignored."""
+    return sorted(streams.items(), key=lambda item: (item[0].lower(), item[0]))
