@@ -47,6 +47,7 @@ def ctf_scan(
 def ctf_chunk_starts(
     starts: npt.NDArray[np.uint64], sizes: npt.NDArray[np.uint32], chunk_size_in_bytes: int
 ) -> npt.NDArray[np.int64]: ...
+def ctf_infer(block: npt.NDArray[np.uint8]) -> list[tuple[bytes, int, int, int, int, int]] | None: ...
 def ctf_parse(
     text: npt.NDArray[np.uint8],
     first_byte: int,
@@ -55,7 +56,6 @@ def ctf_parse(
     lengths: npt.NDArray[np.uint32],
     streams: list[tuple[bytes, bool, int, bool]],
     defining: int | None,
-    has_word_ids: bool,
     budget: int,
     is_strict: bool,
     num_threads: int,

@@ -59,7 +59,6 @@ pub(crate) fn ctf_parse(
     lengths: PyReadonlyArray1<'_, u32>,
     streams: Vec<(Vec<u8>, bool, usize, bool)>,
     defining: Option<usize>,
-    has_word_ids: bool,
     budget: u64,
     is_strict: bool,
     num_threads: usize,
@@ -70,7 +69,7 @@ pub(crate) fn ctf_parse(
         .into_iter()
         .map(|(name, is_sparse, dim, is_double)| Stream { name, is_sparse, dim, is_double })
         .collect();
-    let schema = Schema { streams, defining, has_word_ids };
+    let schema = Schema { streams, defining };
     let parsed = py.detach(|| {
         // A table that does not fit the text (a file that shrank, a damaged cache) must not be believed.
         let mut sequences = Vec::with_capacity(starts.len());
@@ -86,4 +85,17 @@ pub(crate) fn ctf_parse(
     let first = findings.first.iter().map(tuple).collect();
     let last_straw = findings.last_straw.as_ref().map(tuple);
     Ok((Chunk { inner: chunk }, findings.counts.to_vec(), first, last_straw))
+}
+
+/// Name, samples, plain values, indexed values, most values in a sample, largest index.
+type SeenTuple = (Vec<u8>, u64, u64, u64, u64, u64);
+
+/// What the samples of a block of whole lines look like, by name; None if there are too many names.
+#[pyfunction]
+pub(crate) fn ctf_infer(py: Python<'_>, block: PyReadonlyArray1<'_, u8>) -> PyResult<Option<Vec<SeenTuple>>> {
+    let block = block.as_slice()?;
+    let tuple = |seen: ctf::Seen| {
+        (seen.name, seen.num_samples, seen.num_plain, seen.num_indexed, seen.most_values, seen.largest_index)
+    };
+    Ok(py.detach(|| ctf::infer(block)).map(|all| all.into_iter().map(tuple).collect()))
 }

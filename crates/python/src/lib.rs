@@ -18,7 +18,7 @@ mod _core {
     use super::chunk::{Chunk, gather, pad};
 
     #[pymodule_export]
-    use super::ctf::{ctf_chunk_starts, ctf_parse, ctf_scan};
+    use super::ctf::{ctf_chunk_starts, ctf_infer, ctf_parse, ctf_scan};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

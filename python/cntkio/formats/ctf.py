@@ -1,0 +1,758 @@
+"""The CNTK text format: description, index, loading, errors, inference. (docs/formats/ctf.md)
+
+The compiled core finds and parses; this module decides: how a file begins, what is a sequence and what is left out,
+what an error means, which one is too many and how it is told. Nothing here loops over lines or sequences.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import logging
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio import _core
+from cntkio.errors import ConfigError, CorpusError, FormatError
+from cntkio.formats import Loaded
+from cntkio.index import IndexCache, SequenceTable, fingerprint
+from cntkio.streams import StreamDef, StreamDefs, StreamInformation, named
+
+logger = logging.getLogger("cntkio")
+_T = TypeVar("_T")
+
+_LARGEST_DIM = 2**31 - 1
+_LARGEST_SEQUENCE = 2**32 - 1
+_BLOCK = 8 << 20
+_MOST_IN_FULL = 10
+
+
+def num_threads() -> int:
+    """How many threads parse: ``CNTKIO_NUM_THREADS``, or else the cores that this process may use."""
+    asked = os.environ.get("CNTKIO_NUM_THREADS", "")
+    return max(1, int(asked)) if asked.isdecimal() else len(os.sched_getaffinity(0))
+
+
+# ----------------------------------------------------------------------------------------------- description
+
+
+def _truth(value: Any) -> bool:
+    text = {True: "true", False: "false"}.get(value, value) if isinstance(value, bool | int) else value
+    if text in ("true", "True", "TRUE", "t", "T", "1"):
+        return True
+    if text in ("false", "False", "FALSE", "f", "F", "0", ""):
+        return False
+    raise ValueError("expected a truth value: true, True, TRUE, t, T, 1 or false, False, FALSE, f, F, 0")
+
+
+def _whole(value: Any) -> int:
+    text = str(value).strip() if isinstance(value, int | str | np.integer) and not isinstance(value, bool) else ""
+    if not text.removeprefix("-").removeprefix("+").isdecimal():
+        raise ValueError("expected a whole number")
+    return int(text)
+
+
+# CNTK's names of the options: what they set here, and how a value is read.
+_CNTK_OPTIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "skipsequenceids": ("skip_sequence_ids", _truth),
+    "maxerrors": ("max_errors", _whole),
+    "chunksizeinbytes": ("chunk_size_in_bytes", _whole),
+    "cacheindex": ("cache_index", _truth),
+}
+# Options of CNTK that do nothing where a deserializer stands in a source: the source has its own.
+_CNTK_OPTIONS_WITHOUT_EFFECT = {"precision", "framemode", "keepdatainmemory", "tracelevel"}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CTFDeserializer:
+    """A corpus in the CNTK text format.
+
+    Options of CNTK can be set by their own names, too: ``deserializer["chunkSizeInBytes"] = 1 << 20``.
+
+    Args:
+        filename: The file.
+        streams: What to read from it: for each stream its name in the file, its dimension and its form.
+        skip_sequence_ids: Take each line as a sequence, and ignore numbers in front.
+        max_errors: How many errors are forgiven, in all; a negative number forgives any number.
+        chunk_size_in_bytes: Bytes of text that are read and parsed together.
+        cache_index: Keep the index in a file beside the corpus, or in the user's cache folder.
+        dtype: float32 or float64, of the values that are delivered.
+        strict: Take what is only warned of as an error.
+
+    Raises:
+        ConfigError: An option is not possible.
+
+    Example:
+        >>> CTFDeserializer("train.ctf", StreamDefs(x=StreamDef(field="features", shape=784)), max_errors=5)
+        CTFDeserializer('train.ctf', StreamDefs(x=StreamDef(field='features', shape=784)), max_errors=5)
+    """
+
+    filename: str
+    streams: StreamDefs
+    _: dataclasses.KW_ONLY
+    skip_sequence_ids: bool = False
+    max_errors: int = 0
+    chunk_size_in_bytes: int = 32 << 20
+    cache_index: bool = False
+    dtype: npt.DTypeLike = np.float32
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without the file."""
+        set_field = object.__setattr__
+        set_field(self, "filename", os.fspath(self.filename))
+        if not isinstance(self.streams, StreamDefs):
+            set_field(self, "streams", StreamDefs(self.streams))
+        if not self.streams:
+            raise ConfigError("CTFDeserializer: no streams; expected at least one StreamDef", key="streams")
+        set_field(self, "dtype", np.dtype(self.dtype))
+        if self.dtype not in (np.float32, np.float64):
+            raise ConfigError(f"dtype is {self.dtype}; expected float32 or float64", key="dtype")
+        if self.chunk_size_in_bytes < 1:
+            raise ConfigError(f"chunk_size_in_bytes is {self.chunk_size_in_bytes}; expected at least 1", key="chunk_size_in_bytes")
+        seen: dict[str, str] = {}
+        for name, stream in self.streams.items():
+            self._check_stream(name, stream)
+            other = seen.setdefault(stream["stream_alias"], name)
+            if other != name:
+                raise ConfigError(
+                    f"streams {other!r} and {name!r} have the same name {stream['stream_alias']!r} in the file", key=name
+                )
+        defining = [name for name, stream in self.streams.items() if stream["defines_mb_size"]]
+        if len(defining) > 1:
+            raise ConfigError(
+                "only a single stream may define the minibatch size, but these do: " + ", ".join(map(repr, defining)),
+                key="defines_mb_size",
+            )
+
+    def _check_stream(self, name: str, stream: Mapping[str, Any]) -> None:
+        alias = stream.get("stream_alias")
+        if not alias:
+            raise ConfigError(f"CTFDeserializer: stream name for key {name} must be specified (StreamDef(field=...))", key=name)
+        if "dim" not in stream:
+            raise ConfigError(f"CTFDeserializer: stream {name!r} has no shape (StreamDef(shape=...))", key=name)
+        dim = _size(stream["dim"])
+        if not 1 <= dim <= _LARGEST_DIM:
+            raise ConfigError(f"stream {name!r}: dimension {dim}; expected 1 to {_LARGEST_DIM}", key=name)
+
+    def __repr__(self) -> str:
+        """The call that makes this again, but for options at their default."""
+        arguments = [repr(self.filename), f"StreamDefs({', '.join(f'{k}={_stream_text(v)}' for k, v in self.streams.items())})"]
+        for field in dataclasses.fields(self)[2:]:
+            value = getattr(self, field.name)
+            if field.name == "dtype":
+                if value != np.float32:
+                    arguments.append("dtype='float64'")
+            elif value != field.default:
+                arguments.append(f"{field.name}={value!r}")
+        return f"CTFDeserializer({', '.join(arguments)})"
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        """Set an option by CNTK's name for it, upper or lower case; text is read as CNTK reads it.
+
+        Raises:
+            ConfigError: The value is not possible.
+        """
+        name = key.lower()
+        if name in _CNTK_OPTIONS_WITHOUT_EFFECT:
+            return
+        if name not in _CNTK_OPTIONS:
+            near = difflib.get_close_matches(name, _CNTK_OPTIONS, n=1)
+            hint = f"; did you mean {_CNTK_OPTIONS[near[0]][0]!r}?" if near else ""
+            logger.warning("%s: option %r is unknown and ignored%s", self.filename, key, hint)
+            return
+        field, read = _CNTK_OPTIONS[name]
+        if value == "default":
+            setting = next(entry.default for entry in dataclasses.fields(self) if entry.name == field)
+        else:
+            try:
+                setting = read(value)
+            except ValueError as error:
+                raise ConfigError(f"{self.filename}: option {key!r} is {value!r}; {error}", key=key) from None
+        dataclasses.replace(self, **{field: setting})  # checks it
+        object.__setattr__(self, field, setting)
+
+    def __getitem__(self, key: str) -> Any:
+        """An option by CNTK's name for it; also ``"file"``, ``"input"`` and ``"type"``."""
+        known = {"file": self.filename, "input": self.streams, "type": "CNTKTextFormatDeserializer"}
+        if key.lower() in known:
+            return known[key.lower()]
+        return getattr(self, _CNTK_OPTIONS[key.lower()][0])
+
+    def open(self) -> CTFCorpus:
+        """Open the file and index it, or load the index.
+
+        Raises:
+            OSError: The file cannot be read.
+            FormatError: The file does not begin as the format asks, or an id does not fit 64 bits.
+            CorpusError: No sequence is left to read.
+        """
+        return CTFCorpus(self)
+
+
+def _size(shape: int | Iterable[int]) -> int:
+    return int(shape) if isinstance(shape, int | np.integer) else int(np.prod([int(size) for size in shape], dtype=np.int64))
+
+
+def _stream_text(stream: Mapping[str, Any]) -> str:
+    arguments = [f"field={stream['stream_alias']!r}", f"shape={stream['dim']!r}"]
+    arguments += [f"{flag}=True" for flag in ("is_sparse", "defines_mb_size") if stream[flag]]
+    return f"StreamDef({', '.join(arguments)})"
+
+
+# ------------------------------------------------------------------------------------------------------ file
+
+
+class _Text:
+    """A file's bytes, read by position from any thread."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - closed with the corpus
+        self.status = os.fstat(self._file.fileno())
+        self.size = self.status.st_size
+        self._spare: list[npt.NDArray[np.uint8]] = []
+
+    def close(self) -> None:
+        self._file.close()
+
+    def read(self, at: int, size: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file."""
+        return os.pread(self._file.fileno(), size, at)
+
+    def read_into(self, buffer: npt.NDArray[np.uint8], at: int) -> int:
+        """Fill a buffer; how many bytes there were."""
+        view, done = memoryview(buffer), 0
+        while done < len(view):
+            count = os.preadv(self._file.fileno(), [view[done:]], at + done)
+            if count == 0:
+                break
+            done += count
+        return done
+
+    def borrow(self, size: int) -> npt.NDArray[np.uint8]:
+        """A buffer of at least that size; used again after `give_back`, since fresh memory is dear."""
+        try:
+            buffer = self._spare.pop()
+        except IndexError:
+            buffer = np.empty(0, np.uint8)
+        return buffer if len(buffer) >= size else np.empty(size, np.uint8)
+
+    def give_back(self, buffer: npt.NDArray[np.uint8]) -> None:
+        self._spare.append(buffer)
+
+    def require_unchanged(self) -> None:
+        """Refuse a file that was changed since it was opened: its index would not fit it.
+
+        Raises:
+            CorpusError: It was changed.
+        """
+        now = os.fstat(self._file.fileno())
+        if (now.st_size, now.st_mtime_ns) != (self.size, self.status.st_mtime_ns):
+            raise CorpusError(
+                f"{self.path}: changed while in use ({self.size} bytes when opened, {now.st_size} now); open it again"
+            )
+
+    def map_lines(self, first: int, work: Callable[[npt.NDArray[np.uint8]], _T]) -> list[tuple[int, _T]]:
+        """Apply `work` to blocks of whole lines, on all cores: for each its position and the result, in order.
+
+        `first` is the first line's start. A block holds the lines that start in its share of the file.
+        """
+
+        def lines_of(share: int) -> tuple[int, _T] | None:
+            begin = first + share * _BLOCK
+            end = min(begin + _BLOCK, self.size)
+            lead = 0 if share == 0 else 1  # a line starts here if the byte before is a line feed
+            buffer = self.borrow(_BLOCK + 1)
+            try:
+                have = self.read_into(buffer[: end - begin + lead], begin - lead)
+                start = 0 if share == 0 else _position(buffer[:have], b"\n") + 1
+                if (share > 0 and start == 0) or start >= have:
+                    return None  # one line covers the whole share
+                while begin - lead + have < self.size and buffer[have - 1] != 0x0A:
+                    more = self.read(begin - lead + have, max(have, 1 << 16))
+                    if not more:
+                        break
+                    more = more[: more.find(b"\n") + 1 or len(more)]
+                    if have + len(more) > len(buffer):
+                        if have > _LARGEST_SEQUENCE:
+                            raise FormatError("a line of 4 GiB or more", path=self.path, byte=begin - lead + start)
+                        grown = np.empty(2 * (have + len(more)), np.uint8)
+                        grown[:have] = buffer[:have]
+                        buffer = grown
+                    buffer[have : have + len(more)] = np.frombuffer(more, np.uint8)
+                    have += len(more)
+                return begin - lead + start, work(buffer[start:have])
+            finally:
+                self.give_back(buffer)
+
+        num_shares = -(-(self.size - first) // _BLOCK)
+        if num_shares == 1:
+            results = [lines_of(0)]
+        else:
+            with ThreadPoolExecutor(min(num_threads(), num_shares)) as workers:
+                results = list(workers.map(lines_of, range(num_shares)))
+        self._spare.clear()
+        return [result for result in results if result is not None]
+
+
+def _position(buffer: npt.NDArray[np.uint8], byte: bytes) -> int:
+    at = 0
+    while at < len(buffer):
+        found = buffer[at : at + 4096].tobytes().find(byte)
+        if found >= 0:
+            return at + found
+        at += 4096
+    return -1
+
+
+def _first_line(text: _Text) -> tuple[int, int, int]:
+    """The position of the first byte that is no white space, the lines before it, and its line's start."""
+    mark = text.read(0, 3)
+    if mark[:2] == b"\xff\xfe":
+        raise FormatError("the file is in UTF-16 (its first bytes are FF FE); expected bytes of ASCII or UTF-8", path=text.path, byte=0)
+    if not mark:
+        raise FormatError("the file is empty", path=text.path, byte=0)
+    # Part of a byte order mark is skipped like the whole of it.
+    skipped = next((size for size in (3, 2, 1) if mark[:size] == b"\xef\xbb\xbf"[:size]), 0)
+    at, lines = skipped, 0
+    while at < text.size:
+        block = text.read(at, 1 << 16)
+        rest = block.lstrip(b" \t\n\v\f\r")
+        white = block[: len(block) - len(rest)]
+        lines += white.count(b"\n")
+        at += len(white)
+        if rest or not block:
+            break
+    if at >= text.size:
+        raise FormatError("the file holds nothing but white space", path=text.path, byte=0)
+    return at, lines, skipped
+
+
+class _CTFTable(NamedTuple):
+    table: SequenceTable
+    starts: npt.NDArray[np.uint64]
+    sizes: npt.NDArray[np.uint32]
+    # What the index had to say: kind -> how many, and the first few positions with their keys.
+    remarks: dict[str, tuple[int, list[tuple[int, int]]]]
+
+
+def _index(text: _Text, options: CTFDeserializer) -> _CTFTable:
+    """The table of sequences, from the cache where there is one that fits."""
+    defining = _defining_alias(options)
+    settings = {
+        "format": "ctf",
+        "skip_sequence_ids": options.skip_sequence_ids,
+        "defining": None if defining is None else defining.decode("latin-1"),
+        "chunk_size_in_bytes": options.chunk_size_in_bytes,
+    }
+    cache = IndexCache(Path(text.path), settings) if options.cache_index else None
+    if cache is not None:
+        found = cache.read()
+        if found is not None:
+            facts, arrays = found
+            try:
+                return _from_cache(facts, arrays)
+            except (KeyError, ValueError, TypeError) as error:
+                logger.info("%s: index cache not used: %s", text.path, error)
+    before = fingerprint(Path(text.path)) if cache is not None else {}
+    made = _scan(text, options, defining)
+    if cache is not None:
+        arrays = {
+            "keys": made.table.keys,
+            "lengths": made.table.lengths,
+            "chunk_starts": made.table.chunk_starts,
+            "starts": made.starts,
+            "sizes": made.sizes,
+        }
+        cache.write(before, {"remarks": made.remarks}, arrays)
+    return made
+
+
+def _from_cache(facts: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> _CTFTable:
+    table = SequenceTable(arrays["keys"], arrays["lengths"], arrays["chunk_starts"])
+    count = table.num_sequences
+    sizes = {len(arrays[name]) for name in ("keys", "starts", "sizes")}
+    starts = table.chunk_starts
+    if sizes != {count} or table.num_chunks < 1 or starts[0] != 0 or starts[-1] != count or np.any(starts[:-1] >= starts[1:]):
+        raise ValueError("its arrays do not belong together")
+    remarks = {
+        str(kind): (int(count), [(int(at), int(key)) for at, key in places])
+        for kind, (count, places) in facts["remarks"].items()
+    }
+    return _CTFTable(table, arrays["starts"], arrays["sizes"], remarks)
+
+
+def _defining_alias(options: CTFDeserializer) -> bytes | None:
+    aliases = [stream["stream_alias"] for stream in options.streams.values() if stream["defines_mb_size"]]
+    return aliases[0].encode() if aliases else None
+
+
+def _scan(text: _Text, options: CTFDeserializer, defining: bytes | None) -> _CTFTable:
+    first, num_lines, _ = _first_line(text)
+    head = text.read(first, 1)
+    in_lines = options.skip_sequence_ids or head == b"|"
+    place = {"path": text.path, "byte": first, "line": num_lines + 1}
+    if not in_lines and not head.isdigit():
+        raise FormatError(
+            f"{_shown(head)} where the first sequence id or a pipe should be; expected a number without sign, or '|'", **place
+        )
+    scans = text.map_lines(first, lambda block: _core.ctf_scan(block, in_lines, defining))
+    for begin, (*_, overflow) in scans:
+        if overflow is not None:
+            raise _Places(text).error(begin + overflow, "a sequence id of 2^64 or more; expected at most 18446744073709551615")
+    starts = np.concatenate([scan[2] + np.uint64(begin) for begin, scan in scans])
+    lengths = np.concatenate([scan[3] for _, scan in scans])
+    end = scans[-1][0] + scans[-1][1][4]
+    if in_lines:
+        keys = np.arange(num_lines, num_lines + len(starts), dtype=np.uint64)
+    else:
+        keys = np.concatenate([scan[1] for _, scan in scans])
+        starts, lengths, keys = _joined_over_blocks([scan for _, scan in scans], starts, lengths, keys)
+    if len(keys) == 0:
+        raise FormatError("the file holds nothing but a number", **place)
+    sizes = np.diff(starts, append=np.uint64(end))
+    too_long = np.flatnonzero(sizes > _LARGEST_SEQUENCE)
+    if len(too_long):
+        raise FormatError(
+            f"a sequence of {sizes[too_long[0]]} bytes; expected less than 4 GiB", path=text.path,
+            byte=int(starts[too_long[0]]), sequence=int(keys[too_long[0]]),
+        )
+    remarks = {}
+    if defining is not None:
+        left_out = lengths == 0
+        if left_out.any():
+            what = "line left out" if in_lines else "sequence left out"
+            remarks[what] = _remark(np.flatnonzero(left_out), starts, keys)
+            starts, sizes, lengths, keys = (array[~left_out] for array in (starts, sizes, lengths, keys))
+    if not in_lines:
+        repeated = _repeated(keys)
+        if len(repeated):
+            remarks["repeated id"] = _remark(repeated, starts, keys)
+    narrow = sizes.astype(np.uint32)
+    chunk_starts = _core.ctf_chunk_starts(starts, narrow, min(options.chunk_size_in_bytes, 2**63))
+    return _CTFTable(SequenceTable(keys, lengths, chunk_starts), starts, narrow, remarks)
+
+
+def _joined_over_blocks(
+    scans: list[Any], starts: npt.NDArray[np.uint64], lengths: npt.NDArray[np.uint32], keys: npt.NDArray[np.uint64]
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32], npt.NDArray[np.uint64]]:
+    """Mend the sequences that blocks have cut: lines before a block's first id, and an id that goes on."""
+    goes_on = np.zeros(len(keys), bool)
+    owner = -1  # the sequence that the block before ended with
+    at = 0
+    for head_lines, block_keys, *_ in scans:
+        if head_lines:
+            lengths[owner] += head_lines
+        if len(block_keys):
+            if owner >= 0 and keys[owner] == block_keys[0]:
+                goes_on[at] = True
+                lengths[owner] += lengths[at]
+                owner = owner if len(block_keys) == 1 else at + len(block_keys) - 1
+            else:
+                owner = at + len(block_keys) - 1
+            at += len(block_keys)
+    kept = ~goes_on
+    return starts[kept], lengths[kept], keys[kept]
+
+
+def _repeated(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """The sequences whose key an earlier one has."""
+    if np.all(keys[1:] > keys[:-1]):
+        return np.empty(0, np.int64)
+    order = np.argsort(keys, kind="stable")
+    again = keys[order][1:] == keys[order][:-1]
+    return np.sort(order[1:][again])
+
+
+def _remark(
+    which: npt.NDArray[np.int64], starts: npt.NDArray[np.uint64], keys: npt.NDArray[np.uint64]
+) -> tuple[int, list[tuple[int, int]]]:
+    return len(which), [(int(starts[number]), int(keys[number])) for number in which[:_MOST_IN_FULL]]
+
+
+# ---------------------------------------------------------------------------------------------------- errors
+
+
+def _shown(byte: bytes) -> str:
+    if not byte:
+        return "the end of the file"
+    return f"'{byte.decode()}'" if 0x20 < byte[0] < 0x7F else f"byte 0x{byte[0]:02X}"
+
+
+class _Places:
+    """Lines and columns of positions in a file, counted when an error asks for them."""
+
+    def __init__(self, text: _Text) -> None:
+        self._text = text
+        self._known = [(0, 1)]  # (start of a line, its number)
+
+    def of(self, byte: int) -> dict[str, Any]:
+        """Where a position is, in the words of FormatError."""
+        line_start, line = max(known for known in self._known if known[0] <= byte)
+        at = line_start
+        while at < byte:
+            block = self._text.read(at, min(byte - at, 1 << 20))
+            if not block:
+                break
+            feeds = block.count(b"\n")
+            if feeds:
+                line += feeds
+                line_start = at + block.rfind(b"\n") + 1
+            at += len(block)
+        self._known.append((line_start, line))
+        return {"path": self._text.path, "byte": byte, "line": line, "column": byte - line_start + 1}
+
+    def error(self, byte: int, what: str, **place: Any) -> FormatError:
+        return FormatError(what, **self.of(byte), **place)
+
+
+class _Finding(NamedTuple):
+    """What the core met: see `ctf.rs`."""
+
+    kind: int
+    at: int
+    sequence: int
+    stream: int | None
+    found: int
+
+
+class _Kind(NamedTuple):
+    name: str
+    # The words for one: what it found (`{found}`, `{byte}`), the stream's dimension (`{dim}`), the lines (`{length}`).
+    words: str
+
+
+# In the order of the core's `Kind`. The first CTF_NUM_ERROR_KINDS cost one error each.
+_KINDS = (
+    _Kind("bad number", "{byte} in a number; expected digits such as 1, -2.5 or 3e-4"),
+    _Kind("bad index", "{byte} where an index should be; expected index:value"),
+    _Kind("index out of range", "index {found}, but the dimension is {dim}; expected 0 to {last}"),
+    _Kind("missing colon", "{byte} behind index {found}; expected ':'"),
+    _Kind("too many values", "{found} values, but the dimension is {dim}"),
+    _Kind("junk", "{byte} where a sample should start; expected '|'"),
+    _Kind("pipe without a name", "a pipe without a name behind it; expected the name of a stream, or '#'"),
+    _Kind("name at the end", "the file ends in the name of a stream"),
+    _Kind("no value at the end", "the file ends where the sample's first value should be"),
+    _Kind("line without a sample", "a line without a sample; expected one of at least one stream"),
+    _Kind("stream without a sample", "no sample of this stream in the sequence; expected at least one"),
+    _Kind("too many samples", "{found} samples, but the sequence has {length} lines"),
+    _Kind("too few samples", "{found} samples in the longest stream, but the sequence has {length} lines"),
+    _Kind("byte above 0x7F", "{byte} ended the sample's values; what follows it is lost"),
+    _Kind("short dense sample", "{found} values, but the dimension is {dim}; the rest was filled with zeros"),
+)
+_INDEX_WORDS = {
+    "repeated id": "this id stood earlier in the file already, for another sequence",
+    "line left out": "the line has no sample of the stream that defines the minibatch size, and is left out",
+    "sequence left out": "the sequence has no sample of the stream that defines the minibatch size, and is left out",
+}
+
+
+class _Parsed(NamedTuple):
+    counts: list[int]
+    first: list[_Finding]
+    last_straw: _Finding | None
+    first_byte: int
+    first_sequence: int
+
+
+class CTFCorpus:
+    """An opened corpus in the CNTK text format.
+
+    Made by `CTFDeserializer.open`; see `cntkio.formats.Corpus` for what its methods owe.
+    """
+
+    def __init__(self, options: CTFDeserializer) -> None:
+        self._options = options
+        self._text = _Text(options.filename)
+        try:
+            self._table = _index(self._text, options)
+        except BaseException:
+            self._text.close()
+            raise
+        self._places = _Places(self._text)
+        self._budget = options.max_errors if options.max_errors >= 0 else 2**64 - 1
+        self._spent = 0
+        self._counts: Counter[str] = Counter()
+        self._told: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._streams = tuple(
+            StreamInformation(
+                name, number, "sparse" if stream["is_sparse"] else "dense", options.dtype, stream["dim"], stream["defines_mb_size"]
+            )
+            for number, (name, stream) in enumerate(named(options.streams))
+        )
+        self._schema = [
+            (stream["stream_alias"].encode(), stream["is_sparse"], _size(stream["dim"]), options.dtype == np.float64)
+            for _, stream in named(options.streams)
+        ]
+        self._defining = next((info.stream_id for info in self._streams if info.defines_mb_size), None)
+        self._tell_remarks()
+        if self.table.num_sequences == 0:
+            alias = self._schema[self._defining][0].decode() if self._defining is not None else ""
+            raise CorpusError(
+                f"{options.filename}: no sequence holds {alias!r}, which defines the minibatch size: nothing is left to read"
+            )
+
+    @property
+    def streams(self) -> tuple[StreamInformation, ...]:
+        """The streams, in the order of the chunks' columns."""
+        return self._streams
+
+    @property
+    def table(self) -> SequenceTable:
+        """The sequences and chunks."""
+        return self._table.table
+
+    @property
+    def error_counts(self) -> Mapping[str, int]:
+        """Forgiven errors and warnings so far, by kind."""
+        return dict(self._counts)
+
+    def fingerprint(self) -> str:
+        """Size and content samples of the file, and what the index depends on."""
+        lengths = self.table.lengths
+        return f"{self._text.size}:{len(lengths)}:{fingerprint(Path(self._text.path))['content']}"
+
+    def load(self, number: int) -> Loaded:
+        """Read and parse a chunk."""
+        chunk, parsed = self._parse(number, self._budget)
+        return Loaded(number, chunk, parsed)
+
+    def _parse(self, number: int, budget: int) -> tuple[_core.Chunk, _Parsed]:
+        first, last = (int(at) for at in self.table.chunk_starts[number : number + 2])
+        starts, sizes = self._table.starts[first:last], self._table.sizes[first:last]
+        begin = int(starts[0])
+        size = int(starts[-1]) + int(sizes[-1]) - begin
+        if not 0 <= size <= self._text.size - begin:
+            raise CorpusError(f"{self._text.path}: its index does not fit it; delete the index cache")
+        buffer = self._text.borrow(size)
+        try:
+            if self._text.read_into(buffer[:size], begin) < size:
+                self._text.require_unchanged()
+            self._text.require_unchanged()
+            chunk, counts, findings, last_straw = _core.ctf_parse(
+                buffer[:size], begin, starts, sizes, self.table.lengths[first:last], self._schema, self._defining,
+                budget, self._options.strict, num_threads(),
+            )
+        finally:
+            self._text.give_back(buffer)
+        straw = None if last_straw is None else _Finding(*last_straw)
+        return chunk, _Parsed(counts, [_Finding(*finding) for finding in findings], straw, begin, first)
+
+    def settle(self, loaded: Loaded) -> None:
+        """Count a chunk's errors, and tell of them."""
+        parsed: _Parsed = loaded.findings
+        if not any(parsed.counts):
+            return
+        with self._lock:
+            num_kinds = len(_KINDS) if self._options.strict else _core.CTF_NUM_ERROR_KINDS
+            num_errors = sum(parsed.counts[:num_kinds])
+            if parsed.last_straw is not None or num_errors > self._budget - self._spent:
+                if self._spent:
+                    # Parsed with the whole budget; the error that finds the rest of it empty is an earlier one.
+                    _, parsed = self._parse(loaded.number, self._budget - self._spent)
+                self._spent = self._budget
+                assert parsed.last_straw is not None
+                raise self._error(parsed, parsed.last_straw)
+            self._spent += num_errors
+            for kind, count in zip(_KINDS, parsed.counts, strict=True):
+                if count:
+                    self._counts[kind.name] += count
+            for finding in parsed.first:
+                self._tell(_KINDS[finding.kind].name, lambda finding=finding: self._error(parsed, finding, is_last=False))
+
+    def _error(self, parsed: _Parsed, finding: _Finding, is_last: bool = True) -> FormatError:
+        sequence = parsed.first_sequence + finding.sequence
+        byte = parsed.first_byte + finding.at
+        dim = 0 if finding.stream is None else self._schema[finding.stream][2]
+        what = _KINDS[finding.kind].words.format(
+            byte=_shown(self._text.read(byte, 1)), found=finding.found, dim=dim, last=dim - 1,
+            length=int(self.table.lengths[sequence]),
+        )
+        if is_last and self._budget:
+            what += f" (error {self._budget + 1}, and max_errors is {self._budget})"
+        stream = None if finding.stream is None else self._streams[finding.stream].name
+        return self._places.error(byte, what, sequence=int(self.table.keys[sequence]), stream=stream)
+
+    def _tell(self, kind: str, error: Callable[[], FormatError]) -> None:
+        """Log one of a kind in full, unless there were enough of it."""
+        if self._told[kind] < _MOST_IN_FULL:
+            self._told[kind] += 1
+            logger.warning("%s", error())
+
+    def _tell_remarks(self) -> None:
+        for kind, (count, places) in self._table.remarks.items():
+            self._counts[kind] += count
+            for byte, key in places:
+                error = self._places.error(byte, _INDEX_WORDS[kind], sequence=key)
+                if self._options.strict:
+                    self._text.close()
+                    raise error
+                self._tell(kind, lambda error=error: error)
+
+    def close(self) -> None:
+        """Close the file; log how many there were of each kind that was not told in full."""
+        for kind, count in self._counts.items():
+            if count > self._told[kind]:
+                logger.warning("%s: %s: %d in all", self._text.path, kind, count)
+                self._told[kind] = count
+        self._text.close()
+
+
+# ------------------------------------------------------------------------------------------------- inference
+
+
+def infer_streams(path: str | os.PathLike[str]) -> StreamDefs:
+    """Find out which streams a file has: names, dense or sparse, and dimensions. Reads the whole file.
+
+    A stream is sparse when most of its values have an index in front; its dimension is the largest index plus one,
+    or the largest number of values of a sample. A stream that never has a value counts as dense, of dimension 1.
+
+    Args:
+        path: A file in the CNTK text format.
+
+    Returns:
+        A `StreamDefs`, names as in the file, in the order of their first appearance.
+
+    Raises:
+        OSError: The file cannot be read.
+        FormatError: The file is not in this format.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.ctf")
+        >>> _ = path.write_text("|x 1 2 3 |y 7:1\\n")
+        >>> infer_streams(path)
+        StreamDefs(x=StreamDef(field='x', shape=3), y=StreamDef(field='y', shape=8, is_sparse=True))
+    """
+    text = _Text(os.fspath(path))
+    try:
+        first, *_ = _first_line(text)
+        blocks = text.map_lines(first, _core.ctf_infer)
+    finally:
+        text.close()
+    total: dict[bytes, list[int]] = {}
+    for _, block in blocks:
+        if block is None or len(total) > 10_000:
+            raise FormatError("more than 10000 names behind pipes; this is not the CNTK text format", path=path)
+        for name, samples, plain, indexed, most, largest in block:
+            so_far = total.setdefault(name, [0, 0, 0, 0, 0])
+            so_far[:3] = (a + b for a, b in zip(so_far[:3], (samples, plain, indexed), strict=True))
+            so_far[3:] = (max(a, b) for a, b in zip(so_far[3:], (most, largest), strict=True))
+    if not total:
+        raise FormatError("no sample, that is, no name behind a pipe, in the whole file; expected |name values", path=path)
+    streams = {}
+    for name, (_, plain, indexed, most, largest) in total.items():
+        is_sparse = indexed > plain
+        shape = min(largest + 1, _LARGEST_DIM) if is_sparse else max(most, 1)
+        streams[name.decode()] = StreamDef(field=name.decode(), shape=shape, is_sparse=is_sparse)
+    return StreamDefs(streams)

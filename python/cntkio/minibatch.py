@@ -1,0 +1,206 @@
+"""What a read delivers: `Minibatch`, and one `MinibatchData` for each of its streams. (docs/timeline.md, "Packing")
+
+The arrays are ragged as they come from the packer: the samples of all sequences one after the other, and where each
+sequence begins. Everything else (padded, masked, cut into sequences, as matrices) is made from them when asked for.
+They belong to whoever holds the minibatch: nothing that is read later changes them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio import _core
+from cntkio.errors import ConfigError
+from cntkio.streams import StreamInformation
+
+
+class MinibatchData:
+    """One stream of a minibatch.
+
+    Attributes:
+        stream: The stream's description.
+        end_of_sweep: Whether the minibatch reaches or crosses the end of a sweep.
+        offsets: Where each sequence's samples begin and, last, where they end; int64, `[num_sequences + 1]`.
+        values: Dense: all samples, `[num_samples, *sample shape]`. Sparse: the value of each entry, `[num_entries]`.
+        indices: Sparse: the index of each entry, int32, `[num_entries]`, as they stand in the file: neither sorted
+            nor summed. Dense: None.
+        indptr: Sparse: where each sample's entries begin, and where they end, int64, `[num_samples + 1]`. Dense: None.
+    """
+
+    __slots__ = ("__dict__", "end_of_sweep", "indices", "indptr", "offsets", "stream", "values")
+
+    def __init__(
+        self,
+        stream: StreamInformation,
+        values: npt.NDArray[Any],
+        offsets: npt.NDArray[np.int64],
+        indptr: npt.NDArray[np.int64] | None = None,
+        indices: npt.NDArray[np.int32] | None = None,
+        end_of_sweep: bool = False,
+    ) -> None:
+        self.stream = stream
+        self.values = values if stream.is_sparse else values.reshape(-1, *stream.shape)
+        self.offsets = offsets
+        self.indptr = indptr
+        self.indices = indices
+        self.end_of_sweep = end_of_sweep
+
+    def __repr__(self) -> str:
+        kind = "sparse" if self.is_sparse else "dense"
+        return f"MinibatchData({self.stream.name!r}, {kind}, num_sequences={self.num_sequences}, num_samples={self.num_samples})"
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def num_sequences(self) -> int:
+        """Number of sequences."""
+        return len(self.offsets) - 1
+
+    @property
+    def num_samples(self) -> int:
+        """Number of samples of this stream."""
+        return int(self.offsets[-1])
+
+    number_of_sequences = num_sequences
+    number_of_samples = num_samples
+
+    @property
+    def sweep_end(self) -> bool:
+        """CNTK's other name for `end_of_sweep`."""
+        return self.end_of_sweep
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether samples are lists of index and value."""
+        return self.stream.is_sparse
+
+    @functools.cached_property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Samples of each sequence, `[num_sequences]`."""
+        return np.diff(self.offsets)
+
+    @property
+    def num_steps(self) -> int:
+        """Samples of the longest sequence."""
+        return int(self.lengths.max(initial=0))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the padded array: `(num_sequences, steps, *sample shape)`, steps being the longest sequence's samples."""
+        return (self.num_sequences, self.num_steps, *self.stream.shape)
+
+    @functools.cached_property
+    def mask(self) -> npt.NDArray[np.int8]:
+        """2 at each sequence's first sample, 1 at its others, 0 at padding; `[num_sequences, steps]`."""
+        mask = (np.arange(self.num_steps) < self.lengths[:, None]).astype(np.int8)
+        mask[:, :1] *= 2
+        return mask
+
+    @property
+    def data(self) -> MinibatchData | None:
+        """CNTK's `Value` of this stream: itself, or None if there are no sequences."""
+        return self if self.num_sequences else None
+
+    def asarray(self) -> npt.NDArray[Any]:
+        """The padded array, of `shape`; a view of `values` where there is nothing to pad.
+
+        A sparse stream becomes a dense array, with the values of repeated indices summed.
+        """
+        if self.indices is None or self.indptr is None:
+            if self.num_samples == self.num_sequences * self.num_steps:
+                return self.values.reshape(self.shape)
+            flat = _core.pad(self.values.reshape(-1), self.offsets, self.num_steps, self.stream.dim)
+            return flat.reshape(self.shape)
+        padded = np.zeros((self.num_sequences * self.num_steps, self.stream.dim), self.values.dtype)
+        places = np.flatnonzero(self.mask.reshape(-1))  # of each sample
+        rows = np.repeat(places, np.diff(self.indptr))
+        np.add.at(padded, (rows, self.indices), self.values)
+        return padded.reshape(self.shape)
+
+    def tocsr(self) -> Any:
+        """All samples of a sparse stream as a `scipy.sparse.csr_array` `[num_samples, dim]`, which shares the arrays.
+
+        Entries stay as they stand in the file; `sum_duplicates()` of the result sorts and sums them.
+
+        Raises:
+            ConfigError: The stream is dense.
+            ImportError: SciPy is not installed.
+        """
+        if self.indices is None or self.indptr is None:
+            raise ConfigError(f"stream {self.stream.name!r} is dense; its samples are in `values`")
+        return _csr(self.values, self.indices, self.indptr, self.stream.dim)
+
+    def as_sequences(self, variable: object = None) -> list[Any]:
+        """Each sequence by itself, without padding.
+
+        Args:
+            variable: Not used; CNTK needs one for sparse streams.
+
+        Returns:
+            Dense: views `[samples, *sample shape]`. Sparse: `scipy.sparse.csr_array`s `[samples, dim]`.
+        """
+        bounds = self.offsets.tolist()
+        pairs = zip(bounds, bounds[1:], strict=False)
+        if self.indices is None or self.indptr is None:
+            return [self.values[begin:end] for begin, end in pairs]
+        matrices = []
+        for begin, end in pairs:
+            indptr = self.indptr[begin : end + 1]
+            entries = slice(indptr[0], indptr[-1])
+            matrices.append(_csr(self.values[entries], self.indices[entries], indptr - indptr[0], self.stream.dim))
+        return matrices
+
+
+def _csr(values: npt.NDArray[Any], indices: npt.NDArray[np.int32], indptr: npt.NDArray[np.int64], dim: int) -> Any:
+    from scipy import sparse
+
+    if indptr[-1] < 2**31:
+        indptr = indptr.astype(np.int32)  # SciPy wants one type for both
+    return sparse.csr_array((values, indices, indptr), shape=(len(indptr) - 1, dim))
+
+
+class Minibatch(dict[StreamInformation, MinibatchData]):
+    """The streams of one minibatch, by `StreamInformation` or by name; empty when the data have ended.
+
+    Example:
+        >>> import cntkio, pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.ctf")
+        >>> _ = path.write_text("|x 1 2\\n|x 3 4\\n")
+        >>> corpus = cntkio.read_ctf(path)
+        >>> corpus["x"].values
+        array([[1., 2.],
+               [3., 4.]], dtype=float32)
+    """
+
+    __slots__ = ("_keys",)
+
+    def __init__(self, streams: dict[StreamInformation, MinibatchData], keys: Callable[[], npt.NDArray[Any]]) -> None:
+        super().__init__(streams)
+        self._keys = keys
+
+    def __missing__(self, name: object) -> MinibatchData:
+        for stream, data in self.items():
+            if stream.name == name:
+                return data
+        raise KeyError(f"no stream {name!r}; there are: {', '.join(repr(stream.name) for stream in self) or 'none'}")
+
+    @property
+    def keys_of_sequences(self) -> npt.NDArray[Any]:
+        """The key of each sequence, in delivered order: uint64, or text."""
+        return self._keys()
+
+    @property
+    def num_sequences(self) -> int:
+        """Number of sequences, the same in every stream."""
+        return next((data.num_sequences for data in self.values()), 0)
+
+    @property
+    def end_of_sweep(self) -> bool:
+        """Whether the minibatch reaches or crosses the end of a sweep."""
+        return any(data.end_of_sweep for data in self.values())
