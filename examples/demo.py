@@ -6,6 +6,7 @@ Inspects the corpora with the command line, trains a softmax classifier in NumPy
 digits, and learns from the book how each of its words is usually printed. It needs NumPy and cntkio alone.
 """
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -85,15 +86,17 @@ def learn_casings() -> float:
     seconds = time.perf_counter() - start
     usual = counts.argmax(axis=1)
 
-    num_right, num_tested = 0, 0
+    num_right, num_small, num_tested = 0, 0, 0
     for minibatch in book("test.ctf").minibatches(1024):
-        num_right += int((usual[minibatch["words"].indices] == minibatch["casings"].indices).sum())
-        num_tested += len(minibatch["words"].indices)
+        words, casings = minibatch["words"].indices, minibatch["casings"].indices
+        num_right += int((usual[words] == casings).sum())
+        num_small += int((casings == 0).sum())
+        num_tested += len(words)
 
     megabytes = (EXAMPLES / "alice" / "train.ctf").stat().st_size / 1e6
     print(f"read            {num_sequences:,} sequences, {counts.sum():,} samples")
     print(f"throughput      {megabytes / seconds:,.0f} MB/s, indexing, parsing and counting")
-    print(f"test accuracy   {num_right / num_tested:.3f} ({num_right} of {num_tested} words)")
+    print(f"test accuracy   {num_right / num_tested:.3f} ({num_small / num_tested:.3f} for small letters throughout)")
     return num_right / num_tested
 
 
@@ -101,8 +104,9 @@ def main() -> int:
     """Run the whole demonstration and return its exit status: 0 if the classifier learned what it should."""
     print(f"cntkio {cntkio.__version__}")
     for corpus in ("digits/train.ctf", "alice/train.ctf"):
-        print(f"\n$ cntkio inspect {EXAMPLES.name}/{corpus}")
-        status = cli.main(["inspect", str(EXAMPLES / corpus)])
+        path = os.path.relpath(EXAMPLES / corpus)
+        print(f"\n$ cntkio inspect {path}")
+        status = cli.main(["inspect", path])
         if status != 0:
             return status
     print("\nHandwritten digits: a softmax classifier, trained on minibatches in file order")

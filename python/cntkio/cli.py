@@ -23,7 +23,8 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -31,20 +32,19 @@ import numpy as np
 
 import cntkio
 from cntkio.errors import CntkIoError, ConfigError
-from cntkio.formats import Corpus
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.source import MinibatchSource
 from cntkio.streams import StreamDef, StreamDefs, named
 
 FINE, BAD_DATA, BAD_CALL = 0, 1, 2
+INTERRUPTED = 130  # what a shell makes of Ctrl-C
 
 _LINE_WIDTH = 100
 _BAR_WIDTH = 40
 # Reading for facts alone: enough samples to keep the loop short, few enough to keep the memory small.
 _INSPECTED_SAMPLES_AT_ONCE = 16384
-# More errors than any file has bytes: `inspect` counts them all.
-_ANY_NUMBER_OF_ERRORS = 2**63 - 1
+_ANY_NUMBER_OF_ERRORS = -1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -77,11 +77,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return FINE
         except OSError as error:
-            return _complain(error, BAD_CALL)
+            return _complain(f"{error.filename}: {error.strerror}" if error.filename else error, BAD_CALL)
+        except KeyboardInterrupt:
+            return INTERRUPTED
     return status
 
 
-def _complain(error: Exception, status: int) -> int:
+def _complain(error: object, status: int) -> int:
     print(f"cntkio: {error}", file=sys.stderr)
     return status
 
@@ -89,7 +91,7 @@ def _complain(error: Exception, status: int) -> int:
 @contextmanager
 def _log_on_standard_error() -> Iterator[None]:
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("cntkio: %(levelname)s: %(message)s"))
+    handler.setFormatter(logging.Formatter("cntkio: %(message)s"))
     logger = logging.getLogger("cntkio")
     logger.addHandler(handler)
     try:
@@ -104,27 +106,28 @@ def _log_on_standard_error() -> Iterator[None]:
 def _inspect(options: argparse.Namespace) -> int:
     streams = _streams(options)
     deserializer = CTFDeserializer(options.file, streams, max_errors=_ANY_NUMBER_OF_ERRORS)
-    corpus = deserializer.open()
-    facts = {name: _StreamFacts() for name, _ in named(streams)}
-    source = MinibatchSource(deserializer, max_sweeps=1, randomize=False)
-    for minibatch in _with_progress(source, _INSPECTED_SAMPLES_AT_ONCE, corpus, num_sweeps=1):
-        for name, fact in facts.items():
-            fact.add(minibatch[name])
+    facts = {name: _StreamFacts() for name in streams}
+    with MinibatchSource(deserializer, max_sweeps=1, randomize=False) as source:
+        for minibatch in _with_progress(source, _INSPECTED_SAMPLES_AT_ONCE, num_sweeps=1):
+            for name, fact in facts.items():
+                fact.add(minibatch[name])
+        errors = source.error_counts
 
-    table = corpus.table
+    longest = max(fact.longest for fact in facts.values())
     _print_facts(
         {
             "file": os.fspath(options.file),
             "format": "CNTK text format (CTF)",
             "size": f"{options.file.stat().st_size:,} bytes",
-            "chunks": f"{table.num_chunks:,}",
-            "sequences": f"{table.num_sequences:,}",
-            "samples": f"{int(table.lengths.sum(dtype=np.int64)):,}",
-            "longest sequence": _count(int(table.lengths.max()), "sample"),
+            "chunks": f"{source.num_chunks:,} of at most {deserializer.chunk_size_in_bytes:,} bytes",
+            "sequences": f"{source.num_sequences:,}",
+            "samples": f"{source.num_samples:,}",
+            "longest sequence": _count(longest, "sample"),
             **{f"stream {name}": f"{_form(streams[name])}, {fact}" for name, fact in facts.items()},
+            "errors": ", ".join(f"{count:,} × {kind}" for kind, count in errors.items()) or "none",
         }
     )
-    return FINE
+    return BAD_DATA if errors else FINE
 
 
 class _StreamFacts:
@@ -144,20 +147,18 @@ class _StreamFacts:
 
     def __str__(self) -> str:
         density = 100 * self.num_not_zero / self.num_values if self.num_values else 0
-        return f"{self.num_samples:,} samples, at most {self.longest:,} in a sequence, {density:.3g} % not zero"
+        return f"{_count(self.num_samples, 'sample')}, at most {self.longest:,} in a sequence, {density:.3g} % not zero"
 
 
 def _head(options: argparse.Namespace) -> int:
     streams = _streams(options)
-    deserializer = CTFDeserializer(options.file, streams)
-    keys = deserializer.open().table.keys
-    source = MinibatchSource(deserializer, max_sweeps=1, randomize=False)
-    # A minibatch of one sample is one sequence: a sequence that is longer than a minibatch comes alone.
-    for key, minibatch in zip(keys[: options.sequences], source.minibatches(1), strict=False):
-        print(f"sequence {key}")
-        width = max(len(name) for name in streams)
-        for name, _ in named(streams):
-            print(f"  {name:{width}}  {_readable(minibatch[name])}")
+    width = max(len(name) for name in streams)
+    with MinibatchSource(CTFDeserializer(options.file, streams), max_sweeps=1, randomize=False) as source:
+        # A minibatch of one sample is one sequence: one that is longer than a minibatch comes alone.
+        for minibatch in islice(source.minibatches(1), options.sequences):
+            print(f"sequence {minibatch.keys_of_sequences[0]}")
+            for name, _ in named(streams):
+                print(f"  {name:{width}}  {_readable(minibatch[name])}")
     return FINE
 
 
@@ -189,27 +190,24 @@ def _shortened(texts: Iterator[str], count: int, separator: str) -> str:
 
 def _read(options: argparse.Namespace) -> int:
     deserializer = CTFDeserializer(options.file, _streams(options))
+    num_minibatches = num_sequences = 0
     start = time.perf_counter()
-    source = MinibatchSource(deserializer, max_sweeps=options.sweeps, randomize=options.randomize)
-    indexed = time.perf_counter()
-    num_minibatches = num_sequences = num_samples = 0
-    for minibatch in _with_progress(source, options.minibatch_size, num_sweeps=options.sweeps):
-        num_minibatches += 1
-        num_sequences += max(data.num_sequences for data in minibatch.values())
-        num_samples += max(data.num_samples for data in minibatch.values())
-    end = time.perf_counter()
+    with MinibatchSource(deserializer, max_sweeps=options.sweeps, randomize=options.randomize) as source:
+        for minibatch in _with_progress(source, options.minibatch_size, options.sweeps):
+            num_minibatches += 1
+            num_sequences += minibatch.num_sequences
+    seconds = time.perf_counter() - start
 
+    num_samples = source.num_samples * options.sweeps
     megabytes = options.file.stat().st_size * options.sweeps / 1e6
-    seconds = max(end - indexed, 1e-9)
     _print_facts(
         {
             "file": os.fspath(options.file),
             "sweeps": f"{options.sweeps:,}, {'randomized' if options.randomize else 'in file order'}",
-            "minibatches": f"{num_minibatches:,} of at most {options.minibatch_size:,} samples",
+            "minibatches": f"{num_minibatches:,} of {_count(options.minibatch_size, 'sample')}",
             "sequences": f"{num_sequences:,}",
             "samples": f"{num_samples:,}",
-            "opening": f"{indexed - start:.3f} s",
-            "reading": f"{seconds:.3f} s",
+            "time": f"{seconds:.3f} s",
             "throughput": f"{megabytes / seconds:,.1f} MB/s, {num_samples / seconds:,.0f} samples/s",
         }
     )
@@ -217,7 +215,24 @@ def _read(options: argparse.Namespace) -> int:
 
 
 def _index(options: argparse.Namespace) -> int:
-    raise NotImplementedError
+    deserializer = CTFDeserializer(options.file, _streams(options), cache_index=True)
+    milliseconds = []
+    for _ in range(2):
+        start = time.perf_counter()
+        with closing(deserializer.open()) as corpus:
+            milliseconds.append(1e3 * (time.perf_counter() - start))
+            table = corpus.table
+    _print_facts(
+        {
+            "file": os.fspath(options.file),
+            "chunks": f"{table.num_chunks:,} of at most {deserializer.chunk_size_in_bytes:,} bytes",
+            "sequences": f"{table.num_sequences:,}",
+            "samples": f"{table.lengths.sum(dtype=np.int64):,}",
+            "opened in": f"{milliseconds[0]:,.1f} ms",
+            "opened again in": f"{milliseconds[1]:,.1f} ms",
+        }
+    )
+    return FINE
 
 
 # ---- What the verbs share -------------------------------------------------------------------------------------------
@@ -243,7 +258,22 @@ def _print_facts(facts: dict[str, str]) -> None:
 
 def _with_progress(source: MinibatchSource, minibatch_size: int, num_sweeps: int) -> Iterator[Minibatch]:
     """Iterate over the minibatches and, if standard error is a terminal, show there how far they are."""
-    ...
+    if not sys.stderr.isatty():
+        yield from source.minibatches(minibatch_size)
+        return
+    total, done, shown = source.num_sequences * num_sweeps, 0, -1
+    try:
+        for minibatch in source.minibatches(minibatch_size):
+            yield minibatch
+            done += minibatch.num_sequences
+            percent = 100 * done // total
+            if percent > shown:
+                shown = percent
+                bar = "█" * (_BAR_WIDTH * done // total)
+                print(f"\r{bar:░<{_BAR_WIDTH}} {percent:3} %", end="", file=sys.stderr, flush=True)
+    finally:
+        # What follows, a result or a complaint, finds a clean line.
+        print(f"\r{'':{_BAR_WIDTH + 6}}\r", end="", file=sys.stderr, flush=True)
 
 
 # ---- The arguments --------------------------------------------------------------------------------------------------
