@@ -39,8 +39,6 @@ pub struct Scan {
     pub starts: Vec<u64>,
     /// Lines that count, for each sequence: all, or those that hold the defining stream.
     pub lines: Vec<u32>,
-    /// Bytes of the block up to the end of its last line; less than all only for digits that end the file.
-    pub end: u64,
 }
 
 /// Where an id does not fit 64 bits.
@@ -54,7 +52,7 @@ pub struct IdOverflow {
 ///
 /// Two neighbouring sequences of different blocks may have the same key: joining them is the caller's.
 pub fn scan(block: &[u8], mode: Mode, defining: Option<&[u8]>) -> Result<Scan, IdOverflow> {
-    let mut found = Scan { end: block.len() as u64, ..Scan::default() };
+    let mut found = Scan::default();
     let defining = defining.map(|name| memmem::Finder::new(name).into_owned());
     let counts = |line: &[u8]| defining.as_ref().is_none_or(|name| holds(line, name));
     let mut start = 0;
@@ -70,7 +68,7 @@ pub fn scan(block: &[u8], mode: Mode, defining: Option<&[u8]>) -> Result<Scan, I
             Mode::Ids => match leading_id(line) {
                 LeadingId::Overflow => return Err(IdOverflow { at: start as u64 }),
                 // Digits up to the end of the file are neither a line nor a sequence.
-                LeadingId::Number(_, digits) if digits == line.len() => found.end = start as u64,
+                LeadingId::Number(_, digits) if digits == line.len() => {}
                 LeadingId::Number(key, _) if found.keys.last() != Some(&key) => {
                     found.keys.push(key);
                     found.starts.push(start as u64);
@@ -292,18 +290,22 @@ impl Findings {
 #[derive(Debug)]
 struct Stop;
 
-/// Bytes of text for one core at a time: small enough to share the work out evenly, large enough to be worth it.
-const PIECE: usize = 1 << 20;
-
-/// Parse the sequences' bytes into a chunk, on all threads of the current pool, piece by piece.
+/// Parse the sequences' bytes into a chunk, on all threads of the current pool, in pieces of about `piece` bytes.
 ///
 /// The result is that of one piece, whatever the number of threads: a piece whose errors the pieces before it left
 /// no budget for is parsed again with what they left, and so stops where a single parser would have stopped.
-pub fn parse_chunk(bytes: &[u8], sequences: &[Extent], schema: &Schema, budget: u64, is_strict: bool) -> (Chunk, Findings) {
+pub fn parse_chunk(
+    bytes: &[u8],
+    sequences: &[Extent],
+    schema: &Schema,
+    budget: u64,
+    is_strict: bool,
+    piece: usize,
+) -> (Chunk, Findings) {
     let mut pieces: Vec<&[Extent]> = Vec::new();
     let mut rest = sequences;
     while let Some(first) = rest.first() {
-        let size = rest.iter().take_while(|extent| extent.end.saturating_sub(first.start) <= PIECE).count().max(1);
+        let size = rest.iter().take_while(|extent| extent.end.saturating_sub(first.start) <= piece).count().max(1);
         let (piece, behind) = rest.split_at(size);
         pieces.push(piece);
         rest = behind;
@@ -431,24 +433,21 @@ impl Parser<'_> {
                 self.note(Kind::LineWithoutSample, line, None, 0)?;
             }
         }
-        let (mut most, mut is_too_long) = (0, None);
+        let (mut most, mut longest) = (0, None);
         for stream in 0..self.builders.len() {
             let num_samples = self.builders[stream].num_in_sequence();
             if num_samples == 0 {
                 self.note(Kind::MissingStream, first_byte, Some(stream), 0)?;
             }
-            if self.schema.defining.is_none_or(|defining| defining == stream) {
-                most = most.max(num_samples);
-                if num_samples > extent.length && is_too_long.is_none() {
-                    is_too_long = Some(stream);
-                }
+            let defines_length = self.schema.defining.is_none_or(|defining| defining == stream);
+            if defines_length && (num_samples > most || longest.is_none()) {
+                (most, longest) = (num_samples, Some(stream));
             }
         }
-        if let Some(stream) = is_too_long {
-            let num_samples = self.builders[stream].num_in_sequence();
-            self.note(Kind::TooManySamples, first_byte, Some(stream), num_samples.into())?;
+        if most > extent.length {
+            self.note(Kind::TooManySamples, first_byte, longest, most.into())?;
         } else if most < extent.length {
-            self.note(Kind::TooFewSamples, first_byte, self.schema.defining, most.into())?;
+            self.note(Kind::TooFewSamples, first_byte, longest, most.into())?;
         }
         self.builders.iter_mut().for_each(Builder::end_sequence);
         Ok(())
@@ -508,7 +507,8 @@ impl Parser<'_> {
             }
             Err(fault) => {
                 self.at = fault.resume;
-                self.note(fault.kind, fault.at, Some(stream), fault.found)?;
+                let at = if fault.kind == Kind::EmptyAtEnd { pipe } else { fault.at };
+                self.note(fault.kind, at, Some(stream), fault.found)?;
                 Ok(Item::Nothing)
             }
         }

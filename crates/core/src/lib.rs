@@ -5,6 +5,7 @@
 //! | [`ctf`] | bytes of a text corpus into its table of sequences, and into a block of columns |
 //! | [`number`] | the digits of a number into its correctly rounded value |
 //! | [`chunk`] | what every parser makes and the packer takes |
+//! | [`order`] | lengths, a window and a seed into the order of a sweep, and into what each read delivers |
 //! | [`pack`] | a selection of sequences out of chunks into one minibatch's arrays |
 //!
 //! It opens no file, prints nothing, keeps no state between calls and never panics on any input. Every decision
@@ -14,4 +15,5 @@
 pub mod chunk;
 pub mod ctf;
 pub mod number;
+pub mod order;
 pub mod pack;

@@ -7,9 +7,9 @@ use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// Lines before the first id, keys, starts, lines, the end; or where an id overflows.
+/// Lines before the first id, keys, starts, lines; or where an id overflows.
 type ScanArrays<'py> =
-    (u32, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u32>>, u64, Option<u64>);
+    (u32, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u32>>, Option<u64>);
 
 /// Find the sequences that start in a block of whole lines.
 #[pyfunction]
@@ -25,8 +25,8 @@ pub(crate) fn ctf_scan<'py>(
         Ok(scan) => (scan, None),
         Err(overflow) => (ctf::Scan::default(), Some(overflow.at)),
     };
-    let ctf::Scan { head_lines, keys, starts, lines, end } = scan;
-    Ok((head_lines, keys.into_pyarray(py), starts.into_pyarray(py), lines.into_pyarray(py), end, overflow))
+    let ctf::Scan { head_lines, keys, starts, lines } = scan;
+    Ok((head_lines, keys.into_pyarray(py), starts.into_pyarray(py), lines.into_pyarray(py), overflow))
 }
 
 /// The first sequence of each chunk and, last, the number of sequences.
@@ -62,6 +62,7 @@ pub(crate) fn ctf_parse(
     budget: u64,
     is_strict: bool,
     num_threads: usize,
+    piece_size: usize,
 ) -> PyResult<(Chunk, Vec<u64>, Vec<FindingTuple>, Option<FindingTuple>)> {
     let (text, starts, sizes, lengths) = (text.as_slice()?, starts.as_slice()?, sizes.as_slice()?, lengths.as_slice()?);
     let pool = pool(num_threads)?;
@@ -78,7 +79,7 @@ pub(crate) fn ctf_parse(
             let end = start.checked_add(size.into()).filter(|&end| end <= text.len() as u64)?;
             sequences.push(Extent { start: start as usize, end: end as usize, length });
         }
-        Some(pool.install(|| ctf::parse_chunk(text, &sequences, &schema, budget, is_strict)))
+        Some(pool.install(|| ctf::parse_chunk(text, &sequences, &schema, budget, is_strict, piece_size)))
     });
     let (chunk, findings) = parsed.ok_or_else(|| PyValueError::new_err("a sequence lies outside the text"))?;
     let tuple = |found: &Finding| (found.kind as u8, found.at, found.sequence, found.stream, found.found);

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 
 mod chunk;
 mod ctf;
+mod order;
 mod pool;
 
 /// The compiled part of cntkio. Not public: its functions change without notice.
@@ -15,13 +16,14 @@ mod _core {
     use super::*;
 
     #[pymodule_export]
-    use super::chunk::{Chunk, gather, pad};
+    use super::chunk::{Chunk, gather, pad, spread};
 
     #[pymodule_export]
     use super::ctf::{ctf_chunk_starts, ctf_infer, ctf_parse, ctf_scan};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        super::order::register(module)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("CTF_NUM_ERROR_KINDS", cntkio_core::ctf::NUM_ERRORS)
     }

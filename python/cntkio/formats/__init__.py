@@ -55,8 +55,11 @@ class Corpus(Protocol):
     def fingerprint(self) -> str:
         """What tells this corpus from another, for checkpoints: a short text."""
 
+    def tell_totals(self) -> None:
+        """Log how many errors and warnings there were of each kind that was not told in full."""
+
     def close(self) -> None:
-        """Let go of files, and log what is still to be said."""
+        """Let go of files; nothing can be loaded any more."""
 
 
 class Deserializer(Protocol):

@@ -11,6 +11,7 @@ import difflib
 import logging
 import os
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +32,9 @@ _T = TypeVar("_T")
 
 _LARGEST_DIM = 2**31 - 1
 _LARGEST_SEQUENCE = 2**32 - 1
+# Bytes of text for one core at a time: few enough to share the work out evenly, many enough to be worth it.
 _BLOCK = 8 << 20
+_PIECE = 1 << 20
 _MOST_IN_FULL = 10
 
 
@@ -216,23 +219,21 @@ class _Text:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - closed with the corpus
-        self.status = os.fstat(self._file.fileno())
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.close = weakref.finalize(self, os.close, self._file)
+        self.status = os.fstat(self._file)
         self.size = self.status.st_size
         self._spare: list[npt.NDArray[np.uint8]] = []
 
-    def close(self) -> None:
-        self._file.close()
-
     def read(self, at: int, size: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""
-        return os.pread(self._file.fileno(), size, at)
+        return os.pread(self._file, size, at)
 
     def read_into(self, buffer: npt.NDArray[np.uint8], at: int) -> int:
         """Fill a buffer; how many bytes there were."""
         view, done = memoryview(buffer), 0
         while done < len(view):
-            count = os.preadv(self._file.fileno(), [view[done:]], at + done)
+            count = os.preadv(self._file, [view[done:]], at + done)
             if count == 0:
                 break
             done += count
@@ -255,7 +256,7 @@ class _Text:
         Raises:
             CorpusError: It was changed.
         """
-        now = os.fstat(self._file.fileno())
+        now = os.fstat(self._file)
         if (now.st_size, now.st_mtime_ns) != (self.size, self.status.st_mtime_ns):
             raise CorpusError(
                 f"{self.path}: changed while in use ({self.size} bytes when opened, {now.st_size} now); open it again"
@@ -314,8 +315,8 @@ def _position(buffer: npt.NDArray[np.uint8], byte: bytes) -> int:
     return -1
 
 
-def _first_line(text: _Text) -> tuple[int, int, int]:
-    """The position of the first byte that is no white space, the lines before it, and its line's start."""
+def _first_line(text: _Text) -> tuple[int, int]:
+    """The position of the first byte that is no white space, and the lines before it."""
     mark = text.read(0, 3)
     if mark[:2] == b"\xff\xfe":
         raise FormatError("the file is in UTF-16 (its first bytes are FF FE); expected bytes of ASCII or UTF-8", path=text.path, byte=0)
@@ -332,9 +333,11 @@ def _first_line(text: _Text) -> tuple[int, int, int]:
         at += len(white)
         if rest or not block:
             break
+    if skipped == text.size:
+        raise FormatError("the file is empty but for a byte order mark", path=text.path, byte=0)
     if at >= text.size:
         raise FormatError("the file holds nothing but white space", path=text.path, byte=0)
-    return at, lines, skipped
+    return at, lines
 
 
 class _CTFTable(NamedTuple):
@@ -397,7 +400,7 @@ def _defining_alias(options: CTFDeserializer) -> bytes | None:
 
 
 def _scan(text: _Text, options: CTFDeserializer, defining: bytes | None) -> _CTFTable:
-    first, num_lines, _ = _first_line(text)
+    first, num_lines = _first_line(text)
     head = text.read(first, 1)
     in_lines = options.skip_sequence_ids or head == b"|"
     place = {"path": text.path, "byte": first, "line": num_lines + 1}
@@ -411,7 +414,6 @@ def _scan(text: _Text, options: CTFDeserializer, defining: bytes | None) -> _CTF
             raise _Places(text).error(begin + overflow, "a sequence id of 2^64 or more; expected at most 18446744073709551615")
     starts = np.concatenate([scan[2] + np.uint64(begin) for begin, scan in scans])
     lengths = np.concatenate([scan[3] for _, scan in scans])
-    end = scans[-1][0] + scans[-1][1][4]
     if in_lines:
         keys = np.arange(num_lines, num_lines + len(starts), dtype=np.uint64)
     else:
@@ -419,7 +421,7 @@ def _scan(text: _Text, options: CTFDeserializer, defining: bytes | None) -> _CTF
         starts, lengths, keys = _joined_over_blocks([scan for _, scan in scans], starts, lengths, keys)
     if len(keys) == 0:
         raise FormatError("the file holds nothing but a number", **place)
-    sizes = np.diff(starts, append=np.uint64(end))
+    sizes = np.diff(starts, append=np.uint64(text.size))
     too_long = np.flatnonzero(sizes > _LARGEST_SEQUENCE)
     if len(too_long):
         raise FormatError(
@@ -641,7 +643,7 @@ class CTFCorpus:
             self._text.require_unchanged()
             chunk, counts, findings, last_straw = _core.ctf_parse(
                 buffer[:size], begin, starts, sizes, self.table.lengths[first:last], self._schema, self._defining,
-                budget, self._options.strict, num_threads(),
+                budget, self._options.strict, num_threads(), _PIECE,
             )
         finally:
             self._text.give_back(buffer)
@@ -699,12 +701,16 @@ class CTFCorpus:
                     raise error
                 self._tell(kind, lambda error=error: error)
 
-    def close(self) -> None:
-        """Close the file; log how many there were of each kind that was not told in full."""
+    def tell_totals(self) -> None:
+        """Log how many there were of each kind that was not told in full."""
         for kind, count in self._counts.items():
             if count > self._told[kind]:
                 logger.warning("%s: %s: %d in all", self._text.path, kind, count)
                 self._told[kind] = count
+
+    def close(self) -> None:
+        """Close the file."""
+        self.tell_totals()
         self._text.close()
 
 

@@ -1,0 +1,276 @@
+//! The reader of the timeline for Python. It holds the table's arrays and, behind a lock, where it stands.
+
+use cntkio_core::order::{
+    Cursor, Delivered, Outcome, Owed, Partition, Pause, Randomization, Reader, Request, Slots, Stopped, Table, Window,
+};
+use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+type Longs<'py> = Bound<'py, PyArray1<i64>>;
+/// Sequences, their chunks, the end of a sweep, the position.
+type Read<'py> = (Longs<'py>, Longs<'py>, bool, u64);
+/// Slots, sequences, chunks, first samples, numbers of samples, steps, whether each goes on; then as `Read`.
+type TruncatedRead<'py> =
+    (Longs<'py>, Longs<'py>, Longs<'py>, Longs<'py>, Longs<'py>, Longs<'py>, Bound<'py, PyArray1<bool>>, bool, u64);
+/// What a slot owes: sequence, first sample that was not delivered, whether its read met the end of a sweep.
+type OwedSequence = (u32, u32, bool);
+
+struct State {
+    reader: Reader,
+    slots: Slots,
+}
+
+/// Walks along the timeline of one table. (docs/timeline.md)
+#[pyclass(frozen, module = "cntkio._core")]
+pub(crate) struct TimelineReader {
+    lengths: Py<PyArray1<u32>>,
+    chunk_starts: Py<PyArray1<i64>>,
+    state: Mutex<State>,
+}
+
+impl TimelineReader {
+    /// Runs `work` without the interpreter's lock. It may be stopped by a signal, as by Ctrl-C.
+    fn run<R: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl Send + FnOnce(&mut State, Table, &mut Pause) -> Result<R, Stopped>,
+    ) -> PyResult<R> {
+        let lengths = self.lengths.bind(py).readonly();
+        let chunk_starts = self.chunk_starts.bind(py).readonly();
+        let table = Table { lengths: lengths.as_slice()?, chunk_starts: chunk_starts.as_slice()? };
+        let mut signal = Ok(());
+        let done = py.detach(|| {
+            let mut pause = || {
+                signal = Python::attach(|py| py.check_signals());
+                signal.is_ok()
+            };
+            work(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner), table, &mut pause)
+        });
+        signal?;
+        done.map_err(|Stopped| PyValueError::new_err("stopped without a signal"))
+    }
+
+    /// The same for what takes no time.
+    fn quick<R: Send>(&self, py: Python<'_>, work: impl Send + FnOnce(&mut State) -> R) -> R {
+        py.detach(|| work(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+#[pymethods]
+impl TimelineReader {
+    /// A reader at position 0; in order when both windows are 0.
+    #[new]
+    #[pyo3(signature = (lengths, chunk_starts, *, window_in_chunks, window_in_samples, seed, end))]
+    fn new(
+        py: Python<'_>,
+        lengths: PyReadonlyArray1<'_, u32>,
+        chunk_starts: PyReadonlyArray1<'_, i64>,
+        window_in_chunks: u64,
+        window_in_samples: u64,
+        seed: u64,
+        end: u64,
+    ) -> PyResult<Self> {
+        let window = match (window_in_chunks, window_in_samples) {
+            (0, 0) => None,
+            (size, 0) => Some(Window::Chunks(size)),
+            (_, size) => Some(Window::Samples(size)),
+        };
+        let table = Table { lengths: lengths.as_slice()?, chunk_starts: chunk_starts.as_slice()? };
+        let starts = table.chunk_starts;
+        let is_whole = starts.first() == Some(&0)
+            && starts.last() == i64::try_from(table.lengths.len()).ok().as_ref()
+            && starts.is_sorted_by(|a, b| a < b);
+        if !is_whole || table.lengths.is_empty() || u32::try_from(table.lengths.len()).is_err() {
+            return Err(PyValueError::new_err("not a table of chunks"));
+        }
+        let randomization = window.map(|window| Randomization { window, seed });
+        let reader = py.detach(|| Reader::new(table, randomization, end));
+        Ok(Self {
+            lengths: (*lengths).clone().unbind(),
+            chunk_starts: (*chunk_starts).clone().unbind(),
+            state: Mutex::new(State { reader, slots: Slots::default() }),
+        })
+    }
+
+    /// The array it was made with.
+    #[getter]
+    fn lengths(&self, py: Python<'_>) -> Py<PyArray1<u32>> {
+        self.lengths.clone_ref(py)
+    }
+
+    /// Samples in a sweep.
+    #[getter]
+    fn num_samples(&self, py: Python<'_>) -> u64 {
+        self.quick(py, |state| state.reader.num_samples())
+    }
+
+    /// Where it stands: position, sweep, index, place, count.
+    #[getter]
+    fn cursor(&self, py: Python<'_>) -> (u64, u64, u32, u32, u64) {
+        let Cursor { position, sweep, index, place, count } = self.quick(py, |state| state.reader.cursor());
+        (position, sweep, index, place, count)
+    }
+
+    /// Go where it once stood.
+    fn rewind(&self, py: Python<'_>, cursor: (u64, u64, u32, u32, u64)) {
+        let (position, sweep, index, place, count) = cursor;
+        self.quick(py, |state| state.reader.rewind(Cursor { position, sweep, index, place, count }));
+    }
+
+    /// Bytes held beside the table's arrays.
+    #[getter]
+    fn num_bytes(&self, py: Python<'_>) -> usize {
+        self.quick(py, |state| state.reader.num_bytes())
+    }
+
+    fn set_count(&self, py: Python<'_>, count: u64) {
+        self.quick(py, |state| state.reader.set_count(count));
+    }
+
+    fn set_end(&self, py: Python<'_>, end: u64) {
+        self.quick(py, |state| state.reader.set_end(end));
+    }
+
+    /// Go to the first sequence that starts at or after `position`, with no slots.
+    fn set_position(&self, py: Python<'_>, position: u64) -> PyResult<()> {
+        self.run(py, |state, table, pause| {
+            state.reader.set_position(table, position, pause)?;
+            state.slots = Slots::default();
+            Ok(())
+        })
+    }
+
+    /// Take up a new partition or size, with empty slots.
+    fn settle(&self, py: Python<'_>, index: u64, count: u64, num_slots: usize) {
+        self.quick(py, |state| {
+            state.reader.settle(Partition { index, count });
+            state.slots = Slots::new(num_slots);
+        });
+    }
+
+    /// One read; None when the data have ended.
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        share: u64,
+        passed: u64,
+        crosses_sweeps: bool,
+        index: u64,
+        count: u64,
+    ) -> PyResult<Option<Read<'py>>> {
+        let request = Request { partition: Partition { index, count }, share, passed, crosses_sweeps };
+        let (sequences, chunks, outcome, position) = self.run(py, |state, table, pause| {
+            let mut delivered = Vec::new();
+            let outcome = state.reader.read(table, request, &mut delivered, pause)?;
+            let sequences: Vec<i64> = delivered.iter().map(|one| i64::from(one.sequence)).collect();
+            let chunks: Vec<i64> = delivered.iter().map(|one| i64::from(one.chunk)).collect();
+            Ok((sequences, chunks, outcome, state.reader.cursor().position))
+        })?;
+        if sequences.is_empty() && outcome.ended {
+            return Ok(None);
+        }
+        let end_of_sweep = outcome.end_of_sweep && !sequences.is_empty();
+        Ok(Some((sequences.into_pyarray(py), chunks.into_pyarray(py), end_of_sweep, position)))
+    }
+
+    /// One truncated minibatch; None when the data have ended.
+    fn read_truncated<'py>(
+        &self,
+        py: Python<'py>,
+        steps: u32,
+        crosses_sweeps: bool,
+        index: u64,
+        count: u64,
+    ) -> PyResult<Option<TruncatedRead<'py>>> {
+        let request = Request { partition: Partition { index, count }, share: 1, passed: u64::MAX, crosses_sweeps };
+        let (parts, Outcome { end_of_sweep, .. }, position) = self.run(py, |state, table, pause| {
+            let mut parts = Vec::new();
+            let outcome = state.slots.read(&mut state.reader, table, steps, request, &mut parts, pause)?;
+            Ok((parts, outcome, state.reader.cursor().position))
+        })?;
+        if parts.is_empty() {
+            return Ok(None);
+        }
+        let column = |value: &dyn Fn(&cntkio_core::order::Part) -> u32| {
+            parts.iter().map(|part| i64::from(value(part))).collect::<Vec<_>>().into_pyarray(py)
+        };
+        Ok(Some((
+            column(&|part| part.slot),
+            column(&|part| part.delivered.sequence),
+            column(&|part| part.delivered.chunk),
+            column(&|part| part.first_sample),
+            column(&|part| part.num_samples),
+            column(&|part| part.step),
+            parts.iter().map(|part| part.goes_on).collect::<Vec<_>>().into_pyarray(py),
+            end_of_sweep,
+            position,
+        )))
+    }
+
+    /// What each slot owes.
+    #[getter]
+    fn owed(&self, py: Python<'_>) -> Vec<Vec<OwedSequence>> {
+        let owed = |owed: &Owed| (owed.delivered.sequence, owed.next, owed.end_of_sweep);
+        self.quick(py, |state| state.slots.queues().iter().map(|queue| queue.iter().map(owed).collect()).collect())
+    }
+
+    /// Let the slots owe this. Every sequence is in the table and has samples left.
+    fn owe(&self, py: Python<'_>, slots: Vec<Vec<OwedSequence>>) -> PyResult<()> {
+        self.run(py, |state, table, _| {
+            let owe = |&(sequence, next, end_of_sweep): &OwedSequence| {
+                let length = table.lengths[sequence as usize];
+                let chunk = table.chunk_starts.partition_point(|&start| start <= i64::from(sequence)) - 1;
+                Owed { delivered: Delivered { sequence, chunk: chunk as u32 }, length, next, end_of_sweep }
+            };
+            let queues = slots.iter().map(|slot| slot.iter().map(owe).collect::<VecDeque<_>>()).collect();
+            state.slots = Slots::owing(queues);
+            Ok(())
+        })
+    }
+
+    /// The chunks of what the slots owe, each once.
+    #[getter]
+    fn owed_chunks(&self, py: Python<'_>) -> Vec<u32> {
+        self.quick(py, |state| {
+            let queues = state.slots.queues().iter();
+            let mut chunks: Vec<u32> = queues.flatten().map(|owed| owed.delivered.chunk).collect();
+            chunks.sort_unstable();
+            chunks.dedup();
+            chunks
+        })
+    }
+
+    /// Sweep and place of the next sequence; None when the data have ended.
+    #[getter]
+    fn place(&self, py: Python<'_>) -> Option<(u64, u32)> {
+        self.quick(py, |state| state.reader.place())
+    }
+
+    /// The chunks that can hold a sequence delivered at a place, and the place behind them.
+    fn chunks_at(&self, py: Python<'_>, sweep: u64, place: u32, index: u64, count: u64) -> PyResult<(Vec<i64>, u32)> {
+        let partition = Partition { index, count };
+        self.run(py, |state, table, _| Ok(state.reader.chunks_at(table, sweep, place, partition)))
+    }
+
+    /// The next at most `limit` chunks needed from a place on in one sweep, and the place behind them.
+    fn chunks_from(
+        &self,
+        py: Python<'_>,
+        sweep: u64,
+        place: u32,
+        limit: usize,
+        index: u64,
+        count: u64,
+    ) -> PyResult<(Vec<i64>, u32)> {
+        let partition = Partition { index, count };
+        self.run(py, |state, table, _| Ok(state.reader.chunks_from(table, sweep, place, limit, partition)))
+    }
+}
+
+/// Adds the timeline's reader to the compiled module.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<TimelineReader>()
+}

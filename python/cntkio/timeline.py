@@ -1,0 +1,595 @@
+"""Which sequences each read delivers, in CNTK 2.7's order, without touching data. (docs/timeline.md)
+
+::
+
+    position  0 ············· N ············ 2N ············ 3N ···     N: samples in a sweep
+    sweep     |      0        |      1        |      2        |         each in its own order: seed + sweep
+    reads     |--|--|--|--|--|--|--|--|--|                              whole sequences, over sweeps' ends too
+
+Its law: what a read delivers follows from the table of lengths, the settings and the position alone. It does not
+depend on how far the order was worked out before, on threads, or on what else was read.
+
+Settings are judged here; the loops over sequences, and the place where a reader stands, are in the compiled reader.
+It does not load chunks, pack, or read ahead: it only says which chunks it will need.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio._core import TimelineReader
+from cntkio.errors import CheckpointError, ConfigError, CorpusError
+
+INFINITELY_REPEAT = 2**64 - 1
+"""As `max_samples` or `max_sweeps`: no limit."""
+FULL_DATA_SWEEP = 2**64 - 2
+"""As `max_samples`: one sweep."""
+DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS = 128
+"""The window of the Python interface, however large a chunk is."""
+
+_WHOLE_DATA_IN_SAMPLES = 2**62 - 1
+_DEFAULT_WINDOW_IN_BYTES = 2**32
+_DEFAULT_CHUNK_SIZE_IN_BYTES = 2**25
+_LARGEST_POSITION = 2**63 - 1
+_LARGEST_WORD = 2**64 - 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Window:
+    """How far a sequence may stray from the place of its chunk.
+
+    Attributes:
+        size: At least 1; 0 is taken as 1.
+        unit: What is counted. Windows end at chunks also where samples are counted.
+
+    Example:
+        >>> Window(0, "chunks")
+        Window(size=1, unit='chunks')
+    """
+
+    size: int
+    unit: Literal["chunks", "samples"]
+
+    def __post_init__(self) -> None:
+        if self.size < 0 or self.unit not in ("chunks", "samples"):
+            raise ConfigError(f"a randomization window is a number of chunks or samples, not {self.size} {self.unit}")
+        object.__setattr__(self, "size", max(self.size, 1))
+
+
+WHOLE_DATA = Window(_WHOLE_DATA_IN_SAMPLES, "samples")
+"""The window over all data, as CNTK writes it."""
+
+
+def python_window(
+    in_chunks: int = DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS, in_samples: int = 0, *, randomize: bool = True
+) -> Window | None:
+    """The window of the Python interface; None is no randomization. (docs/timeline.md, "Default windows")
+
+    Raises:
+        ConfigError: Both windows are given.
+
+    Example:
+        >>> python_window()
+        Window(size=128, unit='chunks')
+        >>> python_window(0, 1000)
+        Window(size=1000, unit='samples')
+        >>> python_window(0, 0) is None
+        True
+    """
+    if not randomize:
+        return None
+    if in_chunks and in_samples:
+        raise ConfigError(
+            f"randomization_window_in_chunks={in_chunks} and randomization_window_in_samples={in_samples} exclude each "
+            f"other: a window in samples needs randomization_window_in_chunks=0 as well",
+            key="randomization_window_in_samples",
+        )
+    if in_chunks:
+        return Window(in_chunks, "chunks")
+    return Window(in_samples, "samples") if in_samples else None
+
+
+def composite_window(
+    size: int | None = None,
+    *,
+    is_sample_based: bool | None = None,
+    chunk_size_in_bytes: int = _DEFAULT_CHUNK_SIZE_IN_BYTES,
+    has_text_format: bool = True,
+) -> Window | None:
+    """The window of a configured reader with a list of deserializers. (docs/timeline.md, "Default windows")
+
+    Args:
+        size: ``randomizationWindow``, if given; 0 is no randomization.
+        is_sample_based: ``sampleBasedRandomizationWindow``, if given.
+        chunk_size_in_bytes: ``chunkSizeInBytes`` of the reader's own section, not of a deserializer's.
+        has_text_format: Whether a CTF deserializer is in the list.
+
+    Raises:
+        ConfigError: A window in samples is asked for, but not its size.
+
+    Example:
+        >>> composite_window()
+        Window(size=128, unit='chunks')
+        >>> composite_window(500)
+        Window(size=500, unit='samples')
+    """
+    if size == 0:
+        return None
+    if size is not None:
+        return Window(size, "chunks" if is_sample_based is False else "samples")
+    if is_sample_based:
+        raise ConfigError(
+            "sampleBasedRandomizationWindow = true needs a randomizationWindow beside it", key="randomizationWindow"
+        )
+    return Window(_DEFAULT_WINDOW_IN_BYTES // chunk_size_in_bytes, "chunks") if has_text_format else WHOLE_DATA
+
+
+def classic_text_window(
+    size: int | None = None,
+    *,
+    is_sample_based: bool = False,
+    chunk_size_in_bytes: int = _DEFAULT_CHUNK_SIZE_IN_BYTES,
+) -> Window | None:
+    """The window of ``readerType = "CNTKTextFormatReader"``. (docs/timeline.md, "Default windows")
+
+    Example:
+        >>> classic_text_window(chunk_size_in_bytes=2**31)
+        Window(size=2, unit='chunks')
+        >>> classic_text_window(is_sample_based=True) == WHOLE_DATA
+        True
+    """
+    if size == 0:
+        return None
+    if size is not None:
+        return Window(size, "samples" if is_sample_based else "chunks")
+    return WHOLE_DATA if is_sample_based else Window(_DEFAULT_WINDOW_IN_BYTES // chunk_size_in_bytes, "chunks")
+
+
+def classic_binary_window(size: int | None = None, *, is_sample_based: bool = False) -> Window | None:
+    """The window of ``readerType = "CNTKBinaryReader"``. (docs/timeline.md, "Default windows")
+
+    Example:
+        >>> classic_binary_window()
+        Window(size=128, unit='chunks')
+    """
+    if size is None and not is_sample_based:
+        return Window(DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS, "chunks")
+    return classic_text_window(size, is_sample_based=is_sample_based)
+
+
+def classic_htk_window(randomize: int | Literal["auto", "none"] = "auto") -> Window | None:
+    """The window of the classic HTK reader, from its ``randomize``. (docs/timeline.md, "Default windows")
+
+    Example:
+        >>> classic_htk_window() == WHOLE_DATA, classic_htk_window("none"), classic_htk_window(300)
+        (True, None, Window(size=300, unit='samples'))
+    """
+    if randomize == "none":
+        return None
+    return WHOLE_DATA if randomize == "auto" else Window(randomize, "samples")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Partition:
+    """One share of the data: number `index` of `count`.
+
+    Raises:
+        ConfigError: `index` is outside ``0 .. count - 1``.
+
+    Example:
+        >>> Partition(2, 2)
+        Traceback (most recent call last):
+        cntkio.errors.ConfigError: partition_index 2 is outside 0..1: there are 2 partitions
+    """
+
+    index: int = 0
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.count <= _LARGEST_POSITION:
+            raise ConfigError(f"num_data_partitions is {self.count}, but it is at least 1", key="num_data_partitions")
+        if not 0 <= self.index < self.count:
+            raise ConfigError(
+                f"partition_index {self.index} is outside 0..{self.count - 1}: there are {self.count} partitions",
+                key="partition_index",
+            )
+
+    def share(self, whole: int) -> int:
+        """The part of `whole` that falls to it, the first partitions taking what is left over.
+
+        Example:
+            >>> [Partition(index, 3).share(5) for index in range(3)]
+            [2, 2, 1]
+        """
+        return whole // self.count + (self.index < whole % self.count)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Parts:
+    """The cells of a truncated minibatch: one entry per part of a sequence, by slot and then by step.
+
+    Attributes:
+        slot: The row, int64.
+        first_sample: Which sample of its sequence comes first, int64; above 0 if an earlier minibatch held others.
+        num_samples: How many samples come, int64, at least 1.
+        step: The step of the first of them, int64.
+        goes_on: Whether the sequence goes on in the next minibatch, at step 0 of the same slot, bool.
+        num_slots: Rows of the minibatch.
+        num_steps: Steps of the minibatch: the truncation length.
+    """
+
+    slot: npt.NDArray[np.int64]
+    first_sample: npt.NDArray[np.int64]
+    num_samples: npt.NDArray[np.int64]
+    step: npt.NDArray[np.int64]
+    goes_on: npt.NDArray[np.bool_]
+    num_slots: int
+    num_steps: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Selection:
+    """What one read delivers.
+
+    Attributes:
+        sequences: Their numbers in file order, int64, in delivered order. Empty: no data, but not the end either.
+        chunks: The chunk of each, int64.
+        end_of_sweep: Whether the read reached or crossed the end of a sweep.
+        position: The position after it.
+        parts: In a truncated minibatch, which part of each sequence goes where; else None.
+    """
+
+    sequences: npt.NDArray[np.int64]
+    chunks: npt.NDArray[np.int64]
+    end_of_sweep: bool
+    position: int
+    parts: Parts | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Mark:
+    """Where a timeline stands, for `Timeline.rewind` of the same timeline. To be kept in a file: `Timeline.state`."""
+
+    settings: tuple[int, Partition] | None
+    cursor: tuple[int, int, int, int, int]
+    owed: list[list[tuple[int, int, bool]]]
+
+
+class Timeline:
+    """Which sequences each read delivers.
+
+    One thread at a time may use it. It holds, beside the table, 4 bytes for each sequence of a window, and some 50
+    for each chunk.
+
+    Args:
+        lengths: Samples that each sequence counts for, in file order, uint32, each at least 1.
+        chunk_starts: First sequence of each chunk and, last, the number of sequences, int64; no chunk is empty.
+        window: How far sequences are shuffled; None: in order.
+        seed: Sweep number k is shuffled with ``seed + k``, modulo 2**64.
+        max_samples: The data end before the first sequence that starts here or later. `FULL_DATA_SWEEP`: one sweep.
+        max_sweeps: The data end after so many sweeps.
+        truncation_length: Steps of a truncated minibatch; 0: whole sequences.
+        crosses_sweeps: Whether a read goes on into the next sweep. Classic readers do not.
+        local_timeline: Whether the size counts this partition's samples only. In classic readers samples of all
+            partitions count, also those that are only passed.
+
+    Attributes:
+        num_samples: Samples in a sweep.
+        num_sequences: Sequences in a sweep.
+        num_chunks: Chunks in a sweep.
+
+    Raises:
+        ConfigError: A setting is out of range, or two exclude each other.
+        CorpusError: There are no sequences, or one counts for no samples.
+
+    Example:
+        >>> lengths = np.array([3, 1, 2, 4], np.uint32)
+        >>> timeline = Timeline(lengths, np.array([0, 2, 4]), window=None, max_sweeps=1)
+        >>> [selection.sequences.tolist() for selection in iter(lambda: timeline.read(4), None)]
+        [[0, 1], [2], [3]]
+        >>> timeline.position
+        10
+    """
+
+    def __init__(
+        self,
+        lengths: npt.NDArray[np.uint32],
+        chunk_starts: npt.NDArray[np.int64],
+        *,
+        window: Window | None,
+        seed: int = 0,
+        max_samples: int | None = None,
+        max_sweeps: int | None = None,
+        truncation_length: int = 0,
+        crosses_sweeps: bool = True,
+        local_timeline: bool = True,
+    ) -> None:
+        max_samples = None if max_samples == INFINITELY_REPEAT else max_samples
+        max_sweeps = None if max_sweeps == INFINITELY_REPEAT else max_sweeps
+        for name, value in (
+            ("seed", seed),
+            ("max_samples", max_samples),
+            ("max_sweeps", max_sweeps),
+            ("truncation_length", truncation_length),
+        ):
+            most = 2**32 - 1 if name == "truncation_length" else _LARGEST_WORD
+            if value is not None and not 0 <= value <= most:
+                raise ConfigError(f"{name} is {value}, but it is in 0..{most}", key=name)
+        if max_samples is not None and max_sweeps is not None:
+            raise ConfigError(
+                f"max_samples={max_samples} and max_sweeps={max_sweeps} exclude each other", key="max_samples"
+            )
+        self.num_sequences = len(lengths)
+        self.num_chunks = len(chunk_starts) - 1
+        if not self.num_sequences:
+            raise CorpusError("there are no sequences to read")
+        if self.num_sequences >= 2**32:
+            raise CorpusError(f"{self.num_sequences} sequences are more than one source can hold (2^32 - 1)")
+        if not lengths.min():
+            raise CorpusError(f"sequence number {int(lengths.argmin())} counts for no samples")
+        size = 0 if window is None else min(window.size, _LARGEST_WORD)
+        self._reader = TimelineReader(
+            np.ascontiguousarray(lengths, np.uint32),
+            np.ascontiguousarray(chunk_starts, np.int64),
+            window_in_chunks=size if window is not None and window.unit == "chunks" else 0,
+            window_in_samples=size if window is not None and window.unit == "samples" else 0,
+            seed=seed,
+            end=0,
+        )
+        self.num_samples: int = self._reader.num_samples
+        self._is_randomized = window is not None
+        self._max_samples = max_samples
+        if max_sweeps is not None:
+            self._end = max_sweeps * self.num_samples
+        elif max_samples is not None:
+            self._end = self.num_samples if max_samples == FULL_DATA_SWEEP else max_samples
+        else:
+            self._end = _LARGEST_POSITION
+        self._reader.set_end(min(self._end, _LARGEST_WORD))
+        self._truncation_length = truncation_length
+        self._crosses_sweeps = crosses_sweeps
+        self._local_timeline = local_timeline
+        self._settings: tuple[int, Partition] | None = None
+        self._share = 0
+        self._passed = 0
+        self._num_slots = 0
+        self._needed: tuple[object, list[int], int] = (None, [], 0)
+
+    @property
+    def position(self) -> int:
+        """Samples of all partitions passed up to and with the last read: all that CNTK's checkpoint keeps."""
+        return self._reader.cursor[0]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes held beside the table."""
+        return self._reader.num_bytes
+
+    def read(self, minibatch_size_in_samples: int, partition: Partition = Partition()) -> Selection | None:
+        """Deliver the next sequences.
+
+        Args:
+            minibatch_size_in_samples: Samples of all partitions together, at least 1. It may change between reads.
+            partition: The share to deliver. It may change between reads.
+
+        Returns:
+            The selection, or None when the data have ended. A selection without sequences is not the end.
+
+        Raises:
+            ConfigError: The size is 0, the limit is 0 or too large, or there are more partitions than slots.
+        """
+        if (minibatch_size_in_samples, partition) != self._settings:
+            if self._settings is not None and self._has_ended():
+                return None
+            self._settle(minibatch_size_in_samples, partition)
+        if self._truncation_length:
+            return self._read_truncated(partition)
+        found = self._reader.read(self._share, self._passed, self._crosses_sweeps, partition.index, partition.count)
+        return None if found is None else Selection(*found)
+
+    def _has_ended(self) -> bool:
+        return self.position >= self._end and not any(self._reader.owed)
+
+    def _read_truncated(self, partition: Partition) -> Selection | None:
+        steps = self._truncation_length
+        found = self._reader.read_truncated(steps, self._crosses_sweeps, partition.index, partition.count)
+        if found is None:
+            return None
+        slot, sequences, chunks, first_sample, num_samples, step, goes_on, end_of_sweep, position = found
+        parts = Parts(slot, first_sample, num_samples, step, goes_on, self._num_slots, steps)
+        return Selection(sequences, chunks, end_of_sweep, position, parts)
+
+    def _settle(self, size: int, partition: Partition) -> None:
+        """Take up a size and a partition, as at the first read, after a restore, and when they change."""
+        self._check_and_share(size, partition)
+        self._reader.settle(partition.index, partition.count, self._num_slots)
+
+    def _check_and_share(self, size: int, partition: Partition) -> None:
+        if size < 1:
+            raise ConfigError(
+                f"minibatch_size_in_samples is {size}, but it is at least 1", key="minibatch_size_in_samples"
+            )
+        if self._max_samples == 0:
+            raise ConfigError("max_samples is 0, but it is at least 1", key="max_samples")
+        if self._is_randomized and self._end > _LARGEST_POSITION:
+            raise ConfigError(
+                f"the data would end at sample {self._end}, but a randomized source counts up to 2^63 - 1",
+                key="max_samples" if self._max_samples is not None else "max_sweeps",
+            )
+        if self._truncation_length:
+            num_slots = max(1, size // self._truncation_length)
+            if partition.count > num_slots:
+                raise ConfigError(
+                    f"{partition.count} partitions share {num_slots} slots (minibatch_size_in_samples={size}, "
+                    f"truncation_length={self._truncation_length}): increase the minibatch size or decrease the "
+                    f"number of partitions",
+                    key="num_data_partitions",
+                )
+            self._num_slots = partition.share(num_slots)
+        size = min(size, _LARGEST_POSITION)
+        self._share = max(1, partition.share(size)) if self._local_timeline else size
+        self._passed = _LARGEST_WORD if self._local_timeline else size
+        self._settings = (size, partition)
+
+    def restore(self, position: int) -> None:
+        """Go to the first sequence that starts at or after `position`, with empty slots, as CNTK does.
+
+        It costs as much as working the sweep's order out up to there.
+
+        Raises:
+            CheckpointError: `position` is not in ``0 .. 2**64 - 1``.
+        """
+        if not 0 <= position <= _LARGEST_WORD:
+            raise CheckpointError(f"position {position} is outside 0..2^64 - 1", saved=position)
+        self._reader.set_position(position)
+        self._settings = None
+
+    def begin_epoch(self, begin: int, end: int) -> None:
+        """Start a classic epoch: go to the position `begin`, and let the data end at `end`.
+
+        Raises:
+            CheckpointError: `begin` is not in ``0 .. 2**64 - 1``.
+        """
+        self._end = end
+        self._max_samples = None
+        self._reader.set_end(min(end, _LARGEST_WORD))
+        self.restore(begin)
+
+    def state(self) -> dict[str, Any]:
+        """All that is needed to go on just here: a small dict for JSON.
+
+        Returns:
+            ``position``; and after a first read ``minibatch_size``, ``partition`` (index and count), ``count`` (the
+            running count of sequences, in order) and ``slots`` (truncated: for each slot a list of sequence, first
+            sample not delivered, and whether its read met the end of a sweep).
+
+        Example:
+            >>> timeline = Timeline(np.array([3, 1, 5], np.uint32), np.array([0, 3]), window=None)
+            >>> timeline.read(4).sequences.tolist()
+            [0, 1]
+            >>> state = timeline.state()
+            >>> state
+            {'position': 4, 'minibatch_size': 4, 'partition': [0, 1], 'count': 2}
+            >>> again = Timeline(np.array([3, 1, 5], np.uint32), np.array([0, 3]), window=None)
+            >>> again.load_state(state)
+            >>> again.read(4).sequences.tolist()
+            [2]
+        """
+        position, _, _, _, count = self._reader.cursor
+        state: dict[str, Any] = {"position": position}
+        if self._settings is not None:
+            size, partition = self._settings
+            state.update(minibatch_size=size, partition=[partition.index, partition.count])
+            if not self._is_randomized:
+                state["count"] = count
+            if self._truncation_length:
+                state["slots"] = [[list(owed) for owed in slot] for slot in self._reader.owed]
+        return state
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on where a `state` was taken. A later read with another size or partition is a change like any other.
+
+        Raises:
+            CheckpointError: The state is not one of a timeline over such data.
+        """
+        try:
+            position = state["position"]
+            settings = None
+            if "minibatch_size" in state:
+                settings = (int(state["minibatch_size"]), Partition(*(int(number) for number in state["partition"])))
+            count = int(state.get("count", 0))
+            slots = [[(int(s), int(n), bool(f)) for s, n, f in slot] for slot in state.get("slots", [])]
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"not a state of a timeline: {error!r}", saved=dict(state)) from error
+        if type(position) is not int or not 0 <= count <= _LARGEST_POSITION:
+            raise CheckpointError("not a state of a timeline: position or count is no number", saved=dict(state))
+        self._check_slots(slots)
+        self.restore(position)
+        if position >= self._end and self._is_randomized:
+            # A partition without chunks stands at the end, which need not be where a sequence starts.
+            self._reader.rewind((position, _LARGEST_WORD, 0, 0, 0))
+        if settings is None:
+            return
+        self._settle(*settings)
+        if not self._is_randomized:
+            self._reader.set_count(count)
+        if self._truncation_length:
+            if len(slots) != self._num_slots:
+                raise CheckpointError(
+                    f"the state holds {len(slots)} slots, but there are {self._num_slots} here",
+                    saved=len(slots),
+                    current=self._num_slots,
+                )
+            self._reader.owe(slots)
+
+    def _check_slots(self, slots: list[list[tuple[int, int, bool]]]) -> None:
+        owed = np.array([(s, n) for slot in slots for s, n, _ in slot], np.int64).reshape(-1, 2)
+        if not len(owed):
+            return
+        sequences, firsts = owed.T
+        if (sequences < 0).any() or (sequences >= self.num_sequences).any():
+            raise CheckpointError(
+                f"the state owes sequences that are not among the {self.num_sequences} of this source",
+                saved=int(sequences.max()),
+                current=self.num_sequences,
+            )
+        lengths = self._reader.lengths[sequences]
+        if (firsts < 0).any() or (firsts >= lengths).any():
+            raise CheckpointError(
+                "the state owes samples that this source's sequences do not have", saved=firsts.tolist()
+            )
+
+    def mark(self) -> Mark:
+        """Where the timeline stands, for `rewind`. Cheap."""
+        return Mark(self._settings, self._reader.cursor, self._reader.owed if self._truncation_length else [])
+
+    def rewind(self, mark: Mark) -> None:
+        """Go back to a mark of this timeline. Cheap over one read; from farther back the order is worked out again."""
+        self._settings = None
+        if mark.settings is not None:
+            self._settle(*mark.settings)
+        self._reader.rewind(mark.cursor)
+        if mark.settings is not None and self._truncation_length:
+            self._reader.owe(mark.owed)
+
+    def needed_chunks(self, partition: Partition = Partition()) -> list[int]:
+        """The chunks from which the next sequences can come, with those that slots still owe, in order of need.
+
+        No other chunk is needed until the reader moves on. In randomized order they are this partition's chunks in the
+        window of the place where the reader is; in order, the chunk where it is. After the end there are only those
+        that slots owe.
+        """
+        place = self._reader.place
+        key = (place, partition)
+        if self._needed[0] != key:
+            chunks, behind = (
+                ([], 0) if place is None else self._reader.chunks_at(*place, partition.index, partition.count)
+            )
+            self._needed = (key, chunks, behind)
+        needed = self._needed[1]
+        if self._truncation_length:
+            return list(dict.fromkeys([*self._reader.owed_chunks, *needed]))
+        return needed
+
+    def chunks_ahead(self, partition: Partition = Partition()) -> Iterator[int]:
+        """The chunks needed after `needed_chunks`, in order of need, to the end of the next sweep or of the data.
+
+        Worked out as far as it is asked for. A chunk may come twice: once in each sweep.
+        """
+        self.needed_chunks(partition)
+        place = self._reader.place
+        if place is None:
+            return
+        sweep, behind = place[0], self._needed[2]
+        for number in (sweep, sweep + 1):
+            if number * self.num_samples >= self._end:
+                return
+            while behind < self.num_chunks:
+                chunks, behind = self._reader.chunks_from(number, behind, 64, partition.index, partition.count)
+                yield from chunks
+            behind = 0
