@@ -15,6 +15,8 @@ html_copy_source = False
 
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
+# Attributes stay part of their class's text; as entries of their own they would meet the properties of the same name.
+napoleon_use_ivar = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 # Docstrings are written in Markdown's habit: one backtick is code.

@@ -45,7 +45,9 @@ def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **options)  # type: ignore[call-overload]
 
 
-def test_inspect_tells_what_a_corpus_is_made_of(corpus: Callable[[str], str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_tells_what_a_corpus_is_made_of(
+    corpus: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
     path = corpus("7 |w 5:1 |x 1 0\n7 |w 2:1 9:2\n8 |w 0:1 |x 0 0\n")
     assert main(["inspect", path]) == 0
     printed = capsys.readouterr()
@@ -78,7 +80,7 @@ def test_inspect_counts_all_errors_and_tells_their_places(
     path = corpus("|x 1 2 |y 1\n|x 3 four |x 3 4 |y 2\n|x five |x 5 6 |y 3\n")
     assert main(["inspect", path]) == 1
     printed = capsys.readouterr()
-    assert facts(printed.out)["errors"] == "2 × bad number"
+    assert facts(printed.out)["errors"] == "2 (bad number)"
     first, second = printed.err.splitlines()
     assert first.startswith("cntkio: corpus.ctf, line 2, column 6 ")
     assert second.startswith("cntkio: corpus.ctf, line 3, column 4 ")
@@ -93,7 +95,9 @@ def test_inspect_asks_for_the_streams_that_it_is_told(capsys: pytest.CaptureFixt
 def test_head_prints_the_first_sequences_with_their_ids(
     corpus: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = corpus("40 |words 5:1 |x 1 0.25\n40 |words 2:1 9:2.5\n30 |words |x 0 -3\n30 |words 1:1\n20 |x 0 0 |words 3:1\n")
+    path = corpus(
+        "40 |words 5:1 |x 1 0.25\n40 |words 2:1 9:2.5\n30 |words |x 0 -3\n30 |words 1:1\n20 |x 0 0 |words 3:1\n"
+    )
     assert main(["head", "-n", "2", path]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "sequence 40",
@@ -105,7 +109,9 @@ def test_head_prints_the_first_sequences_with_their_ids(
     ]
 
 
-def test_head_of_a_short_corpus_prints_all_of_it(corpus: Callable[[str], str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_head_of_a_short_corpus_prints_all_of_it(
+    corpus: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["head", corpus("|x 1\n|x 2\n")]) == 0
     assert capsys.readouterr().out.count("sequence") == 2
 
@@ -129,7 +135,9 @@ def test_read_delivers_every_sequence_in_every_sweep(minibatch_size: int, capsys
     assert re.fullmatch(r"[\d,.]+ MB/s, [\d,]+ samples/s", printed["throughput"])
 
 
-def test_read_stops_at_the_first_error_with_status_1(corpus: Callable[[str], str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_read_stops_at_the_first_error_with_status_1(
+    corpus: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["read", corpus("|x 1 2\n|x 3 four\n")]) == 1
     printed = capsys.readouterr()
     assert printed.out == "" and printed.err.startswith("cntkio: corpus.ctf, line 2, column 6 ")
@@ -240,7 +248,8 @@ def test_progress_shows_on_a_terminal_only() -> None:
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
-    command = f"{shlex.quote(sys.executable)} -m cntkio.cli head -n 646 examples/alice/train.ctf | head -n 1; exit ${{PIPESTATUS[0]}}"
+    head = f"{shlex.quote(sys.executable)} -m cntkio.cli head -n 646 examples/alice/train.ctf"
+    command = f"{head} | head -n 1; exit ${{PIPESTATUS[0]}}"
     finished = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
     assert (finished.returncode, finished.stdout, finished.stderr) == (0, "sequence 0\n", "")
 

@@ -75,8 +75,12 @@ def test_the_book_reads_as_its_script_cut_it(name: str, first_chapter: int, last
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("`Down, DOWN!' I said--", [("Down", "first", ","), ("DOWN", "all", "!"), ("I", "first", "none"), ("said", "small", "--")]),
-        ("the sheep-\nbells; don't", [("the", "small", "none"), ("sheep-bells", "small", ";"), ("don't", "small", "none")]),
+        ("`Down, I said--", [("Down", "first", ","), ("I", "first", "none"), ("said", "small", "--")]),
+        (
+            "`DOWN!' the sheep-\nbells",
+            [("DOWN", "all", "!"), ("the", "small", "none"), ("sheep-bells", "small", "none")],
+        ),
+        ("don't; `?'", [("don't", "small", ";")]),
         ("this--\nthat", [("this", "small", "--"), ("that", "small", "none")]),
     ],
 )

@@ -114,7 +114,7 @@ def main() -> None:
         "test.ctf": ctf_lines(test, words),
     }
     for name, lines in outputs.items():
-        with open(folder / name, "w", encoding="ascii", newline="\n") as file:
+        with (folder / name).open("w", encoding="ascii", newline="\n") as file:
             file.writelines(lines)
     for name, part in (("train.ctf", train), ("test.ctf", test)):
         print(f"{folder / name}: {len(part)} paragraphs, {sum(len(paragraph.tokens) for paragraph in part)} words")

@@ -29,7 +29,7 @@ def main() -> None:
     folder = Path(__file__).parent
     for name, wanted in (("train.ctf", False), ("test.ctf", True)):
         chosen = [place for place, value in enumerate(is_test) if value is wanted]
-        with open(folder / name, "w", encoding="ascii", newline="\n") as file:
+        with (folder / name).open("w", encoding="ascii", newline="\n") as file:
             file.writelines(ctf_lines(images[chosen], digits[chosen]))
         print(f"{folder / name}: {len(chosen)} images")
 

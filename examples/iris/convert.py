@@ -25,7 +25,7 @@ def main() -> None:
 
     flowers, species = load_iris(return_X_y=True)
     path = Path(__file__).parent / "iris.ctf"
-    with open(path, "w", encoding="ascii", newline="\n") as file:
+    with path.open("w", encoding="ascii", newline="\n") as file:
         file.writelines(ctf_lines(flowers, species))
     print(f"{path}: {len(species)} flowers")
 

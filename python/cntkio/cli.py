@@ -124,7 +124,7 @@ def _inspect(options: argparse.Namespace) -> int:
             "samples": f"{source.num_samples:,}",
             "longest sequence": _count(longest, "sample"),
             **{f"stream {name}": f"{_form(streams[name])}, {fact}" for name, fact in facts.items()},
-            "errors": ", ".join(f"{count:,} × {kind}" for kind, count in errors.items()) or "none",
+            "errors": ", ".join(f"{count:,} ({kind})" for kind, count in errors.items()) or "none",
         }
     )
     return BAD_DATA if errors else FINE
@@ -141,8 +141,8 @@ class _StreamFacts:
 
     def add(self, data: MinibatchData) -> None:
         self.num_samples += data.num_samples
-        self.longest = max(self.longest, int(np.diff(data.offsets).max(initial=0)))
-        self.num_values += data.num_samples * int(np.prod(data.shape[-1:]))
+        self.longest = max(self.longest, data.num_steps)
+        self.num_values += data.num_samples * data.stream.dim
         self.num_not_zero += int(np.count_nonzero(data.values))
 
     def __str__(self) -> str:
@@ -168,7 +168,7 @@ def _readable(data: MinibatchData) -> str:
 
 
 def _readable_sample(data: MinibatchData, sample: int) -> str:
-    if not data.is_sparse:
+    if data.indices is None or data.indptr is None:
         values = data.values[sample].ravel()
         return _shortened((f"{value:g}" for value in values), len(values), " ")
     begin, end = int(data.indptr[sample]), int(data.indptr[sample + 1])
@@ -287,7 +287,7 @@ def _stream(text: str) -> tuple[str, Any]:
     if form not in ("sparse", "dense"):
         form, alias = "dense", rest
     if not name or not colon or not size.isdecimal():
-        raise argparse.ArgumentTypeError(f"'{text}' is not NAME:DIM[:sparse|:dense][:ALIAS], such as words:1323:sparse:w")
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME:DIM[:sparse][:ALIAS], such as words:1323:sparse:w")
     return name, StreamDef(field=alias or name, shape=int(size), is_sparse=form == "sparse")
 
 
@@ -338,7 +338,7 @@ def _parser() -> argparse.ArgumentParser:
     read.add_argument("--minibatch-size", metavar="SAMPLES", type=_positive, default=1024, help="in samples (1024)")
     read.add_argument("--sweeps", metavar="N", type=_positive, default=1, help="how often to read it all (1)")
     read.add_argument("--randomize", action="store_true", help="in CNTK's randomized order, not in file order")
-    add(_index, "index", "write the index cache, so that the next start is quick", "cntkio index examples/alice/train.ctf")
+    add(_index, "index", "write the index cache for a quick next start", "cntkio index examples/alice/train.ctf")
     return parser
 
 
