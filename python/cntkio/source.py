@@ -40,6 +40,7 @@ from cntkio.timeline import (
 )
 
 _NUM_LOADERS = 2
+_LARGEST_SIZE = 2**31 - 1  # CNTK cut larger ones to 32 bits
 _STATE_VERSION = 1
 _POSITION = "minibatchSourcePosition"
 
@@ -383,6 +384,11 @@ class MinibatchSource:
         if not isinstance(minibatch_size_in_samples, int | np.integer):
             raise ConfigError(
                 f"minibatch_size_in_samples is {minibatch_size_in_samples!r}; expected a whole number",
+                key="minibatch_size_in_samples",
+            )
+        if minibatch_size_in_samples > _LARGEST_SIZE:
+            raise ConfigError(
+                f"minibatch_size_in_samples is {minibatch_size_in_samples}; expected at most {_LARGEST_SIZE}",
                 key="minibatch_size_in_samples",
             )
         partition = Partition(

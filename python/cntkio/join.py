@@ -1,0 +1,212 @@
+"""Several tables of sequences joined by key into one. (docs/timeline.md, "Several deserializers")
+
+::
+
+    first table     7  8 | 3  9 | 5        keys, in chunks
+    second table    9  7  5  4             any order, any chunks
+    joined          7    | 9    | 5        the first's order; 8 and 3 have no partner, 4 is never read
+    partners        0      3      4        in the first table
+                    1      0      2        in the second
+
+Its law: the first table decides the order and the chunks; a sequence is delivered if every table has its key.
+Chunks that are left without a sequence are dropped, and those behind them move up. What was left out is reported,
+never judged: whether it is a warning or an error is the source's business.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio.errors import ConfigError, CorpusError
+from cntkio.index import SequenceTable
+
+_NUM_FIRST_KEYS = 10
+_LARGEST_SPAN_PER_KEY = 4
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What a join left out of one table.
+
+    Attributes:
+        num_sequences: How many of its sequences are never delivered.
+        first_keys: The keys of the first ten of them.
+        num_missing: How many sequences of the first table it has no partner for.
+        first_missing: The keys of the first ten of those.
+    """
+
+    num_sequences: int
+    first_keys: tuple[int | str, ...]
+    num_missing: int
+    first_missing: tuple[int | str, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class JoinedTable(SequenceTable):
+    """The sequences that all tables have, in the order and the chunks of the first.
+
+    Attributes:
+        partners: For each table, which of its sequences belongs to each joined one, uint32.
+        first_chunks: Which of the first table's chunks each joined chunk comes from, int64.
+        left_out: For each table, what is not delivered.
+    """
+
+    partners: tuple[npt.NDArray[np.uint32], ...]
+    first_chunks: npt.NDArray[np.int64]
+    left_out: tuple[LeftOut, ...]
+
+    def complaint(self, names: Sequence[str]) -> str | None:
+        """One sentence on what was left out, for a warning or an error; None if nothing was.
+
+        Args:
+            names: What to call each table.
+        """
+        facts = []
+        for name, left_out in zip(names, self.left_out, strict=True):
+            if left_out.num_missing:
+                facts.append(
+                    f"{name} lacks {left_out.num_missing} of the keys of {names[0]} "
+                    f"({_listed(left_out.first_missing, left_out.num_missing)})"
+                )
+        for name, left_out in zip(names, self.left_out, strict=True):
+            if left_out.num_sequences:
+                facts.append(
+                    f"{left_out.num_sequences} sequences of {name} are left out "
+                    f"({_listed(left_out.first_keys, left_out.num_sequences)})"
+                )
+        return "; ".join(facts) or None
+
+
+def _listed(keys: Sequence[int | str], count: int) -> str:
+    return ", ".join(str(key) for key in keys) + (", ..." if count > len(keys) else "")
+
+
+def join(tables: Sequence[SequenceTable], *, defining: int | None = None) -> JoinedTable:
+    """Join tables by key.
+
+    Keys are compared as numbers if all are; else as text, numbers by their decimal digits. A key that the first table
+    repeats meets its partner again each time; of a key that another table repeats, the first occurrence counts.
+
+    Args:
+        tables: The tables, the first of which rules.
+        defining: The table whose lengths count; without it a joined sequence counts with the largest length.
+
+    Returns:
+        The joined table.
+
+    Raises:
+        ConfigError: There are no tables.
+        CorpusError: No key is in all tables.
+
+    Example:
+        >>> def table(*keys):
+        ...     return SequenceTable(np.array(keys, np.uint64), np.ones(len(keys), np.uint32), np.array([0, len(keys)]))
+        >>> joined = join([table(7, 8, 3), table(3, 7)])
+        >>> joined.keys.tolist(), [partners.tolist() for partners in joined.partners]
+        ([7, 3], [[0, 2], [1, 0]])
+        >>> joined.complaint(["a.ctf", "b.ctf"])
+        'b.ctf lacks 1 of the keys of a.ctf (8); 1 sequences of a.ctf are left out (8)'
+    """
+    if not tables:
+        raise ConfigError("there are no deserializers", key="deserializers")
+    first = tables[0]
+    keys = _comparable([table.keys for table in tables])
+    found = [_partners(keys[0], other) for other in keys[1:]]
+    is_kept = np.ones(first.num_sequences, np.bool_)
+    for partners in found:
+        is_kept &= partners >= 0
+    num_kept = int(is_kept.sum())
+    if not num_kept:
+        raise CorpusError(
+            "no key is in all deserializers: nothing is left to read (do the keys of their sequences mean the same?)"
+        )
+    if num_kept == first.num_sequences:
+        kept_keys, kept = first.keys, np.arange(num_kept, dtype=np.uint32)
+    else:
+        kept = np.flatnonzero(is_kept).astype(np.uint32)
+        kept_keys = first.keys[kept]
+    all_partners = (kept, *(partners[is_kept].astype(np.uint32) for partners in found))
+    if defining is not None:
+        lengths = tables[defining].lengths[all_partners[defining]]
+    else:
+        lengths = first.lengths[kept]
+        for table, others in zip(tables[1:], all_partners[1:], strict=True):
+            np.maximum(lengths, table.lengths[others], out=lengths)
+    kept_before = np.concatenate([np.zeros(1, np.int64), np.cumsum(is_kept)])[first.chunk_starts]
+    num_in_chunk = np.diff(kept_before)
+    first_chunks = np.flatnonzero(num_in_chunk)
+    chunk_starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(num_in_chunk[first_chunks])])
+    left_out = tuple(
+        _left_out(table, partners, first, None if number == 0 else found[number - 1] < 0)
+        for number, (table, partners) in enumerate(zip(tables, all_partners, strict=True))
+    )
+    return JoinedTable(kept_keys, lengths, chunk_starts, all_partners, first_chunks, left_out)
+
+
+def _left_out(
+    table: SequenceTable,
+    partners: npt.NDArray[np.uint32],
+    first: SequenceTable,
+    is_missing: npt.NDArray[np.bool_] | None,
+) -> LeftOut:
+    is_unused = np.ones(table.num_sequences, np.bool_)
+    is_unused[partners] = False
+    missing = np.flatnonzero(is_missing) if is_missing is not None else np.zeros(0, np.int64)
+    unused = np.flatnonzero(is_unused)
+    return LeftOut(len(unused), _first_keys(table, unused), len(missing), _first_keys(first, missing))
+
+
+def _first_keys(table: SequenceTable, sequences: npt.NDArray[np.int64]) -> tuple[int | str, ...]:
+    keys = table.keys[sequences[:_NUM_FIRST_KEYS]].tolist()
+    return tuple(key.decode("utf-8", "replace") if isinstance(key, bytes) else key for key in keys)
+
+
+def _comparable(keys: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+    """The keys as numbers, or all as bytes of text."""
+    if all(array.dtype.kind in "ui" for array in keys):
+        return list(keys)
+    return [_as_bytes(array) for array in keys]
+
+
+def _as_bytes(keys: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if keys.dtype.kind == "S":
+        return keys
+    if keys.dtype.kind in "ui":
+        return keys.astype("S20")
+    if not len(keys):
+        return np.zeros(0, "S1")
+    # From StringDType and from objects, too.
+    return np.strings.encode(np.array(keys.tolist(), np.str_), "utf-8")
+
+
+def _partners(wanted: npt.NDArray[Any], keys: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """For each wanted key its first occurrence in `keys`, or -1."""
+    if not len(keys):
+        return np.full(len(wanted), -1, np.int64)
+    if keys.dtype.kind in "ui":
+        smallest, span = int(keys.min()), int(keys.max()) - int(keys.min()) + 1
+        if span <= _LARGEST_SPAN_PER_KEY * len(keys):
+            return _partners_by_table(wanted, keys, smallest, span)
+    order = np.argsort(keys, kind="stable")
+    ascending = keys[order]
+    at = np.searchsorted(ascending, wanted)
+    at[at == len(keys)] = 0
+    return np.where(ascending[at] == wanted, order[at], -1)
+
+
+def _partners_by_table(
+    wanted: npt.NDArray[Any], keys: npt.NDArray[Any], smallest: int, span: int
+) -> npt.NDArray[np.int64]:
+    """The same for keys that lie close together, as numbered sequences do: nothing has to be sorted."""
+    table = np.full(span, -1, np.int64)
+    # Written from the end: of a repeated key the first occurrence stays.
+    table[(keys - keys.dtype.type(smallest))[::-1]] = np.arange(len(keys) - 1, -1, -1)
+    is_inside = (wanted >= smallest) & (wanted < smallest + span)
+    partners = np.full(len(wanted), -1, np.int64)
+    partners[is_inside] = table[wanted[is_inside] - wanted.dtype.type(smallest)]
+    return partners
