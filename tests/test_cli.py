@@ -4,6 +4,7 @@ import os
 import pty
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,8 +20,8 @@ VERBS = ("inspect", "head", "read", "index")
 
 @pytest.fixture(autouse=True)
 def in_a_clone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Run where the paths of the examples hold, and leave no index cache there."""
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    """Run in a folder where the paths of the examples hold, and whose index caches are nobody's."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__", "*.index"))
     monkeypatch.chdir(tmp_path)
 
 

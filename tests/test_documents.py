@@ -85,7 +85,7 @@ def console_steps(text: str) -> Iterator[tuple[str, str]]:
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Enter a folder that holds a copy of the examples."""
-    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__", "*.cache"))
+    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__", "*.index"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
