@@ -1,10 +1,10 @@
 """How Sphinx builds these pages: `make docs` runs `sphinx-build -W docs site`."""
 
-import cntkio
+from importlib.metadata import version as installed_version
 
 project = "cntkio"
 author = "the authors of cntkio"
-release = version = cntkio.__version__
+release = version = installed_version("cntkio")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 myst_heading_anchors = 3

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-import cntkio
 from cntkio import CTFDeserializer, MinibatchSource, StreamDef, StreamDefs, cli
 
 EXAMPLES = Path(__file__).parent
@@ -102,14 +101,14 @@ def learn_casings() -> float:
 
 def main() -> int:
     """Run the whole demonstration and return its exit status: 0 if the classifier learned what it should."""
-    print(f"cntkio {cntkio.__version__}")
     for corpus in ("digits/train.ctf", "alice/train.ctf"):
         path = os.path.relpath(EXAMPLES / corpus)
-        print(f"\n$ cntkio inspect {path}")
+        print(f"$ cntkio inspect {path}")
         status = cli.main(["inspect", path])
         if status != 0:
             return status
-    print("\nHandwritten digits: a softmax classifier, trained on minibatches in file order")
+        print()
+    print("Handwritten digits: a softmax classifier, trained on minibatches in file order")
     accuracy = train_digits()
     print("\nAlice in Wonderland: small, First or ALL letters, guessed for each word alone")
     learn_casings()

@@ -24,13 +24,13 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import cntkio
 from cntkio.errors import CntkIoError, ConfigError
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.minibatch import Minibatch, MinibatchData
@@ -303,7 +303,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Look at corpora in CNTK's formats and read them.",
         epilog="cntkio VERB --help shows an example of each.",
     )
-    parser.add_argument("--version", action="version", version=f"cntkio {cntkio.__version__}")
+    parser.add_argument("--version", action="version", version=f"cntkio {version('cntkio')}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
 
     def add(verb: Any, name: str, help: str, example: str) -> argparse.ArgumentParser:
