@@ -746,8 +746,8 @@ def infer_streams(path: str | os.PathLike[str]) -> StreamDefs:
         >>> import pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp(), "a.ctf")
         >>> _ = path.write_text("|x 1 2 3 |y 7:1\\n")
-        >>> infer_streams(path)
-        StreamDefs(x=StreamDef(field='x', shape=3), y=StreamDef(field='y', shape=8, is_sparse=True))
+        >>> [(name, stream.dim, stream.is_sparse) for name, stream in infer_streams(path).items()]
+        [('x', 3, False), ('y', 8, True)]
     """
     text = _Text(os.fspath(path))
     try:
