@@ -20,9 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 ERRORS = (
-    "bad-number bad-index index-out-of-range missing-colon too-many-values junk pipe-without-name name- "
-    "at-end empty-value-at-end line-without-sample missing-stream too-many-samples too-few-samples high- "
-    "byte-ends-value short-dense-sample "
+    "bad-number bad-index index-out-of-range missing-colon too-many-values junk pipe-without-name "
+    "name-at-end empty-value-at-end line-without-sample missing-stream too-many-samples too-few-samples "
+    "high-byte-ends-value short-dense-sample "
 ).split()
 NUM_ERRORS = _core.CTF_NUM_ERROR_KINDS
 
