@@ -26,6 +26,8 @@ first byte that cannot be accepted; at the end of the file that is the offset be
     high-byte-ends-value  the byte above 0x7F
     short-dense-sample    the pipe of the sample
 
+The bytes of the last sequence run up to the end of the file, digits that are swallowed there included.
+
 Order of errors: as counted. Within a sequence line by line from left to right, a line without a sample behind the other
 errors of the line; then one missing-stream for each stream without a sample, in the order in which the streams were
 given; then at most one of too-many-samples and too-few-samples, which name the length-defining stream that has most

@@ -1,6 +1,7 @@
 """The slow CTF reader agrees with CNTK 2.7 on the recorded cases, but for a closed list with its reasons."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -351,3 +352,37 @@ def test_any_file_is_read_or_refused_and_problems_stand_inside_it(file: CtfFile)
     for entry, errors in zip(result.index, result.errors_of, strict=True):
         assert all(entry.offset <= error.offset <= entry.offset + entry.size for error in errors)
     assert result.chunk_starts[0] == 0
+
+
+def files_on_the_page() -> list[bytes]:
+    page = (Path(__file__).parents[1] / "docs" / "formats" / "ctf.md").read_text(encoding="utf-8")
+    blocks = [block.partition("```")[0].encode() for block in page.split("```text\n")[1:]]
+    return [block for block in blocks if block[:1] in b"0123456789|"]
+
+
+def test_the_pages_own_examples_read_as_the_page_says() -> None:
+    opening, lines, ids, errors = files_on_the_page()
+    words, tags = Stream("words", "word", 1000, True), Stream("tags", "tag", 14, True)
+    x, y = Stream("x", "x", 3), Stream("y", "y", 2)
+
+    tagged = slow_ctf.read(opening, [words, tags])
+    assert [(entry.key, entry.length) for entry in tagged.index] == [(1, 3), (2, 1)]
+    assert not tagged.errors + tagged.warnings
+
+    by_line = slow_ctf.read(lines, [x])
+    assert [entry.key for entry in by_line.index] == [0, 1, 2]
+    assert not by_line.errors + by_line.warnings
+
+    by_id = slow_ctf.read(ids, [x, y])
+    assert [(entry.key, entry.length) for entry in by_id.index] == [(100, 3), (200, 1)]
+    assert [len(by_id.samples[0][name]) for name in "xy"] == [3, 2]
+    assert not by_id.errors + by_id.warnings
+
+    broken = slow_ctf.read(errors, [x._replace(dim=1), y._replace(dim=1)])
+    assert [(error.kind, error.key) for error in broken.errors] == [
+        ("bad-number", 2),
+        ("line-without-sample", 2),
+        ("too-few-samples", 2),
+        ("bad-number", 3),
+        ("missing-stream", 3),
+    ]

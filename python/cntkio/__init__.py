@@ -1,11 +1,17 @@
 """CNTK's data formats and reader semantics for today's frameworks."""
 
+from cntkio.corpus import read_ctf
 from cntkio.errors import CheckpointError, CntkIoError, ConfigError, CorpusError, FormatError
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
-from cntkio.minibatch import Minibatch, MinibatchData
+from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
+from cntkio.source import MinibatchSource, TraceLevel
 from cntkio.streams import StreamDef, StreamDefs, StreamInformation
+from cntkio.timeline import DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS, FULL_DATA_SWEEP, INFINITELY_REPEAT
 
 __all__ = [
+    "DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS",
+    "FULL_DATA_SWEEP",
+    "INFINITELY_REPEAT",
     "CTFDeserializer",
     "CheckpointError",
     "CntkIoError",
@@ -14,8 +20,12 @@ __all__ = [
     "FormatError",
     "Minibatch",
     "MinibatchData",
+    "MinibatchSource",
     "StreamDef",
     "StreamDefs",
     "StreamInformation",
+    "TraceLevel",
+    "TruncatedMinibatchData",
     "infer_streams",
+    "read_ctf",
 ]

@@ -38,6 +38,17 @@ def gather(
     sequences: npt.NDArray[np.uint32],
     streams: list[tuple[int, bool, bool]],
 ) -> list[_Ragged]: ...
+def spread(
+    chunks: list[Chunk],
+    places: npt.NDArray[np.uint32],
+    sequences: npt.NDArray[np.uint32],
+    first_samples: npt.NDArray[np.int64],
+    num_samples: npt.NDArray[np.int64],
+    cells: npt.NDArray[np.int64],
+    lengths: npt.NDArray[np.uint32],
+    streams: list[tuple[int, int, bool]],
+    num_cells: int,
+) -> tuple[list[npt.NDArray[Any]], tuple[int, int, int] | None]: ...
 def pad(
     values: npt.NDArray[Any], sequence_offsets: npt.NDArray[np.int64], steps: int, dim: int
 ) -> npt.NDArray[Any]: ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -165,7 +165,84 @@ def _csr(values: npt.NDArray[Any], indices: npt.NDArray[np.int32], indptr: npt.N
     return sparse.csr_array((values, indices, indptr), shape=(len(indptr) - 1, dim))
 
 
-class Minibatch(dict[StreamInformation, MinibatchData]):
+class TruncatedMinibatchData:
+    """One stream of a truncated minibatch: `[slots, steps]` of samples, for backpropagation through time.
+
+    Attributes:
+        stream: The stream's description; dense.
+        values: The samples, `[num_slots, num_steps, *sample shape]`; zeros where there are none.
+        mask: 2 at a sequence's first sample, 1 at its others, 0 where there are none; int8, `[num_slots, num_steps]`.
+        continues: Whether a slot goes on with the sequence of the minibatch before, bool, `[num_slots]`.
+        end_of_sweep: Whether a sequence ended here whose read reached or crossed the end of a sweep.
+        parts: For each part of a sequence its slot, the step of the sequence's first sample (below 0 if that was in an
+            earlier minibatch) and the step behind its last one (above `num_steps` if it goes on); int64, `[parts, 3]`.
+    """
+
+    is_sparse = False
+
+    def __init__(
+        self,
+        stream: StreamInformation,
+        values: npt.NDArray[Any],
+        mask: npt.NDArray[np.int8],
+        parts: npt.NDArray[np.int64],
+        end_of_sweep: bool,
+    ) -> None:
+        self.stream = stream
+        self.values = values.reshape(*mask.shape, *stream.shape)
+        self.mask = mask
+        self.continues = mask[:, 0] == 1
+        self.parts = parts
+        self.end_of_sweep = end_of_sweep
+
+    def __repr__(self) -> str:
+        return f"TruncatedMinibatchData({self.stream.name!r}, num_slots={len(self.mask)}, num_steps={self.mask.shape[1]})"
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    @property
+    def num_sequences(self) -> int:
+        """Number of sequences that have a sample here."""
+        return len(self.parts)
+
+    @property
+    def num_samples(self) -> int:
+        """Number of samples."""
+        return int(np.count_nonzero(self.mask))
+
+    number_of_sequences = num_sequences
+    number_of_samples = num_samples
+
+    @property
+    def sweep_end(self) -> bool:
+        """CNTK's other name for `end_of_sweep`."""
+        return self.end_of_sweep
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """`(num_slots, num_steps, *sample shape)`."""
+        return self.values.shape
+
+    @property
+    def data(self) -> TruncatedMinibatchData:
+        """CNTK's `Value` of this stream: itself."""
+        return self
+
+    def asarray(self) -> npt.NDArray[Any]:
+        """The same as `values`."""
+        return self.values
+
+    def as_sequences(self, variable: object = None) -> list[npt.NDArray[Any]]:
+        """Each part by itself, views `[samples, *sample shape]`, in the order of `parts`; `variable` is not used."""
+        num_steps = self.mask.shape[1]
+        return [self.values[slot, max(begin, 0) : min(end, num_steps)] for slot, begin, end in self.parts.tolist()]
+
+
+Data = MinibatchData | TruncatedMinibatchData
+
+
+class Minibatch(dict[StreamInformation, Any]):
     """The streams of one minibatch, by `StreamInformation` or by name; empty when the data have ended.
 
     Example:
@@ -180,11 +257,18 @@ class Minibatch(dict[StreamInformation, MinibatchData]):
 
     __slots__ = ("_keys",)
 
-    def __init__(self, streams: dict[StreamInformation, MinibatchData], keys: Callable[[], npt.NDArray[Any]]) -> None:
+    def __init__(self, streams: dict[StreamInformation, Any], keys: Callable[[], npt.NDArray[Any]]) -> None:
         super().__init__(streams)
         self._keys = keys
 
-    def __missing__(self, name: object) -> MinibatchData:
+    if TYPE_CHECKING:
+
+        def __getitem__(self, key: StreamInformation | str) -> Any: ...  # names go through `__missing__`
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or any(stream.name == name for stream in self)
+
+    def __missing__(self, name: object) -> Any:
         for stream, data in self.items():
             if stream.name == name:
                 return data

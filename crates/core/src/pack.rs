@@ -34,6 +34,17 @@ pub enum Error {
     Missing,
     /// Chunks that disagree about a stream's form, dimension or precision.
     Mixed,
+    /// More memory than there is.
+    TooLarge,
+    /// A sequence that has other than its length in samples.
+    Length {
+        /// Its number in the selection.
+        number: usize,
+        /// The stream.
+        stream: usize,
+        /// Samples that it has there.
+        num_samples: usize,
+    },
 }
 
 impl<'a> Selection<'a> {
@@ -141,4 +152,69 @@ pub fn pad<T: Element>(values: &[T], sequence_offsets: &[i64], steps: usize, dim
         out[at..at + samples.len()].copy_from_slice(samples);
     }
     Ok(out)
+}
+
+/// Where a part of a sequence goes in a truncated minibatch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cell {
+    /// The first of its samples that goes there.
+    pub first_sample: usize,
+    /// How many go there.
+    pub num_samples: usize,
+    /// The place of the first of them: row times steps, plus step.
+    pub place: usize,
+    /// Samples that the whole sequence counts for, and must have.
+    pub length: usize,
+}
+
+/// Spread parts of sequences over `num_cells` dense samples of `dim` values, zeros between them. The values of a sparse
+/// sample's repeated indices are summed.
+pub fn spread<T: Element + std::ops::AddAssign>(
+    selection: Selection,
+    cells: &[Cell],
+    stream: usize,
+    dim: usize,
+    num_cells: usize,
+    typed: impl Fn(&Values) -> Option<&[T]>,
+) -> Result<Vec<T>, Error> {
+    let size = num_cells.checked_mul(dim).ok_or(Error::Missing)?;
+    let mut out = Vec::new();
+    out.try_reserve_exact(size).map_err(|_| Error::TooLarge)?;
+    out.resize(size, T::default());
+    for (at, (found, cell)) in selection.columns(stream).zip(cells).enumerate() {
+        let (column, number) = found?;
+        let (begin, end) = span(&column.sequence_offsets, number);
+        let first = begin + cell.first_sample;
+        let last = first + cell.num_samples;
+        let target = out.get_mut(cell.place * dim..(cell.place + cell.num_samples) * dim).ok_or(Error::Missing)?;
+        if end - begin != cell.length {
+            return Err(Error::Length { number: at, stream, num_samples: end - begin });
+        }
+        match &column.samples {
+            Samples::Dense { values, .. } => {
+                let values = typed(values).ok_or(Error::Mixed)?.get(first * dim..last * dim).ok_or(Error::Mixed)?;
+                target.copy_from_slice(values);
+            }
+            Samples::Sparse { sample_offsets, indices, values, .. } => {
+                let values = typed(values).ok_or(Error::Mixed)?;
+                for (sample, row) in (first..last).zip(target.chunks_exact_mut(dim)) {
+                    let (from, to) = span(sample_offsets, sample);
+                    for (&index, &value) in indices[from..to].iter().zip(&values[from..to]) {
+                        *row.get_mut(index as usize).ok_or(Error::Mixed)? += value;
+                    }
+                }
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// Typed access for [`spread`].
+pub fn singles(values: &Values) -> Option<&[f32]> {
+    if let Values::F32(values) = values { Some(values) } else { None }
+}
+
+/// Typed access for [`spread`].
+pub fn doubles(values: &Values) -> Option<&[f64]> {
+    if let Values::F64(values) = values { Some(values) } else { None }
 }

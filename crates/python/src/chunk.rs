@@ -1,9 +1,9 @@
 //! `Chunk` as a handle, and the packer.
 
 use cntkio_core::chunk::{self, Block, Column, Samples, Values};
-use cntkio_core::pack::{self, Ragged, Selection};
+use cntkio_core::pack::{self, Cell, Ragged, Selection};
 use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyMemoryError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 /// The parsed form of a run of consecutive sequences: immutable columns, one for each stream.
@@ -90,8 +90,63 @@ pub(crate) fn gather<'py>(
             .map(|&(stream, is_sparse, is_double)| pack::gather(selection, stream, is_sparse, is_double))
             .collect()
     });
-    let gathered = gathered.map_err(|why| PyValueError::new_err(format!("cannot gather: {why:?}")))?;
-    Ok(gathered.into_iter().map(|ragged| ragged_arrays(py, ragged)).collect())
+    Ok(gathered.map_err(refused)?.into_iter().map(|ragged| ragged_arrays(py, ragged)).collect())
+}
+
+/// The values of each stream; or which sequence, in which stream, has how many samples, when that is not its length.
+type SpreadArrays<'py> = (Vec<Bound<'py, PyAny>>, Option<(usize, usize, usize)>);
+
+/// Spread parts of sequences over `num_cells` dense samples, for each of the streams (number, dimension, double).
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn spread<'py>(
+    py: Python<'py>,
+    chunks: Vec<Py<Chunk>>,
+    places: PyReadonlyArray1<'py, u32>,
+    sequences: PyReadonlyArray1<'py, u32>,
+    first_samples: PyReadonlyArray1<'py, i64>,
+    num_samples: PyReadonlyArray1<'py, i64>,
+    cells: PyReadonlyArray1<'py, i64>,
+    lengths: PyReadonlyArray1<'py, u32>,
+    streams: Vec<(usize, usize, bool)>,
+    num_cells: usize,
+) -> PyResult<SpreadArrays<'py>> {
+    let handles: Vec<&chunk::Chunk> = chunks.iter().map(|chunk| &chunk.get().inner).collect();
+    let selection = Selection { chunks: &handles, places: places.as_slice()?, sequences: sequences.as_slice()? };
+    let cells: Vec<Cell> = first_samples
+        .as_slice()?
+        .iter()
+        .zip(num_samples.as_slice()?)
+        .zip(cells.as_slice()?)
+        .zip(lengths.as_slice()?)
+        .map(|(((&first, &count), &place), &length)| Cell {
+            first_sample: first as usize,
+            num_samples: count as usize,
+            place: place as usize,
+            length: length as usize,
+        })
+        .collect();
+    let spread: Result<Vec<Values>, pack::Error> = py.detach(|| {
+        let one = |&(stream, dim, is_double): &(usize, usize, bool)| {
+            if is_double {
+                pack::spread(selection, &cells, stream, dim, num_cells, pack::doubles).map(Values::F64)
+            } else {
+                pack::spread(selection, &cells, stream, dim, num_cells, pack::singles).map(Values::F32)
+            }
+        };
+        streams.iter().map(one).collect()
+    });
+    match spread {
+        Err(pack::Error::Length { number, stream, num_samples }) => Ok((vec![], Some((number, stream, num_samples)))),
+        spread => Ok((spread.map_err(refused)?.into_iter().map(|values| values_array(py, values)).collect(), None)),
+    }
+}
+
+fn refused(why: pack::Error) -> PyErr {
+    match why {
+        pack::Error::TooLarge => PyMemoryError::new_err("the minibatch does not fit into memory"),
+        _ => PyValueError::new_err(format!("cannot pack: {why:?}")),
+    }
 }
 
 fn ragged_arrays(py: Python<'_>, ragged: Ragged) -> RaggedArrays<'_> {

@@ -16,7 +16,7 @@ mod _core {
     use super::*;
 
     #[pymodule_export]
-    use super::chunk::{Chunk, gather, pad};
+    use super::chunk::{Chunk, gather, pad, spread};
 
     #[pymodule_export]
     use super::ctf::{ctf_chunk_starts, ctf_infer, ctf_parse, ctf_scan};

@@ -31,6 +31,10 @@ class Corpus(Protocol):
     """An opened deserializer."""
 
     @property
+    def name(self) -> str:
+        """What messages call it, as a rule its file."""
+
+    @property
     def streams(self) -> tuple[StreamInformation, ...]:
         """The streams, in the order of the chunks' columns."""
 
@@ -55,8 +59,11 @@ class Corpus(Protocol):
     def fingerprint(self) -> str:
         """What tells this corpus from another, for checkpoints: a short text."""
 
+    def tell_totals(self) -> None:
+        """Log how many errors and warnings there were of each kind that was not told in full."""
+
     def close(self) -> None:
-        """Let go of files, and log what is still to be said."""
+        """Let go of files; nothing can be loaded any more."""
 
 
 class Deserializer(Protocol):

@@ -11,6 +11,7 @@ import difflib
 import logging
 import os
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -218,23 +219,21 @@ class _Text:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - closed with the corpus
-        self.status = os.fstat(self._file.fileno())
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.close = weakref.finalize(self, os.close, self._file)
+        self.status = os.fstat(self._file)
         self.size = self.status.st_size
         self._spare: list[npt.NDArray[np.uint8]] = []
 
-    def close(self) -> None:
-        self._file.close()
-
     def read(self, at: int, size: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""
-        return os.pread(self._file.fileno(), size, at)
+        return os.pread(self._file, size, at)
 
     def read_into(self, buffer: npt.NDArray[np.uint8], at: int) -> int:
         """Fill a buffer; how many bytes there were."""
         view, done = memoryview(buffer), 0
         while done < len(view):
-            count = os.preadv(self._file.fileno(), [view[done:]], at + done)
+            count = os.preadv(self._file, [view[done:]], at + done)
             if count == 0:
                 break
             done += count
@@ -257,7 +256,7 @@ class _Text:
         Raises:
             CorpusError: It was changed.
         """
-        now = os.fstat(self._file.fileno())
+        now = os.fstat(self._file)
         if (now.st_size, now.st_mtime_ns) != (self.size, self.status.st_mtime_ns):
             raise CorpusError(
                 f"{self.path}: changed while in use ({self.size} bytes when opened, {now.st_size} now); open it again"
@@ -606,6 +605,11 @@ class CTFCorpus:
             )
 
     @property
+    def name(self) -> str:
+        """The file."""
+        return self._text.path
+
+    @property
     def streams(self) -> tuple[StreamInformation, ...]:
         """The streams, in the order of the chunks' columns."""
         return self._streams
@@ -636,20 +640,24 @@ class CTFCorpus:
         begin = int(starts[0])
         size = int(starts[-1]) + int(sizes[-1]) - begin
         if not 0 <= size <= self._text.size - begin:
-            raise CorpusError(f"{self._text.path}: its index does not fit it; delete the index cache")
+            raise self._misfit()
         buffer = self._text.borrow(size)
         try:
-            if self._text.read_into(buffer[:size], begin) < size:
-                self._text.require_unchanged()
+            self._text.read_into(buffer[:size], begin)
             self._text.require_unchanged()
             chunk, counts, findings, last_straw = _core.ctf_parse(
                 buffer[:size], begin, starts, sizes, self.table.lengths[first:last], self._schema, self._defining,
                 budget, self._options.strict, num_threads(), _PIECE,
             )
+        except ValueError as error:
+            raise self._misfit() from error
         finally:
             self._text.give_back(buffer)
         straw = None if last_straw is None else _Finding(*last_straw)
         return chunk, _Parsed(counts, [_Finding(*finding) for finding in findings], straw, begin, first)
+
+    def _misfit(self) -> CorpusError:
+        return CorpusError(f"{self._text.path}: its index does not fit it; delete the index cache beside it")
 
     def settle(self, loaded: Loaded) -> None:
         """Count a chunk's errors, and tell of them."""
@@ -702,12 +710,16 @@ class CTFCorpus:
                     raise error
                 self._tell(kind, lambda error=error: error)
 
-    def close(self) -> None:
-        """Close the file; log how many there were of each kind that was not told in full."""
+    def tell_totals(self) -> None:
+        """Log how many there were of each kind that was not told in full."""
         for kind, count in self._counts.items():
             if count > self._told[kind]:
                 logger.warning("%s: %s: %d in all", self._text.path, kind, count)
                 self._told[kind] = count
+
+    def close(self) -> None:
+        """Close the file."""
+        self.tell_totals()
         self._text.close()
 
 
@@ -734,8 +746,8 @@ def infer_streams(path: str | os.PathLike[str]) -> StreamDefs:
         >>> import pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp(), "a.ctf")
         >>> _ = path.write_text("|x 1 2 3 |y 7:1\\n")
-        >>> infer_streams(path)
-        StreamDefs(x=StreamDef(field='x', shape=3), y=StreamDef(field='y', shape=8, is_sparse=True))
+        >>> [(name, stream.dim, stream.is_sparse) for name, stream in infer_streams(path).items()]
+        [('x', 3, False), ('y', 8, True)]
     """
     text = _Text(os.fspath(path))
     try:

@@ -1,0 +1,729 @@
+"""`MinibatchSource`: minibatches from deserializers, read ahead of need. (docs/timeline.md)
+
+::
+
+    timeline ── Selection ──> chunks that it needs ── from memory, or loaded by worker threads ──> packer ──> Minibatch
+       ^                                                                                                     |
+       └──────────────── one minibatch is made while the caller works on the one before ─────────────────────┘
+
+Its law: read-ahead, threads and what is kept in memory change time alone. What a read delivers and what a checkpoint
+says are the timeline's; what bytes mean is the formats'. There is no thread before the first read.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio import _core
+from cntkio.errors import CheckpointError, ConfigError, CorpusError
+from cntkio.formats import Corpus, Deserializer, Loaded
+from cntkio.join import JoinedTable, join
+from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
+from cntkio.streams import Record, StreamInformation
+from cntkio.timeline import (
+    DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS,
+    FULL_DATA_SWEEP,
+    INFINITELY_REPEAT,
+    Partition,
+    Selection,
+    Timeline,
+    python_window,
+)
+
+logger = logging.getLogger("cntkio")
+
+_NUM_LOADERS = 2
+_LARGEST_SIZE = 2**31 - 1  # CNTK cut larger ones to 32 bits
+_STATE_VERSION = 1
+_POSITION = "minibatchSourcePosition"
+
+
+class TraceLevel(enum.IntEnum):
+    """How much CNTK printed. Here the logger ``cntkio`` decides, and this changes nothing."""
+
+    Error = 0
+    Warning = 1
+    Info = 2
+
+
+class _Chunks:
+    """The chunks of one corpus that are in memory, or on their way there, and those that are in use.
+
+    Errors are counted when a chunk comes into use, not when it happens to be loaded: so that neither memory nor
+    read-ahead changes what is an error too many.
+    """
+
+    def __init__(self, corpus: Corpus) -> None:
+        self.corpus = corpus
+        self.here: dict[int, Loaded] = {}
+        self.coming: dict[int, Future[Loaded]] = {}
+        self.in_use: set[int] = set()
+
+    def get(self, number: int) -> Loaded:
+        """A chunk, waited for or loaded here."""
+        loaded = self.here.get(number)
+        if loaded is None:
+            future = self.coming.get(number)
+            loaded = self.here[number] = self.corpus.load(number) if future is None else future.result()
+            self.coming.pop(number, None)
+        return loaded
+
+    def use(self, numbers: Iterable[int]) -> None:
+        """Count the errors of those of these chunks that are not in use yet, in this order."""
+        for number in numbers:
+            if number not in self.in_use:
+                self.corpus.settle(self.get(number))
+                self.in_use.add(number)
+
+    def keep_only(self, numbers: set[int]) -> None:
+        """Let go of all others."""
+        self.here = {number: loaded for number, loaded in self.here.items() if number in numbers}
+        for number in [number for number in self.coming if number not in numbers]:
+            self.coming.pop(number).cancel()
+
+
+class _Loaders:
+    """Loads chunks on worker threads, first wanted first, few at a time. Threads start with the first wish."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._wishes: OrderedDict[tuple[int, int], tuple[_Chunks, Future[Loaded]]] = OrderedDict()
+        self._num_running = 0
+        self._workers: ThreadPoolExecutor | None = None
+
+    def want(self, wishes: Sequence[tuple[_Chunks, int]]) -> None:
+        """Want these chunks, and no others that have not been begun."""
+        with self._lock:
+            before, self._wishes = self._wishes, OrderedDict()
+            for chunks, number in wishes:
+                key = (id(chunks), number)
+                if key in before:
+                    self._wishes[key] = before.pop(key)
+                elif number not in chunks.here and number not in chunks.coming:
+                    future: Future[Loaded] = Future()
+                    chunks.coming[number] = future
+                    self._wishes[key] = (chunks, future)
+            for (_, number), (chunks, future) in before.items():
+                if chunks.coming.get(number) is future:
+                    del chunks.coming[number]
+                future.cancel()
+        self._start()
+
+    def _start(self) -> None:
+        with self._lock:
+            while self._wishes and self._num_running < _NUM_LOADERS:
+                (_, number), (chunks, future) = self._wishes.popitem(last=False)
+                if not future.set_running_or_notify_cancel():
+                    continue
+                if self._workers is None:
+                    self._workers = ThreadPoolExecutor(_NUM_LOADERS, "cntkio-load")
+                self._num_running += 1
+                self._workers.submit(self._load, chunks.corpus, number, future)
+
+    def _load(self, corpus: Corpus, number: int, future: Future[Loaded]) -> None:
+        try:
+            loaded = corpus.load(number)
+        except BaseException as error:  # it surfaces in the read that needs the chunk
+            future.set_exception(error)
+        else:
+            future.set_result(loaded)
+        finally:
+            with self._lock:
+                self._num_running -= 1
+        try:
+            self._start()
+        except RuntimeError:
+            pass  # the interpreter is about to end, and nobody waits for more
+
+    def close(self) -> None:
+        self.want([])
+        if self._workers is not None:
+            self._workers.shutdown(wait=True, cancel_futures=True)
+            self._workers = None
+
+
+class _Fetched(NamedTuple):
+    """A minibatch that was made, and where the timeline stands behind it."""
+
+    minibatch: Minibatch | None
+    mark: Any
+
+
+class _Request(NamedTuple):
+    size: int
+    partition: Partition
+
+
+class MinibatchSource:
+    """Minibatches from one or several deserializers, in CNTK 2.7's order.
+
+    It may be used from several threads, pickled, and, before the first read, forked.
+
+    Args:
+        deserializers: One, or several whose sequences are joined by key; the first gives the order.
+        max_samples: The data end before the first sequence that starts here or later.
+        max_sweeps: The data end after so many passes.
+        randomization_window_in_chunks: How far sequences are shuffled, in chunks; 0: off.
+        randomization_window_in_samples: The same in samples; both 0: no randomization.
+        randomization_seed: Sweep number k is shuffled with ``randomization_seed + k``.
+        trace_level: Changes nothing; the logger ``cntkio`` decides what is seen.
+        multithreaded_deserializer: Changes nothing.
+        frame_mode: Refuse sequences of more than one sample.
+        truncation_length: Steps of a truncated minibatch; 0: whole sequences.
+        randomize: False: both windows are taken as 0.
+        max_errors: How many sequences a deserializer may mark as invalid; not the errors in a text.
+        strict: Take a sequence that a join leaves out as an error.
+        keep_data_in_memory: Keep every chunk that was read for later sweeps.
+        read_ahead_in_bytes: How much parsed data may be loaded beyond what the window needs, roughly.
+
+    Attributes:
+        left_out: For each deserializer how many of its sequences the join left out.
+
+    Raises:
+        ConfigError: An option is not possible, or two exclude each other.
+        CorpusError: The deserializers have no sequence in common.
+        FormatError: A file breaks its format where the index is made.
+        OSError: A file cannot be read.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from cntkio import CTFDeserializer, StreamDef, StreamDefs
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.ctf")
+        >>> _ = path.write_text("|x 1 2\\n|x 3 4\\n|x 5 6\\n")
+        >>> corpus = CTFDeserializer(path, StreamDefs(x=StreamDef(field="x", shape=2)))
+        >>> source = MinibatchSource(corpus, randomize=False, max_sweeps=1)
+        >>> [minibatch["x"].values.tolist() for minibatch in source.minibatches(2)]
+        [[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0]]]
+    """
+
+    infinitely_repeat = INFINITELY_REPEAT
+    full_data_sweep = FULL_DATA_SWEEP
+    default_randomization_window_in_chunks = DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS
+
+    def __init__(
+        self,
+        deserializers: Deserializer | Sequence[Deserializer],
+        max_samples: int = INFINITELY_REPEAT,
+        max_sweeps: int = INFINITELY_REPEAT,
+        randomization_window_in_chunks: int = DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS,
+        randomization_window_in_samples: int = 0,
+        randomization_seed: int = 0,
+        trace_level: TraceLevel | int = TraceLevel.Warning,
+        multithreaded_deserializer: bool | None = None,
+        frame_mode: bool = False,
+        truncation_length: int = 0,
+        randomize: bool = True,
+        max_errors: int = 0,
+        *,
+        strict: bool = False,
+        keep_data_in_memory: bool = False,
+        read_ahead_in_bytes: int = 256 << 20,
+    ) -> None:
+        given = list(deserializers) if isinstance(deserializers, list | tuple) else [deserializers]
+        self._arguments = {key: value for key, value in locals().items() if key not in ("self", "given", "__class__")}
+        if not given:
+            raise ConfigError("no deserializers; expected one, or a list of at least one", key="deserializers")
+        if frame_mode and truncation_length:
+            raise ConfigError(
+                f"frame_mode and truncation_length={truncation_length} exclude each other", key="truncation_length"
+            )
+        window = python_window(randomization_window_in_chunks, randomization_window_in_samples, randomize=randomize)
+        self._is_randomized = window is not None
+        self._frame_mode = frame_mode
+        self._keep_data_in_memory = keep_data_in_memory
+        self._read_ahead_in_bytes = read_ahead_in_bytes
+        self._is_infinite = max_samples == INFINITELY_REPEAT and max_sweeps == INFINITELY_REPEAT
+        self._corpora: list[Corpus] = []
+        try:
+            for deserializer in given:
+                self._corpora.append(deserializer.open())
+            self._set_streams(truncation_length > 0)
+            self._join = self._joined(strict)
+            table = self._corpora[0].table if self._join is None else self._join
+            self._keys: npt.NDArray[Any] = table.keys
+            self._lengths: npt.NDArray[np.uint32] = table.lengths
+            self._chunk_starts: npt.NDArray[np.int64] = table.chunk_starts
+            self._timeline = Timeline(
+                table.lengths, table.chunk_starts, window=window, seed=randomization_seed, max_samples=max_samples,
+                max_sweeps=max_sweeps, truncation_length=truncation_length,
+            )
+        except BaseException:
+            self._close_corpora()
+            raise
+        self._settings: dict[str, Any] = {
+            "randomization_window": None if window is None else [window.size, window.unit],
+            "randomization_seed": randomization_seed if window else 0,
+            "truncation_length": truncation_length,
+            "frame_mode": frame_mode,
+        }
+        self._chunks = [_Chunks(corpus) for corpus in self._corpora]
+        self._lock = threading.RLock()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Set up what belongs to this process: nothing of it is alive in a fork of it."""
+        self._process = os.getpid()
+        self._loaders = _Loaders()
+        self._fetcher: ThreadPoolExecutor | None = None
+        self._ahead: tuple[_Request, Future[_Fetched]] | None = None
+        self._mark = self._timeline.mark()
+        self._needed: list[int] | None = None
+        self._windows: list[set[int]] = [set() for _ in self._chunks]
+        self._secondary: dict[int, list[npt.NDArray[np.int64]]] = {}
+
+    def _set_streams(self, is_truncated: bool) -> None:
+        streams: list[StreamInformation] = []
+        for corpus in self._corpora:
+            for info in corpus.streams:
+                if any(info.name == other.name for other in streams):
+                    raise ConfigError(f"two streams have the name {info.name!r}; rename one of them", key=info.name)
+                form = "dense" if is_truncated else info.storage_format
+                streams.append(
+                    StreamInformation(info.name, len(streams), form, info.dtype, info.shape, info.defines_mb_size)
+                )
+        self._streams = streams
+
+    def _joined(self, strict: bool) -> JoinedTable | None:
+        defining = [
+            number for number, corpus in enumerate(self._corpora) if any(info.defines_mb_size for info in corpus.streams)
+        ]
+        if len(defining) > 1:
+            names = [info.name for info in self._streams if info.defines_mb_size]
+            raise ConfigError(
+                f"only a single stream may define the minibatch size, but {', '.join(map(repr, names))} do",
+                key="defines_mb_size",
+            )
+        if len(self._corpora) == 1:
+            self.left_out = [0]
+            return None
+        joined = join([corpus.table for corpus in self._corpora], defining=defining[0] if defining else None)
+        self.left_out = [report.num_sequences for report in joined.left_out]
+        complaint = joined.complaint([corpus.name for corpus in self._corpora])
+        if complaint is not None:
+            if strict:
+                raise CorpusError(complaint)
+            logger.warning("%s", complaint)
+        return joined
+
+    # ------------------------------------------------------------------------------------------------ streams
+
+    def stream_infos(self) -> list[StreamInformation]:
+        """The streams."""
+        return list(self._streams)
+
+    @property
+    def streams(self) -> Record:
+        """The streams by name, as attributes and as items."""
+        return Record({info.name: info for info in self._streams})
+
+    def stream_info(self, name: str) -> StreamInformation:
+        """The stream of that name.
+
+        Raises:
+            ConfigError: There is none.
+        """
+        for info in self._streams:
+            if info.name == name:
+                return info
+        names = ", ".join(repr(info.name) for info in self._streams)
+        raise ConfigError(f"no stream has the name {name!r}; there are: {names}", key=name)
+
+    def __getitem__(self, name: str) -> StreamInformation:
+        """The stream of that name."""
+        return self.stream_info(name)
+
+    def is_infinite(self) -> bool:
+        """Whether there is no limit."""
+        return self._is_infinite
+
+    @property
+    def num_samples(self) -> int:
+        """Samples in a sweep."""
+        return self._timeline.num_samples
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences in a sweep."""
+        return self._timeline.num_sequences
+
+    @property
+    def num_chunks(self) -> int:
+        """Chunks in a sweep."""
+        return self._timeline.num_chunks
+
+    @property
+    def error_counts(self) -> dict[str, int]:
+        """Errors that were forgiven, and warnings, so far, by kind, over all deserializers."""
+        counts: dict[str, int] = {}
+        for corpus in self._corpora:
+            for kind, count in corpus.error_counts.items():
+                counts[kind] = counts.get(kind, 0) + count
+        return counts
+
+    # ------------------------------------------------------------------------------------------------ reading
+
+    def next_minibatch(
+        self,
+        minibatch_size_in_samples: int,
+        input_map: Mapping[Any, StreamInformation] | None = None,
+        device: object = None,
+        num_data_partitions: int | None = None,
+        partition_index: int | None = None,
+    ) -> dict[Any, Any]:
+        """Return the next minibatch, or an empty mapping when the data have ended.
+
+        Whole sequences are taken while their lengths sum to at most this partition's share; a sequence that is longer
+        than the share comes alone (docs/timeline.md, "Size of a minibatch").
+
+        Args:
+            minibatch_size_in_samples: Samples of all partitions together, at least 1.
+            input_map: Keys for the result, each with the stream that it shall show.
+            device: Not used.
+            num_data_partitions: How many readers share the data; None: 1.
+            partition_index: Which of them this is; None: 0.
+
+        Returns:
+            A `Minibatch`, by stream and by name; with `input_map` a dict with its keys. In truncated mode the data
+            are `TruncatedMinibatchData`, else `MinibatchData`.
+
+        Raises:
+            ConfigError: An argument is not possible.
+            FormatError: A chunk read for this minibatch breaks its format.
+            CorpusError: A sequence does not fit frame mode or truncation, or a file has changed.
+        """
+        if not isinstance(minibatch_size_in_samples, int | np.integer):
+            raise ConfigError(
+                f"minibatch_size_in_samples is {minibatch_size_in_samples!r}; expected a whole number",
+                key="minibatch_size_in_samples",
+            )
+        if minibatch_size_in_samples > _LARGEST_SIZE:
+            raise ConfigError(
+                f"minibatch_size_in_samples is {minibatch_size_in_samples}; expected at most {_LARGEST_SIZE}",
+                key="minibatch_size_in_samples",
+            )
+        partition = Partition(
+            0 if partition_index is None else int(partition_index),
+            1 if num_data_partitions is None else int(num_data_partitions),
+        )
+        minibatch = self._next(_Request(int(minibatch_size_in_samples), partition))
+        if minibatch is None:
+            return {}
+        if input_map is not None:
+            return {key: minibatch[stream] for key, stream in input_map.items()}
+        return minibatch
+
+    def minibatches(
+        self, minibatch_size_in_samples: int, num_data_partitions: int | None = None, partition_index: int | None = None
+    ) -> Iterator[Minibatch]:
+        """Iterate over minibatches until the data end. Arguments as for `next_minibatch`."""
+        while True:
+            minibatch = self.next_minibatch(minibatch_size_in_samples, None, None, num_data_partitions, partition_index)
+            if not minibatch:
+                return
+            assert isinstance(minibatch, Minibatch)
+            yield minibatch
+
+    def _next(self, request: _Request) -> Minibatch | None:
+        with self._lock:
+            if self._process != os.getpid():
+                self._forget_parent()
+            if self._ahead is not None and self._ahead[0] != request:
+                self._drop_ahead()
+            if self._ahead is None:
+                fetched = self._fetch(request)
+            else:
+                # Kept until it has a result, so that an interrupted wait loses nothing.
+                self._wait(self._ahead[1])
+                future, self._ahead = self._ahead[1], None
+                fetched = future.result()
+            self._mark = fetched.mark
+            if fetched.minibatch is not None:
+                if self._fetcher is None:
+                    self._fetcher = ThreadPoolExecutor(1, "cntkio-fetch")
+                self._ahead = (request, self._fetcher.submit(self._fetch, request))
+            return fetched.minibatch
+
+    @staticmethod
+    def _wait(future: Future[Any]) -> None:
+        future.exception()
+
+    def _drop_ahead(self) -> None:
+        """Throw away the minibatch that was fetched ahead, and go back to where the last delivered one ended."""
+        if self._ahead is not None:
+            if not self._ahead[1].cancel():
+                self._wait(self._ahead[1])
+            self._ahead = None
+            self._timeline.rewind(self._mark)
+
+    def _forget_parent(self) -> None:
+        mark = self._mark
+        for chunks in self._chunks:
+            chunks.coming.clear()
+        self._begin()
+        self._timeline.rewind(mark)
+        self._mark = mark
+
+    def _fetch(self, request: _Request) -> _Fetched:
+        """Make the next minibatch. Runs in one thread at a time: the caller's or the fetcher."""
+        selection = self._timeline.read(request.size, request.partition)
+        mark = self._timeline.mark()
+        if selection is None:
+            for corpus in self._corpora:
+                corpus.tell_totals()
+            return _Fetched(None, mark)
+        self._look_ahead(request.partition, selection)
+        minibatch = self._packed(selection)
+        if selection.end_of_sweep:
+            for corpus in self._corpora:
+                corpus.tell_totals()
+        return _Fetched(minibatch, mark)
+
+    def _look_ahead(self, partition: Partition, selection: Selection) -> None:
+        """Let go of chunks that are not needed any more, and have those loaded that will be."""
+        needed = self._timeline.needed_chunks(partition)
+        if needed is self._needed:
+            return
+        self._needed = needed
+        kept = list(dict.fromkeys([*selection.chunks.tolist(), *needed]))
+        ahead = []
+        room = self._read_ahead_in_bytes
+        for number in self._timeline.chunks_ahead(partition):
+            room -= self._expected_bytes()
+            if room < 0:
+                break
+            ahead.append(number)
+        wanted = list(dict.fromkeys([*kept, *ahead]))
+        wishes = []
+        wanted_of: list[set[int]] = [set() for _ in self._chunks]
+        for place, primary in enumerate(wanted):
+            if place == len(kept):
+                self._windows = [set(numbers) for numbers in wanted_of]
+            for number, (chunks, of_corpus) in enumerate(zip(self._chunks, self._partners(primary), strict=True)):
+                for one in of_corpus.tolist():
+                    if one not in wanted_of[number]:
+                        wanted_of[number].add(one)
+                        wishes.append((chunks, one))
+        if len(wanted) == len(kept):
+            self._windows = wanted_of
+        self._secondary = {primary: found for primary, found in self._secondary.items() if primary in set(wanted)}
+        if not self._keep_data_in_memory:
+            for chunks, numbers in zip(self._chunks, wanted_of, strict=True):
+                chunks.keep_only(numbers)
+        self._loaders.want(wishes)
+
+    def _expected_bytes(self) -> int:
+        """What a chunk takes in memory, going by those that are there."""
+        sizes = [loaded.chunk.num_bytes for chunks in self._chunks for loaded in list(chunks.here.values())[-4:]]
+        return max(1, sum(sizes) // len(sizes) * len(self._chunks)) if sizes else self._read_ahead_in_bytes // 4
+
+    def _partners(self, primary: int) -> list[npt.NDArray[np.int64]]:
+        """The chunks of each corpus that hold sequences of a chunk of the joined table."""
+        if self._join is None:
+            return [np.array([primary])]
+        found = self._secondary.get(primary)
+        if found is None:
+            begin, end = self._chunk_starts[primary : primary + 2]
+            found = self._secondary[primary] = [
+                np.unique(self._chunk_of(corpus, partners[begin:end]))
+                for corpus, partners in zip(self._corpora, self._join.partners, strict=True)
+            ]
+        return found
+
+    @staticmethod
+    def _chunk_of(corpus: Corpus, sequences: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        return np.searchsorted(corpus.table.chunk_starts, sequences, side="right") - 1
+
+    def _packed(self, selection: Selection) -> Minibatch:
+        data: dict[StreamInformation, Any] = {}
+        streams = iter(self._streams)
+        keys = self._keys_of(selection.sequences)
+        for number, chunks in enumerate(self._chunks):
+            if self._join is None:
+                sequences, chunk_numbers = selection.sequences, selection.chunks
+            else:
+                sequences = self._join.partners[number][selection.sequences].astype(np.int64)
+                chunk_numbers = self._chunk_of(chunks.corpus, sequences)
+            which, first, places = np.unique(chunk_numbers, return_index=True, return_inverse=True)
+            local = (sequences - chunks.corpus.table.chunk_starts[chunk_numbers]).astype(np.uint32)
+            if not chunks.in_use.issuperset(which.tolist()):
+                chunks.use(which[np.argsort(first)].tolist())
+            if not self._keep_data_in_memory:
+                still = chunks.in_use & self._windows[number] if self._is_randomized else set()
+                chunks.in_use = still.union(which.tolist())
+            handles = [chunks.get(one).chunk for one in which.tolist()]
+            infos = [next(streams) for _ in chunks.corpus.streams]
+            if selection.parts is None:
+                data.update(self._gathered(infos, chunks.corpus, handles, places.astype(np.uint32), local, selection, keys))
+            else:
+                data.update(self._spread(infos, chunks.corpus, handles, places.astype(np.uint32), local, selection, keys))
+        return Minibatch(data, keys)
+
+    def _keys_of(self, sequences: npt.NDArray[np.int64]) -> Callable[[], npt.NDArray[Any]]:
+        return lambda: self._keys[sequences]
+
+    def _gathered(
+        self, infos: list[StreamInformation], corpus: Corpus, handles: list[_core.Chunk], places: npt.NDArray[np.uint32],
+        local: npt.NDArray[np.uint32], selection: Selection, keys: Callable[[], npt.NDArray[Any]],
+    ) -> Iterator[tuple[StreamInformation, MinibatchData]]:
+        layout = [(number, info.is_sparse, info.dtype == np.float64) for number, info in enumerate(corpus.streams)]
+        ragged = _core.gather(handles, places, local, layout)
+        for info, (values, offsets, sparse) in zip(infos, ragged, strict=True):
+            indptr, indices = sparse if sparse is not None else (None, None)
+            data = MinibatchData(info, values, offsets, indptr, indices, selection.end_of_sweep)
+            if self._frame_mode and data.num_steps > 1:
+                longest = int(data.lengths.argmax())
+                raise CorpusError(
+                    f"sequence {keys()[longest]}, stream {info.name!r}: {data.num_steps} samples; frame mode takes one "
+                    f"at most (frame_mode=False reads sequences)"
+                )
+            yield info, data
+
+    def _spread(
+        self, infos: list[StreamInformation], corpus: Corpus, handles: list[_core.Chunk], places: npt.NDArray[np.uint32],
+        local: npt.NDArray[np.uint32], selection: Selection, keys: Callable[[], npt.NDArray[Any]],
+    ) -> Iterator[tuple[StreamInformation, TruncatedMinibatchData]]:
+        parts = selection.parts
+        assert parts is not None
+        num_cells = parts.num_slots * parts.num_steps
+        cells = parts.slot * parts.num_steps + parts.step
+        lengths = self._lengths[selection.sequences]
+        layout = [(number, info.dim, info.dtype == np.float64) for number, info in enumerate(corpus.streams)]
+        spread, misfit = _core.spread(
+            handles, places, local, parts.first_sample, parts.num_samples, cells, lengths, layout, num_cells
+        )
+        if misfit is not None:
+            number, stream, num_samples = misfit
+            raise CorpusError(
+                f"sequence {keys()[number]}, stream {infos[stream].name!r}: {num_samples} samples, but the sequence "
+                f"counts for {lengths[number]}; truncation needs as many in every stream"
+            )
+        # How many parts cover a cell from there on, less those that end there: 1 at a cell with a sample.
+        covered = np.zeros(num_cells + 1, np.int64)
+        np.add.at(covered, cells, 1)
+        np.add.at(covered, cells + parts.num_samples, -1)
+        mask = np.cumsum(covered[:-1]).astype(np.int8)
+        mask[cells[parts.first_sample == 0]] = 2
+        mask = mask.reshape(parts.num_slots, parts.num_steps)
+        begin = parts.step - parts.first_sample
+        spans = np.stack([parts.slot, begin, begin + lengths], axis=1)
+        for info, values in zip(infos, spread, strict=True):
+            yield info, TruncatedMinibatchData(info, values, mask, spans, selection.end_of_sweep)
+
+    # -------------------------------------------------------------------------------------------- checkpoints
+
+    def get_checkpoint_state(self) -> dict[str, int]:
+        """CNTK's state: the position behind the last minibatch. `state_dict` keeps and checks more."""
+        with self._lock:
+            return {_POSITION: self._mark.cursor[0]}
+
+    def restore_from_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
+        """Go on from a state of `get_checkpoint_state`, of CNTK 2.7, or of `state_dict`.
+
+        Raises:
+            CheckpointError: The state has no position, or does not fit this source.
+        """
+        if "version" in checkpoint:
+            self.load_state_dict(checkpoint)
+            return
+        position = checkpoint.get(_POSITION)
+        if not isinstance(position, int | np.integer):
+            raise CheckpointError(
+                f"the checkpoint has no {_POSITION!r} that is a whole number; it has: {dict(checkpoint)}", saved=position
+            )
+        with self._lock:
+            self._drop_ahead()
+            self._timeline.restore(int(position))
+            self._mark = self._timeline.mark()
+
+    @property
+    def current_position(self) -> dict[str, int]:
+        """The state of `get_checkpoint_state`; setting it restores."""
+        return self.get_checkpoint_state()
+
+    @current_position.setter
+    def current_position(self, checkpoint: Mapping[str, Any]) -> None:
+        self.restore_from_checkpoint(checkpoint)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is needed to go on just here, and to notice other data or settings: a small dict for JSON."""
+        with self._lock:
+            if self._ahead is None:
+                timeline = self._timeline.state()
+            else:
+                self._wait(self._ahead[1])
+                there = self._timeline.mark()
+                self._timeline.rewind(self._mark)
+                timeline = self._timeline.state()
+                self._timeline.rewind(there)
+            return {"version": _STATE_VERSION, "timeline": timeline, "settings": self._settings, "data": self._data()}
+
+    def _data(self) -> list[str]:
+        return [corpus.fingerprint() for corpus in self._corpora]
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a `state_dict` was taken, in this or another process.
+
+        Raises:
+            CheckpointError: The state was taken from other data or with other settings; all differences are named.
+        """
+        if state.get("version") != _STATE_VERSION:
+            raise CheckpointError(
+                f"the state's version is {state.get('version')!r}; expected {_STATE_VERSION}", saved=state.get("version"),
+                current=_STATE_VERSION,
+            )
+        saved_settings, saved_data = state.get("settings"), state.get("data")
+        if not isinstance(saved_settings, Mapping) or not isinstance(saved_data, list) or "timeline" not in state:
+            raise CheckpointError("the state lacks 'settings', 'data' or 'timeline'", saved=dict(state))
+        saved = {**saved_settings, **{f"data of deserializer {n}": text for n, text in enumerate(saved_data)}}
+        current = {**self._settings, **{f"data of deserializer {n}": text for n, text in enumerate(self._data())}}
+        different = [key for key in dict.fromkeys([*saved, *current]) if saved.get(key) != current.get(key)]
+        if different:
+            raise CheckpointError(
+                "the state does not fit this source: "
+                + "; ".join(f"{key}: saved {saved.get(key)!r}, here {current.get(key)!r}" for key in different),
+                saved={key: saved.get(key) for key in different},
+                current={key: current.get(key) for key in different},
+            )
+        with self._lock:
+            self._drop_ahead()
+            self._timeline.load_state(state["timeline"])
+            self._mark = self._timeline.mark()
+
+    # --------------------------------------------------------------------------------------------------- life
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"arguments": self._arguments, "state": self.state_dict()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        MinibatchSource.__init__(self, **state["arguments"])
+        self.load_state_dict(state["state"])
+
+    def close(self) -> None:
+        """Stop reading ahead and close the files. A closed source reads no more."""
+        with self._lock:
+            if self._process == os.getpid():
+                self._drop_ahead()
+                if self._fetcher is not None:
+                    self._fetcher.shutdown()
+                self._loaders.close()
+            self._close_corpora()
+
+    def _close_corpora(self) -> None:
+        for corpus in self._corpora:
+            corpus.close()
+
+    def __enter__(self) -> MinibatchSource:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
