@@ -395,7 +395,7 @@ class MinibatchSource:
         Return the next minibatch, or an empty mapping when the data have ended.
 
         Whole sequences are taken while their lengths sum to at most this partition's share; a sequence that is longer
-        than the share comes alone (docs/timeline.md, "Size of a minibatch").
+        than the share comes alone (docs/timeline.md, "Size").
 
         Args:
             minibatch_size_in_samples: Samples of all partitions together, at least 1.
