@@ -73,6 +73,9 @@ def ctf_parse(
     piece_size: int,
 ) -> tuple[Chunk, list[int], list[_Finding], _Finding | None]: ...
 
+def chunk_order(num_chunks: int, seed: int) -> npt.NDArray[np.uint32]: ...
+def shuffled(count: int, seed: int) -> npt.NDArray[np.uint32]: ...
+
 _Cursor = tuple[int, int, int, int, int]
 _Longs = npt.NDArray[np.int64]
 
