@@ -62,6 +62,9 @@ check: build $(VENV)/.check-tools
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest cntkio._core --ignore-disjoint-bases
 
+fuzz:
+	crates/fuzz/run $(FUZZ_SECONDS)
+
 format:
 	cargo fmt --all
 	$(BIN)/ruff format -q .

@@ -605,6 +605,11 @@ class CTFCorpus:
             )
 
     @property
+    def name(self) -> str:
+        """The file."""
+        return self._text.path
+
+    @property
     def streams(self) -> tuple[StreamInformation, ...]:
         """The streams, in the order of the chunks' columns."""
         return self._streams
