@@ -33,7 +33,7 @@ _COMMON_KEYS = ("baseSweepCount", "baseSampleCount", "baseCurrentSequencePositio
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class LocalSelection(Selection):
-    """What one read delivers; `sequences` are numbers within their chunks, and `position` counts this partition's samples.
+    """What one read delivers; `sequences` are numbers in their chunks, and `position` counts this partition's samples.
 
     Attributes:
         lengths: Samples that each sequence counts for, uint32.
@@ -51,17 +51,17 @@ def chunk_and_number(selection: LocalSelection) -> npt.NDArray[np.str_]:
 class _Place(NamedTuple):
     """Where a window or a segment begins.
 
-    `place` counts chunks in the order of the sweep; `count` is the running number of the sequence, which partitions
-    are chosen by where there is no randomization.
+    `place` counts chunks in the order of the sweep; by `running_count`, a number of sequences, partitions are chosen
+    where there is no randomization.
     """
 
     place: int
     sweep: int
-    count: int = 0
+    running_count: int = 0
 
 
 class _Segment(NamedTuple):
-    """The part of a window that lies in one sweep. Its entries are its sequences and, last, the mark of a sweep's end."""
+    """The part of a window in one sweep. Its entries are its sequences and, last, the mark of the sweep's end."""
 
     chunks: list[int]
     chunk_of: npt.NDArray[np.int64]
@@ -90,7 +90,7 @@ class _Cursor(NamedTuple):
     """Where the segment begins."""
     left: int
     """What the window takes from there on."""
-    index: int
+    at: int
     """Entries of the segment that were passed; beyond its end: of what follows in the window."""
     segment: _Segment | None
     """None: not worked out yet."""
@@ -129,7 +129,7 @@ class LocalTimeline:
         lengths_of: Gives the lengths of a chunk's sequences, uint32; as a rule by fetching it.
         window: How much is shuffled at once; None: in order.
         seed: Sweep number k is shuffled with ``seed + k``, modulo 2**64.
-        max_samples: The data end when this partition has had its share of so many samples. `FULL_DATA_SWEEP`: one sweep.
+        max_samples: The data end when this partition has had its share of them. `FULL_DATA_SWEEP`: one sweep.
         max_sweeps: The data end after so many sweeps.
         truncation_length: Steps of a truncated minibatch; 0: whole sequences.
 
@@ -160,8 +160,12 @@ class LocalTimeline:
             raise ConfigError(
                 f"max_samples={max_samples} and max_sweeps={max_sweeps} exclude each other", key="max_samples"
             )
-        given = {"seed": seed, "max_samples": max_samples, "max_sweeps": max_sweeps, "truncation_length": truncation_length}
-        for name, value in given.items():
+        for name, value in (
+            ("seed", seed),
+            ("max_samples", max_samples),
+            ("max_sweeps", max_sweeps),
+            ("truncation_length", truncation_length),
+        ):
             most = 2**32 - 1 if name == "truncation_length" else _LARGEST_WORD
             if value is not None and not 0 <= value <= most:
                 raise ConfigError(f"{name} is {value}, but it is in 0..{most}", key=name)
@@ -189,7 +193,7 @@ class LocalTimeline:
             CorpusError: Always.
         """
         raise CorpusError(
-            "the size of a sweep is not known before all chunks were fetched; a deserializer with timeline='global' tells it"
+            "the size of a sweep is not known before all chunks were fetched; with timeline='global' it is"
         )
 
     num_sequences = num_samples
@@ -246,13 +250,15 @@ class LocalTimeline:
     def _segment_in_order(self, start: _Place, partition: Partition) -> _Segment:
         """One chunk: without randomization that is a window."""
         lengths = self._lengths_of(start.place)
-        first = (partition.index - start.count) % partition.count
+        first = (partition.index - start.running_count) % partition.count
         numbers = np.arange(first, len(lengths), partition.count, dtype=np.int64)
         has_mark = start.place + 1 == self.num_chunks
         if has_mark:
             behind = _Place(0, start.sweep + 1)
         else:
-            behind = _Place(start.place + 1, start.sweep, start.count + len(lengths) if partition.count > 1 else 0)
+            behind = _Place(
+                start.place + 1, start.sweep, start.running_count + len(lengths) if partition.count > 1 else 0
+            )
         chunk_of = np.full(len(numbers), start.place, np.int64)
         return _made([start.place], chunk_of, numbers, lengths[numbers], has_mark, behind, 0)
 
@@ -261,20 +267,20 @@ class LocalTimeline:
         if segment.left <= 0:
             return self._window_at(segment.behind, 0, cursor.sweeps, cursor.samples)
         passed = cursor.passed + segment.num_entries
-        index = cursor.index - segment.num_entries
-        return cursor._replace(passed=passed, start=segment.behind, left=segment.left, index=index, segment=None)
+        at = cursor.at - segment.num_entries
+        return cursor._replace(passed=passed, start=segment.behind, left=segment.left, at=at, segment=None)
 
     def _worked_out(self, cursor: _Cursor, partition: Partition) -> tuple[_Cursor, _Segment]:
         """The same place, in a segment that holds it."""
         while True:
             segment = cursor.segment or self._segment(cursor.start, cursor.left, partition)
-            if cursor.index < segment.num_entries:
+            if cursor.at < segment.num_entries:
                 return cursor._replace(segment=segment), segment
             cursor = self._behind(cursor, segment)
 
     def _passed(self, cursor: _Cursor, segment: _Segment, num_entries: int) -> _Cursor:
-        cursor = cursor._replace(index=cursor.index + num_entries, segment=segment)
-        return self._behind(cursor, segment) if cursor.index == segment.num_entries else cursor
+        cursor = cursor._replace(at=cursor.at + num_entries, segment=segment)
+        return self._behind(cursor, segment) if cursor.at == segment.num_entries else cursor
 
     # ---------------------------------------------------------------------------------------------- reading
 
@@ -324,8 +330,9 @@ class LocalTimeline:
                     key="num_data_partitions",
                 )
             num_slots = partition.share(num_slots)
-        cursor = self._cursor
-        self._cursor = self._window_at(cursor.origin, cursor.passed + cursor.index, cursor.sweeps, cursor.samples)
+        if self._settings is not None and self._settings[1] != partition:
+            cursor = self._cursor
+            self._cursor = self._window_at(cursor.origin, cursor.passed + cursor.at, cursor.sweeps, cursor.samples)
         self._slots = ((),) * num_slots
         self._has_ended = False
         self._settings = (size, partition)
@@ -345,7 +352,7 @@ class LocalTimeline:
         cursor = self._cursor
         while num_samples < share and not self._is_at_end(cursor, partition):
             cursor, segment = self._worked_out(cursor, partition)
-            begin = cursor.index
+            begin = cursor.at
             if begin == len(segment.numbers):
                 cursor = self._passed(cursor._replace(sweeps=cursor.sweeps + 1), segment, 1)
                 end_of_sweep = True
@@ -431,8 +438,8 @@ class LocalTimeline:
         """CNTK's state: sweeps, samples, the index in the window, and how that window is made."""
         cursor = self._cursor if mark is None else mark.cursor
         origin = cursor.origin
-        of_window = (origin.place, origin.count if self._window is None else origin.sweep)
-        values = (cursor.sweeps, cursor.samples, cursor.passed + cursor.index, *of_window)
+        of_window = (origin.place, origin.running_count if self._window is None else origin.sweep)
+        values = (cursor.sweeps, cursor.samples, cursor.passed + cursor.at, *of_window)
         return dict(zip((*_COMMON_KEYS, *self._keys()), values, strict=True))
 
     def restore(self, checkpoint: Mapping[str, Any]) -> None:
@@ -457,7 +464,8 @@ class LocalTimeline:
         sweeps, samples, index, place, last = values
         if place >= self.num_chunks:
             raise CheckpointError(
-                f"the checkpoint stands at chunk {place}, but there are {self.num_chunks}", saved=place,
+                f"the checkpoint stands at chunk {place}, but there are {self.num_chunks}",
+                saved=place,
                 current=self.num_chunks,
             )
         origin = _Place(place, sweeps, last) if self._window is None else _Place(place, last)
@@ -506,7 +514,8 @@ class LocalTimeline:
         if self._truncation_length:
             if len(slots) != len(self._slots):
                 raise CheckpointError(
-                    f"the state holds {len(slots)} slots, but there are {len(self._slots)} here", saved=len(slots),
+                    f"the state holds {len(slots)} slots, but there are {len(self._slots)} here",
+                    saved=len(slots),
                     current=len(self._slots),
                 )
             self._slots = slots
@@ -518,15 +527,17 @@ class LocalTimeline:
             if 0 <= owed.chunk < self.num_chunks and owed.chunk not in lengths:
                 lengths[owed.chunk] = self._lengths_of(owed.chunk)
             there = lengths.get(owed.chunk, np.zeros(0, np.uint32))
-            if not 0 <= owed.number < len(there) or there[owed.number] != owed.length or not 0 <= owed.next < owed.length:
+            is_there = 0 <= owed.number < len(there) and there[owed.number] == owed.length
+            if not is_there or not 0 <= owed.next < owed.length:
                 raise CheckpointError(
-                    f"the state owes sequence {owed.number} of chunk {owed.chunk}, which is not as it was", saved=list(owed)
+                    f"the state owes sequence {owed.number} of chunk {owed.chunk}, which is not as it was",
+                    saved=list(owed),
                 )
 
     # ------------------------------------------------------------------------------------------------- chunks
 
     def needed_chunks(self, partition: Partition = Partition()) -> list[int]:
-        """The chunks of the segment that is worked out, after those that slots owe; the same list until that changes."""
+        """The chunks of the segment worked out, after those that slots owe; the same list until that changes."""
         cursor = self._cursor
         owed = [one.chunk for slot in self._slots for one in slot]
         key = (cursor.origin, cursor.start, cursor.sweeps, cursor.segment is None, owed)
@@ -553,8 +564,13 @@ class LocalTimeline:
 
 
 def _made(
-    chunks: list[int], chunk_of: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64], lengths: npt.NDArray[np.uint32],
-    has_mark: bool, behind: _Place, left: int,
+    chunks: list[int],
+    chunk_of: npt.NDArray[np.int64],
+    numbers: npt.NDArray[np.int64],
+    lengths: npt.NDArray[np.uint32],
+    has_mark: bool,
+    behind: _Place,
+    left: int,
 ) -> _Segment:
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
     return _Segment(chunks, chunk_of, numbers, lengths, ends, has_mark, behind, left)

@@ -231,8 +231,8 @@ class GlobalUserCorpus(_UserCorpus):
                 lengths = lengths.astype(np.uint32)
             if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or (lengths < 1).any() or (lengths >= 2**32).any():
                 raise CorpusError(
-                    f"{self.name}, chunk {chunk_id}: chunk_lengths() gave {given!r:.200}; expected whole numbers, each at "
-                    f"least 1"
+                    f"{self.name}, chunk {chunk_id}: chunk_lengths() gave {given!r:.200}; expected whole "
+                    f"numbers, each at least 1"
                 )
             yield lengths.astype(np.uint32)
 
@@ -246,12 +246,13 @@ class GlobalUserCorpus(_UserCorpus):
             array = np.asarray(given if isinstance(given, np.ndarray) else list(given if given is not None else ()))
             if array.shape != (size,):
                 raise CorpusError(
-                    f"{self.name}, chunk {chunk_id}: {size} sequences, but get_keys() gave {given!r:.200}; expected a key "
-                    f"for each"
+                    f"{self.name}, chunk {chunk_id}: {size} sequences, but get_keys() gave {given!r:.200}; "
+                    f"expected a key for each"
                 )
             if size and (array.dtype.kind not in "iuU" or (array.dtype.kind == "i" and (array < 0).any())):
                 raise CorpusError(
-                    f"{self.name}, chunk {chunk_id}: get_keys() gave {given!r:.200}; expected whole numbers from 0, or texts"
+                    f"{self.name}, chunk {chunk_id}: get_keys() gave {given!r:.200}; expected whole numbers from 0, "
+                    f"or texts"
                 )
             if size:
                 keys.append(array if array.dtype.kind == "U" else array.astype(np.uint64))
@@ -267,7 +268,8 @@ class GlobalUserCorpus(_UserCorpus):
         expected, lengths = self.table.lengths[begin:end], loaded.findings
         if len(lengths) != len(expected):
             raise CorpusError(
-                f"{self.name}, chunk {chunk_id}: {len(lengths)} sequences, but {len(expected)} were announced or given before"
+                f"{self.name}, chunk {chunk_id}: {len(lengths)} sequences, but {len(expected)} were announced or "
+                f"given before"
             )
         different = np.flatnonzero(lengths != expected)
         if len(different):
@@ -296,16 +298,23 @@ def _checked_streams(deserializer: UserDeserializer) -> tuple[StreamInformation,
         if any(info.name == other.name for other in streams):
             raise ConfigError(f"{name}: two streams have the name {info.name!r}", key=info.name)
         if info.dtype not in (np.float32, np.float64):
-            raise ConfigError(f"{name}, stream {info.name!r}: dtype {info.dtype}; expected float32 or float64", key="dtype")
+            raise ConfigError(
+                f"{name}, stream {info.name!r}: dtype {info.dtype}; expected float32 or float64", key="dtype"
+            )
         if not 0 < info.dim <= _LARGEST_DIM:
-            raise ConfigError(f"{name}, stream {info.name!r}: shape {info.shape}; expected 1 to 2^31 - 1 values", key="shape")
+            raise ConfigError(
+                f"{name}, stream {info.name!r}: shape {info.shape}; expected 1 to 2^31 - 1 values", key="shape"
+            )
         streams.append(
-            StreamInformation(info.name, len(streams), info.storage_format, info.dtype, info.shape, info.defines_mb_size)
+            StreamInformation(
+                info.name, len(streams), info.storage_format, info.dtype, info.shape, info.defines_mb_size
+            )
         )
     defining = [repr(info.name) for info in streams if info.defines_mb_size]
     if len(defining) > 1:
         raise ConfigError(
-            f"{name}: only a single stream may define the minibatch size, but {', '.join(defining)} do", key="defines_mb_size"
+            f"{name}: only a single stream may define the minibatch size, but {', '.join(defining)} do",
+            key="defines_mb_size",
         )
     return tuple(streams)
 
@@ -349,7 +358,8 @@ def column(where: str, given: Any, info: StreamInformation, *, must_be_finite: b
         outside = np.flatnonzero((indices < 0) | (indices >= info.dim))
         if len(outside):
             which = _sequence_of(int(np.searchsorted(in_samples, outside[0], side="right")) - 1, offsets)
-            raise CorpusError(f"{where}, sequence {which}: index {indices[outside[0]]}, but the dimension is {info.dim}")
+            index = indices[outside[0]]
+            raise CorpusError(f"{where}, sequence {which}: index {index}, but the dimension is {info.dim}")
         sparse = (_offsets(where, in_samples), indices.astype(np.int32, copy=False))
     else:
         flat = [item.reshape(-1) for item in items]
@@ -382,7 +392,7 @@ def _why_not_dense(item: Any, info: StreamInformation) -> str | None:
         return f"{_kind(item)}; the stream is dense, which takes NumPy arrays [samples, *{info.shape}]"
     fits = item.shape[1:] in (info.shape, (info.dim,)) or (item.ndim == 1 and info.dim == 1)
     if item.ndim == 0 or not fits:
-        return f"an array of shape {item.shape}, but samples have the shape {info.shape}: expected [samples, *{info.shape}]"
+        return f"an array of shape {item.shape}, but samples have the shape {info.shape} (expected samples first)"
     return _why_not_numbers(item.dtype)
 
 
@@ -395,7 +405,9 @@ def _why_not_sparse(item: Any, info: StreamInformation) -> str | None:
 
 
 def _why_not_numbers(dtype: np.dtype[Any]) -> str | None:
-    return None if dtype in (np.float32, np.float64) else f"values of type {dtype}; expected float32 (.astype(np.float32))"
+    if dtype in (np.float32, np.float64):
+        return None
+    return f"values of type {dtype}; expected float32 (.astype(np.float32))"
 
 
 def _kind(item: Any) -> str:
@@ -452,4 +464,5 @@ def joined_columns(
     lengths = np.ones(num_sequences, np.uint32)
     for one in counted:
         np.maximum(lengths, np.diff(one.sequence_offsets), out=lengths)
-    return _core.Chunk.from_columns(num_sequences, [tuple(one) for one in columns]), lengths
+    arrays = [(one.sequence_offsets, one.values, one.dim, one.sparse) for one in columns]
+    return _core.Chunk.from_columns(num_sequences, arrays), lengths
