@@ -180,15 +180,15 @@ class Twin:
         def step() -> None:
             nonlocal entries, behind
             self.index += 1
-            while self.index >= len(entries):
+            if self.index >= len(entries):
                 self.index = 0
                 self.place, self.sweep, self.count = behind
                 entries, behind = self.made(r, P)
 
-        if self.index >= len(entries):  # nothing for this partition, or it was another one before
-            self.index = len(entries)
-            step()
         while taken < share and not self.at_end(r, P):
+            if self.index >= len(entries):  # nothing for this partition, or it was another one before
+                step()
+                continue
             entry = entries[self.index]
             if entry is MARK:
                 self.sweeps += 1
@@ -259,14 +259,7 @@ def test_with_partitions_it_is_that_of_its_twin(lengths, window, seed, limits, s
         assert found == twin.read(size, r, P)
         if found is None:
             break
-        if window is not None:
-            assert timeline.checkpoint() == twin.state()
-        # In order a chunk may hold nothing for this partition. The twin is past it at once; that is the same place.
-        again = timeline_of(lengths, window, seed, **limits)
-        again.restore(twin.state())
-        next_one = timeline_of(lengths, window, seed, **limits)
-        next_one.restore(timeline.checkpoint())
-        assert read(again, size, r, P) == read(next_one, size, r, P)
+        assert timeline.checkpoint() == twin.state()
 
 
 @PATIENT
