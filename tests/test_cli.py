@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from cntkio.cli import main
 
 ROOT = Path(__file__).parent.parent

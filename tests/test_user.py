@@ -774,13 +774,16 @@ class Broken(Numbers):
 
 @pytest.mark.parametrize("timeline", ["local", "global"])
 def test_what_get_chunk_raises_surfaces_in_the_read_that_needs_the_data(timeline):
-    with MinibatchSource(Broken(timeline=timeline), randomize=False, max_sweeps=1) as source:
+    broken = Broken(timeline=timeline)
+    with MinibatchSource(broken, randomize=False, max_sweeps=1) as source:
         assert [source.next_minibatch(3)["x"].num_samples for _ in range(2)] == [3, 3]
         state = source.get_checkpoint_state()
         for _ in range(2):
             with pytest.raises(ZeroDivisionError, match="no such chunk today"):
                 source.next_minibatch(3)
         assert source.get_checkpoint_state() == state
+        broken.is_broken = False
+        assert [minibatch["x"].num_samples for minibatch in source.minibatches(3)] == [2, 2]
 
 
 def test_chunks_are_asked_for_one_at_a_time():

@@ -1,4 +1,5 @@
-"""The order of user-defined deserializers, as CNTK 2.7 has it. (docs/user-defined.md, "The local timeline")
+"""
+The order of user-defined deserializers, as CNTK 2.7 has it. (docs/user-defined.md, "The two timelines")
 
 ::
 
@@ -26,6 +27,7 @@ from cntkio import _core
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
 from cntkio.timeline import FULL_DATA_SWEEP, INFINITELY_REPEAT, Partition, Parts, Selection, Window
 
+_ALL = Partition()
 _LARGEST_WORD = 2**64 - 1
 _LARGEST_COUNT = 2**62
 _COMMON_KEYS = ("baseSweepCount", "baseSampleCount", "baseCurrentSequencePositionInWindow")
@@ -33,7 +35,8 @@ _COMMON_KEYS = ("baseSweepCount", "baseSampleCount", "baseCurrentSequencePositio
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class LocalSelection(Selection):
-    """What one read delivers; `sequences` are numbers in their chunks, and `position` counts this partition's samples.
+    """
+    What one read delivers; `sequences` are numbers in their chunks, and `position` counts this partition's samples.
 
     Attributes:
         lengths: Samples that each sequence counts for, uint32.
@@ -49,7 +52,8 @@ def chunk_and_number(selection: LocalSelection) -> npt.NDArray[np.str_]:
 
 
 class _Place(NamedTuple):
-    """Where a window or a segment begins.
+    """
+    Where a window or a segment begins.
 
     `place` counts chunks in the order of the sweep; by `running_count`, a number of sequences, partitions are chosen
     where there is no randomization.
@@ -119,7 +123,8 @@ class LocalMark(NamedTuple):
 
 
 class LocalTimeline:
-    """Which sequences each read delivers; the methods are those of `cntkio.timeline.Timeline`.
+    """
+    Which sequences each read delivers; the methods are those of `cntkio.timeline.Timeline`.
 
     One thread at a time may use it. It holds some 24 bytes for each sequence of a segment, that is of at most one sweep
     and one window.
@@ -187,7 +192,8 @@ class LocalTimeline:
 
     @property
     def num_samples(self) -> int:
-        """Not known.
+        """
+        Not known.
 
         Raises:
             CorpusError: Always.
@@ -284,8 +290,9 @@ class LocalTimeline:
 
     # ---------------------------------------------------------------------------------------------- reading
 
-    def read(self, minibatch_size_in_samples: int, partition: Partition = Partition()) -> LocalSelection | None:
-        """Deliver the next sequences.
+    def read(self, minibatch_size_in_samples: int, partition: Partition = _ALL) -> LocalSelection | None:
+        """
+        Deliver the next sequences.
 
         Args:
             minibatch_size_in_samples: Samples of all partitions together, at least 1. It may change between reads.
@@ -443,7 +450,8 @@ class LocalTimeline:
         return dict(zip((*_COMMON_KEYS, *self._keys()), values, strict=True))
 
     def restore(self, checkpoint: Mapping[str, Any]) -> None:
-        """Go where a `checkpoint` was taken, with empty slots, as CNTK does. Other keys are ignored.
+        """
+        Go where a `checkpoint` was taken, with empty slots, as CNTK does. Other keys are ignored.
 
         It costs nothing; the next read works out, and fetches the chunks of, the part of the window before that place.
 
@@ -475,7 +483,8 @@ class LocalTimeline:
         self._has_ended = False
 
     def state(self) -> dict[str, Any]:
-        """All that is needed to go on just here: a small dict for JSON.
+        """
+        All that is needed to go on just here: a small dict for JSON.
 
         Returns:
             The keys of `checkpoint`; and after a first read ``minibatch_size``, ``partition`` (index and count) and,
@@ -491,7 +500,8 @@ class LocalTimeline:
         return state
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on where a `state` was taken. Chunks that slots owe are fetched, to see that they are the same.
+        """
+        Go on where a `state` was taken. Chunks that slots owe are fetched, to see that they are the same.
 
         Raises:
             CheckpointError: The state is not one of such a timeline over such data.
@@ -536,7 +546,7 @@ class LocalTimeline:
 
     # ------------------------------------------------------------------------------------------------- chunks
 
-    def needed_chunks(self, partition: Partition = Partition()) -> list[int]:
+    def needed_chunks(self, partition: Partition = _ALL) -> list[int]:
         """The chunks of the segment worked out, after those that slots owe; the same list until that changes."""
         cursor = self._cursor
         owed = [one.chunk for slot in self._slots for one in slot]
@@ -546,7 +556,7 @@ class LocalTimeline:
             self._needed = (key, list(dict.fromkeys([*owed, *chunks])))
         return self._needed[1]
 
-    def chunks_ahead(self, partition: Partition = Partition()) -> Iterator[int]:
+    def chunks_ahead(self, partition: Partition = _ALL) -> Iterator[int]:
         """The chunks needed after `needed_chunks`, in order of need, to the end of the next sweep or of the data."""
         if self._has_ended:
             return

@@ -1,4 +1,5 @@
-"""Formats written in Python: a base class, and how what it gives becomes chunks. (docs/user-defined.md)
+"""
+Formats written in Python: a base class, and how what it gives becomes chunks. (docs/user-defined.md)
 
 ::
 
@@ -34,7 +35,8 @@ _LARGEST_OFFSET = 2**32 - 1
 
 
 class UserDeserializer:
-    """Base class of a format written in Python.
+    """
+    Base class of a format written in Python.
 
     A subclass says what streams there are, how many chunks, and what is in each; the class below is complete. It is
     passed to `cntkio.MinibatchSource` as any deserializer.
@@ -79,7 +81,8 @@ class UserDeserializer:
         raise NotImplementedError(f"{type(self).__name__}.num_chunks")
 
     def get_chunk(self, chunk_id: int) -> Mapping[str, Any]:
-        """The data of a chunk.
+        """
+        The data of a chunk.
 
         It is called with the keyword `chunk_id`, from a worker thread or from the thread that reads, but never by two
         at a time; again whenever the chunk is needed and not in memory any more. It must give the same each time.
@@ -95,7 +98,8 @@ class UserDeserializer:
         raise NotImplementedError(f"{type(self).__name__}.get_chunk")
 
     def chunk_lengths(self, chunk_id: int) -> Iterable[int] | None:
-        """How many samples each sequence of a chunk counts for, if that is known without fetching the chunk.
+        """
+        How many samples each sequence of a chunk counts for, if that is known without fetching the chunk.
 
         It is asked for all chunks when a source on the global timeline is made. Where it gives None, as it does here,
         the chunk itself is asked for then. A length is the number of samples of the stream that defines the minibatch
@@ -104,7 +108,8 @@ class UserDeserializer:
         return None
 
     def get_keys(self, chunk_id: int) -> Iterable[int] | Iterable[str] | None:
-        """The keys of a chunk's sequences, numbers or texts, by which they are joined with those of others.
+        """
+        The keys of a chunk's sequences, numbers or texts, by which they are joined with those of others.
 
         It is asked for all chunks when a source on the global timeline is made. Where it gives None for the first
         chunk, as it does here, the keys are the sequences' running numbers from 0.
@@ -112,7 +117,8 @@ class UserDeserializer:
         return None
 
     def open(self) -> LocalUserCorpus | GlobalUserCorpus:
-        """Ask for streams and number of chunks and, on the global timeline, for lengths and keys.
+        """
+        Ask for streams and number of chunks and, on the global timeline, for lengths and keys.
 
         Raises:
             ConfigError: The timeline, a stream or the number of chunks is not possible.
@@ -182,7 +188,8 @@ class _UserCorpus:
 
 
 class LocalUserCorpus(_UserCorpus):
-    """A user-defined deserializer on its own timeline: what a chunk holds is known only when it was fetched.
+    """
+    A user-defined deserializer on its own timeline: what a chunk holds is known only when it was fetched.
 
     Attributes:
         table: Holds no sequences; numbers of sequences begin at 0 in each chunk.
@@ -203,7 +210,8 @@ class LocalUserCorpus(_UserCorpus):
 
 
 class GlobalUserCorpus(_UserCorpus):
-    """A user-defined deserializer on the main timeline.
+    """
+    A user-defined deserializer on the main timeline.
 
     Attributes:
         table: Keys and lengths of all sequences. Chunks without a sequence are left out.
@@ -332,7 +340,8 @@ class Column(NamedTuple):
 
 
 def column(where: str, given: Any, info: StreamInformation, *, must_be_finite: bool = True) -> Column:
-    """Check and copy what was given for one stream.
+    """
+    Check and copy what was given for one stream.
 
     Args:
         where: How a message begins.
@@ -448,7 +457,8 @@ def _chunk(
 def joined_columns(
     where: str, columns: Sequence[Column], streams: Sequence[StreamInformation], defining: int | None
 ) -> tuple[_core.Chunk, npt.NDArray[np.uint32]]:
-    """A chunk of these columns, and its sequences' lengths.
+    """
+    A chunk of these columns, and its sequences' lengths.
 
     Raises:
         CorpusError: The streams do not have equally many sequences.
