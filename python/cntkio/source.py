@@ -468,18 +468,22 @@ class MinibatchSource:
             if self._ahead is not None and self._ahead[0] != request:
                 self._drop_ahead()
             if self._ahead is None:
-                fetched = self._fetch(request)
-            else:
-                # Kept until it has a result, so that an interrupted wait loses nothing.
-                self._wait(self._ahead[1])
-                future, self._ahead = self._ahead[1], None
-                fetched = future.result()
+                self._fetch_ahead(request)
+            assert self._ahead is not None
+            # Kept until it has a result, so that an interrupted wait loses nothing.
+            future = self._ahead[1]
+            self._wait(future)
+            self._ahead = None
+            fetched = future.result()
             self._mark = fetched.mark
             if fetched.minibatch is not None:
-                if self._fetcher is None:
-                    self._fetcher = ThreadPoolExecutor(1, "cntkio-fetch")
-                self._ahead = (request, self._fetcher.submit(self._fetch, request))
+                self._fetch_ahead(request)
             return fetched.minibatch
+
+    def _fetch_ahead(self, request: _Request) -> None:
+        if self._fetcher is None:
+            self._fetcher = ThreadPoolExecutor(1, "cntkio-fetch")
+        self._ahead = (request, self._fetcher.submit(self._fetch, request))
 
     @staticmethod
     def _wait(future: Future[Any]) -> None:
@@ -502,7 +506,7 @@ class MinibatchSource:
         self._mark = mark
 
     def _fetch(self, request: _Request) -> _Fetched:
-        """Make the next minibatch. Runs in one thread at a time: the caller's or the fetcher."""
+        """Make the next minibatch. Runs in the fetcher's thread."""
         before = self._timeline.mark()
         try:
             return self._fetch_from_here(request)

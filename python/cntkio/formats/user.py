@@ -84,8 +84,8 @@ class UserDeserializer:
         """
         The data of a chunk.
 
-        It is called with the keyword `chunk_id`, from a worker thread or from the thread that reads, but never by two
-        at a time; again whenever the chunk is needed and not in memory any more. It must give the same each time.
+        It is called with the keyword `chunk_id`, from worker threads, but never by two at a time; again whenever the
+        chunk is needed and not in memory any more. It must give the same each time.
 
         Args:
             chunk_id: 0 to ``num_chunks() - 1``.
