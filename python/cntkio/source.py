@@ -18,7 +18,7 @@ import enum
 import logging
 import os
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -390,12 +390,13 @@ class MinibatchSource:
 
     @property
     def error_counts(self) -> dict[str, int]:
-        """Errors that were forgiven, and warnings, so far, by kind, over all deserializers."""
-        counts: dict[str, int] = {}
-        for corpus in self._corpora:
-            for kind, count in corpus.error_counts.items():
-                counts[kind] = counts.get(kind, 0) + count
-        return counts
+        """Errors that were forgiven so far, by kind, over all deserializers."""
+        return dict(sum((Counter(corpus.error_counts) for corpus in self._corpora), Counter()))
+
+    @property
+    def warning_counts(self) -> dict[str, int]:
+        """What was only warned of so far, by kind, over all deserializers."""
+        return dict(sum((Counter(corpus.warning_counts) for corpus in self._corpora), Counter()))
 
     # ------------------------------------------------------------------------------------------------ reading
 
