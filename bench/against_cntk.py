@@ -50,6 +50,8 @@ AVOIDED = {
     "dropped chunk": "in order, a joined first file with keys of its own has one chunk; CNTK takes the wrong chunk",
     "magic": "max_samples is never 2^62 - 1; CNTK takes it as one sweep",
     "joined files": "a joined second file has one chunk; CNTK's threads disturb each other reading several",
+    "error ahead": "settings that shall fail have no restores or changes; "
+    "CNTK raises the error of a minibatch that was fetched ahead and dropped",
     "wrapped id": "ids beyond 64 bits are left out; CNTK wraps some of them round",
     "short last sample": "a short dense sample at the very end is left out; CNTK delivers uninitialised memory",
 }
@@ -95,8 +97,8 @@ def stream_of(data: Any) -> Record:
             "values": text_of(data.values, "<f4"),
         }
     values = data.asarray()
-    if record["mask"] is not None:
-        values = values + np.float32(0)  # CNTK loses the sign of zero when it pads
+    if len(values) > 1 and data.num_steps > 1:
+        values = values + np.float32(0)  # CNTK's Python loses the sign of zero when it takes sequences apart
     return record | {"shape": list(values.shape), "values": text_of(values, "<f4")}
 
 
@@ -365,9 +367,10 @@ def timeline_setting(rng: random.Random, folder: Path) -> tuple[Setting, dict[fl
     is_truncated = rng.random() < 0.2
     is_frame = not is_truncated and rng.random() < 0.15
     longest = 1 if is_frame else rng.choice([1, 3, 8, 8, 40])
-    if is_frame and rng.random() < 0.05:
-        longest = 2  # an error in both
-    is_even = (is_truncated and rng.random() < 0.95) or rng.random() < 0.3
+    may_fail = rng.random() < 0.05
+    if is_frame and may_fail:
+        longest = 2
+    is_even = (is_truncated and not may_fail) or rng.random() < 0.3
     definer = rng.choice([None, None, 0, 1])
     files = [random_file(rng, values, "first", longest, is_even, definer == 0, None)]
     if rng.random() < 0.25:
@@ -377,7 +380,7 @@ def timeline_setting(rng: random.Random, folder: Path) -> tuple[Setting, dict[fl
     if rng.random() < 0.1 or (len(files) == 2 and not randomize and not set(files[0].keys) <= set(files[1].keys)):
         chunk_sizes[0] = ONE_CHUNK
     total = max(1, max(file.num_samples for file in files))  # roughly, joined
-    may_change = rng.random() < 0.6
+    may_change = rng.random() < 0.6 and not may_fail
     source = random_source(rng, total, len(files[0].keys), randomize, may_change)
     if is_frame:
         source["frame_mode"] = True
