@@ -42,7 +42,12 @@ class ConfigError(CntkIoError, ValueError):
     """
 
     def __init__(
-        self, message: str, *, key: str | None = None, path: str | os.PathLike[str] | None = None, line: int | None = None
+        self,
+        message: str,
+        *,
+        key: str | None = None,
+        path: str | os.PathLike[str] | None = None,
+        line: int | None = None,
     ) -> None:
         super().__init__(message)
         self.key = key

@@ -17,7 +17,7 @@ import logging
 import mmap
 import os
 import struct
-import tempfile
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -129,7 +129,9 @@ class IndexCache:
             arrays[name] = np.frombuffer(text, dtype=kind, count=count, offset=offset)
         return header["facts"], arrays
 
-    def write(self, corpus: Mapping[str, Any], facts: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Path | None:
+    def write(
+        self, corpus: Mapping[str, Any], facts: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
+    ) -> Path | None:
         """Write the cache where it can be written.
 
         Args:
@@ -158,16 +160,16 @@ class IndexCache:
             try:
                 if place.parent != self.corpus.absolute().parent:
                     place.parent.mkdir(parents=True, exist_ok=True)
-                handle, temporary = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
+                temporary = place.with_name(f".{place.name}.{os.getpid()}-{threading.get_ident()}")
                 try:
-                    with open(handle, "wb") as file:
+                    with temporary.open("xb") as file:
                         file.write(_MAGIC + struct.pack("<Q", len(text)) + text)
                         for array in stored.values():
-                            file.write(memoryview(array).cast("B") if len(array) else b"")
+                            file.write(array.view(np.uint8).data)
                             file.write(bytes(-array.nbytes % _ALIGNMENT))
-                    Path(temporary).replace(place)
+                    temporary.replace(place)
                 except BaseException:
-                    Path(temporary).unlink(missing_ok=True)
+                    temporary.unlink(missing_ok=True)
                     raise
             except OSError as error:
                 logger.debug("%s: index cache not written: %s", place, error)

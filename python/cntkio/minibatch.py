@@ -8,6 +8,7 @@ They belong to whoever holds the minibatch: nothing that is read later changes t
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +53,8 @@ class MinibatchData:
 
     def __repr__(self) -> str:
         kind = "sparse" if self.is_sparse else "dense"
-        return f"MinibatchData({self.stream.name!r}, {kind}, num_sequences={self.num_sequences}, num_samples={self.num_samples})"
+        counts = f"num_sequences={self.num_sequences}, num_samples={self.num_samples}"
+        return f"MinibatchData({self.stream.name!r}, {kind}, {counts})"
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -146,7 +148,7 @@ class MinibatchData:
             Dense: views `[samples, *sample shape]`. Sparse: `scipy.sparse.csr_array`s `[samples, dim]`.
         """
         bounds = self.offsets.tolist()
-        pairs = zip(bounds, bounds[1:], strict=False)
+        pairs = itertools.pairwise(bounds)
         if self.indices is None or self.indptr is None:
             return [self.values[begin:end] for begin, end in pairs]
         matrices = []
@@ -196,7 +198,9 @@ class TruncatedMinibatchData:
         self.end_of_sweep = end_of_sweep
 
     def __repr__(self) -> str:
-        return f"TruncatedMinibatchData({self.stream.name!r}, num_slots={len(self.mask)}, num_steps={self.mask.shape[1]})"
+        return (
+            f"TruncatedMinibatchData({self.stream.name!r}, num_slots={len(self.mask)}, num_steps={self.mask.shape[1]})"
+        )
 
     def __len__(self) -> int:
         return len(self.parts)

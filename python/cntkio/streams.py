@@ -36,7 +36,7 @@ class Record(dict[str, Any]):
         raise AttributeError("record is immutable")
 
     __setattr__ = __delattr__ = __setitem__ = __delitem__ = _refuse
-    clear = pop = popitem = setdefault = update = __ior__ = _refuse  # type: ignore[assignment]
+    clear = pop = popitem = setdefault = update = __ior__ = _refuse
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (dict(self),))
