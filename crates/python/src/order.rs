@@ -157,6 +157,12 @@ impl TimelineReader {
         self.quick(py, |state| state.reader.rewind(Cursor { position, sweep, index, place, count }));
     }
 
+    /// Keep what `rewind` needs to come back to a place of this sweep.
+    fn hold(&self, py: Python<'_>, cursor: (u64, u64, u32, u32, u64)) {
+        let (position, sweep, index, place, count) = cursor;
+        self.quick(py, |state| state.reader.hold(Cursor { position, sweep, index, place, count }));
+    }
+
     /// Bytes held beside the table's arrays.
     #[getter]
     fn num_bytes(&self, py: Python<'_>) -> usize {

@@ -31,6 +31,9 @@ pub(crate) struct Packed {
     /// Number of sequences.
     #[pyo3(get)]
     num_sequences: usize,
+    /// Bytes of its arrays, roughly.
+    #[pyo3(get)]
+    num_bytes: usize,
     streams: Vec<Stream>,
 }
 
@@ -75,7 +78,7 @@ impl Packed {
         } else {
             streams.iter().map(one).collect()
         };
-        Ok(Packed { num_sequences, streams: gathered.map_err(refused)? })
+        Ok(Packed { num_sequences, num_bytes: expected, streams: gathered.map_err(refused)? })
     }
 
     /// Samples of a stream.

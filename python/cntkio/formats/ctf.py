@@ -24,6 +24,7 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats import Loaded
+from cntkio.formats import num_threads as num_threads
 from cntkio.index import IndexCache, SequenceTable, fingerprint
 from cntkio.streams import StreamDef, StreamDefs, StreamInformation, named
 
@@ -36,12 +37,6 @@ _LARGEST_SEQUENCE = 2**32 - 1
 _BLOCK = 8 << 20
 _PIECE = 1 << 20
 _MOST_IN_FULL = 10
-
-
-def num_threads() -> int:
-    """How many threads parse: ``CNTKIO_NUM_THREADS``, or else the cores that this process may use."""
-    asked = os.environ.get("CNTKIO_NUM_THREADS", "")
-    return max(1, int(asked)) if asked.isdecimal() else len(os.sched_getaffinity(0))
 
 
 # ----------------------------------------------------------------------------------------------- description
