@@ -79,8 +79,14 @@ def ctf_chunk_starts(
     starts: npt.NDArray[np.uint64], sizes: npt.NDArray[np.uint32], chunk_size_in_bytes: int
 ) -> npt.NDArray[np.int64]: ...
 def ctf_infer(block: npt.NDArray[np.uint8]) -> list[tuple[bytes, int, int, int, int, int]] | None: ...
+@final
+class Spare:
+    """The memory of chunks that are gone, kept for those to come."""
+
+    def __new__(cls, limit: int) -> Spare: ...
+
 def ctf_parse(
-    text: npt.NDArray[np.uint8],
+    text: npt.NDArray[np.uint8] | tuple[int, int],
     first_byte: int,
     starts: npt.NDArray[np.uint64],
     sizes: npt.NDArray[np.uint32],
@@ -91,6 +97,7 @@ def ctf_parse(
     is_strict: bool,
     num_threads: int,
     piece_size: int,
+    spare: Spare | None,
 ) -> tuple[Chunk, list[int], list[_Finding], _Finding | None]: ...
 def chunk_order(num_chunks: int, seed: int) -> npt.NDArray[np.uint32]: ...
 def shuffled(count: int, seed: int) -> npt.NDArray[np.uint32]: ...
