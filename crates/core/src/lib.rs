@@ -14,6 +14,7 @@
 
 pub mod chunk;
 pub mod ctf;
+mod gather;
 pub mod number;
 pub mod order;
 pub mod pack;

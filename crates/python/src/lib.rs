@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 mod chunk;
 mod ctf;
 mod order;
+mod packed;
 mod pool;
 
 /// The compiled part of cntkio. Not public: its functions change without notice.
@@ -19,7 +20,10 @@ mod _core {
     use super::chunk::{Chunk, gather, pad, spread};
 
     #[pymodule_export]
-    use super::ctf::{ctf_chunk_starts, ctf_infer, ctf_parse, ctf_scan};
+    use super::ctf::{Spare, ctf_chunk_starts, ctf_infer, ctf_parse, ctf_scan};
+
+    #[pymodule_export]
+    use super::packed::Packed;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
