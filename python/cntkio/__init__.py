@@ -1,6 +1,7 @@
 """CNTK's data formats and reader semantics for today's frameworks."""
 
 from cntkio.errors import CheckpointError, CntkIoError, ConfigError, CorpusError, FormatError
+from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
 from cntkio.source import MinibatchSource, TraceLevel
@@ -11,6 +12,7 @@ __all__ = [
     "DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS",
     "FULL_DATA_SWEEP",
     "INFINITELY_REPEAT",
+    "CBFDeserializer",
     "CTFDeserializer",
     "CheckpointError",
     "CntkIoError",

@@ -118,3 +118,24 @@ class TimelineReader:
     def place(self) -> tuple[int, int] | None: ...
     def chunks_at(self, sweep: int, place: int, index: int, count: int) -> tuple[list[int], int]: ...
     def chunks_from(self, sweep: int, place: int, limit: int, index: int, count: int) -> tuple[list[int], int]: ...
+
+_Fault = tuple[int, int, int | None, int | None, int, int]
+
+def cbf_parse(
+    bytes: npt.NDArray[np.uint8],
+    num_sequences: int,
+    streams: list[tuple[bool, int, bool, bool]],
+    most_samples: int | None,
+    num_threads: int,
+    piece_size: int,
+) -> tuple[Chunk | None, int, npt.NDArray[np.uint32], _Fault | None]: ...
+def cbf_sizes(
+    sequences: list[tuple[Chunk, int, int]], columns: list[tuple[int, bool]], is_documented: bool
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]: ...
+def cbf_write(
+    sequences: list[tuple[Chunk, int, int]],
+    columns: list[tuple[int, bool]],
+    lengths: npt.NDArray[np.uint32],
+    is_documented: bool,
+    out: npt.NDArray[np.uint8],
+) -> _Fault | None: ...

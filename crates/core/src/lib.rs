@@ -3,6 +3,7 @@
 //! | module | what it turns into what |
 //! |---|---|
 //! | [`ctf`] | bytes of a text corpus into its table of sequences, and into a block of columns |
+//! | [`cbf`] | the bytes of a binary chunk into columns, and columns into bytes |
 //! | [`number`] | the digits of a number into its correctly rounded value |
 //! | [`chunk`] | what every parser makes and the packer takes |
 //! | [`order`] | lengths, a window and a seed into the order of a sweep, and into what each read delivers |
@@ -12,6 +13,7 @@
 //! (what is read, in which order, how much, what an error means) is made in Python.
 #![forbid(unsafe_code)]
 
+pub mod cbf;
 pub mod chunk;
 pub mod ctf;
 pub mod number;

@@ -5,6 +5,7 @@
 
 use pyo3::prelude::*;
 
+mod cbf;
 mod chunk;
 mod ctf;
 mod order;
@@ -14,6 +15,9 @@ mod pool;
 #[pymodule]
 mod _core {
     use super::*;
+
+    #[pymodule_export]
+    use super::cbf::{cbf_parse, cbf_sizes, cbf_write};
 
     #[pymodule_export]
     use super::chunk::{Chunk, gather, pad, spread};
