@@ -640,20 +640,24 @@ class CTFCorpus:
         begin = int(starts[0])
         size = int(starts[-1]) + int(sizes[-1]) - begin
         if not 0 <= size <= self._text.size - begin:
-            raise CorpusError(f"{self._text.path}: its index does not fit it; delete the index cache")
+            raise self._misfit()
         buffer = self._text.borrow(size)
         try:
-            if self._text.read_into(buffer[:size], begin) < size:
-                self._text.require_unchanged()
+            self._text.read_into(buffer[:size], begin)
             self._text.require_unchanged()
             chunk, counts, findings, last_straw = _core.ctf_parse(
                 buffer[:size], begin, starts, sizes, self.table.lengths[first:last], self._schema, self._defining,
                 budget, self._options.strict, num_threads(), _PIECE,
             )
+        except ValueError as error:
+            raise self._misfit() from error
         finally:
             self._text.give_back(buffer)
         straw = None if last_straw is None else _Finding(*last_straw)
         return chunk, _Parsed(counts, [_Finding(*finding) for finding in findings], straw, begin, first)
+
+    def _misfit(self) -> CorpusError:
+        return CorpusError(f"{self._text.path}: its index does not fit it; delete the index cache beside it")
 
     def settle(self, loaded: Loaded) -> None:
         """Count a chunk's errors, and tell of them."""
