@@ -8,6 +8,7 @@
 //! | [`chunk`] | what every parser makes and the packer takes |
 //! | [`order`] | lengths, a window and a seed into the order of a sweep, and into what each read delivers |
 //! | [`pack`] | a selection of sequences out of chunks into one minibatch's arrays |
+//! | [`text`] | columns, tokens and columns of numbers into lines of text |
 //!
 //! It opens no file, prints nothing, keeps no state between calls and never panics on any input. Every decision
 //! (what is read, in which order, how much, what an error means) is made in Python.
@@ -19,3 +20,4 @@ pub mod ctf;
 pub mod number;
 pub mod order;
 pub mod pack;
+pub mod text;

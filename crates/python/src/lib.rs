@@ -10,6 +10,7 @@ mod chunk;
 mod ctf;
 mod order;
 mod pool;
+mod text;
 
 /// The compiled part of cntkio. Not public: its functions change without notice.
 #[pymodule]
@@ -24,6 +25,9 @@ mod _core {
 
     #[pymodule_export]
     use super::ctf::{ctf_chunk_starts, ctf_infer, ctf_parse, ctf_scan};
+
+    #[pymodule_export]
+    use super::text::{Dictionary, text_numbers, text_tokens, text_write};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
