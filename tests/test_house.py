@@ -4,9 +4,8 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
 import cntkio
+import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "python" / "cntkio"

@@ -1,4 +1,5 @@
-"""`MinibatchSource`: minibatches from deserializers, read ahead of need. (docs/timeline.md)
+"""
+`MinibatchSource`: minibatches from deserializers, read ahead of need. (docs/timeline.md)
 
 ::
 
@@ -12,6 +13,7 @@ says are the timeline's; what bytes mean is the formats'. There is no thread bef
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import logging
 import os
@@ -57,7 +59,8 @@ class TraceLevel(enum.IntEnum):
 
 
 class _Chunks:
-    """The chunks of one corpus that are in memory, or on their way there, and those that are in use.
+    """
+    The chunks of one corpus that are in memory, or on their way there, and those that are in use.
 
     Errors are counted when a chunk comes into use, not when it happens to be loaded: so that neither memory nor
     read-ahead changes what is an error too many.
@@ -140,10 +143,8 @@ class _Loaders:
         finally:
             with self._lock:
                 self._num_running -= 1
-        try:
+        with contextlib.suppress(RuntimeError):  # the interpreter is about to end, and nobody waits for more
             self._start()
-        except RuntimeError:
-            pass  # the interpreter is about to end, and nobody waits for more
 
     def close(self) -> None:
         self.want([])
@@ -165,7 +166,8 @@ class _Request(NamedTuple):
 
 
 class MinibatchSource:
-    """Minibatches from one or several deserializers, in CNTK 2.7's order.
+    """
+    Minibatches from one or several deserializers, in CNTK 2.7's order.
 
     It may be used from several threads, pickled, and, before the first read, forked.
 
@@ -229,7 +231,7 @@ class MinibatchSource:
         keep_data_in_memory: bool = False,
         read_ahead_in_bytes: int = 256 << 20,
     ) -> None:
-        given = list(deserializers) if isinstance(deserializers, list | tuple) else [deserializers]
+        given: list[Deserializer] = list(deserializers) if isinstance(deserializers, Sequence) else [deserializers]
         self._arguments = {key: value for key, value in locals().items() if key not in ("self", "given", "__class__")}
         if not given:
             raise ConfigError("no deserializers; expected one, or a list of at least one", key="deserializers")
@@ -254,8 +256,13 @@ class MinibatchSource:
             self._lengths: npt.NDArray[np.uint32] = table.lengths
             self._chunk_starts: npt.NDArray[np.int64] = table.chunk_starts
             self._timeline = Timeline(
-                table.lengths, table.chunk_starts, window=window, seed=randomization_seed, max_samples=max_samples,
-                max_sweeps=max_sweeps, truncation_length=truncation_length,
+                table.lengths,
+                table.chunk_starts,
+                window=window,
+                seed=randomization_seed,
+                max_samples=max_samples,
+                max_sweeps=max_sweeps,
+                truncation_length=truncation_length,
             )
         except BaseException:
             self._close_corpora()
@@ -295,7 +302,9 @@ class MinibatchSource:
 
     def _joined(self, strict: bool) -> JoinedTable | None:
         defining = [
-            number for number, corpus in enumerate(self._corpora) if any(info.defines_mb_size for info in corpus.streams)
+            number
+            for number, corpus in enumerate(self._corpora)
+            if any(info.defines_mb_size for info in corpus.streams)
         ]
         if len(defining) > 1:
             names = [info.name for info in self._streams if info.defines_mb_size]
@@ -333,7 +342,8 @@ class MinibatchSource:
         return Record({info.name: info for info in self._streams})
 
     def stream_info(self, name: str) -> StreamInformation:
-        """The stream of that name.
+        """
+        The stream of that name.
 
         Raises:
             ConfigError: There is none.
@@ -386,7 +396,8 @@ class MinibatchSource:
         num_data_partitions: int | None = None,
         partition_index: int | None = None,
     ) -> dict[Any, Any]:
-        """Return the next minibatch, or an empty mapping when the data have ended.
+        """
+        Return the next minibatch, or an empty mapping when the data have ended.
 
         Whole sequences are taken while their lengths sum to at most this partition's share; a sequence that is longer
         than the share comes alone (docs/timeline.md, "Size of a minibatch").
@@ -569,17 +580,27 @@ class MinibatchSource:
             handles = [chunks.get(one).chunk for one in which.tolist()]
             infos = [next(streams) for _ in chunks.corpus.streams]
             if selection.parts is None:
-                data.update(self._gathered(infos, chunks.corpus, handles, places.astype(np.uint32), local, selection, keys))
+                data.update(
+                    self._gathered(infos, chunks.corpus, handles, places.astype(np.uint32), local, selection, keys)
+                )
             else:
-                data.update(self._spread(infos, chunks.corpus, handles, places.astype(np.uint32), local, selection, keys))
+                data.update(
+                    self._spread(infos, chunks.corpus, handles, places.astype(np.uint32), local, selection, keys)
+                )
         return Minibatch(data, keys)
 
     def _keys_of(self, sequences: npt.NDArray[np.int64]) -> Callable[[], npt.NDArray[Any]]:
         return lambda: self._keys[sequences]
 
     def _gathered(
-        self, infos: list[StreamInformation], corpus: Corpus, handles: list[_core.Chunk], places: npt.NDArray[np.uint32],
-        local: npt.NDArray[np.uint32], selection: Selection, keys: Callable[[], npt.NDArray[Any]],
+        self,
+        infos: list[StreamInformation],
+        corpus: Corpus,
+        handles: list[_core.Chunk],
+        places: npt.NDArray[np.uint32],
+        local: npt.NDArray[np.uint32],
+        selection: Selection,
+        keys: Callable[[], npt.NDArray[Any]],
     ) -> Iterator[tuple[StreamInformation, MinibatchData]]:
         layout = [(number, info.is_sparse, info.dtype == np.float64) for number, info in enumerate(corpus.streams)]
         ragged = _core.gather(handles, places, local, layout)
@@ -595,8 +616,14 @@ class MinibatchSource:
             yield info, data
 
     def _spread(
-        self, infos: list[StreamInformation], corpus: Corpus, handles: list[_core.Chunk], places: npt.NDArray[np.uint32],
-        local: npt.NDArray[np.uint32], selection: Selection, keys: Callable[[], npt.NDArray[Any]],
+        self,
+        infos: list[StreamInformation],
+        corpus: Corpus,
+        handles: list[_core.Chunk],
+        places: npt.NDArray[np.uint32],
+        local: npt.NDArray[np.uint32],
+        selection: Selection,
+        keys: Callable[[], npt.NDArray[Any]],
     ) -> Iterator[tuple[StreamInformation, TruncatedMinibatchData]]:
         parts = selection.parts
         assert parts is not None
@@ -633,7 +660,8 @@ class MinibatchSource:
             return {_POSITION: self._mark.cursor[0]}
 
     def restore_from_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
-        """Go on from a state of `get_checkpoint_state`, of CNTK 2.7, or of `state_dict`.
+        """
+        Go on from a state of `get_checkpoint_state`, of CNTK 2.7, or of `state_dict`.
 
         Raises:
             CheckpointError: The state has no position, or does not fit this source.
@@ -644,7 +672,8 @@ class MinibatchSource:
         position = checkpoint.get(_POSITION)
         if not isinstance(position, int | np.integer):
             raise CheckpointError(
-                f"the checkpoint has no {_POSITION!r} that is a whole number; it has: {dict(checkpoint)}", saved=position
+                f"the checkpoint has no {_POSITION!r} that is a whole number; it has: {dict(checkpoint)}",
+                saved=position,
             )
         with self._lock:
             self._drop_ahead()
@@ -677,14 +706,16 @@ class MinibatchSource:
         return [corpus.fingerprint() for corpus in self._corpora]
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a `state_dict` was taken, in this or another process.
+        """
+        Go on where a `state_dict` was taken, in this or another process.
 
         Raises:
             CheckpointError: The state was taken from other data or with other settings; all differences are named.
         """
         if state.get("version") != _STATE_VERSION:
             raise CheckpointError(
-                f"the state's version is {state.get('version')!r}; expected {_STATE_VERSION}", saved=state.get("version"),
+                f"the state's version is {state.get('version')!r}; expected {_STATE_VERSION}",
+                saved=state.get("version"),
                 current=_STATE_VERSION,
             )
         saved_settings, saved_data = state.get("settings"), state.get("data")

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.errors import ConfigError, FormatError
+from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.files import scratch_beside, written_whole
 from cntkio.formats import Loaded
 from cntkio.formats.ctf import _size, _Text, num_threads
@@ -248,7 +248,7 @@ class _Fields:
             raise self.error(f"{what} is {value}; expected at least 1", at)
         if value * item_size > self.left:
             raise self.error(
-                f"{what} is {value}, which takes {value * item_size} bytes or more, but {self.left} are left for the header",
+                f"{what} is {value}, that is {value * item_size} bytes or more, but {self.left} are left for the header",
                 at,
             )
         return value
@@ -481,7 +481,7 @@ class CBFCorpus:
             alias = definition["stream_alias"] or name
             if alias in renamed:
                 self._remark(
-                    f"{path}: streams {renamed[alias][0]!r} and {name!r} are both {alias!r} in the file; the last is used"
+                    f"{path}: streams {renamed[alias][0]!r} and {name!r} are both {alias!r} there; the last is used"
                 )
             renamed[alias] = (name, definition)
         for alias, (name, _) in renamed.items():
@@ -671,7 +671,8 @@ _LARGEST_COUNT = {"2.x": 2**32 - 1, "documented": 2**31 - 1}
 
 
 class CBFWriter:
-    """Writes a file in the CNTK binary format, sequence after sequence, in chunks of a given size.
+    """
+    Writes a file in the CNTK binary format, sequence after sequence, in chunks of a given size.
 
     A chunk ends with the sequence that makes it `chunk_size_in_bytes` or larger. The file appears under its name when
     the block ends; when an exception leaves the block, nothing does.
@@ -708,7 +709,9 @@ class CBFWriter:
         if layout not in ("2.x", "documented"):
             raise ConfigError(f"layout {layout!r}; expected '2.x' or 'documented'", key="layout")
         if chunk_size_in_bytes < 1:
-            raise ConfigError(f"chunk_size_in_bytes is {chunk_size_in_bytes}; expected at least 1", key="chunk_size_in_bytes")
+            raise ConfigError(
+                f"chunk_size_in_bytes is {chunk_size_in_bytes}; expected at least 1", key="chunk_size_in_bytes"
+            )
         _check_writable(streams, layout)
         self._path = os.fspath(path)
         self._streams = list(streams)
@@ -753,7 +756,8 @@ class CBFWriter:
         lengths: npt.NDArray[np.uint32] | None = None,
         columns: Sequence[int] | None = None,
     ) -> None:
-        """Write all sequences of a chunk.
+        """
+        Write all sequences of a chunk.
 
         Args:
             chunk: The sequences.
@@ -807,7 +811,7 @@ class CBFWriter:
                 sequence=None if sequence is None else self._num_sequences + sequence,
                 stream=None if stream is None else self._streams[stream].name,
             )  # fmt: skip
-        self._data.write(memoryview(content))
+        self._data.write(content.data)
         self._rows.append((self._position, len(lengths), num_samples))
         self._position += len(content)
         self._num_sequences += len(lengths)
@@ -849,6 +853,8 @@ def _check_writable(streams: Sequence[StreamInformation], layout: Layout) -> Non
             raise ConfigError(f"stream {info.name!r}: a name ends at a zero byte, which this one holds", key=info.name)
         largest = _LARGEST_DIM if info.is_sparse or layout == "documented" else 2**32 - 1
         if not 1 <= info.dim <= largest:
-            raise ConfigError(f"stream {info.name!r} has the dimension {info.dim}; expected 1 to {largest}", key=info.name)
+            raise ConfigError(
+                f"stream {info.name!r} has the dimension {info.dim}; expected 1 to {largest}", key=info.name
+            )
         if info.dtype not in (np.float32, np.float64):
             raise ConfigError(f"stream {info.name!r} is in {info.dtype}; expected float32 or float64", key=info.name)
