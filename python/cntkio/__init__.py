@@ -1,5 +1,6 @@
 """CNTK's data formats and reader semantics for today's frameworks."""
 
+from cntkio.convert import sequence_to_cntk_text_format, write_cbf, write_ctf
 from cntkio.corpus import read_ctf
 from cntkio.errors import CheckpointError, CntkIoError, ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf import CBFDeserializer
@@ -30,4 +31,7 @@ __all__ = [
     "TruncatedMinibatchData",
     "infer_streams",
     "read_ctf",
+    "sequence_to_cntk_text_format",
+    "write_cbf",
+    "write_ctf",
 ]

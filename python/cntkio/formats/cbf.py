@@ -248,7 +248,7 @@ class _Fields:
             raise self.error(f"{what} is {value}; expected at least 1", at)
         if value * item_size > self.left:
             raise self.error(
-                f"{what} is {value}, that is {value * item_size} bytes or more, but {self.left} are left for the header",
+                f"{what} is {value}, at least {value * item_size} bytes, but {self.left} are left for the header",
                 at,
             )
         return value
