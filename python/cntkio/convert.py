@@ -784,8 +784,8 @@ def txt_to_ctf(
                     raise _line_error(given.name, num_lines, fault, expected, "is not in the column's dictionary")
                 if first is not None and first_empty is None:
                     first_empty = FormatError(
-        label_type: ``"Category"``: one column, written as a vector with a single one. ``"Regression"``: columns that
-            are copied. ``"None"``: there are none.
+                        "a column without a token: a stream has no sample in the sequence, and CNTK refuses it",
+                        path=given.name, line=num_lines + first + 1,
                     )  # fmt: skip
                     if strict:
                         raise first_empty
