@@ -18,7 +18,7 @@ import logging
 import mmap
 import os
 import struct
-import tempfile
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -164,16 +164,16 @@ class IndexCache:
             try:
                 if place.parent != self.corpus.absolute().parent:
                     place.parent.mkdir(parents=True, exist_ok=True)
-                handle, temporary = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
+                temporary = place.with_name(f".{place.name}.{os.getpid()}-{threading.get_ident()}")
                 try:
-                    with open(handle, "wb") as file:
+                    with temporary.open("xb") as file:
                         file.write(_MAGIC + struct.pack("<Q", len(text)) + text)
                         for array in stored.values():
                             file.write(array.view(np.uint8).data)
                             file.write(bytes(-array.nbytes % _ALIGNMENT))
-                    Path(temporary).replace(place)
+                    temporary.replace(place)
                 except BaseException:
-                    Path(temporary).unlink(missing_ok=True)
+                    temporary.unlink(missing_ok=True)
                     raise
             except OSError as error:
                 logger.debug("%s: index cache not written: %s", place, error)

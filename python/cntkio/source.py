@@ -18,7 +18,7 @@ import enum
 import logging
 import os
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -29,7 +29,9 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
 from cntkio.formats import Corpus, Deserializer, Loaded
+from cntkio.formats.user import LocalUserCorpus
 from cntkio.join import JoinedTable, join
+from cntkio.local_timeline import LocalSelection, LocalTimeline, chunk_and_number
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
 from cntkio.streams import Record, StreamInformation
 from cntkio.timeline import (
@@ -77,8 +79,11 @@ class _Chunks:
         loaded = self.here.get(number)
         if loaded is None:
             future = self.coming.get(number)
-            loaded = self.here[number] = self.corpus.load(number) if future is None else future.result()
-            self.coming.pop(number, None)
+            try:
+                loaded = self.here[number] = self.corpus.load(number) if future is None else future.result()
+            finally:
+                if future is not None and future.done():  # an interrupted wait loses nothing
+                    self.coming.pop(number, None)
         return loaded
 
     def use(self, numbers: Iterable[int]) -> None:
@@ -255,15 +260,18 @@ class MinibatchSource:
             self._keys: npt.NDArray[Any] = table.keys
             self._lengths: npt.NDArray[np.uint32] = table.lengths
             self._chunk_starts: npt.NDArray[np.int64] = table.chunk_starts
-            self._timeline = Timeline(
-                table.lengths,
-                table.chunk_starts,
-                window=window,
-                seed=randomization_seed,
-                max_samples=max_samples,
-                max_sweeps=max_sweeps,
-                truncation_length=truncation_length,
-            )
+            options: dict[str, Any] = {
+                "window": window,
+                "seed": randomization_seed,
+                "max_samples": max_samples,
+                "max_sweeps": max_sweeps,
+                "truncation_length": truncation_length,
+            }
+            self._timeline: Timeline | LocalTimeline
+            if isinstance(self._corpora[0], LocalUserCorpus):
+                self._timeline = LocalTimeline(self._corpora[0].num_chunks, self._lengths_in_chunk, **options)
+            else:
+                self._timeline = Timeline(table.lengths, table.chunk_starts, **options)
         except BaseException:
             self._close_corpora()
             raise
@@ -273,6 +281,8 @@ class MinibatchSource:
             "truncation_length": truncation_length,
             "frame_mode": frame_mode,
         }
+        if isinstance(self._timeline, LocalTimeline):
+            self._settings["timeline"] = "local"
         self._chunks = [_Chunks(corpus) for corpus in self._corpora]
         self._lock = threading.RLock()
         self._begin()
@@ -283,7 +293,7 @@ class MinibatchSource:
         self._loaders = _Loaders()
         self._fetcher: ThreadPoolExecutor | None = None
         self._ahead: tuple[_Request, Future[_Fetched]] | None = None
-        self._mark = self._timeline.mark()
+        self._mark: Any = self._timeline.mark()
         self._needed: list[int] | None = None
         self._windows: list[set[int]] = [set() for _ in self._chunks]
         self._secondary: dict[int, list[npt.NDArray[np.int64]]] = {}
@@ -321,6 +331,13 @@ class MinibatchSource:
         if len(self._corpora) == 1:
             self.left_out = [0]
             return None
+        for corpus in self._corpora:
+            if isinstance(corpus, LocalUserCorpus):
+                raise ConfigError(
+                    f"{corpus.name} has a timeline of its own and cannot be joined with other deserializers; with "
+                    f"timeline='global' it can",
+                    key="timeline",
+                )
         joined = join([corpus.table for corpus in self._corpora], defining=defining[0] if defining else None)
         self.left_out = [report.num_sequences for report in joined.left_out]
         complaint = joined.complaint([corpus.name for corpus in self._corpora])
@@ -379,12 +396,13 @@ class MinibatchSource:
 
     @property
     def error_counts(self) -> dict[str, int]:
-        """Errors that were forgiven, and warnings, so far, by kind, over all deserializers."""
-        counts: dict[str, int] = {}
-        for corpus in self._corpora:
-            for kind, count in corpus.error_counts.items():
-                counts[kind] = counts.get(kind, 0) + count
-        return counts
+        """Errors that were forgiven so far, by kind, over all deserializers."""
+        return dict(sum((Counter(corpus.error_counts) for corpus in self._corpora), Counter()))
+
+    @property
+    def warning_counts(self) -> dict[str, int]:
+        """What was only warned of so far, by kind, over all deserializers."""
+        return dict(sum((Counter(corpus.warning_counts) for corpus in self._corpora), Counter()))
 
     # ------------------------------------------------------------------------------------------------ reading
 
@@ -400,7 +418,7 @@ class MinibatchSource:
         Return the next minibatch, or an empty mapping when the data have ended.
 
         Whole sequences are taken while their lengths sum to at most this partition's share; a sequence that is longer
-        than the share comes alone (docs/timeline.md, "Size of a minibatch").
+        than the share comes alone (docs/timeline.md, "Size").
 
         Args:
             minibatch_size_in_samples: Samples of all partitions together, at least 1.
@@ -457,18 +475,22 @@ class MinibatchSource:
             if self._ahead is not None and self._ahead[0] != request:
                 self._drop_ahead()
             if self._ahead is None:
-                fetched = self._fetch(request)
-            else:
-                # Kept until it has a result, so that an interrupted wait loses nothing.
-                self._wait(self._ahead[1])
-                future, self._ahead = self._ahead[1], None
-                fetched = future.result()
+                self._fetch_ahead(request)
+            assert self._ahead is not None
+            # Kept until it has a result, so that an interrupted wait loses nothing.
+            future = self._ahead[1]
+            self._wait(future)
+            self._ahead = None
+            fetched = future.result()
             self._mark = fetched.mark
             if fetched.minibatch is not None:
-                if self._fetcher is None:
-                    self._fetcher = ThreadPoolExecutor(1, "cntkio-fetch")
-                self._ahead = (request, self._fetcher.submit(self._fetch, request))
+                self._fetch_ahead(request)
             return fetched.minibatch
+
+    def _fetch_ahead(self, request: _Request) -> None:
+        if self._fetcher is None:
+            self._fetcher = ThreadPoolExecutor(1, "cntkio-fetch")
+        self._ahead = (request, self._fetcher.submit(self._fetch, request))
 
     @staticmethod
     def _wait(future: Future[Any]) -> None:
@@ -480,18 +502,30 @@ class MinibatchSource:
             if not self._ahead[1].cancel():
                 self._wait(self._ahead[1])
             self._ahead = None
-            self._timeline.rewind(self._mark)
+            self._rewind(self._mark)
 
     def _forget_parent(self) -> None:
         mark = self._mark
         for chunks in self._chunks:
             chunks.coming.clear()
         self._begin()
-        self._timeline.rewind(mark)
+        self._rewind(mark)
         self._mark = mark
 
     def _fetch(self, request: _Request) -> _Fetched:
-        """Make the next minibatch. Runs in one thread at a time: the caller's or the fetcher."""
+        """Make the next minibatch. Runs in the fetcher's thread."""
+        before = self._timeline.mark()
+        try:
+            return self._fetch_from_here(request)
+        except BaseException:
+            # What failed was not delivered: the next read asks for it again.
+            self._rewind(before)
+            raise
+
+    def _rewind(self, mark: Any) -> None:
+        self._timeline.rewind(mark)
+
+    def _fetch_from_here(self, request: _Request) -> _Fetched:
         selection = self._timeline.read(request.size, request.partition)
         mark = self._timeline.mark()
         if selection is None:
@@ -563,7 +597,7 @@ class MinibatchSource:
     def _packed(self, selection: Selection) -> Minibatch:
         data: dict[StreamInformation, Any] = {}
         streams = iter(self._streams)
-        keys = self._keys_of(selection.sequences)
+        keys = self._keys_of(selection)
         for number, chunks in enumerate(self._chunks):
             if self._join is None:
                 sequences, chunk_numbers = selection.sequences, selection.chunks
@@ -589,8 +623,18 @@ class MinibatchSource:
                 )
         return Minibatch(data, keys)
 
-    def _keys_of(self, sequences: npt.NDArray[np.int64]) -> Callable[[], npt.NDArray[Any]]:
-        return lambda: self._keys[sequences]
+    def _keys_of(self, selection: Selection) -> Callable[[], npt.NDArray[Any]]:
+        if isinstance(selection, LocalSelection):
+            return lambda: chunk_and_number(selection)
+        return lambda: self._keys[selection.sequences]
+
+    def _lengths_of(self, selection: Selection) -> npt.NDArray[np.uint32]:
+        return selection.lengths if isinstance(selection, LocalSelection) else self._lengths[selection.sequences]
+
+    def _lengths_in_chunk(self, number: int) -> npt.NDArray[np.uint32]:
+        """For a timeline that learns lengths from the chunks."""
+        lengths: npt.NDArray[np.uint32] = self._chunks[0].get(number).findings
+        return lengths
 
     def _gathered(
         self,
@@ -629,7 +673,7 @@ class MinibatchSource:
         assert parts is not None
         num_cells = parts.num_slots * parts.num_steps
         cells = parts.slot * parts.num_steps + parts.step
-        lengths = self._lengths[selection.sequences]
+        lengths = self._lengths_of(selection)
         layout = [(number, info.dim, info.dtype == np.float64) for number, info in enumerate(corpus.streams)]
         spread, misfit = _core.spread(
             handles, places, local, parts.first_sample, parts.num_samples, cells, lengths, layout, num_cells
@@ -655,8 +699,14 @@ class MinibatchSource:
     # -------------------------------------------------------------------------------------------- checkpoints
 
     def get_checkpoint_state(self) -> dict[str, int]:
-        """CNTK's state: the position behind the last minibatch. `state_dict` keeps and checks more."""
+        """
+        CNTK's state: the position behind the last minibatch. `state_dict` keeps and checks more.
+
+        With a user-defined deserializer on its own timeline it has CNTK's keys for that. (docs/user-defined.md)
+        """
         with self._lock:
+            if isinstance(self._timeline, LocalTimeline):
+                return self._timeline.checkpoint(self._mark)
             return {_POSITION: self._mark.cursor[0]}
 
     def restore_from_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
@@ -668,6 +718,12 @@ class MinibatchSource:
         """
         if "version" in checkpoint:
             self.load_state_dict(checkpoint)
+            return
+        if isinstance(self._timeline, LocalTimeline):
+            with self._lock:
+                self._drop_ahead()
+                self._timeline.restore(checkpoint)
+                self._mark = self._timeline.mark()
             return
         position = checkpoint.get(_POSITION)
         if not isinstance(position, int | np.integer):
@@ -697,9 +753,9 @@ class MinibatchSource:
             else:
                 self._wait(self._ahead[1])
                 there = self._timeline.mark()
-                self._timeline.rewind(self._mark)
+                self._rewind(self._mark)
                 timeline = self._timeline.state()
-                self._timeline.rewind(there)
+                self._rewind(there)
             return {"version": _STATE_VERSION, "timeline": timeline, "settings": self._settings, "data": self._data()}
 
     def _data(self) -> list[str]:

@@ -178,7 +178,7 @@ struct SweepPlan {
 }
 
 /// All chunks in the order of one sweep.
-fn chunk_order(num_chunks: usize, seed: u64) -> Vec<u32> {
+pub fn chunk_order(num_chunks: usize, seed: u64) -> Vec<u32> {
     let mut generator = MersenneTwister::new(seed);
     let mut order: Vec<u32> = (0..num_chunks as u32).collect();
     if num_chunks > 0 {
@@ -190,6 +190,22 @@ fn chunk_order(num_chunks: usize, seed: u64) -> Vec<u32> {
         }
     }
     order
+}
+
+/// The numbers below `count`, shuffled as CNTK shuffles a window of sequences of a user-defined deserializer.
+///
+/// Unlike [`chunk_order`] this is Fisher-Yates. It returns early if `pause` asks it to stop.
+pub fn shuffled(count: u32, seed: u64, pause: &mut Pause) -> Result<Vec<u32>, Stopped> {
+    let mut generator = MersenneTwister::new(seed);
+    let mut order: Vec<u32> = (0..count).collect();
+    for at in 0..count {
+        if at % SEQUENCES_BETWEEN_PAUSES == SEQUENCES_BETWEEN_PAUSES - 1 && !pause() {
+            return Err(Stopped);
+        }
+        let step = generator.draw() % u64::from(count - at);
+        order.swap(at as usize, at as usize + step as usize);
+    }
+    Ok(order)
 }
 
 impl SweepPlan {

@@ -45,7 +45,11 @@ class Corpus(Protocol):
 
     @property
     def error_counts(self) -> Mapping[str, int]:
-        """Forgiven errors and warnings so far, by kind."""
+        """Errors that were forgiven so far, by kind."""
+
+    @property
+    def warning_counts(self) -> Mapping[str, int]:
+        """What was only warned of so far, by kind."""
 
     def load(self, number: int) -> Loaded:
         """Read and parse a chunk. Called from worker threads; changes nothing."""

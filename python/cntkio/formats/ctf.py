@@ -617,6 +617,8 @@ class CTFCorpus:
         self._places = _Places(self._text)
         self._budget = options.max_errors if options.max_errors >= 0 else 2**64 - 1
         self._spent = 0
+        num_error_kinds = len(_KINDS) if options.strict else _core.CTF_NUM_ERROR_KINDS
+        self._error_kinds = {kind.name for kind in _KINDS[:num_error_kinds]}
         self._counts: Counter[str] = Counter()
         self._told: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -660,8 +662,13 @@ class CTFCorpus:
 
     @property
     def error_counts(self) -> Mapping[str, int]:
-        """Forgiven errors and warnings so far, by kind."""
-        return dict(self._counts)
+        """Errors that were forgiven so far, by kind."""
+        return {kind: count for kind, count in self._counts.items() if kind in self._error_kinds}
+
+    @property
+    def warning_counts(self) -> Mapping[str, int]:
+        """What was only warned of so far, by kind."""
+        return {kind: count for kind, count in self._counts.items() if kind not in self._error_kinds}
 
     def fingerprint(self) -> str:
         """Size and content samples of the file, and what the index depends on."""
@@ -713,8 +720,7 @@ class CTFCorpus:
         if not any(parsed.counts):
             return
         with self._lock:
-            num_kinds = len(_KINDS) if self._options.strict else _core.CTF_NUM_ERROR_KINDS
-            num_errors = sum(parsed.counts[:num_kinds])
+            num_errors = sum(parsed.counts[: len(self._error_kinds)])
             if parsed.last_straw is not None or num_errors > self._budget - self._spent:
                 if self._spent:
                     # Parsed with the whole budget; the error that finds the rest of it empty is an earlier one.
