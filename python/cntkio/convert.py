@@ -379,10 +379,8 @@ def write_ctf(
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp(), "a.ctf")
         >>> write_ctf(path, {"x": [np.float32([[1, 0.1]]), np.float32([[2, 3], [4, 5]])], "y": np.array([7, 8])})
-        >>> print(path.read_text(), end="")
-        0	|x 1 0.1 |y 7
-        1	|x 2 3 |y 8
-        1	|x 4 5
+        >>> path.read_text().splitlines()
+        ['0\\t|x 1 0.1 |y 7', '1\\t|x 2 3 |y 8', '1\\t|x 4 5']
     """
     with _pieces_of(data, None) as given, written_whole(path) as file:
         streams = [(column, _text_name(given.streams[column].name)) for column in _columns(given, order)]
@@ -454,9 +452,8 @@ def sequence_to_cntk_text_format(seq_idx: int, alias_tensor_map: Mapping[str, An
         ValueError: An input is neither, or a value is not finite, which the format cannot express.
 
     Example:
-        >>> print(sequence_to_cntk_text_format(3, {"x": np.float32([[1, 2], [3, 0.5]]), "y": [{7: 1, 2: 0.5}]}))
-        3	|x 1.0 2.0 |y 2:0.5 7:1
-        3	|x 3.0 0.5
+        >>> sequence_to_cntk_text_format(3, {"x": np.float32([[1, 2], [3, 0.5]]), "y": [{7: 1, 2: 0.5}]})
+        '3\\t|x 1.0 2.0 |y 2:0.5 7:1\\n3\\t|x 3.0 0.5'
     """
     columns = {}
     for name, samples in sorted(alias_tensor_map.items()):
@@ -756,10 +753,8 @@ def txt_to_ctf(
         >>> _ = (folder / "a.txt").write_text("the cat\\nsat\\n")
         >>> txt_to_ctf([folder / "a.txt"], folder / "a.ctf", [folder / "words"], annotated=True)
         2
-        >>> print((folder / "a.ctf").read_text(), end="")
-        0	|S0 0:1 |# the
-        0	|S0 1:1 |# cat
-        1	|S0 2:1 |# sat
+        >>> (folder / "a.ctf").read_text().splitlines()
+        ['0\\t|S0 0:1 |# the', '0\\t|S0 1:1 |# cat', '1\\t|S0 2:1 |# sat']
     """
     if not dictionaries:
         raise ConfigError("no dictionary; expected one for each column", key="dictionaries")
@@ -849,9 +844,8 @@ def uci_to_ctf(
         >>> options = {"features_start": 0, "features_dim": 2, "labels_start": 2, "num_labels": 3}
         >>> uci_to_ctf(folder / "a.txt", folder / "a.ctf", **options)
         2
-        >>> print((folder / "a.ctf").read_text(), end="")
-        |labels 0 0 1	|features 0.5 1.25
-        |labels 1 0 0	|features 3 4
+        >>> (folder / "a.ctf").read_text().splitlines()
+        ['|labels 0 0 1\\t|features 0.5 1.25', '|labels 1 0 0\\t|features 3 4']
     """
     labels = None
     if features_start < 0 or features_dim < 1:

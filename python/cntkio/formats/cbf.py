@@ -87,6 +87,7 @@ class CBFDeserializer:
         ConfigError: An option is not possible.
 
     Example:
+        >>> from cntkio.streams import StreamDef
         >>> CBFDeserializer("train.cbf", StreamDefs(features=StreamDef(field="x", shape=(28, 28))))
         CBFDeserializer('train.cbf', StreamDefs(features=StreamDef(field='x', shape=(28, 28))))
     """
@@ -118,8 +119,10 @@ class CBFDeserializer:
             )
         for field in dataclasses.fields(self)[2:]:
             value = getattr(self, field.name)
-            if value != field.default:
-                arguments.append(f"{field.name}={str(value) if field.name == 'dtype' else value!r}")
+            if field.name == "dtype":
+                arguments += [] if value is None else [f"dtype='{value}'"]
+            elif value != field.default:
+                arguments.append(f"{field.name}={value!r}")
         return f"CBFDeserializer({', '.join(arguments)})"
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -541,6 +544,12 @@ class CBFCorpus:
                     path=self._file.path,
                     byte=int(header.begins[chunk]),
                 )
+        if not lengths.all():
+            sequence = int(np.argmin(lengths))
+            chunk = int(np.searchsorted(chunk_starts, sequence, "right")) - 1
+            at = int(header.begins[chunk]) + 4 * (sequence - int(chunk_starts[chunk]))
+            what = "the length list says 0 samples; expected at least 1"
+            raise FormatError(what, path=self._file.path, byte=at, sequence=sequence)
         keys = np.arange(len(lengths), dtype=np.uint64)
         return SequenceTable(keys, lengths.astype(np.uint32, copy=False), chunk_starts.astype(np.int64))
 
