@@ -231,6 +231,7 @@ def test_a_source_without_an_end_is_refused(tmp_path: Path) -> None:
         ({"x": [{3: 1, 1: 0.5}, {}]}, "5\t|x 1:0.5 3:1\n5\t|x "),
         ({"x": np.arange(4).reshape(1, 2, 2)}, "5\t|x 0 1 2 3"),
         ({"x": np.float32([1e-8, 1e20])}, "5\t|x 1e-08\n5\t|x 1e+20"),
+        ({"x": np.float32([[0.1]]) * 3, "y": [{2: np.float32(0.1)}]}, "5\t|x 0.3 |y 2:0.1"),
         ({"x": np.zeros((0, 2))}, ""),
         ({"x": []}, ""),
     ],

@@ -483,7 +483,7 @@ def _dense_texts(name: str, values: npt.NDArray[Any]) -> list[str]:
 def _sparse_text(name: str, sample: Mapping[int, Any]) -> str:
     if not np.isfinite(np.fromiter(sample.values(), np.float64, len(sample))).all():
         raise ConfigError(f"input {name!r}: a value is not finite, which the text format cannot express", key=name)
-    return " ".join(f"{index}:{value}" for index, value in sorted(sample.items()))
+    return " ".join(f"{index}:{value!s}" for index, value in sorted(sample.items()))
 
 
 # ------------------------------------------------------------------------------------- text to binary and back
