@@ -1,5 +1,4 @@
-"""
-The command `cntkio`: what is in a corpus, how it reads, how fast. (docs/cli.md)
+"""The command `cntkio`: what is in a corpus, how it reads, how fast. (docs/cli.md)
 
 ::
 
@@ -49,8 +48,7 @@ _ANY_NUMBER_OF_ERRORS = -1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """
-    Run one command.
+    """Run one command.
 
     Args:
         arguments: What follows the command's name; those of the process when None.

@@ -1,5 +1,4 @@
-"""
-`MinibatchSource`: minibatches from deserializers, read ahead of need. (docs/timeline.md)
+"""`MinibatchSource`: minibatches from deserializers, read ahead of need. (docs/timeline.md)
 
 ::
 
@@ -27,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.errors import CheckpointError, ConfigError, CorpusError
+from cntkio.errors import CheckpointError, CntkIoError, ConfigError, CorpusError
 from cntkio.formats import Corpus, Deserializer, Loaded
 from cntkio.formats.user import LocalUserCorpus
 from cntkio.join import JoinedTable, join
@@ -61,8 +60,7 @@ class TraceLevel(enum.IntEnum):
 
 
 class _Chunks:
-    """
-    The chunks of one corpus that are in memory, or on their way there, and those that are in use.
+    """The chunks of one corpus that are in memory, or on their way there, and those that are in use.
 
     Errors are counted when a chunk comes into use, not when it happens to be loaded: so that neither memory nor
     read-ahead changes what is an error too many.
@@ -171,8 +169,7 @@ class _Request(NamedTuple):
 
 
 class MinibatchSource:
-    """
-    Minibatches from one or several deserializers, in CNTK 2.7's order.
+    """Minibatches from one or several deserializers, in CNTK 2.7's order.
 
     It may be used from several threads, pickled, and, before the first read, forked.
 
@@ -359,8 +356,7 @@ class MinibatchSource:
         return Record({info.name: info for info in self._streams})
 
     def stream_info(self, name: str) -> StreamInformation:
-        """
-        The stream of that name.
+        """The stream of that name.
 
         Raises:
             ConfigError: There is none.
@@ -414,8 +410,7 @@ class MinibatchSource:
         num_data_partitions: int | None = None,
         partition_index: int | None = None,
     ) -> dict[Any, Any]:
-        """
-        Return the next minibatch, or an empty mapping when the data have ended.
+        """Return the next minibatch, or an empty mapping when the data have ended.
 
         Whole sequences are taken while their lengths sum to at most this partition's share; a sequence that is longer
         than the share comes alone (docs/timeline.md, "Size").
@@ -517,8 +512,11 @@ class MinibatchSource:
         before = self._timeline.mark()
         try:
             return self._fetch_from_here(request)
+        except CntkIoError:
+            # Data that are wrong stay so: as in CNTK, the next read goes on behind the minibatch that needs them.
+            raise
         except BaseException:
-            # What failed was not delivered: the next read asks for it again.
+            # What failed for another reason may succeed: the next read asks for it again.
             self._rewind(before)
             raise
 
@@ -699,8 +697,7 @@ class MinibatchSource:
     # -------------------------------------------------------------------------------------------- checkpoints
 
     def get_checkpoint_state(self) -> dict[str, int]:
-        """
-        CNTK's state: the position behind the last minibatch. `state_dict` keeps and checks more.
+        """CNTK's state: the position behind the last minibatch. `state_dict` keeps and checks more.
 
         With a user-defined deserializer on its own timeline it has CNTK's keys for that. (docs/user-defined.md)
         """
@@ -710,8 +707,7 @@ class MinibatchSource:
             return {_POSITION: self._mark.cursor[0]}
 
     def restore_from_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
-        """
-        Go on from a state of `get_checkpoint_state`, of CNTK 2.7, or of `state_dict`.
+        """Go on from a state of `get_checkpoint_state`, of CNTK 2.7, or of `state_dict`.
 
         Raises:
             CheckpointError: The state has no position, or does not fit this source.
@@ -762,8 +758,7 @@ class MinibatchSource:
         return [corpus.fingerprint() for corpus in self._corpora]
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """
-        Go on where a `state_dict` was taken, in this or another process.
+        """Go on where a `state_dict` was taken, in this or another process.
 
         Raises:
             CheckpointError: The state was taken from other data or with other settings; all differences are named.

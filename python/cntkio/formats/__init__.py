@@ -1,5 +1,4 @@
-"""
-The formats: one module each with its description (a deserializer), its index, its loading and its errors.
+"""The formats: one module each with its description (a deserializer), its index, its loading and its errors.
 
 What they have in common, and all that the timeline and the source know of them, is on this page::
 
@@ -55,8 +54,7 @@ class Corpus(Protocol):
         """Read and parse a chunk. Called from worker threads; changes nothing."""
 
     def settle(self, loaded: Loaded) -> None:
-        """
-        Take a chunk into use: count its errors. Called in order of need, once each time it was loaded.
+        """Take a chunk into use: count its errors. Called in order of need, once each time it was loaded.
 
         Raises:
             FormatError: The errors exceed what was allowed.
