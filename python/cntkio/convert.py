@@ -1,5 +1,4 @@
-"""
-From one format to another: binary and text files from corpora and from arrays, token and number files to text.
+"""From one format to another: binary and text files from corpora and from arrays, token and number files to text.
 
 ::
 
@@ -292,8 +291,7 @@ def write_cbf(
     order: Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """
-    Write a file in the CNTK binary format, with bounded memory; it appears under its name when it is whole.
+    """Write a file in the CNTK binary format, with bounded memory; it appears under its name when it is whole.
 
     Args:
         path: The file.
@@ -356,8 +354,7 @@ def write_ctf(
     order: Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """
-    Write a file in the CNTK text format, with bounded memory; it appears under its name when it is whole.
+    """Write a file in the CNTK text format, with bounded memory; it appears under its name when it is whole.
 
     Every line begins with its sequence's number: the key where there is one, or else the ordinal from 0. Numbers are
     the shortest that read back to the same bits.
@@ -437,8 +434,7 @@ def _text_name(name: str) -> bytes:
 
 
 def sequence_to_cntk_text_format(seq_idx: int, alias_tensor_map: Mapping[str, Any]) -> str:
-    """
-    Turn one sequence into lines of the CNTK text format, as the function of this name in `cntk.io` does.
+    """Turn one sequence into lines of the CNTK text format, as the function of this name in `cntk.io` does.
 
     Args:
         seq_idx: The sequence's number.
@@ -490,9 +486,10 @@ def _sparse_text(name: str, sample: Mapping[int, Any]) -> str:
 
 
 def read_header_file(path: Path_) -> StreamDefs:
-    """
-    Read a header file of `ctf2bin.py`: a line for each stream with its name, its name in the text, `dense` or `sparse`
-    and its dimension, separated by white space.
+    """Read a header file of `ctf2bin.py`.
+
+    It has a line for each stream: its name, its name in the text, `dense` or `sparse`, and its dimension, separated by
+    white space.
 
     Raises:
         FormatError: A line is not like that.
@@ -537,8 +534,9 @@ def ctf_to_cbf(
     strict: bool = False,
     progress: Progress | None = None,
 ) -> None:
-    """
-    Convert a text corpus to a binary one. Keys are not kept: a binary corpus's keys are its sequences' numbers from 0.
+    """Convert a text corpus to a binary one.
+
+    Keys are not kept: a binary corpus's keys are its sequences' numbers from 0.
 
     Args:
         source: The text.
@@ -593,8 +591,7 @@ def cbf_to_ctf(
     *,
     progress: Progress | None = None,
 ) -> None:
-    """
-    Convert a binary corpus, of either layout, to text. Each line begins with its sequence's number from 0.
+    """Convert a binary corpus, of either layout, to text. Each line begins with its sequence's number from 0.
 
     Args:
         source: The binary file.
@@ -722,8 +719,7 @@ def txt_to_ctf(
     strict: bool = False,
     progress: Progress | None = None,
 ) -> int:
-    """
-    Convert token files to text corpora, as CNTK's script `txt2ctf.py` does: a line is a sequence, a column a stream.
+    """Convert token files to text corpora, as CNTK's script `txt2ctf.py` does: a line is a sequence, a column a stream.
 
     Columns are separated by tabs and their tokens by blanks; a token becomes the number of its line in the column's
     dictionary, from 0. Sequences are numbered over all files.
@@ -811,8 +807,7 @@ def uci_to_ctf(
     delimiter: str | None = None,
     progress: Progress | None = None,
 ) -> int:
-    """
-    Convert columns of numbers to a text corpus, as CNTK's script `uci2ctf.py` does: ``|labels …`` and ``|features …``.
+    """Convert columns of numbers to ``|labels …`` and ``|features …`` in text, as CNTK's script `uci2ctf.py` does.
 
     Args:
         source: The file, unpacked if it ends in ``.gz``, ``.bz2`` or ``.xz``; or an open file of bytes.
@@ -911,8 +906,7 @@ _BAR_WIDTH = 40
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """
-    Add the converters to a command line, as verbs of their own; `run` does what the parsed arguments say.
+    """Add the converters to a command line, as verbs of their own; `run` does what the parsed arguments say.
 
     Example:
         >>> parser = argparse.ArgumentParser()
@@ -983,8 +977,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """
-    Do what arguments ask that were parsed by the parser of `add_arguments`.
+    """Do what arguments ask that were parsed by the parser of `add_arguments`.
 
     Returns:
         0. Errors are raised as by the functions of this module.

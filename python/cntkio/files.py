@@ -1,5 +1,4 @@
-"""
-Files that come into being whole: written beside their name, and renamed when all is there.
+"""Files that come into being whole: written beside their name, and renamed when all is there.
 
 Its law: under the name there is the old file or the whole new one, whatever interrupts the writing. What is no file
 (a pipe, a terminal) is written as it comes.
@@ -17,8 +16,7 @@ from typing import BinaryIO
 
 @contextlib.contextmanager
 def written_whole(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """
-    Open a file for writing that appears under its name when the block ends without an exception.
+    """Open a file for writing that appears under its name when the block ends without an exception.
 
     Args:
         path: The file; one that is there already is replaced. A link is followed.

@@ -1,5 +1,4 @@
-"""
-The CNTK binary format: description, both layouts' headers, loading, errors, writing. (docs/formats/cbf.md)
+"""The CNTK binary format: description, both layouts' headers, loading, errors, writing. (docs/formats/cbf.md)
 
 ::
 
@@ -68,8 +67,7 @@ _PRECISIONS = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CBFDeserializer:
-    """
-    A corpus in the CNTK binary format, in either of its two layouts.
+    """A corpus in the CNTK binary format, in either of its two layouts.
 
     All streams of the file are delivered; `streams` renames them. Options of CNTK can be set by their own names, too:
     ``deserializer["precision"] = "float"`` refuses a file of another precision, as CNTK does.
@@ -126,8 +124,7 @@ class CBFDeserializer:
         return f"CBFDeserializer({', '.join(arguments)})"
 
     def __setitem__(self, key: str, value: Any) -> None:
-        """
-        Set an option by CNTK's name for it, upper or lower case.
+        """Set an option by CNTK's name for it, upper or lower case.
 
         Raises:
             ConfigError: The value is not possible.
@@ -162,8 +159,7 @@ class CBFDeserializer:
         }[key.lower()]
 
     def open(self) -> CBFCorpus:
-        """
-        Open the file and read its header and the lengths of its sequences.
+        """Open the file and read its header and the lengths of its sequences.
 
         Raises:
             OSError: The file cannot be read.
@@ -441,8 +437,7 @@ _WORDS = (
 
 
 class CBFCorpus:
-    """
-    An opened corpus in the CNTK binary format.
+    """An opened corpus in the CNTK binary format.
 
     Made by `CBFDeserializer.open`; see `cntkio.formats.Corpus` for what its methods owe.
 
@@ -680,8 +675,7 @@ _LARGEST_COUNT = {"2.x": 2**32 - 1, "documented": 2**31 - 1}
 
 
 class CBFWriter:
-    """
-    Writes a file in the CNTK binary format, sequence after sequence, in chunks of a given size.
+    """Writes a file in the CNTK binary format, sequence after sequence, in chunks of a given size.
 
     A chunk ends with the sequence that makes it `chunk_size_in_bytes` or larger. The file appears under its name when
     the block ends; when an exception leaves the block, nothing does.
@@ -765,8 +759,7 @@ class CBFWriter:
         lengths: npt.NDArray[np.uint32] | None = None,
         columns: Sequence[int] | None = None,
     ) -> None:
-        """
-        Write all sequences of a chunk.
+        """Write all sequences of a chunk.
 
         Args:
             chunk: The sequences.
