@@ -33,15 +33,18 @@ class Chunk:
     def num_bytes(self) -> int: ...
 
 def gather(
-    chunks: list[Chunk],
-    places: npt.NDArray[np.uint32],
-    sequences: npt.NDArray[np.uint32],
+    chunks: dict[int, Chunk],
+    chunk_numbers: npt.NDArray[np.int64],
+    sequences: npt.NDArray[np.int64],
+    chunk_starts: npt.NDArray[np.int64],
+    bounds: list[int],
     streams: list[tuple[int, bool, bool]],
-) -> list[_Ragged]: ...
+) -> list[list[_Ragged]]: ...
 def spread(
-    chunks: list[Chunk],
-    places: npt.NDArray[np.uint32],
-    sequences: npt.NDArray[np.uint32],
+    chunks: dict[int, Chunk],
+    chunk_numbers: npt.NDArray[np.int64],
+    sequences: npt.NDArray[np.int64],
+    chunk_starts: npt.NDArray[np.int64],
     first_samples: npt.NDArray[np.int64],
     num_samples: npt.NDArray[np.int64],
     cells: npt.NDArray[np.int64],
@@ -108,6 +111,9 @@ class TimelineReader:
     def read(
         self, share: int, passed: int, crosses_sweeps: bool, index: int, count: int
     ) -> tuple[_Longs, _Longs, bool, int] | None: ...
+    def read_many(
+        self, share: int, passed: int, crosses_sweeps: bool, index: int, count: int, most: int
+    ) -> tuple[_Longs, _Longs, list[tuple[int, bool, _Cursor]]]: ...
     def read_truncated(
         self, steps: int, crosses_sweeps: bool, index: int, count: int
     ) -> tuple[_Longs, _Longs, _Longs, _Longs, _Longs, _Longs, npt.NDArray[np.bool_], bool, int] | None: ...

@@ -483,12 +483,16 @@ class LocalTimeline:
             truncated, ``slots`` (for each a list of chunk, number in the chunk, length, first sample not delivered, and
             whether its read met the end of a sweep).
         """
-        state: dict[str, Any] = dict(self.checkpoint())
-        if self._settings is not None:
-            size, partition = self._settings
+        return self.state_at(self.mark())
+
+    def state_at(self, mark: LocalMark) -> dict[str, Any]:
+        """The `state` of the place where a mark was made."""
+        state: dict[str, Any] = dict(self.checkpoint(mark))
+        if mark.settings is not None:
+            size, partition = mark.settings
             state.update(minibatch_size=size, partition=[partition.index, partition.count])
             if self._truncation_length:
-                state["slots"] = [[list(owed) for owed in slot] for slot in self._slots]
+                state["slots"] = [[list(owed) for owed in slot] for slot in mark.slots]
         return state
 
     def load_state(self, state: Mapping[str, Any]) -> None:

@@ -12,13 +12,14 @@ says are the timeline's; what bytes mean is the formats'. There is no thread bef
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import enum
 import logging
 import os
 import threading
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -38,6 +39,7 @@ from cntkio.timeline import (
     FULL_DATA_SWEEP,
     INFINITELY_REPEAT,
     Partition,
+    Run,
     Selection,
     Timeline,
     python_window,
@@ -46,6 +48,9 @@ from cntkio.timeline import (
 logger = logging.getLogger("cntkio")
 
 _NUM_LOADERS = 2
+# Small minibatches are made several at a time: handing over costs as much as making one.
+_SAMPLES_AT_ONCE = 2048
+_MOST_AT_ONCE = 64
 _LARGEST_SIZE = 2**31 - 1  # CNTK cut larger ones to 32 bits
 _STATE_VERSION = 1
 _POSITION = "minibatchSourcePosition"
@@ -69,8 +74,10 @@ class _Chunks:
     def __init__(self, corpus: Corpus) -> None:
         self.corpus = corpus
         self.here: dict[int, Loaded] = {}
+        self.handles: dict[int, _core.Chunk] = {}
         self.coming: dict[int, Future[Loaded]] = {}
         self.in_use: set[int] = set()
+        self.has_findings = False
 
     def get(self, number: int) -> Loaded:
         """A chunk, waited for or loaded here."""
@@ -82,18 +89,20 @@ class _Chunks:
             finally:
                 if future is not None and future.done():  # an interrupted wait loses nothing
                     self.coming.pop(number, None)
+            self.handles[number] = loaded.chunk
         return loaded
 
-    def use(self, numbers: Iterable[int]) -> None:
-        """Count the errors of those of these chunks that are not in use yet, in this order."""
-        for number in numbers:
-            if number not in self.in_use:
-                self.corpus.settle(self.get(number))
-                self.in_use.add(number)
+    def use(self, number: int) -> None:
+        """Have a chunk here, and count its errors if it was not in use."""
+        loaded = self.get(number)
+        if number not in self.in_use:
+            self.has_findings |= self.corpus.settle(loaded)
+            self.in_use.add(number)
 
     def keep_only(self, numbers: set[int]) -> None:
         """Let go of all others."""
-        self.here = {number: loaded for number, loaded in self.here.items() if number in numbers}
+        for number in [number for number in self.here if number not in numbers]:
+            del self.here[number], self.handles[number]
         for number in [number for number in self.coming if number not in numbers]:
             self.coming.pop(number).cancel()
 
@@ -159,8 +168,16 @@ class _Loaders:
 class _Fetched(NamedTuple):
     """A minibatch that was made, and where the timeline stands behind it."""
 
-    minibatch: Minibatch | None
+    minibatch: Minibatch
     mark: Any
+
+
+class _Batch(NamedTuple):
+    """Minibatches that were made together, and what stopped it: an error, or the end of the data at a mark."""
+
+    fetched: list[_Fetched]
+    error: BaseException | None = None
+    end: Any = None
 
 
 class _Request(NamedTuple):
@@ -243,6 +260,7 @@ class MinibatchSource:
             )
         window = python_window(randomization_window_in_chunks, randomization_window_in_samples, randomize=randomize)
         self._is_randomized = window is not None
+        self._is_truncated = truncation_length > 0
         self._frame_mode = frame_mode
         self._keep_data_in_memory = keep_data_in_memory
         self._read_ahead_in_bytes = read_ahead_in_bytes
@@ -289,7 +307,10 @@ class MinibatchSource:
         self._process = os.getpid()
         self._loaders = _Loaders()
         self._fetcher: ThreadPoolExecutor | None = None
-        self._ahead: tuple[_Request, Future[_Fetched]] | None = None
+        self._ahead: Future[_Batch] | None = None
+        self._request: _Request | None = None
+        self._ready: deque[_Fetched] = deque()
+        self._stop: BaseException | None = None
         self._mark: Any = self._timeline.mark()
         self._needed: list[int] | None = None
         self._windows: list[set[int]] = [set() for _ in self._chunks]
@@ -467,83 +488,112 @@ class MinibatchSource:
         with self._lock:
             if self._process != os.getpid():
                 self._forget_parent()
-            if self._ahead is not None and self._ahead[0] != request:
+            if request != self._request:
                 self._drop_ahead()
-            if self._ahead is None:
-                self._fetch_ahead(request)
-            assert self._ahead is not None
-            # Kept until it has a result, so that an interrupted wait loses nothing.
-            future = self._ahead[1]
-            self._wait(future)
-            self._ahead = None
-            fetched = future.result()
-            self._mark = fetched.mark
-            if fetched.minibatch is not None:
-                self._fetch_ahead(request)
-            return fetched.minibatch
+                self._request = request
+            if not self._ready:
+                if self._stop is not None:
+                    error, self._stop = self._stop, None
+                    raise error
+                if self._ahead is None:
+                    self._fetch_ahead()
+                assert self._ahead is not None
+                # Kept until it has a result, so that an interrupted wait loses nothing.
+                self._ahead.exception()
+                future, self._ahead = self._ahead, None
+                batch = future.result()
+                self._ready.extend(batch.fetched)
+                if not self._ready:
+                    if batch.error is not None:
+                        raise batch.error
+                    self._mark = batch.end
+                    return None
+                self._stop = batch.error
+                if batch.error is None:
+                    self._fetch_ahead()
+            minibatch, self._mark = self._ready.popleft()
+            return minibatch
 
-    def _fetch_ahead(self, request: _Request) -> None:
+    def _fetch_ahead(self) -> None:
         if self._fetcher is None:
             self._fetcher = ThreadPoolExecutor(1, "cntkio-fetch")
-        self._ahead = (request, self._fetcher.submit(self._fetch, request))
-
-    @staticmethod
-    def _wait(future: Future[Any]) -> None:
-        future.exception()
+        assert self._request is not None
+        self._ahead = self._fetcher.submit(self._fetch, self._request)
 
     def _drop_ahead(self) -> None:
-        """Throw away the minibatch that was fetched ahead, and go back to where the last delivered one ended."""
+        """Throw away what was fetched ahead, and go back to where the last delivered minibatch ended."""
+        is_ahead = bool(self._ready)
         if self._ahead is not None:
-            if not self._ahead[1].cancel():
-                self._wait(self._ahead[1])
+            if not self._ahead.cancel():
+                self._ahead.exception()
+                is_ahead = True
             self._ahead = None
-            self._rewind(self._mark)
+        self._ready.clear()
+        self._stop = None
+        if is_ahead:
+            self._timeline.rewind(self._mark)
 
     def _forget_parent(self) -> None:
+        """In a fork: what the threads of the parent were about is lost, what it had delivered is not."""
         mark = self._mark
         for chunks in self._chunks:
             chunks.coming.clear()
         self._begin()
-        self._rewind(mark)
+        self._timeline.rewind(mark)
         self._mark = mark
 
-    def _fetch(self, request: _Request) -> _Fetched:
-        """Make the next minibatch. Runs in the fetcher's thread."""
-        before = self._timeline.mark()
+    def _fetch(self, request: _Request) -> _Batch:
+        """Make the next minibatches. Runs in the fetcher's thread.
+
+        Data that are wrong stay so: as in CNTK, the next read goes on behind the minibatch that needs them. What failed
+        for another reason may succeed: the next read asks for it again.
+        """
+        before: Any = self._timeline.mark()
         try:
-            return self._fetch_from_here(request)
+            run, parts = self._read(request)
+            if not run.marks:
+                for corpus in self._corpora:
+                    corpus.tell_totals()
+                return _Batch([], end=self._timeline.mark())
+            self._look_ahead(request.partition, run)
+            batch = self._packed(run, parts)
         except CntkIoError:
-            # Data that are wrong stay so: as in CNTK, the next read goes on behind the minibatch that needs them.
             raise
         except BaseException:
-            # What failed for another reason may succeed: the next read asks for it again.
-            self._rewind(before)
+            self._timeline.rewind(before)
             raise
+        if batch.error is not None:
+            at = len(batch.fetched) - (not isinstance(batch.error, CntkIoError))
+            mark: Any = run.marks[at] if at >= 0 else before
+            self._timeline.rewind(mark)
+        if any(run.ends_of_sweep):
+            for corpus in self._corpora:
+                corpus.tell_totals()
+        return batch
 
-    def _rewind(self, mark: Any) -> None:
-        self._timeline.rewind(mark)
-
-    def _fetch_from_here(self, request: _Request) -> _Fetched:
-        selection = self._timeline.read(request.size, request.partition)
-        mark = self._timeline.mark()
+    def _read(self, request: _Request) -> tuple[Run, Selection | None]:
+        """The next reads of the timeline: several, where it can say so many at once."""
+        size, partition = request
+        if isinstance(self._timeline, Timeline) and not self._is_truncated:
+            # Errors are counted minibatch by minibatch, as soon as there are any.
+            is_clean = not any(chunks.has_findings for chunks in self._chunks)
+            most = min(_MOST_AT_ONCE, max(1, _SAMPLES_AT_ONCE // size)) if is_clean and size > 0 else 1
+            return self._timeline.read_many(size, partition, most), None
+        selection = self._timeline.read(size, partition)
         if selection is None:
-            for corpus in self._corpora:
-                corpus.tell_totals()
-            return _Fetched(None, mark)
-        self._look_ahead(request.partition, selection)
-        minibatch = self._packed(selection)
-        if selection.end_of_sweep:
-            for corpus in self._corpora:
-                corpus.tell_totals()
-        return _Fetched(minibatch, mark)
+            nothing = np.empty(0, np.int64)
+            return Run(nothing, nothing, [0], [], []), None
+        bounds = [0, len(selection.sequences)]
+        mark: Any = self._timeline.mark()
+        return Run(selection.sequences, selection.chunks, bounds, [selection.end_of_sweep], [mark]), selection
 
-    def _look_ahead(self, partition: Partition, selection: Selection) -> None:
+    def _look_ahead(self, partition: Partition, run: Run) -> None:
         """Let go of chunks that are not needed any more, and have those loaded that will be."""
         needed = self._timeline.needed_chunks(partition)
         if needed is self._needed:
             return
         self._needed = needed
-        kept = list(dict.fromkeys([*selection.chunks.tolist(), *needed]))
+        kept = list(dict.fromkeys([*run.chunks.tolist(), *needed]))
         ahead = []
         room = self._read_ahead_in_bytes
         for number in self._timeline.chunks_ahead(partition):
@@ -592,39 +642,65 @@ class MinibatchSource:
     def _chunk_of(corpus: Corpus, sequences: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         return np.searchsorted(corpus.table.chunk_starts, sequences, side="right") - 1
 
-    def _packed(self, selection: Selection) -> Minibatch:
-        data: dict[StreamInformation, Any] = {}
-        streams = iter(self._streams)
-        keys = self._keys_of(selection)
-        for number, chunks in enumerate(self._chunks):
-            if self._join is None:
-                sequences, chunk_numbers = selection.sequences, selection.chunks
-            else:
-                sequences = self._join.partners[number][selection.sequences].astype(np.int64)
-                chunk_numbers = self._chunk_of(chunks.corpus, sequences)
-            which, first, places = np.unique(chunk_numbers, return_index=True, return_inverse=True)
-            local = (sequences - chunks.corpus.table.chunk_starts[chunk_numbers]).astype(np.uint32)
-            if not chunks.in_use.issuperset(which.tolist()):
-                chunks.use(which[np.argsort(first)].tolist())
+    def _packed(self, run: Run, selection: Selection | None) -> _Batch:
+        """Make minibatches of what the timeline delivered; of a `selection` with parts, a truncated one."""
+        places = [self._places_of(number, run) for number in range(len(self._chunks))]
+        num_good, error = len(run.marks), None
+        for chunks, (_, chunk_numbers) in zip(self._chunks, places, strict=True):
+            for number in dict.fromkeys(chunk_numbers.tolist()):
+                try:
+                    chunks.use(number)
+                except BaseException as why:
+                    first = int(np.argmax(chunk_numbers == number))
+                    needs_it = bisect.bisect_right(run.bounds, first) - 1
+                    if needs_it < num_good:
+                        num_good, error = needs_it, why
+                    break
+        end = run.bounds[num_good]
+        for number, (chunks, (_, chunk_numbers)) in enumerate(zip(self._chunks, places, strict=True)):
             if not self._keep_data_in_memory:
-                still = chunks.in_use & self._windows[number] if self._is_randomized else set()
-                chunks.in_use = still.union(which.tolist())
-            handles = [chunks.get(one).chunk for one in which.tolist()]
+                if self._is_randomized:
+                    chunks.in_use = (chunks.in_use & self._windows[number]).union(chunk_numbers[:end].tolist())
+                else:
+                    chunks.in_use = set(chunk_numbers[run.bounds[max(num_good - 1, 0)] : end].tolist())
+        data: list[dict[StreamInformation, Any]] = [{} for _ in range(num_good)]
+        streams = iter(self._streams)
+        for chunks, (sequences, chunk_numbers) in zip(self._chunks, places, strict=True):
             infos = [next(streams) for _ in chunks.corpus.streams]
-            if selection.parts is None:
-                data.update(
-                    self._gathered(infos, chunks.corpus, handles, places.astype(np.uint32), local, selection, keys)
-                )
-            else:
-                data.update(
-                    self._spread(infos, chunks.corpus, handles, places.astype(np.uint32), local, selection, keys)
-                )
-        return Minibatch(data, keys)
+            starts = chunks.corpus.table.chunk_starts
+            if selection is not None and selection.parts is not None:
+                if num_good:
+                    data[0].update(self._spread(infos, chunks, chunk_numbers, sequences, selection))
+                continue
+            layout = [(number, info.is_sparse, info.dtype == np.float64) for number, info in enumerate(infos)]
+            bounds = run.bounds[: num_good + 1]
+            gathered = _core.gather(chunks.handles, chunk_numbers[:end], sequences[:end], starts, bounds, layout)
+            for made, ragged, end_of_sweep in zip(data, gathered, run.ends_of_sweep, strict=False):
+                for info, (values, offsets, sparse) in zip(infos, ragged, strict=True):
+                    indptr, indices = sparse if sparse is not None else (None, None)
+                    made[info] = MinibatchData(info, values, offsets, indptr, indices, end_of_sweep)
+        fetched: list[_Fetched] = []
+        for at, made in enumerate(data):
+            keys = self._keys_of(run, at, selection)
+            if self._frame_mode:
+                no_frame = self._no_frame(made, keys)
+                if no_frame is not None:
+                    return _Batch(fetched, no_frame)
+            fetched.append(_Fetched(Minibatch(made, keys), run.marks[at]))
+        return _Batch(fetched, error)
 
-    def _keys_of(self, selection: Selection) -> Callable[[], npt.NDArray[Any]]:
+    def _places_of(self, number: int, run: Run) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """For the sequences of a run, their numbers in a corpus and their chunks there."""
+        if self._join is None:
+            return run.sequences, run.chunks
+        sequences = self._join.partners[number][run.sequences].astype(np.int64)
+        return sequences, self._chunk_of(self._corpora[number], sequences)
+
+    def _keys_of(self, run: Run, at: int, selection: Selection | None) -> Callable[[], npt.NDArray[Any]]:
         if isinstance(selection, LocalSelection):
             return lambda: chunk_and_number(selection)
-        return lambda: self._keys[selection.sequences]
+        begin, end = run.bounds[at : at + 2]
+        return lambda: self._keys[run.sequences[begin:end]]
 
     def _lengths_of(self, selection: Selection) -> npt.NDArray[np.uint32]:
         return selection.lengths if isinstance(selection, LocalSelection) else self._lengths[selection.sequences]
@@ -634,50 +710,46 @@ class MinibatchSource:
         lengths: npt.NDArray[np.uint32] = self._chunks[0].get(number).findings
         return lengths
 
-    def _gathered(
-        self,
-        infos: list[StreamInformation],
-        corpus: Corpus,
-        handles: list[_core.Chunk],
-        places: npt.NDArray[np.uint32],
-        local: npt.NDArray[np.uint32],
-        selection: Selection,
-        keys: Callable[[], npt.NDArray[Any]],
-    ) -> Iterator[tuple[StreamInformation, MinibatchData]]:
-        layout = [(number, info.is_sparse, info.dtype == np.float64) for number, info in enumerate(corpus.streams)]
-        ragged = _core.gather(handles, places, local, layout)
-        for info, (values, offsets, sparse) in zip(infos, ragged, strict=True):
-            indptr, indices = sparse if sparse is not None else (None, None)
-            data = MinibatchData(info, values, offsets, indptr, indices, selection.end_of_sweep)
-            if self._frame_mode and data.num_steps > 1:
-                longest = int(data.lengths.argmax())
-                raise CorpusError(
-                    f"sequence {keys()[longest]}, stream {info.name!r}: {data.num_steps} samples; frame mode takes one "
-                    f"at most (frame_mode=False reads sequences)"
+    @staticmethod
+    def _no_frame(
+        made: Mapping[StreamInformation, MinibatchData], keys: Callable[[], npt.NDArray[Any]]
+    ) -> CorpusError | None:
+        for info, data in made.items():
+            if data.num_steps > 1:
+                return CorpusError(
+                    f"sequence {keys()[int(data.lengths.argmax())]}, stream {info.name!r}: {data.num_steps} samples; "
+                    f"frame mode takes one at most (frame_mode=False reads sequences)"
                 )
-            yield info, data
+        return None
 
     def _spread(
         self,
         infos: list[StreamInformation],
-        corpus: Corpus,
-        handles: list[_core.Chunk],
-        places: npt.NDArray[np.uint32],
-        local: npt.NDArray[np.uint32],
+        chunks: _Chunks,
+        chunk_numbers: npt.NDArray[np.int64],
+        sequences: npt.NDArray[np.int64],
         selection: Selection,
-        keys: Callable[[], npt.NDArray[Any]],
     ) -> Iterator[tuple[StreamInformation, TruncatedMinibatchData]]:
         parts = selection.parts
         assert parts is not None
         num_cells = parts.num_slots * parts.num_steps
         cells = parts.slot * parts.num_steps + parts.step
         lengths = self._lengths_of(selection)
-        layout = [(number, info.dim, info.dtype == np.float64) for number, info in enumerate(corpus.streams)]
         spread, misfit = _core.spread(
-            handles, places, local, parts.first_sample, parts.num_samples, cells, lengths, layout, num_cells
+            chunks.handles,
+            chunk_numbers,
+            sequences,
+            chunks.corpus.table.chunk_starts,
+            parts.first_sample,
+            parts.num_samples,
+            cells,
+            lengths,
+            [(number, info.dim, info.dtype == np.float64) for number, info in enumerate(infos)],
+            num_cells,
         )
         if misfit is not None:
             number, stream, num_samples = misfit
+            keys = self._keys_of(Run(selection.sequences, selection.chunks, [0, len(sequences)], [], []), 0, selection)
             raise CorpusError(
                 f"sequence {keys()[number]}, stream {infos[stream].name!r}: {num_samples} samples, but the sequence "
                 f"counts for {lengths[number]}; truncation needs as many in every stream"
@@ -744,14 +816,7 @@ class MinibatchSource:
     def state_dict(self) -> dict[str, Any]:
         """All that is needed to go on just here, and to notice other data or settings: a small dict for JSON."""
         with self._lock:
-            if self._ahead is None:
-                timeline = self._timeline.state()
-            else:
-                self._wait(self._ahead[1])
-                there = self._timeline.mark()
-                self._rewind(self._mark)
-                timeline = self._timeline.state()
-                self._rewind(there)
+            timeline = self._timeline.state_at(self._mark)
             return {"version": _STATE_VERSION, "timeline": timeline, "settings": self._settings, "data": self._data()}
 
     def _data(self) -> list[str]:

@@ -138,6 +138,10 @@ class StreamInformation:
         values = (name, stream_id, storage_format, np.dtype(dtype), sizes, bool(defines_mb_size))
         for field, value in zip(dataclasses.fields(self), values, strict=True):
             object.__setattr__(self, field.name, value)
+        object.__setattr__(self, "_hash", hash(values))
+
+    def __hash__(self) -> int:
+        return self._hash  # type: ignore[attr-defined, no-any-return]
 
     @property
     def is_sparse(self) -> bool:

@@ -260,6 +260,25 @@ class Mark:
     owed: list[list[tuple[int, int, bool]]]
 
 
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """Several reads, one after the other.
+
+    Attributes:
+        sequences: What all of them deliver, as in `Selection`.
+        chunks: The chunk of each.
+        bounds: Where each read's sequences begin and, last, where they end. No read at all: the data have ended.
+        ends_of_sweep: For each read, as in `Selection`.
+        marks: Where the timeline stood behind each.
+    """
+
+    sequences: npt.NDArray[np.int64]
+    chunks: npt.NDArray[np.int64]
+    bounds: list[int]
+    ends_of_sweep: list[bool]
+    marks: list[Mark]
+
+
 class Timeline:
     """Which sequences each read delivers.
 
@@ -395,6 +414,22 @@ class Timeline:
     def _has_ended(self) -> bool:
         return self.position >= self._end and not any(self._reader.owed)
 
+    def read_many(self, minibatch_size_in_samples: int, partition: Partition, most: int) -> Run:
+        """Up to `most` reads at once, no further than the one that meets the end of a sweep. Not in truncated mode.
+
+        It is the same as so many calls of `read`, but for the time that they take.
+
+        Raises:
+            ConfigError: As `read`.
+        """
+        if (minibatch_size_in_samples, partition) != self._settings:
+            self._settle(minibatch_size_in_samples, partition)
+        sequences, chunks, reads = self._reader.read_many(
+            self._share, self._passed, self._crosses_sweeps, partition.index, partition.count, most
+        )
+        marks = [Mark(self._settings, cursor, []) for _, _, cursor in reads]
+        return Run(sequences, chunks, [0, *(end for end, _, _ in reads)], [flag for _, flag, _ in reads], marks)
+
     def _read_truncated(self, partition: Partition) -> Selection | None:
         steps = self._truncation_length
         found = self._reader.read_truncated(steps, self._crosses_sweeps, partition.index, partition.count)
@@ -480,15 +515,19 @@ class Timeline:
             >>> again.read(4).sequences.tolist()
             [2]
         """
-        position, _, _, _, count = self._reader.cursor
+        return self.state_at(self.mark())
+
+    def state_at(self, mark: Mark) -> dict[str, Any]:
+        """The `state` of the place where a mark was made."""
+        position, _, _, _, count = mark.cursor
         state: dict[str, Any] = {"position": position}
-        if self._settings is not None:
-            size, partition = self._settings
+        if mark.settings is not None:
+            size, partition = mark.settings
             state.update(minibatch_size=size, partition=[partition.index, partition.count])
             if not self._is_randomized:
                 state["count"] = count
             if self._truncation_length:
-                state["slots"] = [[list(owed) for owed in slot] for slot in self._reader.owed]
+                state["slots"] = [[list(owed) for owed in slot] for slot in mark.owed]
         return state
 
     def load_state(self, state: Mapping[str, Any]) -> None:

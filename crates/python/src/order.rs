@@ -16,6 +16,13 @@ type Read<'py> = (Longs<'py>, Longs<'py>, bool, u64);
 /// Slots, sequences, chunks, first samples, numbers of samples, steps, whether each goes on; then as `Read`.
 type TruncatedRead<'py> =
     (Longs<'py>, Longs<'py>, Longs<'py>, Longs<'py>, Longs<'py>, Longs<'py>, Bound<'py, PyArray1<bool>>, bool, u64);
+/// Position, sweep, index, place, count.
+type CursorTuple = (u64, u64, u32, u32, u64);
+
+fn cursor_tuple(Cursor { position, sweep, index, place, count }: Cursor) -> CursorTuple {
+    (position, sweep, index, place, count)
+}
+
 /// What a slot owes: sequence, first sample that was not delivered, whether its read met the end of a sweep.
 type OwedSequence = (u32, u32, bool);
 
@@ -110,13 +117,12 @@ impl TimelineReader {
 
     /// Where it stands: position, sweep, index, place, count.
     #[getter]
-    fn cursor(&self, py: Python<'_>) -> (u64, u64, u32, u32, u64) {
-        let Cursor { position, sweep, index, place, count } = self.quick(py, |state| state.reader.cursor());
-        (position, sweep, index, place, count)
+    fn cursor(&self, py: Python<'_>) -> CursorTuple {
+        cursor_tuple(self.quick(py, |state| state.reader.cursor()))
     }
 
     /// Go where it once stood.
-    fn rewind(&self, py: Python<'_>, cursor: (u64, u64, u32, u32, u64)) {
+    fn rewind(&self, py: Python<'_>, cursor: CursorTuple) {
         let (position, sweep, index, place, count) = cursor;
         self.quick(py, |state| state.reader.rewind(Cursor { position, sweep, index, place, count }));
     }
@@ -175,6 +181,43 @@ impl TimelineReader {
         }
         let end_of_sweep = outcome.end_of_sweep && !sequences.is_empty();
         Ok(Some((sequences.into_pyarray(py), chunks.into_pyarray(py), end_of_sweep, position)))
+    }
+
+    /// Up to `most` reads at once, and no further than the one that meets the end of a sweep: all sequences, all chunks,
+    /// and for each read where its sequences end, whether it met the end of a sweep, and where the reader stands behind
+    /// it. Fewer reads than `most` without the end of a sweep, and none at all: the data have ended.
+    #[allow(clippy::too_many_arguments)]
+    fn read_many<'py>(
+        &self,
+        py: Python<'py>,
+        share: u64,
+        passed: u64,
+        crosses_sweeps: bool,
+        index: u64,
+        count: u64,
+        most: usize,
+    ) -> PyResult<(Longs<'py>, Longs<'py>, Vec<(usize, bool, CursorTuple)>)> {
+        let request = Request { partition: Partition { index, count }, share, passed, crosses_sweeps };
+        let (sequences, chunks, reads) = self.run(py, |state, table, pause| {
+            let mut delivered = Vec::new();
+            let mut reads = Vec::new();
+            while reads.len() < most {
+                let before = delivered.len();
+                let outcome = state.reader.read(table, request, &mut delivered, pause)?;
+                if delivered.len() == before && outcome.ended {
+                    break;
+                }
+                let end_of_sweep = outcome.end_of_sweep && delivered.len() > before;
+                reads.push((delivered.len(), end_of_sweep, cursor_tuple(state.reader.cursor())));
+                if outcome.end_of_sweep || outcome.ended {
+                    break;
+                }
+            }
+            let sequences: Vec<i64> = delivered.iter().map(|one| i64::from(one.sequence)).collect();
+            let chunks: Vec<i64> = delivered.iter().map(|one| i64::from(one.chunk)).collect();
+            Ok((sequences, chunks, reads))
+        })?;
+        Ok((sequences.into_pyarray(py), chunks.into_pyarray(py), reads))
     }
 
     /// One truncated minibatch; None when the data have ended.

@@ -53,8 +53,11 @@ class Corpus(Protocol):
     def load(self, number: int) -> Loaded:
         """Read and parse a chunk. Called from worker threads; changes nothing."""
 
-    def settle(self, loaded: Loaded) -> None:
-        """Take a chunk into use: count its errors. Called in order of need, once each time it was loaded.
+    def settle(self, loaded: Loaded) -> bool:
+        """Take a chunk into use: count its errors and warnings. Called in order of need.
+
+        Returns:
+            Whether there was anything to count.
 
         Raises:
             FormatError: The errors exceed what was allowed.

@@ -707,11 +707,11 @@ class CTFCorpus:
     def _misfit(self) -> CorpusError:
         return CorpusError(f"{self._text.path}: its index does not fit it; delete the index cache beside it")
 
-    def settle(self, loaded: Loaded) -> None:
+    def settle(self, loaded: Loaded) -> bool:
         """Count a chunk's errors, and tell of them."""
         parsed: _Parsed = loaded.findings
         if not any(parsed.counts):
-            return
+            return False
         with self._lock:
             num_errors = sum(parsed.counts[: len(self._error_kinds)])
             if parsed.last_straw is not None or num_errors > self._budget - self._spent:
@@ -728,6 +728,7 @@ class CTFCorpus:
             for finding in parsed.first:
                 if self._may_tell(_KINDS[finding.kind].name):
                     logger.warning("%s", self._error(parsed, finding, is_last=False))
+        return True
 
     def _error(self, parsed: _Parsed, finding: _Finding, is_last: bool = True) -> FormatError:
         sequence = parsed.first_sequence + finding.sequence
