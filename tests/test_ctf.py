@@ -47,8 +47,7 @@ def samples_of(chunk: _core.Chunk, corpus: ctf.CTFCorpus, file: CtfFile) -> list
     """The chunk's samples in the form of the slow reader."""
     count = chunk.num_sequences
     layout = [(info.stream_id, info.is_sparse, info.dtype == np.float64) for info in corpus.streams]
-    numbers, sequences, starts = np.zeros(count, np.int64), np.arange(count), np.array([0, count])
-    (gathered,) = _core.gather({0: chunk}, numbers, sequences, starts, [0, count], layout)
+    gathered = _core.gather([chunk], np.zeros(count, np.uint32), np.arange(count, dtype=np.uint32), layout)
     columns = []
     for info, (values, offsets, sparse) in zip(corpus.streams, gathered, strict=True):
         if sparse is None:

@@ -366,7 +366,6 @@ def test_several_threads_share_a_source(path: Path) -> None:
 
 @pytest.mark.parametrize("change", ["shrinks", "grows", "is written anew"])
 def test_a_file_that_changes_is_an_error_that_says_so(path: Path, change: str) -> None:
-    path.write_bytes(corpus_text([1] * 3000))
     with make(path, max_sweeps=100, randomize=False, read_ahead_in_bytes=0) as source:
         source.next_minibatch(5)
         text = path.read_bytes()

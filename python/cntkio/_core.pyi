@@ -32,19 +32,36 @@ class Chunk:
     @property
     def num_bytes(self) -> int: ...
 
+@final
+class Packed:
+    """The streams of one minibatch, gathered, ragged. An array object is only made where one is asked for."""
+
+    def __new__(
+        cls,
+        chunks: list[Chunk],
+        places: npt.NDArray[np.uint32],
+        sequences: npt.NDArray[np.uint32],
+        streams: list[tuple[int, bool, bool]],
+        num_threads: int,
+    ) -> Packed: ...
+    @property
+    def num_sequences(self) -> int: ...
+    @property
+    def num_bytes(self) -> int: ...
+    def num_samples(self, stream: int) -> int: ...
+    def longest(self, stream: int) -> int: ...
+    def arrays(self, stream: int) -> _Ragged: ...
+
 def gather(
-    chunks: dict[int, Chunk],
-    chunk_numbers: npt.NDArray[np.int64],
-    sequences: npt.NDArray[np.int64],
-    chunk_starts: npt.NDArray[np.int64],
-    bounds: list[int],
+    chunks: list[Chunk],
+    places: npt.NDArray[np.uint32],
+    sequences: npt.NDArray[np.uint32],
     streams: list[tuple[int, bool, bool]],
-) -> list[list[_Ragged]]: ...
+) -> list[_Ragged]: ...
 def spread(
-    chunks: dict[int, Chunk],
-    chunk_numbers: npt.NDArray[np.int64],
-    sequences: npt.NDArray[np.int64],
-    chunk_starts: npt.NDArray[np.int64],
+    chunks: list[Chunk],
+    places: npt.NDArray[np.uint32],
+    sequences: npt.NDArray[np.uint32],
     first_samples: npt.NDArray[np.int64],
     num_samples: npt.NDArray[np.int64],
     cells: npt.NDArray[np.int64],
@@ -62,8 +79,14 @@ def ctf_chunk_starts(
     starts: npt.NDArray[np.uint64], sizes: npt.NDArray[np.uint32], chunk_size_in_bytes: int
 ) -> npt.NDArray[np.int64]: ...
 def ctf_infer(block: npt.NDArray[np.uint8]) -> list[tuple[bytes, int, int, int, int, int]] | None: ...
+@final
+class Spare:
+    """The memory of chunks that are gone, kept for those to come."""
+
+    def __new__(cls, limit: int) -> Spare: ...
+
 def ctf_parse(
-    text: npt.NDArray[np.uint8],
+    text: npt.NDArray[np.uint8] | tuple[int, int],
     first_byte: int,
     starts: npt.NDArray[np.uint64],
     sizes: npt.NDArray[np.uint32],
@@ -74,12 +97,14 @@ def ctf_parse(
     is_strict: bool,
     num_threads: int,
     piece_size: int,
+    spare: Spare | None,
 ) -> tuple[Chunk, list[int], list[_Finding], _Finding | None]: ...
 def chunk_order(num_chunks: int, seed: int) -> npt.NDArray[np.uint32]: ...
 def shuffled(count: int, seed: int) -> npt.NDArray[np.uint32]: ...
 
 _Cursor = tuple[int, int, int, int, int]
 _Longs = npt.NDArray[np.int64]
+_Places = tuple[list[int], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]
 
 @final
 class TimelineReader:
@@ -104,16 +129,14 @@ class TimelineReader:
     @property
     def cursor(self) -> _Cursor: ...
     def rewind(self, cursor: _Cursor) -> None: ...
+    def hold(self, cursor: _Cursor) -> None: ...
     def set_count(self, count: int) -> None: ...
     def set_end(self, end: int) -> None: ...
     def set_position(self, position: int) -> None: ...
     def settle(self, index: int, count: int, num_slots: int) -> None: ...
     def read(
         self, share: int, passed: int, crosses_sweeps: bool, index: int, count: int
-    ) -> tuple[_Longs, _Longs, bool, int] | None: ...
-    def read_many(
-        self, share: int, passed: int, crosses_sweeps: bool, index: int, count: int, most: int
-    ) -> tuple[_Longs, _Longs, list[tuple[int, bool, _Cursor]]]: ...
+    ) -> tuple[_Longs, _Longs, bool, int, _Places] | None: ...
     def read_truncated(
         self, steps: int, crosses_sweeps: bool, index: int, count: int
     ) -> tuple[_Longs, _Longs, _Longs, _Longs, _Longs, _Longs, npt.NDArray[np.bool_], bool, int] | None: ...

@@ -55,17 +55,19 @@ def read_ctf(
 
 def _whole(corpus: Corpus) -> Minibatch:
     table = corpus.table
-    chunks = {}
+    chunks = []
     with ThreadPoolExecutor(_NUM_LOADERS) as loaders:
         for loaded in loaders.map(corpus.load, range(table.num_chunks)):
             corpus.settle(loaded)
-            chunks[loaded.number] = loaded.chunk
-    chunk_numbers = np.repeat(np.arange(table.num_chunks), np.diff(table.chunk_starts))
-    sequences = np.arange(table.num_sequences)
+            chunks.append(loaded.chunk)
+    sizes = np.diff(table.chunk_starts)
+    places = np.repeat(np.arange(table.num_chunks, dtype=np.uint32), sizes)
+    local = np.arange(table.num_sequences, dtype=np.int64) - np.repeat(table.chunk_starts[:-1], sizes)
     layout = [(info.stream_id, info.is_sparse, info.dtype == np.float64) for info in corpus.streams]
-    (gathered,) = _core.gather(chunks, chunk_numbers, sequences, table.chunk_starts, [0, table.num_sequences], layout)
     data: dict[StreamInformation, MinibatchData] = {}
-    for info, (values, offsets, sparse) in zip(corpus.streams, gathered, strict=True):
+    for info, (values, offsets, sparse) in zip(
+        corpus.streams, _core.gather(chunks, places, local.astype(np.uint32), layout), strict=True
+    ):
         indptr, indices = sparse if sparse is not None else (None, None)
         data[info] = MinibatchData(info, values, offsets, indptr, indices, end_of_sweep=True)
     return Minibatch(data, lambda: table.keys)

@@ -12,14 +12,13 @@ says are the timeline's; what bytes mean is the formats'. There is no thread bef
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import enum
 import logging
 import os
 import threading
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -28,7 +27,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio.errors import CheckpointError, CntkIoError, ConfigError, CorpusError
-from cntkio.formats import Corpus, Deserializer, Loaded
+from cntkio.formats import Corpus, Deserializer, Loaded, num_threads
 from cntkio.formats.user import LocalUserCorpus
 from cntkio.join import JoinedTable, join
 from cntkio.local_timeline import LocalSelection, LocalTimeline, chunk_and_number
@@ -39,7 +38,6 @@ from cntkio.timeline import (
     FULL_DATA_SWEEP,
     INFINITELY_REPEAT,
     Partition,
-    Run,
     Selection,
     Timeline,
     python_window,
@@ -48,9 +46,12 @@ from cntkio.timeline import (
 logger = logging.getLogger("cntkio")
 
 _NUM_LOADERS = 2
-# Small minibatches are made several at a time: handing over costs as much as making one.
-_SAMPLES_AT_ONCE = 2048
-_MOST_AT_ONCE = 64
+# Small minibatches are made several at a time: handing one over to another thread takes longer than making it.
+_HAND_OVER_BYTES = 512 << 10
+_MOST_IN_HAND_OVER = 64
+_LARGE_MINIBATCH = 16 << 20
+_WHOLE = Partition()
+_NOTHING: set[int] = set()
 _LARGEST_SIZE = 2**31 - 1  # CNTK cut larger ones to 32 bits
 _STATE_VERSION = 1
 _POSITION = "minibatchSourcePosition"
@@ -74,10 +75,9 @@ class _Chunks:
     def __init__(self, corpus: Corpus) -> None:
         self.corpus = corpus
         self.here: dict[int, Loaded] = {}
-        self.handles: dict[int, _core.Chunk] = {}
         self.coming: dict[int, Future[Loaded]] = {}
         self.in_use: set[int] = set()
-        self.has_findings = False
+        self._window: set[int] | None = None  # the last one, if nothing else is in use
 
     def get(self, number: int) -> Loaded:
         """A chunk, waited for or loaded here."""
@@ -89,20 +89,29 @@ class _Chunks:
             finally:
                 if future is not None and future.done():  # an interrupted wait loses nothing
                     self.coming.pop(number, None)
-            self.handles[number] = loaded.chunk
         return loaded
 
-    def use(self, number: int) -> None:
-        """Have a chunk here, and count its errors if it was not in use."""
-        loaded = self.get(number)
-        if number not in self.in_use:
-            self.has_findings |= self.corpus.settle(loaded)
-            self.in_use.add(number)
+    def use(self, numbers: Iterable[int]) -> None:
+        """Count the errors of those of these chunks that are not in use yet, in this order."""
+        for number in numbers:
+            if number not in self.in_use:
+                self.corpus.settle(self.get(number))
+                self.in_use.add(number)
+
+    def take(self, numbers: list[int], window: set[int] | None) -> None:
+        """Use these chunks; of others those in the window stay in use, and without a window all do."""
+        if not self.in_use.issuperset(numbers):
+            self.use(numbers)
+        elif window is None or window is self._window:
+            return
+        if window is not None:
+            self.in_use &= window
+            self.in_use.update(numbers)
+            self._window = window if window and self.in_use <= window else None
 
     def keep_only(self, numbers: set[int]) -> None:
         """Let go of all others."""
-        for number in [number for number in self.here if number not in numbers]:
-            del self.here[number], self.handles[number]
+        self.here = {number: loaded for number, loaded in self.here.items() if number in numbers}
         for number in [number for number in self.coming if number not in numbers]:
             self.coming.pop(number).cancel()
 
@@ -168,16 +177,14 @@ class _Loaders:
 class _Fetched(NamedTuple):
     """A minibatch that was made, and where the timeline stands behind it."""
 
-    minibatch: Minibatch
+    minibatch: Minibatch | None
     mark: Any
-
-
-class _Batch(NamedTuple):
-    """Minibatches that were made together, and what stopped it: an error, or the end of the data at a mark."""
-
-    fetched: list[_Fetched]
     error: BaseException | None = None
-    end: Any = None
+
+    @property
+    def is_last(self) -> bool:
+        """Whether what comes behind must be asked for: behind the end, and behind an error."""
+        return self.minibatch is None
 
 
 class _Request(NamedTuple):
@@ -260,7 +267,6 @@ class MinibatchSource:
             )
         window = python_window(randomization_window_in_chunks, randomization_window_in_samples, randomize=randomize)
         self._is_randomized = window is not None
-        self._is_truncated = truncation_length > 0
         self._frame_mode = frame_mode
         self._keep_data_in_memory = keep_data_in_memory
         self._read_ahead_in_bytes = read_ahead_in_bytes
@@ -307,10 +313,11 @@ class MinibatchSource:
         self._process = os.getpid()
         self._loaders = _Loaders()
         self._fetcher: ThreadPoolExecutor | None = None
-        self._ahead: Future[_Batch] | None = None
         self._request: _Request | None = None
         self._ready: deque[_Fetched] = deque()
-        self._stop: BaseException | None = None
+        self._ahead: Future[list[_Fetched]] | None = None
+        self._num_at_once = 1
+        self._num_threads = num_threads()
         self._mark: Any = self._timeline.mark()
         self._needed: list[int] | None = None
         self._windows: list[set[int]] = [set() for _ in self._chunks]
@@ -327,6 +334,15 @@ class MinibatchSource:
                     StreamInformation(info.name, len(streams), form, info.dtype, info.shape, info.defines_mb_size)
                 )
         self._streams = streams
+        of_source = iter(streams)
+        # For each corpus its streams, and what the packer has to know of them.
+        self._layouts = [
+            (
+                [next(of_source) for _ in corpus.streams],
+                [(number, info.is_sparse, info.dtype == np.float64) for number, info in enumerate(corpus.streams)],
+            )
+            for corpus in self._corpora
+        ]
 
     def _joined(self, strict: bool) -> JoinedTable | None:
         defining = [
@@ -452,7 +468,7 @@ class MinibatchSource:
             FormatError: A chunk read for this minibatch breaks its format.
             CorpusError: A sequence does not fit frame mode or truncation, or a file has changed.
         """
-        if not isinstance(minibatch_size_in_samples, int | np.integer):
+        if type(minibatch_size_in_samples) is not int and not isinstance(minibatch_size_in_samples, int | np.integer):
             raise ConfigError(
                 f"minibatch_size_in_samples is {minibatch_size_in_samples!r}; expected a whole number",
                 key="minibatch_size_in_samples",
@@ -462,10 +478,12 @@ class MinibatchSource:
                 f"minibatch_size_in_samples is {minibatch_size_in_samples}; expected at most {_LARGEST_SIZE}",
                 key="minibatch_size_in_samples",
             )
-        partition = Partition(
-            0 if partition_index is None else int(partition_index),
-            1 if num_data_partitions is None else int(num_data_partitions),
-        )
+        partition = _WHOLE
+        if partition_index is not None or num_data_partitions is not None:
+            partition = Partition(
+                0 if partition_index is None else int(partition_index),
+                1 if num_data_partitions is None else int(num_data_partitions),
+            )
         minibatch = self._next(_Request(int(minibatch_size_in_samples), partition))
         if minibatch is None:
             return {}
@@ -488,112 +506,103 @@ class MinibatchSource:
         with self._lock:
             if self._process != os.getpid():
                 self._forget_parent()
-            if request != self._request:
+            if self._request != request:
                 self._drop_ahead()
                 self._request = request
             if not self._ready:
-                if self._stop is not None:
-                    error, self._stop = self._stop, None
-                    raise error
                 if self._ahead is None:
-                    self._fetch_ahead()
+                    self._fetch_ahead(request)
                 assert self._ahead is not None
                 # Kept until it has a result, so that an interrupted wait loses nothing.
-                self._ahead.exception()
-                future, self._ahead = self._ahead, None
-                batch = future.result()
-                self._ready.extend(batch.fetched)
-                if not self._ready:
-                    if batch.error is not None:
-                        raise batch.error
-                    self._mark = batch.end
-                    return None
-                self._stop = batch.error
-                if batch.error is None:
-                    self._fetch_ahead()
-            minibatch, self._mark = self._ready.popleft()
-            return minibatch
+                future = self._ahead
+                self._wait(future)
+                self._ahead = None
+                self._ready.extend(future.result())
+                if self._ready and not self._ready[-1].is_last:
+                    self._fetch_ahead(request)
+            fetched = self._ready.popleft()
+            if fetched.error is not None:
+                raise fetched.error
+            self._mark = fetched.mark
+            return fetched.minibatch
 
-    def _fetch_ahead(self) -> None:
+    def _fetch_ahead(self, request: _Request) -> None:
         if self._fetcher is None:
             self._fetcher = ThreadPoolExecutor(1, "cntkio-fetch")
-        assert self._request is not None
-        self._ahead = self._fetcher.submit(self._fetch, self._request)
+        # What is ready, and what is being made, may be thrown away: this is where the timeline would go back to.
+        self._timeline.hold(self._mark)
+        self._ahead = self._fetcher.submit(self._fetch_several, request)
+
+    @staticmethod
+    def _wait(future: Future[Any]) -> None:
+        future.exception()
 
     def _drop_ahead(self) -> None:
         """Throw away what was fetched ahead, and go back to where the last delivered minibatch ended."""
-        is_ahead = bool(self._ready)
         if self._ahead is not None:
             if not self._ahead.cancel():
-                self._ahead.exception()
-                is_ahead = True
+                self._wait(self._ahead)
             self._ahead = None
+            self._rewind(self._mark)
+        elif self._ready:
+            self._rewind(self._mark)
         self._ready.clear()
-        self._stop = None
-        if is_ahead:
-            self._timeline.rewind(self._mark)
 
     def _forget_parent(self) -> None:
-        """In a fork: what the threads of the parent were about is lost, what it had delivered is not."""
         mark = self._mark
         for chunks in self._chunks:
             chunks.coming.clear()
         self._begin()
-        self._timeline.rewind(mark)
+        self._rewind(mark)
         self._mark = mark
 
-    def _fetch(self, request: _Request) -> _Batch:
-        """Make the next minibatches. Runs in the fetcher's thread.
+    def _fetch_several(self, request: _Request) -> list[_Fetched]:
+        """Make the next minibatches: as many as are worth a hand-over. Runs in the fetcher's thread."""
+        made: list[_Fetched] = []
+        while not made or (len(made) < self._num_at_once and not made[-1].is_last):
+            try:
+                made.append(self._fetch(request))
+            except BaseException as error:  # it surfaces in the read that it belongs to
+                made.append(_Fetched(None, None, error))
+        return made
 
-        Data that are wrong stay so: as in CNTK, the next read goes on behind the minibatch that needs them. What failed
-        for another reason may succeed: the next read asks for it again.
-        """
-        before: Any = self._timeline.mark()
+    def _fetch(self, request: _Request) -> _Fetched:
+        """Make the next minibatch. Runs in the fetcher's thread."""
+        before = self._timeline.mark()
         try:
-            run, parts = self._read(request)
-            if not run.marks:
-                for corpus in self._corpora:
-                    corpus.tell_totals()
-                return _Batch([], end=self._timeline.mark())
-            self._look_ahead(request.partition, run)
-            batch = self._packed(run, parts)
+            return self._fetch_from_here(request)
         except CntkIoError:
+            # Data that are wrong stay so: as in CNTK, the next read goes on behind the minibatch that needs them.
             raise
         except BaseException:
-            self._timeline.rewind(before)
+            # What failed for another reason may succeed: the next read asks for it again.
+            self._rewind(before)
             raise
-        if batch.error is not None:
-            at = len(batch.fetched) - (not isinstance(batch.error, CntkIoError))
-            mark: Any = run.marks[at] if at >= 0 else before
-            self._timeline.rewind(mark)
-        if any(run.ends_of_sweep):
+
+    def _rewind(self, mark: Any) -> None:
+        self._timeline.rewind(mark)
+
+    def _fetch_from_here(self, request: _Request) -> _Fetched:
+        selection = self._timeline.read(request.size, request.partition)
+        mark = self._timeline.mark()
+        if selection is None:
             for corpus in self._corpora:
                 corpus.tell_totals()
-        return batch
+            return _Fetched(None, mark)
+        self._look_ahead(request.partition, selection)
+        minibatch = self._packed(selection)
+        if selection.end_of_sweep:
+            for corpus in self._corpora:
+                corpus.tell_totals()
+        return _Fetched(minibatch, mark)
 
-    def _read(self, request: _Request) -> tuple[Run, Selection | None]:
-        """The next reads of the timeline: several, where it can say so many at once."""
-        size, partition = request
-        if isinstance(self._timeline, Timeline) and not self._is_truncated:
-            # Errors are counted minibatch by minibatch, as soon as there are any.
-            is_clean = not any(chunks.has_findings for chunks in self._chunks)
-            most = min(_MOST_AT_ONCE, max(1, _SAMPLES_AT_ONCE // size)) if is_clean and size > 0 else 1
-            return self._timeline.read_many(size, partition, most), None
-        selection = self._timeline.read(size, partition)
-        if selection is None:
-            nothing = np.empty(0, np.int64)
-            return Run(nothing, nothing, [0], [], []), None
-        bounds = [0, len(selection.sequences)]
-        mark: Any = self._timeline.mark()
-        return Run(selection.sequences, selection.chunks, bounds, [selection.end_of_sweep], [mark]), selection
-
-    def _look_ahead(self, partition: Partition, run: Run) -> None:
+    def _look_ahead(self, partition: Partition, selection: Selection) -> None:
         """Let go of chunks that are not needed any more, and have those loaded that will be."""
         needed = self._timeline.needed_chunks(partition)
         if needed is self._needed:
             return
         self._needed = needed
-        kept = list(dict.fromkeys([*run.chunks.tolist(), *needed]))
+        kept = list(dict.fromkeys([*selection.chunks.tolist(), *needed]))
         ahead = []
         room = self._read_ahead_in_bytes
         for number in self._timeline.chunks_ahead(partition):
@@ -642,65 +651,47 @@ class MinibatchSource:
     def _chunk_of(corpus: Corpus, sequences: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         return np.searchsorted(corpus.table.chunk_starts, sequences, side="right") - 1
 
-    def _packed(self, run: Run, selection: Selection | None) -> _Batch:
-        """Make minibatches of what the timeline delivered; of a `selection` with parts, a truncated one."""
-        places = [self._places_of(number, run) for number in range(len(self._chunks))]
-        num_good, error = len(run.marks), None
-        for chunks, (_, chunk_numbers) in zip(self._chunks, places, strict=True):
-            for number in dict.fromkeys(chunk_numbers.tolist()):
-                try:
-                    chunks.use(number)
-                except BaseException as why:
-                    first = int(np.argmax(chunk_numbers == number))
-                    needs_it = bisect.bisect_right(run.bounds, first) - 1
-                    if needs_it < num_good:
-                        num_good, error = needs_it, why
-                    break
-        end = run.bounds[num_good]
-        for number, (chunks, (_, chunk_numbers)) in enumerate(zip(self._chunks, places, strict=True)):
+    def _packed(self, selection: Selection) -> Minibatch:
+        data: dict[StreamInformation, Any] = {}
+        keys = self._keys_of(selection)
+        for number, chunks in enumerate(self._chunks):
+            if self._join is None and selection.places is not None:
+                which, places, local = selection.places
+            else:
+                which, places, local = self._found(number, selection)
+            window: set[int] | None = None
             if not self._keep_data_in_memory:
-                if self._is_randomized:
-                    chunks.in_use = (chunks.in_use & self._windows[number]).union(chunk_numbers[:end].tolist())
-                else:
-                    chunks.in_use = set(chunk_numbers[run.bounds[max(num_good - 1, 0)] : end].tolist())
-        data: list[dict[StreamInformation, Any]] = [{} for _ in range(num_good)]
-        streams = iter(self._streams)
-        for chunks, (sequences, chunk_numbers) in zip(self._chunks, places, strict=True):
-            infos = [next(streams) for _ in chunks.corpus.streams]
-            starts = chunks.corpus.table.chunk_starts
-            if selection is not None and selection.parts is not None:
-                if num_good:
-                    data[0].update(self._spread(infos, chunks, chunk_numbers, sequences, selection))
-                continue
-            layout = [(number, info.is_sparse, info.dtype == np.float64) for number, info in enumerate(infos)]
-            bounds = run.bounds[: num_good + 1]
-            gathered = _core.gather(chunks.handles, chunk_numbers[:end], sequences[:end], starts, bounds, layout)
-            for made, ragged, end_of_sweep in zip(data, gathered, run.ends_of_sweep, strict=False):
-                for info, (values, offsets, sparse) in zip(infos, ragged, strict=True):
-                    indptr, indices = sparse if sparse is not None else (None, None)
-                    made[info] = MinibatchData(info, values, offsets, indptr, indices, end_of_sweep)
-        fetched: list[_Fetched] = []
-        for at, made in enumerate(data):
-            keys = self._keys_of(run, at, selection)
-            if self._frame_mode:
-                no_frame = self._no_frame(made, keys)
-                if no_frame is not None:
-                    return _Batch(fetched, no_frame)
-            fetched.append(_Fetched(Minibatch(made, keys), run.marks[at]))
-        return _Batch(fetched, error)
+                window = self._windows[number] if self._is_randomized else _NOTHING
+            chunks.take(which, window)
+            handles = [chunks.get(one).chunk for one in which]
+            if selection.parts is None:
+                self._gather(data, number, handles, places, local, selection, keys)
+            else:
+                infos = self._layouts[number][0]
+                data.update(self._spread(infos, chunks.corpus, handles, places, local, selection, keys))
+        return Minibatch(data, keys)
 
-    def _places_of(self, number: int, run: Run) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """For the sequences of a run, their numbers in a corpus and their chunks there."""
+    def _found(
+        self, number: int, selection: Selection
+    ) -> tuple[list[int], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+        """`Selection.places` for one of the corpora."""
+        corpus = self._corpora[number]
         if self._join is None:
-            return run.sequences, run.chunks
-        sequences = self._join.partners[number][run.sequences].astype(np.int64)
-        return sequences, self._chunk_of(self._corpora[number], sequences)
+            sequences, chunk_numbers = selection.sequences, selection.chunks
+        else:
+            sequences = self._join.partners[number][selection.sequences].astype(np.int64)
+            chunk_numbers = self._chunk_of(corpus, sequences)
+        which, first, places = np.unique(chunk_numbers, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        rank = np.empty(len(order), np.uint32)
+        rank[order] = np.arange(len(order))
+        local = (sequences - corpus.table.chunk_starts[chunk_numbers]).astype(np.uint32)
+        return which[order].tolist(), rank[places], local
 
-    def _keys_of(self, run: Run, at: int, selection: Selection | None) -> Callable[[], npt.NDArray[Any]]:
+    def _keys_of(self, selection: Selection) -> Callable[[], npt.NDArray[Any]]:
         if isinstance(selection, LocalSelection):
             return lambda: chunk_and_number(selection)
-        begin, end = run.bounds[at : at + 2]
-        return lambda: self._keys[run.sequences[begin:end]]
+        return lambda: self._keys[selection.sequences]
 
     def _lengths_of(self, selection: Selection) -> npt.NDArray[np.uint32]:
         return selection.lengths if isinstance(selection, LocalSelection) else self._lengths[selection.sequences]
@@ -710,46 +701,53 @@ class MinibatchSource:
         lengths: npt.NDArray[np.uint32] = self._chunks[0].get(number).findings
         return lengths
 
-    @staticmethod
-    def _no_frame(
-        made: Mapping[StreamInformation, MinibatchData], keys: Callable[[], npt.NDArray[Any]]
-    ) -> CorpusError | None:
-        for info, data in made.items():
-            if data.num_steps > 1:
-                return CorpusError(
-                    f"sequence {keys()[int(data.lengths.argmax())]}, stream {info.name!r}: {data.num_steps} samples; "
-                    f"frame mode takes one at most (frame_mode=False reads sequences)"
+    def _gather(
+        self,
+        data: dict[StreamInformation, Any],
+        number: int,
+        handles: list[_core.Chunk],
+        places: npt.NDArray[np.uint32],
+        local: npt.NDArray[np.uint32],
+        selection: Selection,
+        keys: Callable[[], npt.NDArray[Any]],
+    ) -> None:
+        """Gather the streams of one corpus into `data`."""
+        infos, layout = self._layouts[number]
+        packed = _core.Packed(handles, places, local, layout, self._num_threads)
+        if len(data) == 0:
+            size = max(packed.num_bytes * len(self._chunks), 1)
+            several = min(max(_HAND_OVER_BYTES // size, 2), _MOST_IN_HAND_OVER)
+            self._num_at_once = 1 if size > _LARGE_MINIBATCH else several
+        for stream, info in enumerate(infos):
+            data[info] = MinibatchData.of(info, packed, stream, selection.end_of_sweep)
+            if self._frame_mode and packed.longest(stream) > 1:
+                longest = int(data[info].lengths.argmax())
+                raise CorpusError(
+                    f"sequence {keys()[longest]}, stream {info.name!r}: {packed.longest(stream)} samples; frame mode "
+                    f"takes one at most (frame_mode=False reads sequences)"
                 )
-        return None
 
     def _spread(
         self,
         infos: list[StreamInformation],
-        chunks: _Chunks,
-        chunk_numbers: npt.NDArray[np.int64],
-        sequences: npt.NDArray[np.int64],
+        corpus: Corpus,
+        handles: list[_core.Chunk],
+        places: npt.NDArray[np.uint32],
+        local: npt.NDArray[np.uint32],
         selection: Selection,
+        keys: Callable[[], npt.NDArray[Any]],
     ) -> Iterator[tuple[StreamInformation, TruncatedMinibatchData]]:
         parts = selection.parts
         assert parts is not None
         num_cells = parts.num_slots * parts.num_steps
         cells = parts.slot * parts.num_steps + parts.step
         lengths = self._lengths_of(selection)
+        layout = [(number, info.dim, info.dtype == np.float64) for number, info in enumerate(corpus.streams)]
         spread, misfit = _core.spread(
-            chunks.handles,
-            chunk_numbers,
-            sequences,
-            chunks.corpus.table.chunk_starts,
-            parts.first_sample,
-            parts.num_samples,
-            cells,
-            lengths,
-            [(number, info.dim, info.dtype == np.float64) for number, info in enumerate(infos)],
-            num_cells,
+            handles, places, local, parts.first_sample, parts.num_samples, cells, lengths, layout, num_cells
         )
         if misfit is not None:
             number, stream, num_samples = misfit
-            keys = self._keys_of(Run(selection.sequences, selection.chunks, [0, len(sequences)], [], []), 0, selection)
             raise CorpusError(
                 f"sequence {keys()[number]}, stream {infos[stream].name!r}: {num_samples} samples, but the sequence "
                 f"counts for {lengths[number]}; truncation needs as many in every stream"
@@ -816,7 +814,15 @@ class MinibatchSource:
     def state_dict(self) -> dict[str, Any]:
         """All that is needed to go on just here, and to notice other data or settings: a small dict for JSON."""
         with self._lock:
-            timeline = self._timeline.state_at(self._mark)
+            if self._ahead is None and not self._ready:
+                timeline = self._timeline.state()
+            else:
+                if self._ahead is not None:
+                    self._wait(self._ahead)
+                there = self._timeline.mark()
+                self._rewind(self._mark)
+                timeline = self._timeline.state()
+                self._rewind(there)
             return {"version": _STATE_VERSION, "timeline": timeline, "settings": self._settings, "data": self._data()}
 
     def _data(self) -> list[str]:

@@ -242,6 +242,8 @@ class Selection:
         end_of_sweep: Whether the read reached or crossed the end of a sweep.
         position: The position after it.
         parts: In a truncated minibatch, which part of each sequence goes where; else None.
+        places: The chunks, each once, in the order of their first sequence; for each sequence the place of its chunk among
+            them, and its number in its chunk, uint32. None where that was not worked out.
     """
 
     sequences: npt.NDArray[np.int64]
@@ -249,6 +251,7 @@ class Selection:
     end_of_sweep: bool
     position: int
     parts: Parts | None = None
+    places: tuple[list[int], npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -258,25 +261,6 @@ class Mark:
     settings: tuple[int, Partition] | None
     cursor: tuple[int, int, int, int, int]
     owed: list[list[tuple[int, int, bool]]]
-
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Run:
-    """Several reads, one after the other.
-
-    Attributes:
-        sequences: What all of them deliver, as in `Selection`.
-        chunks: The chunk of each.
-        bounds: Where each read's sequences begin and, last, where they end. No read at all: the data have ended.
-        ends_of_sweep: For each read, as in `Selection`.
-        marks: Where the timeline stood behind each.
-    """
-
-    sequences: npt.NDArray[np.int64]
-    chunks: npt.NDArray[np.int64]
-    bounds: list[int]
-    ends_of_sweep: list[bool]
-    marks: list[Mark]
 
 
 class Timeline:
@@ -409,26 +393,13 @@ class Timeline:
         if self._truncation_length:
             return self._read_truncated(partition)
         found = self._reader.read(self._share, self._passed, self._crosses_sweeps, partition.index, partition.count)
-        return None if found is None else Selection(*found)
+        if found is None:
+            return None
+        sequences, chunks, end_of_sweep, position, places = found
+        return Selection(sequences, chunks, end_of_sweep, position, None, places)
 
     def _has_ended(self) -> bool:
         return self.position >= self._end and not any(self._reader.owed)
-
-    def read_many(self, minibatch_size_in_samples: int, partition: Partition, most: int) -> Run:
-        """Up to `most` reads at once, no further than the one that meets the end of a sweep. Not in truncated mode.
-
-        It is the same as so many calls of `read`, but for the time that they take.
-
-        Raises:
-            ConfigError: As `read`.
-        """
-        if (minibatch_size_in_samples, partition) != self._settings:
-            self._settle(minibatch_size_in_samples, partition)
-        sequences, chunks, reads = self._reader.read_many(
-            self._share, self._passed, self._crosses_sweeps, partition.index, partition.count, most
-        )
-        marks = [Mark(self._settings, cursor, []) for _, _, cursor in reads]
-        return Run(sequences, chunks, [0, *(end for end, _, _ in reads)], [flag for _, flag, _ in reads], marks)
 
     def _read_truncated(self, partition: Partition) -> Selection | None:
         steps = self._truncation_length
@@ -515,19 +486,15 @@ class Timeline:
             >>> again.read(4).sequences.tolist()
             [2]
         """
-        return self.state_at(self.mark())
-
-    def state_at(self, mark: Mark) -> dict[str, Any]:
-        """The `state` of the place where a mark was made."""
-        position, _, _, _, count = mark.cursor
+        position, _, _, _, count = self._reader.cursor
         state: dict[str, Any] = {"position": position}
-        if mark.settings is not None:
-            size, partition = mark.settings
+        if self._settings is not None:
+            size, partition = self._settings
             state.update(minibatch_size=size, partition=[partition.index, partition.count])
             if not self._is_randomized:
                 state["count"] = count
             if self._truncation_length:
-                state["slots"] = [[list(owed) for owed in slot] for slot in mark.owed]
+                state["slots"] = [[list(owed) for owed in slot] for slot in self._reader.owed]
         return state
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -595,6 +562,10 @@ class Timeline:
         self._reader.rewind(mark.cursor)
         if mark.settings is not None and self._truncation_length:
             self._reader.owe(mark.owed)
+
+    def hold(self, mark: Mark) -> None:
+        """Keep what `rewind` needs to come back to that mark cheaply, over any number of reads in the same sweep."""
+        self._reader.hold(mark.cursor)
 
     def needed_chunks(self, partition: Partition = Partition()) -> list[int]:
         """The chunks from which the next sequences can come, with those that slots still owe, in order of need.

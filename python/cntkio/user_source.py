@@ -202,13 +202,11 @@ class MinibatchSourceFromData(UserMinibatchSource):
         self._cursor = 0 if end == self._num_sequences else end
         end_of_sweep = self._cursor == 0 or self._has_ended()
         last = min(end + partition.index, self._num_sequences)
-        sequences = np.arange(begin + partition.index, last, partition.count)
+        sequences = np.arange(begin + partition.index, last, partition.count, dtype=np.uint32)
         return self._gathered(sequences, end_of_sweep)
 
-    def _gathered(self, sequences: npt.NDArray[np.int64], end_of_sweep: bool) -> Minibatch:
-        num_sequences = len(sequences)
-        numbers, starts = np.zeros(num_sequences, np.int64), np.array([0, self._num_sequences])
-        (ragged,) = _core.gather({0: self._chunk}, numbers, sequences, starts, [0, num_sequences], self._layout)
+    def _gathered(self, sequences: npt.NDArray[np.uint32], end_of_sweep: bool) -> Minibatch:
+        ragged = _core.gather([self._chunk], np.zeros(len(sequences), np.uint32), sequences, self._layout)
         data = {}
         for info, (values, offsets, entries) in zip(self._streams, ragged, strict=True):
             indptr, indices = entries if entries is not None else (None, None)

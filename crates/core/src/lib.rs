@@ -17,6 +17,7 @@
 pub mod cbf;
 pub mod chunk;
 pub mod ctf;
+mod gather;
 pub mod number;
 pub mod order;
 pub mod pack;

@@ -3,9 +3,8 @@
 use cntkio_core::chunk::{self, Block, Column, Samples, Values};
 use cntkio_core::pack::{self, Cell, Ragged, Selection};
 use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
-use pyo3::exceptions::{PyKeyError, PyMemoryError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyMemoryError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 
 /// The parsed form of a run of consecutive sequences: immutable columns, one for each stream.
 #[pyclass(frozen, module = "cntkio._core")]
@@ -71,87 +70,27 @@ fn column_from_arrays((offsets, values, dim, sparse): ColumnArrays<'_>) -> PyRes
 }
 
 /// Values, sequence offsets and, if sparse, (sample offsets, indices).
-type RaggedArrays<'py> =
+pub(crate) type RaggedArrays<'py> =
     (Bound<'py, PyAny>, Bound<'py, PyArray1<i64>>, Option<(Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<i32>>)>);
 
-/// Sequences of a table, in the chunks that hold them.
-struct Found {
-    chunks: Vec<Py<Chunk>>,
-    /// For each sequence the place of its chunk in `chunks`, and its number in the chunk.
-    places: Vec<u32>,
-    numbers: Vec<u32>,
-}
-
-impl Found {
-    /// Look up sequences by their numbers in the table, and their chunks by the chunks' numbers.
-    fn new(
-        chunks: &Bound<'_, PyDict>,
-        chunk_numbers: &[i64],
-        sequences: &[i64],
-        chunk_starts: &[i64],
-    ) -> PyResult<Found> {
-        let mut found = Found { chunks: Vec::new(), places: Vec::new(), numbers: Vec::with_capacity(sequences.len()) };
-        let mut place_of = vec![u32::MAX; chunk_starts.len()];
-        for &chunk_number in chunk_numbers {
-            let at = usize::try_from(chunk_number).map_err(|_| PyValueError::new_err("a negative chunk number"))?;
-            let place = place_of.get_mut(at).ok_or_else(|| PyValueError::new_err(format!("there is no chunk {at}")))?;
-            if *place == u32::MAX {
-                *place = found.chunks.len() as u32;
-                let chunk = chunks.get_item(chunk_number)?.ok_or_else(|| PyKeyError::new_err(chunk_number))?;
-                found.chunks.push(chunk.cast_into::<Chunk>()?.unbind());
-            }
-            found.places.push(*place);
-        }
-        for (&sequence, &chunk_number) in sequences.iter().zip(chunk_numbers) {
-            let number = sequence - chunk_starts[chunk_number as usize];
-            found
-                .numbers
-                .push(u32::try_from(number).map_err(|_| PyValueError::new_err("a sequence outside its chunk"))?);
-        }
-        Ok(found)
-    }
-
-    /// The chunks, for a `Selection` that refers to them.
-    fn handles(&self) -> Vec<&chunk::Chunk> {
-        self.chunks.iter().map(|chunk| &chunk.get().inner).collect()
-    }
-}
-
-/// Gather sequences into ragged arrays: for each run of sequences between two `bounds`, those of every stream.
-///
-/// `chunks` maps chunk numbers to chunks, `streams` tells for each its number, whether it is sparse, and double.
+/// Gather the selected sequences of all streams, ragged: `streams` tells for each whether it is sparse and double.
 #[pyfunction]
 pub(crate) fn gather<'py>(
     py: Python<'py>,
-    chunks: &Bound<'py, PyDict>,
-    chunk_numbers: PyReadonlyArray1<'py, i64>,
-    sequences: PyReadonlyArray1<'py, i64>,
-    chunk_starts: PyReadonlyArray1<'py, i64>,
-    bounds: Vec<usize>,
+    chunks: Vec<Py<Chunk>>,
+    places: PyReadonlyArray1<'py, u32>,
+    sequences: PyReadonlyArray1<'py, u32>,
     streams: Vec<(usize, bool, bool)>,
-) -> PyResult<Vec<Vec<RaggedArrays<'py>>>> {
-    let sequences = sequences.as_slice()?;
-    let found = Found::new(chunks, chunk_numbers.as_slice()?, sequences, chunk_starts.as_slice()?)?;
-    if bounds.windows(2).any(|pair| pair[0] > pair[1]) || bounds.last().is_some_and(|&end| end > sequences.len()) {
-        return Err(PyValueError::new_err("bounds must ascend up to the number of sequences"));
-    }
-    let handles = found.handles();
-    let gathered: Result<Vec<Vec<Ragged>>, pack::Error> = py.detach(|| {
-        let run = |pair: &[usize]| {
-            let selection = Selection {
-                chunks: &handles,
-                places: &found.places[pair[0]..pair[1]],
-                sequences: &found.numbers[pair[0]..pair[1]],
-            };
-            let one = |&(stream, is_sparse, is_double): &(usize, bool, bool)| {
-                pack::gather(selection, stream, is_sparse, is_double)
-            };
-            streams.iter().map(one).collect()
-        };
-        bounds.windows(2).map(run).collect()
+) -> PyResult<Vec<RaggedArrays<'py>>> {
+    let handles: Vec<&chunk::Chunk> = chunks.iter().map(|chunk| &chunk.get().inner).collect();
+    let selection = Selection { chunks: &handles, places: places.as_slice()?, sequences: sequences.as_slice()? };
+    let gathered: Result<Vec<Ragged>, pack::Error> = py.detach(|| {
+        streams
+            .iter()
+            .map(|&(stream, is_sparse, is_double)| pack::gather(selection, stream, is_sparse, is_double))
+            .collect()
     });
-    let arrays = |run: Vec<Ragged>| run.into_iter().map(|ragged| ragged_arrays(py, ragged)).collect();
-    Ok(gathered.map_err(refused)?.into_iter().map(arrays).collect())
+    Ok(gathered.map_err(refused)?.into_iter().map(|ragged| ragged_arrays(py, ragged)).collect())
 }
 
 /// The values of each stream; or which sequence, in which stream, has how many samples, when that is not its length.
@@ -162,10 +101,9 @@ type SpreadArrays<'py> = (Vec<Bound<'py, PyAny>>, Option<(usize, usize, usize)>)
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn spread<'py>(
     py: Python<'py>,
-    chunks: &Bound<'py, PyDict>,
-    chunk_numbers: PyReadonlyArray1<'py, i64>,
-    sequences: PyReadonlyArray1<'py, i64>,
-    chunk_starts: PyReadonlyArray1<'py, i64>,
+    chunks: Vec<Py<Chunk>>,
+    places: PyReadonlyArray1<'py, u32>,
+    sequences: PyReadonlyArray1<'py, u32>,
     first_samples: PyReadonlyArray1<'py, i64>,
     num_samples: PyReadonlyArray1<'py, i64>,
     cells: PyReadonlyArray1<'py, i64>,
@@ -173,9 +111,8 @@ pub(crate) fn spread<'py>(
     streams: Vec<(usize, usize, bool)>,
     num_cells: usize,
 ) -> PyResult<SpreadArrays<'py>> {
-    let found = Found::new(chunks, chunk_numbers.as_slice()?, sequences.as_slice()?, chunk_starts.as_slice()?)?;
-    let handles = found.handles();
-    let selection = Selection { chunks: &handles, places: &found.places, sequences: &found.numbers };
+    let handles: Vec<&chunk::Chunk> = chunks.iter().map(|chunk| &chunk.get().inner).collect();
+    let selection = Selection { chunks: &handles, places: places.as_slice()?, sequences: sequences.as_slice()? };
     let cells: Vec<Cell> = first_samples
         .as_slice()?
         .iter()
@@ -205,14 +142,14 @@ pub(crate) fn spread<'py>(
     }
 }
 
-fn refused(why: pack::Error) -> PyErr {
+pub(crate) fn refused(why: pack::Error) -> PyErr {
     match why {
         pack::Error::TooLarge => PyMemoryError::new_err("the minibatch does not fit into memory"),
         _ => PyValueError::new_err(format!("cannot pack: {why:?}")),
     }
 }
 
-fn ragged_arrays(py: Python<'_>, ragged: Ragged) -> RaggedArrays<'_> {
+pub(crate) fn ragged_arrays(py: Python<'_>, ragged: Ragged) -> RaggedArrays<'_> {
     let sparse = ragged.sparse.map(|(offsets, indices)| (offsets.into_pyarray(py), indices.into_pyarray(py)));
     (values_array(py, ragged.values), ragged.sequence_offsets.into_pyarray(py), sparse)
 }

@@ -9,6 +9,7 @@ mod cbf;
 mod chunk;
 mod ctf;
 mod order;
+mod packed;
 mod pool;
 mod text;
 
@@ -24,7 +25,10 @@ mod _core {
     use super::chunk::{Chunk, gather, pad, spread};
 
     #[pymodule_export]
-    use super::ctf::{ctf_chunk_starts, ctf_infer, ctf_parse, ctf_scan};
+    use super::ctf::{Spare, ctf_chunk_starts, ctf_infer, ctf_parse, ctf_scan};
+
+    #[pymodule_export]
+    use super::packed::Packed;
 
     #[pymodule_export]
     use super::text::{Dictionary, text_numbers, text_tokens, text_write};

@@ -10,12 +10,19 @@ What they have in common, and all that the timeline and the source know of them,
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 from cntkio._core import Chunk
 from cntkio.index import SequenceTable
 from cntkio.streams import StreamInformation
+
+
+def num_threads() -> int:
+    """How many threads parse: ``CNTKIO_NUM_THREADS``, or else the cores that this process may use."""
+    asked = os.environ.get("CNTKIO_NUM_THREADS", "")
+    return max(1, int(asked)) if asked.isdecimal() else len(os.sched_getaffinity(0))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
@@ -53,11 +60,8 @@ class Corpus(Protocol):
     def load(self, number: int) -> Loaded:
         """Read and parse a chunk. Called from worker threads; changes nothing."""
 
-    def settle(self, loaded: Loaded) -> bool:
-        """Take a chunk into use: count its errors and warnings. Called in order of need.
-
-        Returns:
-            Whether there was anything to count.
+    def settle(self, loaded: Loaded) -> None:
+        """Take a chunk into use: count its errors. Called in order of need, once each time it was loaded.
 
         Raises:
             FormatError: The errors exceed what was allowed.

@@ -170,9 +170,8 @@ class _UserCorpus:
         chunk, lengths = _chunk(f"{self.name}, chunk {chunk_id}", given, self._streams, self._defining)
         return Loaded(chunk_id, chunk, lengths)
 
-    def settle(self, loaded: Loaded) -> bool:
+    def settle(self, loaded: Loaded) -> None:
         """Nothing is forgiven, and nothing counted."""
-        return False
 
     def tell_totals(self) -> None:
         """There is nothing to tell."""
