@@ -63,6 +63,9 @@ impl<'a> Selection<'a> {
 /// Gather one stream of a selection. With no sequence selected the arrays are empty, in `is_sparse` and
 /// `is_double`'s form.
 pub fn gather(selection: Selection, stream: usize, is_sparse: bool, is_double: bool) -> Result<Ragged, Error> {
+    if let Some(ragged) = crate::gather::plain(selection, stream, is_sparse, is_double) {
+        return Ok(ragged);
+    }
     let mut sequence_offsets = Vec::with_capacity(selection.sequences.len() + 1);
     sequence_offsets.push(0i64);
     let (mut num_samples, mut num_values) = (0i64, 0usize);
