@@ -79,6 +79,7 @@ def ctf_chunk_starts(
     starts: npt.NDArray[np.uint64], sizes: npt.NDArray[np.uint32], chunk_size_in_bytes: int
 ) -> npt.NDArray[np.int64]: ...
 def ctf_infer(block: npt.NDArray[np.uint8]) -> list[tuple[bytes, int, int, int, int, int]] | None: ...
+
 @final
 class Spare:
     """The memory of chunks that are gone, kept for those to come."""
@@ -159,6 +160,7 @@ def cbf_parse(
     most_samples: int | None,
     num_threads: int,
     piece_size: int,
+    spare: Spare,
 ) -> tuple[Chunk | None, int, npt.NDArray[np.uint32], _Fault | None]: ...
 def cbf_sizes(
     sequences: list[tuple[Chunk, int, int]], columns: list[tuple[int, bool]], is_documented: bool

@@ -139,8 +139,11 @@ fn write_sequence(
             out.extend_from_slice(&[before, b'|']);
             out.extend_from_slice(name);
             before = b' ';
-            put_sample(out, &block.columns[column].samples, first + line)
-                .map_err(|value| Unwritable::Value { sequence, stream, value })?;
+            put_sample(out, &block.columns[column].samples, first + line).map_err(|value| Unwritable::Value {
+                sequence,
+                stream,
+                value,
+            })?;
         }
         out.push(b'\n');
     }
@@ -439,7 +442,8 @@ mod tests {
 
     #[test]
     fn a_number_is_written_with_the_fewest_digits() {
-        let texts = [(1.0, "1"), (-0.0, "-0"), (0.1, "0.1"), (1e-45, "1e-45"), (16777216.0, "16777216"), (-2.5, "-2.5")];
+        let texts =
+            [(1.0, "1"), (-0.0, "-0"), (0.1, "0.1"), (1e-45, "1e-45"), (16777216.0, "16777216"), (-2.5, "-2.5")];
         for (value, text) in texts {
             assert_eq!(written(value), text);
         }
