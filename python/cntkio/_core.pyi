@@ -160,6 +160,7 @@ def cbf_parse(
     most_samples: int | None,
     num_threads: int,
     piece_size: int,
+    spare: Spare,
 ) -> tuple[Chunk | None, int, npt.NDArray[np.uint32], _Fault | None]: ...
 def cbf_sizes(
     sequences: list[tuple[Chunk, int, int]], columns: list[tuple[int, bool]], is_documented: bool
