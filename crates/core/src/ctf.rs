@@ -370,10 +370,16 @@ pub enum Text<'a> {
     Read(&'a (dyn Fn(usize, &mut [u8]) -> std::io::Result<()> + Sync)),
 }
 
-/// Text that is read at once: it is parsed while it is in the cache.
-const READ_SIZE: usize = 1 << 20;
+/// How a chunk's text is cut, in bytes, at the ends of sequences.
+#[derive(Debug, Clone, Copy)]
+pub struct Cut {
+    /// What one thread parses into one block.
+    pub piece: usize,
+    /// What is read at once, and parsed while it is in the cache.
+    pub part: usize,
+}
 
-/// Parse the sequences' bytes into a chunk, on all threads of the current pool, in pieces of about `piece` bytes.
+/// Parse the sequences' bytes into a chunk, on all threads of the current pool.
 ///
 /// The result is that of one piece, whatever the number of threads: a piece whose errors the pieces before it left
 /// no budget for is parsed again with what they left, and so stops where a single parser would have stopped.
@@ -386,14 +392,14 @@ pub fn parse_chunk(
     schema: &Schema,
     budget: u64,
     is_strict: bool,
-    piece: usize,
+    cut: Cut,
     pool: Option<&Arc<Pool>>,
 ) -> std::io::Result<(Chunk, Findings)> {
-    let pieces: Vec<&[Extent]> = in_pieces(sequences, piece).collect();
+    let pieces: Vec<&[Extent]> = in_pieces(sequences, cut.piece).collect();
     let parse_piece = |piece: &[Extent], budget| {
         let mut findings = Findings::new(budget, is_strict);
         let spare = pool.and_then(|pool| pool.take());
-        parse_piece(text, piece, schema, &mut findings, spare).map(|block| (block, findings))
+        parse_piece(text, piece, schema, &mut findings, cut.part, spare).map(|block| (block, findings))
     };
     let parsed: Vec<_> = pieces.par_iter().map(|piece| parse_piece(piece, budget)).collect();
     let mut all = Findings::new(budget, is_strict);
@@ -431,8 +437,20 @@ fn in_pieces(sequences: &[Extent], size: usize) -> impl Iterator<Item = &[Extent
 ///
 /// If `findings` has a last straw afterwards, the block holds the sequences before it and is of no use.
 pub fn parse(bytes: &[u8], sequences: &[Extent], schema: &Schema, findings: &mut Findings) -> Block {
+    parse_with(Kernel::selected(), bytes, sequences, schema, findings)
+}
+
+/// The same with a certain kernel, which changes nothing but time.
+pub fn parse_with(
+    kernel: Kernel,
+    bytes: &[u8],
+    sequences: &[Extent],
+    schema: &Schema,
+    findings: &mut Findings,
+) -> Block {
     let mut builders = builders(schema, sequences.len(), None);
-    let mut parser = Parser::new(bytes, 0, schema, &mut builders, findings);
+    let mut parser = Parser { kernel, ..Parser::new(bytes, 0, schema, &mut builders, findings) };
+    // What stopped it is the last straw among the findings.
     let _ = parser.sequences(sequences, 0);
     finish(sequences, builders)
 }
@@ -442,6 +460,7 @@ fn parse_piece(
     sequences: &[Extent],
     schema: &Schema,
     findings: &mut Findings,
+    part_size: usize,
     spare: Option<Block>,
 ) -> std::io::Result<Block> {
     let mut builders = builders(schema, sequences.len(), spare);
@@ -457,11 +476,11 @@ fn parse_piece(
     let last_byte = sequences.last().map_or(0, |last| last.end);
     let mut buffer = Vec::new();
     let mut number = 0;
-    for part in in_pieces(sequences, READ_SIZE) {
+    for part in in_pieces(sequences, part_size) {
         let (begin, end) = (part[0].start, part[part.len() - 1].end);
         let size = end.saturating_sub(begin);
         if buffer.len() < size {
-            buffer.resize(size.max(READ_SIZE), 0);
+            buffer.resize(size.max(part_size), 0);
         }
         let bytes = &mut buffer[..size];
         read(begin, bytes)?;
@@ -585,7 +604,7 @@ fn expect_values(values: &mut Values, ratio: f64) {
 /// Make room for `ratio` times as many, and a little more; most of it will be used, and so may be in huge pages.
 fn expect<T>(values: &mut Vec<T>, ratio: f64) {
     let expected = values.len() as f64 * ratio;
-    let with_margin = (expected * 1.02) as usize + READ_SIZE / 256;
+    let with_margin = (expected * 1.02) as usize + 4096;
     if values.capacity() < with_margin {
         values.reserve_exact(with_margin - values.len());
         advise_huge_pages(values, (expected * 0.98) as usize);
