@@ -25,7 +25,9 @@ Answer = dict[str, Any]
 Streams = dict[str, tuple[int, bool]]
 
 
-def deserializer(path: str, streams: Streams) -> cntkio.CTFDeserializer:
+def deserializer(path: str, streams: Streams) -> Any:
+    if path.endswith(".cbf"):
+        return cntkio.CBFDeserializer(path)
     defined = {
         name: cntkio.StreamDef(field=name, shape=dim, is_sparse=is_sparse) for name, (dim, is_sparse) in streams.items()
     }

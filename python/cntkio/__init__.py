@@ -1,7 +1,9 @@
 """CNTK's data formats and reader semantics for today's frameworks."""
 
+from cntkio.convert import sequence_to_cntk_text_format, write_cbf, write_ctf
 from cntkio.corpus import read_ctf
 from cntkio.errors import CheckpointError, CntkIoError, ConfigError, CorpusError, FormatError
+from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.user import UserDeserializer
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
@@ -14,6 +16,7 @@ __all__ = [
     "DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS",
     "FULL_DATA_SWEEP",
     "INFINITELY_REPEAT",
+    "CBFDeserializer",
     "CTFDeserializer",
     "CheckpointError",
     "CntkIoError",
@@ -33,4 +36,7 @@ __all__ = [
     "UserMinibatchSource",
     "infer_streams",
     "read_ctf",
+    "sequence_to_cntk_text_format",
+    "write_cbf",
+    "write_ctf",
 ]

@@ -79,6 +79,7 @@ def ctf_chunk_starts(
     starts: npt.NDArray[np.uint64], sizes: npt.NDArray[np.uint32], chunk_size_in_bytes: int
 ) -> npt.NDArray[np.int64]: ...
 def ctf_infer(block: npt.NDArray[np.uint8]) -> list[tuple[bytes, int, int, int, int, int]] | None: ...
+
 @final
 class Spare:
     """The memory of chunks that are gone, kept for those to come."""
@@ -149,3 +150,59 @@ class TimelineReader:
     def place(self) -> tuple[int, int] | None: ...
     def chunks_at(self, sweep: int, place: int, index: int, count: int) -> tuple[list[int], int]: ...
     def chunks_from(self, sweep: int, place: int, limit: int, index: int, count: int) -> tuple[list[int], int]: ...
+
+_Fault = tuple[int, int, int | None, int | None, int, int]
+
+def cbf_parse(
+    bytes: npt.NDArray[np.uint8],
+    num_sequences: int,
+    streams: list[tuple[bool, int, bool, bool]],
+    most_samples: int | None,
+    num_threads: int,
+    piece_size: int,
+) -> tuple[Chunk | None, int, npt.NDArray[np.uint32], _Fault | None]: ...
+def cbf_sizes(
+    sequences: list[tuple[Chunk, int, int]], columns: list[tuple[int, bool]], is_documented: bool
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]: ...
+def cbf_write(
+    sequences: list[tuple[Chunk, int, int]],
+    columns: list[tuple[int, bool]],
+    lengths: npt.NDArray[np.uint32],
+    is_documented: bool,
+    out: npt.NDArray[np.uint8],
+) -> _Fault | None: ...
+
+_Bytes = npt.NDArray[np.uint8]
+_LineFault = tuple[int, int | None, tuple[int, str] | None]
+
+def text_write(
+    chunk: Chunk,
+    first: int,
+    keys: npt.NDArray[np.uint64],
+    streams: list[tuple[int, bytes]],
+    num_threads: int,
+    piece: int,
+) -> tuple[list[_Bytes], tuple[int, tuple[int, float] | None] | None]: ...
+
+@final
+class Dictionary:
+    """Tokens and their numbers: the lines of a text, counted from 0."""
+
+    def __new__(cls, text: str) -> Dictionary: ...
+    def __len__(self) -> int: ...
+    def __contains__(self, token: str, /) -> bool: ...
+
+def text_tokens(
+    block: bytes,
+    first_key: int,
+    dictionaries: list[Dictionary],
+    names: list[bytes],
+    unknown: str | None,
+    is_annotated: bool,
+) -> tuple[_Bytes, int, int, int | None, _LineFault | None]: ...
+def text_numbers(
+    block: bytes,
+    features: tuple[int, int],
+    labels: tuple[int, int, tuple[Dictionary, int, bool] | None] | None,
+    separator: int | None,
+) -> tuple[_Bytes, int, _LineFault | None]: ...

@@ -356,6 +356,12 @@ class MinibatchSource:
                 f"only a single stream may define the minibatch size, but {', '.join(map(repr, names))} do",
                 key="defines_mb_size",
             )
+        for corpus in self._corpora[1:]:
+            if getattr(corpus, "must_be_first", False):
+                raise ConfigError(
+                    f"{corpus.name}: a binary corpus has no keys of its own, so it must be the first deserializer",
+                    key="deserializers",
+                )
         if len(self._corpora) == 1:
             self.left_out = [0]
             return None

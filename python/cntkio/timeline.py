@@ -242,8 +242,8 @@ class Selection:
         end_of_sweep: Whether the read reached or crossed the end of a sweep.
         position: The position after it.
         parts: In a truncated minibatch, which part of each sequence goes where; else None.
-        places: The chunks, each once, in the order of their first sequence; for each sequence the place of its chunk among
-            them, and its number in its chunk, uint32. None where that was not worked out.
+        places: The chunks, each once, in the order of their first sequence; for each sequence the place of its chunk
+            among them, and its number in its chunk, uint32. None where that was not worked out.
     """
 
     sequences: npt.NDArray[np.int64]

@@ -5,16 +5,21 @@
 
 use pyo3::prelude::*;
 
+mod cbf;
 mod chunk;
 mod ctf;
 mod order;
 mod packed;
 mod pool;
+mod text;
 
 /// The compiled part of cntkio. Not public: its functions change without notice.
 #[pymodule]
 mod _core {
     use super::*;
+
+    #[pymodule_export]
+    use super::cbf::{cbf_parse, cbf_sizes, cbf_write};
 
     #[pymodule_export]
     use super::chunk::{Chunk, gather, pad, spread};
@@ -24,6 +29,9 @@ mod _core {
 
     #[pymodule_export]
     use super::packed::Packed;
+
+    #[pymodule_export]
+    use super::text::{Dictionary, text_numbers, text_tokens, text_write};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
