@@ -15,7 +15,7 @@ use crate::chunk::{Block, Chunk, Column, Pool, Samples, Values};
 use crate::number::{self, Element};
 use cntkio_simd::Kernel;
 use cntkio_simd::memory::advise_huge_pages;
-use memchr::{memchr_iter, memchr2, memmem};
+use memchr::{memchr2, memmem};
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -55,37 +55,105 @@ pub struct IdOverflow {
 ///
 /// Two neighbouring sequences of different blocks may have the same key: joining them is the caller's.
 pub fn scan(block: &[u8], mode: Mode, defining: Option<&[u8]>) -> Result<Scan, IdOverflow> {
-    let mut found = Scan::default();
     let defining = defining.map(|name| memmem::Finder::new(name).into_owned());
-    let counts = |line: &[u8]| defining.as_ref().is_none_or(|name| holds(line, name));
-    let mut start = 0;
-    let mut line_ends = memchr_iter(b'\n', block);
-    while start < block.len() {
-        let end = line_ends.next().map_or(block.len(), |at| at + 1);
-        let line = &block[start..end];
-        match mode {
-            Mode::Lines => {
-                found.starts.push(start as u64);
-                found.lines.push(u32::from(counts(line)));
-            }
-            Mode::Ids => match leading_id(line) {
-                LeadingId::Overflow => return Err(IdOverflow { at: start as u64 }),
-                // Digits up to the end of the file are neither a line nor a sequence.
-                LeadingId::Number(_, digits) if digits == line.len() => {}
-                LeadingId::Number(key, _) if found.keys.last() != Some(&key) => {
-                    found.keys.push(key);
-                    found.starts.push(start as u64);
-                    found.lines.push(u32::from(counts(line)));
-                }
-                LeadingId::Number(..) | LeadingId::None => {
-                    let lines = found.lines.last_mut().unwrap_or(&mut found.head_lines);
-                    *lines += u32::from(counts(line));
-                }
-            },
+    let kernel = Kernel::selected();
+    let mut found = Scan::default();
+    if mode == Mode::Lines && defining.is_none() {
+        found.starts.extend((!block.is_empty()).then_some(0));
+        kernel.for_each_line_end(block, |end| found.starts.push(end as u64 + 1));
+        // What the last line feed ends is the last line.
+        if found.starts.last().is_some_and(|&start| start > 0 && start == block.len() as u64) {
+            found.starts.pop();
         }
-        start = end;
+        found.lines.resize(found.starts.len(), 1);
+        return Ok(found);
     }
-    Ok(found)
+    let mut overflow = None;
+    let mut start = 0;
+    let mut same = SameId::default();
+    let mut line = |found: &mut Scan, end: usize| {
+        let begin = std::mem::replace(&mut start, end);
+        if mode == Mode::Ids && defining.is_none() {
+            if same.holds(block, begin) {
+                found.lines.last_mut().into_iter().for_each(|lines| *lines += 1);
+                return;
+            }
+            same = SameId::at(block, begin);
+        }
+        if overflow.is_none() && begin < end {
+            overflow = scan_line(found, begin, &block[begin..end], mode, defining.as_ref()).err();
+        }
+    };
+    kernel.for_each_line_end(block, |end| line(&mut found, end + 1));
+    line(&mut found, block.len());
+    overflow.map_or(Ok(found), Err)
+}
+
+fn scan_line(
+    found: &mut Scan,
+    start: usize,
+    line: &[u8],
+    mode: Mode,
+    defining: Option<&memmem::Finder>,
+) -> Result<(), IdOverflow> {
+    let counts = || u32::from(defining.is_none_or(|name| holds(line, name)));
+    let id = if mode == Mode::Lines { LeadingId::None } else { leading_id(line) };
+    match id {
+        LeadingId::Overflow => return Err(IdOverflow { at: start as u64 }),
+        // Digits up to the end of the file are neither a line nor a sequence.
+        LeadingId::Number(_, digits) if digits == line.len() => {}
+        LeadingId::Number(key, _) if found.keys.last() != Some(&key) => {
+            found.keys.push(key);
+            found.starts.push(start as u64);
+            found.lines.push(counts());
+        }
+        LeadingId::None if mode == Mode::Lines => {
+            found.starts.push(start as u64);
+            found.lines.push(counts());
+        }
+        LeadingId::Number(..) | LeadingId::None => {
+            *found.lines.last_mut().unwrap_or(&mut found.head_lines) += counts();
+        }
+    }
+    Ok(())
+}
+
+/// The id of the line before, as a word to compare with: most lines begin like the one before.
+#[derive(Default)]
+struct SameId {
+    word: u64,
+    /// The id's digits and the byte behind them; zero if there is no id, or one that is too long.
+    mask: u64,
+}
+
+impl SameId {
+    fn at(block: &[u8], start: usize) -> SameId {
+        let Some(word) = word_at(block, start) else { return SameId::default() };
+        match num_digits(word) {
+            0 | 8 => SameId::default(),
+            digits => SameId { word, mask: u64::MAX >> (56 - 8 * digits) },
+        }
+    }
+
+    #[inline]
+    fn holds(&self, block: &[u8], start: usize) -> bool {
+        self.mask != 0 && word_at(block, start).is_some_and(|word| (word ^ self.word) & self.mask == 0)
+    }
+}
+
+/// Eight bytes, the first one lowest.
+#[inline]
+fn word_at(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().map(|chunk| u64::from_le_bytes(*chunk))
+}
+
+/// How many of a word's first bytes are digits.
+#[inline]
+fn num_digits(word: u64) -> u32 {
+    let digits = word ^ 0x3030_3030_3030_3030;
+    // The high bit of each byte above 9; carries may spoil bytes behind the first such byte, never before it.
+    let others = (digits.wrapping_add(0x7676_7676_7676_7676) | digits) & 0x8080_8080_8080_8080;
+    others.trailing_zeros() / 8
 }
 
 enum LeadingId {
@@ -302,10 +370,16 @@ pub enum Text<'a> {
     Read(&'a (dyn Fn(usize, &mut [u8]) -> std::io::Result<()> + Sync)),
 }
 
-/// Text that is read at once: it is parsed while it is in the cache.
-const READ_SIZE: usize = 1 << 20;
+/// How a chunk's text is cut, in bytes, at the ends of sequences.
+#[derive(Debug, Clone, Copy)]
+pub struct Cut {
+    /// What one thread parses into one block.
+    pub piece: usize,
+    /// What is read at once, and parsed while it is in the cache.
+    pub part: usize,
+}
 
-/// Parse the sequences' bytes into a chunk, on all threads of the current pool, in pieces of about `piece` bytes.
+/// Parse the sequences' bytes into a chunk, on all threads of the current pool.
 ///
 /// The result is that of one piece, whatever the number of threads: a piece whose errors the pieces before it left
 /// no budget for is parsed again with what they left, and so stops where a single parser would have stopped.
@@ -318,14 +392,14 @@ pub fn parse_chunk(
     schema: &Schema,
     budget: u64,
     is_strict: bool,
-    piece: usize,
+    cut: Cut,
     pool: Option<&Arc<Pool>>,
 ) -> std::io::Result<(Chunk, Findings)> {
-    let pieces: Vec<&[Extent]> = in_pieces(sequences, piece).collect();
+    let pieces: Vec<&[Extent]> = in_pieces(sequences, cut.piece).collect();
     let parse_piece = |piece: &[Extent], budget| {
         let mut findings = Findings::new(budget, is_strict);
         let spare = pool.and_then(|pool| pool.take());
-        parse_piece(text, piece, schema, &mut findings, spare).map(|block| (block, findings))
+        parse_piece(text, piece, schema, &mut findings, cut.part, spare).map(|block| (block, findings))
     };
     let parsed: Vec<_> = pieces.par_iter().map(|piece| parse_piece(piece, budget)).collect();
     let mut all = Findings::new(budget, is_strict);
@@ -363,8 +437,20 @@ fn in_pieces(sequences: &[Extent], size: usize) -> impl Iterator<Item = &[Extent
 ///
 /// If `findings` has a last straw afterwards, the block holds the sequences before it and is of no use.
 pub fn parse(bytes: &[u8], sequences: &[Extent], schema: &Schema, findings: &mut Findings) -> Block {
+    parse_with(Kernel::selected(), bytes, sequences, schema, findings)
+}
+
+/// The same with a certain kernel, which changes nothing but time.
+pub fn parse_with(
+    kernel: Kernel,
+    bytes: &[u8],
+    sequences: &[Extent],
+    schema: &Schema,
+    findings: &mut Findings,
+) -> Block {
     let mut builders = builders(schema, sequences.len(), None);
-    let mut parser = Parser::new(bytes, 0, schema, &mut builders, findings);
+    let mut parser = Parser { kernel, ..Parser::new(bytes, 0, schema, &mut builders, findings) };
+    // What stopped it is the last straw among the findings.
     let _ = parser.sequences(sequences, 0);
     finish(sequences, builders)
 }
@@ -374,6 +460,7 @@ fn parse_piece(
     sequences: &[Extent],
     schema: &Schema,
     findings: &mut Findings,
+    part_size: usize,
     spare: Option<Block>,
 ) -> std::io::Result<Block> {
     let mut builders = builders(schema, sequences.len(), spare);
@@ -389,11 +476,11 @@ fn parse_piece(
     let last_byte = sequences.last().map_or(0, |last| last.end);
     let mut buffer = Vec::new();
     let mut number = 0;
-    for part in in_pieces(sequences, READ_SIZE) {
+    for part in in_pieces(sequences, part_size) {
         let (begin, end) = (part[0].start, part[part.len() - 1].end);
         let size = end.saturating_sub(begin);
         if buffer.len() < size {
-            buffer.resize(size.max(READ_SIZE), 0);
+            buffer.resize(size.max(part_size), 0);
         }
         let bytes = &mut buffer[..size];
         read(begin, bytes)?;
@@ -517,7 +604,7 @@ fn expect_values(values: &mut Values, ratio: f64) {
 /// Make room for `ratio` times as many, and a little more; most of it will be used, and so may be in huge pages.
 fn expect<T>(values: &mut Vec<T>, ratio: f64) {
     let expected = values.len() as f64 * ratio;
-    let with_margin = (expected * 1.02) as usize + READ_SIZE / 256;
+    let with_margin = (expected * 1.02) as usize + 4096;
     if values.capacity() < with_margin {
         values.reserve_exact(with_margin - values.len());
         advise_huge_pages(values, (expected * 0.98) as usize);
@@ -545,12 +632,39 @@ struct Parser<'a> {
     sequence: usize,
     schema: &'a Schema,
     longest_name: usize,
-    next_stream: usize,
+    names: Vec<Name>,
+    /// The stream of the last sample, and for each stream the one that came behind it the last time.
+    last_stream: usize,
+    follows: Vec<usize>,
     builders: &'a mut [Builder],
     findings: &'a mut Findings,
     /// Where the text at hand begins in the whole.
     first_byte: usize,
     text: &'a [u8],
+}
+
+/// A stream's name as a word to compare with: a pipe, the name and a space.
+struct Name {
+    word: u128,
+    /// Its bytes; no text fits a name that is too long for it.
+    mask: u128,
+    size: usize,
+}
+
+impl Name {
+    fn new(stream: &Stream) -> Name {
+        let size = stream.name.len() + 2;
+        let mut bytes = [0; 16];
+        match bytes.get_mut(..size) {
+            Some(bytes) if !stream.name.iter().any(|&byte| ends_name(byte)) => {
+                bytes[0] = b'|';
+                bytes[1..size - 1].copy_from_slice(&stream.name);
+                bytes[size - 1] = b' ';
+            }
+            _ => return Name { word: 1, mask: 0, size },
+        }
+        Name { word: u128::from_le_bytes(bytes), mask: u128::MAX >> (128 - 8 * size), size }
+    }
 }
 
 /// What became of an item.
@@ -577,7 +691,9 @@ impl<'a> Parser<'a> {
             sequence: 0,
             schema,
             longest_name: schema.streams.iter().map(|stream| stream.name.len()).max().unwrap_or(0),
-            next_stream: 0,
+            names: schema.streams.iter().map(Name::new).collect(),
+            last_stream: schema.streams.len().saturating_sub(1),
+            follows: (1..schema.streams.len()).chain([0]).collect(),
             builders,
             findings,
             first_byte,
@@ -640,6 +756,10 @@ impl<'a> Parser<'a> {
                 self.at += 1;
                 return Ok(has_sample);
             }
+            if byte == b'|' && self.one_hot_sample() {
+                has_sample = true;
+                continue;
+            }
             if byte <= b' ' || byte >= 0x80 {
                 self.at += 1;
             } else {
@@ -652,9 +772,62 @@ impl<'a> Parser<'a> {
         Ok(true)
     }
 
+    #[inline]
     fn skip_id(&mut self) {
+        if let Some(word) = word_at(self.bytes, self.at) {
+            let digits = num_digits(word);
+            if digits < 8 {
+                self.at += digits as usize;
+                return;
+            }
+        }
         let rest = &self.bytes[self.at..];
         self.at += rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len());
+    }
+
+    /// Take a sample of the stream that is expected, if it is one entry of a short index and a digit, as words and classes
+    /// are: where lines are short, the way over all cases takes most of the time. Otherwise nothing has happened.
+    #[inline]
+    fn one_hot_sample(&mut self) -> bool {
+        let stream = self.follows[self.last_stream];
+        let name = &self.names[stream];
+        // A sample ends before the line does, so that the view may be used where it goes on behind the sequence.
+        let Some(head) = self.view.get(self.at..).and_then(<[u8]>::first_chunk) else { return false };
+        if u128::from_le_bytes(*head) & name.mask != name.word {
+            return false;
+        }
+        let at = self.at + name.size;
+        let Samples::Sparse { dim, sample_offsets, indices, values: Values::F32(values) } =
+            &mut self.builders[stream].column.samples
+        else {
+            return false;
+        };
+        let Some(text) = word_at(self.view, at) else { return false };
+        let num_digits = num_digits(text);
+        if num_digits == 0 || num_digits > 5 {
+            return false;
+        }
+        let [colon, value, end, ..] = (text >> (8 * num_digits)).to_le_bytes();
+        let value = value.wrapping_sub(b'0');
+        let behind = at + num_digits as usize + 2;
+        let end = if end == b' ' { behind + 1 } else { behind };
+        if colon != b':' || value > 9 || !matches!(self.view.get(end), Some(b'|' | b'\n' | b'\r')) {
+            return false;
+        }
+        let digits = (text ^ 0x3030_3030_3030_3030) << (64 - 8 * num_digits);
+        let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8) & 0x00ff_00ff_00ff_00ff;
+        let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_ffff_0000_ffff;
+        let index = fours.wrapping_mul(10_000).wrapping_add(fours >> 32) as u32;
+        if index as usize >= *dim {
+            return false;
+        }
+        indices.push(index as i32);
+        values.push(f32::from(value));
+        sample_offsets.push(indices.len() as u32);
+        self.builders[stream].num_samples += 1;
+        self.last_stream = stream;
+        self.at = end;
+        true
     }
 
     fn skip_to_pipe_or_line_end(&mut self) {
@@ -697,14 +870,16 @@ impl<'a> Parser<'a> {
         let rest = &self.bytes[self.at..];
         // Streams tend to come in the same order on every line.
         let num_streams = self.schema.streams.len();
+        let mut stream = self.follows[self.last_stream];
         for _ in 0..num_streams {
-            let stream = self.next_stream;
-            self.next_stream = if stream + 1 == num_streams { 0 } else { stream + 1 };
             let name = &self.schema.streams[stream].name[..];
             if starts_with(rest, name) && rest.get(name.len()).is_some_and(|&byte| ends_name(byte)) {
                 self.at += name.len();
+                self.follows[self.last_stream] = stream;
+                self.last_stream = stream;
                 return Ok(Some(stream));
             }
+            stream = if stream + 1 == num_streams { 0 } else { stream + 1 };
         }
         if rest.first() == Some(&b'#') {
             return Ok(None);

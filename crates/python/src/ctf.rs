@@ -3,12 +3,15 @@
 use crate::chunk::Chunk;
 use crate::pool::pool;
 use cntkio_core::chunk::Pool;
-use cntkio_core::ctf::{self, Extent, Finding, Mode, Schema, Stream, Text};
+use cntkio_core::ctf::{self, Cut, Extent, Finding, Mode, Schema, Stream, Text};
 use cntkio_simd::memory::read_exact_at;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::sync::Arc;
+
+/// Text that is read at once: some of it fits a core's cache.
+const PART: usize = 1 << 20;
 
 /// Lines before the first id, keys, starts, lines; or where an id overflows.
 type ScanArrays<'py> =
@@ -103,6 +106,7 @@ pub(crate) fn ctf_parse(
         .map(|(name, is_sparse, dim, is_double)| Stream { name, is_sparse, dim, is_double })
         .collect();
     let schema = Schema { streams, defining };
+    let cut = Cut { piece: piece_size, part: PART };
     let parsed = py.detach(|| {
         // A table that does not fit the text (a file that shrank, a damaged cache) must not be believed.
         let mut sequences = Vec::with_capacity(starts.len());
@@ -111,7 +115,7 @@ pub(crate) fn ctf_parse(
             let end = start.checked_add(size.into()).filter(|&end| end <= text_size)?;
             sequences.push(Extent { start: start as usize, end: end as usize, length });
         }
-        Some(pool.install(|| ctf::parse_chunk(text, &sequences, &schema, budget, is_strict, piece_size, spare)))
+        Some(pool.install(|| ctf::parse_chunk(text, &sequences, &schema, budget, is_strict, cut, spare)))
     });
     let (chunk, findings) = parsed.ok_or_else(|| PyValueError::new_err("a sequence lies outside the text"))??;
     let tuple = |found: &Finding| (found.kind as u8, found.at, found.sequence, found.stream, found.found);

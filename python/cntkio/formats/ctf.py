@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 _LARGEST_DIM = 2**31 - 1
 _LARGEST_SEQUENCE = 2**32 - 1
 # Bytes of text for one core at a time: few enough to share the work out evenly, many enough to be worth it.
-_BLOCK = 8 << 20
+_BLOCK = 2 << 20
 _PIECE = 1 << 20
 _MOST_IN_FULL = 10
 # Memory of chunks that are gone is kept for others, up to so many chunks' bytes of text.
