@@ -408,6 +408,10 @@ class Timeline:
     def _has_ended(self) -> bool:
         return self.position >= self._end and not any(self._reader.owed)
 
+    def ends_at(self, mark: Mark) -> bool:
+        """Whether a mark of this timeline stands where the data end."""
+        return mark.cursor[0] >= self._end and not any(mark.owed)
+
     def _read_truncated(self, partition: Partition) -> Selection | None:
         steps = self._truncation_length
         found = self._reader.read_truncated(steps, self._crosses_sweeps, partition.index, partition.count)
@@ -463,13 +467,17 @@ class Timeline:
         self._reader.set_position(position)
         self._settings = None
 
-    def begin_epoch(self, begin: int, end: int) -> None:
+    def begin_epoch(self, begin: int, end: int, truncation_length: int | None = None) -> None:
         """
         Start a classic epoch: go to the position `begin`, and let the data end at `end`.
+
+        With `truncation_length`, minibatches have so many steps from now on.
 
         Raises:
             CheckpointError: `begin` is not in ``0 .. 2**64 - 1``.
         """
+        if truncation_length is not None:
+            self._truncation_length = truncation_length
         self._end = end
         self._max_samples = None
         self._reader.set_end(min(end, _LARGEST_WORD))

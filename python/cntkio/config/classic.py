@@ -1,4 +1,5 @@
-"""CNTK's configuration language, the classic form: from files and arguments to sections. (docs/configuration.md)
+"""
+CNTK's configuration language, the classic form: from files and arguments to sections. (docs/configuration.md)
 
 ::
 
@@ -51,7 +52,8 @@ _Origin = tuple[str | None, int, int]
 
 
 def folded(name: str) -> str:
-    """A key as CNTK compares it: ASCII letters taken as small.
+    """
+    A key as CNTK compares it: ASCII letters taken as small.
 
     Example:
         >>> folded("RandomizationSeed")
@@ -69,7 +71,8 @@ def by_name(name: str) -> bytes:
 
 
 class Place(NamedTuple):
-    """Where something stands: in a file, or, without a path, in the argument of that number.
+    """
+    Where something stands: in a file, or, without a path, in the argument of that number.
 
     Example:
         >>> str(Place("train.cntk", 12, 5)), str(Place(None, 2, 1))
@@ -127,7 +130,8 @@ class Text:
 
     @property
     def closing(self) -> dict[int, int]:
-        """For each opening bracket or quote where it is closed.
+        """
+        For each opening bracket or quote where it is closed.
 
         Raises:
             ConfigError: A bracket is not closed, or by another kind.
@@ -270,7 +274,8 @@ def _tokens(value: Value, extra: str, is_inside: bool = False) -> Iterator[Value
 
 
 def elements(value: Value) -> list[Value]:
-    """The elements of an array, repetitions written out.
+    """
+    The elements of an array, repetitions written out.
 
     Raises:
         ConfigError: A repetition is not a number, or there are too many elements.
@@ -318,6 +323,11 @@ class Entry:
         text, at = self._at
         return text.place(at)
 
+    @property
+    def is_flag(self) -> bool:
+        """Whether it has no value of its own, but is true by standing there."""
+        return self.values[0] is _FLAG
+
 
 _FLAG = Value(Text([("true", (None, 0, 0))]), 0, 4)
 _TRUE = ("true", "True", "TRUE", "t", "T", "1")
@@ -325,7 +335,8 @@ _FALSE = ("false", "False", "FALSE", "f", "F", "0", "")
 
 
 class Section:
-    """The entries of a section, and the sections in which to look for what it lacks.
+    """
+    The entries of a section, and the sections in which to look for what it lacks.
 
     The chain of sections is that of asking: a section found at the top level while another one was asked for it has
     that other one as its parent. (docs/configuration.md, "Looking things up")
@@ -339,6 +350,8 @@ class Section:
     Attributes:
         name: Its name.
         parent: Where to look for what it lacks.
+        place: Where it begins.
+        directory: In the global section the directory that ``currentDirectory=`` named, if an argument did.
 
     Raises:
         ConfigError: An entry has no value, or brackets do not match.
@@ -354,6 +367,7 @@ class Section:
         self.name = name
         self.parent = parent
         self.place = value.place
+        self.directory: str = "" if parent is None else parent.directory
         self._depth = depth
         if depth > _DEEPEST:
             raise self.place.error(f"sections are nested more than {_DEEPEST} deep", name)
@@ -441,7 +455,8 @@ class Section:
         return None
 
     def value(self, key: str, *, own: bool = False) -> Value | None:
-        """What stands for a key, variables replaced; None where there is no entry.
+        """
+        What stands for a key, variables replaced; None where there is no entry.
 
         Raises:
             ConfigError: A variable has no value, or needs itself.
@@ -577,7 +592,8 @@ class Section:
         )
 
     def section(self, key: str, *, own: bool = False) -> Section:
-        """The section of that key, which has this one as its parent.
+        """
+        The section of that key, which has this one as its parent.
 
         Raises:
             ConfigError: There is none, what stands there is no section, or its entries cannot be read.
@@ -591,7 +607,8 @@ class Section:
         return Section(found[0].key, value, self, self._depth + 1)
 
     def sections(self, key: str) -> list[Section]:
-        """An array of sections. They have no parent.
+        """
+        An array of sections. They have no parent.
 
         Raises:
             ConfigError: There is none, or an element is no section.
@@ -607,11 +624,14 @@ class Section:
                     f"{key} = ( [ ... ] : [ ... ] ), with a bracket outside even around one section",
                     key,
                 )
-            found.append(Section(f"{key}[{number}]", element.apart(), None, self._depth + 1))
+            section = Section(f"{key}[{number}]", element.apart(), None, self._depth + 1)
+            section.directory = self.directory
+            found.append(section)
         return found
 
     def tree(self) -> dict[str, Any]:
-        """Everything in it: texts, lists of what stands in parentheses, and the trees of its sections.
+        """
+        Everything in it: texts, lists of what stands in parentheses, and the trees of its sections.
 
         Example:
             >>> configuration(["a = [ b = 1:2 ; c = (1:2*2) ; d = { e } ]"]).tree()
@@ -653,7 +673,8 @@ def _remarkable_lines(string: str, begin: int, end: int) -> Iterator[tuple[int, 
 
 
 def truth(text: str) -> bool:
-    """A truth value as CNTK reads it.
+    """
+    A truth value as CNTK reads it.
 
     Raises:
         ValueError: It is none.
@@ -666,7 +687,8 @@ def truth(text: str) -> bool:
 
 
 def integer(text: str) -> int:
-    """A whole number of 32 bits as CNTK reads it.
+    """
+    A whole number of 32 bits as CNTK reads it.
 
     Raises:
         ValueError: It is none.
@@ -677,7 +699,8 @@ def integer(text: str) -> int:
 
 
 def size(text: str) -> int:
-    """A whole number from 0 to 2**64 - 1; what is larger is that.
+    """
+    A whole number from 0 to 2**64 - 1; what is larger is that.
 
     Raises:
         ValueError: It is none.
@@ -695,7 +718,8 @@ def _shown(text: str) -> str:
 
 
 def without_comment(line: str) -> str:
-    """A line without its comment: from the first '#', if it follows a blank or begins the line; blank: nothing.
+    """
+    A line without its comment: from the first '#', if it follows a blank or begins the line; blank: nothing.
 
     Example:
         >>> without_comment("a = 1 # one"), without_comment("a = 1#x # one"), without_comment("  # one")
@@ -709,7 +733,8 @@ def without_comment(line: str) -> str:
 
 
 def configuration(arguments: Iterable[str]) -> Section:
-    """The global section of a configuration, from arguments as the program ``cntk`` takes them.
+    """
+    The global section of a configuration, from arguments as the program ``cntk`` takes them.
 
     Later arguments override earlier ones. Paths of configuration files are relative to the working directory, or to
     the ``currentDirectory=`` given before.
@@ -747,7 +772,9 @@ def configuration(arguments: Iterable[str]) -> Section:
         pieces.append((argument + "\n", (None, number, 1)))
     text = Text(pieces)
     text.closing  # noqa: B018 - brackets must match everywhere, also where nobody looks
-    return Section("", Value(text, 0, len(text.string)))
+    section = Section("", Value(text, 0, len(text.string)))
+    section.directory = directory
+    return section
 
 
 def _identity(path: str, place: Place) -> str:
@@ -795,7 +822,7 @@ def _file_lines(path: str, directory: str, known: set[str]) -> Iterator[tuple[st
 def _lines(path: str) -> Iterator[tuple[int, str]]:
     if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):  # noqa: PTH112, PTH116 - any bytes
         raise ConfigError(f"{path} is not a regular file", path=path)
-    with open(path, "rb") as file:  # noqa: PTH123
+    with open(path, "rb") as file:
         content = file.read()
     return _numbered(path, content.decode("utf-8", "surrogateescape"))
 
