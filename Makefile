@@ -62,6 +62,9 @@ check: build $(VENV)/.check-tools
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest cntkio._core --ignore-disjoint-bases --allowlist crates/python/stubtest-allowed.txt
 
+docs: build $(VENV)/.docs-tools
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs site
+
 fuzz:
 	crates/fuzz/run $(FUZZ_SECONDS)
 

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import os
 import re
-import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -482,14 +481,14 @@ def test_where_the_folder_cannot_be_written_the_index_lies_in_the_users_cache(
     cached: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     path, values = cached
-    make = tempfile.mkstemp
+    create = Path.open
 
-    def refuse(*args: Any, dir: Path, **options: Any) -> Any:  # a read-only folder stops everybody but root
-        if dir == path.parent:
-            raise PermissionError(13, "read-only", str(dir))
-        return make(*args, dir=dir, **options)
+    def refuse(self: Path, mode: str = "r", *args: Any) -> Any:  # a read-only folder stops everybody but root
+        if mode == "xb" and self.parent == path.parent:
+            raise PermissionError(13, "read-only", str(self))
+        return create(self, mode, *args)
 
-    monkeypatch.setattr(tempfile, "mkstemp", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
     count = scans(monkeypatch)
     assert values() == values() == list(range(100))
     assert len(count) == 1

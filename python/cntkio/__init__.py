@@ -1,12 +1,15 @@
 """CNTK's data formats and reader semantics for today's frameworks."""
 
+from cntkio.config import ReaderConfig, read_config
 from cntkio.corpus import read_ctf
 from cntkio.errors import CheckpointError, CntkIoError, ConfigError, CorpusError, FormatError
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
+from cntkio.formats.user import UserDeserializer
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
 from cntkio.source import MinibatchSource, TraceLevel
 from cntkio.streams import StreamDef, StreamDefs, StreamInformation
 from cntkio.timeline import DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS, FULL_DATA_SWEEP, INFINITELY_REPEAT
+from cntkio.user_source import MinibatchSourceFromData, UserMinibatchSource
 
 __all__ = [
     "DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS",
@@ -21,11 +24,16 @@ __all__ = [
     "Minibatch",
     "MinibatchData",
     "MinibatchSource",
+    "MinibatchSourceFromData",
+    "ReaderConfig",
     "StreamDef",
     "StreamDefs",
     "StreamInformation",
     "TraceLevel",
     "TruncatedMinibatchData",
+    "UserDeserializer",
+    "UserMinibatchSource",
     "infer_streams",
+    "read_config",
     "read_ctf",
 ]

@@ -1,5 +1,4 @@
-"""
-What a read delivers: `Minibatch`, and one `MinibatchData` for each of its streams. (docs/timeline.md, "Packing")
+"""What a read delivers: `Minibatch`, and one `MinibatchData` for each of its streams. (docs/timeline.md, "Packing")
 
 The arrays are ragged as they come from the packer: the samples of all sequences one after the other, and where each
 sequence begins. Everything else (padded, masked, cut into sequences, as matrices) is made from them when asked for.
@@ -22,8 +21,7 @@ from cntkio.streams import StreamInformation
 
 
 class MinibatchData:
-    """
-    One stream of a minibatch.
+    """One stream of a minibatch.
 
     Attributes:
         stream: The stream's description.
@@ -112,8 +110,7 @@ class MinibatchData:
         return self if self.num_sequences else None
 
     def asarray(self) -> npt.NDArray[Any]:
-        """
-        The padded array, of `shape`; a view of `values` where there is nothing to pad.
+        """The padded array, of `shape`; a view of `values` where there is nothing to pad.
 
         A sparse stream becomes a dense array, with the values of repeated indices summed.
         """
@@ -129,8 +126,7 @@ class MinibatchData:
         return padded.reshape(self.shape)
 
     def tocsr(self) -> Any:
-        """
-        All samples of a sparse stream as a `scipy.sparse.csr_array` `[num_samples, dim]`, which shares the arrays.
+        """All samples of a sparse stream as a `scipy.sparse.csr_array` `[num_samples, dim]`, which shares the arrays.
 
         Entries stay as they stand in the file; `sum_duplicates()` of the result sorts and sums them.
 
@@ -143,8 +139,7 @@ class MinibatchData:
         return _csr(self.values, self.indices, self.indptr, self.stream.dim)
 
     def as_sequences(self, variable: object = None) -> list[Any]:
-        """
-        Each sequence by itself, without padding.
+        """Each sequence by itself, without padding.
 
         Args:
             variable: Not used; CNTK needs one for sparse streams.
@@ -173,8 +168,7 @@ def _csr(values: npt.NDArray[Any], indices: npt.NDArray[np.int32], indptr: npt.N
 
 
 class TruncatedMinibatchData:
-    """
-    One stream of a truncated minibatch: `[slots, steps]` of samples, for backpropagation through time.
+    """One stream of a truncated minibatch: `[slots, steps]` of samples, for backpropagation through time.
 
     Attributes:
         stream: The stream's description; dense.
@@ -253,8 +247,7 @@ Data = MinibatchData | TruncatedMinibatchData
 
 
 class Minibatch(dict[StreamInformation, Any]):
-    """
-    The streams of one minibatch, by `StreamInformation` or by name; empty when the data have ended.
+    """The streams of one minibatch, by `StreamInformation` or by name; empty when the data have ended.
 
     Example:
         >>> import cntkio, pathlib, tempfile

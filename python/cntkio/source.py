@@ -1,5 +1,4 @@
-"""
-`MinibatchSource`: minibatches from deserializers, read ahead of need. (docs/timeline.md)
+"""`MinibatchSource`: minibatches from deserializers, read ahead of need. (docs/timeline.md)
 
 ::
 
@@ -19,7 +18,7 @@ import importlib
 import logging
 import os
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -28,9 +27,11 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.errors import CheckpointError, ConfigError, CorpusError
+from cntkio.errors import CheckpointError, CntkIoError, ConfigError, CorpusError
 from cntkio.formats import Corpus, Deserializer, Loaded
+from cntkio.formats.user import LocalUserCorpus
 from cntkio.join import JoinedTable, join
+from cntkio.local_timeline import LocalSelection, LocalTimeline, chunk_and_number
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
 from cntkio.streams import Record, StreamInformation
 from cntkio.timeline import (
@@ -60,8 +61,7 @@ class TraceLevel(enum.IntEnum):
 
 
 class _Chunks:
-    """
-    The chunks of one corpus that are in memory, or on their way there, and those that are in use.
+    """The chunks of one corpus that are in memory, or on their way there, and those that are in use.
 
     Errors are counted when a chunk comes into use, not when it happens to be loaded: so that neither memory nor
     read-ahead changes what is an error too many.
@@ -78,8 +78,11 @@ class _Chunks:
         loaded = self.here.get(number)
         if loaded is None:
             future = self.coming.get(number)
-            loaded = self.here[number] = self.corpus.load(number) if future is None else future.result()
-            self.coming.pop(number, None)
+            try:
+                loaded = self.here[number] = self.corpus.load(number) if future is None else future.result()
+            finally:
+                if future is not None and future.done():  # an interrupted wait loses nothing
+                    self.coming.pop(number, None)
         return loaded
 
     def use(self, numbers: Iterable[int]) -> None:
@@ -167,8 +170,7 @@ class _Request(NamedTuple):
 
 
 class MinibatchSource:
-    """
-    Minibatches from one or several deserializers, in CNTK 2.7's order.
+    """Minibatches from one or several deserializers, in CNTK 2.7's order.
 
     It may be used from several threads, pickled, and, before the first read, forked.
 
@@ -188,6 +190,7 @@ class MinibatchSource:
         strict: Take a sequence that a join leaves out as an error.
         keep_data_in_memory: Keep every chunk that was read for later sweeps.
         read_ahead_in_bytes: How much parsed data may be loaded beyond what the window needs, roughly.
+        right_splice: How many samples a full row of a truncated minibatch and the next part of its sequence share.
         crosses_sweeps: Whether a minibatch goes on into the next sweep. Those of configured readers do not.
         local_timeline: Whether a partition's minibatches are filled with its own share of the size. In classic
             readers samples of all partitions count, also those that are only passed.
@@ -234,6 +237,7 @@ class MinibatchSource:
         strict: bool = False,
         keep_data_in_memory: bool = False,
         read_ahead_in_bytes: int = 256 << 20,
+        right_splice: int = 0,
         crosses_sweeps: bool = True,
         local_timeline: bool = True,
     ) -> None:
@@ -261,17 +265,35 @@ class MinibatchSource:
             self._keys: npt.NDArray[Any] = table.keys
             self._lengths: npt.NDArray[np.uint32] = table.lengths
             self._chunk_starts: npt.NDArray[np.int64] = table.chunk_starts
-            self._timeline = Timeline(
-                table.lengths,
-                table.chunk_starts,
-                window=window,
-                seed=randomization_seed,
-                max_samples=max_samples,
-                max_sweeps=max_sweeps,
-                truncation_length=truncation_length,
-                crosses_sweeps=crosses_sweeps,
-                local_timeline=local_timeline,
-            )
+            options: dict[str, Any] = {
+                "window": window,
+                "seed": randomization_seed,
+                "max_samples": max_samples,
+                "max_sweeps": max_sweeps,
+                "truncation_length": truncation_length,
+            }
+            self._timeline: Timeline | LocalTimeline
+            if isinstance(self._corpora[0], LocalUserCorpus):
+                if right_splice or not crosses_sweeps or not local_timeline:
+                    raise ConfigError(
+                        "user-defined deserializers take neither right_splice nor crosses_sweeps=False nor "
+                        "local_timeline=False",
+                        key="right_splice"
+                        if right_splice
+                        else "local_timeline"
+                        if crosses_sweeps
+                        else "crosses_sweeps",
+                    )
+                self._timeline = LocalTimeline(self._corpora[0].num_chunks, self._lengths_in_chunk, **options)
+            else:
+                self._timeline = Timeline(
+                    table.lengths,
+                    table.chunk_starts,
+                    **options,
+                    right_splice=right_splice,
+                    crosses_sweeps=crosses_sweeps,
+                    local_timeline=local_timeline,
+                )
         except BaseException:
             self._close_corpora()
             raise
@@ -280,9 +302,12 @@ class MinibatchSource:
             "randomization_seed": randomization_seed if window else 0,
             "truncation_length": truncation_length,
             "frame_mode": frame_mode,
+            "right_splice": right_splice,
             "crosses_sweeps": crosses_sweeps,
             "local_timeline": local_timeline,
         }
+        if isinstance(self._timeline, LocalTimeline):
+            self._settings["timeline"] = "local"
         self._epoch: list[int] | None = None
         self._chunks = [_Chunks(corpus) for corpus in self._corpora]
         self._lock = threading.RLock()
@@ -292,8 +317,7 @@ class MinibatchSource:
     def from_config(
         cls, path: str | os.PathLike[str], *overrides: str, section: str | Sequence[str] | None = None
     ) -> MinibatchSource:
-        """
-        Open the reader of a CNTK configuration file. (docs/configuration.md)
+        """Open the reader of a CNTK configuration file. (docs/configuration.md)
 
         Args:
             path: The file.
@@ -317,7 +341,7 @@ class MinibatchSource:
         self._loaders = _Loaders()
         self._fetcher: ThreadPoolExecutor | None = None
         self._ahead: tuple[_Request, Future[_Fetched]] | None = None
-        self._mark = self._timeline.mark()
+        self._mark: Any = self._timeline.mark()
         self._needed: list[int] | None = None
         self._windows: list[set[int]] = [set() for _ in self._chunks]
         self._secondary: dict[int, list[npt.NDArray[np.int64]]] = {}
@@ -349,6 +373,13 @@ class MinibatchSource:
         if len(self._corpora) == 1:
             self.left_out = [0]
             return None
+        for corpus in self._corpora:
+            if isinstance(corpus, LocalUserCorpus):
+                raise ConfigError(
+                    f"{corpus.name} has a timeline of its own and cannot be joined with other deserializers; with "
+                    f"timeline='global' it can",
+                    key="timeline",
+                )
         joined = join([corpus.table for corpus in self._corpora], defining=defining[0] if defining else None)
         self.left_out = [report.num_sequences for report in joined.left_out]
         complaint = joined.complaint([corpus.name for corpus in self._corpora])
@@ -370,8 +401,7 @@ class MinibatchSource:
         return Record({info.name: info for info in self._streams})
 
     def stream_info(self, name: str) -> StreamInformation:
-        """
-        The stream of that name.
+        """The stream of that name.
 
         Raises:
             ConfigError: There is none.
@@ -407,12 +437,13 @@ class MinibatchSource:
 
     @property
     def error_counts(self) -> dict[str, int]:
-        """Errors that were forgiven, and warnings, so far, by kind, over all deserializers."""
-        counts: dict[str, int] = {}
-        for corpus in self._corpora:
-            for kind, count in corpus.error_counts.items():
-                counts[kind] = counts.get(kind, 0) + count
-        return counts
+        """Errors that were forgiven so far, by kind, over all deserializers."""
+        return dict(sum((Counter(corpus.error_counts) for corpus in self._corpora), Counter()))
+
+    @property
+    def warning_counts(self) -> dict[str, int]:
+        """What was only warned of so far, by kind, over all deserializers."""
+        return dict(sum((Counter(corpus.warning_counts) for corpus in self._corpora), Counter()))
 
     # ------------------------------------------------------------------------------------------------ reading
 
@@ -424,11 +455,10 @@ class MinibatchSource:
         num_data_partitions: int | None = None,
         partition_index: int | None = None,
     ) -> dict[Any, Any]:
-        """
-        Return the next minibatch, or an empty mapping when the data have ended.
+        """Return the next minibatch, or an empty mapping when the data have ended.
 
         Whole sequences are taken while their lengths sum to at most this partition's share; a sequence that is longer
-        than the share comes alone (docs/timeline.md, "Size of a minibatch").
+        than the share comes alone (docs/timeline.md, "Size").
 
         Args:
             minibatch_size_in_samples: Samples of all partitions together, at least 1.
@@ -485,18 +515,22 @@ class MinibatchSource:
             if self._ahead is not None and self._ahead[0] != request:
                 self._drop_ahead()
             if self._ahead is None:
-                fetched = self._fetch(request)
-            else:
-                # Kept until it has a result, so that an interrupted wait loses nothing.
-                self._wait(self._ahead[1])
-                future, self._ahead = self._ahead[1], None
-                fetched = future.result()
+                self._fetch_ahead(request)
+            assert self._ahead is not None
+            # Kept until it has a result, so that an interrupted wait loses nothing.
+            future = self._ahead[1]
+            self._wait(future)
+            self._ahead = None
+            fetched = future.result()
             self._mark = fetched.mark
             if fetched.minibatch is not None:
-                if self._fetcher is None:
-                    self._fetcher = ThreadPoolExecutor(1, "cntkio-fetch")
-                self._ahead = (request, self._fetcher.submit(self._fetch, request))
+                self._fetch_ahead(request)
             return fetched.minibatch
+
+    def _fetch_ahead(self, request: _Request) -> None:
+        if self._fetcher is None:
+            self._fetcher = ThreadPoolExecutor(1, "cntkio-fetch")
+        self._ahead = (request, self._fetcher.submit(self._fetch, request))
 
     @staticmethod
     def _wait(future: Future[Any]) -> None:
@@ -508,18 +542,33 @@ class MinibatchSource:
             if not self._ahead[1].cancel():
                 self._wait(self._ahead[1])
             self._ahead = None
-            self._timeline.rewind(self._mark)
+            self._rewind(self._mark)
 
     def _forget_parent(self) -> None:
         mark = self._mark
         for chunks in self._chunks:
             chunks.coming.clear()
         self._begin()
-        self._timeline.rewind(mark)
+        self._rewind(mark)
         self._mark = mark
 
     def _fetch(self, request: _Request) -> _Fetched:
-        """Make the next minibatch. Runs in one thread at a time: the caller's or the fetcher."""
+        """Make the next minibatch. Runs in the fetcher's thread."""
+        before = self._timeline.mark()
+        try:
+            return self._fetch_from_here(request)
+        except CntkIoError:
+            # Data that are wrong stay so: as in CNTK, the next read goes on behind the minibatch that needs them.
+            raise
+        except BaseException:
+            # What failed for another reason may succeed: the next read asks for it again.
+            self._rewind(before)
+            raise
+
+    def _rewind(self, mark: Any) -> None:
+        self._timeline.rewind(mark)
+
+    def _fetch_from_here(self, request: _Request) -> _Fetched:
         selection = self._timeline.read(request.size, request.partition)
         mark = self._timeline.mark()
         if selection is None:
@@ -591,7 +640,7 @@ class MinibatchSource:
     def _packed(self, selection: Selection) -> Minibatch:
         data: dict[StreamInformation, Any] = {}
         streams = iter(self._streams)
-        keys = self._keys_of(selection.sequences)
+        keys = self._keys_of(selection)
         for number, chunks in enumerate(self._chunks):
             if self._join is None:
                 sequences, chunk_numbers = selection.sequences, selection.chunks
@@ -617,8 +666,18 @@ class MinibatchSource:
                 )
         return Minibatch(data, keys)
 
-    def _keys_of(self, sequences: npt.NDArray[np.int64]) -> Callable[[], npt.NDArray[Any]]:
-        return lambda: self._keys[sequences]
+    def _keys_of(self, selection: Selection) -> Callable[[], npt.NDArray[Any]]:
+        if isinstance(selection, LocalSelection):
+            return lambda: chunk_and_number(selection)
+        return lambda: self._keys[selection.sequences]
+
+    def _lengths_of(self, selection: Selection) -> npt.NDArray[np.uint32]:
+        return selection.lengths if isinstance(selection, LocalSelection) else self._lengths[selection.sequences]
+
+    def _lengths_in_chunk(self, number: int) -> npt.NDArray[np.uint32]:
+        """For a timeline that learns lengths from the chunks."""
+        lengths: npt.NDArray[np.uint32] = self._chunks[0].get(number).findings
+        return lengths
 
     def _gathered(
         self,
@@ -657,7 +716,7 @@ class MinibatchSource:
         assert parts is not None
         num_cells = parts.num_slots * parts.num_steps
         cells = parts.slot * parts.num_steps + parts.step
-        lengths = self._lengths[selection.sequences]
+        lengths = self._lengths_of(selection)
         layout = [(number, info.dim, info.dtype == np.float64) for number, info in enumerate(corpus.streams)]
         spread, misfit = _core.spread(
             handles, places, local, parts.first_sample, parts.num_samples, cells, lengths, layout, num_cells
@@ -683,19 +742,29 @@ class MinibatchSource:
     # -------------------------------------------------------------------------------------------- checkpoints
 
     def get_checkpoint_state(self) -> dict[str, int]:
-        """CNTK's state: the position behind the last minibatch. `state_dict` keeps and checks more."""
+        """CNTK's state: the position behind the last minibatch. `state_dict` keeps and checks more.
+
+        With a user-defined deserializer on its own timeline it has CNTK's keys for that. (docs/user-defined.md)
+        """
         with self._lock:
+            if isinstance(self._timeline, LocalTimeline):
+                return self._timeline.checkpoint(self._mark)
             return {_POSITION: self._mark.cursor[0]}
 
     def restore_from_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
-        """
-        Go on from a state of `get_checkpoint_state`, of CNTK 2.7, or of `state_dict`.
+        """Go on from a state of `get_checkpoint_state`, of CNTK 2.7, or of `state_dict`.
 
         Raises:
             CheckpointError: The state has no position, or does not fit this source.
         """
         if "version" in checkpoint:
             self.load_state_dict(checkpoint)
+            return
+        if isinstance(self._timeline, LocalTimeline):
+            with self._lock:
+                self._drop_ahead()
+                self._timeline.restore(checkpoint)
+                self._mark = self._timeline.mark()
             return
         position = checkpoint.get(_POSITION)
         if not isinstance(position, int | np.integer):
@@ -709,8 +778,7 @@ class MinibatchSource:
             self._mark = self._timeline.mark()
 
     def begin_epoch(self, begin: int, end: int, *, truncation_length: int | None = None) -> None:
-        """
-        Deliver the samples from `begin` up to `end` of the endless timeline, and then end, as configured readers do.
+        """Deliver the samples from `begin` up to `end` of the endless timeline, and then end, as configured readers do.
 
         The first sequence is the first that starts at `begin` or later; slots are emptied.
 
@@ -728,9 +796,10 @@ class MinibatchSource:
                 f"truncation_length {truncation_length} cannot follow {self._settings['truncation_length']}",
                 key="truncation_length",
             )
+        timeline = self._epochs()
         with self._lock:
             self._drop_ahead()
-            self._timeline.begin_epoch(begin, end, truncation_length)
+            timeline.begin_epoch(begin, end, truncation_length)
             if truncation_length is not None:
                 self._settings["truncation_length"] = truncation_length
             self._epoch = [begin, end]
@@ -740,7 +809,12 @@ class MinibatchSource:
     def has_ended(self) -> bool:
         """Whether the data, or the epoch, ended with the minibatch that was delivered last."""
         with self._lock:
-            return self._timeline.ends_at(self._mark)
+            return self._epochs().ends_at(self._mark)
+
+    def _epochs(self) -> Timeline:
+        if isinstance(self._timeline, LocalTimeline):
+            raise ConfigError("a source of a user-defined deserializer has no epochs", key="deserializers")
+        return self._timeline
 
     @property
     def current_position(self) -> dict[str, int]:
@@ -759,9 +833,9 @@ class MinibatchSource:
             else:
                 self._wait(self._ahead[1])
                 there = self._timeline.mark()
-                self._timeline.rewind(self._mark)
+                self._rewind(self._mark)
                 timeline = self._timeline.state()
-                self._timeline.rewind(there)
+                self._rewind(there)
             state = {"version": _STATE_VERSION, "timeline": timeline, "settings": self._settings, "data": self._data()}
             return state if self._epoch is None else {**state, "epoch": self._epoch}
 
@@ -769,8 +843,7 @@ class MinibatchSource:
         return [corpus.fingerprint() for corpus in self._corpora]
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """
-        Go on where a `state_dict` was taken, in this or another process.
+        """Go on where a `state_dict` was taken, in this or another process.
 
         Raises:
             CheckpointError: The state was taken from other data or with other settings; all differences are named.
@@ -798,7 +871,7 @@ class MinibatchSource:
             self._drop_ahead()
             if "epoch" in state:
                 self._epoch = [int(position) for position in state["epoch"]]
-                self._timeline.begin_epoch(*self._epoch)
+                self._epochs().begin_epoch(*self._epoch)
             self._timeline.load_state(state["timeline"])
             self._mark = self._timeline.mark()
 

@@ -1,5 +1,4 @@
-"""
-Streams: what a user asks for (`StreamDef`), and what a source delivers (`StreamInformation`).
+"""Streams: what a user asks for (`StreamDef`), and what a source delivers (`StreamInformation`).
 
 The names, arguments and record keys are those of CNTK 2.7 (docs/timeline.md, "Python interface").
 """
@@ -17,8 +16,7 @@ StorageFormat = Literal["dense", "sparse"]
 
 
 class Record(dict[str, Any]):
-    """
-    An immutable mapping whose items are attributes too.
+    """An immutable mapping whose items are attributes too.
 
     Example:
         >>> Record(a=1).a
@@ -48,8 +46,7 @@ class Record(dict[str, Any]):
 
 
 class StreamDefs(Record):
-    """
-    The streams of a deserializer, by name.
+    """The streams of a deserializer, by name.
 
     Example:
         >>> streams = StreamDefs(features=StreamDef(field="x", shape=784), labels=StreamDef(field="y", shape=10))
@@ -70,8 +67,7 @@ def StreamDef(  # noqa: N802 - CNTK's name
     defines_mb_size: bool = False,
     max_sequence_length: int = 65535,
 ) -> Record:
-    """
-    Describe one stream of a deserializer.
+    """Describe one stream of a deserializer.
 
     Args:
         field: Its name in the file (the alias).
@@ -105,8 +101,7 @@ def StreamDef(  # noqa: N802 - CNTK's name
 
 @dataclasses.dataclass(frozen=True, init=False)
 class StreamInformation:
-    """
-    What a source says of one of its streams; hashable, and equal when everything in it is.
+    """What a source says of one of its streams; hashable, and equal when everything in it is.
 
     Attributes:
         name: The stream's name in Python.

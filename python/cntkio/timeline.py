@@ -1,5 +1,4 @@
-"""
-Which sequences each read delivers, in CNTK 2.7's order, without touching data. (docs/timeline.md)
+"""Which sequences each read delivers, in CNTK 2.7's order, without touching data. (docs/timeline.md)
 
 ::
 
@@ -42,8 +41,7 @@ _LARGEST_WORD = 2**64 - 1
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Window:
-    """
-    How far a sequence may stray from the place of its chunk.
+    """How far a sequence may stray from the place of its chunk.
 
     Attributes:
         size: At least 1; 0 is taken as 1.
@@ -70,8 +68,7 @@ WHOLE_DATA = Window(_WHOLE_DATA_IN_SAMPLES, "samples")
 def python_window(
     in_chunks: int = DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS, in_samples: int = 0, *, randomize: bool = True
 ) -> Window | None:
-    """
-    The window of the Python interface; None is no randomization. (docs/timeline.md, "Default windows")
+    """The window of the Python interface; None is no randomization. (docs/timeline.md, "Default windows")
 
     Raises:
         ConfigError: Both windows are given.
@@ -104,8 +101,7 @@ def composite_window(
     chunk_size_in_bytes: int = _DEFAULT_CHUNK_SIZE_IN_BYTES,
     has_text_format: bool = True,
 ) -> Window | None:
-    """
-    The window of a configured reader with a list of deserializers. (docs/timeline.md, "Default windows")
+    """The window of a configured reader with a list of deserializers. (docs/timeline.md, "Default windows")
 
     Args:
         size: ``randomizationWindow``, if given; 0 is no randomization.
@@ -139,8 +135,7 @@ def classic_text_window(
     is_sample_based: bool = False,
     chunk_size_in_bytes: int = _DEFAULT_CHUNK_SIZE_IN_BYTES,
 ) -> Window | None:
-    """
-    The window of ``readerType = "CNTKTextFormatReader"``. (docs/timeline.md, "Default windows")
+    """The window of ``readerType = "CNTKTextFormatReader"``. (docs/timeline.md, "Default windows")
 
     Example:
         >>> classic_text_window(chunk_size_in_bytes=2**31)
@@ -156,8 +151,7 @@ def classic_text_window(
 
 
 def classic_binary_window(size: int | None = None, *, is_sample_based: bool = False) -> Window | None:
-    """
-    The window of ``readerType = "CNTKBinaryReader"``. (docs/timeline.md, "Default windows")
+    """The window of ``readerType = "CNTKBinaryReader"``. (docs/timeline.md, "Default windows")
 
     Example:
         >>> classic_binary_window()
@@ -169,8 +163,7 @@ def classic_binary_window(size: int | None = None, *, is_sample_based: bool = Fa
 
 
 def classic_htk_window(randomize: int | Literal["auto", "none"] = "auto") -> Window | None:
-    """
-    The window of the classic HTK reader, from its ``randomize``. (docs/timeline.md, "Default windows")
+    """The window of the classic HTK reader, from its ``randomize``. (docs/timeline.md, "Default windows")
 
     Example:
         >>> classic_htk_window() == WHOLE_DATA, classic_htk_window("none"), classic_htk_window(300)
@@ -183,8 +176,7 @@ def classic_htk_window(randomize: int | Literal["auto", "none"] = "auto") -> Win
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Partition:
-    """
-    One share of the data: number `index` of `count`.
+    """One share of the data: number `index` of `count`.
 
     Raises:
         ConfigError: `index` is outside ``0 .. count - 1``.
@@ -208,8 +200,7 @@ class Partition:
             )
 
     def share(self, whole: int) -> int:
-        """
-        The part of `whole` that falls to it, the first partitions taking what is left over.
+        """The part of `whole` that falls to it, the first partitions taking what is left over.
 
         Example:
             >>> [Partition(index, 3).share(5) for index in range(3)]
@@ -220,8 +211,7 @@ class Partition:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Parts:
-    """
-    The cells of a truncated minibatch: one entry per part of a sequence, by slot and then by step.
+    """The cells of a truncated minibatch: one entry per part of a sequence, by slot and then by step.
 
     Attributes:
         slot: The row, int64.
@@ -244,8 +234,7 @@ class Parts:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Selection:
-    """
-    What one read delivers.
+    """What one read delivers.
 
     Attributes:
         sequences: Their numbers in file order, int64, in delivered order. Empty: no data, but not the end either.
@@ -272,8 +261,7 @@ class Mark:
 
 
 class Timeline:
-    """
-    Which sequences each read delivers.
+    """Which sequences each read delivers.
 
     One thread at a time may use it. It holds, beside the table, 4 bytes for each sequence of a window, and some 50
     for each chunk.
@@ -286,6 +274,7 @@ class Timeline:
         max_samples: The data end before the first sequence that starts here or later. `FULL_DATA_SWEEP`: one sweep.
         max_sweeps: The data end after so many sweeps.
         truncation_length: Steps of a truncated minibatch; 0: whole sequences.
+        right_splice: How many samples a full row of a truncated minibatch and the next part of its sequence share.
         crosses_sweeps: Whether a read goes on into the next sweep. Classic readers do not.
         local_timeline: Whether the size counts this partition's samples only. In classic readers samples of all
             partitions count, also those that are only passed.
@@ -318,6 +307,7 @@ class Timeline:
         max_samples: int | None = None,
         max_sweeps: int | None = None,
         truncation_length: int = 0,
+        right_splice: int = 0,
         crosses_sweeps: bool = True,
         local_timeline: bool = True,
     ) -> None:
@@ -335,6 +325,10 @@ class Timeline:
         if max_samples is not None and max_sweeps is not None:
             raise ConfigError(
                 f"max_samples={max_samples} and max_sweeps={max_sweeps} exclude each other", key="max_samples"
+            )
+        if right_splice and not 0 < right_splice < truncation_length:
+            raise ConfigError(
+                f"right_splice={right_splice} is not below truncation_length={truncation_length}", key="right_splice"
             )
         self.num_sequences = len(lengths)
         self.num_chunks = len(chunk_starts) - 1
@@ -364,6 +358,7 @@ class Timeline:
             self._end = _LARGEST_POSITION
         self._reader.set_end(min(self._end, _LARGEST_WORD))
         self._truncation_length = truncation_length
+        self._right_splice = right_splice
         self._crosses_sweeps = crosses_sweeps
         self._local_timeline = local_timeline
         self._settings: tuple[int, Partition] | None = None
@@ -383,8 +378,7 @@ class Timeline:
         return self._reader.num_bytes
 
     def read(self, minibatch_size_in_samples: int, partition: Partition = Partition()) -> Selection | None:
-        """
-        Deliver the next sequences.
+        """Deliver the next sequences.
 
         Args:
             minibatch_size_in_samples: Samples of all partitions together, at least 1. It may change between reads.
@@ -414,7 +408,9 @@ class Timeline:
 
     def _read_truncated(self, partition: Partition) -> Selection | None:
         steps = self._truncation_length
-        found = self._reader.read_truncated(steps, self._crosses_sweeps, partition.index, partition.count)
+        found = self._reader.read_truncated(
+            steps, self._right_splice, self._crosses_sweeps, partition.index, partition.count
+        )
         if found is None:
             return None
         slot, sequences, chunks, first_sample, num_samples, step, goes_on, end_of_sweep, position = found
@@ -454,8 +450,7 @@ class Timeline:
         self._settings = (size, partition)
 
     def restore(self, position: int) -> None:
-        """
-        Go to the first sequence that starts at or after `position`, with empty slots, as CNTK does.
+        """Go to the first sequence that starts at or after `position`, with empty slots, as CNTK does.
 
         It costs as much as working the sweep's order out up to there.
 
@@ -468,8 +463,7 @@ class Timeline:
         self._settings = None
 
     def begin_epoch(self, begin: int, end: int, truncation_length: int | None = None) -> None:
-        """
-        Start a classic epoch: go to the position `begin`, and let the data end at `end`.
+        """Start a classic epoch: go to the position `begin`, and let the data end at `end`.
 
         With `truncation_length`, minibatches have so many steps from now on.
 
@@ -484,8 +478,7 @@ class Timeline:
         self.restore(begin)
 
     def state(self) -> dict[str, Any]:
-        """
-        All that is needed to go on just here: a small dict for JSON.
+        """All that is needed to go on just here: a small dict for JSON.
 
         Returns:
             ``position``; and after a first read ``minibatch_size``, ``partition`` (index and count), ``count`` (the
@@ -516,8 +509,7 @@ class Timeline:
         return state
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """
-        Go on where a `state` was taken. A later read with another size or partition is a change like any other.
+        """Go on where a `state` was taken. A later read with another size or partition is a change like any other.
 
         Raises:
             CheckpointError: The state is not one of a timeline over such data.
@@ -583,8 +575,7 @@ class Timeline:
             self._reader.owe(mark.owed)
 
     def needed_chunks(self, partition: Partition = Partition()) -> list[int]:
-        """
-        The chunks from which the next sequences can come, with those that slots still owe, in order of need.
+        """The chunks from which the next sequences can come, with those that slots still owe, in order of need.
 
         No other chunk is needed until the reader moves on. In randomized order they are this partition's chunks in the
         window of the place where the reader is; in order, the chunk where it is. After the end there are only those
@@ -603,8 +594,7 @@ class Timeline:
         return needed
 
     def chunks_ahead(self, partition: Partition = Partition()) -> Iterator[int]:
-        """
-        The chunks needed after `needed_chunks`, in order of need, to the end of the next sweep or of the data.
+        """The chunks needed after `needed_chunks`, in order of need, to the end of the next sweep or of the data.
 
         Worked out as far as it is asked for. A chunk may come twice: once in each sweep.
         """

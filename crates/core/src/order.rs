@@ -178,7 +178,7 @@ struct SweepPlan {
 }
 
 /// All chunks in the order of one sweep.
-fn chunk_order(num_chunks: usize, seed: u64) -> Vec<u32> {
+pub fn chunk_order(num_chunks: usize, seed: u64) -> Vec<u32> {
     let mut generator = MersenneTwister::new(seed);
     let mut order: Vec<u32> = (0..num_chunks as u32).collect();
     if num_chunks > 0 {
@@ -190,6 +190,22 @@ fn chunk_order(num_chunks: usize, seed: u64) -> Vec<u32> {
         }
     }
     order
+}
+
+/// The numbers below `count`, shuffled as CNTK shuffles a window of sequences of a user-defined deserializer.
+///
+/// Unlike [`chunk_order`] this is Fisher-Yates. It returns early if `pause` asks it to stop.
+pub fn shuffled(count: u32, seed: u64, pause: &mut Pause) -> Result<Vec<u32>, Stopped> {
+    let mut generator = MersenneTwister::new(seed);
+    let mut order: Vec<u32> = (0..count).collect();
+    for at in 0..count {
+        if at % SEQUENCES_BETWEEN_PAUSES == SEQUENCES_BETWEEN_PAUSES - 1 && !pause() {
+            return Err(Stopped);
+        }
+        let step = generator.draw() % u64::from(count - at);
+        order.swap(at as usize, at as usize + step as usize);
+    }
+    Ok(order)
 }
 
 impl SweepPlan {
@@ -955,6 +971,15 @@ pub struct Slots {
     queues: Vec<VecDeque<Owed>>,
 }
 
+/// How sequences are cut.
+#[derive(Clone, Copy, Debug)]
+pub struct Truncation {
+    /// Steps of a minibatch, at least 1.
+    pub steps: u32,
+    /// Samples that a full row and the next part of its sequence have in common, fewer than `steps`.
+    pub overlap: u32,
+}
+
 impl Slots {
     /// So many empty rows.
     #[must_use]
@@ -974,7 +999,7 @@ impl Slots {
         &self.queues
     }
 
-    /// One truncated minibatch of `steps` steps. `request` is that of a read of one sequence.
+    /// One truncated minibatch. `request` is that of a read of one sequence.
     ///
     /// # Errors
     /// `pause` asked to stop; no minibatch was made, and a next call goes on.
@@ -982,7 +1007,7 @@ impl Slots {
         &mut self,
         reader: &mut Reader,
         table: Table,
-        steps: u32,
+        Truncation { steps, overlap }: Truncation,
         request: Request,
         parts: &mut Vec<Part>,
         pause: &mut Pause,
@@ -1011,7 +1036,9 @@ impl Slots {
                 && let Some(owed) = queue.front_mut()
             {
                 let num_samples = (steps - step).min(owed.length - owed.next);
-                let goes_on = owed.next + num_samples < owed.length;
+                // What fills a whole row is overlapped by what follows, be it only by samples that were there already.
+                let moved = if num_samples == steps { steps - overlap } else { num_samples };
+                let goes_on = owed.next + moved < owed.length;
                 parts.push(Part {
                     slot: slot as u32,
                     delivered: owed.delivered,
@@ -1021,7 +1048,7 @@ impl Slots {
                     goes_on,
                 });
                 step += num_samples;
-                owed.next += num_samples;
+                owed.next += moved;
                 if !goes_on {
                     end_of_sweep |= owed.end_of_sweep;
                     queue.pop_front();

@@ -1,7 +1,8 @@
 //! The reader of the timeline for Python. It holds the table's arrays and, behind a lock, where it stands.
 
 use cntkio_core::order::{
-    Cursor, Delivered, Outcome, Owed, Partition, Pause, Randomization, Reader, Request, Slots, Stopped, Table, Window,
+    self, Cursor, Delivered, Outcome, Owed, Partition, Pause, Randomization, Reader, Request, Slots, Stopped, Table,
+    Truncation, Window,
 };
 use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
@@ -172,7 +173,8 @@ impl TimelineReader {
         if sequences.is_empty() && outcome.ended {
             return Ok(None);
         }
-        let end_of_sweep = outcome.end_of_sweep && !sequences.is_empty();
+        // CNTK flags a minibatch without data in its classic readers only.
+        let end_of_sweep = outcome.end_of_sweep && !(crosses_sweeps && sequences.is_empty());
         Ok(Some((sequences.into_pyarray(py), chunks.into_pyarray(py), end_of_sweep, position)))
     }
 
@@ -181,14 +183,16 @@ impl TimelineReader {
         &self,
         py: Python<'py>,
         steps: u32,
+        overlap: u32,
         crosses_sweeps: bool,
         index: u64,
         count: u64,
     ) -> PyResult<Option<TruncatedRead<'py>>> {
         let request = Request { partition: Partition { index, count }, share: 1, passed: u64::MAX, crosses_sweeps };
+        let truncation = Truncation { steps, overlap };
         let (parts, Outcome { end_of_sweep, .. }, position) = self.run(py, |state, table, pause| {
             let mut parts = Vec::new();
-            let outcome = state.slots.read(&mut state.reader, table, steps, request, &mut parts, pause)?;
+            let outcome = state.slots.read(&mut state.reader, table, truncation, request, &mut parts, pause)?;
             Ok((parts, outcome, state.reader.cursor().position))
         })?;
         if parts.is_empty() {
@@ -271,6 +275,30 @@ impl TimelineReader {
 }
 
 /// Adds the timeline's reader to the compiled module.
+/// All chunks in the order of one sweep, whose seed this is.
+#[pyfunction]
+fn chunk_order(py: Python<'_>, num_chunks: u32, seed: u64) -> Bound<'_, PyArray1<u32>> {
+    py.detach(|| order::chunk_order(num_chunks as usize, seed)).into_pyarray(py)
+}
+
+/// The numbers below `count` in the order in which user-defined deserializers have their sequences shuffled.
+#[pyfunction]
+fn shuffled(py: Python<'_>, count: u32, seed: u64) -> PyResult<Bound<'_, PyArray1<u32>>> {
+    let mut signal = Ok(());
+    let done = py.detach(|| {
+        let mut pause = || {
+            signal = Python::attach(|py| py.check_signals());
+            signal.is_ok()
+        };
+        order::shuffled(count, seed, &mut pause)
+    });
+    signal?;
+    let numbers = done.map_err(|Stopped| PyValueError::new_err("stopped without a signal"))?;
+    Ok(numbers.into_pyarray(py))
+}
+
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(chunk_order, module)?)?;
+    module.add_function(wrap_pyfunction!(shuffled, module)?)?;
     module.add_class::<TimelineReader>()
 }

@@ -1,5 +1,4 @@
-"""
-What of BrainScript occurs in reader sections, and how the rest is refused. (docs/configuration.md, "BrainScript")
+"""What of BrainScript occurs in reader sections, and how the rest is refused. (docs/configuration.md, "BrainScript")
 
 A reader "in BrainScript form" is a record in curly braces; that is the classic language with other brackets, and
 `cntkio.config.classic` reads it. Expressions never worked there. This module only recognises one where a section or
@@ -14,8 +13,7 @@ _PLUGIN = re.compile(r"new\s+\w+\s*[\[{]")
 
 
 def explained(value: str) -> str:
-    """
-    What is wrong with a text that should be a section.
+    """What is wrong with a text that should be a section.
 
     Example:
         >>> explained("true")

@@ -1,5 +1,4 @@
-"""
-CNTK's configuration language, the classic form: from files and arguments to sections. (docs/configuration.md)
+"""CNTK's configuration language, the classic form: from files and arguments to sections. (docs/configuration.md)
 
 ::
 
@@ -52,8 +51,7 @@ _Origin = tuple[str | None, int, int]
 
 
 def folded(name: str) -> str:
-    """
-    A key as CNTK compares it: ASCII letters taken as small.
+    """A key as CNTK compares it: ASCII letters taken as small.
 
     Example:
         >>> folded("RandomizationSeed")
@@ -71,8 +69,7 @@ def by_name(name: str) -> bytes:
 
 
 class Place(NamedTuple):
-    """
-    Where something stands: in a file, or, without a path, in the argument of that number.
+    """Where something stands: in a file, or, without a path, in the argument of that number.
 
     Example:
         >>> str(Place("train.cntk", 12, 5)), str(Place(None, 2, 1))
@@ -130,8 +127,7 @@ class Text:
 
     @property
     def closing(self) -> dict[int, int]:
-        """
-        For each opening bracket or quote where it is closed.
+        """For each opening bracket or quote where it is closed.
 
         Raises:
             ConfigError: A bracket is not closed, or by another kind.
@@ -274,8 +270,7 @@ def _tokens(value: Value, extra: str, is_inside: bool = False) -> Iterator[Value
 
 
 def elements(value: Value) -> list[Value]:
-    """
-    The elements of an array, repetitions written out.
+    """The elements of an array, repetitions written out.
 
     Raises:
         ConfigError: A repetition is not a number, or there are too many elements.
@@ -335,8 +330,7 @@ _FALSE = ("false", "False", "FALSE", "f", "F", "0", "")
 
 
 class Section:
-    """
-    The entries of a section, and the sections in which to look for what it lacks.
+    """The entries of a section, and the sections in which to look for what it lacks.
 
     The chain of sections is that of asking: a section found at the top level while another one was asked for it has
     that other one as its parent. (docs/configuration.md, "Looking things up")
@@ -455,8 +449,7 @@ class Section:
         return None
 
     def value(self, key: str, *, own: bool = False) -> Value | None:
-        """
-        What stands for a key, variables replaced; None where there is no entry.
+        """What stands for a key, variables replaced; None where there is no entry.
 
         Raises:
             ConfigError: A variable has no value, or needs itself.
@@ -592,8 +585,7 @@ class Section:
         )
 
     def section(self, key: str, *, own: bool = False) -> Section:
-        """
-        The section of that key, which has this one as its parent.
+        """The section of that key, which has this one as its parent.
 
         Raises:
             ConfigError: There is none, what stands there is no section, or its entries cannot be read.
@@ -607,8 +599,7 @@ class Section:
         return Section(found[0].key, value, self, self._depth + 1)
 
     def sections(self, key: str) -> list[Section]:
-        """
-        An array of sections. They have no parent.
+        """An array of sections. They have no parent.
 
         Raises:
             ConfigError: There is none, or an element is no section.
@@ -630,8 +621,7 @@ class Section:
         return found
 
     def tree(self) -> dict[str, Any]:
-        """
-        Everything in it: texts, lists of what stands in parentheses, and the trees of its sections.
+        """Everything in it: texts, lists of what stands in parentheses, and the trees of its sections.
 
         Example:
             >>> configuration(["a = [ b = 1:2 ; c = (1:2*2) ; d = { e } ]"]).tree()
@@ -673,8 +663,7 @@ def _remarkable_lines(string: str, begin: int, end: int) -> Iterator[tuple[int, 
 
 
 def truth(text: str) -> bool:
-    """
-    A truth value as CNTK reads it.
+    """A truth value as CNTK reads it.
 
     Raises:
         ValueError: It is none.
@@ -687,8 +676,7 @@ def truth(text: str) -> bool:
 
 
 def integer(text: str) -> int:
-    """
-    A whole number of 32 bits as CNTK reads it.
+    """A whole number of 32 bits as CNTK reads it.
 
     Raises:
         ValueError: It is none.
@@ -699,8 +687,7 @@ def integer(text: str) -> int:
 
 
 def size(text: str) -> int:
-    """
-    A whole number from 0 to 2**64 - 1; what is larger is that.
+    """A whole number from 0 to 2**64 - 1; what is larger is that.
 
     Raises:
         ValueError: It is none.
@@ -718,8 +705,7 @@ def _shown(text: str) -> str:
 
 
 def without_comment(line: str) -> str:
-    """
-    A line without its comment: from the first '#', if it follows a blank or begins the line; blank: nothing.
+    """A line without its comment: from the first '#', if it follows a blank or begins the line; blank: nothing.
 
     Example:
         >>> without_comment("a = 1 # one"), without_comment("a = 1#x # one"), without_comment("  # one")
@@ -733,8 +719,7 @@ def without_comment(line: str) -> str:
 
 
 def configuration(arguments: Iterable[str]) -> Section:
-    """
-    The global section of a configuration, from arguments as the program ``cntk`` takes them.
+    """The global section of a configuration, from arguments as the program ``cntk`` takes them.
 
     Later arguments override earlier ones. Paths of configuration files are relative to the working directory, or to
     the ``currentDirectory=`` given before.

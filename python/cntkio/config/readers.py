@@ -1,5 +1,4 @@
-"""
-CNTK's readers: what their sections say, and the objects that it makes here. (docs/configuration.md, "Readers")
+"""CNTK's readers: what their sections say, and the objects that it makes here. (docs/configuration.md, "Readers")
 
 ::
 
@@ -136,8 +135,7 @@ _PASSED_OVER = set().union(*_KNOWN.values()) | {
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """
-    A deserializer of `cntkio`, as the call that makes it.
+    """A deserializer of `cntkio`, as the call that makes it.
 
     Attributes:
         name: What is called.
@@ -156,8 +154,7 @@ class Call:
     trace_level: int = 1
 
     def __call__(self) -> Any:
-        """
-        Make the deserializer.
+        """Make the deserializer.
 
         Raises:
             ConfigError: Its options are not possible.
@@ -179,8 +176,7 @@ class Call:
 
 @dataclasses.dataclass(frozen=True)
 class ReaderConfig:
-    """
-    What a configuration says of a reader: frozen, comparable, and printable as the Python that does the same.
+    """What a configuration says of a reader: frozen, comparable, and printable as the Python that does the same.
 
     Attributes:
         section: The path of the section that was read.
@@ -267,6 +263,8 @@ class ReaderConfig:
             options["frame_mode"] = True
         if self.packing == "truncated":
             options["truncation_length"] = self._truncation(0, minibatch_size)[0]
+        if self.right_splice:
+            options["right_splice"] = self.right_splice
         if self.max_errors:
             options["max_errors"] = self.max_errors
         if self.keep_data_in_memory:
@@ -277,8 +275,7 @@ class ReaderConfig:
         return options
 
     def open(self, *, minibatch_size: int | None = None) -> MinibatchSource:
-        """
-        Open the reader's source. It never ends by itself; `epoch` reads one epoch of it.
+        """Open the reader's source. It never ends by itself; `epoch` reads one epoch of it.
 
         Args:
             minibatch_size: Instead of the configured one, where the truncation length depends on it.
@@ -301,8 +298,7 @@ class ReaderConfig:
         num_data_partitions: int = 1,
         partition_index: int = 0,
     ) -> Iterator[Minibatch]:
-        """
-        Read one epoch, as CNTK's training does: samples ``number * size .. (number + 1) * size`` of the timeline.
+        """Read one epoch, as CNTK's training does: samples ``number * size .. (number + 1) * size`` of the timeline.
 
         Args:
             source: What `open` gave.
@@ -412,8 +408,7 @@ def _python_stream(stream: Any) -> str:
 def read_config(
     path: str | os.PathLike[str], *overrides: str, section: str | Sequence[str] | None = None
 ) -> ReaderConfig:
-    """
-    Read a CNTK configuration file, and say what its reader does. (docs/configuration.md)
+    """Read a CNTK configuration file, and say what its reader does. (docs/configuration.md)
 
     Args:
         path: The file.
@@ -434,8 +429,7 @@ def read_config(
 
 
 def readers_of(top: Section) -> list[str]:
-    """
-    The reader sections that a configuration's actions use, in order.
+    """The reader sections that a configuration's actions use, in order.
 
     Example:
         >>> readers_of(configuration(["command = A:B ; A = [ reader=[] ; cvReader=[] ] ; B = [ x ] ; reader=[]"]))
@@ -456,8 +450,7 @@ def actions_of(top: Section) -> tuple[str, ...]:
 
 
 def read_section(top: Section, section: str | Sequence[str] | None = None) -> ReaderConfig:
-    """
-    What the reader of a configuration does. Arguments as for `read_config`.
+    """What the reader of a configuration does. Arguments as for `read_config`.
 
     Raises:
         ConfigError: The section is not there, or the reader refuses it.
@@ -1013,8 +1006,7 @@ def _in_directory(section: Section, path: str) -> str:
 
 
 def written_config(section: str, config: ReaderConfig) -> str:
-    """
-    The configuration that describes a corpus in CTF, to be read by `read_config` and by CNTK.
+    """The configuration that describes a corpus in CTF, to be read by `read_config` and by CNTK.
 
     Args:
         section: Name of the action's section.

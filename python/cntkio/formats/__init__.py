@@ -1,5 +1,4 @@
-"""
-The formats: one module each with its description (a deserializer), its index, its loading and its errors.
+"""The formats: one module each with its description (a deserializer), its index, its loading and its errors.
 
 What they have in common, and all that the timeline and the source know of them, is on this page::
 
@@ -45,14 +44,17 @@ class Corpus(Protocol):
 
     @property
     def error_counts(self) -> Mapping[str, int]:
-        """Forgiven errors and warnings so far, by kind."""
+        """Errors that were forgiven so far, by kind."""
+
+    @property
+    def warning_counts(self) -> Mapping[str, int]:
+        """What was only warned of so far, by kind."""
 
     def load(self, number: int) -> Loaded:
         """Read and parse a chunk. Called from worker threads; changes nothing."""
 
     def settle(self, loaded: Loaded) -> None:
-        """
-        Take a chunk into use: count its errors. Called in order of need, once each time it was loaded.
+        """Take a chunk into use: count its errors. Called in order of need, once each time it was loaded.
 
         Raises:
             FormatError: The errors exceed what was allowed.

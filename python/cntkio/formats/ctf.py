@@ -1,5 +1,4 @@
-"""
-The CNTK text format: description, index, loading, errors, inference. (docs/formats/ctf.md)
+"""The CNTK text format: description, index, loading, errors, inference. (docs/formats/ctf.md)
 
 The compiled core finds and parses; this module decides: how a file begins, what is a sequence and what is left out,
 what an error means, which one is too many and how it is told. Nothing here loops over lines or sequences.
@@ -77,8 +76,7 @@ _CNTK_OPTIONS_WITHOUT_EFFECT = {"precision", "framemode", "keepdatainmemory", "t
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CTFDeserializer:
-    """
-    A corpus in the CNTK text format.
+    """A corpus in the CNTK text format.
 
     Options of CNTK can be set by their own names, too: ``deserializer["chunkSizeInBytes"] = 1 << 20``.
 
@@ -168,8 +166,7 @@ class CTFDeserializer:
         return f"CTFDeserializer({', '.join(arguments)})"
 
     def __setitem__(self, key: str, value: Any) -> None:
-        """
-        Set an option by CNTK's name for it, upper or lower case; text is read as CNTK reads it.
+        """Set an option by CNTK's name for it, upper or lower case; text is read as CNTK reads it.
 
         Raises:
             ConfigError: The value is not possible.
@@ -202,8 +199,7 @@ class CTFDeserializer:
         return getattr(self, _CNTK_OPTIONS[key.lower()][0])
 
     def open(self) -> CTFCorpus:
-        """
-        Open the file and index it, or load the index.
+        """Open the file and index it, or load the index.
 
         Raises:
             OSError: The file cannot be read.
@@ -267,8 +263,7 @@ class _Text:
         self._spare.append(buffer)
 
     def require_unchanged(self) -> None:
-        """
-        Refuse a file that was changed since it was opened: its index would not fit it.
+        """Refuse a file that was changed since it was opened: its index would not fit it.
 
         Raises:
             CorpusError: It was changed.
@@ -280,8 +275,7 @@ class _Text:
             )
 
     def map_lines(self, first: int, work: Callable[[npt.NDArray[np.uint8]], _T]) -> list[tuple[int, _T]]:
-        """
-        Apply `work` to blocks of whole lines, on all cores: for each its position and the result, in order.
+        """Apply `work` to blocks of whole lines, on all cores: for each its position and the result, in order.
 
         `first` is the first line's start. A block holds the lines that start in its share of the file.
         """
@@ -600,8 +594,7 @@ class _Parsed(NamedTuple):
 
 
 class CTFCorpus:
-    """
-    An opened corpus in the CNTK text format.
+    """An opened corpus in the CNTK text format.
 
     Made by `CTFDeserializer.open`; see `cntkio.formats.Corpus` for what its methods owe.
     """
@@ -617,6 +610,8 @@ class CTFCorpus:
         self._places = _Places(self._text)
         self._budget = options.max_errors if options.max_errors >= 0 else 2**64 - 1
         self._spent = 0
+        num_error_kinds = len(_KINDS) if options.strict else _core.CTF_NUM_ERROR_KINDS
+        self._error_kinds = {kind.name for kind in _KINDS[:num_error_kinds]}
         self._counts: Counter[str] = Counter()
         self._told: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -660,8 +655,13 @@ class CTFCorpus:
 
     @property
     def error_counts(self) -> Mapping[str, int]:
-        """Forgiven errors and warnings so far, by kind."""
-        return dict(self._counts)
+        """Errors that were forgiven so far, by kind."""
+        return {kind: count for kind, count in self._counts.items() if kind in self._error_kinds}
+
+    @property
+    def warning_counts(self) -> Mapping[str, int]:
+        """What was only warned of so far, by kind."""
+        return {kind: count for kind, count in self._counts.items() if kind not in self._error_kinds}
 
     def fingerprint(self) -> str:
         """Size and content samples of the file, and what the index depends on."""
@@ -713,8 +713,7 @@ class CTFCorpus:
         if not any(parsed.counts):
             return
         with self._lock:
-            num_kinds = len(_KINDS) if self._options.strict else _core.CTF_NUM_ERROR_KINDS
-            num_errors = sum(parsed.counts[:num_kinds])
+            num_errors = sum(parsed.counts[: len(self._error_kinds)])
             if parsed.last_straw is not None or num_errors > self._budget - self._spent:
                 if self._spent:
                     # Parsed with the whole budget; the error that finds the rest of it empty is an earlier one.
@@ -781,8 +780,7 @@ class CTFCorpus:
 
 
 def infer_streams(path: str | os.PathLike[str]) -> StreamDefs:
-    """
-    Find out which streams a file has: names, dense or sparse, and dimensions. Reads the whole file.
+    """Find out which streams a file has: names, dense or sparse, and dimensions. Reads the whole file.
 
     A stream is sparse when most of its values have an index in front; its dimension is the largest index plus one,
     or the largest number of values of a sample. A stream that never has a value counts as dense, of dimension 1.
