@@ -418,8 +418,8 @@ def recorded_deserializer(call: Call) -> dict[str, Any]:
         "label_mapping": call.arguments[0],
         "phone_boundaries": keywords.get("phoneBoundaries", False),
     }
-    if "mlf_list" in keywords:
-        record["mlf_list_file"] = keywords["mlf_list"]
+    if "stream_options" in keywords:
+        record["mlf_list_file"] = keywords["stream_options"][name]["mlfFileList"]
     return record
 
 

@@ -337,7 +337,7 @@ class ReaderConfig:
             f"source = {_call('MinibatchSource', [calls, *options], 0)}\n"
             f"source.begin_epoch(0, {end})\n"
             f"for minibatch in source.minibatches({samples}):\n"
-            f"    print(minibatch.num_sequences, minibatch.num_samples)\n"
+            f"    print(minibatch.num_sequences, minibatch.end_of_sweep)\n"
         )
 
     def facts(self) -> dict[str, str]:
@@ -392,11 +392,11 @@ def _python(value: Any, indent: int | None) -> str:
 
 
 def _python_stream(stream: Any) -> str:
-    names = {"stream_alias": "field", "dim": "shape"}
+    names = {"stream_alias": "field", "dim": "shape"}  # they come first
     default = StreamDef()
     given = [
         f"{names.get(key, key)}={value!r}"
-        for key, value in stream.items()
+        for key, value in sorted(stream.items(), key=lambda item: item[0] not in names)
         if value != default.get(key) and not (key == "is_sparse" and "mlf" in stream)
     ]
     return f"StreamDef({', '.join(given)})"
@@ -449,8 +449,13 @@ def actions_of(top: Section) -> tuple[str, ...]:
     return top.texts("command", ("train",))
 
 
-def read_section(top: Section, section: str | Sequence[str] | None = None) -> ReaderConfig:
-    """What the reader of a configuration does. Arguments as for `read_config`.
+def read_section(top: Section, section: str | Sequence[str] | None = None, *, for_action: bool = False) -> ReaderConfig:
+    """What the reader of a configuration does.
+
+    Args:
+        top: The global section.
+        section: As for `read_config`.
+        for_action: Whether a reader's section, too, is changed as the action around it does.
 
     Raises:
         ConfigError: The section is not there, or the reader refuses it.
@@ -467,9 +472,10 @@ def read_section(top: Section, section: str | Sequence[str] | None = None) -> Re
         if not found.has(name):
             raise _no_section(found, name)
         found = found.section(name)
-    is_reader = _looks_like_a_reader(found)
-    if is_reader:
-        return _Reading(found, action="").config()
+    if _looks_like_a_reader(found):
+        around = found.parent
+        is_in_action = for_action and around is not None and around.parent is not None
+        return _Reading(found, action=_action_of(around) if is_in_action and around is not None else "").config()
     if not found.has("reader"):
         raise _no_section(found, "reader")
     return _Reading(found.section("reader"), action=_action_of(found)).config()
@@ -526,6 +532,8 @@ class _Reading:
         """Let the deserializer check its options, and say where they stand."""
         try:
             call()
+        except OSError:
+            pass  # `open` will tell
         except ConfigError as error:
             raise self.section.error(error.key or self.section.name, str(error)) from error
 
@@ -808,7 +816,8 @@ class _Reading:
                 mlf = [_in_directory(stream, file) for file in files]
             else:
                 mlf = None
-                options.append(("mlf_list", _in_directory(stream, files[0] if files else given)))
+                listed = _in_directory(stream, files[0] if files else given)
+                options.append(("stream_options", {stream.name: {"mlfFileList": listed}}))
         key = "labelDim" if stream.has("labelDim") else "dim"
         dim = stream.size(key)
         if not 1 <= dim <= _LARGEST_SPARSE_DIM:
@@ -870,6 +879,13 @@ class _Reading:
         if is_old and len(calls) < 2 and not is_write:
             raise section.error("mlfFile", "HTKMLFReader wants at least two streams; there is one feature section only")
         window = None if is_write else self._htk_window(method)
+        if method == "rollingwindow" and window is not None:
+            logger.warning("%s: readMethod = rollingWindow is read as blockRandomize (section %s)", *self._here())
+        if is_old and not self.frame_mode and not truncated and not is_write:
+            logger.warning(
+                "%s: utterances are read by minibatch size, not by nbruttsineachrecurrentiter (section %s)",
+                *self._here(),
+            )
         counts = section.integers("nbruttsineachrecurrentiter", (1,)) or (1,)
         if min(counts) < 1:
             raise section.error("nbruttsineachrecurrentiter", f"it holds {min(counts)}; expected at least 1")
@@ -884,6 +900,9 @@ class _Reading:
             "minibatch_mode": mode if is_old else "partial",
             "trace_level": section.integer("traceLevel", 1),
         }
+
+    def _here(self) -> tuple[Any, str]:
+        return self.section.place, self.section.path
 
     def _htk_window(self, method: str) -> Window | None:
         section = self.section
@@ -1023,6 +1042,7 @@ def written_config(section: str, config: ReaderConfig) -> str:
             reader = [
                 readerType = "CNTKTextFormatReader"
                 file = "a.ctf"
+                randomize = false
                 input = [
                     x = [ alias = "x" ; dim = 2 ; format = "dense" ]
                 ]
