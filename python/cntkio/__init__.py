@@ -1,8 +1,10 @@
 """CNTK's data formats and reader semantics for today's frameworks."""
 
 from cntkio.config import ReaderConfig, read_config
+from cntkio.convert import sequence_to_cntk_text_format, write_cbf, write_ctf
 from cntkio.corpus import read_ctf
 from cntkio.errors import CheckpointError, CntkIoError, ConfigError, CorpusError, FormatError
+from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.user import UserDeserializer
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
@@ -15,6 +17,7 @@ __all__ = [
     "DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS",
     "FULL_DATA_SWEEP",
     "INFINITELY_REPEAT",
+    "CBFDeserializer",
     "CTFDeserializer",
     "CheckpointError",
     "CntkIoError",
@@ -36,4 +39,7 @@ __all__ = [
     "infer_streams",
     "read_config",
     "read_ctf",
+    "sequence_to_cntk_text_format",
+    "write_cbf",
+    "write_ctf",
 ]

@@ -311,7 +311,7 @@ class LocalTimeline:
         if not pieces:
             return None
         chunks, numbers, lengths = (np.concatenate(column) for column in zip(*pieces, strict=True))
-        return LocalSelection(numbers, chunks, end_of_sweep, self.position, None, lengths)
+        return LocalSelection(numbers, chunks, end_of_sweep, self.position, lengths=lengths)
 
     def _settle(self, size: int, partition: Partition) -> None:
         if size < 1:
@@ -408,7 +408,7 @@ class LocalTimeline:
         table = np.array(rows, np.int64)
         slot_of, chunks, numbers, lengths, first_samples, num_samples_of, steps_of, goes_on_of = table.T.copy()
         parts = Parts(slot_of, first_samples, num_samples_of, steps_of, goes_on_of.astype(np.bool_), len(slots), steps)
-        return LocalSelection(numbers, chunks, end_of_sweep, self.position, parts, lengths.astype(np.uint32))
+        return LocalSelection(numbers, chunks, end_of_sweep, self.position, parts, lengths=lengths.astype(np.uint32))
 
     def _filled(self, slot: tuple[_Owed, ...], partition: Partition) -> list[_Owed]:
         filled = list(slot)
@@ -429,6 +429,9 @@ class LocalTimeline:
     def rewind(self, mark: LocalMark) -> None:
         """Go back to a mark of this timeline. Cheap."""
         self._settings, self._cursor, self._slots, self._has_ended = mark
+
+    def hold(self, mark: LocalMark) -> None:
+        """Nothing has to be kept: going back is cheap from anywhere."""
 
     def _keys(self) -> tuple[str, str]:
         if self._window is None:

@@ -33,7 +33,8 @@ class MinibatchData:
         indptr: Sparse: where each sample's entries begin, and where they end, int64, `[num_samples + 1]`. Dense: None.
     """
 
-    __slots__ = ("__dict__", "end_of_sweep", "indices", "indptr", "offsets", "stream", "values")
+    __slots__ = ("__dict__", "_packed", "end_of_sweep", "indices", "indptr", "offsets", "stream", "values")
+    _packed: tuple[_core.Packed, int] | None  # the packer's result and this stream's number in it
 
     def __init__(
         self,
@@ -50,6 +51,30 @@ class MinibatchData:
         self.indptr = indptr
         self.indices = indices
         self.end_of_sweep = end_of_sweep
+        self._packed = None
+
+    @classmethod
+    def of(cls, stream: StreamInformation, packed: _core.Packed, number: int, end_of_sweep: bool) -> MinibatchData:
+        """A stream as the packer has left it; array objects are made when one of them is asked for."""
+        data = cls.__new__(cls)
+        data.stream = stream
+        data.end_of_sweep = end_of_sweep
+        data._packed = (packed, number)
+        return data
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("values", "offsets", "indptr", "indices") or self._packed is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        packed, number = self._packed
+        values, offsets, sparse = packed.arrays(number)
+        self.values = values if self.stream.is_sparse else values.reshape(-1, *self.stream.shape)
+        self.offsets = offsets
+        self.indptr, self.indices = (None, None) if sparse is None else sparse
+        return object.__getattribute__(self, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        arrays = (self.values.reshape(-1), self.offsets, self.indptr, self.indices)
+        return (MinibatchData, (self.stream, *arrays, self.end_of_sweep))
 
     def __repr__(self) -> str:
         kind = "sparse" if self.is_sparse else "dense"
@@ -57,17 +82,17 @@ class MinibatchData:
         return f"MinibatchData({self.stream.name!r}, {kind}, {counts})"
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return self.num_sequences
 
     @property
     def num_sequences(self) -> int:
         """Number of sequences."""
-        return len(self.offsets) - 1
+        return len(self.offsets) - 1 if self._packed is None else self._packed[0].num_sequences
 
     @property
     def num_samples(self) -> int:
         """Number of samples of this stream."""
-        return int(self.offsets[-1])
+        return int(self.offsets[-1]) if self._packed is None else self._packed[0].num_samples(self._packed[1])
 
     number_of_sequences = num_sequences
     number_of_samples = num_samples

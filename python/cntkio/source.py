@@ -18,7 +18,7 @@ import importlib
 import logging
 import os
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio.errors import CheckpointError, CntkIoError, ConfigError, CorpusError
-from cntkio.formats import Corpus, Deserializer, Loaded
+from cntkio.formats import Corpus, Deserializer, Loaded, num_threads
 from cntkio.formats.user import LocalUserCorpus
 from cntkio.join import JoinedTable, join
 from cntkio.local_timeline import LocalSelection, LocalTimeline, chunk_and_number
@@ -47,6 +47,12 @@ from cntkio.timeline import (
 logger = logging.getLogger("cntkio")
 
 _NUM_LOADERS = 2
+# Small minibatches are made several at a time: handing one over to another thread takes longer than making it.
+_HAND_OVER_BYTES = 512 << 10
+_MOST_IN_HAND_OVER = 64
+_LARGE_MINIBATCH = 16 << 20
+_WHOLE = Partition()
+_NOTHING: set[int] = set()
 _LARGEST_SIZE = 2**31 - 1  # CNTK cut larger ones to 32 bits
 _STATE_VERSION = 1
 _POSITION = "minibatchSourcePosition"
@@ -72,6 +78,7 @@ class _Chunks:
         self.here: dict[int, Loaded] = {}
         self.coming: dict[int, Future[Loaded]] = {}
         self.in_use: set[int] = set()
+        self._window: set[int] | None = None  # the last one, if nothing else is in use
 
     def get(self, number: int) -> Loaded:
         """A chunk, waited for or loaded here."""
@@ -91,6 +98,17 @@ class _Chunks:
             if number not in self.in_use:
                 self.corpus.settle(self.get(number))
                 self.in_use.add(number)
+
+    def take(self, numbers: list[int], window: set[int] | None) -> None:
+        """Use these chunks; of others those in the window stay in use, and without a window all do."""
+        if not self.in_use.issuperset(numbers):
+            self.use(numbers)
+        elif window is None or window is self._window:
+            return
+        if window is not None:
+            self.in_use &= window
+            self.in_use.update(numbers)
+            self._window = window if window and self.in_use <= window else None
 
     def keep_only(self, numbers: set[int]) -> None:
         """Let go of all others."""
@@ -162,6 +180,12 @@ class _Fetched(NamedTuple):
 
     minibatch: Minibatch | None
     mark: Any
+    error: BaseException | None = None
+
+    @property
+    def is_last(self) -> bool:
+        """Whether what comes behind must be asked for: behind the end, and behind an error."""
+        return self.minibatch is None
 
 
 class _Request(NamedTuple):
@@ -340,7 +364,11 @@ class MinibatchSource:
         self._process = os.getpid()
         self._loaders = _Loaders()
         self._fetcher: ThreadPoolExecutor | None = None
-        self._ahead: tuple[_Request, Future[_Fetched]] | None = None
+        self._request: _Request | None = None
+        self._ready: deque[_Fetched] = deque()
+        self._ahead: Future[list[_Fetched]] | None = None
+        self._num_at_once = 1
+        self._num_threads = num_threads()
         self._mark: Any = self._timeline.mark()
         self._needed: list[int] | None = None
         self._windows: list[set[int]] = [set() for _ in self._chunks]
@@ -357,6 +385,15 @@ class MinibatchSource:
                     StreamInformation(info.name, len(streams), form, info.dtype, info.shape, info.defines_mb_size)
                 )
         self._streams = streams
+        of_source = iter(streams)
+        # For each corpus its streams, and what the packer has to know of them.
+        self._layouts = [
+            (
+                [next(of_source) for _ in corpus.streams],
+                [(number, info.is_sparse, info.dtype == np.float64) for number, info in enumerate(corpus.streams)],
+            )
+            for corpus in self._corpora
+        ]
 
     def _joined(self, strict: bool) -> JoinedTable | None:
         defining = [
@@ -370,6 +407,12 @@ class MinibatchSource:
                 f"only a single stream may define the minibatch size, but {', '.join(map(repr, names))} do",
                 key="defines_mb_size",
             )
+        for corpus in self._corpora[1:]:
+            if getattr(corpus, "must_be_first", False):
+                raise ConfigError(
+                    f"{corpus.name}: a binary corpus has no keys of its own, so it must be the first deserializer",
+                    key="deserializers",
+                )
         if len(self._corpora) == 1:
             self.left_out = [0]
             return None
@@ -476,7 +519,7 @@ class MinibatchSource:
             FormatError: A chunk read for this minibatch breaks its format.
             CorpusError: A sequence does not fit frame mode or truncation, or a file has changed.
         """
-        if not isinstance(minibatch_size_in_samples, int | np.integer):
+        if type(minibatch_size_in_samples) is not int and not isinstance(minibatch_size_in_samples, int | np.integer):
             raise ConfigError(
                 f"minibatch_size_in_samples is {minibatch_size_in_samples!r}; expected a whole number",
                 key="minibatch_size_in_samples",
@@ -486,10 +529,12 @@ class MinibatchSource:
                 f"minibatch_size_in_samples is {minibatch_size_in_samples}; expected at most {_LARGEST_SIZE}",
                 key="minibatch_size_in_samples",
             )
-        partition = Partition(
-            0 if partition_index is None else int(partition_index),
-            1 if num_data_partitions is None else int(num_data_partitions),
-        )
+        partition = _WHOLE
+        if partition_index is not None or num_data_partitions is not None:
+            partition = Partition(
+                0 if partition_index is None else int(partition_index),
+                1 if num_data_partitions is None else int(num_data_partitions),
+            )
         minibatch = self._next(_Request(int(minibatch_size_in_samples), partition))
         if minibatch is None:
             return {}
@@ -512,37 +557,47 @@ class MinibatchSource:
         with self._lock:
             if self._process != os.getpid():
                 self._forget_parent()
-            if self._ahead is not None and self._ahead[0] != request:
+            if self._request != request:
                 self._drop_ahead()
-            if self._ahead is None:
-                self._fetch_ahead(request)
-            assert self._ahead is not None
-            # Kept until it has a result, so that an interrupted wait loses nothing.
-            future = self._ahead[1]
-            self._wait(future)
-            self._ahead = None
-            fetched = future.result()
+                self._request = request
+            if not self._ready:
+                if self._ahead is None:
+                    self._fetch_ahead(request)
+                assert self._ahead is not None
+                # Kept until it has a result, so that an interrupted wait loses nothing.
+                future = self._ahead
+                self._wait(future)
+                self._ahead = None
+                self._ready.extend(future.result())
+                if self._ready and not self._ready[-1].is_last:
+                    self._fetch_ahead(request)
+            fetched = self._ready.popleft()
+            if fetched.error is not None:
+                raise fetched.error
             self._mark = fetched.mark
-            if fetched.minibatch is not None:
-                self._fetch_ahead(request)
             return fetched.minibatch
 
     def _fetch_ahead(self, request: _Request) -> None:
         if self._fetcher is None:
             self._fetcher = ThreadPoolExecutor(1, "cntkio-fetch")
-        self._ahead = (request, self._fetcher.submit(self._fetch, request))
+        # What is ready, and what is being made, may be thrown away: this is where the timeline would go back to.
+        self._timeline.hold(self._mark)
+        self._ahead = self._fetcher.submit(self._fetch_several, request)
 
     @staticmethod
     def _wait(future: Future[Any]) -> None:
         future.exception()
 
     def _drop_ahead(self) -> None:
-        """Throw away the minibatch that was fetched ahead, and go back to where the last delivered one ended."""
+        """Throw away what was fetched ahead, and go back to where the last delivered minibatch ended."""
         if self._ahead is not None:
-            if not self._ahead[1].cancel():
-                self._wait(self._ahead[1])
+            if not self._ahead.cancel():
+                self._wait(self._ahead)
             self._ahead = None
             self._rewind(self._mark)
+        elif self._ready:
+            self._rewind(self._mark)
+        self._ready.clear()
 
     def _forget_parent(self) -> None:
         mark = self._mark
@@ -551,6 +606,16 @@ class MinibatchSource:
         self._begin()
         self._rewind(mark)
         self._mark = mark
+
+    def _fetch_several(self, request: _Request) -> list[_Fetched]:
+        """Make the next minibatches: as many as are worth a hand-over. Runs in the fetcher's thread."""
+        made: list[_Fetched] = []
+        while not made or (len(made) < self._num_at_once and not made[-1].is_last):
+            try:
+                made.append(self._fetch(request))
+            except BaseException as error:  # it surfaces in the read that it belongs to
+                made.append(_Fetched(None, None, error))
+        return made
 
     def _fetch(self, request: _Request) -> _Fetched:
         """Make the next minibatch. Runs in the fetcher's thread."""
@@ -639,32 +704,40 @@ class MinibatchSource:
 
     def _packed(self, selection: Selection) -> Minibatch:
         data: dict[StreamInformation, Any] = {}
-        streams = iter(self._streams)
         keys = self._keys_of(selection)
         for number, chunks in enumerate(self._chunks):
-            if self._join is None:
-                sequences, chunk_numbers = selection.sequences, selection.chunks
+            if self._join is None and selection.places is not None:
+                which, places, local = selection.places
             else:
-                sequences = self._join.partners[number][selection.sequences].astype(np.int64)
-                chunk_numbers = self._chunk_of(chunks.corpus, sequences)
-            which, first, places = np.unique(chunk_numbers, return_index=True, return_inverse=True)
-            local = (sequences - chunks.corpus.table.chunk_starts[chunk_numbers]).astype(np.uint32)
-            if not chunks.in_use.issuperset(which.tolist()):
-                chunks.use(which[np.argsort(first)].tolist())
+                which, places, local = self._found(number, selection)
+            window: set[int] | None = None
             if not self._keep_data_in_memory:
-                still = chunks.in_use & self._windows[number] if self._is_randomized else set()
-                chunks.in_use = still.union(which.tolist())
-            handles = [chunks.get(one).chunk for one in which.tolist()]
-            infos = [next(streams) for _ in chunks.corpus.streams]
+                window = self._windows[number] if self._is_randomized else _NOTHING
+            chunks.take(which, window)
+            handles = [chunks.get(one).chunk for one in which]
             if selection.parts is None:
-                data.update(
-                    self._gathered(infos, chunks.corpus, handles, places.astype(np.uint32), local, selection, keys)
-                )
+                self._gather(data, number, handles, places, local, selection, keys)
             else:
-                data.update(
-                    self._spread(infos, chunks.corpus, handles, places.astype(np.uint32), local, selection, keys)
-                )
+                infos = self._layouts[number][0]
+                data.update(self._spread(infos, chunks.corpus, handles, places, local, selection, keys))
         return Minibatch(data, keys)
+
+    def _found(
+        self, number: int, selection: Selection
+    ) -> tuple[list[int], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+        """`Selection.places` for one of the corpora."""
+        corpus = self._corpora[number]
+        if self._join is None:
+            sequences, chunk_numbers = selection.sequences, selection.chunks
+        else:
+            sequences = self._join.partners[number][selection.sequences].astype(np.int64)
+            chunk_numbers = self._chunk_of(corpus, sequences)
+        which, first, places = np.unique(chunk_numbers, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        rank = np.empty(len(order), np.uint32)
+        rank[order] = np.arange(len(order))
+        local = (sequences - corpus.table.chunk_starts[chunk_numbers]).astype(np.uint32)
+        return which[order].tolist(), rank[places], local
 
     def _keys_of(self, selection: Selection) -> Callable[[], npt.NDArray[Any]]:
         if isinstance(selection, LocalSelection):
@@ -679,28 +752,31 @@ class MinibatchSource:
         lengths: npt.NDArray[np.uint32] = self._chunks[0].get(number).findings
         return lengths
 
-    def _gathered(
+    def _gather(
         self,
-        infos: list[StreamInformation],
-        corpus: Corpus,
+        data: dict[StreamInformation, Any],
+        number: int,
         handles: list[_core.Chunk],
         places: npt.NDArray[np.uint32],
         local: npt.NDArray[np.uint32],
         selection: Selection,
         keys: Callable[[], npt.NDArray[Any]],
-    ) -> Iterator[tuple[StreamInformation, MinibatchData]]:
-        layout = [(number, info.is_sparse, info.dtype == np.float64) for number, info in enumerate(corpus.streams)]
-        ragged = _core.gather(handles, places, local, layout)
-        for info, (values, offsets, sparse) in zip(infos, ragged, strict=True):
-            indptr, indices = sparse if sparse is not None else (None, None)
-            data = MinibatchData(info, values, offsets, indptr, indices, selection.end_of_sweep)
-            if self._frame_mode and data.num_steps > 1:
-                longest = int(data.lengths.argmax())
+    ) -> None:
+        """Gather the streams of one corpus into `data`."""
+        infos, layout = self._layouts[number]
+        packed = _core.Packed(handles, places, local, layout, self._num_threads)
+        if len(data) == 0:
+            size = max(packed.num_bytes * len(self._chunks), 1)
+            several = min(max(_HAND_OVER_BYTES // size, 2), _MOST_IN_HAND_OVER)
+            self._num_at_once = 1 if size > _LARGE_MINIBATCH else several
+        for stream, info in enumerate(infos):
+            data[info] = MinibatchData.of(info, packed, stream, selection.end_of_sweep)
+            if self._frame_mode and packed.longest(stream) > 1:
+                longest = int(data[info].lengths.argmax())
                 raise CorpusError(
-                    f"sequence {keys()[longest]}, stream {info.name!r}: {data.num_steps} samples; frame mode takes one "
-                    f"at most (frame_mode=False reads sequences)"
+                    f"sequence {keys()[longest]}, stream {info.name!r}: {packed.longest(stream)} samples; frame mode "
+                    f"takes one at most (frame_mode=False reads sequences)"
                 )
-            yield info, data
 
     def _spread(
         self,
@@ -828,10 +904,11 @@ class MinibatchSource:
     def state_dict(self) -> dict[str, Any]:
         """All that is needed to go on just here, and to notice other data or settings: a small dict for JSON."""
         with self._lock:
-            if self._ahead is None:
+            if self._ahead is None and not self._ready:
                 timeline = self._timeline.state()
             else:
-                self._wait(self._ahead[1])
+                if self._ahead is not None:
+                    self._wait(self._ahead)
                 there = self._timeline.mark()
                 self._rewind(self._mark)
                 timeline = self._timeline.state()

@@ -138,6 +138,21 @@ class StreamInformation:
         values = (name, stream_id, storage_format, np.dtype(dtype), sizes, bool(defines_mb_size))
         for field, value in zip(dataclasses.fields(self), values, strict=True):
             object.__setattr__(self, field.name, value)
+        object.__setattr__(self, "_hash", hash(values))
+
+    def __hash__(self) -> int:
+        """Kept, since every minibatch is made with a few of these as keys."""
+        kept: int = self.__dict__["_hash"]
+        return kept
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the hash, which is another in another process."""
+        return {key: value for key, value in self.__dict__.items() if key != "_hash"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for key, value in state.items():
+            object.__setattr__(self, key, value)
+        object.__setattr__(self, "_hash", hash(tuple(getattr(self, field.name) for field in dataclasses.fields(self))))
 
     @property
     def is_sparse(self) -> bool:

@@ -242,6 +242,8 @@ class Selection:
         end_of_sweep: Whether the read reached or crossed the end of a sweep.
         position: The position after it.
         parts: In a truncated minibatch, which part of each sequence goes where; else None.
+        places: The chunks, each once, in the order of their first sequence; for each sequence the place of its chunk
+            among them, and its number in its chunk, uint32. None where that was not worked out.
     """
 
     sequences: npt.NDArray[np.int64]
@@ -249,6 +251,7 @@ class Selection:
     end_of_sweep: bool
     position: int
     parts: Parts | None = None
+    places: tuple[list[int], npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -397,7 +400,10 @@ class Timeline:
         if self._truncation_length:
             return self._read_truncated(partition)
         found = self._reader.read(self._share, self._passed, self._crosses_sweeps, partition.index, partition.count)
-        return None if found is None else Selection(*found)
+        if found is None:
+            return None
+        sequences, chunks, end_of_sweep, position, places = found
+        return Selection(sequences, chunks, end_of_sweep, position, None, places)
 
     def _has_ended(self) -> bool:
         return self.position >= self._end and not any(self._reader.owed)
@@ -573,6 +579,10 @@ class Timeline:
         self._reader.rewind(mark.cursor)
         if mark.settings is not None and self._truncation_length:
             self._reader.owe(mark.owed)
+
+    def hold(self, mark: Mark) -> None:
+        """Keep what `rewind` needs to come back to that mark cheaply, over any number of reads in the same sweep."""
+        self._reader.hold(mark.cursor)
 
     def needed_chunks(self, partition: Partition = Partition()) -> list[int]:
         """The chunks from which the next sequences can come, with those that slots still owe, in order of need.

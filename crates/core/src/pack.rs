@@ -63,6 +63,9 @@ impl<'a> Selection<'a> {
 /// Gather one stream of a selection. With no sequence selected the arrays are empty, in `is_sparse` and
 /// `is_double`'s form.
 pub fn gather(selection: Selection, stream: usize, is_sparse: bool, is_double: bool) -> Result<Ragged, Error> {
+    if let Some(ragged) = crate::gather::plain(selection, stream, is_sparse, is_double) {
+        return Ok(ragged);
+    }
     let mut sequence_offsets = Vec::with_capacity(selection.sequences.len() + 1);
     sequence_offsets.push(0i64);
     let (mut num_samples, mut num_values) = (0i64, 0usize);
@@ -167,9 +170,9 @@ pub struct Cell {
     pub length: usize,
 }
 
-/// Spread parts of sequences over `num_cells` dense samples of `dim` values, zeros between them. The values of a sparse
-/// sample's repeated indices are summed.
-pub fn spread<T: Element + std::ops::AddAssign>(
+/// Spread parts of sequences over `num_cells` dense samples of `dim` values, zeros between them. Of a sparse
+/// sample's repeated indices the last one stays, as in CNTK: they are not summed.
+pub fn spread<T: Element>(
     selection: Selection,
     cells: &[Cell],
     stream: usize,
@@ -200,7 +203,7 @@ pub fn spread<T: Element + std::ops::AddAssign>(
                 for (sample, row) in (first..last).zip(target.chunks_exact_mut(dim)) {
                     let (from, to) = span(sample_offsets, sample);
                     for (&index, &value) in indices[from..to].iter().zip(&values[from..to]) {
-                        *row.get_mut(index as usize).ok_or(Error::Mixed)? += value;
+                        *row.get_mut(index as usize).ok_or(Error::Mixed)? = value;
                     }
                 }
             }

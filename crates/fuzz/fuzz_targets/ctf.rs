@@ -1,9 +1,11 @@
 //! Index, parse and infer a text corpus: any bytes, several schemas, budgets and cuts of the input.
 #![no_main]
 
-use cntkio_core::chunk::Block;
-use cntkio_core::ctf::{self, Extent, Findings, Mode, Schema, Stream};
+use cntkio_core::chunk::{Block, Pool};
+use cntkio_core::ctf::{self, Cut, Extent, Findings, Mode, Schema, Stream, Text};
+use cntkio_simd::Kernel;
 use libfuzzer_sys::fuzz_target;
+use std::sync::Arc;
 
 fn stream(name: &str, is_sparse: bool, dim: usize, is_double: bool) -> Stream {
     Stream { name: name.into(), is_sparse, dim, is_double }
@@ -26,7 +28,9 @@ fuzz_target!(|data: &[u8]| {
     let mode = if has(4) { Mode::Lines } else { Mode::Ids };
     let budget = if has(5) { u64::MAX } else { u64::from(choice >> 6) };
     let _ = ctf::infer(text);
-    let Ok(scan) = ctf::scan(text, mode, schema.defining.map(|number| &schema.streams[number].name[..])) else { return };
+    let Ok(scan) = ctf::scan(text, mode, schema.defining.map(|number| &schema.streams[number].name[..])) else {
+        return;
+    };
     let ends = scan.starts.iter().skip(1).copied().chain([text.len() as u64]);
     let sequences: Vec<Extent> = scan
         .starts
@@ -37,7 +41,26 @@ fuzz_target!(|data: &[u8]| {
         .collect();
     let mut findings = Findings::new(budget, has(6));
     let block = ctf::parse(text, &sequences, &schema, &mut findings);
-    let (chunk, in_pieces) = ctf::parse_chunk(text, &sequences, &schema, budget, has(6), 16);
+    for kernel in Kernel::available() {
+        let mut others = Findings::new(budget, has(6));
+        let other = ctf::parse_with(kernel, text, &sequences, &schema, &mut others);
+        assert_eq!((&other, &others), (&block, &findings), "the {} kernel", kernel.name());
+    }
+    let (pool, cut) = (Arc::new(Pool::new(1 << 20)), Cut { piece: 16, part: 5 });
+    let chunk_of = |text: Text| {
+        ctf::parse_chunk(text, &sequences, &schema, budget, has(6), cut, Some(&pool)).expect("readable text")
+    };
+    let (chunk, in_pieces) = chunk_of(Text::Here(text));
+    let read = |at: usize, buffer: &mut [u8]| {
+        buffer.copy_from_slice(&text[at..at + buffer.len()]);
+        Ok(())
+    };
+    // In memory that a chunk of other text has left, too.
+    for _ in 0..2 {
+        let (read_chunk, read_findings) = chunk_of(Text::Read(&read));
+        assert_eq!(read_findings, in_pieces);
+        assert!(in_pieces.last_straw.is_some() || read_chunk == chunk);
+    }
     assert_eq!(findings.last_straw, in_pieces.last_straw);
     assert_eq!(findings.counts, in_pieces.counts);
     if findings.last_straw.is_none() {

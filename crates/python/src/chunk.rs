@@ -70,7 +70,7 @@ fn column_from_arrays((offsets, values, dim, sparse): ColumnArrays<'_>) -> PyRes
 }
 
 /// Values, sequence offsets and, if sparse, (sample offsets, indices).
-type RaggedArrays<'py> =
+pub(crate) type RaggedArrays<'py> =
     (Bound<'py, PyAny>, Bound<'py, PyArray1<i64>>, Option<(Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<i32>>)>);
 
 /// Gather the selected sequences of all streams, ragged: `streams` tells for each whether it is sparse and double.
@@ -142,14 +142,14 @@ pub(crate) fn spread<'py>(
     }
 }
 
-fn refused(why: pack::Error) -> PyErr {
+pub(crate) fn refused(why: pack::Error) -> PyErr {
     match why {
         pack::Error::TooLarge => PyMemoryError::new_err("the minibatch does not fit into memory"),
         _ => PyValueError::new_err(format!("cannot pack: {why:?}")),
     }
 }
 
-fn ragged_arrays(py: Python<'_>, ragged: Ragged) -> RaggedArrays<'_> {
+pub(crate) fn ragged_arrays(py: Python<'_>, ragged: Ragged) -> RaggedArrays<'_> {
     let sparse = ragged.sparse.map(|(offsets, indices)| (offsets.into_pyarray(py), indices.into_pyarray(py)));
     (values_array(py, ragged.values), ragged.sequence_offsets.into_pyarray(py), sparse)
 }

@@ -5,10 +5,13 @@
 
 use pyo3::prelude::*;
 
+mod cbf;
 mod chunk;
 mod ctf;
 mod order;
+mod packed;
 mod pool;
+mod text;
 
 /// The compiled part of cntkio. Not public: its functions change without notice.
 #[pymodule]
@@ -16,13 +19,23 @@ mod _core {
     use super::*;
 
     #[pymodule_export]
+    use super::cbf::{cbf_parse, cbf_sizes, cbf_write};
+
+    #[pymodule_export]
     use super::chunk::{Chunk, gather, pad, spread};
 
     #[pymodule_export]
-    use super::ctf::{ctf_chunk_starts, ctf_infer, ctf_parse, ctf_scan};
+    use super::ctf::{Spare, ctf_chunk_starts, ctf_infer, ctf_parse, ctf_scan};
+
+    #[pymodule_export]
+    use super::packed::Packed;
+
+    #[pymodule_export]
+    use super::text::{Dictionary, text_numbers, text_tokens, text_write};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        cntkio_simd::Kernel::from_environment().map_err(pyo3::exceptions::PyValueError::new_err)?;
         super::order::register(module)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("CTF_NUM_ERROR_KINDS", cntkio_core::ctf::NUM_ERRORS)

@@ -1,4 +1,5 @@
-//! The few loops that are worth vector instructions: numbers in text, and line ends.
+//! The few loops that are worth vector instructions: numbers in text, and line ends; and [what else](memory) a core
+//! without `unsafe` cannot do for itself about memory.
 //!
 //! Job: consume as much of a run of numbers as is *certain* to be in the common form, and leave the rest, untouched,
 //! to an exact parser. This crate is the only place of the project with `unsafe`; everything public is safe.
@@ -17,18 +18,20 @@
 //! the slice: all of these end the prefix. *How long* the prefix is may differ from kernel to kernel; *what* is in it may
 //! not. Nothing is ever read outside the slice.
 //!
-//! What it does not do: no lines, no names, no errors, no input or output.
+//! What it does not do: no lines, no names, no errors, no opening of files.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+pub mod memory;
 mod scalar;
 
+pub use memory::append;
 use scalar::Next;
 use std::sync::OnceLock;
 
-/// Environment variable that asks for a kernel by its name, for tests; one that the processor lacks is not taken.
+/// Environment variable that asks for a kernel by its name, for tests.
 pub const KERNEL_VARIABLE: &str = "CNTKIO_KERNEL";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,14 +75,38 @@ impl Kernel {
         kernels
     }
 
-    /// The kernel of this process: the one that [`KERNEL_VARIABLE`] names, else the fastest; looked up once.
+    /// The kernel that [`KERNEL_VARIABLE`] names, or without it the fastest; what is wrong with the name if there is none.
+    pub fn from_environment() -> Result<Kernel, String> {
+        Kernel::named(&std::env::var(KERNEL_VARIABLE).unwrap_or_default())
+    }
+
+    /// The kernel of that name; without a name the fastest.
+    ///
+    /// ```
+    /// use cntkio_simd::Kernel;
+    ///
+    /// assert_eq!(Kernel::named("scalar").unwrap().name(), "scalar");
+    /// assert!(Kernel::named("abacus").unwrap_err().contains("scalar"));
+    /// ```
+    pub fn named(name: &str) -> Result<Kernel, String> {
+        let available = Kernel::available();
+        let found = match name {
+            "" => available.last(),
+            _ => available.iter().find(|kernel| kernel.name() == name),
+        };
+        found.copied().ok_or_else(|| {
+            let names: Vec<&str> = available.iter().map(|kernel| kernel.name()).collect();
+            format!("{KERNEL_VARIABLE} is {name:?}; expected one that this processor has: {}", names.join(", "))
+        })
+    }
+
+    /// The kernel of this process, looked up once: that of [`from_environment`](Kernel::from_environment), or the fastest if
+    /// there is none of that name, which whoever starts the process should have refused.
     pub fn selected() -> Kernel {
         static SELECTED: OnceLock<Kernel> = OnceLock::new();
         *SELECTED.get_or_init(|| {
-            let available = Kernel::available();
-            let wanted = std::env::var(KERNEL_VARIABLE).unwrap_or_default();
-            let named = available.iter().find(|kernel| kernel.name() == wanted);
-            *named.or(available.last()).expect("the scalar kernel is always available")
+            let fastest = || *Kernel::available().last().expect("the scalar kernel is always available");
+            Kernel::from_environment().unwrap_or_else(|_| fastest())
         })
     }
 

@@ -10,12 +10,19 @@ What they have in common, and all that the timeline and the source know of them,
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 from cntkio._core import Chunk
 from cntkio.index import SequenceTable
 from cntkio.streams import StreamInformation
+
+
+def num_threads() -> int:
+    """How many threads parse: ``CNTKIO_NUM_THREADS``, or else the cores that this process may use."""
+    asked = os.environ.get("CNTKIO_NUM_THREADS", "")
+    return max(1, int(asked)) if asked.isdecimal() else len(os.sched_getaffinity(0))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats import Loaded
+from cntkio.formats import num_threads as num_threads
 from cntkio.index import IndexCache, SequenceTable, fingerprint
 from cntkio.streams import StreamDef, StreamDefs, StreamInformation, named
 
@@ -33,15 +34,11 @@ _T = TypeVar("_T")
 _LARGEST_DIM = 2**31 - 1
 _LARGEST_SEQUENCE = 2**32 - 1
 # Bytes of text for one core at a time: few enough to share the work out evenly, many enough to be worth it.
-_BLOCK = 8 << 20
+_BLOCK = 2 << 20
 _PIECE = 1 << 20
 _MOST_IN_FULL = 10
-
-
-def num_threads() -> int:
-    """How many threads parse: ``CNTKIO_NUM_THREADS``, or else the cores that this process may use."""
-    asked = os.environ.get("CNTKIO_NUM_THREADS", "")
-    return max(1, int(asked)) if asked.isdecimal() else len(os.sched_getaffinity(0))
+# Memory of chunks that are gone is kept for others, up to so many chunks' bytes of text.
+_SPARE_CHUNKS = 4
 
 
 # ----------------------------------------------------------------------------------------------- description
@@ -236,6 +233,11 @@ class _Text:
         self.status = os.fstat(self._file)
         self.size = self.status.st_size
         self._spare: list[npt.NDArray[np.uint8]] = []
+
+    @property
+    def file(self) -> tuple[int, int]:
+        """Its descriptor and size, for the compiled core, which reads by position, too."""
+        return self._file, self.size
 
     def read(self, at: int, size: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""
@@ -610,6 +612,7 @@ class CTFCorpus:
         self._places = _Places(self._text)
         self._budget = options.max_errors if options.max_errors >= 0 else 2**64 - 1
         self._spent = 0
+        self._spare = _core.Spare(_SPARE_CHUNKS * min(options.chunk_size_in_bytes, self._text.size))
         num_error_kinds = len(_KINDS) if options.strict else _core.CTF_NUM_ERROR_KINDS
         self._error_kinds = {kind.name for kind in _KINDS[:num_error_kinds]}
         self._counts: Counter[str] = Counter()
@@ -680,12 +683,12 @@ class CTFCorpus:
         size = int(starts[-1]) + int(sizes[-1]) - begin
         if not 0 <= size <= self._text.size - begin:
             raise self._misfit()
-        buffer = self._text.borrow(size)
+        threads = num_threads()
+        # One piece for each core, and not a small one more for what is left over.
+        piece = max(_PIECE, size // threads + size // 64 + 1)
         try:
-            self._text.read_into(buffer[:size], begin)
-            self._text.require_unchanged()
             chunk, counts, findings, last_straw = _core.ctf_parse(
-                buffer[:size],
+                self._text.file,
                 begin,
                 starts,
                 sizes,
@@ -694,13 +697,16 @@ class CTFCorpus:
                 self._defining,
                 budget,
                 self._options.strict,
-                num_threads(),
-                _PIECE,
+                threads,
+                piece,
+                self._spare,
             )
+            self._text.require_unchanged()
         except ValueError as error:
             raise self._misfit() from error
-        finally:
-            self._text.give_back(buffer)
+        except (OSError, EOFError):
+            self._text.require_unchanged()
+            raise
         straw = None if last_straw is None else _Finding(*last_straw)
         return chunk, _Parsed(counts, [_Finding(*finding) for finding in findings], straw, begin, first)
 
