@@ -14,7 +14,8 @@ import pytest
 from cntkio.cli import main
 
 ROOT = Path(__file__).parent.parent
-VERBS = ("inspect", "head", "read", "index")
+CORPUS_VERBS = ("inspect", "head", "read", "index")
+VERBS = (*CORPUS_VERBS, "config")
 
 
 @pytest.fixture(autouse=True)
@@ -159,7 +160,7 @@ def test_a_file_that_is_no_corpus_has_status_1_in_every_verb(
     text: str, corpus: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = corpus(text)
-    for verb in VERBS:
+    for verb in CORPUS_VERBS:
         assert main([verb, path]) == 1
         printed = capsys.readouterr()
         assert printed.out == "" and printed.err.startswith("cntkio: corpus.ctf")
@@ -266,3 +267,31 @@ def test_the_command_imports_nothing_but_numpy_and_the_standard_library() -> Non
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     extra = {"rich", "click", "typer", "scipy", "torch", "pyarrow"}
     assert not extra & set(finished.stdout.split())
+
+
+def test_read_runs_a_configuration_and_config_prints_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert main(["read", "examples/digits/digits.cntk"]) == 0
+    train, test = capsys.readouterr().out.split("\n\n")
+    assert (facts(train)["section"], facts(train)["samples"]) == ("Train/reader", "1,348")
+    assert (facts(test)["section"], facts(test)["samples"]) == ("Test/reader", "449")
+    assert main(["config", "examples/digits/digits.cntk", "Test", "Test=[minibatchSize=64]"]) == 0
+    assert facts(capsys.readouterr().out)["minibatch size"] == "64 samples"
+    assert main(["config", "--python", "examples/digits/digits.cntk", "Test"]) == 0
+    exec(capsys.readouterr().out, {})
+    assert capsys.readouterr().out.count("\n") == 2  # minibatches
+
+
+def test_a_written_configuration_reads_the_corpus(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    recipe = tmp_path / "iris.cntk"
+    assert main(["inspect", "--write-config", str(recipe), str(ROOT / "examples" / "iris" / "iris.ctf")]) == 0
+    assert "MinibatchSource(" in capsys.readouterr().out
+    assert main(["read", str(recipe)]) == 0
+    assert facts(capsys.readouterr().out)["samples"] == "150"
+
+
+def test_sections_go_with_a_configuration_only(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["read", str(ROOT / "examples" / "iris" / "iris.ctf"), "Train"]) == 2
+    assert "go with a configuration file only" in capsys.readouterr().err

@@ -4,7 +4,8 @@
 
     inspect   what the corpus is made of
     head      its first sequences, readable
-    read      minibatches, as a training program reads them, and the throughput
+    read      minibatches, as a training program reads them, and the throughput; runs configurations, too
+    config    what was understood of a configuration
     index     write the index cache
     convert   from one format to another
 
@@ -33,6 +34,7 @@ from typing import Any
 import numpy as np
 
 from cntkio import convert
+from cntkio.config import ReaderConfig, commands
 from cntkio.errors import CntkIoError, ConfigError
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.minibatch import Minibatch, MinibatchData
@@ -130,6 +132,10 @@ def _inspect(options: argparse.Namespace) -> int:
             "warnings": _counts(warnings),
         }
     )
+    if options.write_config:
+        text, program = commands.written(CTFDeserializer(options.file, streams))
+        options.write_config.write_text(text, encoding="utf-8")
+        print(f"\n{program}", end="")
     return BAD_DATA if errors else FINE
 
 
@@ -195,7 +201,37 @@ def _shortened(texts: Iterator[str], count: int, separator: str) -> str:
     return separator.join(taken) + rest
 
 
+def _config(options: argparse.Namespace) -> int:
+    if options.python:
+        print(commands.as_python(options.file, options.arguments), end="")
+        return FINE
+    for number, facts in enumerate(commands.understood(options.file, options.arguments)):
+        print(end="\n" if number else "")
+        _print_facts(facts)
+    return FINE
+
+
+def _read_epochs(reader: ReaderConfig, num_epochs: int) -> dict[str, str]:
+    bar = _Bar()
+    try:
+        return commands.read(reader, num_epochs, lambda source, _, done: bar.show(done, source.num_samples * num_epochs))
+    finally:
+        bar.clear()
+
+
+def _read_configuration(options: argparse.Namespace) -> int:
+    for number, reader in enumerate(commands.asked_readers(options.file, options.arguments)):
+        facts = _read_epochs(reader, options.sweeps)
+        print(end="\n" if number else "")
+        _print_facts(facts)
+    return FINE
+
+
 def _read(options: argparse.Namespace) -> int:
+    if commands.is_configuration(options.file):
+        return _read_configuration(options)
+    if options.arguments:
+        raise ConfigError(f"{options.arguments[0]!r}: sections and key=value go with a configuration file only")
     deserializer = CTFDeserializer(options.file, _streams(options))
     num_minibatches = num_sequences = 0
     start = time.perf_counter()
@@ -265,22 +301,34 @@ def _print_facts(facts: dict[str, str]) -> None:
 
 def _with_progress(source: MinibatchSource, minibatch_size: int, num_sweeps: int) -> Iterator[Minibatch]:
     """Iterate over the minibatches and, if standard error is a terminal, show there how far they are."""
-    if not sys.stderr.isatty():
-        yield from source.minibatches(minibatch_size)
-        return
-    total, done, shown = source.num_sequences * num_sweeps, 0, -1
+    total, done, bar = source.num_sequences * num_sweeps, 0, _Bar()
     try:
         for minibatch in source.minibatches(minibatch_size):
             yield minibatch
             done += minibatch.num_sequences
-            percent = 100 * done // total
-            if percent > shown:
-                shown = percent
-                bar = "█" * (_BAR_WIDTH * done // total)
-                print(f"\r{bar:░<{_BAR_WIDTH}} {percent:3} %", end="", file=sys.stderr, flush=True)
+            bar.show(done, total)
     finally:
-        # What follows, a result or a complaint, finds a clean line.
-        print(f"\r{'':{_BAR_WIDTH + 6}}\r", end="", file=sys.stderr, flush=True)
+        bar.clear()
+
+
+class _Bar:
+    """A progress bar on standard error, if that is a terminal."""
+
+    def __init__(self) -> None:
+        self._is_seen = sys.stderr.isatty()
+        self._percent = -1
+
+    def show(self, done: int, total: int) -> None:
+        percent = min(100 * done // total, 100)
+        if self._is_seen and percent > self._percent:
+            self._percent = percent
+            bar = "█" * (_BAR_WIDTH * percent // 100)
+            print(f"\r{bar:░<{_BAR_WIDTH}} {percent:3} %", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        """What follows, a result or a complaint, finds a clean line."""
+        if self._is_seen:
+            print(f"\r{'':{_BAR_WIDTH + 6}}\r", end="", file=sys.stderr, flush=True)
 
 
 # ---- The arguments --------------------------------------------------------------------------------------------------
@@ -322,6 +370,9 @@ def _parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         added.set_defaults(verb=verb)
+        if verb is _config:
+            added.add_argument("file", metavar="FILE", type=Path, help="a configuration of CNTK")
+            return added
         added.add_argument("file", metavar="FILE", type=Path, help="a corpus in CNTK text format")
         added.add_argument(
             "--stream",
@@ -333,7 +384,13 @@ def _parser() -> argparse.ArgumentParser:
         )
         return added
 
-    add(_inspect, "inspect", "tell what a corpus is made of", "cntkio inspect examples/digits/train.ctf")
+    inspect = add(_inspect, "inspect", "tell what a corpus is made of", "cntkio inspect examples/digits/train.ctf")
+    inspect.add_argument(
+        "--write-config",
+        metavar="FILE",
+        type=Path,
+        help="write a configuration that reads the corpus to FILE, and print the same as a Python program",
+    )
     head = add(_head, "head", "print the first sequences", "cntkio head -n 2 examples/alice/train.ctf")
     head.add_argument("-n", "--sequences", metavar="N", type=_positive, default=5, help="how many (5)")
     read = add(
@@ -345,6 +402,21 @@ def _parser() -> argparse.ArgumentParser:
     read.add_argument("--minibatch-size", metavar="SAMPLES", type=_positive, default=1024, help="in samples (1024)")
     read.add_argument("--sweeps", metavar="N", type=_positive, default=1, help="how often to read it all (1)")
     read.add_argument("--randomize", action="store_true", help="in CNTK's randomized order, not in file order")
+    read.add_argument(
+        "arguments",
+        metavar="SECTION | KEY=VALUE",
+        nargs="*",
+        help="with a configuration file (.cntk) as FILE: the readers to run, all if none is named, and values to "
+        "change; the configuration then says what a minibatch is, and --sweeps counts its epochs",
+    )
+    understood = add(
+        _config,
+        "config",
+        "print what was understood of a configuration",
+        "cntkio config --python examples/digits/digits.cntk Train",
+    )
+    understood.add_argument("arguments", metavar="SECTION | KEY=VALUE", nargs="*", help="as for `read`")
+    understood.add_argument("--python", action="store_true", help="print the Python program that does the same")
     add(_index, "index", "write the index cache for a quick next start", "cntkio index examples/alice/train.ctf")
     converters = verbs.add_parser(
         "convert", help=convert.HELP, description=f"{convert.HELP[0].upper()}{convert.HELP[1:]}."
