@@ -338,7 +338,8 @@ pub fn parse_chunk(
 pub fn parse(bytes: &[u8], sequences: &[Extent], schema: &Schema, findings: &mut Findings) -> Block {
     let longest_name = schema.streams.iter().map(|stream| stream.name.len()).max().unwrap_or(0);
     let builders = schema.streams.iter().map(|stream| Builder::new(stream, sequences.len())).collect();
-    let mut parser = Parser { bytes: &[], at: 0, sequence: 0, schema, longest_name, next_stream: 0, builders, findings };
+    let mut parser =
+        Parser { bytes: &[], at: 0, sequence: 0, schema, longest_name, next_stream: 0, builders, findings };
     for (number, extent) in sequences.iter().enumerate() {
         let end = extent.end.min(bytes.len());
         (parser.bytes, parser.at, parser.sequence) = (&bytes[..end], extent.start.min(end), number);
@@ -374,11 +375,11 @@ impl Builder {
 
     fn has_entries_in_sequence(&self) -> bool {
         match &self.column.samples {
-            Samples::Dense { .. } => self.num_in_sequence() > 0,
             Samples::Sparse { sample_offsets, .. } => {
                 let first = self.column.sequence_offsets[self.column.sequence_offsets.len() - 1] as usize;
                 sample_offsets[sample_offsets.len() - 1] > sample_offsets[first]
             }
+            _ => self.num_in_sequence() > 0,
         }
     }
 
@@ -589,12 +590,7 @@ fn ends_values(byte: u8) -> bool {
 /// Append a sample of exactly `dim` values; the position behind and the number of values that were written.
 /// On a fault nothing is appended.
 #[inline]
-fn dense_values<T: Element>(
-    bytes: &[u8],
-    start: usize,
-    dim: usize,
-    out: &mut Vec<T>,
-) -> Result<(usize, usize), Fault> {
+fn dense_values<T: Element>(bytes: &[u8], start: usize, dim: usize, out: &mut Vec<T>) -> Result<(usize, usize), Fault> {
     let before = out.len();
     let mut at = start;
     let mut num_values = 0;

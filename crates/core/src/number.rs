@@ -106,7 +106,7 @@ pub fn scan(bytes: &[u8], at: usize) -> Result<Decimal, usize> {
 }
 
 /// A type that values are stored in.
-pub trait Element: Copy + Default + PartialEq + Send + Sync + std::fmt::Debug + 'static {
+pub trait Element: Copy + Default + From<f32> + PartialEq + Send + Sync + std::fmt::Debug + 'static {
     /// The value of a scanned number; `text` is the number as written.
     fn round(decimal: &Decimal, text: &[u8]) -> Self;
 }
@@ -206,24 +206,17 @@ mod tests {
 
     #[test]
     fn an_unacceptable_byte_is_named_by_its_position() {
-        for (text, bad) in [
-            (".5", 0),
-            ("-.5", 1),
-            ("1e", 2),
-            ("1e+", 3),
-            ("1.5ex", 4),
-            ("--1", 1),
-            ("nan", 0),
-            ("", 0),
-            ("-", 1),
-        ] {
+        for (text, bad) in
+            [(".5", 0), ("-.5", 1), ("1e", 2), ("1e+", 3), ("1.5ex", 4), ("--1", 1), ("nan", 0), ("", 0), ("-", 1)]
+        {
             assert_eq!(scan(text.as_bytes(), 0).map(|_| ()), Err(bad), "{text}");
         }
     }
 
     #[test]
     fn a_number_ends_at_the_first_byte_that_cannot_belong_to_it() {
-        for (text, end) in [("1.e5", 2), ("1.2.3", 3), ("1-2", 1), ("1e5.5", 3), ("0x10", 1), ("1|b", 1), ("1e5-3", 3)] {
+        for (text, end) in [("1.e5", 2), ("1.2.3", 3), ("1-2", 1), ("1e5.5", 3), ("0x10", 1), ("1|b", 1), ("1e5-3", 3)]
+        {
             assert_eq!(scan(text.as_bytes(), 0).map(|decimal| decimal.end), Ok(end), "{text}");
         }
     }

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 
 mod chunk;
 mod ctf;
+mod htk;
 mod order;
 mod pool;
 
@@ -20,6 +21,11 @@ mod _core {
 
     #[pymodule_export]
     use super::ctf::{ctf_chunk_starts, ctf_infer, ctf_parse, ctf_scan};
+
+    #[pymodule_export]
+    use super::htk::{
+        first_same, frames_chunk, htk_chunk_starts, htk_scan_list, mlf_last_end, mlf_scan, mlf_scan_binary, runs_chunk,
+    };
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
