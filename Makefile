@@ -62,6 +62,20 @@ check: build $(VENV)/.check-tools
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest cntkio._core --ignore-disjoint-bases
 
+fuzz:
+	crates/fuzz/run $(FUZZ_SECONDS)
+
+# Other readers of text stand in an environment of their own; one that cannot be installed is named as absent.
+.cache/bench/venv/.tools:
+	mkdir -p .cache/bench && $(PYTHON) -m venv .cache/bench/venv
+	.cache/bench/venv/bin/pip install -q "numpy>=2"
+	for peer in polars pyarrow scikit-learn; do .cache/bench/venv/bin/pip install -q $$peer || true; done
+	touch $@
+
+# BENCH="--cntk PYTHON" puts CNTK 2.7 beside it; see bench/ctf.py for more.
+bench: build .cache/bench/venv/.tools
+	.cache/bench/venv/bin/python bench/ctf.py --python $(BIN)/python $(BENCH)
+
 format:
 	cargo fmt --all
 	$(BIN)/ruff format -q .

@@ -1,6 +1,9 @@
 """The fast reader of the CNTK text format against the slow one, on every path."""
 
 import contextlib
+import dataclasses
+import os
+import re
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -13,6 +16,7 @@ from ctf_files import CtfFile, canonical, ctf_files, valid_ctf_files
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import cntkio
 from cntkio import ConfigError, CorpusError, CTFDeserializer, FormatError, StreamDef, StreamDefs, _core
 from cntkio.formats import ctf
 
@@ -168,7 +172,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 any_file = ctf_files().filter(lambda file: not file.options.get("symbolic_ids"))
 
 
-@settings(deadline=None, max_examples=400, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=200, suppress_health_check=list(HealthCheck))
 @given(any_file, st.integers(0, 12), st.integers(1, 60), st.integers(1, 80), st.integers(1, 3))
 def test_the_fast_reader_gives_what_the_slow_one_gives(
     folder: Path, file: CtfFile, budget: int, block: int, piece: int, threads: int
@@ -181,3 +185,320 @@ def test_the_fast_reader_gives_what_the_slow_one_gives(
 @given(valid_ctf_files())
 def test_valid_files_are_read_without_a_word(folder: Path, file: CtfFile) -> None:
     compare(file, folder, 0)
+
+
+# -- every prefix, every flipped bit -----------------------------------------------------------------------------------
+
+SAMPLES = {
+    "ids": (
+        b"7 |a 1 2.5 -3e2 |ab 0:1 9:2 |# a comment\n7 |a 1 2 3\t|ab\n|b 5\n12\t|ab 3:1e-3 |a 0.1 0 9 |b 16777217.5\n",
+        {},
+    ),
+    "lines": (b"\xef\xbb\xbf \n|a 1 2 3 |ab 1:2\r\n|# only |# a comment\n5 |ab |a 1-2+3 |zz 4 |b 2\n", {}),
+    "skip": (b"1 |a 1 2 3 |b 1 |ab 4:5 5:4\n1 |a 1\xc2\xbd|b|ab 1:1\n", {"skip_sequence_ids": True}),
+}
+SAMPLE_STREAMS = [
+    slow_ctf.Stream("A", "a", 3),
+    slow_ctf.Stream("AB", "ab", 10, is_sparse=True),
+    slow_ctf.Stream("B", "b", 1),
+]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_every_prefix_is_read_as_the_slow_reader_reads_it(name: str, tmp_path: Path) -> None:
+    data, options = SAMPLES[name]
+    for size in range(len(data) + 1):
+        compare(CtfFile(data[:size], SAMPLE_STREAMS, {**options, "chunk_size_in_bytes": 40}), tmp_path, 1)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_every_flipped_bit_is_read_as_the_slow_reader_reads_it(name: str, tmp_path: Path) -> None:
+    data, options = SAMPLES[name]
+    for at in range(len(data)):
+        for bit in range(8):
+            flipped = data[:at] + bytes([data[at] ^ (1 << bit)]) + data[at + 1 :]
+            compare(CtfFile(flipped, SAMPLE_STREAMS, {**options, "chunk_size_in_bytes": 1 << 20}), tmp_path, 2)
+
+
+# -- options -----------------------------------------------------------------------------------------------------------
+
+X = StreamDefs(x=StreamDef(field="x", shape=2))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: CTFDeserializer("a", X, chunk_size_in_bytes=0), "chunk_size_in_bytes is 0; expected at least 1"),
+        (lambda: CTFDeserializer("a", StreamDefs(x=StreamDef(field="x", shape=0))), "'x': dimension 0; expected 1 to"),
+        (lambda: CTFDeserializer("a", StreamDefs(x=StreamDef(field="x", shape=2**31))), "dimension 2147483648"),
+        (lambda: CTFDeserializer("a", StreamDefs(x=StreamDef(shape=2))), "stream name for key x must be specified"),
+        (lambda: CTFDeserializer("a", StreamDefs(x=StreamDef(field="x"))), "'x' has no shape"),
+        (lambda: CTFDeserializer("a", StreamDefs()), "no streams"),
+        (lambda: CTFDeserializer("a", X, dtype="float16"), "dtype is float16; expected float32 or float64"),
+        (
+            lambda: CTFDeserializer("a", StreamDefs(x=StreamDef(field="x", shape=1), y=StreamDef(field="x", shape=1))),
+            "'x' and 'y' have the same name 'x' in the file",
+        ),
+        (
+            lambda: CTFDeserializer(
+                "a",
+                StreamDefs(
+                    x=StreamDef(field="x", shape=1, defines_mb_size=True),
+                    y=StreamDef(field="y", shape=1, defines_mb_size=True),
+                ),
+            ),
+            "only a single stream may define the minibatch size, but these do: 'x', 'y'",
+        ),
+        (lambda: CTFDeserializer("a", X).__setitem__("skipSequenceIds", "yes"), "'yes'; expected a truth value"),
+        (lambda: CTFDeserializer("a", X).__setitem__("maxErrors", "1.5"), "'1.5'; expected a whole number"),
+        (lambda: CTFDeserializer("a", X).__setitem__("chunkSizeInBytes", 0), "chunk_size_in_bytes is 0"),
+    ],
+)
+def test_an_option_that_is_not_possible_is_refused(make: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        make()
+
+
+def test_cntks_options_are_set_by_their_names_in_any_case() -> None:
+    one = CTFDeserializer("a", X)
+    one["chunksizeinbytes"] = "64"
+    one["MAXERRORS"] = 3
+    one["skipSequenceIds"] = "T"
+    one["cacheIndex"] = True
+    assert (one.chunk_size_in_bytes, one.max_errors, one.skip_sequence_ids, one.cache_index) == (64, 3, True, True)
+    one["maxErrors"] = "default"
+    assert one.max_errors == one["maxErrors"] == 0
+    assert (one["file"], one["input"]) == ("a", X)
+
+
+def test_an_unknown_option_is_named_with_the_near_one(caplog: pytest.LogCaptureFixture) -> None:
+    CTFDeserializer("a", X)["chunkSizeInByte"] = 64
+    assert "option 'chunkSizeInByte' is unknown and ignored; did you mean 'chunk_size_in_bytes'?" in caplog.text
+
+
+def test_the_text_of_a_deserializer_makes_it_again() -> None:
+    one = CTFDeserializer("a b.ctf", X, max_errors=5, dtype=np.float64, strict=True)
+    again = eval(repr(one))
+    assert repr(again) == repr(one)
+    assert dataclasses.asdict(again) == dataclasses.asdict(one)
+
+
+# -- errors and warnings -----------------------------------------------------------------------------------------------
+
+
+def read(data: bytes, folder: Path, streams: StreamDefs = X, **options: Any) -> Any:
+    path = folder / "train.ctf"
+    path.write_bytes(data)
+    return cntkio.read_ctf(path, streams, **options)
+
+
+XYS = StreamDefs(x=StreamDef(field="x", shape=2), y=StreamDef(field="y", shape=1), s=StreamDef(field="s", shape=9, is_sparse=True))
+
+
+@pytest.mark.parametrize(
+    ("line", "column", "stream", "words"),
+    [
+        (b"|x 1 2 |y 1e |s 1:1", 13, "y", "byte 0x20 in a number"),
+        (b"|x 1 2 |y 1 |s x:1", 16, "s", "'x' where an index should be"),
+        (b"|x 1 2 |y 1 |s 9:1", 16, "s", "index 9, but the dimension is 9; expected 0 to 8"),
+        (b"|x 1 2 |y 1 |s 3 1", 17, "s", "byte 0x20 behind index 3; expected ':'"),
+        (b"|x 1 2 3 |y 1 |s 1:1", 8, "x", "3 values, but the dimension is 2"),
+        (b"|x 1 2 \xc3 junk |y 1 |s 1:1", 10, None, "'j' where a sample should start"),
+        (b"|x 1 2 | |y 1 |s 1:1", 8, None, "a pipe without a name"),
+        (b"|x 1 2 |y 1", 1, "s", "no sample of this stream in the sequence"),
+        (b"|x 1 2 |y 1 |s 1:1 |x 3 4", 1, "x", "2 samples, but the sequence has 1 lines"),
+    ],
+)
+def test_an_error_names_its_place_and_what_was_expected(
+    tmp_path: Path, line: bytes, column: int, stream: str | None, words: str
+) -> None:
+    data = b"|x 0 0 |y 0 |s 0:1\n" + line + b"\n"
+    with pytest.raises(FormatError) as error:
+        read(data, tmp_path, XYS)
+    raised = error.value
+    assert (raised.path, raised.line, raised.column, raised.byte, raised.sequence, raised.stream) == (
+        str(tmp_path / "train.ctf"), 2, column, 19 + column - 1, 1, stream
+    )
+    assert words in str(raised)
+    assert str(raised).startswith(f"{raised.path}, line 2, column {column} (byte {raised.byte}), sequence 1")
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "the file is empty"),
+        (b"\xef\xbb\xbf", "empty but for a byte order mark"),
+        (b" \n\t\r\n", "nothing but white space"),
+        (b"\xff\xfe|\0", "UTF-16"),
+        (b"-1 |x 1 2\n", "'-' where the first sequence id or a pipe should be"),
+        (b"123", "nothing but a number"),
+        (b"1 |x 1 2\n99999999999999999999 |x 1 2\n", "line 2, column 1 (byte 9): a sequence id of 2^64 or more"),
+    ],
+)
+def test_a_file_that_does_not_begin_as_it_should_is_refused(tmp_path: Path, data: bytes, words: str) -> None:
+    with pytest.raises(FormatError, match=re.escape(words)):
+        read(data, tmp_path)
+
+
+def test_an_error_too_many_says_how_many_were_allowed(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match=re.escape("(error 2, and max_errors is 1)")):
+        read(b"|x 1 2 a |x 3 4\n|x 5 6 b |x 7 8\n", tmp_path, max_errors=1)
+
+
+DEFINING = StreamDefs(x=StreamDef(field="x", shape=2, defines_mb_size=True))
+
+
+@pytest.mark.parametrize(
+    ("data", "streams", "place", "words"),
+    [
+        (b"1 |x 1 2\n2 |x 3 4\n1 |x 5 6\n", X, "line 3, column 1 (byte 18), sequence 1: ", "this id stood earlier"),
+        (b"|x 1 2\xc3\xa9\n|x 1 2\n", X, "line 1, column 7 (byte 6), sequence 0, stream 'x': ", "byte 0xC3 ended"),
+        (b"|x 1\n|x 1 2\n", X, "line 1, column 1 (byte 0), sequence 0, stream 'x': ", "1 values, but the dimension is 2"),
+        (b"|x 1 2\n|y 3\n", DEFINING, "line 2, column 1 (byte 7), sequence 1: ", "is left out"),
+        (b"1 |x 1 2\n2 |y 3\n", DEFINING, "line 2, column 1 (byte 9), sequence 2: ", "is left out"),
+    ],
+)
+def test_what_cntk_passed_over_in_silence_is_a_warning_and_strictly_an_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, data: bytes, streams: StreamDefs, place: str, words: str
+) -> None:
+    read(data, tmp_path, streams)
+    (record,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert place in record.getMessage() and words in record.getMessage()
+    with pytest.raises(FormatError) as error:
+        read(data, tmp_path, streams, strict=True)
+    assert place in str(error.value) and words in str(error.value)
+
+
+def test_ten_of_a_kind_are_told_in_full_and_then_their_number(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with sizes(block=64, piece=64, threads=2):
+        read(b"|x 1\n" * 1000, tmp_path, chunk_size_in_bytes=100)
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 11
+    assert [f"line {number}, " in message for number, message in enumerate(messages[:10], 1)] == [True] * 10
+    assert messages[10].endswith("train.ctf: short dense sample: 1000 in all")
+
+
+def test_forgiven_errors_are_counted_by_kind(tmp_path: Path) -> None:
+    path = tmp_path / "a.ctf"
+    path.write_bytes(b"|x 1 2 |x 1 a\n|x 1 b |x 1 2\njunk |x 1 2\n")
+    with cntkio.MinibatchSource(CTFDeserializer(path, X, max_errors=9), max_sweeps=1, randomize=False) as source:
+        assert len(list(source.minibatches(1))) == 3
+        assert source.error_counts == {"bad number": 2, "junk": 1}
+
+
+# -- the index cache ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    (tmp_path / "data").mkdir()
+    path = tmp_path / "data" / "a.ctf"
+    path.write_bytes(b"".join(b"%d |x %d 0\n" % (key // 2, key) for key in range(100)))
+
+    def values(**options: Any) -> list[float]:
+        data = cntkio.read_ctf(path, X, **{"cache_index": True, "chunk_size_in_bytes": 100, **options})
+        assert data.keys_of_sequences.tolist() == sorted(set(data.keys_of_sequences.tolist()))
+        return data["x"].values[:, 0].tolist()
+
+    return path, values
+
+
+def scans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    count: list[int] = []
+    scan = _core.ctf_scan
+    monkeypatch.setattr(_core, "ctf_scan", lambda *args: (count.append(1), scan(*args))[1])
+    return count
+
+
+def test_the_index_is_made_once(cached: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, values = cached
+    count = scans(monkeypatch)
+    assert values() == values() == list(range(100))
+    assert len(count) == 1
+    assert [one.name.startswith("a.ctf.") for one in path.parent.iterdir() if one != path] == [True]
+
+
+@pytest.mark.parametrize("change", ["size", "content", "time", "options"])
+def test_an_index_of_something_else_is_not_believed(cached: Any, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+    path, values = cached
+    values()
+    count = scans(monkeypatch)
+    data, status = path.read_bytes(), path.stat()
+    if change == "size":
+        path.write_bytes(data + b"60 |x 100 0\n")
+    elif change == "content":
+        path.write_bytes(data.replace(b"49 |x 99 0", b"50 |x 99 0"))
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    elif change == "time":
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    assert values(**({"chunk_size_in_bytes": 50} if change == "options" else {})) == list(range(100 + (change == "size")))
+    assert len(count) == 1
+    values(**({"chunk_size_in_bytes": 50} if change == "options" else {}))
+    assert len(count) == 1
+
+
+def test_a_damaged_index_is_made_anew(cached: Any) -> None:
+    path, values = cached
+    values()
+    (index,) = [one for one in path.parent.iterdir() if one != path]
+    whole = index.read_bytes()
+    for size in range(0, len(whole), 7):
+        index.write_bytes(whole[:size])
+        assert values() == list(range(100))
+    index.write_bytes(whole[: len(whole) // 2])
+    assert values() == list(range(100))
+    assert index.read_bytes() == whole
+
+
+def test_a_flipped_bit_in_an_index_gives_the_data_or_an_error(cached: Any) -> None:
+    path, values = cached
+    values()
+    (index,) = [one for one in path.parent.iterdir() if one != path]
+    whole = index.read_bytes()
+    for at in range(0, len(whole), 3):
+        index.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << at % 8)]) + whole[at + 1 :])
+        with contextlib.suppress(cntkio.CntkIoError, AssertionError):
+            values()
+
+
+def test_where_the_folder_cannot_be_written_the_index_lies_in_the_users_cache(
+    cached: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path, values = cached
+    make = tempfile.mkstemp
+
+    def refuse(*args: Any, dir: Path, **options: Any) -> Any:  # a read-only folder stops everybody but root
+        if dir == path.parent:
+            raise PermissionError(13, "read-only", str(dir))
+        return make(*args, dir=dir, **options)
+
+    monkeypatch.setattr(tempfile, "mkstemp", refuse)
+    count = scans(monkeypatch)
+    assert values() == values() == list(range(100))
+    assert len(count) == 1
+    assert list(path.parent.iterdir()) == [path]
+    assert len(list((tmp_path / "user" / "cntkio").iterdir())) == 1
+
+
+# -- inference ---------------------------------------------------------------------------------------------------------
+
+
+def test_streams_are_inferred_by_name_form_and_dimension(tmp_path: Path) -> None:
+    path = tmp_path / "a.ctf"
+    path.write_bytes(b"1 |x 1 2 3 |# |y 4 |# c\n1 |s 7:1 2:2|e\n2 |x 1 |e |s\n2 |x 1 2 3 4 |A-b 1.5")
+    expected = {"x": (4, False), "y": (1, False), "s": (8, True), "e": (1, False), "A-b": (1, False)}
+    for block in (1, 7, 1 << 20):
+        with sizes(block, 1, 2):
+            found = cntkio.infer_streams(path)
+        assert {name: (stream.dim, stream.is_sparse) for name, stream in found.items()} == expected
+
+
+def test_a_text_of_other_kind_has_no_streams(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"once upon a time\n")
+    with pytest.raises(FormatError, match="no sample"):
+        cntkio.infer_streams(path)
+    path.write_bytes(b"".join(b"|n%d 1\n" % number for number in range(10_002)))
+    with pytest.raises(FormatError, match="more than 10000 names"):
+        cntkio.infer_streams(path)

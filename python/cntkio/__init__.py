@@ -1,5 +1,6 @@
 """CNTK's data formats and reader semantics for today's frameworks."""
 
+from cntkio.corpus import read_ctf
 from cntkio.errors import CheckpointError, CntkIoError, ConfigError, CorpusError, FormatError
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
@@ -26,4 +27,5 @@ __all__ = [
     "TraceLevel",
     "TruncatedMinibatchData",
     "infer_streams",
+    "read_ctf",
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -260,6 +260,10 @@ class Minibatch(dict[StreamInformation, Any]):
     def __init__(self, streams: dict[StreamInformation, Any], keys: Callable[[], npt.NDArray[Any]]) -> None:
         super().__init__(streams)
         self._keys = keys
+
+    if TYPE_CHECKING:
+
+        def __getitem__(self, key: StreamInformation | str) -> Any: ...  # names go through `__missing__`
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or any(stream.name == name for stream in self)

@@ -13,6 +13,7 @@ says are the timeline's; what bytes mean is the formats'. There is no thread bef
 from __future__ import annotations
 
 import enum
+import logging
 import os
 import threading
 from collections import OrderedDict
@@ -26,7 +27,7 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
 from cntkio.formats import Corpus, Deserializer, Loaded
-from cntkio.join import Join, join
+from cntkio.join import JoinedTable, join
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
 from cntkio.streams import Record, StreamInformation
 from cntkio.timeline import (
@@ -38,6 +39,8 @@ from cntkio.timeline import (
     Timeline,
     python_window,
 )
+
+logger = logging.getLogger("cntkio")
 
 _NUM_LOADERS = 2
 _LARGEST_SIZE = 2**31 - 1  # CNTK cut larger ones to 32 bits
@@ -54,28 +57,38 @@ class TraceLevel(enum.IntEnum):
 
 
 class _Chunks:
-    """The chunks of one corpus that are in memory, or on their way there."""
+    """The chunks of one corpus that are in memory, or on their way there, and those that are in use.
+
+    Errors are counted when a chunk comes into use, not when it happens to be loaded: so that neither memory nor
+    read-ahead changes what is an error too many.
+    """
 
     def __init__(self, corpus: Corpus) -> None:
         self.corpus = corpus
-        self.here: dict[int, _core.Chunk] = {}
+        self.here: dict[int, Loaded] = {}
         self.coming: dict[int, Future[Loaded]] = {}
+        self.in_use: set[int] = set()
 
-    def get(self, number: int) -> _core.Chunk:
-        """A chunk, waited for or loaded here; its errors are counted when it comes into use."""
-        chunk = self.here.get(number)
-        if chunk is None:
+    def get(self, number: int) -> Loaded:
+        """A chunk, waited for or loaded here."""
+        loaded = self.here.get(number)
+        if loaded is None:
             future = self.coming.get(number)
-            loaded = self.corpus.load(number) if future is None else future.result()
+            loaded = self.here[number] = self.corpus.load(number) if future is None else future.result()
             self.coming.pop(number, None)
-            self.corpus.settle(loaded)
-            chunk = self.here[number] = loaded.chunk
-        return chunk
+        return loaded
 
-    def keep_only(self, numbers: Iterable[int]) -> None:
-        kept = set(numbers)
-        self.here = {number: chunk for number, chunk in self.here.items() if number in kept}
-        for number in [number for number in self.coming if number not in kept]:
+    def use(self, numbers: Iterable[int]) -> None:
+        """Count the errors of those of these chunks that are not in use yet, in this order."""
+        for number in numbers:
+            if number not in self.in_use:
+                self.corpus.settle(self.get(number))
+                self.in_use.add(number)
+
+    def keep_only(self, numbers: set[int]) -> None:
+        """Let go of all others."""
+        self.here = {number: loaded for number, loaded in self.here.items() if number in numbers}
+        for number in [number for number in self.coming if number not in numbers]:
             self.coming.pop(number).cancel()
 
 
@@ -225,6 +238,7 @@ class MinibatchSource:
                 f"frame_mode and truncation_length={truncation_length} exclude each other", key="truncation_length"
             )
         window = python_window(randomization_window_in_chunks, randomization_window_in_samples, randomize=randomize)
+        self._is_randomized = window is not None
         self._frame_mode = frame_mode
         self._keep_data_in_memory = keep_data_in_memory
         self._read_ahead_in_bytes = read_ahead_in_bytes
@@ -264,6 +278,7 @@ class MinibatchSource:
         self._ahead: tuple[_Request, Future[_Fetched]] | None = None
         self._mark = self._timeline.mark()
         self._needed: list[int] | None = None
+        self._windows: list[set[int]] = [set() for _ in self._chunks]
         self._secondary: dict[int, list[npt.NDArray[np.int64]]] = {}
 
     def _set_streams(self, is_truncated: bool) -> None:
@@ -278,7 +293,7 @@ class MinibatchSource:
                 )
         self._streams = streams
 
-    def _joined(self, strict: bool) -> Join | None:
+    def _joined(self, strict: bool) -> JoinedTable | None:
         defining = [
             number for number, corpus in enumerate(self._corpora) if any(info.defines_mb_size for info in corpus.streams)
         ]
@@ -291,8 +306,13 @@ class MinibatchSource:
         if len(self._corpora) == 1:
             self.left_out = [0]
             return None
-        joined = join([corpus.table for corpus in self._corpora], defining=defining[0] if defining else None, strict=strict)
-        self.left_out = list(joined.left_out)
+        joined = join([corpus.table for corpus in self._corpora], defining=defining[0] if defining else None)
+        self.left_out = [report.num_sequences for report in joined.left_out]
+        complaint = joined.complaint([corpus.name for corpus in self._corpora])
+        if complaint is not None:
+            if strict:
+                raise CorpusError(complaint)
+            logger.warning("%s", complaint)
         return joined
 
     # ------------------------------------------------------------------------------------------------ streams
@@ -485,12 +505,16 @@ class MinibatchSource:
         wanted = list(dict.fromkeys([*kept, *ahead]))
         wishes = []
         wanted_of: list[set[int]] = [set() for _ in self._chunks]
-        for primary in wanted:
+        for place, primary in enumerate(wanted):
+            if place == len(kept):
+                self._windows = [set(numbers) for numbers in wanted_of]
             for number, (chunks, of_corpus) in enumerate(zip(self._chunks, self._partners(primary), strict=True)):
                 for one in of_corpus.tolist():
                     if one not in wanted_of[number]:
                         wanted_of[number].add(one)
                         wishes.append((chunks, one))
+        if len(wanted) == len(kept):
+            self._windows = wanted_of
         self._secondary = {primary: found for primary, found in self._secondary.items() if primary in set(wanted)}
         if not self._keep_data_in_memory:
             for chunks, numbers in zip(self._chunks, wanted_of, strict=True):
@@ -499,7 +523,7 @@ class MinibatchSource:
 
     def _expected_bytes(self) -> int:
         """What a chunk takes in memory, going by those that are there."""
-        sizes = [chunk.num_bytes for chunks in self._chunks for chunk in list(chunks.here.values())[-4:]]
+        sizes = [loaded.chunk.num_bytes for chunks in self._chunks for loaded in list(chunks.here.values())[-4:]]
         return max(1, sum(sizes) // len(sizes) * len(self._chunks)) if sizes else self._read_ahead_in_bytes // 4
 
     def _partners(self, primary: int) -> list[npt.NDArray[np.int64]]:
@@ -529,9 +553,14 @@ class MinibatchSource:
             else:
                 sequences = self._join.partners[number][selection.sequences].astype(np.int64)
                 chunk_numbers = self._chunk_of(chunks.corpus, sequences)
-            which, places = np.unique(chunk_numbers, return_inverse=True)
+            which, first, places = np.unique(chunk_numbers, return_index=True, return_inverse=True)
             local = (sequences - chunks.corpus.table.chunk_starts[chunk_numbers]).astype(np.uint32)
-            handles = [chunks.get(one) for one in which.tolist()]
+            if not chunks.in_use.issuperset(which.tolist()):
+                chunks.use(which[np.argsort(first)].tolist())
+            if not self._keep_data_in_memory:
+                still = chunks.in_use & self._windows[number] if self._is_randomized else set()
+                chunks.in_use = still.union(which.tolist())
+            handles = [chunks.get(one).chunk for one in which.tolist()]
             infos = [next(streams) for _ in chunks.corpus.streams]
             if selection.parts is None:
                 data.update(self._gathered(infos, chunks.corpus, handles, places.astype(np.uint32), local, selection, keys))

@@ -187,10 +187,10 @@ impl Frames {
             return Err(format!("{} sequences, but {} places", sequence_offsets.len() - 1, self.places.len()));
         }
         for encoding in &self.encodings {
-            if let Some((a, b)) = &encoding.scales {
-                if (a.len(), b.len()) != (self.frame_dim, self.frame_dim) {
-                    return Err("scales that do not fit the dimension".to_owned());
-                }
+            if let Some((a, b)) = &encoding.scales
+                && (a.len(), b.len()) != (self.frame_dim, self.frame_dim)
+            {
+                return Err("scales that do not fit the dimension".to_owned());
             }
         }
         for (place, pair) in self.places.iter().zip(sequence_offsets.windows(2)) {

@@ -13,6 +13,7 @@
 
 use crate::chunk::{Block, Chunk, Column, Samples, Values};
 use crate::number::{self, Element};
+use cntkio_simd::Kernel;
 use memchr::{memchr_iter, memchr2, memmem};
 use rayon::prelude::*;
 use std::collections::HashMap;
@@ -338,11 +339,23 @@ pub fn parse_chunk(
 pub fn parse(bytes: &[u8], sequences: &[Extent], schema: &Schema, findings: &mut Findings) -> Block {
     let longest_name = schema.streams.iter().map(|stream| stream.name.len()).max().unwrap_or(0);
     let builders = schema.streams.iter().map(|stream| Builder::new(stream, sequences.len())).collect();
-    let mut parser =
-        Parser { bytes: &[], at: 0, sequence: 0, schema, longest_name, next_stream: 0, builders, findings };
+    let kernel = Kernel::selected();
+    let mut parser = Parser {
+        kernel,
+        bytes: &[],
+        view: &[],
+        at: 0,
+        sequence: 0,
+        schema,
+        longest_name,
+        next_stream: 0,
+        builders,
+        findings,
+    };
     for (number, extent) in sequences.iter().enumerate() {
         let end = extent.end.min(bytes.len());
         (parser.bytes, parser.at, parser.sequence) = (&bytes[..end], extent.start.min(end), number);
+        parser.view = if parser.bytes.last() == Some(&b'\n') { bytes } else { parser.bytes };
         if parser.sequence(extent).is_err() {
             break;
         }
@@ -404,7 +417,11 @@ struct Fault {
 
 /// A position in the text of one sequence. `bytes` ends where the sequence ends.
 struct Parser<'a> {
+    kernel: Kernel,
     bytes: &'a [u8],
+    /// What kernels may look at. They stop at every line feed, so that text behind one is safe to show them; it
+    /// spares them the care for the end of the slice on every line.
+    view: &'a [u8],
     at: usize,
     sequence: usize,
     schema: &'a Schema,
@@ -499,10 +516,10 @@ impl Parser<'_> {
                 if let Some(num_values) = short {
                     self.note(Kind::ShortSample, pipe, Some(stream), num_values)?;
                 }
-                if let Some(&end) = self.bytes.get(self.at) {
-                    if end >= 0x80 {
-                        self.note(Kind::HighByte, self.at, Some(stream), end.into())?;
-                    }
+                if let Some(&end) = self.bytes.get(self.at)
+                    && end >= 0x80
+                {
+                    self.note(Kind::HighByte, self.at, Some(stream), end.into())?;
                 }
                 Ok(Item::Sample)
             }
@@ -520,12 +537,12 @@ impl Parser<'_> {
         let rest = &self.bytes[self.at..];
         // Streams tend to come in the same order on every line.
         let num_streams = self.schema.streams.len();
-        for step in 0..num_streams {
-            let stream = (self.next_stream + step) % num_streams;
+        for _ in 0..num_streams {
+            let stream = self.next_stream;
+            self.next_stream = if stream + 1 == num_streams { 0 } else { stream + 1 };
             let name = &self.schema.streams[stream].name[..];
-            if rest.starts_with(name) && rest.get(name.len()).is_some_and(|&byte| ends_name(byte)) {
+            if starts_with(rest, name) && rest.get(name.len()).is_some_and(|&byte| ends_name(byte)) {
                 self.at += name.len();
-                self.next_stream = stream + 1;
                 return Ok(Some(stream));
             }
         }
@@ -550,8 +567,8 @@ impl Parser<'_> {
         };
         let dim = *dim;
         let (end, num_values) = match values {
-            Values::F32(values) => dense_values(self.bytes, self.at, dim, values)?,
-            Values::F64(values) => dense_values(self.bytes, self.at, dim, values)?,
+            Values::F32(values) => dense_values(self.kernel, self.view, self.bytes, self.at, dim, values)?,
+            Values::F64(values) => dense_values(self.kernel, self.view, self.bytes, self.at, dim, values)?,
         };
         self.at = end;
         self.builders[stream].num_samples += 1;
@@ -560,14 +577,23 @@ impl Parser<'_> {
 
     /// Read a sparse sample. It is never too short.
     fn sparse(&mut self, stream: usize) -> Result<Option<u64>, Fault> {
-        let has_entries = self.builders[stream].has_entries_in_sequence();
-        let Samples::Sparse { dim, sample_offsets, indices, values } = &mut self.builders[stream].column.samples else {
+        let (kernel, view, bytes, at) = (self.kernel, self.view, self.bytes, self.at);
+        let Samples::Sparse { dim, indices, values, .. } = &mut self.builders[stream].column.samples else {
             unreachable!("a sparse stream has a sparse column")
         };
         let dim = *dim as u64;
-        let end = match values {
-            Values::F32(values) => sparse_entries(self.bytes, self.at, dim, has_entries, indices, values)?,
-            Values::F64(values) => sparse_entries(self.bytes, self.at, dim, has_entries, indices, values)?,
+        let read = match values {
+            Values::F32(values) => sparse_entries(kernel, view, bytes, at, dim, indices, values),
+            Values::F64(values) => sparse_entries(kernel, view, bytes, at, dim, indices, values),
+        };
+        let end = match read {
+            Ok(end) => end,
+            // At the end of the data a sample may be empty if the stream had an entry before.
+            Err(Fault { kind: Kind::EmptyAtEnd, at, .. }) if self.builders[stream].has_entries_in_sequence() => at,
+            Err(fault) => return Err(fault),
+        };
+        let Samples::Sparse { sample_offsets, indices, .. } = &mut self.builders[stream].column.samples else {
+            unreachable!("a sparse stream has a sparse column")
         };
         sample_offsets.push(indices.len() as u32);
         self.at = end;
@@ -587,13 +613,31 @@ fn ends_values(byte: u8) -> bool {
     byte < b' ' || byte == b'|' || byte >= 0x80
 }
 
+/// After a number that a kernel was not certain of it is asked again only if it last took this many at once: where
+/// exponents are the rule, a kernel would cost more than it saves.
+const WORTH_A_KERNEL: u64 = 8;
+
+/// Whether `text` starts with a name; without a call, for names are short.
+#[inline]
+fn starts_with(text: &[u8], name: &[u8]) -> bool {
+    text.len() >= name.len() && text.iter().zip(name).all(|(a, b)| a == b)
+}
+
 /// Append a sample of exactly `dim` values; the position behind and the number of values that were written.
 /// On a fault nothing is appended.
 #[inline]
-fn dense_values<T: Element>(bytes: &[u8], start: usize, dim: usize, out: &mut Vec<T>) -> Result<(usize, usize), Fault> {
+fn dense_values<T: Element>(
+    kernel: Kernel,
+    view: &[u8],
+    bytes: &[u8],
+    start: usize,
+    dim: usize,
+    out: &mut Vec<T>,
+) -> Result<(usize, usize), Fault> {
     let before = out.len();
-    let mut at = start;
-    let mut num_values = 0;
+    let mut at = T::dense_prefix(kernel, view, start, dim, out);
+    let mut num_values = (out.len() - before) as u64;
+    let mut is_prefix_worth_it = num_values >= WORTH_A_KERNEL;
     let mut surplus = None;
     let failed = loop {
         match bytes.get(at) {
@@ -620,6 +664,11 @@ fn dense_values<T: Element>(bytes: &[u8], start: usize, dim: usize, out: &mut Ve
                     }
                     num_values += 1;
                     at = end;
+                    if is_prefix_worth_it && surplus.is_none() {
+                        at = T::dense_prefix(kernel, view, end, dim - num_values as usize, out);
+                        is_prefix_worth_it = (out.len() - before) as u64 - num_values >= WORTH_A_KERNEL;
+                        num_values = (out.len() - before) as u64;
+                    }
                 }
                 Err(bad) => break Fault { kind: Kind::BadNumber, at: bad, resume: bad, found: num_values },
             },
@@ -632,26 +681,34 @@ fn dense_values<T: Element>(bytes: &[u8], start: usize, dim: usize, out: &mut Ve
 /// Append a sample's entries; the position behind. On a fault nothing is appended.
 #[inline]
 fn sparse_entries<T: Element>(
+    kernel: Kernel,
+    view: &[u8],
     bytes: &[u8],
     start: usize,
     dim: u64,
-    has_entries: bool,
     indices: &mut Vec<i32>,
     values: &mut Vec<T>,
 ) -> Result<usize, Fault> {
     let before = indices.len();
-    let mut at = start;
+    let small_dim = dim.min(u32::MAX.into()) as u32;
+    let mut at = T::sparse_prefix(kernel, view, start, small_dim, indices, values);
+    let mut is_prefix_worth_it = (indices.len() - before) as u64 >= WORTH_A_KERNEL;
     let failed = loop {
         match bytes.get(at) {
             Some(b' ' | b'\t') => at += 1,
             Some(&byte) if ends_values(byte) => return Ok(at),
-            None if has_entries || indices.len() > before => return Ok(at),
+            None if indices.len() > before => return Ok(at),
             None => break Fault { kind: Kind::EmptyAtEnd, at, resume: at, found: 0 },
             Some(_) => match sparse_entry(bytes, at, dim) {
                 Ok((index, value, end)) => {
                     indices.push(index);
                     values.push(value);
                     at = end;
+                    if is_prefix_worth_it {
+                        let so_far = indices.len();
+                        at = T::sparse_prefix(kernel, view, end, small_dim, indices, values);
+                        is_prefix_worth_it = (indices.len() - so_far) as u64 >= WORTH_A_KERNEL;
+                    }
                 }
                 Err(fault) => break fault,
             },
@@ -674,13 +731,10 @@ fn sparse_entry<T: Element>(bytes: &[u8], start: usize, dim: u64) -> Result<(i32
     if at == start {
         return Err(fault(Kind::BadIndex, at));
     }
-    if at == bytes.len() {
-        return Err(fault(Kind::MissingColon, at));
-    }
     if index >= dim {
         return Err(fault(Kind::IndexOutOfRange, start));
     }
-    if bytes[at] != b':' {
+    if bytes.get(at) != Some(&b':') {
         return Err(fault(Kind::MissingColon, at));
     }
     match number::read(bytes, at + 1) {

@@ -146,10 +146,10 @@ fn literal_line<'a>(line: &'a [u8], rules: &ListRules) -> Result<Option<Line<'a>
     let (id, mut rest) = (&line[..equals], line[equals + 1..].to_vec());
     if !rules.prefix.is_empty() {
         rest = [&rules.prefix, &b"/"[..], &rest].concat();
-    } else if memmem::find(id, b"...").is_none() {
-        if let Some(dots) = memmem::find(&rest, b"...") {
-            rest = [&rest[..dots], folder, &rest[dots + 3..]].concat();
-        }
+    } else if memmem::find(id, b"...").is_none()
+        && let Some(dots) = memmem::find(&rest, b"...")
+    {
+        rest = [&rest[..dots], folder, &rest[dots + 3..]].concat();
     }
     let open = memchr(b'[', &rest).ok_or(ListFault::NoRange)?;
     let range = &rest[open + 1..];

@@ -4,6 +4,8 @@
 //! Most numbers take one multiplication in `f64`; where that cannot prove its result, the standard library's
 //! correctly rounding parser decides. (docs/formats/ctf.md, "Numbers")
 
+use cntkio_simd::Kernel;
+
 /// A scanned decimal: `(-1)^negative * mantissa * 10^exponent`, exact while `is_exact`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decimal {
@@ -109,6 +111,18 @@ pub fn scan(bytes: &[u8], at: usize) -> Result<Decimal, usize> {
 pub trait Element: Copy + Default + From<f32> + PartialEq + Send + Sync + std::fmt::Debug + 'static {
     /// The value of a scanned number; `text` is the number as written.
     fn round(decimal: &Decimal, text: &[u8]) -> Self;
+
+    /// Append the values of a dense sample that a vector kernel is certain of, at most `limit`; where to go on.
+    #[inline]
+    fn dense_prefix(_: Kernel, _: &[u8], at: usize, _limit: usize, _: &mut Vec<Self>) -> usize {
+        at
+    }
+
+    /// Append the entries of a sparse sample that a vector kernel is certain of; where to go on.
+    #[inline]
+    fn sparse_prefix(_: Kernel, _: &[u8], at: usize, _dim: u32, _: &mut Vec<i32>, _: &mut Vec<Self>) -> usize {
+        at
+    }
 }
 
 #[rustfmt::skip]
@@ -119,6 +133,23 @@ const POWERS: [f64; 45] = [
 ];
 
 impl Element for f32 {
+    #[inline]
+    fn dense_prefix(kernel: Kernel, bytes: &[u8], at: usize, limit: usize, out: &mut Vec<f32>) -> usize {
+        kernel.dense_f32(bytes, at, limit, out)
+    }
+
+    #[inline]
+    fn sparse_prefix(
+        kernel: Kernel,
+        bytes: &[u8],
+        at: usize,
+        dim: u32,
+        indices: &mut Vec<i32>,
+        values: &mut Vec<f32>,
+    ) -> usize {
+        kernel.sparse_f32(bytes, at, dim, indices, values)
+    }
+
     #[inline]
     fn round(decimal: &Decimal, text: &[u8]) -> f32 {
         let Decimal { mantissa, exponent, negative, is_exact, .. } = *decimal;
@@ -199,7 +230,7 @@ mod tests {
             ("340282350000000000000000000000000000000", f32::MAX),
         ] {
             let (read, end): (f32, usize) = read(text.as_bytes(), 0).unwrap();
-            assert_eq!((read.to_bits(), end), ((value as f32).to_bits(), text.len()), "{text}");
+            assert_eq!((read.to_bits(), end), (value.to_bits(), text.len()), "{text}");
         }
         assert_eq!(read::<f32>(b"-0", 0).unwrap().0.to_bits(), (-0.0f32).to_bits());
     }

@@ -11,10 +11,10 @@ static POOL: Mutex<Option<(u32, usize, Arc<ThreadPool>)>> = Mutex::new(None);
 pub(crate) fn pool(num_threads: usize) -> PyResult<Arc<ThreadPool>> {
     let process = std::process::id();
     let mut current = POOL.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((owner, size, pool)) = &*current {
-        if (*owner, *size) == (process, num_threads) {
-            return Ok(pool.clone());
-        }
+    if let Some((owner, size, pool)) = &*current
+        && (*owner, *size) == (process, num_threads)
+    {
+        return Ok(pool.clone());
     }
     let pool = ThreadPoolBuilder::new()
         .num_threads(num_threads)
@@ -22,11 +22,11 @@ pub(crate) fn pool(num_threads: usize) -> PyResult<Arc<ThreadPool>> {
         .build()
         .map_err(|error| PyRuntimeError::new_err(format!("no threads to parse on: {error}")))?;
     let pool = Arc::new(pool);
-    if let Some((owner, _, old)) = current.replace((process, num_threads, pool.clone())) {
-        if owner != process {
-            // A fork left its threads behind: waiting for them to end would never end.
-            std::mem::forget(old);
-        }
+    if let Some((owner, _, old)) = current.replace((process, num_threads, pool.clone()))
+        && owner != process
+    {
+        // A fork left its threads behind: waiting for them to end would never end.
+        std::mem::forget(old);
     }
     Ok(pool)
 }

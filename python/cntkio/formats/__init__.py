@@ -31,6 +31,10 @@ class Corpus(Protocol):
     """An opened deserializer."""
 
     @property
+    def name(self) -> str:
+        """What messages call it, as a rule its file."""
+
+    @property
     def streams(self) -> tuple[StreamInformation, ...]:
         """The streams, in the order of the chunks' columns."""
 

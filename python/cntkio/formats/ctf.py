@@ -605,6 +605,11 @@ class CTFCorpus:
             )
 
     @property
+    def name(self) -> str:
+        """The file."""
+        return self._text.path
+
+    @property
     def streams(self) -> tuple[StreamInformation, ...]:
         """The streams, in the order of the chunks' columns."""
         return self._streams
@@ -635,20 +640,24 @@ class CTFCorpus:
         begin = int(starts[0])
         size = int(starts[-1]) + int(sizes[-1]) - begin
         if not 0 <= size <= self._text.size - begin:
-            raise CorpusError(f"{self._text.path}: its index does not fit it; delete the index cache")
+            raise self._misfit()
         buffer = self._text.borrow(size)
         try:
-            if self._text.read_into(buffer[:size], begin) < size:
-                self._text.require_unchanged()
+            self._text.read_into(buffer[:size], begin)
             self._text.require_unchanged()
             chunk, counts, findings, last_straw = _core.ctf_parse(
                 buffer[:size], begin, starts, sizes, self.table.lengths[first:last], self._schema, self._defining,
                 budget, self._options.strict, num_threads(), _PIECE,
             )
+        except ValueError as error:
+            raise self._misfit() from error
         finally:
             self._text.give_back(buffer)
         straw = None if last_straw is None else _Finding(*last_straw)
         return chunk, _Parsed(counts, [_Finding(*finding) for finding in findings], straw, begin, first)
+
+    def _misfit(self) -> CorpusError:
+        return CorpusError(f"{self._text.path}: its index does not fit it; delete the index cache beside it")
 
     def settle(self, loaded: Loaded) -> None:
         """Count a chunk's errors, and tell of them."""
@@ -737,8 +746,8 @@ def infer_streams(path: str | os.PathLike[str]) -> StreamDefs:
         >>> import pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp(), "a.ctf")
         >>> _ = path.write_text("|x 1 2 3 |y 7:1\\n")
-        >>> infer_streams(path)
-        StreamDefs(x=StreamDef(field='x', shape=3), y=StreamDef(field='y', shape=8, is_sparse=True))
+        >>> [(name, stream.dim, stream.is_sparse) for name, stream in infer_streams(path).items()]
+        [('x', 3, False), ('y', 8, True)]
     """
     text = _Text(os.fspath(path))
     try:

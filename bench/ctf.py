@@ -1,0 +1,288 @@
+"""How fast text is read: cntkio beside CNTK 2.7 and beside other readers of text, in one run.
+
+    python bench/ctf.py [--mb 512] [--repeat 5] [--only floats,mnist,sparse,seqs] [--cntk PYTHON] [--folder FOLDER]
+
+Every figure is the best of --repeat runs after one that does not count; engines take turns. MB are 10^6 bytes of text.
+A sweep is everything from the construction of the source to the end of one sweep in a Python loop of minibatches of
+--size samples. PYTHON is an interpreter with CNTK 2.7; without it the columns of CNTK and the ratios stay empty.
+Corpora are written into FOLDER at first (see corpora.py) and are in the page cache when they are read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import corpora
+
+HERE = Path(__file__).parent
+STREAMS: dict[str, dict[str, tuple[int, bool]]] = {
+    "floats": {"x": (200, False), "y": (1, False)},
+    "mnist": {"labels": (10, False), "features": (784, False)},
+    "sparse": {"src": (50_000, True), "tgt": (50_000, True)},
+    "seqs": {"word": (10_000, True), "tag": (50, True), "class": (5, True)},
+}
+# Times CNTK 2.7's speed that a sweep shall reach: randomized, in order, and either without AVX-512.
+GOALS = {"floats": (12, 14, 6), "mnist": (15, 17, 8), "sparse": (15, 17, 10), "seqs": (12, 14, 12)}
+SETTINGS = {
+    "cntkio": {},
+    "one thread": {"CNTKIO_NUM_THREADS": "1"},
+    "no AVX-512": {"CNTKIO_KERNEL": "avx2"},
+    "scalar": {"CNTKIO_KERNEL": "scalar"},
+}
+PEERS = ("polars", "pyarrow", "scikit-learn")
+PYTHON = sys.executable
+Answer = dict[str, Any]
+
+
+class Engine:
+    """A process that answers one line of JSON with another."""
+
+    def __init__(self, *command: str | Path, **settings: str) -> None:
+        self.process = subprocess.Popen(
+            list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | settings
+        )
+
+    def ask(self, **request: Any) -> Answer:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self.process.args} ended with {self.process.wait()}")
+        answer: Answer = json.loads(line)
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
+        return answer
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def best(repeat: int, runs: dict[str, Callable[[], Answer]]) -> dict[str, Answer]:
+    """The fastest answer of each, the runs taking turns; the first turn is a warm-up."""
+    fastest: dict[str, Answer] = {}
+    for turn in range(repeat + 1):
+        for name, run in runs.items():
+            answer = run()
+            if turn and answer["seconds"] < fastest.get(name, {"seconds": float("inf")})["seconds"]:
+                fastest[name] = answer
+    return fastest
+
+
+def line(*cells: object) -> None:
+    print("  ".join(f"{cell!s:<22}" if not place else f"{cell!s:>12}" for place, cell in enumerate(cells)), flush=True)
+
+
+def rate(num_bytes: int, answer: Answer) -> float:
+    return num_bytes / 1e6 / float(answer["seconds"])
+
+
+def machine() -> str:
+    model = [text for text in Path("/proc/cpuinfo").read_text().splitlines() if text.startswith("model name")]
+    cores = len(os.sched_getaffinity(0))
+    return (
+        f"{model[0].split(': ')[1] if model else platform.machine()}, {cores} cores, Python {platform.python_version()}"
+    )
+
+
+def sweeps(paths: dict[str, Path], cntk: Engine | None, repeat: int, size: int) -> None:
+    print(f"\nSweeps in minibatches of {size} samples, MB/s; in brackets how many times CNTK 2.7\n")
+    line("", *SETTINGS, "CNTK 2.7", "goal", "goal no 512")
+    engines = {name: Engine(PYTHON, HERE / "sweeps.py", **settings) for name, settings in SETTINGS.items()}
+    for kind, path in paths.items():
+        num_bytes = path.stat().st_size
+        for randomize in (True, False):
+            request = {"path": str(path), "streams": STREAMS[kind], "randomize": randomize, "size": size}
+            runs = {name: partial(engine.ask, job="sweep", **request) for name, engine in engines.items()}
+            if cntk is not None:
+                runs["CNTK 2.7"] = partial(cntk.ask, **request)
+            answers = best(repeat, runs)
+            if len({answer["samples"] for answer in answers.values()}) > 1:
+                raise RuntimeError(f"{kind}: the engines deliver different numbers of samples: {answers}")
+            rates = {name: rate(num_bytes, answer) for name, answer in answers.items()}
+            base = rates.get("CNTK 2.7")
+            cells = [f"{rates[name]:.0f}" + (f" ({rates[name] / base:.1f})" if base else "") for name in SETTINGS]
+            goal = GOALS[kind][0 if randomize else 1]
+            line(
+                f"{kind}, {'randomized' if randomize else 'in order'}",
+                *cells,
+                f"{base:.0f}" if base else "-",
+                goal,
+                GOALS[kind][2],
+            )
+    for engine in engines.values():
+        engine.close()
+
+
+def small_minibatches(paths: dict[str, Path], repeat: int) -> None:
+    print("\nMinibatches of 32 samples: what each costs above the work on its bytes, microseconds (goal: at most 25)\n")
+    engine = Engine(PYTHON, HERE / "sweeps.py")
+    for kind, path in paths.items():
+        request = {"job": "sweep", "path": str(path), "streams": STREAMS[kind], "randomize": True}
+        answers = best(repeat, {str(size): partial(engine.ask, size=size, **request) for size in (32, 1024)})
+        small, large = answers["32"], answers["1024"]
+        more = small["minibatches"] - large["minibatches"]
+        line(kind, f"{(small['seconds'] - large['seconds']) / more * 1e6:.1f}", f"{small['minibatches']} minibatches")
+    engine.close()
+
+
+def memory(path: Path) -> None:
+    """The most memory that a randomized sweep takes, beside the data of its window."""
+    engine = Engine(PYTHON, HERE / "sweeps.py")
+    answer = engine.ask(job="sweep", path=str(path), streams=STREAMS["floats"], randomize=True, size=1024)
+    engine.close()
+    data = answer["samples"] * sum(dim for dim, _ in STREAMS["floats"].values()) * 4
+    most = answer["most_memory"] - answer["memory_before"]
+    print("\nMost memory of the randomized sweep over floats, whose window holds the whole file (goal: at most 1.25)\n")
+    line("floats", f"{most / 1e6:.0f} MB", f"{data / 1e6:.0f} MB data", f"{most / data:.2f}")
+
+
+def parts(paths: dict[str, Path], repeat: int) -> None:
+    print("\nParts, MB/s: the file read in blocks of 1 MB; indexed; text in memory scanned (goal: 6000) and parsed\n")
+    jobs = ("read", "index", "scan", "parse")
+    engines = {name: Engine(PYTHON, HERE / "sweeps.py", **settings) for name, settings in SETTINGS.items()}
+    line("", *jobs)
+    for kind, path in paths.items():
+        for name, engine in engines.items():
+            runs = {job: partial(engine.ask, job=job, path=str(path), streams=STREAMS[kind]) for job in jobs}
+            answers = best(repeat, runs)
+            line(f"{kind}, {name}", *(f"{rate(answers[job]['bytes'], answers[job]):.0f}" for job in jobs))
+    for engine in engines.values():
+        engine.close()
+
+
+def peers(folder: Path, kinds: Iterable[str], megabytes: int, repeat: int) -> None:
+    """Readers of whole files, each on the same numbers in its own format."""
+    print(f"\nWhole files of {megabytes} MB into memory, MB/s of each reader's own text\n")
+    line("", "read", "read_ctf", *PEERS)
+    engine = Engine(PYTHON, HERE / "sweeps.py")
+    for kind in kinds:
+        source = corpora.write(folder / "peers" / f"{kind}.ctf", kind, megabytes * 10**6)
+        runs = {
+            "read": partial(engine.ask, job="read", path=str(source), streams={}),
+            "read_ctf": partial(engine.ask, job="whole", path=str(source), streams=STREAMS[kind]),
+        }
+        if kind in ("floats", "mnist"):
+            target = corpora.csv(source, source.with_suffix(".csv"))
+            runs |= csv_readers(target)
+        elif kind == "sparse":
+            target = corpora.svmlight(source, source.with_suffix(".svmlight"))
+            runs |= svmlight_readers(target)
+        answers = best(min(repeat, 3), runs)
+        cells = []
+        for name in ("read", "read_ctf", *PEERS):
+            cells.append(
+                f"{rate(answers[name]['bytes'], answers[name]):.0f}" if name in answers else absent(name, kind)
+            )
+        line(kind, *cells)
+    engine.close()
+
+
+def absent(name: str, kind: str) -> str:
+    reads = {"polars": ("floats", "mnist"), "pyarrow": ("floats", "mnist"), "scikit-learn": ("sparse",)}
+    if kind not in reads[name]:
+        return "-"
+    return "absent" if version(name) is None else "-"
+
+
+def version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def timed(work: Callable[[], object], path: Path) -> Answer:
+    start = time.perf_counter()
+    work()
+    return {"seconds": time.perf_counter() - start, "bytes": path.stat().st_size}
+
+
+def csv_readers(path: Path) -> dict[str, Callable[[], Answer]]:
+    readers: dict[str, Callable[[], Answer]] = {}
+    if version("polars"):
+        import polars
+
+        with path.open() as file:
+            columns = {f"column_{number + 1}": polars.Float32 for number in range(file.readline().count(",") + 1)}
+        readers["polars"] = lambda: timed(lambda: polars.read_csv(path, has_header=False, schema=columns), path)
+    if version("pyarrow"):
+        import pyarrow
+        import pyarrow.csv
+
+        reading = pyarrow.csv.ReadOptions(autogenerate_column_names=True)
+        with path.open() as file:
+            names = [f"f{number}" for number in range(file.readline().count(",") + 1)]
+        converting = pyarrow.csv.ConvertOptions(column_types={name: pyarrow.float32() for name in names})
+        readers["pyarrow"] = lambda: timed(
+            lambda: pyarrow.csv.read_csv(path, read_options=reading, convert_options=converting), path
+        )
+    return readers
+
+
+def svmlight_readers(path: Path) -> dict[str, Callable[[], Answer]]:
+    if not version("scikit-learn"):
+        return {}
+    import numpy as np
+    from sklearn.datasets import load_svmlight_file
+
+    return {
+        "scikit-learn": lambda: timed(
+            lambda: load_svmlight_file(str(path), n_features=100_000, dtype=np.float32, zero_based=True), path
+        )
+    }
+
+
+def main() -> None:
+    global PYTHON
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mb", type=int, default=512, help="size of each corpus")
+    parser.add_argument("--peer-mb", type=int, default=128, help="size of each file for whole-file readers")
+    parser.add_argument("--size", type=int, default=1024, help="samples of a minibatch")
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--only", default=",".join(STREAMS), help="corpora")
+    parser.add_argument("--parts", default="sweeps,small,memory,parts,peers", help="tables to print")
+    parser.add_argument("--cntk", help="the Python of CNTK 2.7")
+    parser.add_argument("--python", default=sys.executable, help="the Python that cntkio is installed in")
+    parser.add_argument("--folder", type=Path, default=HERE.parent / ".cache" / "bench")
+    arguments = parser.parse_args()
+    PYTHON = arguments.python
+    kinds = arguments.only.split(",")
+    paths = {kind: corpora.write(arguments.folder / f"{kind}.ctf", kind, arguments.mb * 10**6) for kind in kinds}
+    for path in paths.values():
+        with path.open("rb") as file:
+            while file.read(1 << 24):
+                pass
+    versions = ", ".join(f"{name} {version(name) or 'absent'}" for name in ("numpy", *PEERS))
+    print(f"{machine()}; {versions}\nfiles of {arguments.mb} MB, best of {arguments.repeat}")
+    cntk = Engine(arguments.cntk, HERE / "cntk27.py") if arguments.cntk else None
+    wanted = arguments.parts.split(",")
+    if "sweeps" in wanted:
+        sweeps(paths, cntk, arguments.repeat, arguments.size)
+    if cntk is not None:
+        cntk.close()
+    if "small" in wanted:
+        small_minibatches(paths, arguments.repeat)
+    if "memory" in wanted and "floats" in paths:
+        memory(paths["floats"])
+    if "parts" in wanted:
+        parts(paths, arguments.repeat)
+    if "peers" in wanted:
+        peers(arguments.folder, paths, arguments.peer_mb, arguments.repeat)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""What bench/ctf.py measures of cntkio: one JSON object a line in and out, in a process with its own settings.
+
+{"job": "sweep", "path", "streams": {name: [dimension, sparse]}, "randomize", "size"}  ->  {"seconds", "samples", ...}
+{"job": "index" | "read" | "scan" | "parse" | "whole", "path", "streams"}  ->  {"seconds", "bytes"}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cntkio
+import numpy as np
+from cntkio import _core
+
+IN_MEMORY = 64_000_000  # bytes of the file for what is measured without the file
+PIECE = 1 << 20  # bytes that one thread parses at a time
+Answer = dict[str, Any]
+Streams = dict[str, tuple[int, bool]]
+
+
+def deserializer(path: str, streams: Streams) -> cntkio.CTFDeserializer:
+    defined = {
+        name: cntkio.StreamDef(field=name, shape=dim, is_sparse=is_sparse) for name, (dim, is_sparse) in streams.items()
+    }
+    return cntkio.CTFDeserializer(path, cntkio.StreamDefs(defined))
+
+
+def sweep(path: str, streams: Streams, randomize: bool, size: int) -> Answer:
+    before = most_memory()
+    start = time.perf_counter()
+    source = cntkio.MinibatchSource([deserializer(path, streams)], randomize=randomize, max_sweeps=1)
+    samples = minibatches = 0
+    minibatch = source.next_minibatch(size)
+    while minibatch:
+        samples += max(data.num_samples for data in minibatch.values())
+        minibatches += 1
+        minibatch = source.next_minibatch(size)
+    seconds = time.perf_counter() - start
+    counts = {"samples": samples, "minibatches": minibatches}
+    return {"seconds": seconds, "memory_before": before, "most_memory": most_memory(), **counts}
+
+
+def most_memory() -> int:
+    """The most bytes of memory that this process has had so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def timed(work: Callable[[], object], num_bytes: int) -> Answer:
+    start = time.perf_counter()
+    work()
+    return {"seconds": time.perf_counter() - start, "bytes": num_bytes}
+
+
+def index(path: str, streams: Streams) -> Answer:
+    """Open the file and scan it: sequences, lengths, chunks."""
+    return timed(lambda: deserializer(path, streams).open().close(), Path(path).stat().st_size)
+
+
+def read(path: str, streams: Streams) -> Answer:
+    """Read the file in blocks of 1 MB into one buffer, and do nothing else."""
+    buffer = bytearray(1 << 20)
+
+    def work() -> None:
+        with Path(path).open("rb", buffering=0) as file:
+            while file.readinto(buffer):
+                pass
+
+    return timed(work, Path(path).stat().st_size)
+
+
+class Text:
+    """The first lines of a file in memory, with their table."""
+
+    path = ""
+    text = np.empty(0, np.uint8)
+    starts = sizes = lengths = np.empty(0, np.uint64)
+
+    @classmethod
+    def of(cls, path: str) -> None:
+        if cls.path != path:
+            with Path(path).open("rb") as file:
+                head = file.read(IN_MEMORY)
+            cls.path, cls.text = path, np.frombuffer(head[: head.rfind(b"\n") + 1], np.uint8)
+            _, _, cls.starts, cls.lengths, _ = _core.ctf_scan(cls.text, head.startswith(b"|"), None)
+            cls.sizes = np.diff(cls.starts, append=np.uint64(len(cls.text))).astype(np.uint32)
+
+
+def scan(path: str, streams: Streams) -> Answer:
+    """Scan text that is in memory, on one thread."""
+    Text.of(path)
+    in_lines = bytes(Text.text[:1]) == b"|"
+    return timed(lambda: _core.ctf_scan(Text.text, in_lines, None), len(Text.text))
+
+
+def parse(path: str, streams: Streams) -> Answer:
+    """Parse text that is in memory, into fresh columns."""
+    Text.of(path)
+    schema = [(name.encode(), is_sparse, dim, False) for name, (dim, is_sparse) in streams.items()]
+    threads = int(os.environ.get("CNTKIO_NUM_THREADS") or len(os.sched_getaffinity(0)))
+    arguments = (Text.text, 0, Text.starts, Text.sizes, Text.lengths, schema, None, 0, False, threads, PIECE)
+    return timed(lambda: _core.ctf_parse(*arguments), len(Text.text))
+
+
+def whole(path: str, streams: Streams) -> Answer:
+    """The whole file as arrays."""
+    return timed(lambda: cntkio.read_ctf(path, deserializer(path, streams).streams), Path(path).stat().st_size)
+
+
+JOBS: dict[str, Callable[..., Answer]] = {
+    "sweep": sweep, "index": index, "read": read, "scan": scan, "parse": parse, "whole": whole,
+}  # fmt: skip
+
+
+def main() -> None:
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer = JOBS[request.pop("job")](**request)
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+//! Index, parse and infer a text corpus: any bytes, several schemas, budgets and cuts of the input.
+#![no_main]
+
+use cntkio_core::chunk::Block;
+use cntkio_core::ctf::{self, Extent, Findings, Mode, Schema, Stream};
+use libfuzzer_sys::fuzz_target;
+
+fn stream(name: &str, is_sparse: bool, dim: usize, is_double: bool) -> Stream {
+    Stream { name: name.into(), is_sparse, dim, is_double }
+}
+
+fn check(block: &Block) {
+    for column in &block.columns {
+        column.check(block.num_sequences).expect("a block's columns belong together");
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    // The first byte chooses the setting, so that the fuzzer can find all of them.
+    let Some((&choice, text)) = data.split_first() else { return };
+    let has = |bit: u8| choice & (1 << bit) != 0;
+    let schema = Schema {
+        streams: vec![stream("a", false, 3, has(0)), stream("ab", true, 10, has(1)), stream("b", has(2), 1, false)],
+        defining: has(3).then_some(0),
+    };
+    let mode = if has(4) { Mode::Lines } else { Mode::Ids };
+    let budget = if has(5) { u64::MAX } else { u64::from(choice >> 6) };
+    let _ = ctf::infer(text);
+    let Ok(scan) = ctf::scan(text, mode, schema.defining.map(|number| &schema.streams[number].name[..])) else { return };
+    let ends = scan.starts.iter().skip(1).copied().chain([text.len() as u64]);
+    let sequences: Vec<Extent> = scan
+        .starts
+        .iter()
+        .zip(ends)
+        .zip(&scan.lines)
+        .map(|((&start, end), &length)| Extent { start: start as usize, end: end as usize, length })
+        .collect();
+    let mut findings = Findings::new(budget, has(6));
+    let block = ctf::parse(text, &sequences, &schema, &mut findings);
+    let (chunk, in_pieces) = ctf::parse_chunk(text, &sequences, &schema, budget, has(6), 16);
+    assert_eq!(findings.last_straw, in_pieces.last_straw);
+    assert_eq!(findings.counts, in_pieces.counts);
+    if findings.last_straw.is_none() {
+        check(&block);
+        chunk.blocks().iter().for_each(check);
+        assert_eq!(chunk.num_sequences(), block.num_sequences);
+        let samples = |blocks: &[Block], stream: usize| -> usize {
+            blocks.iter().map(|block| block.columns[stream].num_samples()).sum()
+        };
+        for stream in 0..schema.streams.len() {
+            assert_eq!(samples(chunk.blocks(), stream), block.columns[stream].num_samples());
+        }
+    }
+    // A table that does not fit the text is taken as far as it does.
+    let wrong = [Extent { start: text.len() / 2, end: usize::MAX, length: 1 }];
+    ctf::parse(text, &wrong, &schema, &mut Findings::new(u64::MAX, false));
+});

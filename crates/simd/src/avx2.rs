@@ -1,0 +1,144 @@
+//! 32 bytes at a time with AVX2: short integers, and line ends. What is no short integer goes to the scalar twin, which
+//! vectors of this size do not beat.
+
+use std::arch::x86_64::*;
+
+use crate::scalar;
+use crate::scalar::ends_sample;
+
+const BLOCK: usize = 32;
+
+pub(crate) fn is_available() -> bool {
+    is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("bmi1")
+        && is_x86_feature_detected!("bmi2")
+        && is_x86_feature_detected!("lzcnt")
+        && is_x86_feature_detected!("popcnt")
+}
+
+/// For each mask of 8 bits: the shuffle that brings the 16-bit lanes of its bits to the front.
+static TO_THE_FRONT: [[u8; 16]; 256] = {
+    let mut shuffles = [[0x80; 16]; 256];
+    let mut mask = 0;
+    while mask < 256 {
+        let (mut lane, mut place) = (0, 0);
+        while lane < 8 {
+            if mask >> lane & 1 == 1 {
+                shuffles[mask][2 * place] = 2 * lane as u8;
+                shuffles[mask][2 * place + 1] = 2 * lane as u8 + 1;
+                place += 1;
+            }
+            lane += 1;
+        }
+        mask += 1;
+    }
+    shuffles
+};
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn load(block: &[u8; BLOCK]) -> __m256i {
+    // SAFETY: the reference is to 32 bytes.
+    unsafe { _mm256_loadu_si256(block.as_ptr().cast()) }
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn mask(bytes: __m256i) -> u32 {
+    _mm256_movemask_epi8(bytes) as u32
+}
+
+/// Every byte moved up by 16 less `REST` places, zeros below.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn back<const REST: i32>(bytes: __m256i) -> __m256i {
+    let lower_half_above = _mm256_permute2x128_si256(bytes, bytes, 0x08);
+    _mm256_alignr_epi8(bytes, lower_half_above, REST)
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+pub(crate) fn dense_f32(bytes: &[u8], mut at: usize, limit: usize, out: &mut Vec<f32>) -> usize {
+    let before = out.len();
+    while let Some(block) = bytes.get(at..).and_then(<[u8]>::first_chunk) {
+        let block = load(block);
+        let digits = _mm256_sub_epi8(block, _mm256_set1_epi8(b'0' as i8));
+        let is_digit = _mm256_cmpeq_epi8(_mm256_min_epu8(digits, _mm256_set1_epi8(9)), digits);
+        let is_blank = _mm256_or_si256(
+            _mm256_cmpeq_epi8(block, _mm256_set1_epi8(b' ' as i8)),
+            _mm256_cmpeq_epi8(block, _mm256_set1_epi8(b'\t' as i8)),
+        );
+        let (digit, blank) = (mask(is_digit), mask(is_blank));
+        let first_other = _tzcnt_u32(!(digit | blank)) as usize;
+        let sample_ends = first_other < BLOCK && ends_sample(bytes[at + first_other]);
+        let end = match sample_ends {
+            true => first_other,
+            false => 32 - _lzcnt_u32(blank & _bzhi_u32(!0, first_other as u32)) as usize,
+        };
+        let body = digit & _bzhi_u32(!0, end as u32);
+        let runs_of_2 = body & (body << 1);
+        let runs_of_5 = runs_of_2 & (runs_of_2 << 2) & (body << 4);
+        let ends = body & !(body >> 1);
+        let count = ends.count_ones() as usize;
+        if end == 0 || runs_of_5 != 0 || count > limit - (out.len() - before) {
+            break;
+        }
+        // The value of the run of digits that ends at each byte: its digit and, as far as the run goes back without a
+        // gap, ten, a hundred and a thousand times those before. Nothing of the run is before the block.
+        let units = _mm256_and_si256(digits, is_digit);
+        let is_tens = _mm256_and_si256(is_digit, back::<15>(is_digit));
+        let is_hundreds = _mm256_and_si256(is_tens, back::<14>(is_digit));
+        let is_thousands = _mm256_and_si256(is_hundreds, back::<13>(is_digit));
+        let tens = _mm256_and_si256(is_tens, back::<15>(units));
+        let hundreds = _mm256_and_si256(is_hundreds, back::<14>(units));
+        let thousands = _mm256_and_si256(is_thousands, back::<13>(units));
+        let low = [_mm256_unpacklo_epi8(units, tens), _mm256_unpackhi_epi8(units, tens)];
+        let high = [_mm256_unpacklo_epi8(hundreds, thousands), _mm256_unpackhi_epi8(hundreds, thousands)];
+        let value = |half: usize| {
+            let low = _mm256_maddubs_epi16(low[half], _mm256_set1_epi16(0x0a01));
+            let high = _mm256_maddubs_epi16(high[half], _mm256_set1_epi16(0x0a01));
+            _mm256_add_epi16(low, _mm256_mullo_epi16(high, _mm256_set1_epi16(100)))
+        };
+        let (even, odd) = (value(0), value(1)); // bytes 0-7 and 16-23, bytes 8-15 and 24-31
+        let eights = [
+            _mm256_castsi256_si128(even),
+            _mm256_castsi256_si128(odd),
+            _mm256_extracti128_si256(even, 1),
+            _mm256_extracti128_si256(odd, 1),
+        ];
+        out.reserve(count + 8);
+        let mut length = out.len();
+        for (eight, values) in eights.into_iter().enumerate() {
+            let ends = (ends >> (8 * eight)) as u8;
+            let shuffle = &TO_THE_FRONT[usize::from(ends)];
+            // SAFETY: the shuffle is 16 bytes. Of the 8 values written those behind the `count` of this block are
+            // overwritten or not counted; `count` and 8 more have room behind the old length.
+            unsafe {
+                let front = _mm_shuffle_epi8(values, _mm_loadu_si128(shuffle.as_ptr().cast()));
+                let front = _mm256_cvtepi32_ps(_mm256_cvtepu16_epi32(front));
+                _mm256_storeu_ps(out.as_mut_ptr().add(length), front);
+            }
+            length += ends.count_ones() as usize;
+        }
+        // SAFETY: the loop wrote `count` values, the number of bits of `ends`, behind the old length.
+        unsafe { out.set_len(length) };
+        at += end;
+        if sample_ends {
+            return at;
+        }
+    }
+    scalar::dense_f32(bytes, at, limit - (out.len() - before), out)
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+pub(crate) fn for_each_line_end(bytes: &[u8], mut each: impl FnMut(usize)) {
+    let (blocks, rest) = bytes.as_chunks::<BLOCK>();
+    let line_feed = _mm256_set1_epi8(b'\n' as i8);
+    for (at, block) in blocks.iter().enumerate() {
+        let mut ends = mask(_mm256_cmpeq_epi8(load(block), line_feed));
+        while ends != 0 {
+            each(at * BLOCK + _tzcnt_u32(ends) as usize);
+            ends &= ends - 1;
+        }
+    }
+    scalar::for_each_line_end(rest, |at| each(blocks.len() * BLOCK + at));
+}

@@ -1,0 +1,152 @@
+//! The few loops that are worth vector instructions: numbers in text, and line ends.
+//!
+//! Job: consume as much of a run of numbers as is *certain* to be in the common form, and leave the rest, untouched,
+//! to an exact parser. This crate is the only place of the project with `unsafe`; everything public is safe.
+//!
+//! Law ("fast prefix"): a kernel starts at `bytes[at]`, right behind a stream's name or behind a number, and consumes
+//! tokens as long as each is certain:
+//!
+//! ```text
+//! dense    {blank} [+|-] digits [. digits]           blank = space or tab
+//! sparse   {blank} digits : [+|-] digits [. digits]
+//! ```
+//!
+//! and each is followed, inside the slice, by a blank or one of `|`, LF, CR. It appends the correctly rounded values and
+//! returns the position behind the last number consumed (or behind blanks that follow it). Exponents, junk, an index
+//! out of range, very long numbers, values next to the middle of two float32 numbers, a token that touches the end of
+//! the slice: all of these end the prefix. *How long* the prefix is may differ from kernel to kernel; *what* is in it may
+//! not. Nothing is ever read outside the slice.
+//!
+//! What it does not do: no lines, no names, no errors, no input or output.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod scalar;
+
+use scalar::Next;
+use std::sync::OnceLock;
+
+/// Environment variable that asks for a kernel by its name, for tests; one that the processor lacks is not taken.
+pub const KERNEL_VARIABLE: &str = "CNTKIO_KERNEL";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Level {
+    Scalar,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+/// One implementation of the kernels that this processor can run.
+///
+/// A value of this type is the proof that the processor has the instructions: only [`Kernel::available`] makes them.
+///
+/// ```
+/// use cntkio_simd::Kernel;
+///
+/// let mut values = Vec::new();
+/// let at = Kernel::selected().dense_f32(b" 1 -2.5 3e4|", 0, 3, &mut values);
+/// assert_eq!(values, [1.0, -2.5]); // the exponent is left to the exact parser
+/// assert!(at == 7 || at == 8);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Kernel(Level);
+
+impl Kernel {
+    /// The kernels that this processor can run, the plainest first.
+    pub fn available() -> Vec<Kernel> {
+        #[allow(unused_mut)]
+        let mut kernels = vec![Kernel(Level::Scalar)];
+        #[cfg(target_arch = "x86_64")]
+        {
+            if avx2::is_available() {
+                kernels.push(Kernel(Level::Avx2));
+            }
+            if avx512::is_available() {
+                kernels.push(Kernel(Level::Avx512));
+            }
+        }
+        kernels
+    }
+
+    /// The kernel of this process: the one that [`KERNEL_VARIABLE`] names, else the fastest; looked up once.
+    pub fn selected() -> Kernel {
+        static SELECTED: OnceLock<Kernel> = OnceLock::new();
+        *SELECTED.get_or_init(|| {
+            let available = Kernel::available();
+            let wanted = std::env::var(KERNEL_VARIABLE).unwrap_or_default();
+            let named = available.iter().find(|kernel| kernel.name() == wanted);
+            *named.or(available.last()).expect("the scalar kernel is always available")
+        })
+    }
+
+    /// `scalar`, `avx2` or `avx512`.
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            Level::Scalar => "scalar",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => "avx512",
+        }
+    }
+
+    /// Append at most `limit` dense values from `bytes[at..]`; returns where the exact parser goes on.
+    #[inline]
+    pub fn dense_f32(self, bytes: &[u8], at: usize, limit: usize, out: &mut Vec<f32>) -> usize {
+        match self.0 {
+            Level::Scalar => scalar::dense_f32(bytes, at, limit, out),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: a Kernel of this level exists only where avx2::is_available() held (Kernel::available).
+            Level::Avx2 => unsafe { avx2::dense_f32(bytes, at, limit, out) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: a Kernel of this level exists only where avx512::is_available() held (Kernel::available).
+            Level::Avx512 => unsafe { avx512::dense_f32(bytes, at, limit, out) },
+        }
+    }
+
+    /// Append sparse entries with indices below `dim` from `bytes[at..]`, one index for each value; returns where the
+    /// exact parser goes on.
+    #[inline]
+    pub fn sparse_f32(self, bytes: &[u8], at: usize, dim: u32, indices: &mut Vec<i32>, values: &mut Vec<f32>) -> usize {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => {
+                // A sample of one entry, as one-hot words are, is not worth a vector.
+                let at = match scalar::next_entry(bytes, at, dim) {
+                    Next::Entry(end, index, value) => {
+                        indices.push(index);
+                        values.push(value);
+                        end
+                    }
+                    Next::End(end) => return end,
+                    Next::Uncertain => return at,
+                };
+                if let Some(end) = scalar::sample_end(bytes, at) {
+                    return end;
+                }
+                // SAFETY: a Kernel of this level exists only where avx512::is_available() held (Kernel::available).
+                unsafe { avx512::sparse_f32(bytes, at, dim, indices, values) }
+            }
+            // Vectors of 16 or 32 bytes gave nothing on index:value pairs.
+            _ => scalar::sparse_f32(bytes, at, dim, indices, values),
+        }
+    }
+
+    /// Call `each` with the position of every LF of `bytes`, in order.
+    #[inline]
+    pub fn for_each_line_end(self, bytes: &[u8], each: impl FnMut(usize)) {
+        match self.0 {
+            Level::Scalar => scalar::for_each_line_end(bytes, each),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: a Kernel of this level exists only where avx2::is_available() held (Kernel::available).
+            Level::Avx2 => unsafe { avx2::for_each_line_end(bytes, each) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: a Kernel of this level exists only where avx512::is_available() held (Kernel::available).
+            Level::Avx512 => unsafe { avx512::for_each_line_end(bytes, each) },
+        }
+    }
+}

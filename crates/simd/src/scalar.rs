@@ -1,0 +1,237 @@
+//! The kernels without vector instructions: the twins that the others are compared with, and the fast path of every
+//! processor that has no better one.
+
+/// 10^-k, as near as float64 comes.
+const INVERSE_POWERS: [f64; 20] = [
+    1e0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10, 1e-11, 1e-12, 1e-13, 1e-14, 1e-15, 1e-16, 1e-17,
+    1e-18, 1e-19,
+];
+/// More digits than this may not fit 64 bits with a sign; processors convert those faster than bits without one.
+const MAX_DIGITS: usize = 18;
+/// A sign, the digits, a point and the byte behind them fit.
+const WINDOW: usize = 24;
+
+#[inline(always)]
+fn is_blank(byte: u8) -> bool {
+    byte == b' ' || byte == b'\t'
+}
+
+#[inline(always)]
+pub(crate) fn ends_sample(byte: u8) -> bool {
+    byte == b'|' || byte == b'\n' || byte == b'\r'
+}
+
+/// `digits / 10^places` rounded to float32, or nothing where two roundings might differ from one.
+///
+/// The product is off by at most three units of float64 (one rounding each of digits beyond 2^53, of the power of ten and
+/// of the product, where half a unit may count as a whole one beyond a power of two); rounding it once more is right unless the middle of two float32 numbers is that near. Ties that are exact are
+/// left to the exact parser as well.
+#[inline(always)]
+fn rounded(digits: u64, places: usize) -> Option<f32> {
+    let product = digits as i64 as f64 * INVERSE_POWERS.get(places)?;
+    let beyond_float32 = product.to_bits() & 0x1fff_ffff;
+    if beyond_float32.wrapping_sub((1 << 28) - 4) <= 8 { None } else { Some(product as f32) }
+}
+
+/// The plain number at `at`, if it is certain and followed by a blank or an end of the sample.
+#[inline(always)]
+fn number(bytes: &[u8], at: usize) -> Option<(usize, f32)> {
+    // All looks go to a window of fixed size, so that none of them needs its own check.
+    match bytes.get(at..)?.first_chunk() {
+        Some(window) => number_in(window, at),
+        None => number_at_the_end(bytes, at),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn number_at_the_end(bytes: &[u8], at: usize) -> Option<(usize, f32)> {
+    let mut window = [0; WINDOW];
+    let rest = &bytes[at..];
+    window[..rest.len()].copy_from_slice(rest);
+    number_in(&window, at)
+}
+
+#[inline(always)]
+fn number_in(window: &[u8; WINDOW], at: usize) -> Option<(usize, f32)> {
+    let is_negative = window[0] == b'-';
+    let start = usize::from(is_negative | (window[0] == b'+')); // no branch: signs are hard to predict
+    let (mut p, mut digits) = (start, 0u64);
+    // Digits fit 64 bits: a run that reaches the end of the window is not certain, and neither is one of 19.
+    let mut run = |from: usize| {
+        let mut p = from;
+        while p < WINDOW {
+            let digit = window[p].wrapping_sub(b'0');
+            if digit > 9 {
+                break;
+            }
+            digits = digits.wrapping_mul(10).wrapping_add(u64::from(digit));
+            p += 1;
+        }
+        p
+    };
+    p = run(p);
+    let mut num_digits = p - start;
+    if num_digits == 0 || p >= WINDOW {
+        return None;
+    }
+    let mut places = 0;
+    if window[p] == b'.' {
+        let point = p + 1;
+        p = run(point);
+        places = p - point;
+        num_digits += places;
+    }
+    let byte = *window.get(p)?;
+    if num_digits > MAX_DIGITS || !(is_blank(byte) || ends_sample(byte)) {
+        return None;
+    }
+    let size = if places == 0 && digits < 1 << 24 { digits as i32 as f32 } else { rounded(digits, places)? };
+    Some((at + p, f32::from_bits(size.to_bits() | u32::from(is_negative) << 31)))
+}
+
+#[inline]
+pub(crate) fn dense_f32(bytes: &[u8], mut at: usize, limit: usize, out: &mut Vec<f32>) -> usize {
+    for _ in 0..limit {
+        let mut p = at;
+        let (mut byte, mut next);
+        loop {
+            let Some(&[a, b]) = bytes.get(p..p + 2).and_then(<[u8]>::first_chunk) else { return at };
+            (byte, next) = (a, b);
+            if !is_blank(byte) {
+                break;
+            }
+            p += 1;
+        }
+        if ends_sample(byte) {
+            return p;
+        }
+        // One digit alone is what a one-hot vector and most of a picture are made of.
+        let digit = byte.wrapping_sub(b'0');
+        if digit <= 9 && is_blank(next) {
+            out.push(f32::from(digit));
+            at = p + 1;
+            continue;
+        }
+        let Some((end, value)) = number(bytes, p) else { return at };
+        out.push(value);
+        at = end;
+    }
+    at
+}
+
+/// Eight bytes at `at` as a little-endian word.
+#[inline(always)]
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().map(|chunk| u64::from_le_bytes(*chunk))
+}
+
+/// Length and value of the run of digits at `at`, if it has at most 8 of them and does not touch the end of the slice.
+#[inline(always)]
+fn short_digits(bytes: &[u8], at: usize) -> Option<(usize, u32)> {
+    const ZEROS: u64 = 0x3030_3030_3030_3030;
+    let Some(text) = word(bytes, at) else {
+        let mut value = 0;
+        for length in 0..8 {
+            let digit = bytes.get(at + length)?.wrapping_sub(b'0');
+            if digit > 9 {
+                return Some((length, value));
+            }
+            value = value * 10 + u32::from(digit);
+        }
+        return None;
+    };
+    let text = text ^ ZEROS;
+    // The high bit of each byte above 9; carries may spoil bytes behind the first such byte, never before it.
+    let others = (text.wrapping_add(0x7676_7676_7676_7676) | text) & 0x8080_8080_8080_8080;
+    if others == 0 {
+        return None;
+    }
+    let length = (others.trailing_zeros() / 8) as usize;
+    if length == 0 {
+        return Some((0, 0));
+    }
+    let digits = text << (64 - 8 * length);
+    let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8) & 0x00ff_00ff_00ff_00ff;
+    let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_ffff_0000_ffff;
+    Some((length, (fours.wrapping_mul(10_000).wrapping_add(fours >> 32)) as u32))
+}
+
+/// The end of the sample, if it is at `at` or behind one blank.
+#[inline(always)]
+pub(crate) fn sample_end(bytes: &[u8], at: usize) -> Option<usize> {
+    let first = *bytes.get(at)?;
+    let end = at + usize::from(is_blank(first));
+    bytes.get(end).is_some_and(|byte| ends_sample(*byte)).then_some(end)
+}
+
+/// What stands behind blanks at a position of a sparse sample.
+pub(crate) enum Next {
+    /// The end of the sample, at this position.
+    End(usize),
+    /// An entry: the position behind it, its index and its value.
+    Entry(usize, i32, f32),
+    /// Anything else.
+    Uncertain,
+}
+
+#[inline(always)]
+pub(crate) fn next_entry(bytes: &[u8], at: usize, dim: u32) -> Next {
+    let mut p = at;
+    loop {
+        match bytes.get(p) {
+            Some(&byte) if is_blank(byte) => p += 1,
+            Some(&byte) if ends_sample(byte) => return Next::End(p),
+            Some(_) => break,
+            None => return Next::Uncertain,
+        }
+    }
+    let Some((length, index)) = short_digits(bytes, p) else { return Next::Uncertain };
+    p += length;
+    if length == 0 || index >= dim {
+        return Next::Uncertain;
+    }
+    let Some(&[colon, byte, next]) = bytes.get(p..).and_then(<[u8]>::first_chunk) else { return Next::Uncertain };
+    if colon != b':' {
+        return Next::Uncertain;
+    }
+    // Eight digits at most, so that an index fits 32 bits with a sign.
+    let digit = byte.wrapping_sub(b'0');
+    if digit <= 9 && (is_blank(next) || ends_sample(next)) {
+        return Next::Entry(p + 2, index as i32, f32::from(digit));
+    }
+    match number(bytes, p + 1) {
+        Some((end, value)) => Next::Entry(end, index as i32, value),
+        None => Next::Uncertain,
+    }
+}
+
+#[inline]
+pub(crate) fn sparse_f32(
+    bytes: &[u8],
+    mut at: usize,
+    dim: u32,
+    indices: &mut Vec<i32>,
+    values: &mut Vec<f32>,
+) -> usize {
+    loop {
+        match next_entry(bytes, at, dim) {
+            Next::End(end) => return end,
+            Next::Uncertain => return at,
+            Next::Entry(end, index, value) => {
+                indices.push(index);
+                values.push(value);
+                at = end;
+            }
+        }
+    }
+}
+
+#[inline]
+pub(crate) fn for_each_line_end(bytes: &[u8], mut each: impl FnMut(usize)) {
+    for (at, &byte) in bytes.iter().enumerate() {
+        if byte == b'\n' {
+            each(at);
+        }
+    }
+}

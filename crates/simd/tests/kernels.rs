@@ -1,0 +1,341 @@
+//! Every kernel against a slow, obvious reader of the law in the crate's documentation, on plain, random and hostile text.
+
+use cntkio_simd::Kernel;
+
+/// Random numbers for tests (xorshift64*).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % limit
+    }
+
+    fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len())]
+    }
+}
+
+fn is_blank(byte: Option<&u8>) -> bool {
+    matches!(byte, Some(b' ' | b'\t'))
+}
+
+fn ends_sample(byte: Option<&u8>) -> bool {
+    matches!(byte, Some(b'|' | b'\n' | b'\r'))
+}
+
+fn digits_end(bytes: &[u8], start: usize) -> usize {
+    start + bytes[start..].iter().take_while(|byte| byte.is_ascii_digit()).count()
+}
+
+/// End and value of the plain number at `start`.
+fn plain_number(bytes: &[u8], start: usize) -> Option<(usize, f32)> {
+    let first = start + usize::from(matches!(bytes.get(start), Some(b'+' | b'-')));
+    let mut end = digits_end(bytes, first);
+    if end == first {
+        return None;
+    }
+    if bytes.get(end) == Some(&b'.') {
+        end = digits_end(bytes, end + 1);
+    }
+    Some((end, std::str::from_utf8(&bytes[start..end]).unwrap().parse().unwrap()))
+}
+
+/// All numbers that a dense kernel may take: (end, value).
+fn dense_reference(bytes: &[u8], mut at: usize) -> Vec<(usize, f32)> {
+    let mut numbers = vec![];
+    loop {
+        while is_blank(bytes.get(at)) {
+            at += 1;
+        }
+        let Some((end, value)) = plain_number(bytes, at) else { return numbers };
+        let next_is_signed =
+            matches!(bytes.get(end), Some(b'+' | b'-')) && bytes.get(end + 1).is_some_and(u8::is_ascii_digit);
+        if !(is_blank(bytes.get(end)) || ends_sample(bytes.get(end)) || next_is_signed) {
+            return numbers;
+        }
+        numbers.push((end, value));
+        at = end;
+    }
+}
+
+/// All entries that a sparse kernel may take: (end, index, value).
+fn sparse_reference(bytes: &[u8], mut at: usize, dim: u32) -> Vec<(usize, i32, f32)> {
+    let mut entries = vec![];
+    loop {
+        while is_blank(bytes.get(at)) {
+            at += 1;
+        }
+        let colon = digits_end(bytes, at);
+        let index = std::str::from_utf8(&bytes[at..colon]).unwrap().parse::<u32>();
+        let Some(index) = index.ok().filter(|index| *index < dim && bytes.get(colon) == Some(&b':')) else {
+            return entries;
+        };
+        let Some((end, value)) = plain_number(bytes, colon + 1) else { return entries };
+        if !(is_blank(bytes.get(end)) || ends_sample(bytes.get(end))) {
+            return entries;
+        }
+        entries.push((end, index as i32, value));
+        at = end;
+    }
+}
+
+fn shown(bytes: &[u8], at: usize) -> String {
+    format!("{:?} from {at}", String::from_utf8_lossy(bytes))
+}
+
+/// Run a dense kernel and compare what it took with the reference; returns how much it took.
+fn check_dense(kernel: Kernel, bytes: &[u8], at: usize, limit: usize) -> usize {
+    let mut values = vec![7.5];
+    let stop = kernel.dense_f32(bytes, at, limit, &mut values);
+    let reference = dense_reference(bytes, at);
+    let what = format!("{} on {}, limit {limit}: {values:?} up to {stop}", kernel.name(), shown(bytes, at));
+    let taken = values.len() - 1;
+    assert!(values[0] == 7.5 && taken <= limit && taken <= reference.len(), "{what}");
+    let end = if taken == 0 { at } else { reference[taken - 1].0 };
+    for (value, (_, expected)) in values[1..].iter().zip(&reference) {
+        assert_eq!(value.to_bits(), expected.to_bits(), "{what}");
+    }
+    assert!(end <= stop && bytes[end..stop].iter().all(|byte| is_blank(Some(byte))), "{what}");
+    taken
+}
+
+/// Run a sparse kernel and compare what it took with the reference; returns how much it took.
+fn check_sparse(kernel: Kernel, bytes: &[u8], at: usize, dim: u32) -> usize {
+    let (mut indices, mut values) = (vec![-7], vec![7.5]);
+    let stop = kernel.sparse_f32(bytes, at, dim, &mut indices, &mut values);
+    let reference = sparse_reference(bytes, at, dim);
+    let name = kernel.name();
+    let what = format!("{name} on {}, dim {dim}: {indices:?} {values:?} up to {stop}", shown(bytes, at));
+    let taken = values.len() - 1;
+    assert!(indices.len() == values.len() && taken <= reference.len(), "{what}");
+    assert!(indices[0] == -7 && values[0] == 7.5, "{what}");
+    let end = if taken == 0 { at } else { reference[taken - 1].0 };
+    for ((index, value), (_, expected_index, expected)) in indices[1..].iter().zip(&values[1..]).zip(&reference) {
+        assert_eq!((*index, value.to_bits()), (*expected_index, expected.to_bits()), "{what}");
+    }
+    assert!(end <= stop && bytes[end..stop].iter().all(|byte| is_blank(Some(byte))), "{what}");
+    taken
+}
+
+fn plain_text(random: &mut Random, is_sparse: bool, max_digits: usize) -> Vec<u8> {
+    let mut text = vec![];
+    let style = random.below(4);
+    for _ in 0..random.below(90) {
+        text.extend(random.one_of::<&[u8]>(&[b" ", b" ", b" ", b"\t", b"  "]));
+        if is_sparse {
+            let largest = 10usize.pow(1 + random.below(5) as u32);
+            text.extend(format!("{}:", random.below(largest)).bytes());
+        }
+        if style > 1 {
+            text.extend(random.one_of::<&[u8]>(&[b"", b"-", b"+"]));
+        }
+        let whole = 1 + random.below(if style == 0 { 1 } else { max_digits / 2 });
+        text.extend((0..whole).map(|_| b'0' + random.below(10) as u8));
+        if style == 3 {
+            text.push(b'.');
+            text.extend((0..random.below(max_digits - whole + 1)).map(|_| b'0' + random.below(10) as u8));
+        }
+    }
+    text.extend(random.one_of::<&[u8]>(&[b"|", b" |", b"\n", b"\r\n", b" \n"]));
+    text
+}
+
+fn hostile_text(random: &mut Random, length: usize) -> Vec<u8> {
+    let often = b"0123456789     ::..--++|\n\r\te";
+    let plain = random.below(3);
+    let one = |random: &mut Random| match random.below(40) {
+        0 => random.below(256) as u8,
+        1..=9 => often[random.below(often.len())],
+        _ if plain == 0 => random.one_of(b"0123456789 "),
+        _ if plain == 1 => random.one_of(b"0123456789 .-"),
+        _ => random.one_of(b"0123456789 :"),
+    };
+    (0..length).map(|_| one(random)).collect()
+}
+
+#[test]
+fn plain_dense_samples_are_taken_whole() {
+    let mut random = Random(1);
+    for _ in 0..20_000 {
+        let text = plain_text(&mut random, false, 8);
+        let expected = dense_reference(&text, 0);
+        for kernel in Kernel::available() {
+            let taken = check_dense(kernel, &text, 0, 1000);
+            // Eight digits are never so near to the middle of two float32 numbers but for whole numbers above 2^24.
+            let is_certain = expected.iter().all(|(_, value)| value.abs() < 16_777_216.0);
+            assert!(taken == expected.len() || !is_certain, "{} took {taken} of {}", kernel.name(), shown(&text, 0));
+        }
+    }
+}
+
+#[test]
+fn plain_sparse_samples_are_taken_whole() {
+    let mut random = Random(2);
+    for _ in 0..20_000 {
+        let text = plain_text(&mut random, true, 7);
+        let expected = sparse_reference(&text, 0, 100_000);
+        for kernel in Kernel::available() {
+            let taken = check_sparse(kernel, &text, 0, 100_000);
+            assert_eq!(taken, expected.len(), "{} on {}", kernel.name(), shown(&text, 0));
+        }
+    }
+}
+
+#[test]
+fn kernels_take_nothing_but_what_the_law_allows_from_hostile_text() {
+    let mut random = Random(3);
+    for round in 0..60_000 {
+        let text = hostile_text(&mut random, round % 201);
+        let at = random.below(text.len() + 1).min(random.below(8));
+        let (limit, dim) = (random.one_of(&[0, 1, 3, 10, 1000]), random.one_of(&[0, 1, 50, 100_000, u32::MAX]));
+        for kernel in Kernel::available() {
+            check_dense(kernel, &text, at, limit);
+            check_sparse(kernel, &text, at, dim);
+        }
+    }
+}
+
+#[test]
+fn every_alignment_and_every_length_up_to_200_bytes_is_read_alike() {
+    let mut random = Random(4);
+    for is_sparse in [false, true] {
+        for alignment in 0..64 {
+            let mut text = vec![b'5'; alignment];
+            while text.len() < alignment + 200 {
+                text.extend(plain_text(&mut random, is_sparse, 8));
+            }
+            for length in 0..=200 {
+                let slice = &text[alignment..alignment + length];
+                for kernel in Kernel::available() {
+                    check_dense(kernel, slice, 0, 1000);
+                    check_sparse(kernel, slice, 0, 100_000);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn long_numbers_and_numbers_near_a_middle_are_rounded_once() {
+    let mut random = Random(5);
+    for _ in 0..30_000 {
+        let bits = random.below(1 << 31) as u32 % 0x0800_0000 + 0x3c00_0000;
+        let (low, high) = (f64::from(f32::from_bits(bits)), f64::from(f32::from_bits(bits + 1)));
+        let middle = (low + high) / 2.0;
+        let places = random.below(19);
+        let text = format!(" {middle:.places$} {low:.places$} -{middle} {high} 1|");
+        let text = format!("{text}{}", "0".repeat(64));
+        for kernel in Kernel::available() {
+            let mut at = 0;
+            while is_blank(text.as_bytes().get(at)) || text.as_bytes()[at] != b'|' {
+                check_dense(kernel, text.as_bytes(), at, 1);
+                at = dense_reference(text.as_bytes(), at)[0].0;
+            }
+            check_dense(kernel, text.as_bytes(), 0, 100);
+        }
+    }
+}
+
+#[test]
+fn a_limit_ends_the_prefix_inside_a_block() {
+    let text =
+        b" 1 2.5 -3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34|".repeat(2);
+    for kernel in Kernel::available() {
+        for limit in 0..40 {
+            assert_eq!(check_dense(kernel, &text, 0, limit), limit.min(34));
+        }
+    }
+}
+
+#[test]
+fn line_ends_are_found_at_every_place_and_length() {
+    let mut random = Random(6);
+    for length in 0..400 {
+        let text: Vec<u8> = (0..length).map(|_| random.one_of(b"\n\n\x0bx\x8a")).collect();
+        let expected: Vec<usize> = (0..length).filter(|at| text[*at] == b'\n').collect();
+        for kernel in Kernel::available() {
+            let mut found = vec![];
+            kernel.for_each_line_end(&text, |at| found.push(at));
+            assert_eq!(found, expected, "{}", kernel.name());
+        }
+    }
+}
+
+#[test]
+fn a_position_behind_the_slice_takes_nothing() {
+    for kernel in Kernel::available() {
+        let (mut values, mut indices) = (vec![], vec![]);
+        assert_eq!(kernel.dense_f32(b"1 2 |", 9, 4, &mut values), 9);
+        assert_eq!(kernel.sparse_f32(b"1:2 |", 9, 4, &mut indices, &mut values), 9);
+        assert!(values.is_empty() && indices.is_empty());
+    }
+}
+
+/// Two pages, of which the second cannot be read: text put at the end of the first shows any read behind it.
+#[cfg(unix)]
+struct PageEnd {
+    start: *mut u8,
+    page: usize,
+}
+
+#[cfg(unix)]
+impl PageEnd {
+    fn new() -> PageEnd {
+        // SAFETY: an anonymous mapping of two pages at an address of the system's choice; it is checked to be there before
+        // the second page is closed.
+        unsafe {
+            let page = libc::sysconf(libc::_SC_PAGESIZE) as usize;
+            let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            let start = libc::mmap(std::ptr::null_mut(), 2 * page, access, kind, -1, 0);
+            assert_ne!(start, libc::MAP_FAILED);
+            let start = start.cast::<u8>();
+            assert_eq!(libc::mprotect(start.add(page).cast(), page, libc::PROT_NONE), 0);
+            PageEnd { start, page }
+        }
+    }
+
+    /// `text`, moved so that it ends where the first page ends.
+    fn hold(&mut self, text: &[u8]) -> &[u8] {
+        assert!(text.len() <= self.page);
+        // SAFETY: the first page is mapped for reading and writing while `self` lives, and the text fits into it.
+        unsafe {
+            let place = self.start.add(self.page - text.len());
+            std::ptr::copy_nonoverlapping(text.as_ptr(), place, text.len());
+            std::slice::from_raw_parts(place, text.len())
+        }
+    }
+}
+
+#[cfg(unix)]
+impl Drop for PageEnd {
+    fn drop(&mut self) {
+        // SAFETY: this mapping of two pages was made by `new`, and no slice of it outlives `self`.
+        unsafe { libc::munmap(self.start.cast(), 2 * self.page) };
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn nothing_is_read_behind_the_slice() {
+    let mut random = Random(7);
+    let mut pages = PageEnd::new();
+    for round in 0..20_000 {
+        let length = round % 201;
+        let mut text = match random.below(3) {
+            0 => hostile_text(&mut random, length),
+            kind => plain_text(&mut random, kind == 1, 16),
+        };
+        text.truncate(length);
+        let text = pages.hold(&text);
+        for kernel in Kernel::available() {
+            check_dense(kernel, text, 0, 1000);
+            check_sparse(kernel, text, 0, 100_000);
+            let mut num_lines = 0;
+            kernel.for_each_line_end(text, |_| num_lines += 1);
+            assert_eq!(num_lines, text.iter().filter(|byte| **byte == b'\n').count());
+        }
+    }
+}

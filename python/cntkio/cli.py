@@ -1,0 +1,346 @@
+"""The command `cntkio`: what is in a corpus, how it reads, how fast. (docs/cli.md)
+
+::
+
+    inspect   what the corpus is made of
+    head      its first sequences, readable
+    read      minibatches, as a training program reads them, and the throughput
+    index     write the index cache
+
+Law: a verb decides what to ask the library and how to print the answer, nothing else. Results go to standard output,
+one fact a line; progress (on a terminal only) and complaints go to standard error. The exit status is 0 if all is
+fine, 1 if the data is bad and 2 if the call is.
+
+The standard library reads the arguments and draws the progress bar: the command has to work after an installation
+without extras, and all that it would gain from more is colour.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from importlib.metadata import version
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cntkio.errors import CntkIoError, ConfigError
+from cntkio.formats.ctf import CTFDeserializer, infer_streams
+from cntkio.minibatch import Minibatch, MinibatchData
+from cntkio.source import MinibatchSource
+from cntkio.streams import StreamDef, StreamDefs, named
+
+FINE, BAD_DATA, BAD_CALL = 0, 1, 2
+INTERRUPTED = 130  # what a shell makes of Ctrl-C
+
+_LINE_WIDTH = 100
+_BAR_WIDTH = 40
+# Reading for facts alone: enough samples to keep the loop short, few enough to keep the memory small.
+_INSPECTED_SAMPLES_AT_ONCE = 16384
+_ANY_NUMBER_OF_ERRORS = -1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        arguments: What follows the command's name; those of the process when None.
+
+    Returns:
+        The exit status: 0 if all is fine, 1 if the data is bad, 2 if the call is.
+
+    Raises:
+        SystemExit: As argparse does, with 2 for arguments that it cannot read and 0 after `--help` and `--version`.
+
+    Example:
+        >>> main(["read", "examples/iris/iris.ctf", "--stream", "lengths:0"])
+        2
+    """
+    options = _parser().parse_args(arguments)
+    with _log_on_standard_error():
+        try:
+            status: int = options.verb(options)
+            sys.stdout.flush()
+        except ConfigError as error:
+            return _complain(error, BAD_CALL)
+        except CntkIoError as error:
+            return _complain(error, BAD_DATA)
+        except BrokenPipeError:
+            # Whoever reads us (`cntkio head … | head -3`) has seen enough; the interpreter must not flush once more.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return FINE
+        except OSError as error:
+            return _complain(f"{error.filename}: {error.strerror}" if error.filename else error, BAD_CALL)
+        except KeyboardInterrupt:
+            return INTERRUPTED
+    return status
+
+
+def _complain(error: object, status: int) -> int:
+    print(f"cntkio: {error}", file=sys.stderr)
+    return status
+
+
+@contextmanager
+def _log_on_standard_error() -> Iterator[None]:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("cntkio: %(message)s"))
+    logger = logging.getLogger("cntkio")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+# ---- The verbs ------------------------------------------------------------------------------------------------------
+
+
+def _inspect(options: argparse.Namespace) -> int:
+    streams = _streams(options)
+    deserializer = CTFDeserializer(options.file, streams, max_errors=_ANY_NUMBER_OF_ERRORS)
+    facts = {name: _StreamFacts() for name in streams}
+    with MinibatchSource(deserializer, max_sweeps=1, randomize=False) as source:
+        for minibatch in _with_progress(source, _INSPECTED_SAMPLES_AT_ONCE, num_sweeps=1):
+            for name, fact in facts.items():
+                fact.add(minibatch[name])
+        errors = source.error_counts
+
+    longest = max(fact.longest for fact in facts.values())
+    _print_facts(
+        {
+            "file": os.fspath(options.file),
+            "format": "CNTK text format (CTF)",
+            "size": f"{options.file.stat().st_size:,} bytes",
+            "chunks": f"{source.num_chunks:,} of at most {deserializer.chunk_size_in_bytes:,} bytes",
+            "sequences": f"{source.num_sequences:,}",
+            "samples": f"{source.num_samples:,}",
+            "longest sequence": _count(longest, "sample"),
+            **{f"stream {name}": f"{_form(streams[name])}, {fact}" for name, fact in facts.items()},
+            "errors": ", ".join(f"{count:,} ({kind})" for kind, count in errors.items()) or "none",
+        }
+    )
+    return BAD_DATA if errors else FINE
+
+
+class _StreamFacts:
+    """What `inspect` says of a stream, added up over minibatches."""
+
+    def __init__(self) -> None:
+        self.num_samples = 0
+        self.longest = 0
+        self.num_values = 0
+        self.num_not_zero = 0
+
+    def add(self, data: MinibatchData) -> None:
+        self.num_samples += data.num_samples
+        self.longest = max(self.longest, data.num_steps)
+        self.num_values += data.num_samples * data.stream.dim
+        self.num_not_zero += int(np.count_nonzero(data.values))
+
+    def __str__(self) -> str:
+        density = 100 * self.num_not_zero / self.num_values if self.num_values else 0
+        return f"{_count(self.num_samples, 'sample')}, at most {self.longest:,} in a sequence, {density:.3g} % not zero"
+
+
+def _head(options: argparse.Namespace) -> int:
+    streams = _streams(options)
+    width = max(len(name) for name in streams)
+    with MinibatchSource(CTFDeserializer(options.file, streams), max_sweeps=1, randomize=False) as source:
+        # A minibatch of one sample is one sequence: one that is longer than a minibatch comes alone.
+        for minibatch in islice(source.minibatches(1), options.sequences):
+            print(f"sequence {minibatch.keys_of_sequences[0]}")
+            for name, _ in named(streams):
+                print(f"  {name:{width}}  {_readable(minibatch[name])}")
+    return FINE
+
+
+def _readable(data: MinibatchData) -> str:
+    """Write the samples of one sequence in a line, as far as there is room for them."""
+    return _shortened((_readable_sample(data, sample) for sample in range(data.num_samples)), data.num_samples, " | ")
+
+
+def _readable_sample(data: MinibatchData, sample: int) -> str:
+    if data.indices is None or data.indptr is None:
+        values = data.values[sample].ravel()
+        return _shortened((f"{value:g}" for value in values), len(values), " ")
+    begin, end = int(data.indptr[sample]), int(data.indptr[sample + 1])
+    entries = zip(data.indices[begin:end], data.values[begin:end], strict=True)
+    return _shortened((f"{index}:{value:g}" for index, value in entries), end - begin, " ") or "(empty)"
+
+
+def _shortened(texts: Iterator[str], count: int, separator: str) -> str:
+    taken: list[str] = []
+    width = 0
+    for text in texts:
+        width += len(text) + len(separator)
+        if taken and width > _LINE_WIDTH:
+            break
+        taken.append(text)
+    rest = f" … {count - len(taken):,} more" if len(taken) < count else ""
+    return separator.join(taken) + rest
+
+
+def _read(options: argparse.Namespace) -> int:
+    deserializer = CTFDeserializer(options.file, _streams(options))
+    num_minibatches = num_sequences = 0
+    start = time.perf_counter()
+    with MinibatchSource(deserializer, max_sweeps=options.sweeps, randomize=options.randomize) as source:
+        for minibatch in _with_progress(source, options.minibatch_size, options.sweeps):
+            num_minibatches += 1
+            num_sequences += minibatch.num_sequences
+    seconds = time.perf_counter() - start
+
+    num_samples = source.num_samples * options.sweeps
+    megabytes = options.file.stat().st_size * options.sweeps / 1e6
+    _print_facts(
+        {
+            "file": os.fspath(options.file),
+            "sweeps": f"{options.sweeps:,}, {'randomized' if options.randomize else 'in file order'}",
+            "minibatches": f"{num_minibatches:,} of {_count(options.minibatch_size, 'sample')}",
+            "sequences": f"{num_sequences:,}",
+            "samples": f"{num_samples:,}",
+            "time": f"{seconds:.3f} s",
+            "throughput": f"{megabytes / seconds:,.1f} MB/s, {num_samples / seconds:,.0f} samples/s",
+        }
+    )
+    return FINE
+
+
+def _index(options: argparse.Namespace) -> int:
+    deserializer = CTFDeserializer(options.file, _streams(options), cache_index=True)
+    milliseconds = []
+    for _ in range(2):
+        start = time.perf_counter()
+        with closing(deserializer.open()) as corpus:
+            milliseconds.append(1e3 * (time.perf_counter() - start))
+            table = corpus.table
+    _print_facts(
+        {
+            "file": os.fspath(options.file),
+            "chunks": f"{table.num_chunks:,} of at most {deserializer.chunk_size_in_bytes:,} bytes",
+            "sequences": f"{table.num_sequences:,}",
+            "samples": f"{table.lengths.sum(dtype=np.int64):,}",
+            "opened in": f"{milliseconds[0]:,.1f} ms",
+            "opened again in": f"{milliseconds[1]:,.1f} ms",
+        }
+    )
+    return FINE
+
+
+# ---- What the verbs share -------------------------------------------------------------------------------------------
+
+
+def _streams(options: argparse.Namespace) -> StreamDefs:
+    return StreamDefs(options.stream) if options.stream else infer_streams(options.file)
+
+
+def _form(stream: Any) -> str:
+    return f"sparse, {stream.dim:,} wide" if stream.is_sparse else f"dense, {_count(stream.dim, 'value')}"
+
+
+def _count(number: int, unit: str) -> str:
+    return f"{number:,} {unit}{'' if number == 1 else 's'}"
+
+
+def _print_facts(facts: dict[str, str]) -> None:
+    width = max(len(name) for name in facts)
+    for name, fact in facts.items():
+        print(f"{name:{width}}  {fact}")
+
+
+def _with_progress(source: MinibatchSource, minibatch_size: int, num_sweeps: int) -> Iterator[Minibatch]:
+    """Iterate over the minibatches and, if standard error is a terminal, show there how far they are."""
+    if not sys.stderr.isatty():
+        yield from source.minibatches(minibatch_size)
+        return
+    total, done, shown = source.num_sequences * num_sweeps, 0, -1
+    try:
+        for minibatch in source.minibatches(minibatch_size):
+            yield minibatch
+            done += minibatch.num_sequences
+            percent = 100 * done // total
+            if percent > shown:
+                shown = percent
+                bar = "█" * (_BAR_WIDTH * done // total)
+                print(f"\r{bar:░<{_BAR_WIDTH}} {percent:3} %", end="", file=sys.stderr, flush=True)
+    finally:
+        # What follows, a result or a complaint, finds a clean line.
+        print(f"\r{'':{_BAR_WIDTH + 6}}\r", end="", file=sys.stderr, flush=True)
+
+
+# ---- The arguments --------------------------------------------------------------------------------------------------
+
+
+def _stream(text: str) -> tuple[str, Any]:
+    """Read one `--stream NAME:DIM[:sparse|:dense][:ALIAS]`."""
+    name, colon, rest = text.partition(":")
+    size, _, rest = rest.partition(":")
+    form, _, alias = rest.partition(":")
+    if form not in ("sparse", "dense"):
+        form, alias = "dense", rest
+    if not name or not colon or not size.isdecimal():
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME:DIM[:sparse][:ALIAS], such as words:1323:sparse:w")
+    return name, StreamDef(field=alias or name, shape=int(size), is_sparse=form == "sparse")
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a positive whole number")
+    return int(text)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="cntkio",
+        description="Look at corpora in CNTK's formats and read them.",
+        epilog="cntkio VERB --help shows an example of each.",
+    )
+    parser.add_argument("--version", action="version", version=f"cntkio {version('cntkio')}")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+
+    def add(verb: Any, name: str, help: str, example: str) -> argparse.ArgumentParser:
+        added = verbs.add_parser(
+            name,
+            help=help,
+            description=f"{help[0].upper()}{help[1:]}.",
+            epilog=f"example:\n  $ {example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        added.set_defaults(verb=verb)
+        added.add_argument("file", metavar="FILE", type=Path, help="a corpus in CNTK text format")
+        added.add_argument(
+            "--stream",
+            metavar="NAME:DIM[:sparse][:ALIAS]",
+            type=_stream,
+            action="append",
+            help="a stream to read, dense unless it says sparse, with its name in the file if that is another one; "
+            "may be repeated; without it all streams are read, as the file shows them",
+        )
+        return added
+
+    add(_inspect, "inspect", "tell what a corpus is made of", "cntkio inspect examples/digits/train.ctf")
+    head = add(_head, "head", "print the first sequences", "cntkio head -n 2 examples/alice/train.ctf")
+    head.add_argument("-n", "--sequences", metavar="N", type=_positive, default=5, help="how many (5)")
+    read = add(
+        _read,
+        "read",
+        "read a corpus in minibatches and tell the throughput",
+        "cntkio read --minibatch-size 256 --sweeps 2 examples/digits/train.ctf",
+    )
+    read.add_argument("--minibatch-size", metavar="SAMPLES", type=_positive, default=1024, help="in samples (1024)")
+    read.add_argument("--sweeps", metavar="N", type=_positive, default=1, help="how often to read it all (1)")
+    read.add_argument("--randomize", action="store_true", help="in CNTK's randomized order, not in file order")
+    add(_index, "index", "write the index cache for a quick next start", "cntkio index examples/alice/train.ctf")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

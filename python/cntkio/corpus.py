@@ -1,0 +1,73 @@
+"""Whole corpora into arrays, for those who want the data and not a timeline."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from cntkio import _core
+from cntkio.formats import Corpus
+from cntkio.formats.ctf import CTFDeserializer, infer_streams
+from cntkio.minibatch import Minibatch, MinibatchData
+from cntkio.streams import StreamDefs, StreamInformation
+
+_NUM_LOADERS = 2
+
+
+def read_ctf(
+    path: str | os.PathLike[str], streams: StreamDefs | Mapping[str, Any] | None = None, **options: Any
+) -> Minibatch:
+    """Read a whole file in the CNTK text format into arrays, in the order of the file.
+
+    Args:
+        path: The file.
+        streams: What to read; None: all that `infer_streams` finds, which reads the file once more.
+        options: As for `CTFDeserializer`.
+
+    Returns:
+        A `Minibatch` of all sequences: by stream name `values`, `offsets` and, for sparse streams, `indices` and
+        `indptr`; and `keys_of_sequences`. (docs/formats/ctf.md)
+
+    Raises:
+        OSError: The file cannot be read.
+        FormatError: The file breaks the format.
+        CorpusError: No sequence is left to read.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.ctf")
+        >>> _ = path.write_text("7 |word 3:1 |tag 1 0\\n7 |word 5:1 |tag 0 1\\n9 |word 3:1 |tag 1 0\\n")
+        >>> corpus = read_ctf(path)
+        >>> corpus.keys_of_sequences, corpus["word"].offsets, corpus["word"].indices
+        (array([7, 9], dtype=uint64), array([0, 2, 3]), array([3, 5, 3], dtype=int32))
+    """
+    definitions = infer_streams(path) if streams is None else StreamDefs(streams)
+    corpus = CTFDeserializer(os.fspath(path), definitions, **options).open()
+    try:
+        return _whole(corpus)
+    finally:
+        corpus.close()
+
+
+def _whole(corpus: Corpus) -> Minibatch:
+    table = corpus.table
+    chunks = []
+    with ThreadPoolExecutor(_NUM_LOADERS) as loaders:
+        for loaded in loaders.map(corpus.load, range(table.num_chunks)):
+            corpus.settle(loaded)
+            chunks.append(loaded.chunk)
+    sizes = np.diff(table.chunk_starts)
+    places = np.repeat(np.arange(table.num_chunks, dtype=np.uint32), sizes)
+    local = np.arange(table.num_sequences, dtype=np.int64) - np.repeat(table.chunk_starts[:-1], sizes)
+    layout = [(info.stream_id, info.is_sparse, info.dtype == np.float64) for info in corpus.streams]
+    data: dict[StreamInformation, MinibatchData] = {}
+    for info, (values, offsets, sparse) in zip(
+        corpus.streams, _core.gather(chunks, places, local.astype(np.uint32), layout), strict=True
+    ):
+        indptr, indices = sparse if sparse is not None else (None, None)
+        data[info] = MinibatchData(info, values, offsets, indptr, indices, end_of_sweep=True)
+    return Minibatch(data, lambda: table.keys)

@@ -1,0 +1,268 @@
+"""The command `cntkio`: what it prints where, and its exit status."""
+
+import os
+import pty
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cntkio.cli import main
+
+ROOT = Path(__file__).parent.parent
+VERBS = ("inspect", "head", "read", "index")
+
+
+@pytest.fixture(autouse=True)
+def in_a_clone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Run in a folder where the paths of the examples hold, and whose index caches are nobody's."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__", "*.index"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Callable[[str], str]:
+    """Write a corpus and return its path."""
+
+    def write(text: str) -> str:
+        (tmp_path / "corpus.ctf").write_text(text, encoding="ascii")
+        return "corpus.ctf"
+
+    return write
+
+
+def facts(printed: str) -> dict[str, str]:
+    """Read what a verb printed: a name, at least two blanks, a fact."""
+    return dict(re.split(r" {2,}", line, maxsplit=1) for line in printed.splitlines())
+
+
+def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cntkio.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **options)  # type: ignore[call-overload]
+
+
+def test_inspect_tells_what_a_corpus_is_made_of(
+    corpus: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = corpus("7 |w 5:1 |x 1 0\n7 |w 2:1 9:2\n8 |w 0:1 |x 0 0\n")
+    assert main(["inspect", path]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert facts(printed.out) == {
+        "file": "corpus.ctf",
+        "format": "CNTK text format (CTF)",
+        "size": "45 bytes",
+        "chunks": "1 of at most 33,554,432 bytes",
+        "sequences": "2",
+        "samples": "3",
+        "longest sequence": "2 samples",
+        "stream w": "sparse, 10 wide, 3 samples, at most 2 in a sequence, 13.3 % not zero",
+        "stream x": "dense, 2 values, 2 samples, at most 1 in a sequence, 25 % not zero",
+        "errors": "none",
+    }
+
+
+def test_facts_stand_in_one_column(capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in ("inspect", "read"):
+        assert main([verb, "examples/iris/iris.ctf"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        starts = {match.end() for line in lines if (match := re.match(r".*? {2,}", line))}
+        assert len(starts) == 1 and len(lines) > 5
+
+
+def test_inspect_counts_all_errors_and_tells_their_places(
+    corpus: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = corpus("|x 1 2 |y 1\n|x 3 four |x 3 4 |y 2\n|x five |x 5 6 |y 3\n")
+    assert main(["inspect", path]) == 1
+    printed = capsys.readouterr()
+    assert facts(printed.out)["errors"] == "2 (bad number)"
+    first, second = printed.err.splitlines()
+    assert first.startswith("cntkio: corpus.ctf, line 2, column 6 ")
+    assert second.startswith("cntkio: corpus.ctf, line 3, column 4 ")
+
+
+def test_inspect_asks_for_the_streams_that_it_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", "--stream", "words:2000:sparse:w", "examples/alice/test.ctf"]) == 0
+    streams = [name for name in facts(capsys.readouterr().out) if name.startswith("stream ")]
+    assert streams == ["stream words"]
+
+
+def test_head_prints_the_first_sequences_with_their_ids(
+    corpus: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = corpus(
+        "40 |words 5:1 |x 1 0.25\n40 |words 2:1 9:2.5\n30 |words |x 0 -3\n30 |words 1:1\n20 |x 0 0 |words 3:1\n"
+    )
+    assert main(["head", "-n", "2", path]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "sequence 40",
+        "  words  5:1 | 2:1 9:2.5",
+        "  x      1 0.25",
+        "sequence 30",
+        "  words  (empty) | 1:1",
+        "  x      0 -3",
+    ]
+
+
+def test_head_of_a_short_corpus_prints_all_of_it(
+    corpus: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["head", corpus("|x 1\n|x 2\n")]) == 0
+    assert capsys.readouterr().out.count("sequence") == 2
+
+
+def test_head_shortens_what_is_long_and_says_by_how_much(
+    corpus: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = corpus("|x " + " ".join(["12345"] * 1000) + "\n")
+    assert main(["head", path]) == 0
+    line = capsys.readouterr().out.splitlines()[1]
+    shown = line.count("12345")
+    assert len(line) < 130 and line.endswith(f"… {1000 - shown:,} more")
+
+
+@pytest.mark.parametrize("minibatch_size", [1, 100, 100_000])
+def test_read_delivers_every_sequence_in_every_sweep(minibatch_size: int, capsys: pytest.CaptureFixture[str]) -> None:
+    path = "examples/alice/train.ctf"
+    assert main(["read", "--sweeps", "2", "--minibatch-size", str(minibatch_size), path]) == 0
+    printed = facts(capsys.readouterr().out)
+    assert (printed["sequences"], printed["samples"]) == ("1,292", "44,932")
+    assert re.fullmatch(r"[\d,.]+ MB/s, [\d,]+ samples/s", printed["throughput"])
+
+
+def test_read_stops_at_the_first_error_with_status_1(
+    corpus: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["read", corpus("|x 1 2\n|x 3 four\n")]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.startswith("cntkio: corpus.ctf, line 2, column 6 ")
+
+
+def test_index_writes_a_cache_that_the_next_start_uses(
+    corpus: Callable[[str], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = corpus("|x 1\n|x 2\n")
+    before = set(tmp_path.iterdir())
+    assert main(["index", path]) == 0
+    assert facts(capsys.readouterr().out)["sequences"] == "2"
+    assert len(set(tmp_path.iterdir()) - before) == 1
+
+
+@pytest.mark.parametrize("text", ["", "no pipe in here\n", "1 nor here\n"])
+def test_a_file_that_is_no_corpus_has_status_1_in_every_verb(
+    text: str, corpus: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = corpus(text)
+    for verb in VERBS:
+        assert main([verb, path]) == 1
+        printed = capsys.readouterr()
+        assert printed.out == "" and printed.err.startswith("cntkio: corpus.ctf")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_file_that_is_not_there_is_a_bad_call(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, "nowhere.ctf"]) == 2
+    assert capsys.readouterr().err == "cntkio: nowhere.ctf: No such file or directory\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["no-such-verb"],
+        ["inspect"],
+        ["head", "-n", "0", "examples/iris/iris.ctf"],
+        ["read", "--minibatch-size", "many", "examples/iris/iris.ctf"],
+        ["read", "--sweeps", "-1", "examples/iris/iris.ctf"],
+        ["read", "--stream", "lengths", "examples/iris/iris.ctf"],
+        ["read", "--stream", "lengths:four", "examples/iris/iris.ctf"],
+        ["read", "--stream", ":4", "examples/iris/iris.ctf"],
+    ],
+)
+def test_arguments_that_cannot_be_read_have_status_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(arguments)
+    assert exit_.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: cntkio")
+
+
+def test_streams_that_contradict_each_other_have_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    path = "examples/iris/iris.ctf"
+    assert main(["read", "--stream", "a:4:lengths", "--stream", "b:4:lengths", path]) == 2
+    assert "'lengths'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("stream", "line"),
+    [
+        ("dense:1", "  dense  1"),
+        ("long name:1:dense", "  long name  1"),
+        ("x:1:dense:dense", "  x  1"),
+        ("x:9:sparse", "  x  3:4"),
+        ("y:9:sparse:x", "  y  3:4"),
+        ("y:1:a:b", "  y  2"),
+        ("y:1:dense:sparse", "  y  5"),
+    ],
+)
+def test_a_stream_is_dense_and_has_its_own_name_unless_it_says_otherwise(
+    stream: str, line: str, corpus: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = corpus("|dense 1 |x 3:4 |a:b 2 |sparse 5\n")
+    stream = stream.replace("long name:1:dense", "long name:1:dense:dense")
+    assert main(["head", "--stream", stream, path]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == line
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_example_of_every_help_works_in_a_clone(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main([verb, "--help"])
+    assert exit_.value.code == 0
+    (example,) = re.findall(r"^  \$ cntkio (.*)$", capsys.readouterr().out, re.MULTILINE)
+    assert main(shlex.split(example)) == 0
+    assert capsys.readouterr().out
+
+
+def test_progress_shows_on_a_terminal_only() -> None:
+    terminal, stderr = pty.openpty()
+    arguments = ["read", "--minibatch-size", "10", "examples/alice/train.ctf"]
+    command = [sys.executable, "-m", "cntkio.cli", *arguments]
+    finished = subprocess.run(command, stdout=subprocess.PIPE, stderr=stderr, check=True, timeout=60)
+    os.close(stderr)
+    drawn = b""
+    while True:
+        try:
+            drawn += os.read(terminal, 65536)
+        except OSError:
+            # Linux says so when nobody holds the other end any more.
+            break
+    os.close(terminal)
+    assert "100 %" in drawn.decode() and drawn.endswith(b" \r")
+    assert b"\r" not in finished.stdout
+    assert run(*arguments).stderr == ""
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    head = f"{shlex.quote(sys.executable)} -m cntkio.cli head -n 646 examples/alice/train.ctf"
+    command = f"{head} | head -n 1; exit ${{PIPESTATUS[0]}}"
+    finished = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert (finished.returncode, finished.stdout, finished.stderr) == (0, "sequence 0\n", "")
+
+
+def test_the_command_is_installed_and_knows_its_version() -> None:
+    command = Path(sys.executable).parent / "cntkio"
+    finished = subprocess.run([command, "--version"], capture_output=True, text=True, timeout=60, check=True)
+    assert re.fullmatch(r"cntkio \d+\.\d+\.\d+\n", finished.stdout)
+
+
+def test_the_command_imports_nothing_but_numpy_and_the_standard_library() -> None:
+    code = "import sys; import cntkio.cli; print(*{name.partition('.')[0] for name in sys.modules})"
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    extra = {"rich", "click", "typer", "scipy", "torch", "pyarrow"}
+    assert not extra & set(finished.stdout.split())

@@ -1,0 +1,232 @@
+"""Every code block of the documents and every example of a docstring runs, and shows what it says.
+
+- ```` ```python ````: run; the blocks of a page share their names. With prompts (`>>>`) it is a doctest; without, a
+  block ```` ```output ```` right behind it must be what it printed.
+- ```` ```console ````: each line behind `$ ` is run by bash; what stands below it must be its output. Where nothing
+  stands there, the command must succeed.
+- ```` ```sh ````: what sets a machine up, and so is not run here; the Makefile must know every `make` verb in it.
+- `...` stands for any text, in all of them.
+
+All of it runs in a folder that holds a copy of `examples/` and nothing else, as in a fresh clone.
+"""
+
+import contextlib
+import doctest
+import importlib
+import io
+import os
+import pkgutil
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cntkio
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
+DATA_LANGUAGES = {"", "text", "ctf", "ebnf", "toml", "rust"}
+OPTIONAL_PACKAGES = {"torch", "jax", "pyarrow", "ray", "fsspec"}
+DOCTEST_OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+_FENCE = re.compile(r"^ *(`{3,}|~{3,}) *(\S*) *$")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, its text and the line of the page, from 1, that the text starts at."""
+
+    language: str
+    text: str
+    line: int
+
+
+def blocks(page: str) -> Iterator[Block]:
+    """Find the fenced blocks of a page; those of MyST directives (`{...}`) are no code."""
+    lines = page.splitlines()
+    place = 0
+    while place < len(lines):
+        opening = _FENCE.match(lines[place])
+        place += 1
+        if opening is None:
+            continue
+        start = place
+        while place < len(lines) and lines[place].strip() != opening[1]:
+            place += 1
+        assert place < len(lines), f"line {start}: the block is not closed"
+        if not opening[2].startswith("{"):
+            yield Block(opening[2], "\n".join(lines[start:place]) + "\n", start + 1)
+        place += 1
+
+
+def agrees(shown: str, printed: str) -> bool:
+    """Tell whether a text that was printed is the one that is shown, where `...` stands for any text."""
+    pattern = ".*?".join(re.escape(part) for part in _trimmed(shown).split("..."))
+    return re.fullmatch(pattern, _trimmed(printed), re.DOTALL) is not None
+
+
+def _trimmed(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
+
+
+def console_steps(text: str) -> Iterator[tuple[str, str]]:
+    """Cut a console block into commands and what is shown below each."""
+    for step in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+        command, _, shown = step.replace("\\\n", "\\\0").partition("\n")
+        yield command.replace("\\\0", "\\\n"), shown.replace("\\\0", "\\\n")
+
+
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Enter a folder that holds a copy of the examples."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__", "*.index"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run_page(text: str, name: str) -> None:
+    """Run all blocks of a page, in order, in the present folder."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    printed: str | None = None
+    for block in blocks(text):
+        place = f"{name}, line {block.line}"
+        if block.language == "python" and block.text.lstrip().startswith(">>>"):
+            run_doctest(block, namespace, name)
+            printed = None
+        elif block.language == "python":
+            printed = run_python(block, namespace, name)
+        elif block.language == "output":
+            assert printed is not None, f"{place}: no python block without prompts stands before this output"
+            assert agrees(block.text, printed), f"{place}: the page shows\n{block.text}\nand it printed\n{printed}"
+            printed = None
+        elif block.language == "console":
+            for command, shown in console_steps(block.text):
+                run_command(command, shown, place)
+        elif block.language == "sh":
+            assert_make_verbs_exist(block.text, place)
+        else:
+            assert block.language in DATA_LANGUAGES, f"{place}: a block of an unknown language, '{block.language}'"
+
+
+def run_python(block: Block, namespace: dict[str, Any], name: str) -> str:
+    """Run a block without prompts and return what it printed; its lines keep their numbers in a traceback."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile("\n" * (block.line - 1) + block.text, name, "exec"), namespace)
+    return printed.getvalue()
+
+
+def run_doctest(block: Block, namespace: dict[str, Any], name: str) -> None:
+    """Run a block with prompts as a doctest that shares the names of the page."""
+    examples = doctest.DocTestParser().get_doctest(block.text, namespace, name, name, block.line - 1)
+    run_examples(examples)
+    namespace.update(examples.globs)
+
+
+def run_examples(examples: doctest.DocTest) -> None:
+    """Run the examples and fail with doctest's own report."""
+    report = io.StringIO()
+    runner = doctest.DocTestRunner(optionflags=DOCTEST_OPTIONS, verbose=False)
+    result = runner.run(examples, out=report.write, clear_globs=False)
+    assert result.failed == 0, report.getvalue()
+
+
+def run_command(command: str, shown: str, place: str) -> None:
+    """Run a command of a console block; compare its output, or, where none is shown, its exit status."""
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    finished = subprocess.run(
+        ["bash", "-c", command],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+    )
+    if shown.strip():
+        assert agrees(shown, finished.stdout), f"{place}: $ {command}\nshows\n{shown}\nand printed\n{finished.stdout}"
+    else:
+        assert finished.returncode == 0, f"{place}: $ {command}\n{finished.stdout}"
+
+
+def assert_make_verbs_exist(text: str, place: str) -> None:
+    """Check what a set-up block asks of make against the Makefile."""
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    unknown = {
+        verb for verbs in re.findall(r"^make +([^#\n]+)", text, re.MULTILINE) for verb in verbs.split()
+    } - targets
+    assert not unknown, f"{place}: the Makefile does not know {', '.join(sorted(unknown))}"
+
+
+def module_names() -> list[str]:
+    """List the package and all its modules but the compiled one, whose examples stand in its stub's callers."""
+    found = pkgutil.walk_packages(cntkio.__path__, "cntkio.")
+    return ["cntkio", *(module.name for module in found if module.name != "cntkio._core")]
+
+
+def docstring_examples(module: str) -> list[doctest.DocTest]:
+    """Collect the examples of all docstrings of a module."""
+    try:
+        imported = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name in OPTIONAL_PACKAGES:
+            pytest.skip(f"{error.name} is not installed")
+        raise
+    return [found for found in doctest.DocTestFinder().find(imported, module) if found.examples]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_code_block_of_a_page_runs_and_shows_what_it_prints(page: Path, clone: Path) -> None:
+    run_page(page.read_text(encoding="utf-8"), page.relative_to(ROOT).as_posix())
+
+
+@pytest.mark.parametrize("module", module_names())
+def test_every_example_of_a_docstring_runs(module: str, clone: Path) -> None:
+    for examples in docstring_examples(module):
+        run_examples(examples)
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/quickstart.md", "docs/cli.md"])
+def test_the_pages_for_newcomers_show_code_with_its_output(name: str) -> None:
+    languages = {block.language for block in blocks((ROOT / name).read_text(encoding="utf-8"))}
+    assert languages & {"output", "console"}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "```python\nraise ValueError\n```\n",
+        "```python\nprint(1)\n```\n```output\n2\n```\n",
+        "```output\n2\n```\n",
+        "```python\n>>> 1 + 1\n3\n```\n",
+        "```console\n$ false\n```\n",
+        "```console\n$ echo one\ntwo\n```\n",
+        "```console\n$ printf 'one\\ntwo\\n'\none\n```\n",
+        "```sh\nmake no-such-verb\n```\n",
+        "```cobol\nSTOP RUN\n```\n",
+        "```python\nprint(1)\n",
+    ],
+)
+def test_a_page_that_is_wrong_fails(page: str, clone: Path) -> None:
+    with pytest.raises((AssertionError, ValueError)):
+        run_page(page, "page")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "```python\nx = 1\n```\nwords\n```python\n>>> x + 1\n2\n```\n```python\nprint(x)\n```\n```output\n1\n```\n",
+        "```console\n$ printf 'one\\ntwo\\nthree\\n'\none\n...\nthree\n$ test -d examples\n```\n",
+        "```console\n$ echo one \\\n  two\none two\n```\n",
+        "```{note}\nno code\n```\n",
+        "```text\nno code\n```\n",
+    ],
+)
+def test_a_page_that_is_right_passes(page: str, clone: Path) -> None:
+    run_page(page, "page")
