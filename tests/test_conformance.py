@@ -5,7 +5,7 @@ wrong. Cases of other formats, of user-defined deserializers and of configuratio
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,8 @@ def plain(value: Any) -> Any:
     """Minus zero was not recorded everywhere: compare by value. Long decimals are float32."""
     if isinstance(value, list):
         return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
     return 0.0 if value == 0 and not isinstance(value, bool) else value
 
 
@@ -118,7 +120,7 @@ def stream_record(data: Any, is_raw: bool, is_masked: bool) -> dict[str, Any]:
     return record
 
 
-def run(case: Case) -> dict[str, Any]:
+def run(case: Case, source: Callable[[Case], MinibatchSource] = source) -> dict[str, Any]:
     """What `run_case.py` records, from cntkio."""
     result: dict[str, Any] = {"streams": {}, "minibatches": [], "error": None}
     expected = iter(case.expected["minibatches"])

@@ -3,6 +3,8 @@
 from cntkio.corpus import read_ctf
 from cntkio.errors import CheckpointError, CntkIoError, ConfigError, CorpusError, FormatError
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
+from cntkio.formats.htk import HTKFeatureDeserializer
+from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
 from cntkio.source import MinibatchSource, TraceLevel
 from cntkio.streams import StreamDef, StreamDefs, StreamInformation
@@ -18,6 +20,9 @@ __all__ = [
     "ConfigError",
     "CorpusError",
     "FormatError",
+    "HTKFeatureDeserializer",
+    "HTKMLFBinaryDeserializer",
+    "HTKMLFDeserializer",
     "Minibatch",
     "MinibatchData",
     "MinibatchSource",

@@ -12,6 +12,7 @@ says are the timeline's; what bytes mean is the formats'. There is no thread bef
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import logging
 import os
@@ -25,9 +26,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
+from cntkio.arrangement import BROKEN, INVALID, Arrangement, Located, arrange
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
-from cntkio.formats import Corpus, Deserializer, Loaded
-from cntkio.join import JoinedTable, join
+from cntkio.formats import Corpus, Deserializer, Loaded, TextKeyed, UtteranceCorpus
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
 from cntkio.streams import Record, StreamInformation
 from cntkio.timeline import (
@@ -54,6 +55,11 @@ class TraceLevel(enum.IntEnum):
     Error = 0
     Warning = 1
     Info = 2
+
+
+def _is_of_classes(info: StreamInformation) -> bool:
+    """Whether a stream's samples are the numbers of classes."""
+    return info.dtype == np.int32
 
 
 class _Chunks:
@@ -240,21 +246,23 @@ class MinibatchSource:
         window = python_window(randomization_window_in_chunks, randomization_window_in_samples, randomize=randomize)
         self._is_randomized = window is not None
         self._frame_mode = frame_mode
+        self._max_errors = max_errors
+        self._num_invalid = 0
         self._keep_data_in_memory = keep_data_in_memory
         self._read_ahead_in_bytes = read_ahead_in_bytes
         self._is_infinite = max_samples == INFINITELY_REPEAT and max_sweeps == INFINITELY_REPEAT
         self._corpora: list[Corpus] = []
         try:
-            for deserializer in given:
-                self._corpora.append(deserializer.open())
+            self._open(given)
             self._set_streams(truncation_length > 0)
-            self._join = self._joined(strict)
-            table = self._corpora[0].table if self._join is None else self._join
+            self._arrangement = self._arranged(frame_mode, strict)
+            table = self._arrangement.table
+            self.left_out = list(self._arrangement.left_out)
             self._keys: npt.NDArray[Any] = table.keys
-            self._lengths: npt.NDArray[np.uint32] = table.lengths
-            self._chunk_starts: npt.NDArray[np.int64] = table.chunk_starts
+            self._lengths: npt.NDArray[np.uint32] = self._arrangement.lengths
+            self._chunk_starts: npt.NDArray[np.int64] = self._arrangement.chunk_starts
             self._timeline = Timeline(
-                table.lengths, table.chunk_starts, window=window, seed=randomization_seed, max_samples=max_samples,
+                self._lengths, self._chunk_starts, window=window, seed=randomization_seed, max_samples=max_samples,
                 max_sweeps=max_sweeps, truncation_length=truncation_length,
             )
         except BaseException:
@@ -267,6 +275,9 @@ class MinibatchSource:
             "frame_mode": frame_mode,
         }
         self._chunks = [_Chunks(corpus) for corpus in self._corpora]
+        self._is_literal = any(
+            isinstance(corpus, UtteranceCorpus) and corpus.utterances.is_literal for corpus in self._corpora
+        )
         self._lock = threading.RLock()
         self._begin()
 
@@ -293,7 +304,14 @@ class MinibatchSource:
                 )
         self._streams = streams
 
-    def _joined(self, strict: bool) -> JoinedTable | None:
+    def _open(self, given: Sequence[Any]) -> None:
+        """Open the corpora; if the keys of one are words, those of all are."""
+        described: list[Any] = [part for one in given for part in (one.parts() if hasattr(one, "parts") else (one,))]
+        text_keys = any(isinstance(one, TextKeyed) and one.has_text_keys for one in described)
+        for one in described:
+            self._corpora.append(one.open(text_keys=True) if text_keys and isinstance(one, TextKeyed) else one.open())
+
+    def _arranged(self, frame_mode: bool, strict: bool) -> Arrangement:
         defining = [
             number for number, corpus in enumerate(self._corpora) if any(info.defines_mb_size for info in corpus.streams)
         ]
@@ -303,17 +321,7 @@ class MinibatchSource:
                 f"only a single stream may define the minibatch size, but {', '.join(map(repr, names))} do",
                 key="defines_mb_size",
             )
-        if len(self._corpora) == 1:
-            self.left_out = [0]
-            return None
-        joined = join([corpus.table for corpus in self._corpora], defining=defining[0] if defining else None)
-        self.left_out = [report.num_sequences for report in joined.left_out]
-        complaint = joined.complaint([corpus.name for corpus in self._corpora])
-        if complaint is not None:
-            if strict:
-                raise CorpusError(complaint)
-            logger.warning("%s", complaint)
-        return joined
+        return arrange(self._corpora, defining=defining[0] if defining else None, frame_mode=frame_mode, strict=strict)
 
     # ------------------------------------------------------------------------------------------------ streams
 
@@ -368,6 +376,8 @@ class MinibatchSource:
         for corpus in self._corpora:
             for kind, count in corpus.error_counts.items():
                 counts[kind] = counts.get(kind, 0) + count
+        if self._num_invalid:
+            counts["invalid utterance"] = self._num_invalid
         return counts
 
     # ------------------------------------------------------------------------------------------------ reading
@@ -482,11 +492,62 @@ class MinibatchSource:
                 corpus.tell_totals()
             return _Fetched(None, mark)
         self._look_ahead(request.partition, selection)
-        minibatch = self._packed(selection)
+        located = self._arrangement.locate(selection.sequences)
+        if self._arrangement.flags is not None:
+            sound = self._without_invalid(selection, located)
+            if sound is None:
+                return self._fetch(request)
+            selection, located = sound
+        minibatch = self._packed(selection, located)
         if selection.end_of_sweep:
             for corpus in self._corpora:
                 corpus.tell_totals()
         return _Fetched(minibatch, mark)
+
+    def _without_invalid(self, selection: Selection, located: Located) -> tuple[Selection, Located] | None:
+        """Take invalid utterances out, and count them; None if nothing is left.
+
+        Raises:
+            FormatError: A broken utterance.
+            CorpusError: One invalid utterance too many.
+        """
+        assert self._arrangement.flags is not None
+        flags = self._arrangement.flags[located.sequences]
+        if (flags == BROKEN).any():
+            raise self._complaint(int(located.sequences[flags == BROKEN][0]), BROKEN)
+        is_sound = flags != INVALID
+        parts = selection.parts
+        counted = ~is_sound if parts is None else ~is_sound & (parts.first_sample == 0)
+        if counted.any():
+            self._num_invalid += int(counted.sum())
+            self._last_invalid = int(located.sequences[~is_sound][-1])
+        if self._num_invalid > self._max_errors and (is_sound.any() or not self._is_literal):
+            raise CorpusError(
+                f"{self._num_invalid} invalid {'frames' if located.frames is not None else 'utterances'} so far, and "
+                f"max_errors is {self._max_errors}; the last was {self._complaint(self._last_invalid, INVALID)}"
+            )
+        if is_sound.all():
+            return selection, located
+        if parts is not None:
+            names = ("slot", "first_sample", "num_samples", "step", "goes_on")
+            parts = dataclasses.replace(parts, **{name: getattr(parts, name)[is_sound] for name in names})
+        elif not is_sound.any() and not self._is_literal:
+            return None
+        frames = None if located.frames is None else located.frames[is_sound]
+        kept = dataclasses.replace(
+            selection, sequences=selection.sequences[is_sound], chunks=selection.chunks[is_sound], parts=parts
+        )
+        return kept, Located(located.sequences[is_sound], frames)
+
+    def _complaint(self, sequence: int, flag: int) -> Exception:
+        """What the first corpus says that calls a sequence invalid or broken."""
+        for number, corpus in enumerate(self._corpora):
+            if isinstance(corpus, UtteranceCorpus):
+                own = int(self._arrangement.partner(number, np.array([sequence]))[0])
+                mask = corpus.utterances.invalid if flag == INVALID else corpus.utterances.broken
+                if mask is not None and mask[own]:
+                    return corpus.complaint(own)
+        raise AssertionError("no corpus calls it so")
 
     def _look_ahead(self, partition: Partition, selection: Selection) -> None:
         """Let go of chunks that are not needed any more, and have those loaded that will be."""
@@ -528,14 +589,14 @@ class MinibatchSource:
 
     def _partners(self, primary: int) -> list[npt.NDArray[np.int64]]:
         """The chunks of each corpus that hold sequences of a chunk of the joined table."""
-        if self._join is None:
+        if self._arrangement.partners is None:
             return [np.array([primary])]
         found = self._secondary.get(primary)
         if found is None:
-            begin, end = self._chunk_starts[primary : primary + 2]
+            begin, end = self._arrangement.table.chunk_starts[primary : primary + 2]
             found = self._secondary[primary] = [
                 np.unique(self._chunk_of(corpus, partners[begin:end]))
-                for corpus, partners in zip(self._corpora, self._join.partners, strict=True)
+                for corpus, partners in zip(self._corpora, self._arrangement.partners, strict=True)
             ]
         return found
 
@@ -543,15 +604,15 @@ class MinibatchSource:
     def _chunk_of(corpus: Corpus, sequences: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         return np.searchsorted(corpus.table.chunk_starts, sequences, side="right") - 1
 
-    def _packed(self, selection: Selection) -> Minibatch:
+    def _packed(self, selection: Selection, located: Located) -> Minibatch:
         data: dict[StreamInformation, Any] = {}
         streams = iter(self._streams)
-        keys = self._keys_of(selection.sequences)
+        keys = self._keys_of(located.sequences)
         for number, chunks in enumerate(self._chunks):
-            if self._join is None:
-                sequences, chunk_numbers = selection.sequences, selection.chunks
+            sequences = self._arrangement.partner(number, located.sequences)
+            if self._arrangement.partners is None:
+                chunk_numbers = selection.chunks
             else:
-                sequences = self._join.partners[number][selection.sequences].astype(np.int64)
                 chunk_numbers = self._chunk_of(chunks.corpus, sequences)
             which, first, places = np.unique(chunk_numbers, return_index=True, return_inverse=True)
             local = (sequences - chunks.corpus.table.chunk_starts[chunk_numbers]).astype(np.uint32)
@@ -561,9 +622,17 @@ class MinibatchSource:
                 still = chunks.in_use & self._windows[number] if self._is_randomized else set()
                 chunks.in_use = still.union(which.tolist())
             handles = [chunks.get(one).chunk for one in which.tolist()]
+            if self._is_literal:  # an error in any of the window's chunks comes at once
+                for one in self._windows[number]:
+                    chunks.get(one)
             infos = [next(streams) for _ in chunks.corpus.streams]
             if selection.parts is None:
-                data.update(self._gathered(infos, chunks.corpus, handles, places.astype(np.uint32), local, selection, keys))
+                data.update(
+                    self._gathered(
+                        infos, chunks.corpus, handles, places.astype(np.uint32), local, self._samples_of(number, located),
+                        selection, keys,
+                    )
+                )
             else:
                 data.update(self._spread(infos, chunks.corpus, handles, places.astype(np.uint32), local, selection, keys))
         return Minibatch(data, keys)
@@ -571,14 +640,32 @@ class MinibatchSource:
     def _keys_of(self, sequences: npt.NDArray[np.int64]) -> Callable[[], npt.NDArray[Any]]:
         return lambda: self._keys[sequences]
 
+    def _samples_of(
+        self, number: int, located: Located
+    ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None:
+        """Which samples of each sequence are wanted: the first of them and how many; None for all."""
+        if located.frames is not None:
+            return located.frames, np.ones(len(located.frames), np.uint32)
+        if not self._arrangement.repeats[number]:
+            return None
+        lengths = self._corpora[0].table.lengths[self._arrangement.partner(0, located.sequences)]
+        return np.zeros(len(lengths), np.uint32), lengths
+
     def _gathered(
         self, infos: list[StreamInformation], corpus: Corpus, handles: list[_core.Chunk], places: npt.NDArray[np.uint32],
-        local: npt.NDArray[np.uint32], selection: Selection, keys: Callable[[], npt.NDArray[Any]],
+        local: npt.NDArray[np.uint32], samples: tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None,
+        selection: Selection, keys: Callable[[], npt.NDArray[Any]],
     ) -> Iterator[tuple[StreamInformation, MinibatchData]]:
-        layout = [(number, info.is_sparse, info.dtype == np.float64) for number, info in enumerate(corpus.streams)]
-        ragged = _core.gather(handles, places, local, layout)
+        layout = [
+            (number, info.is_sparse or _is_of_classes(info), info.dtype == np.float64)
+            for number, info in enumerate(corpus.streams)
+        ]
+        ragged = _core.gather(handles, places, local, layout, samples)
         for info, (values, offsets, sparse) in zip(infos, ragged, strict=True):
             indptr, indices = sparse if sparse is not None else (None, None)
+            if _is_of_classes(info):
+                assert indices is not None
+                values, indptr, indices = indices, None, None
             data = MinibatchData(info, values, offsets, indptr, indices, selection.end_of_sweep)
             if self._frame_mode and data.num_steps > 1:
                 longest = int(data.lengths.argmax())

@@ -675,7 +675,10 @@ mod tests {
         scan(text.as_bytes(), 0, true, &rules(false), 1)
     }
 
-    fn entries(labels: &Labels) -> Vec<(String, u32, Vec<(u32, u32)>, u8)> {
+    /// Key, frames, runs and fault.
+    type Entry = (String, u32, Vec<(u32, u32)>, u8);
+
+    fn entries(labels: &Labels) -> Vec<Entry> {
         let (mut key, mut run) = (0, 0);
         (0..labels.at.len())
             .map(|at| {
