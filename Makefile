@@ -60,7 +60,10 @@ check: build $(VENV)/.check-tools
 	$(BIN)/ruff format --check -q .
 	$(BIN)/ruff check -q .
 	$(BIN)/mypy
-	$(BIN)/python -m mypy.stubtest cntkio._core --ignore-disjoint-bases
+	$(BIN)/python -m mypy.stubtest cntkio._core --ignore-disjoint-bases --allowlist crates/python/stubtest-allowed.txt
+
+docs: build $(VENV)/.docs-tools
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs site
 
 fuzz:
 	crates/fuzz/run $(FUZZ_SECONDS)
@@ -78,8 +81,8 @@ bench: build .cache/bench/venv/.tools
 
 format:
 	cargo fmt --all
-	$(BIN)/ruff format -q .
 	$(BIN)/ruff check -q --fix .
+	$(BIN)/ruff format -q .
 
 clean:
 	rm -rf $(VENV) target .cache dist site

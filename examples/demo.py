@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from cntkio import CTFDeserializer, MinibatchSource, StreamDef, StreamDefs, cli
 
 EXAMPLES = Path(__file__).parent

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from cntkio.cli import main
 
 ROOT = Path(__file__).parent.parent
@@ -64,6 +63,7 @@ def test_inspect_tells_what_a_corpus_is_made_of(
         "stream w": "sparse, 10 wide, 3 samples, at most 2 in a sequence, 13.3 % not zero",
         "stream x": "dense, 2 values, 2 samples, at most 1 in a sequence, 25 % not zero",
         "errors": "none",
+        "warnings": "none",
     }
 
 

@@ -1,20 +1,19 @@
 """Every recorded case of CNTK 2.7 whose corpora are text, compared exactly.
 
 The closed list of deviations stands below, each with the rule it rests on; a case on it must differ, or the list is
-wrong. Cases of other formats, of user-defined deserializers and of configuration files have their tests where those are.
+wrong. Cases of other formats, of user-defined deserializers and of configuration files have their own tests.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import cntkio
 import numpy as np
 import pytest
-from conformance_cases import Case, cases
-
-import cntkio
 from cntkio import CTFDeserializer, MinibatchSource, StreamDef, StreamDefs
+from conformance_cases import Case, cases
 
 # Rule 2: where the documents promise and CNTK fails, we keep the promise.
 FORGIVEN = "a stream without a sample in a sequence costs one error, and within the budget is delivered empty"
@@ -24,9 +23,11 @@ DEVIATIONS = {
     "id-wrap": "an id of 2^64 or more is refused, also where CNTK wraps round",
     "cfg-names-differ-in-case": "two streams whose names differ in case are two streams",
     **dict.fromkeys(
-        "blank-tail comment-line doc-extended-maxerrors doc-seq2seq-as-printed input-missing input-missing-later "
-        "input-missing-one-line mb-other-missing mix-5217 mix-5309 non-ascii-name only-sample-bad "
-        "unit-blank-lines-skip-many".split(),
+        (
+            "blank-tail comment-line doc-extended-maxerrors doc-seq2seq-as-printed input-missing "
+            "input-missing-later input-missing-one-line mb-other-missing mix-5217 mix-5309 non-ascii-name "
+            "only-sample-bad unit-blank-lines-skip-many "
+        ).split(),
         FORGIVEN,
     ),
     # Defects of CNTK's timeline; what happens here instead is tested below, one test each.
@@ -120,7 +121,7 @@ def stream_record(data: Any, is_raw: bool, is_masked: bool) -> dict[str, Any]:
     return record
 
 
-def run(case: Case, source: Callable[[Case], MinibatchSource] = source) -> dict[str, Any]:
+def run(case: Case) -> dict[str, Any]:
     """What `run_case.py` records, from cntkio."""
     result: dict[str, Any] = {"streams": {}, "minibatches": [], "error": None}
     expected = iter(case.expected["minibatches"])
@@ -130,7 +131,9 @@ def run(case: Case, source: Callable[[Case], MinibatchSource] = source) -> dict[
         with_source.append(reader)
         for info in reader.stream_infos():
             result["streams"][info.name] = {
-                "sparse": info.is_sparse, "shape": list(info.shape), "dtype": str(info.dtype)
+                "sparse": info.is_sparse,
+                "shape": list(info.shape),
+                "dtype": str(info.dtype),
             }
         done, saved = 0, {}
         restore = case.spec.get("restore", {}).get("after")
@@ -207,7 +210,10 @@ def values_of(minibatches: list[dict[str, Any]]) -> list[Any]:
 
 def uninterrupted(case: Case) -> list[Any]:
     with source(case) as reader:
-        return [[[row.tolist() for row in sequence] for sequence in one["A"].as_sequences()] for one in reader.minibatches(16)]
+        return [
+            [[row.tolist() for row in sequence] for sequence in one["A"].as_sequences()]
+            for one in reader.minibatches(16)
+        ]
 
 
 def test_a_restore_into_a_new_source_continues_the_same_order() -> None:

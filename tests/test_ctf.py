@@ -4,26 +4,24 @@ import contextlib
 import dataclasses
 import os
 import re
-import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import cntkio
 import numpy as np
 import pytest
 import slow_ctf
+from cntkio import ConfigError, CorpusError, CTFDeserializer, FormatError, StreamDef, StreamDefs, _core
+from cntkio.formats import ctf
 from ctf_files import CtfFile, canonical, ctf_files, valid_ctf_files
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import cntkio
-from cntkio import ConfigError, CorpusError, CTFDeserializer, FormatError, StreamDef, StreamDefs, _core
-from cntkio.formats import ctf
-
 ERRORS = (
-    "bad-number bad-index index-out-of-range missing-colon too-many-values junk pipe-without-name name-at-end "
-    "empty-value-at-end line-without-sample missing-stream too-many-samples too-few-samples "
-    "high-byte-ends-value short-dense-sample"
+    "bad-number bad-index index-out-of-range missing-colon too-many-values junk pipe-without-name "
+    "name-at-end empty-value-at-end line-without-sample missing-stream too-many-samples too-few-samples "
+    "high-byte-ends-value short-dense-sample "
 ).split()
 NUM_ERRORS = _core.CTF_NUM_ERROR_KINDS
 
@@ -116,7 +114,10 @@ def compare(file: CtfFile, folder: Path, budget: int) -> None:
     table = corpus.table
     assert [tuple(entry) for entry in slow.index] == list(
         zip(
-            table.keys.tolist(), corpus._table.starts.tolist(), corpus._table.sizes.tolist(), table.lengths.tolist(),
+            table.keys.tolist(),
+            corpus._table.starts.tolist(),
+            corpus._table.sizes.tolist(),
+            table.lengths.tolist(),
             strict=True,
         )
     )
@@ -292,7 +293,9 @@ def read(data: bytes, folder: Path, streams: StreamDefs = X, **options: Any) -> 
     return cntkio.read_ctf(path, streams, **options)
 
 
-XYS = StreamDefs(x=StreamDef(field="x", shape=2), y=StreamDef(field="y", shape=1), s=StreamDef(field="s", shape=9, is_sparse=True))
+XYS = StreamDefs(
+    x=StreamDef(field="x", shape=2), y=StreamDef(field="y", shape=1), s=StreamDef(field="s", shape=9, is_sparse=True)
+)
 
 
 @pytest.mark.parametrize(
@@ -317,7 +320,12 @@ def test_an_error_names_its_place_and_what_was_expected(
         read(data, tmp_path, XYS)
     raised = error.value
     assert (raised.path, raised.line, raised.column, raised.byte, raised.sequence, raised.stream) == (
-        str(tmp_path / "train.ctf"), 2, column, 19 + column - 1, 1, stream
+        str(tmp_path / "train.ctf"),
+        2,
+        column,
+        19 + column - 1,
+        1,
+        stream,
     )
     assert words in str(raised)
     assert str(raised).startswith(f"{raised.path}, line 2, column {column} (byte {raised.byte}), sequence 1")
@@ -353,7 +361,12 @@ DEFINING = StreamDefs(x=StreamDef(field="x", shape=2, defines_mb_size=True))
     [
         (b"1 |x 1 2\n2 |x 3 4\n1 |x 5 6\n", X, "line 3, column 1 (byte 18), sequence 1: ", "this id stood earlier"),
         (b"|x 1 2\xc3\xa9\n|x 1 2\n", X, "line 1, column 7 (byte 6), sequence 0, stream 'x': ", "byte 0xC3 ended"),
-        (b"|x 1\n|x 1 2\n", X, "line 1, column 1 (byte 0), sequence 0, stream 'x': ", "1 values, but the dimension is 2"),
+        (
+            b"|x 1\n|x 1 2\n",
+            X,
+            "line 1, column 1 (byte 0), sequence 0, stream 'x': ",
+            "1 values, but the dimension is 2",
+        ),
         (b"|x 1 2\n|y 3\n", DEFINING, "line 2, column 1 (byte 7), sequence 1: ", "is left out"),
         (b"1 |x 1 2\n2 |y 3\n", DEFINING, "line 2, column 1 (byte 9), sequence 2: ", "is left out"),
     ],
@@ -432,7 +445,9 @@ def test_an_index_of_something_else_is_not_believed(cached: Any, monkeypatch: py
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     elif change == "time":
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
-    assert values(**({"chunk_size_in_bytes": 50} if change == "options" else {})) == list(range(100 + (change == "size")))
+    assert values(**({"chunk_size_in_bytes": 50} if change == "options" else {})) == list(
+        range(100 + (change == "size"))
+    )
     assert len(count) == 1
     values(**({"chunk_size_in_bytes": 50} if change == "options" else {}))
     assert len(count) == 1
@@ -466,14 +481,14 @@ def test_where_the_folder_cannot_be_written_the_index_lies_in_the_users_cache(
     cached: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     path, values = cached
-    make = tempfile.mkstemp
+    create = Path.open
 
-    def refuse(*args: Any, dir: Path, **options: Any) -> Any:  # a read-only folder stops everybody but root
-        if dir == path.parent:
-            raise PermissionError(13, "read-only", str(dir))
-        return make(*args, dir=dir, **options)
+    def refuse(self: Path, mode: str = "r", *args: Any) -> Any:  # a read-only folder stops everybody but root
+        if mode == "xb" and self.parent == path.parent:
+            raise PermissionError(13, "read-only", str(self))
+        return create(self, mode, *args)
 
-    monkeypatch.setattr(tempfile, "mkstemp", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
     count = scans(monkeypatch)
     assert values() == values() == list(range(100))
     assert len(count) == 1

@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import cntkio
 import numpy as np
 import pytest
-
-import cntkio
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"

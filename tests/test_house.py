@@ -4,9 +4,8 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
 import cntkio
+import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "python" / "cntkio"
@@ -76,3 +75,15 @@ def test_no_framework_is_imported_by_importing_the_package() -> None:
     program = "import cntkio, sys; print(*{name.split('.')[0] for name in sys.modules})"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert not {"torch", "jax", "pyarrow", "ray", "scipy", "pandas"} & set(loaded)
+
+
+def test_every_section_that_code_cites_is_on_its_page() -> None:
+    sources = [*PACKAGE.rglob("*.py"), *(ROOT / "crates").glob("*/src/**/*.rs"), *(ROOT / "tests").glob("*.py")]
+    cited = set()
+    for path in sources:
+        text = re.sub(r"\s+(?:///?|//!|#)?\s*", " ", path.read_text(encoding="utf-8"))
+        cited |= set(re.findall(r"(docs/[\w/-]+\.md), \"([^\"]+)\"", text))
+    assert cited
+    for page, section in sorted(cited):
+        headings = re.findall(r"^#+ (.+)$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)
+        assert section in headings, f"{page} has no section {section!r}"

@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance_cases import Case, cases
-from test_conformance import comparable, run
-
 from cntkio import (
     CTFDeserializer,
     HTKFeatureDeserializer,
@@ -20,6 +17,8 @@ from cntkio import (
     StreamDef,
     StreamDefs,
 )
+from conformance_cases import Case, cases
+from test_conformance import comparable, run
 
 # Where the defaults differ from CNTK 2.7 to the letter although the case has no note.
 BY_DEFAULT = {
@@ -46,7 +45,7 @@ def deserializer(spec: dict[str, Any], case: Case, compatible: bool) -> Any:
         stream = {**stream}
         for key in ("scp", "mlf"):
             if key in stream and not in_place:
-                stream[key] = located(stream[key], Path("."))
+                stream[key] = located(stream[key], Path())
         if "context" in stream:
             stream["context"] = tuple(stream["context"])
         streams[name] = StreamDef(**stream)
@@ -74,7 +73,8 @@ def outcome(case: Case, monkeypatch: pytest.MonkeyPatch, compatible: bool) -> di
         options = {key: value for key, value in case.spec["source"].items() if value is not None}
         return MinibatchSource([deserializer(spec, case, compatible) for spec in case.spec["deserializers"]], **options)
 
-    return run(case, source)
+    monkeypatch.setattr("test_conformance.source", source)
+    return run(case)
 
 
 CASES = cases("htk")
@@ -104,8 +104,8 @@ INSTEAD: dict[str, str | list[int]] = {
     "labels_error_bom": [5],
     "labels_error_header_blank": [5],
     "labels_error_tabs": [5],
-    "labels_error_two_blanks": [5, 8],
-    "labels_error_zero_length_in_time_units": [5],
+    "labels_error_two_blanks": [5],
+    "labels_error_zero_length_in_time_units": [5, 8],
     "labels_length_differs": "unequal_lengths='drop' leaves them out",
     "labels_length_differs_frame": "unequal_lengths='drop' leaves them out",
     "max_sequence_length_ignored": [5, 7, 1, 3, 6],
@@ -149,9 +149,13 @@ def test_each_case_with_a_note_has_its_test() -> None:
 
 def test_a_stream_defines_the_size_as_the_option_of_the_deserializer_does(monkeypatch: pytest.MonkeyPatch) -> None:
     found = outcome(named("streams_defines_mb_size_ignored"), monkeypatch, compatible=False)
-    minibatches, expected = (comparable(one)[1] for one in (found, named("streams_defines_mb_size_option").expected))
-    assert 0 < len(minibatches) <= len(expected)
-    assert minibatches == expected[: len(minibatches)]
+    expected = named("streams_defines_mb_size_option").expected
+    sequences = [
+        [[minibatch["streams"][name]["sequences"] for name in "FG"] for minibatch in result["minibatches"]]
+        for result in (found, expected)
+    ]
+    assert 1 < len(sequences[0]) == len(sequences[1])
+    assert sequences[0] == sequences[1]
 
 
 @pytest.mark.parametrize("name", ["partition_restore_in_order", "truncated_restore"])

@@ -1,4 +1,5 @@
-"""The command `cntkio`: what is in a corpus, how it reads, how fast. (docs/cli.md)
+"""
+The command `cntkio`: what is in a corpus, how it reads, how fast. (docs/cli.md)
 
 ::
 
@@ -22,7 +23,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from importlib.metadata import version
 from itertools import islice
@@ -48,7 +49,8 @@ _ANY_NUMBER_OF_ERRORS = -1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command.
+    """
+    Run one command.
 
     Args:
         arguments: What follows the command's name; those of the process when None.
@@ -111,7 +113,7 @@ def _inspect(options: argparse.Namespace) -> int:
         for minibatch in _with_progress(source, _INSPECTED_SAMPLES_AT_ONCE, num_sweeps=1):
             for name, fact in facts.items():
                 fact.add(minibatch[name])
-        errors = source.error_counts
+        errors, warnings = source.error_counts, source.warning_counts
 
     longest = max(fact.longest for fact in facts.values())
     _print_facts(
@@ -124,10 +126,15 @@ def _inspect(options: argparse.Namespace) -> int:
             "samples": f"{source.num_samples:,}",
             "longest sequence": _count(longest, "sample"),
             **{f"stream {name}": f"{_form(streams[name])}, {fact}" for name, fact in facts.items()},
-            "errors": ", ".join(f"{count:,} ({kind})" for kind, count in errors.items()) or "none",
+            "errors": _counts(errors),
+            "warnings": _counts(warnings),
         }
     )
     return BAD_DATA if errors else FINE
+
+
+def _counts(kinds: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} ({kind})" for kind, count in kinds.items()) or "none"
 
 
 class _StreamFacts:

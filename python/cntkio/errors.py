@@ -1,4 +1,5 @@
-"""The exceptions of cntkio, on one page.
+"""
+The exceptions of cntkio, on one page.
 
 ::
 
@@ -33,7 +34,8 @@ def _rebuild(kind: type[CntkIoError], args: tuple[Any, ...], attributes: dict[st
 
 
 class ConfigError(CntkIoError, ValueError):
-    """An option or a configuration text is wrong.
+    """
+    An option or a configuration text is wrong.
 
     Attributes:
         key: The option or key at fault, if one is.
@@ -42,7 +44,12 @@ class ConfigError(CntkIoError, ValueError):
     """
 
     def __init__(
-        self, message: str, *, key: str | None = None, path: str | os.PathLike[str] | None = None, line: int | None = None
+        self,
+        message: str,
+        *,
+        key: str | None = None,
+        path: str | os.PathLike[str] | None = None,
+        line: int | None = None,
     ) -> None:
         super().__init__(message)
         self.key = key
@@ -51,7 +58,8 @@ class ConfigError(CntkIoError, ValueError):
 
 
 class FormatError(CntkIoError, ValueError):
-    """Bytes break their format.
+    """
+    Bytes break their format.
 
     The message begins with the place, as far as it is known.
 
@@ -104,7 +112,8 @@ class CorpusError(CntkIoError):
 
 
 class CheckpointError(CntkIoError, ValueError):
-    """A checkpoint state does not fit this source.
+    """
+    A checkpoint state does not fit this source.
 
     Attributes:
         saved: What the state says.

@@ -1,4 +1,5 @@
-"""Tables of sequences and chunks, and the cache file that keeps them. (docs/formats/ctf.md, "Index cache")
+"""
+Tables of sequences and chunks, and the cache file that keeps them. (docs/formats/ctf.md, "Index cache")
 
 A table is a handful of NumPy arrays, one entry per sequence, so that ten million sequences are nothing to worry
 about; from the cache they are memory-mapped, and opening a corpus takes as long as reading a header.
@@ -17,7 +18,7 @@ import logging
 import mmap
 import os
 import struct
-import tempfile
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,8 @@ logger = logging.getLogger("cntkio")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SequenceTable:
-    """The sequences of a corpus in the order of its chunks.
+    """
+    The sequences of a corpus in the order of its chunks.
 
     Attributes:
         keys: Key of each sequence: uint64, or text.
@@ -73,7 +75,8 @@ def fingerprint(path: Path) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class IndexCache:
-    """The index cache of one corpus, read with one set of settings.
+    """
+    The index cache of one corpus, read with one set of settings.
 
     Attributes:
         corpus: The file that was indexed.
@@ -129,8 +132,11 @@ class IndexCache:
             arrays[name] = np.frombuffer(text, dtype=kind, count=count, offset=offset)
         return header["facts"], arrays
 
-    def write(self, corpus: Mapping[str, Any], facts: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Path | None:
-        """Write the cache where it can be written.
+    def write(
+        self, corpus: Mapping[str, Any], facts: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
+    ) -> Path | None:
+        """
+        Write the cache where it can be written.
 
         Args:
             corpus: The corpus's `fingerprint` before it was indexed.
@@ -158,16 +164,16 @@ class IndexCache:
             try:
                 if place.parent != self.corpus.absolute().parent:
                     place.parent.mkdir(parents=True, exist_ok=True)
-                handle, temporary = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
+                temporary = place.with_name(f".{place.name}.{os.getpid()}-{threading.get_ident()}")
                 try:
-                    with open(handle, "wb") as file:
+                    with temporary.open("xb") as file:
                         file.write(_MAGIC + struct.pack("<Q", len(text)) + text)
                         for array in stored.values():
-                            file.write(memoryview(array).cast("B") if len(array) else b"")
+                            file.write(array.view(np.uint8).data)
                             file.write(bytes(-array.nbytes % _ALIGNMENT))
-                    Path(temporary).replace(place)
+                    temporary.replace(place)
                 except BaseException:
-                    Path(temporary).unlink(missing_ok=True)
+                    temporary.unlink(missing_ok=True)
                     raise
             except OSError as error:
                 logger.debug("%s: index cache not written: %s", place, error)

@@ -1,4 +1,5 @@
-"""What a read delivers: `Minibatch`, and one `MinibatchData` for each of its streams. (docs/timeline.md, "Packing")
+"""
+What a read delivers: `Minibatch`, and one `MinibatchData` for each of its streams. (docs/timeline.md, "Packing")
 
 The arrays are ragged as they come from the packer: the samples of all sequences one after the other, and where each
 sequence begins. Everything else (padded, masked, cut into sequences, as matrices) is made from them when asked for.
@@ -8,6 +9,7 @@ They belong to whoever holds the minibatch: nothing that is read later changes t
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +22,8 @@ from cntkio.streams import StreamInformation
 
 
 class MinibatchData:
-    """One stream of a minibatch.
+    """
+    One stream of a minibatch.
 
     Attributes:
         stream: The stream's description.
@@ -52,7 +55,8 @@ class MinibatchData:
 
     def __repr__(self) -> str:
         kind = "sparse" if self.is_sparse else "dense"
-        return f"MinibatchData({self.stream.name!r}, {kind}, num_sequences={self.num_sequences}, num_samples={self.num_samples})"
+        counts = f"num_sequences={self.num_sequences}, num_samples={self.num_samples}"
+        return f"MinibatchData({self.stream.name!r}, {kind}, {counts})"
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -108,7 +112,8 @@ class MinibatchData:
         return self if self.num_sequences else None
 
     def asarray(self) -> npt.NDArray[Any]:
-        """The padded array, of `shape`; a view of `values` where there is nothing to pad.
+        """
+        The padded array, of `shape`; a view of `values` where there is nothing to pad.
 
         A sparse stream becomes a dense array, with the values of repeated indices summed.
         """
@@ -124,7 +129,8 @@ class MinibatchData:
         return padded.reshape(self.shape)
 
     def tocsr(self) -> Any:
-        """All samples of a sparse stream as a `scipy.sparse.csr_array` `[num_samples, dim]`, which shares the arrays.
+        """
+        All samples of a sparse stream as a `scipy.sparse.csr_array` `[num_samples, dim]`, which shares the arrays.
 
         Entries stay as they stand in the file; `sum_duplicates()` of the result sorts and sums them.
 
@@ -137,7 +143,8 @@ class MinibatchData:
         return _csr(self.values, self.indices, self.indptr, self.stream.dim)
 
     def as_sequences(self, variable: object = None) -> list[Any]:
-        """Each sequence by itself, without padding.
+        """
+        Each sequence by itself, without padding.
 
         Args:
             variable: Not used; CNTK needs one for sparse streams.
@@ -146,7 +153,7 @@ class MinibatchData:
             Dense: views `[samples, *sample shape]`. Sparse: `scipy.sparse.csr_array`s `[samples, dim]`.
         """
         bounds = self.offsets.tolist()
-        pairs = zip(bounds, bounds[1:], strict=False)
+        pairs = itertools.pairwise(bounds)
         if self.indices is None or self.indptr is None:
             return [self.values[begin:end] for begin, end in pairs]
         matrices = []
@@ -166,7 +173,8 @@ def _csr(values: npt.NDArray[Any], indices: npt.NDArray[np.int32], indptr: npt.N
 
 
 class TruncatedMinibatchData:
-    """One stream of a truncated minibatch: `[slots, steps]` of samples, for backpropagation through time.
+    """
+    One stream of a truncated minibatch: `[slots, steps]` of samples, for backpropagation through time.
 
     Attributes:
         stream: The stream's description; dense.
@@ -196,7 +204,9 @@ class TruncatedMinibatchData:
         self.end_of_sweep = end_of_sweep
 
     def __repr__(self) -> str:
-        return f"TruncatedMinibatchData({self.stream.name!r}, num_slots={len(self.mask)}, num_steps={self.mask.shape[1]})"
+        return (
+            f"TruncatedMinibatchData({self.stream.name!r}, num_slots={len(self.mask)}, num_steps={self.mask.shape[1]})"
+        )
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -243,7 +253,8 @@ Data = MinibatchData | TruncatedMinibatchData
 
 
 class Minibatch(dict[StreamInformation, Any]):
-    """The streams of one minibatch, by `StreamInformation` or by name; empty when the data have ended.
+    """
+    The streams of one minibatch, by `StreamInformation` or by name; empty when the data have ended.
 
     Example:
         >>> import cntkio, pathlib, tempfile

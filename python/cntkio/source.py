@@ -1,4 +1,5 @@
-"""`MinibatchSource`: minibatches from deserializers, read ahead of need. (docs/timeline.md)
+"""
+`MinibatchSource`: minibatches from deserializers, read ahead of need. (docs/timeline.md)
 
 ::
 
@@ -12,12 +13,13 @@ says are the timeline's; what bytes mean is the formats'. There is no thread bef
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import logging
 import os
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -29,6 +31,8 @@ from cntkio import _core
 from cntkio.arrangement import BROKEN, INVALID, Arrangement, Located, arrange
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
 from cntkio.formats import Corpus, Deserializer, Loaded, TextKeyed, UtteranceCorpus
+from cntkio.formats.user import LocalUserCorpus
+from cntkio.local_timeline import LocalSelection, LocalTimeline, chunk_and_number
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
 from cntkio.streams import Record, StreamInformation
 from cntkio.timeline import (
@@ -63,7 +67,8 @@ def _is_of_classes(info: StreamInformation) -> bool:
 
 
 class _Chunks:
-    """The chunks of one corpus that are in memory, or on their way there, and those that are in use.
+    """
+    The chunks of one corpus that are in memory, or on their way there, and those that are in use.
 
     Errors are counted when a chunk comes into use, not when it happens to be loaded: so that neither memory nor
     read-ahead changes what is an error too many.
@@ -80,8 +85,11 @@ class _Chunks:
         loaded = self.here.get(number)
         if loaded is None:
             future = self.coming.get(number)
-            loaded = self.here[number] = self.corpus.load(number) if future is None else future.result()
-            self.coming.pop(number, None)
+            try:
+                loaded = self.here[number] = self.corpus.load(number) if future is None else future.result()
+            finally:
+                if future is not None and future.done():  # an interrupted wait loses nothing
+                    self.coming.pop(number, None)
         return loaded
 
     def use(self, numbers: Iterable[int]) -> None:
@@ -146,10 +154,8 @@ class _Loaders:
         finally:
             with self._lock:
                 self._num_running -= 1
-        try:
+        with contextlib.suppress(RuntimeError):  # the interpreter is about to end, and nobody waits for more
             self._start()
-        except RuntimeError:
-            pass  # the interpreter is about to end, and nobody waits for more
 
     def close(self) -> None:
         self.want([])
@@ -171,7 +177,8 @@ class _Request(NamedTuple):
 
 
 class MinibatchSource:
-    """Minibatches from one or several deserializers, in CNTK 2.7's order.
+    """
+    Minibatches from one or several deserializers, in CNTK 2.7's order.
 
     It may be used from several threads, pickled, and, before the first read, forked.
 
@@ -235,7 +242,7 @@ class MinibatchSource:
         keep_data_in_memory: bool = False,
         read_ahead_in_bytes: int = 256 << 20,
     ) -> None:
-        given = list(deserializers) if isinstance(deserializers, list | tuple) else [deserializers]
+        given: list[Deserializer] = list(deserializers) if isinstance(deserializers, Sequence) else [deserializers]
         self._arguments = {key: value for key, value in locals().items() if key not in ("self", "given", "__class__")}
         if not given:
             raise ConfigError("no deserializers; expected one, or a list of at least one", key="deserializers")
@@ -261,10 +268,18 @@ class MinibatchSource:
             self._keys: npt.NDArray[Any] = table.keys
             self._lengths: npt.NDArray[np.uint32] = self._arrangement.lengths
             self._chunk_starts: npt.NDArray[np.int64] = self._arrangement.chunk_starts
-            self._timeline = Timeline(
-                self._lengths, self._chunk_starts, window=window, seed=randomization_seed, max_samples=max_samples,
-                max_sweeps=max_sweeps, truncation_length=truncation_length,
-            )
+            options: dict[str, Any] = {
+                "window": window,
+                "seed": randomization_seed,
+                "max_samples": max_samples,
+                "max_sweeps": max_sweeps,
+                "truncation_length": truncation_length,
+            }
+            self._timeline: Timeline | LocalTimeline
+            if isinstance(self._corpora[0], LocalUserCorpus):
+                self._timeline = LocalTimeline(self._corpora[0].num_chunks, self._lengths_in_chunk, **options)
+            else:
+                self._timeline = Timeline(self._lengths, self._chunk_starts, **options)
         except BaseException:
             self._close_corpora()
             raise
@@ -274,6 +289,8 @@ class MinibatchSource:
             "truncation_length": truncation_length,
             "frame_mode": frame_mode,
         }
+        if isinstance(self._timeline, LocalTimeline):
+            self._settings["timeline"] = "local"
         self._chunks = [_Chunks(corpus) for corpus in self._corpora]
         self._is_literal = any(
             isinstance(corpus, UtteranceCorpus) and corpus.utterances.is_literal for corpus in self._corpora
@@ -287,7 +304,7 @@ class MinibatchSource:
         self._loaders = _Loaders()
         self._fetcher: ThreadPoolExecutor | None = None
         self._ahead: tuple[_Request, Future[_Fetched]] | None = None
-        self._mark = self._timeline.mark()
+        self._mark: Any = self._timeline.mark()
         self._needed: list[int] | None = None
         self._windows: list[set[int]] = [set() for _ in self._chunks]
         self._secondary: dict[int, list[npt.NDArray[np.int64]]] = {}
@@ -313,7 +330,9 @@ class MinibatchSource:
 
     def _arranged(self, frame_mode: bool, strict: bool) -> Arrangement:
         defining = [
-            number for number, corpus in enumerate(self._corpora) if any(info.defines_mb_size for info in corpus.streams)
+            number
+            for number, corpus in enumerate(self._corpora)
+            if any(info.defines_mb_size for info in corpus.streams)
         ]
         if len(defining) > 1:
             names = [info.name for info in self._streams if info.defines_mb_size]
@@ -321,6 +340,13 @@ class MinibatchSource:
                 f"only a single stream may define the minibatch size, but {', '.join(map(repr, names))} do",
                 key="defines_mb_size",
             )
+        for corpus in self._corpora:
+            if isinstance(corpus, LocalUserCorpus) and len(self._corpora) > 1:
+                raise ConfigError(
+                    f"{corpus.name} has a timeline of its own and cannot be joined with other deserializers; with "
+                    f"timeline='global' it can",
+                    key="timeline",
+                )
         return arrange(self._corpora, defining=defining[0] if defining else None, frame_mode=frame_mode, strict=strict)
 
     # ------------------------------------------------------------------------------------------------ streams
@@ -335,7 +361,8 @@ class MinibatchSource:
         return Record({info.name: info for info in self._streams})
 
     def stream_info(self, name: str) -> StreamInformation:
-        """The stream of that name.
+        """
+        The stream of that name.
 
         Raises:
             ConfigError: There is none.
@@ -371,14 +398,15 @@ class MinibatchSource:
 
     @property
     def error_counts(self) -> dict[str, int]:
-        """Errors that were forgiven, and warnings, so far, by kind, over all deserializers."""
-        counts: dict[str, int] = {}
-        for corpus in self._corpora:
-            for kind, count in corpus.error_counts.items():
-                counts[kind] = counts.get(kind, 0) + count
-        if self._num_invalid:
-            counts["invalid utterance"] = self._num_invalid
-        return counts
+        """Errors that were forgiven so far, by kind, over all deserializers."""
+        counts = sum((Counter(corpus.error_counts) for corpus in self._corpora), Counter())
+        counts["invalid utterance"] += self._num_invalid
+        return dict(+counts)
+
+    @property
+    def warning_counts(self) -> dict[str, int]:
+        """What was only warned of so far, by kind, over all deserializers."""
+        return dict(sum((Counter(corpus.warning_counts) for corpus in self._corpora), Counter()))
 
     # ------------------------------------------------------------------------------------------------ reading
 
@@ -390,10 +418,11 @@ class MinibatchSource:
         num_data_partitions: int | None = None,
         partition_index: int | None = None,
     ) -> dict[Any, Any]:
-        """Return the next minibatch, or an empty mapping when the data have ended.
+        """
+        Return the next minibatch, or an empty mapping when the data have ended.
 
         Whole sequences are taken while their lengths sum to at most this partition's share; a sequence that is longer
-        than the share comes alone (docs/timeline.md, "Size of a minibatch").
+        than the share comes alone (docs/timeline.md, "Size").
 
         Args:
             minibatch_size_in_samples: Samples of all partitions together, at least 1.
@@ -450,18 +479,22 @@ class MinibatchSource:
             if self._ahead is not None and self._ahead[0] != request:
                 self._drop_ahead()
             if self._ahead is None:
-                fetched = self._fetch(request)
-            else:
-                # Kept until it has a result, so that an interrupted wait loses nothing.
-                self._wait(self._ahead[1])
-                future, self._ahead = self._ahead[1], None
-                fetched = future.result()
+                self._fetch_ahead(request)
+            assert self._ahead is not None
+            # Kept until it has a result, so that an interrupted wait loses nothing.
+            future = self._ahead[1]
+            self._wait(future)
+            self._ahead = None
+            fetched = future.result()
             self._mark = fetched.mark
             if fetched.minibatch is not None:
-                if self._fetcher is None:
-                    self._fetcher = ThreadPoolExecutor(1, "cntkio-fetch")
-                self._ahead = (request, self._fetcher.submit(self._fetch, request))
+                self._fetch_ahead(request)
             return fetched.minibatch
+
+    def _fetch_ahead(self, request: _Request) -> None:
+        if self._fetcher is None:
+            self._fetcher = ThreadPoolExecutor(1, "cntkio-fetch")
+        self._ahead = (request, self._fetcher.submit(self._fetch, request))
 
     @staticmethod
     def _wait(future: Future[Any]) -> None:
@@ -473,18 +506,30 @@ class MinibatchSource:
             if not self._ahead[1].cancel():
                 self._wait(self._ahead[1])
             self._ahead = None
-            self._timeline.rewind(self._mark)
+            self._rewind(self._mark)
 
     def _forget_parent(self) -> None:
         mark = self._mark
         for chunks in self._chunks:
             chunks.coming.clear()
         self._begin()
-        self._timeline.rewind(mark)
+        self._rewind(mark)
         self._mark = mark
 
     def _fetch(self, request: _Request) -> _Fetched:
-        """Make the next minibatch. Runs in one thread at a time: the caller's or the fetcher."""
+        """Make the next minibatch. Runs in the fetcher's thread."""
+        before = self._timeline.mark()
+        try:
+            return self._fetch_from_here(request)
+        except BaseException:
+            # What failed was not delivered: the next read asks for it again.
+            self._rewind(before)
+            raise
+
+    def _rewind(self, mark: Any) -> None:
+        self._timeline.rewind(mark)
+
+    def _fetch_from_here(self, request: _Request) -> _Fetched:
         selection = self._timeline.read(request.size, request.partition)
         mark = self._timeline.mark()
         if selection is None:
@@ -496,7 +541,7 @@ class MinibatchSource:
         if self._arrangement.flags is not None:
             sound = self._without_invalid(selection, located)
             if sound is None:
-                return self._fetch(request)
+                return self._fetch_from_here(request)
             selection, located = sound
         minibatch = self._packed(selection, located)
         if selection.end_of_sweep:
@@ -505,7 +550,8 @@ class MinibatchSource:
         return _Fetched(minibatch, mark)
 
     def _without_invalid(self, selection: Selection, located: Located) -> tuple[Selection, Located] | None:
-        """Take invalid utterances out, and count them; None if nothing is left.
+        """
+        Take invalid utterances out, and count them; None if nothing is left.
 
         Raises:
             FormatError: A broken utterance.
@@ -607,7 +653,7 @@ class MinibatchSource:
     def _packed(self, selection: Selection, located: Located) -> Minibatch:
         data: dict[StreamInformation, Any] = {}
         streams = iter(self._streams)
-        keys = self._keys_of(located.sequences)
+        keys = self._keys_of(selection, located)
         for number, chunks in enumerate(self._chunks):
             sequences = self._arrangement.partner(number, located.sequences)
             if self._arrangement.partners is None:
@@ -629,16 +675,34 @@ class MinibatchSource:
             if selection.parts is None:
                 data.update(
                     self._gathered(
-                        infos, chunks.corpus, handles, places.astype(np.uint32), local, self._samples_of(number, located),
-                        selection, keys,
+                        infos,
+                        chunks.corpus,
+                        handles,
+                        places.astype(np.uint32),
+                        local,
+                        self._samples_of(number, located),
+                        selection,
+                        keys,
                     )
                 )
             else:
-                data.update(self._spread(infos, chunks.corpus, handles, places.astype(np.uint32), local, selection, keys))
+                data.update(
+                    self._spread(infos, chunks.corpus, handles, places.astype(np.uint32), local, selection, keys)
+                )
         return Minibatch(data, keys)
 
-    def _keys_of(self, sequences: npt.NDArray[np.int64]) -> Callable[[], npt.NDArray[Any]]:
-        return lambda: self._keys[sequences]
+    def _keys_of(self, selection: Selection, located: Located) -> Callable[[], npt.NDArray[Any]]:
+        if isinstance(selection, LocalSelection):
+            return lambda: chunk_and_number(selection)
+        return lambda: self._keys[located.sequences]
+
+    def _lengths_of(self, selection: Selection) -> npt.NDArray[np.uint32]:
+        return selection.lengths if isinstance(selection, LocalSelection) else self._lengths[selection.sequences]
+
+    def _lengths_in_chunk(self, number: int) -> npt.NDArray[np.uint32]:
+        """For a timeline that learns lengths from the chunks."""
+        lengths: npt.NDArray[np.uint32] = self._chunks[0].get(number).findings
+        return lengths
 
     def _samples_of(
         self, number: int, located: Located
@@ -652,9 +716,15 @@ class MinibatchSource:
         return np.zeros(len(lengths), np.uint32), lengths
 
     def _gathered(
-        self, infos: list[StreamInformation], corpus: Corpus, handles: list[_core.Chunk], places: npt.NDArray[np.uint32],
-        local: npt.NDArray[np.uint32], samples: tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None,
-        selection: Selection, keys: Callable[[], npt.NDArray[Any]],
+        self,
+        infos: list[StreamInformation],
+        corpus: Corpus,
+        handles: list[_core.Chunk],
+        places: npt.NDArray[np.uint32],
+        local: npt.NDArray[np.uint32],
+        samples: tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None,
+        selection: Selection,
+        keys: Callable[[], npt.NDArray[Any]],
     ) -> Iterator[tuple[StreamInformation, MinibatchData]]:
         layout = [
             (number, info.is_sparse or _is_of_classes(info), info.dtype == np.float64)
@@ -676,14 +746,20 @@ class MinibatchSource:
             yield info, data
 
     def _spread(
-        self, infos: list[StreamInformation], corpus: Corpus, handles: list[_core.Chunk], places: npt.NDArray[np.uint32],
-        local: npt.NDArray[np.uint32], selection: Selection, keys: Callable[[], npt.NDArray[Any]],
+        self,
+        infos: list[StreamInformation],
+        corpus: Corpus,
+        handles: list[_core.Chunk],
+        places: npt.NDArray[np.uint32],
+        local: npt.NDArray[np.uint32],
+        selection: Selection,
+        keys: Callable[[], npt.NDArray[Any]],
     ) -> Iterator[tuple[StreamInformation, TruncatedMinibatchData]]:
         parts = selection.parts
         assert parts is not None
         num_cells = parts.num_slots * parts.num_steps
         cells = parts.slot * parts.num_steps + parts.step
-        lengths = self._lengths[selection.sequences]
+        lengths = self._lengths_of(selection)
         layout = [(number, info.dim, info.dtype == np.float64) for number, info in enumerate(corpus.streams)]
         spread, misfit = _core.spread(
             handles, places, local, parts.first_sample, parts.num_samples, cells, lengths, layout, num_cells
@@ -709,12 +785,19 @@ class MinibatchSource:
     # -------------------------------------------------------------------------------------------- checkpoints
 
     def get_checkpoint_state(self) -> dict[str, int]:
-        """CNTK's state: the position behind the last minibatch. `state_dict` keeps and checks more."""
+        """
+        CNTK's state: the position behind the last minibatch. `state_dict` keeps and checks more.
+
+        With a user-defined deserializer on its own timeline it has CNTK's keys for that. (docs/user-defined.md)
+        """
         with self._lock:
+            if isinstance(self._timeline, LocalTimeline):
+                return self._timeline.checkpoint(self._mark)
             return {_POSITION: self._mark.cursor[0]}
 
     def restore_from_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
-        """Go on from a state of `get_checkpoint_state`, of CNTK 2.7, or of `state_dict`.
+        """
+        Go on from a state of `get_checkpoint_state`, of CNTK 2.7, or of `state_dict`.
 
         Raises:
             CheckpointError: The state has no position, or does not fit this source.
@@ -722,10 +805,17 @@ class MinibatchSource:
         if "version" in checkpoint:
             self.load_state_dict(checkpoint)
             return
+        if isinstance(self._timeline, LocalTimeline):
+            with self._lock:
+                self._drop_ahead()
+                self._timeline.restore(checkpoint)
+                self._mark = self._timeline.mark()
+            return
         position = checkpoint.get(_POSITION)
         if not isinstance(position, int | np.integer):
             raise CheckpointError(
-                f"the checkpoint has no {_POSITION!r} that is a whole number; it has: {dict(checkpoint)}", saved=position
+                f"the checkpoint has no {_POSITION!r} that is a whole number; it has: {dict(checkpoint)}",
+                saved=position,
             )
         with self._lock:
             self._drop_ahead()
@@ -749,23 +839,25 @@ class MinibatchSource:
             else:
                 self._wait(self._ahead[1])
                 there = self._timeline.mark()
-                self._timeline.rewind(self._mark)
+                self._rewind(self._mark)
                 timeline = self._timeline.state()
-                self._timeline.rewind(there)
+                self._rewind(there)
             return {"version": _STATE_VERSION, "timeline": timeline, "settings": self._settings, "data": self._data()}
 
     def _data(self) -> list[str]:
         return [corpus.fingerprint() for corpus in self._corpora]
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a `state_dict` was taken, in this or another process.
+        """
+        Go on where a `state_dict` was taken, in this or another process.
 
         Raises:
             CheckpointError: The state was taken from other data or with other settings; all differences are named.
         """
         if state.get("version") != _STATE_VERSION:
             raise CheckpointError(
-                f"the state's version is {state.get('version')!r}; expected {_STATE_VERSION}", saved=state.get("version"),
+                f"the state's version is {state.get('version')!r}; expected {_STATE_VERSION}",
+                saved=state.get("version"),
                 current=_STATE_VERSION,
             )
         saved_settings, saved_data = state.get("settings"), state.get("data")

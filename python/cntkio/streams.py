@@ -1,4 +1,5 @@
-"""Streams: what a user asks for (`StreamDef`), and what a source delivers (`StreamInformation`).
+"""
+Streams: what a user asks for (`StreamDef`), and what a source delivers (`StreamInformation`).
 
 The names, arguments and record keys are those of CNTK 2.7 (docs/timeline.md, "Python interface").
 """
@@ -16,7 +17,8 @@ StorageFormat = Literal["dense", "sparse"]
 
 
 class Record(dict[str, Any]):
-    """An immutable mapping whose items are attributes too.
+    """
+    An immutable mapping whose items are attributes too.
 
     Example:
         >>> Record(a=1).a
@@ -36,7 +38,7 @@ class Record(dict[str, Any]):
         raise AttributeError("record is immutable")
 
     __setattr__ = __delattr__ = __setitem__ = __delitem__ = _refuse
-    clear = pop = popitem = setdefault = update = __ior__ = _refuse  # type: ignore[assignment]
+    clear = pop = popitem = setdefault = update = __ior__ = _refuse
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (dict(self),))
@@ -46,7 +48,8 @@ class Record(dict[str, Any]):
 
 
 class StreamDefs(Record):
-    """The streams of a deserializer, by name.
+    """
+    The streams of a deserializer, by name.
 
     Example:
         >>> streams = StreamDefs(features=StreamDef(field="x", shape=784), labels=StreamDef(field="y", shape=10))
@@ -67,7 +70,8 @@ def StreamDef(  # noqa: N802 - CNTK's name
     defines_mb_size: bool = False,
     max_sequence_length: int = 65535,
 ) -> Record:
-    """Describe one stream of a deserializer.
+    """
+    Describe one stream of a deserializer.
 
     Args:
         field: Its name in the file (the alias).
@@ -101,7 +105,8 @@ def StreamDef(  # noqa: N802 - CNTK's name
 
 @dataclasses.dataclass(frozen=True, init=False)
 class StreamInformation:
-    """What a source says of one of its streams; hashable, and equal when everything in it is.
+    """
+    What a source says of one of its streams; hashable, and equal when everything in it is.
 
     Attributes:
         name: The stream's name in Python.

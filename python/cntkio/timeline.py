@@ -1,4 +1,5 @@
-"""Which sequences each read delivers, in CNTK 2.7's order, without touching data. (docs/timeline.md)
+"""
+Which sequences each read delivers, in CNTK 2.7's order, without touching data. (docs/timeline.md)
 
 ::
 
@@ -41,7 +42,8 @@ _LARGEST_WORD = 2**64 - 1
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Window:
-    """How far a sequence may stray from the place of its chunk.
+    """
+    How far a sequence may stray from the place of its chunk.
 
     Attributes:
         size: At least 1; 0 is taken as 1.
@@ -68,7 +70,8 @@ WHOLE_DATA = Window(_WHOLE_DATA_IN_SAMPLES, "samples")
 def python_window(
     in_chunks: int = DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS, in_samples: int = 0, *, randomize: bool = True
 ) -> Window | None:
-    """The window of the Python interface; None is no randomization. (docs/timeline.md, "Default windows")
+    """
+    The window of the Python interface; None is no randomization. (docs/timeline.md, "Default windows")
 
     Raises:
         ConfigError: Both windows are given.
@@ -101,7 +104,8 @@ def composite_window(
     chunk_size_in_bytes: int = _DEFAULT_CHUNK_SIZE_IN_BYTES,
     has_text_format: bool = True,
 ) -> Window | None:
-    """The window of a configured reader with a list of deserializers. (docs/timeline.md, "Default windows")
+    """
+    The window of a configured reader with a list of deserializers. (docs/timeline.md, "Default windows")
 
     Args:
         size: ``randomizationWindow``, if given; 0 is no randomization.
@@ -135,7 +139,8 @@ def classic_text_window(
     is_sample_based: bool = False,
     chunk_size_in_bytes: int = _DEFAULT_CHUNK_SIZE_IN_BYTES,
 ) -> Window | None:
-    """The window of ``readerType = "CNTKTextFormatReader"``. (docs/timeline.md, "Default windows")
+    """
+    The window of ``readerType = "CNTKTextFormatReader"``. (docs/timeline.md, "Default windows")
 
     Example:
         >>> classic_text_window(chunk_size_in_bytes=2**31)
@@ -151,7 +156,8 @@ def classic_text_window(
 
 
 def classic_binary_window(size: int | None = None, *, is_sample_based: bool = False) -> Window | None:
-    """The window of ``readerType = "CNTKBinaryReader"``. (docs/timeline.md, "Default windows")
+    """
+    The window of ``readerType = "CNTKBinaryReader"``. (docs/timeline.md, "Default windows")
 
     Example:
         >>> classic_binary_window()
@@ -163,7 +169,8 @@ def classic_binary_window(size: int | None = None, *, is_sample_based: bool = Fa
 
 
 def classic_htk_window(randomize: int | Literal["auto", "none"] = "auto") -> Window | None:
-    """The window of the classic HTK reader, from its ``randomize``. (docs/timeline.md, "Default windows")
+    """
+    The window of the classic HTK reader, from its ``randomize``. (docs/timeline.md, "Default windows")
 
     Example:
         >>> classic_htk_window() == WHOLE_DATA, classic_htk_window("none"), classic_htk_window(300)
@@ -176,7 +183,8 @@ def classic_htk_window(randomize: int | Literal["auto", "none"] = "auto") -> Win
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Partition:
-    """One share of the data: number `index` of `count`.
+    """
+    One share of the data: number `index` of `count`.
 
     Raises:
         ConfigError: `index` is outside ``0 .. count - 1``.
@@ -200,7 +208,8 @@ class Partition:
             )
 
     def share(self, whole: int) -> int:
-        """The part of `whole` that falls to it, the first partitions taking what is left over.
+        """
+        The part of `whole` that falls to it, the first partitions taking what is left over.
 
         Example:
             >>> [Partition(index, 3).share(5) for index in range(3)]
@@ -211,7 +220,8 @@ class Partition:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Parts:
-    """The cells of a truncated minibatch: one entry per part of a sequence, by slot and then by step.
+    """
+    The cells of a truncated minibatch: one entry per part of a sequence, by slot and then by step.
 
     Attributes:
         slot: The row, int64.
@@ -234,7 +244,8 @@ class Parts:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Selection:
-    """What one read delivers.
+    """
+    What one read delivers.
 
     Attributes:
         sequences: Their numbers in file order, int64, in delivered order. Empty: no data, but not the end either.
@@ -261,7 +272,8 @@ class Mark:
 
 
 class Timeline:
-    """Which sequences each read delivers.
+    """
+    Which sequences each read delivers.
 
     One thread at a time may use it. It holds, beside the table, 4 bytes for each sequence of a window, and some 50
     for each chunk.
@@ -371,7 +383,8 @@ class Timeline:
         return self._reader.num_bytes
 
     def read(self, minibatch_size_in_samples: int, partition: Partition = Partition()) -> Selection | None:
-        """Deliver the next sequences.
+        """
+        Deliver the next sequences.
 
         Args:
             minibatch_size_in_samples: Samples of all partitions together, at least 1. It may change between reads.
@@ -437,7 +450,8 @@ class Timeline:
         self._settings = (size, partition)
 
     def restore(self, position: int) -> None:
-        """Go to the first sequence that starts at or after `position`, with empty slots, as CNTK does.
+        """
+        Go to the first sequence that starts at or after `position`, with empty slots, as CNTK does.
 
         It costs as much as working the sweep's order out up to there.
 
@@ -450,7 +464,8 @@ class Timeline:
         self._settings = None
 
     def begin_epoch(self, begin: int, end: int) -> None:
-        """Start a classic epoch: go to the position `begin`, and let the data end at `end`.
+        """
+        Start a classic epoch: go to the position `begin`, and let the data end at `end`.
 
         Raises:
             CheckpointError: `begin` is not in ``0 .. 2**64 - 1``.
@@ -461,7 +476,8 @@ class Timeline:
         self.restore(begin)
 
     def state(self) -> dict[str, Any]:
-        """All that is needed to go on just here: a small dict for JSON.
+        """
+        All that is needed to go on just here: a small dict for JSON.
 
         Returns:
             ``position``; and after a first read ``minibatch_size``, ``partition`` (index and count), ``count`` (the
@@ -492,7 +508,8 @@ class Timeline:
         return state
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on where a `state` was taken. A later read with another size or partition is a change like any other.
+        """
+        Go on where a `state` was taken. A later read with another size or partition is a change like any other.
 
         Raises:
             CheckpointError: The state is not one of a timeline over such data.
@@ -558,7 +575,8 @@ class Timeline:
             self._reader.owe(mark.owed)
 
     def needed_chunks(self, partition: Partition = Partition()) -> list[int]:
-        """The chunks from which the next sequences can come, with those that slots still owe, in order of need.
+        """
+        The chunks from which the next sequences can come, with those that slots still owe, in order of need.
 
         No other chunk is needed until the reader moves on. In randomized order they are this partition's chunks in the
         window of the place where the reader is; in order, the chunk where it is. After the end there are only those
@@ -577,7 +595,8 @@ class Timeline:
         return needed
 
     def chunks_ahead(self, partition: Partition = Partition()) -> Iterator[int]:
-        """The chunks needed after `needed_chunks`, in order of need, to the end of the next sweep or of the data.
+        """
+        The chunks needed after `needed_chunks`, in order of need, to the end of the next sweep or of the data.
 
         Worked out as far as it is asked for. A chunk may come twice: once in each sweep.
         """

@@ -178,7 +178,7 @@ struct SweepPlan {
 }
 
 /// All chunks in the order of one sweep.
-fn chunk_order(num_chunks: usize, seed: u64) -> Vec<u32> {
+pub fn chunk_order(num_chunks: usize, seed: u64) -> Vec<u32> {
     let mut generator = MersenneTwister::new(seed);
     let mut order: Vec<u32> = (0..num_chunks as u32).collect();
     if num_chunks > 0 {
@@ -190,6 +190,22 @@ fn chunk_order(num_chunks: usize, seed: u64) -> Vec<u32> {
         }
     }
     order
+}
+
+/// The numbers below `count`, shuffled as CNTK shuffles a window of sequences of a user-defined deserializer.
+///
+/// Unlike [`chunk_order`] this is Fisher-Yates. It returns early if `pause` asks it to stop.
+pub fn shuffled(count: u32, seed: u64, pause: &mut Pause) -> Result<Vec<u32>, Stopped> {
+    let mut generator = MersenneTwister::new(seed);
+    let mut order: Vec<u32> = (0..count).collect();
+    for at in 0..count {
+        if at % SEQUENCES_BETWEEN_PAUSES == SEQUENCES_BETWEEN_PAUSES - 1 && !pause() {
+            return Err(Stopped);
+        }
+        let step = generator.draw() % u64::from(count - at);
+        order.swap(at as usize, at as usize + step as usize);
+    }
+    Ok(order)
 }
 
 impl SweepPlan {
@@ -600,8 +616,9 @@ impl Reader {
             cursor = self.cursor;
         }
         let mut passed = cursor.position - start;
+        let mut until_pause = SEQUENCES_BETWEEN_PAUSES;
         let order = self.order(table, randomization, sweep);
-        let mut walk = Walk { order, table, pause, until_pause: SEQUENCES_BETWEEN_PAUSES };
+        let mut walk = Walk { order, table, pause, until_pause: &mut until_pause };
         while passed < offset && cursor.index < num_sequences {
             let before = cursor.place;
             let (_, sequence) = walk.at(&mut cursor)?;
@@ -711,6 +728,7 @@ impl Reader {
         let (mut taken, mut passed) = (0, 0);
         let mut nothing_yet = true;
         let (end, previous) = (self.end, self.previous);
+        let mut until_pause = SEQUENCES_BETWEEN_PAUSES;
         let mut is_first_sweep = true;
         loop {
             if cursor.position >= end {
@@ -721,13 +739,15 @@ impl Reader {
             let sweep = cursor.position / samples;
             if sweep != cursor.sweep {
                 *cursor = Cursor { sweep, index: 0, place: 0, ..*cursor };
+                // A new sweep costs as much as many sequences: two generators are seeded.
+                until_pause = until_pause.saturating_sub(1000).max(1);
             }
             let order = self.order(table, randomization, sweep);
             if is_first_sweep {
                 let came_from = if previous.sweep == sweep { previous.index } else { cursor.index };
                 order.forget(came_from.min(cursor.index));
             }
-            let walk = Walk { order, table, pause, until_pause: SEQUENCES_BETWEEN_PAUSES };
+            let walk = Walk { order, table, pause, until_pause: &mut until_pause };
             let room =
                 Request { share: request.share - taken, passed: request.passed.saturating_sub(passed), ..request };
             let (moved, took) = read_one_sweep(walk, room, nothing_yet, end - cursor.position, cursor, out)?;
@@ -856,7 +876,7 @@ struct Walk<'a, 'b, 'c> {
     order: &'a mut SweepOrder,
     table: Table<'a>,
     pause: &'b mut Pause<'c>,
-    until_pause: u32,
+    until_pause: &'b mut u32,
 }
 
 impl Walk<'_, '_, '_> {
@@ -867,9 +887,9 @@ impl Walk<'_, '_, '_> {
             cursor.place += 1;
         }
         self.order.prepare(cursor.place, cursor.index, self.pause)?;
-        self.until_pause -= 1;
-        if self.until_pause == 0 {
-            self.until_pause = SEQUENCES_BETWEEN_PAUSES;
+        *self.until_pause -= 1;
+        if *self.until_pause == 0 {
+            *self.until_pause = SEQUENCES_BETWEEN_PAUSES;
             if !(self.pause)() {
                 return Err(Stopped);
             }
@@ -1025,5 +1045,72 @@ impl Slots {
             }
         }
         Ok(Outcome { end_of_sweep, ended: self.queues.iter().all(VecDeque::is_empty) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_generator_gives_the_standard_numbers() {
+        let mut generator = MersenneTwister::new(5489);
+        let tenthousandth = (0..10_000).map(|_| generator.draw()).last();
+        assert_eq!(tenthousandth, Some(9_981_545_732_273_789_042));
+    }
+
+    #[test]
+    fn chunks_come_in_the_known_order() {
+        assert_eq!(chunk_order(10, 0), [4, 7, 3, 9, 1, 2, 8, 6, 5, 0]);
+        assert_eq!(chunk_order(10, 5), [3, 6, 2, 1, 5, 7, 8, 9, 0, 4]);
+    }
+
+    proptest! {
+        #[test]
+        fn remainders_are_exact(dividend: u64, divisor in 1u64..1 << 63, shift in 0u32..63) {
+            for divisor in [divisor, (divisor >> shift).max(1), 1 << shift] {
+                for dividend in [dividend, u64::MAX, dividend / divisor * divisor, (dividend / divisor * divisor).wrapping_sub(1)] {
+                    prop_assert_eq!(Remainder::new(divisor).of(dividend), dividend % divisor);
+                }
+            }
+        }
+
+        #[test]
+        fn a_place_reaches_the_places_whose_windows_hold_it(
+            samples in prop::collection::vec(1u64..9, 1..20),
+            size in 1u64..60,
+            counts_samples: bool,
+        ) {
+            let windows = if counts_samples {
+                windows_in_samples(samples.iter().copied(), size)
+            } else {
+                windows_in_chunks(samples.len(), size)
+            };
+            let starts: Vec<u32> = (0..=samples.len() as u32).map(|place| 3 * place).collect();
+            let reach = reach(&windows, &starts);
+            for place in 0..samples.len() as u32 {
+                prop_assert!(windows[place as usize].holds(place));
+                for other in 0..samples.len() as u32 {
+                    prop_assert_eq!(reach[place as usize].holds(3 * other), windows[other as usize].holds(place));
+                }
+            }
+        }
+
+        #[test]
+        fn the_place_of_a_position_is_found(sizes in prop::collection::vec(prop_oneof![Just(1i64), 1i64..300], 1..60), seed: u64) {
+            let mut chunk_starts = vec![0];
+            chunk_starts.extend(sizes.iter().scan(0, |sum, size| { *sum += size; Some(*sum) }));
+            let lengths = vec![1; sizes.iter().sum::<i64>() as usize];
+            let table = Table { lengths: &lengths, chunk_starts: &chunk_starts };
+            let samples: Vec<u64> = sizes.iter().map(|&size| size as u64).collect();
+            let randomization = Randomization { window: Window::Chunks(3), seed };
+            let plan = SweepPlan::new(table, &samples, randomization, 0);
+            for place in 0..sizes.len() as u32 {
+                for position in plan.starts[place as usize]..plan.starts[place as usize + 1] {
+                    prop_assert_eq!(plan.place_of(position), place);
+                }
+            }
+        }
     }
 }

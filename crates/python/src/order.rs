@@ -1,7 +1,8 @@
 //! The reader of the timeline for Python. It holds the table's arrays and, behind a lock, where it stands.
 
 use cntkio_core::order::{
-    Cursor, Delivered, Outcome, Owed, Partition, Pause, Randomization, Reader, Request, Slots, Stopped, Table, Window,
+    self, Cursor, Delivered, Outcome, Owed, Partition, Pause, Randomization, Reader, Request, Slots, Stopped, Table,
+    Window,
 };
 use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
@@ -271,6 +272,30 @@ impl TimelineReader {
 }
 
 /// Adds the timeline's reader to the compiled module.
+/// All chunks in the order of one sweep, whose seed this is.
+#[pyfunction]
+fn chunk_order(py: Python<'_>, num_chunks: u32, seed: u64) -> Bound<'_, PyArray1<u32>> {
+    py.detach(|| order::chunk_order(num_chunks as usize, seed)).into_pyarray(py)
+}
+
+/// The numbers below `count` in the order in which user-defined deserializers have their sequences shuffled.
+#[pyfunction]
+fn shuffled(py: Python<'_>, count: u32, seed: u64) -> PyResult<Bound<'_, PyArray1<u32>>> {
+    let mut signal = Ok(());
+    let done = py.detach(|| {
+        let mut pause = || {
+            signal = Python::attach(|py| py.check_signals());
+            signal.is_ok()
+        };
+        order::shuffled(count, seed, &mut pause)
+    });
+    signal?;
+    let numbers = done.map_err(|Stopped| PyValueError::new_err("stopped without a signal"))?;
+    Ok(numbers.into_pyarray(py))
+}
+
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(chunk_order, module)?)?;
+    module.add_function(wrap_pyfunction!(shuffled, module)?)?;
     module.add_class::<TimelineReader>()
 }

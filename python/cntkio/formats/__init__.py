@@ -1,4 +1,5 @@
-"""The formats: one module each with its description (a deserializer), its index, its loading and its errors.
+"""
+The formats: one module each with its description (a deserializer), its index, its loading and its errors.
 
 What they have in common, and all that the timeline and the source know of them, is on this page::
 
@@ -33,7 +34,8 @@ class Loaded:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Utterances:
-    """What a source must know of a corpus of utterances. (docs/formats/htk.md, "Joining")
+    """
+    What a source must know of a corpus of utterances. (docs/formats/htk.md, "Joining")
 
     Attributes:
         can_lead: Whether it may be the first of several.
@@ -71,13 +73,18 @@ class Corpus(Protocol):
 
     @property
     def error_counts(self) -> Mapping[str, int]:
-        """Forgiven errors and warnings so far, by kind."""
+        """Errors that were forgiven so far, by kind."""
+
+    @property
+    def warning_counts(self) -> Mapping[str, int]:
+        """What was only warned of so far, by kind."""
 
     def load(self, number: int) -> Loaded:
         """Read and parse a chunk. Called from worker threads; changes nothing."""
 
     def settle(self, loaded: Loaded) -> None:
-        """Take a chunk into use: count its errors. Called in order of need, once each time it was loaded.
+        """
+        Take a chunk into use: count its errors. Called in order of need, once each time it was loaded.
 
         Raises:
             FormatError: The errors exceed what was allowed.
@@ -118,7 +125,8 @@ class TextKeyed(Protocol):
 
 
 class Deserializer(Protocol):
-    """The description of a corpus: where it lies and what is to be read from it.
+    """
+    The description of a corpus: where it lies and what is to be read from it.
 
     One that stands for several has a method ``parts()``, which gives them as a tuple.
     """

@@ -1,4 +1,5 @@
-"""The CNTK text format: description, index, loading, errors, inference. (docs/formats/ctf.md)
+"""
+The CNTK text format: description, index, loading, errors, inference. (docs/formats/ctf.md)
 
 The compiled core finds and parses; this module decides: how a file begins, what is a sequence and what is left out,
 what an error means, which one is too many and how it is told. Nothing here loops over lines or sequences.
@@ -48,7 +49,7 @@ def num_threads() -> int:
 
 
 def _truth(value: Any) -> bool:
-    text = {True: "true", False: "false"}.get(value, value) if isinstance(value, bool | int) else value
+    text = str(int(value)) if isinstance(value, int) else value
     if text in ("true", "True", "TRUE", "t", "T", "1"):
         return True
     if text in ("false", "False", "FALSE", "f", "F", "0", ""):
@@ -76,7 +77,8 @@ _CNTK_OPTIONS_WITHOUT_EFFECT = {"precision", "framemode", "keepdatainmemory", "t
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CTFDeserializer:
-    """A corpus in the CNTK text format.
+    """
+    A corpus in the CNTK text format.
 
     Options of CNTK can be set by their own names, too: ``deserializer["chunkSizeInBytes"] = 1 << 20``.
 
@@ -99,7 +101,7 @@ class CTFDeserializer:
     """
 
     filename: str
-    streams: StreamDefs
+    streams: Mapping[str, Any]
     _: dataclasses.KW_ONLY
     skip_sequence_ids: bool = False
     max_errors: int = 0
@@ -112,22 +114,24 @@ class CTFDeserializer:
         """Check what can be checked without the file."""
         set_field = object.__setattr__
         set_field(self, "filename", os.fspath(self.filename))
-        if not isinstance(self.streams, StreamDefs):
-            set_field(self, "streams", StreamDefs(self.streams))
+        set_field(self, "streams", StreamDefs(self.streams))
         if not self.streams:
             raise ConfigError("CTFDeserializer: no streams; expected at least one StreamDef", key="streams")
         set_field(self, "dtype", np.dtype(self.dtype))
         if self.dtype not in (np.float32, np.float64):
             raise ConfigError(f"dtype is {self.dtype}; expected float32 or float64", key="dtype")
         if self.chunk_size_in_bytes < 1:
-            raise ConfigError(f"chunk_size_in_bytes is {self.chunk_size_in_bytes}; expected at least 1", key="chunk_size_in_bytes")
+            raise ConfigError(
+                f"chunk_size_in_bytes is {self.chunk_size_in_bytes}; expected at least 1", key="chunk_size_in_bytes"
+            )
         seen: dict[str, str] = {}
         for name, stream in self.streams.items():
             self._check_stream(name, stream)
             other = seen.setdefault(stream["stream_alias"], name)
             if other != name:
                 raise ConfigError(
-                    f"streams {other!r} and {name!r} have the same name {stream['stream_alias']!r} in the file", key=name
+                    f"streams {other!r} and {name!r} have the same name {stream['stream_alias']!r} in the file",
+                    key=name,
                 )
         defining = [name for name, stream in self.streams.items() if stream["defines_mb_size"]]
         if len(defining) > 1:
@@ -139,7 +143,9 @@ class CTFDeserializer:
     def _check_stream(self, name: str, stream: Mapping[str, Any]) -> None:
         alias = stream.get("stream_alias")
         if not alias:
-            raise ConfigError(f"CTFDeserializer: stream name for key {name} must be specified (StreamDef(field=...))", key=name)
+            raise ConfigError(
+                f"CTFDeserializer: stream name for key {name} must be specified (StreamDef(field=...))", key=name
+            )
         if "dim" not in stream:
             raise ConfigError(f"CTFDeserializer: stream {name!r} has no shape (StreamDef(shape=...))", key=name)
         dim = _size(stream["dim"])
@@ -148,7 +154,10 @@ class CTFDeserializer:
 
     def __repr__(self) -> str:
         """The call that makes this again, but for options at their default."""
-        arguments = [repr(self.filename), f"StreamDefs({', '.join(f'{k}={_stream_text(v)}' for k, v in self.streams.items())})"]
+        arguments = [
+            repr(self.filename),
+            f"StreamDefs({', '.join(f'{k}={_stream_text(v)}' for k, v in self.streams.items())})",
+        ]
         for field in dataclasses.fields(self)[2:]:
             value = getattr(self, field.name)
             if field.name == "dtype":
@@ -159,7 +168,8 @@ class CTFDeserializer:
         return f"CTFDeserializer({', '.join(arguments)})"
 
     def __setitem__(self, key: str, value: Any) -> None:
-        """Set an option by CNTK's name for it, upper or lower case; text is read as CNTK reads it.
+        """
+        Set an option by CNTK's name for it, upper or lower case; text is read as CNTK reads it.
 
         Raises:
             ConfigError: The value is not possible.
@@ -180,7 +190,8 @@ class CTFDeserializer:
                 setting = read(value)
             except ValueError as error:
                 raise ConfigError(f"{self.filename}: option {key!r} is {value!r}; {error}", key=key) from None
-        dataclasses.replace(self, **{field: setting})  # checks it
+        changed: dict[str, Any] = {field: setting}
+        dataclasses.replace(self, **changed)  # checks it
         object.__setattr__(self, field, setting)
 
     def __getitem__(self, key: str) -> Any:
@@ -191,7 +202,8 @@ class CTFDeserializer:
         return getattr(self, _CNTK_OPTIONS[key.lower()][0])
 
     def open(self) -> CTFCorpus:
-        """Open the file and index it, or load the index.
+        """
+        Open the file and index it, or load the index.
 
         Raises:
             OSError: The file cannot be read.
@@ -202,7 +214,11 @@ class CTFDeserializer:
 
 
 def _size(shape: int | Iterable[int]) -> int:
-    return int(shape) if isinstance(shape, int | np.integer) else int(np.prod([int(size) for size in shape], dtype=np.int64))
+    return (
+        int(shape)
+        if isinstance(shape, int | np.integer)
+        else int(np.prod([int(size) for size in shape], dtype=np.int64))
+    )
 
 
 def _stream_text(stream: Mapping[str, Any]) -> str:
@@ -231,7 +247,7 @@ class _Text:
 
     def read_into(self, buffer: npt.NDArray[np.uint8], at: int) -> int:
         """Fill a buffer; how many bytes there were."""
-        view, done = memoryview(buffer), 0
+        view, done = memoryview(buffer.data), 0
         while done < len(view):
             count = os.preadv(self._file, [view[done:]], at + done)
             if count == 0:
@@ -251,7 +267,8 @@ class _Text:
         self._spare.append(buffer)
 
     def require_unchanged(self) -> None:
-        """Refuse a file that was changed since it was opened: its index would not fit it.
+        """
+        Refuse a file that was changed since it was opened: its index would not fit it.
 
         Raises:
             CorpusError: It was changed.
@@ -263,7 +280,8 @@ class _Text:
             )
 
     def map_lines(self, first: int, work: Callable[[npt.NDArray[np.uint8]], _T]) -> list[tuple[int, _T]]:
-        """Apply `work` to blocks of whole lines, on all cores: for each its position and the result, in order.
+        """
+        Apply `work` to blocks of whole lines, on all cores: for each its position and the result, in order.
 
         `first` is the first line's start. A block holds the lines that start in its share of the file.
         """
@@ -319,7 +337,11 @@ def _first_line(text: _Text) -> tuple[int, int]:
     """The position of the first byte that is no white space, and the lines before it."""
     mark = text.read(0, 3)
     if mark[:2] == b"\xff\xfe":
-        raise FormatError("the file is in UTF-16 (its first bytes are FF FE); expected bytes of ASCII or UTF-8", path=text.path, byte=0)
+        raise FormatError(
+            "the file is in UTF-16 (its first bytes are FF FE); expected bytes of ASCII or UTF-8",
+            path=text.path,
+            byte=0,
+        )
     if not mark:
         raise FormatError("the file is empty", path=text.path, byte=0)
     # Part of a byte order mark is skipped like the whole of it.
@@ -385,7 +407,13 @@ def _from_cache(facts: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> _
     count = table.num_sequences
     sizes = {len(arrays[name]) for name in ("keys", "starts", "sizes")}
     starts = table.chunk_starts
-    if sizes != {count} or table.num_chunks < 1 or starts[0] != 0 or starts[-1] != count or np.any(starts[:-1] >= starts[1:]):
+    if (
+        sizes != {count}
+        or table.num_chunks < 1
+        or starts[0] != 0
+        or starts[-1] != count
+        or np.any(starts[:-1] >= starts[1:])
+    ):
         raise ValueError("its arrays do not belong together")
     remarks = {
         str(kind): (int(count), [(int(at), int(key)) for at, key in places])
@@ -403,15 +431,18 @@ def _scan(text: _Text, options: CTFDeserializer, defining: bytes | None) -> _CTF
     first, num_lines = _first_line(text)
     head = text.read(first, 1)
     in_lines = options.skip_sequence_ids or head == b"|"
-    place = {"path": text.path, "byte": first, "line": num_lines + 1}
+    place: dict[str, Any] = {"path": text.path, "byte": first, "line": num_lines + 1}
     if not in_lines and not head.isdigit():
         raise FormatError(
-            f"{_shown(head)} where the first sequence id or a pipe should be; expected a number without sign, or '|'", **place
+            f"{_shown(head)} where the first sequence id or a pipe should be; expected a number without sign, or '|'",
+            **place,
         )
     scans = text.map_lines(first, lambda block: _core.ctf_scan(block, in_lines, defining))
     for begin, (*_, overflow) in scans:
         if overflow is not None:
-            raise _Places(text).error(begin + overflow, "a sequence id of 2^64 or more; expected at most 18446744073709551615")
+            raise _Places(text).error(
+                begin + overflow, "a sequence id of 2^64 or more; expected at most 18446744073709551615"
+            )
     starts = np.concatenate([scan[2] + np.uint64(begin) for begin, scan in scans])
     lengths = np.concatenate([scan[3] for _, scan in scans])
     if in_lines:
@@ -425,8 +456,10 @@ def _scan(text: _Text, options: CTFDeserializer, defining: bytes | None) -> _CTF
     too_long = np.flatnonzero(sizes > _LARGEST_SEQUENCE)
     if len(too_long):
         raise FormatError(
-            f"a sequence of {sizes[too_long[0]]} bytes; expected less than 4 GiB", path=text.path,
-            byte=int(starts[too_long[0]]), sequence=int(keys[too_long[0]]),
+            f"a sequence of {sizes[too_long[0]]} bytes; expected less than 4 GiB",
+            path=text.path,
+            byte=int(starts[too_long[0]]),
+            sequence=int(keys[too_long[0]]),
         )
     remarks = {}
     if defining is not None:
@@ -567,7 +600,8 @@ class _Parsed(NamedTuple):
 
 
 class CTFCorpus:
-    """An opened corpus in the CNTK text format.
+    """
+    An opened corpus in the CNTK text format.
 
     Made by `CTFDeserializer.open`; see `cntkio.formats.Corpus` for what its methods owe.
     """
@@ -583,12 +617,19 @@ class CTFCorpus:
         self._places = _Places(self._text)
         self._budget = options.max_errors if options.max_errors >= 0 else 2**64 - 1
         self._spent = 0
+        num_error_kinds = len(_KINDS) if options.strict else _core.CTF_NUM_ERROR_KINDS
+        self._error_kinds = {kind.name for kind in _KINDS[:num_error_kinds]}
         self._counts: Counter[str] = Counter()
         self._told: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._streams = tuple(
             StreamInformation(
-                name, number, "sparse" if stream["is_sparse"] else "dense", options.dtype, stream["dim"], stream["defines_mb_size"]
+                name,
+                number,
+                "sparse" if stream["is_sparse"] else "dense",
+                options.dtype,
+                stream["dim"],
+                stream["defines_mb_size"],
             )
             for number, (name, stream) in enumerate(named(options.streams))
         )
@@ -601,7 +642,7 @@ class CTFCorpus:
         if self.table.num_sequences == 0:
             alias = self._schema[self._defining][0].decode() if self._defining is not None else ""
             raise CorpusError(
-                f"{options.filename}: no sequence holds {alias!r}, which defines the minibatch size: nothing is left to read"
+                f"{options.filename}: no sequence holds {alias!r}, which defines the minibatch size; nothing is left"
             )
 
     @property
@@ -621,8 +662,13 @@ class CTFCorpus:
 
     @property
     def error_counts(self) -> Mapping[str, int]:
-        """Forgiven errors and warnings so far, by kind."""
-        return dict(self._counts)
+        """Errors that were forgiven so far, by kind."""
+        return {kind: count for kind, count in self._counts.items() if kind in self._error_kinds}
+
+    @property
+    def warning_counts(self) -> Mapping[str, int]:
+        """What was only warned of so far, by kind."""
+        return {kind: count for kind, count in self._counts.items() if kind not in self._error_kinds}
 
     def fingerprint(self) -> str:
         """Size and content samples of the file, and what the index depends on."""
@@ -646,8 +692,17 @@ class CTFCorpus:
             self._text.read_into(buffer[:size], begin)
             self._text.require_unchanged()
             chunk, counts, findings, last_straw = _core.ctf_parse(
-                buffer[:size], begin, starts, sizes, self.table.lengths[first:last], self._schema, self._defining,
-                budget, self._options.strict, num_threads(), _PIECE,
+                buffer[:size],
+                begin,
+                starts,
+                sizes,
+                self.table.lengths[first:last],
+                self._schema,
+                self._defining,
+                budget,
+                self._options.strict,
+                num_threads(),
+                _PIECE,
             )
         except ValueError as error:
             raise self._misfit() from error
@@ -665,8 +720,7 @@ class CTFCorpus:
         if not any(parsed.counts):
             return
         with self._lock:
-            num_kinds = len(_KINDS) if self._options.strict else _core.CTF_NUM_ERROR_KINDS
-            num_errors = sum(parsed.counts[:num_kinds])
+            num_errors = sum(parsed.counts[: len(self._error_kinds)])
             if parsed.last_straw is not None or num_errors > self._budget - self._spent:
                 if self._spent:
                     # Parsed with the whole budget; the error that finds the rest of it empty is an earlier one.
@@ -679,14 +733,18 @@ class CTFCorpus:
                 if count:
                     self._counts[kind.name] += count
             for finding in parsed.first:
-                self._tell(_KINDS[finding.kind].name, lambda finding=finding: self._error(parsed, finding, is_last=False))
+                if self._may_tell(_KINDS[finding.kind].name):
+                    logger.warning("%s", self._error(parsed, finding, is_last=False))
 
     def _error(self, parsed: _Parsed, finding: _Finding, is_last: bool = True) -> FormatError:
         sequence = parsed.first_sequence + finding.sequence
         byte = parsed.first_byte + finding.at
         dim = 0 if finding.stream is None else self._schema[finding.stream][2]
         what = _KINDS[finding.kind].words.format(
-            byte=_shown(self._text.read(byte, 1)), found=finding.found, dim=dim, last=dim - 1,
+            byte=_shown(self._text.read(byte, 1)),
+            found=finding.found,
+            dim=dim,
+            last=dim - 1,
             length=int(self.table.lengths[sequence]),
         )
         if is_last and self._budget:
@@ -694,11 +752,12 @@ class CTFCorpus:
         stream = None if finding.stream is None else self._streams[finding.stream].name
         return self._places.error(byte, what, sequence=int(self.table.keys[sequence]), stream=stream)
 
-    def _tell(self, kind: str, error: Callable[[], FormatError]) -> None:
-        """Log one of a kind in full, unless there were enough of it."""
-        if self._told[kind] < _MOST_IN_FULL:
-            self._told[kind] += 1
-            logger.warning("%s", error())
+    def _may_tell(self, kind: str) -> bool:
+        """Whether one more of a kind is told in full; counts those that are."""
+        if self._told[kind] >= _MOST_IN_FULL:
+            return False
+        self._told[kind] += 1
+        return True
 
     def _tell_remarks(self) -> None:
         for kind, (count, places) in self._table.remarks.items():
@@ -708,7 +767,8 @@ class CTFCorpus:
                 if self._options.strict:
                     self._text.close()
                     raise error
-                self._tell(kind, lambda error=error: error)
+                if self._may_tell(kind):
+                    logger.warning("%s", error)
 
     def tell_totals(self) -> None:
         """Log how many there were of each kind that was not told in full."""
@@ -727,7 +787,8 @@ class CTFCorpus:
 
 
 def infer_streams(path: str | os.PathLike[str]) -> StreamDefs:
-    """Find out which streams a file has: names, dense or sparse, and dimensions. Reads the whole file.
+    """
+    Find out which streams a file has: names, dense or sparse, and dimensions. Reads the whole file.
 
     A stream is sparse when most of its values have an index in front; its dimension is the largest index plus one,
     or the largest number of values of a sample. A stream that never has a value counts as dense, of dimension 1.
@@ -764,7 +825,9 @@ def infer_streams(path: str | os.PathLike[str]) -> StreamDefs:
             so_far[:3] = (a + b for a, b in zip(so_far[:3], (samples, plain, indexed), strict=True))
             so_far[3:] = (max(a, b) for a, b in zip(so_far[3:], (most, largest), strict=True))
     if not total:
-        raise FormatError("no sample, that is, no name behind a pipe, in the whole file; expected |name values", path=path)
+        raise FormatError(
+            "no sample, that is, no name behind a pipe, in the whole file; expected |name values", path=path
+        )
     streams = {}
     for name, (_, plain, indexed, most, largest) in total.items():
         is_sparse = indexed > plain

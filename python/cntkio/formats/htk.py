@@ -1,4 +1,5 @@
-"""HTK features: feature files and lists of utterances (scp). (docs/formats/htk.md)
+"""
+HTK features: feature files and lists of utterances (scp). (docs/formats/htk.md)
 
 ::
 
@@ -21,7 +22,7 @@ import struct
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -113,7 +114,8 @@ def _is_plausible(data: bytes, is_big_endian: bool, file_size: int) -> bool:
 
 
 def parse_header(data: bytes, file_size: int, *, compatible: bool = False) -> Header:
-    """Take a header apart: `data` are the first 28 bytes of the file, or all if it has fewer.
+    """
+    Take a header apart: `data` are the first 28 bytes of the file, or all if it has fewer.
 
     Raises:
         _BadHeaderError: It cannot be one, or is of a kind that does not hold numbers of 32 or compressed 16 bits.
@@ -175,7 +177,8 @@ class _Files:
         self._open.clear()
 
     def open(self, path: bytes) -> tuple[int, Header]:
-        """A file and its header.
+        """
+        A file and its header.
 
         Raises:
             OSError: It cannot be opened or read.
@@ -257,7 +260,8 @@ def _separator(path: bytes) -> bytes | None:
 
 
 def read_list(path: str | os.PathLike[str], *, prefix: str = "", compatible: bool = False) -> Listed:
-    """Read a list of utterances (scp). Lengths of whole files come from their headers.
+    """
+    Read a list of utterances (scp). Lengths of whole files come from their headers.
 
     Args:
         path: The list.
@@ -319,8 +323,10 @@ def _joined_lists(lists: Sequence[Listed]) -> Listed:
 Unequal = Literal["error", "drop", "keep"]
 _UNEQUAL = ("error", "drop", "keep")
 # CNTK's keys of a stream's section, in lower case.
-_STREAM_KEYS = {"scpfile": "scp", "dim": "dim", "contextwindow": "context", "expandtoutterance": "broadcast",
-                "prefixpathinscp": "prefix", "definesmbsize": "defines_mb_size", "type": "", "filename": ""}  # fmt: skip
+_STREAM_KEYS = {
+    "scpfile": "scp", "dim": "dim", "contextwindow": "context", "expandtoutterance": "broadcast",
+    "prefixpathinscp": "prefix", "definesmbsize": "defines_mb_size", "type": "",
+}  # fmt: skip
 
 
 def stream_of(
@@ -340,7 +346,8 @@ def stream_of(
 
 
 def window_of(context: Any) -> tuple[int, int]:
-    """Frames to the left and to the right, from a pair, an odd total, or the text of either.
+    """
+    Frames to the left and to the right, from a pair, an odd total, or the text of either.
 
     Example:
         >>> window_of((1, 2)), window_of(5), window_of("1:2")
@@ -361,7 +368,8 @@ def window_of(context: Any) -> tuple[int, int]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HTKFeatureDeserializer:
-    """Features in HTK files, by lists of utterances (scp). Each stream is a corpus of its own, joined by key.
+    """
+    Features in HTK files, by lists of utterances (scp). Each stream is a corpus of its own, joined by key.
 
     Options of CNTK can be set by their own names, too: ``deserializer["maxSequenceSize"] = 1000``.
 
@@ -449,7 +457,8 @@ class HTKFeatureDeserializer:
         return tuple(HTKFeatureStream(name, self._settings(name), self, defines) for name, _ in named(self.streams))
 
     def open(self, *, text_keys: bool = True) -> HTKFeatureCorpus:
-        """Open the corpus of the only stream; a source opens `parts`, one after the other.
+        """
+        Open the corpus of the only stream; a source opens `parts`, one after the other.
 
         Raises:
             ConfigError: There are several streams.
@@ -472,7 +481,8 @@ class HTKFeatureStream:
     has_text_keys = True
 
     def open(self, *, text_keys: bool = True) -> HTKFeatureCorpus:
-        """Read the lists and look at the first utterance's file.
+        """
+        Read the lists and look at the first utterance's file.
 
         Raises:
             OSError: A list, or the first file, cannot be read.
@@ -487,7 +497,8 @@ class HTKFeatureStream:
 
 
 class HTKFeatureCorpus:
-    """An opened stream of features.
+    """
+    An opened stream of features.
 
     Made by `HTKFeatureStream.open`; see `cntkio.formats.Corpus` for what its methods owe.
     """
@@ -515,7 +526,8 @@ class HTKFeatureCorpus:
         if is_broadcast and (lengths != 1).any():
             number = int(np.argmax(lengths != 1))
             raise CorpusError(
-                f"{self.name}: utterance {self._key(number)} has {lengths[number]} frames; a broadcast stream has one in each"
+                f"{self.name}: utterance {self._key(number)} has {lengths[number]} frames; "
+                f"a broadcast stream has one in each"
             )
         unequal = self._options.unequal_lengths or "keep"
         self._utterances = Utterances(
@@ -559,8 +571,8 @@ class HTKFeatureCorpus:
         if left or right:
             if dim != frame_dim:
                 raise ConfigError(
-                    f"stream {self._name!r}: shape {dim}, but the files' frames have {frame_dim} values; with a context "
-                    f"it is that of one frame",
+                    f"stream {self._name!r}: shape {dim}, but the files' frames have {frame_dim} values; with a "
+                    f"context it is that of one frame",
                     key=self._name,
                 )
             return left, right
@@ -616,6 +628,11 @@ class HTKFeatureCorpus:
 
     @property
     def error_counts(self) -> Mapping[str, int]:
+        """No errors are forgiven here; the source counts invalid utterances."""
+        return {}
+
+    @property
+    def warning_counts(self) -> Mapping[str, int]:
         """Warnings so far, by kind."""
         return dict(self._counts)
 
@@ -665,8 +682,8 @@ class HTKFeatureCorpus:
         block_of = np.repeat(np.arange(len(blocks), dtype=np.uint32), sizes)
         at = (first - np.repeat(first[cuts[:-1]], sizes)) * np.repeat(np.array(frame_sizes, np.int64), sizes)
         chunk = _core.frames_chunk(
-            blocks, encodings, block_of, np.repeat(np.array(encoding_of, np.uint32), sizes), at.astype(np.uint64), lengths,
-            self._model.dim, self._left, self._right, self._utterances.is_broadcast,
+            blocks, encodings, block_of, np.repeat(np.array(encoding_of, np.uint32), sizes), at.astype(np.uint64),
+            lengths, self._model.dim, self._left, self._right, self._utterances.is_broadcast,
         )  # fmt: skip
         return Loaded(number, chunk, mixes)
 

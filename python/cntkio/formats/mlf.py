@@ -1,4 +1,5 @@
-"""HTK labels: master label files (MLF), text and binary, and mapping files. (docs/formats/htk.md)
+"""
+HTK labels: master label files (MLF), text and binary, and mapping files. (docs/formats/htk.md)
 
 ::
 
@@ -43,9 +44,11 @@ _CHUNK_FRAMES = 1 << 20
 _LARGEST_LITERAL_DIM = 65535
 _LARGEST_DIM = 2**31 - 1
 _MOST_IN_FULL = 10
-_STREAM_KEYS = {"mlffile": "mlf", "mlffilelist": "mlf_list", "labelmappingfile": "label_mapping_file", "dim": "dim",
-                "labeldim": "dim", "phoneboundaries": "phone_boundaries", "definesmbsize": "defines_mb_size",
-                "type": "", "labeltype": "", "cacheindex": "cache_index"}  # fmt: skip
+_STREAM_KEYS = {
+    "mlffile": "mlf", "mlffilelist": "mlf_list", "labelmappingfile": "label_mapping_file", "dim": "dim",
+    "labeldim": "dim", "phoneboundaries": "phone_boundaries", "definesmbsize": "defines_mb_size", "type": "",
+    "labeltype": "", "cacheindex": "cache_index",
+}  # fmt: skip
 
 # In the order of the core's `Fault`; up to _LAST_INVALID an utterance is invalid, beyond it is broken.
 _FAULTS = (
@@ -83,7 +86,8 @@ _STOPS = (
 
 
 def read_mapping(path: str | os.PathLike[str]) -> list[bytes]:
-    """The names of a label mapping file: one a line, in the order of their classes; empty lines do not count.
+    """
+    The names of a label mapping file: one a line, in the order of their classes; empty lines do not count.
 
     Raises:
         OSError: The file cannot be read.
@@ -125,7 +129,8 @@ class _Entries(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HTKMLFDeserializer:
-    """Labels in master label files of HTK.
+    """
+    Labels in master label files of HTK.
 
     Args:
         label_mapping_file: The names of the labels in the order of their classes; None: the fourth column is the class.
@@ -180,7 +185,8 @@ class HTKMLFDeserializer:
         _set_option(self, key, value)
 
     def open(self, *, text_keys: bool = True) -> MLFCorpus:
-        """Read the files, or the index caches beside them.
+        """
+        Read the files, or the index caches beside them.
 
         Raises:
             OSError: A file cannot be read.
@@ -193,8 +199,8 @@ class HTKMLFDeserializer:
 
     def _entries(self, path: str, names: list[bytes] | None, settings: Mapping[str, Any]) -> _Entries:
         what = {
-            "format": "mlf", "compatible": self.compatible, "times": self.times, "frame_period": float(self.frame_period),
-            "dim": settings["dim"],
+            "format": "mlf", "compatible": self.compatible, "times": self.times,
+            "frame_period": float(self.frame_period), "dim": settings["dim"],
             "names": None if names is None else hashlib.blake2b(b"\n".join(names), digest_size=16).hexdigest(),
         }  # fmt: skip
         cache = IndexCache(Path(path), what) if self.cache_index or settings.get("cache_index") else None
@@ -247,7 +253,8 @@ class HTKMLFDeserializer:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HTKMLFBinaryDeserializer:
-    """Labels in binary master label files.
+    """
+    Labels in binary master label files.
 
     Args:
         streams: One stream, ``StreamDef(mlf=..., shape=number of classes)``; `mlf` is a file, or several.
@@ -286,7 +293,8 @@ class HTKMLFBinaryDeserializer:
         _set_option(self, key, value)
 
     def open(self, *, text_keys: bool = True) -> MLFCorpus:
-        """Read the files.
+        """
+        Read the files.
 
         Raises:
             OSError: A file cannot be read.
@@ -394,7 +402,8 @@ def _from_cache(path: str, facts: dict[str, Any], arrays: dict[str, npt.NDArray[
 
 
 class MLFCorpus:
-    """Opened label files.
+    """
+    Opened label files.
 
     Made by `HTKMLFDeserializer.open`; see `cntkio.formats.Corpus` for what its methods owe.
     """
@@ -517,6 +526,11 @@ class MLFCorpus:
 
     @property
     def error_counts(self) -> Mapping[str, int]:
+        """No errors are forgiven here; the source counts invalid utterances."""
+        return {}
+
+    @property
+    def warning_counts(self) -> Mapping[str, int]:
         """Warnings so far, by kind."""
         return dict(self._counts)
 

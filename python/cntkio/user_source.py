@@ -1,0 +1,282 @@
+"""
+Minibatch sources written in Python, and one over arrays in memory. (docs/user-defined.md)
+
+These have nothing in common with `cntkio.source.MinibatchSource` but what a caller sees: the names of the methods,
+and minibatches of the same kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio import _core
+from cntkio.errors import CheckpointError, ConfigError, CorpusError
+from cntkio.formats.user import Column, column, joined_columns
+from cntkio.minibatch import Minibatch, MinibatchData
+from cntkio.streams import Record, StreamInformation
+from cntkio.timeline import FULL_DATA_SWEEP, INFINITELY_REPEAT, Partition
+
+
+class UserMinibatchSource:
+    """
+    Base class of a source written in Python, for code that takes any source.
+
+    A subclass gives `stream_infos` and `next_minibatch`; and `get_checkpoint_state` with `restore_from_checkpoint` if
+    it can go on from a checkpoint, `is_infinite` if it can be.
+
+    Example:
+        >>> import numpy as np
+        >>> class Ones(UserMinibatchSource):
+        ...     def stream_infos(self):
+        ...         return [StreamInformation("x", 0, "dense", np.float32, (2,))]
+        ...     def next_minibatch(self, num_samples, number_of_workers=1, worker_rank=0, device=None):
+        ...         data = MinibatchData(self["x"], np.ones((1, 2), np.float32), np.array([0, 1]))
+        ...         return {self["x"]: data}
+        >>> Ones().next_minibatch(1)[Ones().streams.x].shape
+        (1, 1, 2)
+    """
+
+    def stream_infos(self) -> Sequence[StreamInformation]:
+        """The streams."""
+        raise NotImplementedError(f"{type(self).__name__}.stream_infos")
+
+    def next_minibatch(
+        self, num_samples: int, number_of_workers: int = 1, worker_rank: int = 0, device: object = None
+    ) -> Mapping[Any, Any]:
+        """
+        The next minibatch, `MinibatchData` by `StreamInformation`, or an empty mapping when the data have ended.
+
+        Args:
+            num_samples: Samples of all workers together, at least 1.
+            number_of_workers: How many readers share the data.
+            worker_rank: Which of them this is.
+            device: Not used.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.next_minibatch")
+
+    def get_checkpoint_state(self) -> dict[str, Any]:
+        """All that is needed to go on; nothing, as it is here."""
+        return {}
+
+    def restore_from_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
+        """
+        Go on from a `get_checkpoint_state`.
+
+        Raises:
+            NotImplementedError: The state is not empty, and the subclass does not say what it means.
+        """
+        if checkpoint:
+            raise NotImplementedError(f"{type(self).__name__}.restore_from_checkpoint")
+
+    @property
+    def current_position(self) -> dict[str, Any]:
+        """The state of `get_checkpoint_state`; setting it restores."""
+        return self.get_checkpoint_state()
+
+    @current_position.setter
+    def current_position(self, checkpoint: Mapping[str, Any]) -> None:
+        self.restore_from_checkpoint(checkpoint)
+
+    def is_infinite(self) -> bool:
+        """Whether the data never end."""
+        return False
+
+    @property
+    def streams(self) -> Record:
+        """The streams by name, as attributes and as items."""
+        return Record({info.name: info for info in self.stream_infos()})
+
+    def stream_info(self, name: str) -> StreamInformation:
+        """
+        The stream of that name.
+
+        Raises:
+            ConfigError: There is none.
+        """
+        infos = self.stream_infos()
+        for info in infos:
+            if info.name == name:
+                return info
+        names = ", ".join(repr(info.name) for info in infos)
+        raise ConfigError(f"no stream has the name {name!r}; there are: {names}", key=name)
+
+    def __getitem__(self, name: str) -> StreamInformation:
+        """The stream of that name."""
+        return self.stream_info(name)
+
+
+class MinibatchSourceFromData(UserMinibatchSource):
+    """
+    Minibatches from arrays in memory, in order, over and over.
+
+    A minibatch never crosses the end of the data. It takes sequences while, in every stream, their samples number at
+    most what was asked for, and what the limit leaves; at least one. Of them a worker gets those from its rank on, in
+    steps of the number of workers, as ``[begin + rank : end + rank : number_of_workers]`` says: with sizes that the
+    number of workers does not divide, a sequence may be delivered twice. That is CNTK's rule.
+
+    Args:
+        data_streams: By name: an array or CSR matrix, of which each row is a sequence of one sample; or a list of
+            such, of which each item is a sequence; or a pair of either and its type, which is anything with some of
+            the attributes ``shape``, ``dtype`` and ``is_sequence`` (a `StreamInformation` is). An array whose type says
+            ``is_sequence`` holds sequences of equal length, ``[sequences, samples, *shape]``. float64 stays; other
+            numbers become float32.
+        max_samples: How many samples there are until the end; `FULL_DATA_SWEEP`: each once.
+
+    Raises:
+        ConfigError: There are no streams, or the limit is out of range.
+        CorpusError: A stream's data do not fit its type, there are none, or streams have different numbers of
+            sequences.
+
+    Example:
+        >>> import numpy as np
+        >>> from cntkio.timeline import FULL_DATA_SWEEP
+        >>> source = MinibatchSourceFromData({"x": np.arange(6).reshape(3, 2), "y": np.arange(3)}, FULL_DATA_SWEEP)
+        >>> source.next_minibatch(2)["x"].values.tolist()
+        [[0.0, 1.0], [2.0, 3.0]]
+        >>> minibatch = source.next_minibatch(2)
+        >>> minibatch["y"].values.tolist(), minibatch["y"].end_of_sweep
+        ([[2.0]], True)
+        >>> source.next_minibatch(2)
+        {}
+    """
+
+    infinitely_repeat = INFINITELY_REPEAT
+    full_data_sweep = FULL_DATA_SWEEP
+
+    def __init__(self, data_streams: Mapping[str, Any], max_samples: int = INFINITELY_REPEAT) -> None:
+        if not data_streams:
+            raise ConfigError("data_streams is empty; expected at least one stream", key="data_streams")
+        if not 0 <= max_samples <= INFINITELY_REPEAT:
+            raise ConfigError(f"max_samples is {max_samples}, but it is in 0..2^64 - 1", key="max_samples")
+        made = [_stream(name, number, given) for number, (name, given) in enumerate(data_streams.items())]
+        self._streams = [info for info, _ in made]
+        columns = [one for _, one in made]
+        self._chunk, _ = joined_columns("data_streams", columns, self._streams, None)
+        self._num_sequences = self._chunk.num_sequences
+        if not self._num_sequences:
+            raise CorpusError("data_streams: there are no sequences to read")
+        self._starts = [one.sequence_offsets.astype(np.int64) for one in columns]
+        self._layout = [(info.stream_id, info.is_sparse, info.dtype == np.float64) for info in self._streams]
+        self._max_samples = max_samples
+        self._cursor = 0
+        self._total_num_samples = 0
+
+    def stream_infos(self) -> list[StreamInformation]:
+        """The streams, in the order in which they were given."""
+        return list(self._streams)
+
+    def is_infinite(self) -> bool:
+        """Whether there is no limit."""
+        return self._max_samples == INFINITELY_REPEAT
+
+    def _has_ended(self) -> bool:
+        if self._max_samples == FULL_DATA_SWEEP:
+            return self._cursor == 0 and self._total_num_samples > 0
+        return self._total_num_samples >= self._max_samples
+
+    def next_minibatch(
+        self, num_samples: int, number_of_workers: int = 1, worker_rank: int = 0, device: object = None
+    ) -> Minibatch | dict[StreamInformation, Any]:
+        """
+        The next minibatch, or an empty mapping when the data have ended. `end_of_sweep` says that either end is met.
+
+        Args:
+            num_samples: Samples of all workers together, at least 1.
+            number_of_workers: How many readers share the data.
+            worker_rank: Which of them this is.
+            device: Not used.
+
+        Raises:
+            ConfigError: The size is 0, or there is no such worker.
+        """
+        if num_samples < 1:
+            raise ConfigError(f"num_samples is {num_samples}, but it is at least 1", key="num_samples")
+        partition = Partition(worker_rank, number_of_workers)
+        if self._has_ended():
+            return {}
+        begin = self._cursor
+        room = num_samples
+        if self._max_samples < FULL_DATA_SWEEP:
+            room = min(room, self._max_samples - self._total_num_samples)
+        room = min(room, 2**62)
+        fits = min(int(np.searchsorted(starts, starts[begin] + room, side="right")) - 1 for starts in self._starts)
+        end = max(fits, begin + 1)
+        self._total_num_samples += max(int(starts[end] - starts[begin]) for starts in self._starts)
+        self._cursor = 0 if end == self._num_sequences else end
+        end_of_sweep = self._cursor == 0 or self._has_ended()
+        last = min(end + partition.index, self._num_sequences)
+        sequences = np.arange(begin + partition.index, last, partition.count, dtype=np.uint32)
+        return self._gathered(sequences, end_of_sweep)
+
+    def _gathered(self, sequences: npt.NDArray[np.uint32], end_of_sweep: bool) -> Minibatch:
+        ragged = _core.gather([self._chunk], np.zeros(len(sequences), np.uint32), sequences, self._layout)
+        data = {}
+        for info, (values, offsets, entries) in zip(self._streams, ragged, strict=True):
+            indptr, indices = entries if entries is not None else (None, None)
+            data[info] = MinibatchData(info, values, offsets, indptr, indices, end_of_sweep)
+        return Minibatch(data, lambda: sequences.astype(np.uint64))
+
+    def get_checkpoint_state(self) -> dict[str, int]:
+        """Where the next minibatch begins, ``cursor``, and how much was delivered, ``total_num_samples``."""
+        return {"cursor": self._cursor, "total_num_samples": self._total_num_samples}
+
+    def restore_from_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
+        """
+        Go on from a `get_checkpoint_state`.
+
+        Raises:
+            CheckpointError: A key is missing, or does not fit these data.
+        """
+        values = [checkpoint.get(key) for key in ("cursor", "total_num_samples")]
+        for key, value in zip(("cursor", "total_num_samples"), values, strict=True):
+            if not isinstance(value, int | np.integer) or value < 0:
+                raise CheckpointError(
+                    f"the checkpoint has no {key!r} that is a whole number from 0; it has: {dict(checkpoint)}",
+                    saved=value,
+                )
+        cursor, total_num_samples = (int(value) for value in values if value is not None)
+        if cursor >= self._num_sequences:
+            raise CheckpointError(
+                f"the checkpoint stands at sequence {cursor}, but there are {self._num_sequences}",
+                saved=cursor,
+                current=self._num_sequences,
+            )
+        self._cursor, self._total_num_samples = cursor, total_num_samples
+
+
+def _is_matrix(given: Any) -> bool:
+    return hasattr(given, "indptr")
+
+
+def _stream(name: str, number: int, given: Any) -> tuple[StreamInformation, Column]:
+    value, kind = given if isinstance(given, tuple) else (given, None)
+    if isinstance(value, list) and not all(isinstance(item, np.ndarray) or _is_matrix(item) for item in value):
+        value = np.asarray(value)  # numbers in lists are an array
+    elif not isinstance(value, list | np.ndarray) and not _is_matrix(value):
+        raise CorpusError(
+            f"data_streams, stream {name!r}: {type(value).__name__} is not possible; expected an array, a CSR matrix "
+            f"or a list"
+        )
+    items = value if isinstance(value, list) else [value]
+    if not items:
+        raise CorpusError(f"data_streams, stream {name!r}: there are no sequences to read")
+    dtype = np.dtype(getattr(kind, "dtype", None) or (np.float64 if items[0].dtype == np.float64 else np.float32))
+    items = [_as_numbers(name, item, dtype) for item in items]
+    shape = getattr(kind, "shape", None)
+    if isinstance(value, np.ndarray) and getattr(kind, "is_sequence", False):
+        items, value = list(items[0]), []  # each is a sequence
+    form = items[0].shape[1:]
+    info = StreamInformation(
+        name, number, "sparse" if _is_matrix(items[0]) else "dense", dtype, (form or (1,)) if shape is None else shape
+    )
+    return info, column("data_streams", items if isinstance(value, list) else items[0], info, must_be_finite=False)
+
+
+def _as_numbers(name: str, item: Any, dtype: np.dtype[Any]) -> Any:
+    if item.dtype.kind not in "fiub":
+        raise CorpusError(f"data_streams, stream {name!r}: values of type {item.dtype}; expected numbers")
+    return item.astype(dtype, copy=False)

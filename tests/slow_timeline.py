@@ -1,0 +1,253 @@
+"""The timeline, slow and obvious: lists and loops, one sequence at a time, everything worked out anew each time.
+
+A table is a list of chunks, each a list of lengths; a sequence is its number in file order. The rules are those of
+docs/timeline.md, in its order. Whatever the fast timeline delivers is compared with this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+WORD = 2**64
+
+
+def draws(seed: int) -> Iterator[int]:
+    """mt19937_64."""
+    state = [seed % WORD]
+    while len(state) < 312:
+        state.append((6364136223846793005 * (state[-1] ^ state[-1] >> 62) + len(state)) % WORD)
+    while True:
+        for i in range(312):
+            joined = (state[i] >> 31 << 31) + state[(i + 1) % 312] % 2**31
+            state[i] = state[(i + 156) % 312] ^ joined >> 1 ^ (0xB5026F5AA96619E9 if joined % 2 else 0)
+        for y in list(state):
+            y ^= y >> 29 & 0x5555555555555555
+            y ^= y << 17 & 0x71D67FFFEDA60000
+            y ^= y << 37 & 0xFFF7EEE000000000
+            yield y ^ y >> 43
+
+
+def order_of_chunks(num_chunks: int, seed: int) -> list[int]:
+    order = list(range(num_chunks))
+    for i, draw in zip(range(num_chunks), draws(seed), strict=False):
+        j = draw % num_chunks
+        order[i], order[j] = order[j], order[i]
+    return order
+
+
+def windows(samples: list[int], size: int, unit: str) -> list[tuple[int, int]]:
+    """[first, end) of the window of each place, whose numbers of samples are given."""
+    n, half = len(samples), max(size, 1) // 2
+    found = []
+    if unit == "chunks":
+        for place in range(n):
+            first = max(place - half, 0)
+            end = first + max(size, 1)
+            found.append((first, end) if end <= n else (max(n - max(size, 1), 0), n))
+        return found
+    end = 1
+    for place in range(n):
+        first = next(a for a in range(place + 1) if sum(samples[a:place]) <= half)
+        end = max(end, place + 1)
+        while end < n and sum(samples[place : end + 1]) < half:
+            end += 1
+        found.append((first, end))
+    return found
+
+
+def sweep_order(chunks: list[list[int]], size: int, unit: str, seed: int) -> list[tuple[int, int]]:
+    """(home place, sequence), in the order of one sweep with this seed."""
+    order = order_of_chunks(len(chunks), seed)
+    window = windows([sum(chunks[chunk]) for chunk in order], size, unit)
+    before = [sum(len(chunk) for chunk in chunks[:k]) for k in range(len(chunks))]
+    slots = [(place, before[chunk] + k) for place, chunk in enumerate(order) for k in range(len(chunks[chunk]))]
+    place_of = [place for place, _ in slots]
+    generator = draws(seed)
+    for t, place in enumerate(place_of):
+        first, end = window[place]
+        inside = [position for position, owner in enumerate(place_of) if first <= owner < end]
+        while True:
+            j = inside[next(generator) % len(inside)]
+            may_come = first <= slots[j][0] < end
+            may_go = window[place_of[j]][0] <= slots[t][0] < window[place_of[j]][1]
+            if may_come and may_go:
+                break
+        slots[t], slots[j] = slots[j], slots[t]
+    return slots
+
+
+@dataclass
+class SlowTimeline:
+    """`window` is a size and a unit, or None."""
+
+    chunks: list[list[int]]
+    window: tuple[int, str] | None
+    seed: int = 0
+    max_samples: int | None = None
+    max_sweeps: int | None = None
+    truncation_length: int = 0
+    crosses_sweeps: bool = True
+    local_timeline: bool = True
+    position: int = 0
+    settings: tuple[int, int, int] | None = None
+    turn: int = 0
+    slots: list[list[list[Any]]] = field(default_factory=list)
+    ended: bool = False
+
+    def __post_init__(self) -> None:
+        self.lengths = [length for chunk in self.chunks for length in chunk]
+        self.sweep_samples = sum(self.lengths)
+        self.end = 2**63 - 1 if self.max_samples is None else self.max_samples
+        if self.max_samples == 2**64 - 2:
+            self.end = self.sweep_samples
+        if self.max_sweeps is not None:
+            self.end = self.max_sweeps * self.sweep_samples
+        self.orders: dict[int, list[tuple[int, int]]] = {}
+
+    def order(self, sweep: int) -> list[tuple[int, int]]:
+        if self.window is None:
+            return [(0, sequence) for sequence in range(len(self.lengths))]
+        if sweep not in self.orders:
+            self.orders[sweep] = sweep_order(self.chunks, *self.window, (self.seed + sweep) % WORD)
+        return self.orders[sweep]
+
+    def index(self) -> int:
+        """How many sequences of its sweep lie before the position."""
+        samples = 0
+        for index, (_, sequence) in enumerate(self.order(self.position // self.sweep_samples)):
+            if samples >= self.position % self.sweep_samples:
+                return index
+            samples += self.lengths[sequence]
+        return len(self.lengths)
+
+    def restore(self, position: int) -> None:
+        self.position = position
+        order = self.order(position // self.sweep_samples)
+        passed = sum(self.lengths[sequence] for _, sequence in order[: self.index()])
+        self.position += passed - position % self.sweep_samples
+        self.settings, self.ended = None, False
+
+    def read(self, size: int, index: int, count: int) -> tuple[list[Any], bool] | None:
+        """Sequences, or (slot, sequence, first sample, number of samples, step, goes on); and the sweep flag."""
+        if self.ended:
+            return None
+        if (size, index, count) != self.settings:
+            self.settings = (size, index, count)
+            self.turn = self.index() % len(self.lengths)
+            if self.window is not None and index >= len(self.chunks):
+                self.position = self.end
+            num_slots = max(1, size // self.truncation_length) if self.truncation_length else 0
+            self.slots = [[] for _ in range(num_slots // count + (index < num_slots % count))]
+        share = max(1, size // count + (index < size % count))
+        if self.truncation_length:
+            found, flag, self.ended = self.truncated()
+        elif self.local_timeline:
+            found, flag, self.ended = self.whole(share, WORD)
+        else:
+            found, flag, self.ended = self.whole(size, size)
+        if not found:
+            return None if self.ended else ([], False)
+        return found, flag
+
+    def whole(self, share: int, passed: int) -> tuple[list[int], bool, bool]:
+        return (self.in_order if self.window is None else self.randomized)(share, passed)
+
+    def randomized(self, share: int, most_passed: int) -> tuple[list[int], bool, bool]:
+        _, index, count = self.settings or (0, 0, 1)
+        out: list[int] = []
+        taken, passed, flag = 0, 0, False
+        for number in range(10**9):
+            start = self.position
+            if start >= self.end:
+                return out, flag or (start >= self.sweep_samples and start % self.sweep_samples == 0), True
+            must_take = number == 0
+            for place, sequence in self.order(start // self.sweep_samples)[self.index() :]:
+                length = self.lengths[sequence]
+                is_local = place % count == index
+                if not must_take and is_local and taken + length > share:
+                    break
+                if not must_take and passed + length > most_passed:
+                    break
+                if self.position >= self.end:
+                    break
+                if is_local:
+                    out.append(sequence)
+                    taken += length
+                    must_take = False
+                self.position += length
+                passed += length
+            flag |= self.position // self.sweep_samples != start // self.sweep_samples
+            stuck = number > 0 and self.position == start
+            if stuck or not flag or self.position >= self.end or taken >= share or not self.crosses_sweeps:
+                break
+        return out, flag, self.position >= self.end
+
+    def in_order(self, share: int, most_passed: int) -> tuple[list[int], bool, bool]:
+        _, index, count = self.settings or (0, 0, 1)
+        sweep = self.position // self.sweep_samples
+        out: list[int] = []
+        taken = passed = 0
+        at = self.index()
+        while self.position < self.end and taken < share and passed < most_passed:
+            length = self.lengths[at]
+            is_local = self.turn % count == index
+            if out and ((is_local and taken + length > share) or passed + length > most_passed):
+                break
+            if is_local:
+                out.append(at)
+                taken += length
+            self.position += length
+            passed += length
+            self.turn += 1
+            at = (at + 1) % len(self.lengths)
+            if at == 0 and not self.crosses_sweeps:
+                break
+        return out, self.position // self.sweep_samples != sweep, self.position >= self.end
+
+    def truncated(self) -> tuple[list[Any], bool, bool]:
+        steps = self.truncation_length
+        for slot in self.slots:
+            while sum(self.lengths[sequence] - cursor for sequence, cursor, _ in slot) <= steps:
+                found, flag, ended = self.whole(1, WORD)
+                slot.extend([sequence, 0, flag] for sequence in found)
+                if ended:
+                    break
+        parts = []
+        end_of_sweep = False
+        for number, slot in enumerate(self.slots):
+            for step in range(steps):
+                if not slot:
+                    break
+                sequence, cursor, flag = slot[0]
+                if cursor == 0 or step == 0:
+                    parts.append([number, sequence, cursor, 0, step, True])
+                parts[-1][3] += 1
+                slot[0][1] += 1
+                if slot[0][1] == self.lengths[sequence]:
+                    parts[-1][5] = False
+                    end_of_sweep |= flag
+                    del slot[0]
+        return [tuple(part) for part in parts], end_of_sweep, not any(self.slots)
+
+
+def slow_join(
+    tables: list[tuple[list[Any], list[int], list[int]]], defining: int | None
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Tables of keys, lengths and sizes of chunks: chunks of joined lengths, and partners for each joined sequence."""
+    chunks, partners = [], []
+    sequence = 0
+    for size in tables[0][2]:
+        chunk = []
+        for number in range(sequence, sequence + size):
+            key = tables[0][0][number]
+            if all(key in keys for keys, _, _ in tables):
+                found = [number, *(keys.index(key) for keys, _, _ in tables[1:])]
+                counts = [lengths[at] for at, (_, lengths, _) in zip(found, tables, strict=True)]
+                chunk.append(max(counts) if defining is None else counts[defining])
+                partners.append(found)
+        sequence += size
+        if chunk:
+            chunks.append(chunk)
+    return chunks, partners

@@ -1,0 +1,449 @@
+"""What holds for a source of minibatches, whatever is in it: laws by property, and its life in a process."""
+
+import gc
+import json
+import multiprocessing
+import os
+import pickle
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cntkio import (
+    CheckpointError,
+    ConfigError,
+    CorpusError,
+    CTFDeserializer,
+    FormatError,
+    MinibatchSource,
+    StreamDef,
+    StreamDefs,
+)
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+STREAMS = StreamDefs(x=StreamDef(field="x", shape=2), s=StreamDef(field="s", shape=1000, is_sparse=True))
+
+
+def corpus_text(lengths: list[int]) -> bytes:
+    """Sequence k has key k; its samples are x = (k, step) and one entry s = k % 1000 : step."""
+    lines = []
+    for key, length in enumerate(lengths):
+        lines += [b"%d |x %d %d |s %d:%d\n" % (key, key, step, key % 1000, step) for step in range(length)]
+    return b"".join(lines)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("source")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "a.ctf"
+    file.write_bytes(corpus_text([1 + key % 4 for key in range(60)]))
+    return file
+
+
+def make(path: Path, chunk_size_in_bytes: int = 200, **options: Any) -> MinibatchSource:
+    return MinibatchSource(CTFDeserializer(path, STREAMS, chunk_size_in_bytes=chunk_size_in_bytes), **options)
+
+
+def shown(minibatch: Any) -> Any:
+    """A minibatch as plain data, to be compared."""
+    if not minibatch:
+        return None
+    x, s = minibatch["x"], minibatch["s"]
+    return (
+        minibatch.keys_of_sequences.tolist(), x.values.tolist(), x.offsets.tolist(), x.end_of_sweep,
+        s.values.tolist(), s.indices.tolist(), s.indptr.tolist(),
+    )  # fmt: skip
+
+
+def rest(source: MinibatchSource, size: int, most: int = 1000, **partition: int) -> list[Any]:
+    return [shown(one) for _, one in zip(range(most), source.minibatches(size, **partition), strict=False)]
+
+
+LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=40)
+OPTIONS = st.fixed_dictionaries(
+    {"randomize": st.booleans(), "randomization_seed": st.integers(0, 2**64 - 1)},
+    optional={
+        "randomization_window_in_chunks": st.integers(1, 9),
+        "keep_data_in_memory": st.booleans(),
+        "read_ahead_in_bytes": st.sampled_from([0, 100, 1 << 20]),
+    },
+)
+laws = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+
+
+@laws
+@given(LENGTHS, OPTIONS, st.integers(1, 5), st.integers(1, 30), st.integers(1, 400))
+def test_partitions_together_deliver_every_sequence_once(
+    folder: Path, lengths: list[int], options: dict[str, Any], count: int, size: int, chunk_size: int
+) -> None:
+    (folder / "a.ctf").write_bytes(corpus_text(lengths))
+    seen: Counter[int] = Counter()
+    for index in range(count):
+        with make(folder / "a.ctf", chunk_size, max_sweeps=1, **options) as source:
+            for minibatch in source.minibatches(size, num_data_partitions=count, partition_index=index):
+                seen.update(minibatch.keys_of_sequences.tolist())
+                expected = [[key, step] for key in minibatch.keys_of_sequences for step in range(lengths[int(key)])]
+                assert minibatch["x"].values.tolist() == expected
+                assert minibatch["s"].indices.tolist() == [int(key) % 1000 for key, _ in expected]
+                assert minibatch["s"].values.tolist() == [step for _, step in expected]
+    assert seen == Counter(range(len(lengths)))
+
+
+@laws
+@given(LENGTHS, OPTIONS, st.integers(1, 30), st.data())
+def test_a_restore_at_any_minibatch_continues_identically(
+    folder: Path, lengths: list[int], options: dict[str, Any], size: int, data: st.DataObject
+) -> None:
+    (folder / "a.ctf").write_bytes(corpus_text(lengths))
+    with make(folder / "a.ctf", max_sweeps=2, **options) as source:
+        states, seen = [json.loads(json.dumps(source.state_dict()))], []
+        for minibatch in source.minibatches(size):
+            seen.append(shown(minibatch))
+            states.append(json.loads(json.dumps(source.state_dict())))
+        at = data.draw(st.integers(0, len(seen)))
+        source.load_state_dict(states[at])
+        assert rest(source, size) == seen[at:]
+        back = data.draw(st.integers(0, len(seen)))
+        source.load_state_dict(states[back])
+        assert rest(source, size) == seen[back:]
+    with make(folder / "a.ctf", max_sweeps=2, **{**options, "read_ahead_in_bytes": 0}) as source:
+        source.load_state_dict(states[at])
+        assert rest(source, size) == seen[at:]
+        assert source.state_dict() == states[-1]
+
+
+@laws
+@given(LENGTHS, st.integers(1, 7), st.integers(1, 30), st.booleans(), st.data())
+def test_a_restore_in_truncated_mode_loses_nothing(
+    folder: Path, lengths: list[int], steps: int, size: int, randomize: bool, data: st.DataObject
+) -> None:
+    (folder / "a.ctf").write_bytes(corpus_text(lengths))
+
+    def parts(source: MinibatchSource) -> Iterator[Any]:
+        for one in source.minibatches(size):
+            x = one["x"]
+            yield x.values.tolist(), x.mask.tolist(), x.parts.tolist(), x.continues.tolist(), one["s"].values.sum()
+
+    options = {"truncation_length": steps, "max_sweeps": 2, "randomize": randomize}
+    with make(folder / "a.ctf", **options) as source:
+        states, seen = [source.state_dict()], []
+        for one in parts(source):
+            seen.append(one)
+            states.append(json.loads(json.dumps(source.state_dict())))
+    assert sum(np.count_nonzero(mask) for _, mask, *_ in seen) == 2 * sum(lengths)
+    at = data.draw(st.integers(0, len(seen)))
+    with make(folder / "a.ctf", **options) as source:
+        source.load_state_dict(states[at])
+        assert list(parts(source)) == seen[at:]
+
+
+@laws
+@given(LENGTHS, OPTIONS, st.integers(1, 30), st.integers(1, 3))
+def test_memory_read_ahead_and_threads_change_time_alone(
+    folder: Path, lengths: list[int], options: dict[str, Any], size: int, threads: int
+) -> None:
+    (folder / "a.ctf").write_bytes(corpus_text(lengths))
+    plain = {key: options[key] for key in ("randomize", "randomization_seed")}
+    window = {key: options[key] for key in options if key == "randomization_window_in_chunks"}
+    with make(folder / "a.ctf", max_sweeps=2, **plain, **window, read_ahead_in_bytes=0) as source:
+        expected = rest(source, size)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CNTKIO_NUM_THREADS", str(threads))
+        with make(folder / "a.ctf", max_sweeps=2, **options) as source:
+            assert rest(source, size) == expected
+
+
+# -- views -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_minibatch_is_addressed_by_stream_and_by_name(path: Path) -> None:
+    with make(path, randomize=False) as source:
+        minibatch = source.next_minibatch(7)
+        assert minibatch["x"] is minibatch[source.streams.x] is minibatch[source["x"]] is minibatch[source.streams["x"]]
+        assert "x" in minibatch and source.streams.x in minibatch and "y" not in minibatch
+        with pytest.raises(KeyError, match="no stream 'y'; there are: 's', 'x'"):
+            minibatch["y"]
+        with pytest.raises(ConfigError, match="no stream has the name 'y'; there are: 's', 'x'"):
+            source.stream_info("y")
+        mapped = source.next_minibatch(7, input_map={"features": source.streams.x, 5: source.streams.s})
+        assert list(mapped) == ["features", 5]
+        assert source.stream_infos() == [source.streams.s, source.streams.x]
+
+
+def test_padded_mask_and_sequences_show_the_same_samples(path: Path) -> None:
+    with make(path, randomize=False) as source:
+        x = source.next_minibatch(7)["x"]
+    assert (x.num_sequences, x.num_samples, x.shape, len(x)) == (3, 6, (3, 3, 2), 3)
+    assert x.offsets.tolist() == [0, 1, 3, 6]
+    assert x.mask.tolist() == [[2, 0, 0], [2, 1, 0], [2, 1, 1]]
+    assert x.asarray().tolist() == [
+        [[0, 0], [0, 0], [0, 0]],
+        [[1, 0], [1, 1], [0, 0]],
+        [[2, 0], [2, 1], [2, 2]],
+    ]
+    assert [one.tolist() for one in x.as_sequences()] == [[[0, 0]], [[1, 0], [1, 1]], [[2, 0], [2, 1], [2, 2]]]
+
+
+def test_nothing_is_copied_where_there_is_nothing_to_pad(tmp_path: Path) -> None:
+    (tmp_path / "a.ctf").write_bytes(corpus_text([2] * 9))
+    with make(tmp_path / "a.ctf") as source:
+        x = source.next_minibatch(8)["x"]
+    assert x.asarray().shape == (4, 2, 2)
+    assert np.shares_memory(x.asarray(), x.values)
+    assert all(np.shares_memory(one, x.values) for one in x.as_sequences())
+
+
+def test_sparse_samples_are_scipys_without_a_copy(path: Path) -> None:
+    with make(path, randomize=False) as source:
+        s = source.next_minibatch(7)["s"]
+    matrix = s.tocsr()
+    assert np.shares_memory(matrix.data, s.values)
+    assert matrix.toarray()[:, :3].tolist() == [[0, 0, 0], [0, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 1], [0, 0, 2]]
+    assert [one.shape for one in s.as_sequences()] == [(1, 1000), (2, 1000), (3, 1000)]
+    assert np.array_equal(s.asarray().reshape(9, 1000)[s.mask.reshape(-1) > 0], matrix.toarray())
+
+
+def test_repeated_indices_are_summed_only_in_a_dense_array(tmp_path: Path) -> None:
+    (tmp_path / "a.ctf").write_bytes(b"|s 5:1 2:2 5:3 |x 0 0\n")
+    with make(tmp_path / "a.ctf") as source:
+        s = source.next_minibatch(1)["s"]
+    assert (s.indices.tolist(), s.values.tolist()) == ([5, 2, 5], [1, 2, 3])
+    assert s.asarray()[0, 0, [2, 5]].tolist() == [2, 4]
+
+
+def test_what_was_handed_out_stays_valid(path: Path) -> None:
+    with make(path, max_sweeps=3) as source:
+        kept = [(minibatch, shown(minibatch)) for minibatch in source.minibatches(9)]
+    gc.collect()
+    assert all(shown(minibatch) == at_once for minibatch, at_once in kept)
+    kept[0][0]["x"].values[:] = 7  # it is the holder's to change
+    assert all(shown(minibatch) == at_once for minibatch, at_once in kept[1:])
+
+
+def test_frame_mode_refuses_a_sequence_and_names_it(path: Path) -> None:
+    with make(path, randomize=False, frame_mode=True) as source:
+        source.next_minibatch(1)
+        with pytest.raises(CorpusError, match="sequence 1, stream 's': 2 samples; frame mode takes one"):
+            source.next_minibatch(1)
+
+
+def test_truncation_refuses_streams_of_different_lengths(tmp_path: Path) -> None:
+    (tmp_path / "a.ctf").write_bytes(b"1 |x 1 2 |s 1:1\n1 |x 1 2\n")
+    message = "sequence 1, stream 's': 1 samples, but the sequence counts for 2"
+    with make(tmp_path / "a.ctf", truncation_length=2) as source, pytest.raises(CorpusError, match=message):
+        source.next_minibatch(4)
+
+
+# -- checkpoints -------------------------------------------------------------------------------------------------------
+
+
+def test_a_state_of_other_data_or_settings_names_every_difference(path: Path, tmp_path: Path) -> None:
+    with make(path, randomization_seed=1) as source:
+        source.next_minibatch(5)
+        state = source.state_dict()
+    (tmp_path / "b.ctf").write_bytes(corpus_text([1, 2, 3]))
+    other = make(tmp_path / "b.ctf", randomization_seed=2, truncation_length=3)
+    with other, pytest.raises(CheckpointError) as error:
+        other.load_state_dict(state)
+    text = str(error.value)
+    assert "randomization_seed: saved 1, here 2" in text
+    assert "truncation_length: saved 0, here 3" in text
+    assert "data of deserializer 0" in text
+    assert error.value.saved["randomization_seed"] == 1 and error.value.current["randomization_seed"] == 2
+
+
+@pytest.mark.parametrize(
+    "state", [{}, {"position": 3}, {"minibatchSourcePosition": "3"}, {"version": 2}, {"version": 1}]
+)
+def test_a_state_that_is_none_is_refused(path: Path, state: dict[str, Any]) -> None:
+    with make(path) as source, pytest.raises(CheckpointError):
+        source.restore_from_checkpoint(state)
+
+
+def test_cntks_bare_state_is_accepted_with_further_keys(path: Path) -> None:
+    with make(path, max_sweeps=1) as source:
+        source.next_minibatch(20)
+        state = source.get_checkpoint_state()
+        expected = rest(source, 20)
+        source.current_position = {**state, "other": 1}
+        assert source.current_position == state
+        assert rest(source, 20) == expected
+
+
+def test_a_new_process_continues_identically(path: Path) -> None:
+    with make(path, max_sweeps=2, randomization_seed=3) as source:
+        source.next_minibatch(11)
+        state = source.state_dict()
+        expected = rest(source, 11)
+    program = textwrap.dedent(f"""
+        import json, sys
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        from pathlib import Path
+        from test_source import make, rest
+        source = make(Path({str(path)!r}), max_sweeps=2, randomization_seed=3)
+        source.load_state_dict(json.loads(sys.argv[1]))
+        print(json.dumps(rest(source, 11)))
+    """)
+    environment = {**os.environ, "CNTKIO_NUM_THREADS": "5"}
+    done = subprocess.run(
+        [sys.executable, "-c", program, json.dumps(state)], env=environment, capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout) == json.loads(json.dumps(expected))
+
+
+# -- life --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_source_is_pickled_with_its_position(path: Path) -> None:
+    with make(path, max_sweeps=2) as source:
+        source.next_minibatch(11)
+        again = pickle.loads(pickle.dumps(source))
+        assert rest(again, 11) == rest(source, 11)
+        again.close()
+
+
+def test_there_is_no_thread_before_the_first_read(path: Path) -> None:
+    before = set(threading.enumerate())
+    with make(path):
+        assert set(threading.enumerate()) == before
+
+
+def _in_child(source: MinibatchSource, connection: Any) -> None:
+    connection.send(rest(source, 11))
+    connection.close()
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("reads_before", [0, 2])
+def test_a_child_process_reads_on_by_itself(path: Path, method: str, reads_before: int) -> None:
+    if method == "fork":
+        pytest.warns  # noqa: B018 - Python 3.12 warns of forks with threads; here that is what is tested
+    with make(path, max_sweeps=2) as source:
+        for _ in range(reads_before):
+            source.next_minibatch(11)
+        context = multiprocessing.get_context(method)
+        receiver, sender = context.Pipe(duplex=False)
+        child = context.Process(target=_in_child, args=(source, sender))
+        child.start()
+        assert receiver.poll(60), "the child process hangs"
+        from_child = receiver.recv()
+        child.join(60)
+        assert from_child == rest(source, 11)
+
+
+def test_several_threads_share_a_source(path: Path) -> None:
+    seen: Counter[int] = Counter()
+    lock = threading.Lock()
+    with make(path, max_sweeps=3) as source:
+
+        def read() -> None:
+            while minibatch := source.next_minibatch(3):
+                with lock:
+                    seen.update(minibatch.keys_of_sequences.tolist())
+
+        threads = [threading.Thread(target=read) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert seen == Counter(dict.fromkeys(range(60), 3))
+
+
+@pytest.mark.parametrize("change", ["shrinks", "grows", "is written anew"])
+def test_a_file_that_changes_is_an_error_that_says_so(path: Path, change: str) -> None:
+    with make(path, max_sweeps=100, randomize=False, read_ahead_in_bytes=0) as source:
+        source.next_minibatch(5)
+        text = path.read_bytes()
+        path.write_bytes({"shrinks": text[:300], "grows": text + b"99 |x 1 2 |s 1:1\n"}.get(change, text[::-1]))
+        os.utime(path, ns=(1, 1))
+        with pytest.raises(CorpusError, match="changed while in use"):
+            rest(source, 5)
+
+
+def test_a_file_that_vanishes_is_read_to_the_end(path: Path) -> None:
+    with make(path, max_sweeps=2) as source:
+        path.unlink()
+        assert len({key for one in rest(source, 5) for key in one[0]}) == 60
+
+
+def test_an_error_surfaces_in_the_read_that_needs_the_data(tmp_path: Path) -> None:
+    text = corpus_text([1] * 40).split(b"\n")
+    text[30] = b"30 |x 1 y |s 1:1"
+    (tmp_path / "a.ctf").write_bytes(b"\n".join(text))
+    with make(tmp_path / "a.ctf", randomize=False, chunk_size_in_bytes=60) as source:
+        keys: list[int] = []
+        with pytest.raises(FormatError, match="line 31, column 9") as error:
+            while True:
+                keys += source.next_minibatch(2).keys_of_sequences.tolist()
+        assert 26 <= len(keys) <= 30 and keys == list(range(len(keys)))
+        assert error.value.sequence == 30
+        with pytest.raises(FormatError):
+            source.next_minibatch(2)  # still in the same chunk, or about to be
+
+
+def test_an_interrupt_stops_a_read_at_once_and_loses_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with make(path, max_sweeps=1) as source:
+        expected = rest(source, 11)
+    with make(path, max_sweeps=1) as source:
+        seen = [shown(source.next_minibatch(11))]
+        load = type(source._corpora[0]).load
+
+        def slow_load(self: Any, number: int) -> Any:
+            time.sleep(1)
+            return load(self, number)
+
+        monkeypatch.setattr(type(source._corpora[0]), "load", slow_load)
+        source.restore_from_checkpoint(source.get_checkpoint_state())
+        for chunks in source._chunks:
+            chunks.here.clear()
+        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        begin = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            source.next_minibatch(11)
+        assert time.monotonic() - begin < 0.9
+        timer.join()
+        monkeypatch.setattr(type(source._corpora[0]), "load", load)
+        seen += rest(source, 11)
+    assert seen == expected
+
+
+def peak_memory() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def test_memory_stays_flat_over_sweeps_larger_than_the_window(tmp_path: Path) -> None:
+    path = tmp_path / "a.ctf"
+    line = b"|x 1 2 |s " + b" ".join(b"%d:1" % number for number in range(200)) + b"\n"
+    path.write_bytes(line * 20_000)
+    program = textwrap.dedent(f"""
+        import resource, sys
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        from pathlib import Path
+        from test_source import make, peak_memory
+        source = make(
+            Path({str(path)!r}), 1 << 20, max_sweeps=4, randomization_window_in_chunks=4, read_ahead_in_bytes=4 << 20
+        )
+        peaks = []
+        for minibatch in source.minibatches(256):
+            if minibatch.end_of_sweep:
+                peaks.append(peak_memory())
+        assert len(peaks) >= 4, peaks
+        assert peaks[-1] < 1.05 * peaks[0], peaks
+    """)
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,0 +1,586 @@
+"""The timeline: tables of known answers, laws by property, and the slow timeline beside the fast one."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from cntkio.errors import CheckpointError, ConfigError, CorpusError
+from cntkio.timeline import (
+    FULL_DATA_SWEEP,
+    INFINITELY_REPEAT,
+    WHOLE_DATA,
+    Partition,
+    Selection,
+    Timeline,
+    Window,
+    classic_binary_window,
+    classic_htk_window,
+    classic_text_window,
+    composite_window,
+    python_window,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from slow_timeline import SlowTimeline, draws, order_of_chunks, windows
+
+Chunks = list[list[int]]
+ALL = Partition()
+
+
+def make(chunks: Chunks, window: Window | None, **options: Any) -> Timeline:
+    lengths = np.array([length for chunk in chunks for length in chunk], np.uint32)
+    return Timeline(lengths, np.cumsum([0, *map(len, chunks)]), window=window, **options)
+
+
+def make_slow(chunks: Chunks, window: Window | None, **options: Any) -> SlowTimeline:
+    return SlowTimeline(chunks, None if window is None else (window.size, window.unit), **options)
+
+
+def content(selection: Selection | None) -> tuple[list[Any], bool] | None:
+    """A selection as the slow timeline gives it."""
+    if selection is None:
+        return None
+    sequences = selection.sequences.tolist()
+    if selection.parts is None:
+        return sequences, selection.end_of_sweep
+    parts = selection.parts
+    columns = (parts.slot, sequences, parts.first_sample, parts.num_samples, parts.step, parts.goes_on)
+    return list(zip(*map(list, columns), strict=True)), selection.end_of_sweep
+
+
+def deliver(timeline: Timeline, size: int, partition: Partition = ALL, most: int = 10**6) -> list[list[int]]:
+    """What the reads deliver until the end, or `most` reads."""
+    reads = itertools.islice(iter(lambda: timeline.read(size, partition), None), most)
+    return [selection.sequences.tolist() for selection in reads]
+
+
+def everything(timeline: Timeline, size: int, partition: Partition = ALL) -> list[int]:
+    return list(itertools.chain.from_iterable(deliver(timeline, size, partition)))
+
+
+some_windows = st.one_of(
+    st.none(),
+    st.builds(Window, st.integers(1, 12), st.just("chunks")),
+    st.builds(Window, st.integers(1, 90), st.just("samples")),
+)
+some_chunks = st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=5), min_size=1, max_size=9)
+some_seeds = st.one_of(st.integers(0, 5), st.integers(0, 2**64 - 1))
+some_sizes = st.integers(1, 60)
+
+
+# Tables
+
+
+def test_the_generator_gives_the_standard_numbers() -> None:
+    # The standard's own check value: the 10000th output of the default seed.
+    assert next(itertools.islice(draws(5489), 9999, None)) == 9981545732273789042
+    assert list(itertools.islice(draws(0), 3)) == [2947667278772165694, 18301848765998365067, 729919693006235833]
+    assert list(itertools.islice(draws(1), 3)) == [2469588189546311528, 2516265689700432462, 8323445853463659930]
+    assert list(itertools.islice(draws(5), 3)) == [12415856028556828342, 710100233786309728, 4155840352752516200]
+    large = [2951362127131544956, 16078022706801350449, 17838830624798902827]
+    assert list(itertools.islice(draws(2**40 + 3), 3)) == large
+
+
+@pytest.mark.parametrize(
+    ("seed", "order"),
+    [
+        (0, [4, 7, 3, 9, 1, 2, 8, 6, 5, 0]),
+        (1, [1, 2, 8, 6, 5, 7, 0, 9, 3, 4]),
+        (5, [3, 6, 2, 1, 5, 7, 8, 9, 0, 4]),
+    ],
+)
+def test_chunks_come_in_the_known_order(seed: int, order: list[int]) -> None:
+    one_each = make([[1]] * 10, Window(1, "chunks"), seed=seed, max_sweeps=1)
+    assert deliver(one_each, 100) == [order]
+    assert order_of_chunks(10, seed) == order
+
+
+@pytest.mark.parametrize(
+    ("window", "expected"),
+    [
+        (Window(3, "chunks"), [(0, 3), (0, 3), (1, 4), (2, 5), (3, 6), (3, 6)]),
+        (Window(6, "samples"), [(0, 1), (0, 2), (1, 3), (2, 4), (3, 5), (4, 6)]),
+        (Window(9, "samples"), [(0, 1), (0, 2), (0, 3), (1, 4), (2, 5), (3, 6)]),
+    ],
+)
+def test_windows_are_the_known_ones(window: Window, expected: list[tuple[int, int]]) -> None:
+    assert windows([2] * 6, window.size, window.unit) == expected
+    timeline = make([[1, 1]] * 6, window, max_sweeps=1)
+    order = order_of_chunks(6, 0)
+    for first, end in expected:
+        assert timeline.needed_chunks() == order[first:end]
+        timeline.read(2)
+
+
+def test_the_worked_example_comes_out() -> None:
+    timeline = make([[1, 1]] * 6, Window(3, "chunks"), max_sweeps=3)
+    #            C0 D1 D0 B1 C1 B0 A1 E1 E0 A0 F0 F1
+    assert deliver(timeline, 12) == [
+        [4, 7, 6, 3, 5, 2, 1, 9, 8, 0, 10, 11],
+        [5, 4, 9, 8, 2, 3, 10, 11, 7, 0, 1, 6],
+        [9, 4, 5, 8, 10, 6, 7, 11, 3, 2, 1, 0],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reads", "size", "expected"),
+    [
+        ("sequences that fit are taken, the first that does not opens the next read", 5, [[0, 1], [2], [3, 4]]),
+        ("one sample at a time takes one sequence at a time", 1, [[0], [1], [2], [3], [4]]),
+        ("a sweep in one read", 100, [[0, 1, 2, 3, 4]]),
+    ],
+)
+def test_reads_take_whole_sequences(reads: str, size: int, expected: list[list[int]]) -> None:
+    assert deliver(make([[2, 3], [9, 1], [1]], None, max_sweeps=1), size) == expected, reads
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        ({"max_samples": 1}, [[0]]),
+        ({"max_samples": 2}, [[0, 1]]),
+        ({"max_samples": 3}, [[0, 1]]),
+        ({"max_samples": 4}, [[0, 1], [2]]),
+        ({"max_samples": 6}, [[0, 1], [2, 0]]),
+        ({"max_samples": FULL_DATA_SWEEP}, [[0, 1], [2]]),
+        ({"max_samples": INFINITELY_REPEAT, "max_sweeps": 1}, [[0, 1], [2]]),
+        ({"max_sweeps": 2}, [[0, 1], [2, 0], [1], [2]]),
+        ({"max_sweeps": 0}, []),
+    ],
+)
+def test_limits_end_the_data(limit: dict[str, int], expected: list[list[int]]) -> None:
+    timeline = make([[1, 2], [2]], None, **limit)
+    assert deliver(timeline, 3) == expected
+    assert timeline.read(3) is None
+
+
+def test_a_limit_of_two_to_the_62_is_a_plain_limit() -> None:
+    timeline = make([[1], [1]], None, max_samples=2**62 - 1)
+    assert deliver(timeline, 2, most=5) == [[0, 1]] * 5
+
+
+def test_sizes_above_two_to_the_31_are_taken_as_they_are() -> None:
+    for window in (None, Window(1, "chunks")):
+        timeline = make([[1], [1]], window, max_sweeps=3)
+        assert len(deliver(timeline, 2**32 + 1)[0]) == 6
+        assert timeline.position == 6
+
+
+def test_a_window_of_nothing_counts_as_one() -> None:
+    assert Window(0, "samples") == Window(1, "samples")
+
+
+def test_a_read_may_have_no_data_without_being_the_end() -> None:
+    # The share of partition 1 sinks when only foreign sequences are left, and the next sweep begins with a long one.
+    chunks = [[1, 1], [9, 9], [1, 1], [9, 9]]
+    found = 0
+    for seed in range(40):
+        timeline, slow = (maker(chunks, Window(1, "chunks"), seed=seed) for maker in (make, make_slow))
+        for step, (size, index) in enumerate(itertools.product((20, 2), (0, 1, 1, 0, 1))):
+            selection, expected = timeline.read(size, Partition(index, 2)), slow.read(size, index, 2)
+            assert content(selection) == expected, (seed, step)
+            assert selection is not None
+            if not len(selection.sequences):
+                found += 1
+                assert not selection.end_of_sweep
+    assert found
+
+
+def test_a_partition_beyond_the_chunks_has_ended_at_once() -> None:
+    assert make([[1, 2]], Window(1, "chunks")).read(4, Partition(1, 2)) is None
+
+
+@pytest.mark.parametrize(
+    ("index", "expected"), [(0, [[0], [2], [1], [0]]), (1, [[1], [0], [2], [1]])], ids=["first", "second"]
+)
+def test_turns_in_order_go_on_over_the_sweep(index: int, expected: list[list[int]]) -> None:
+    assert deliver(make([[1, 1, 1]], None), 2, Partition(index, 2), most=4) == expected
+
+
+def test_turns_in_order_begin_anew_where_a_position_is_set() -> None:
+    timeline = make([[1, 1, 1]], None)
+    timeline.restore(3)
+    assert deliver(timeline, 2, Partition(0, 2), most=1) == [[0]]
+
+
+def test_a_restore_in_the_middle_of_a_sequence_goes_to_the_next_one() -> None:
+    timeline = make([[3, 3], [3]], None)
+    timeline.restore(4)
+    assert timeline.position == 6
+    assert deliver(timeline, 3, most=1) == [[2]]
+
+
+def test_classic_reads_stop_at_the_sweep_and_count_all_partitions() -> None:
+    timeline = make([[1, 1, 1], [1, 1]], None, crosses_sweeps=False, local_timeline=False)
+    assert deliver(timeline, 4, Partition(0, 2), most=3) == [[0, 2], [4], [1, 3]]
+
+
+def test_a_classic_epoch_begins_with_the_sequence_after_the_last_one() -> None:
+    timeline = make([[3, 3], [3]], None, crosses_sweeps=False, local_timeline=False)
+    epochs = []
+    for epoch in range(3):
+        timeline.begin_epoch(epoch * 4, epoch * 4 + 4)
+        epochs.append(deliver(timeline, 3))
+    assert epochs == [[[0], [1]], [[2]], [[0]]]
+
+
+def test_truncated_parts_go_on_in_the_same_slot() -> None:
+    timeline = make([[5, 1], [3]], None, truncation_length=2, max_sweeps=1)
+    reads = [content(selection) for selection in iter(lambda: timeline.read(4), None)]
+    assert reads == [
+        ([(0, 0, 0, 2, 0, True), (1, 1, 0, 1, 0, False), (1, 2, 0, 1, 1, True)], False),
+        ([(0, 0, 2, 2, 0, True), (1, 2, 1, 2, 0, False)], True),
+        ([(0, 0, 4, 1, 0, False)], False),
+    ]
+
+
+def test_a_bare_position_forgets_what_slots_owe_and_a_state_does_not() -> None:
+    def truncated() -> Timeline:
+        return make([[5, 5]], None, truncation_length=2)
+
+    timeline = truncated()
+    timeline.read(2)
+    state, position = timeline.state(), timeline.position
+    bare, full = truncated(), truncated()
+    bare.restore(position)
+    full.load_state(json.loads(json.dumps(state)))
+    assert content(bare.read(2)) == ([(0, 1, 0, 2, 0, True)], False)
+    assert content(full.read(2)) == content(timeline.read(2)) == ([(0, 0, 2, 2, 0, True)], False)
+
+
+@pytest.mark.parametrize(
+    ("window", "expected"),
+    [
+        (python_window(), Window(128, "chunks")),
+        (python_window(5), Window(5, "chunks")),
+        (python_window(0, 7), Window(7, "samples")),
+        (python_window(0, 0), None),
+        (python_window(5, 7, randomize=False), None),
+        (composite_window(), Window(128, "chunks")),
+        (composite_window(chunk_size_in_bytes=2**31), Window(2, "chunks")),
+        (composite_window(chunk_size_in_bytes=2**33), Window(1, "chunks")),
+        (composite_window(9), Window(9, "samples")),
+        (composite_window(9, is_sample_based=False), Window(9, "chunks")),
+        (composite_window(is_sample_based=False), Window(128, "chunks")),
+        (composite_window(has_text_format=False), Window(2**62 - 1, "samples")),
+        (composite_window(0), None),
+        (classic_text_window(), Window(128, "chunks")),
+        (classic_text_window(chunk_size_in_bytes=2**24), Window(256, "chunks")),
+        (classic_text_window(9), Window(9, "chunks")),
+        (classic_text_window(9, is_sample_based=True), Window(9, "samples")),
+        (classic_text_window(is_sample_based=True), WHOLE_DATA),
+        (classic_text_window(0), None),
+        (classic_binary_window(), Window(128, "chunks")),
+        (classic_binary_window(9), Window(9, "chunks")),
+        (classic_binary_window(is_sample_based=True), WHOLE_DATA),
+        (classic_htk_window(), WHOLE_DATA),
+        (classic_htk_window("none"), None),
+        (classic_htk_window(300), Window(300, "samples")),
+    ],
+)
+def test_every_front_end_has_its_default_window(window: Window | None, expected: Window | None) -> None:
+    assert window == expected
+
+
+ERRORS: list[tuple[Any, type[Exception], str]] = [
+    (lambda: Partition(2, 2), ConfigError, "partition_index 2 is outside 0..1"),
+    (lambda: Partition(-1, 2), ConfigError, "partition_index -1"),
+    (lambda: Partition(0, 0), ConfigError, "num_data_partitions is 0"),
+    (lambda: python_window(3, 4), ConfigError, "exclude each other"),
+    (lambda: composite_window(is_sample_based=True), ConfigError, "needs a randomizationWindow"),
+    (lambda: Window(-1, "chunks"), ConfigError, "not -1 chunks"),
+    (lambda: make([[1]], None, max_samples=1, max_sweeps=1), ConfigError, "exclude each other"),
+    (lambda: make([[1]], None, max_samples=-1), ConfigError, "max_samples is -1"),
+    (lambda: make([[1]], None, seed=2**64), ConfigError, "seed is 18446744073709551616"),
+    (lambda: make([], None), CorpusError, "no sequences"),
+    (lambda: make([[1, 0]], None), CorpusError, "sequence number 1 counts for no samples"),
+    (lambda: make([[1]], None).read(0), ConfigError, "minibatch_size_in_samples is 0"),
+    (lambda: make([[1]], None, max_samples=0).read(1), ConfigError, "max_samples is 0"),
+    (
+        lambda: make([[1]], Window(1, "chunks"), max_samples=2**63).read(1),
+        ConfigError,
+        "randomized source counts up to",
+    ),
+    (lambda: make([[2]], Window(1, "chunks"), max_sweeps=2**62).read(1), ConfigError, "would end at sample"),
+    (
+        lambda: make([[1]], None, truncation_length=4).read(7, Partition(0, 2)),
+        ConfigError,
+        "2 partitions share 1 slots",
+    ),
+    (lambda: make([[1]], None).restore(-1), CheckpointError, "position -1"),
+    (lambda: make([[1]], None).restore(2**64), CheckpointError, "is outside"),
+    (lambda: make([[1]], None).load_state({}), CheckpointError, "not a state"),
+    (lambda: make([[1]], None).load_state({"position": "3"}), CheckpointError, "not a state"),
+    (
+        lambda: make([[1]], None).load_state({"position": 3, "minibatch_size": 1, "partition": [1, 1]}),
+        CheckpointError,
+        "not a state",
+    ),
+]
+
+
+def truncated_state(slots: Any) -> dict[str, Any]:
+    return {"position": 2, "minibatch_size": 2, "partition": [0, 1], "count": 1, "slots": slots}
+
+
+for slots, message in (
+    ([[[1, 0, False]]], "owes sequences that are not among the 1"),
+    ([[[0, 5, False]]], "owes samples"),
+    ([[], []], "holds 2 slots, but there are 1"),
+    ([[0]], "not a state"),
+):
+    ERRORS.append(
+        (
+            lambda slots=slots: make([[2]], None, truncation_length=2).load_state(truncated_state(slots)),
+            CheckpointError,
+            message,
+        )
+    )
+
+
+@pytest.mark.parametrize(("wrong", "kind", "message"), ERRORS)
+def test_what_is_wrong_is_refused_by_name(wrong: Any, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        wrong()
+    assert issubclass(kind, ValueError) or kind is CorpusError
+
+
+# Laws
+
+
+@given(chunks=some_chunks, window=some_windows, seed=some_seeds, size=some_sizes, sweeps=st.integers(1, 4))
+def test_every_sweep_delivers_each_sequence_once(
+    chunks: Chunks, window: Window | None, seed: int, size: int, sweeps: int
+) -> None:
+    delivered = everything(make(chunks, window, seed=seed, max_sweeps=sweeps), size)
+    count = sum(map(len, chunks))
+    assert len(delivered) == sweeps * count
+    for sweep in range(sweeps):
+        assert sorted(delivered[sweep * count : (sweep + 1) * count]) == list(range(count))
+
+
+@given(
+    chunks=some_chunks, window=some_windows, seed=some_seeds, size=some_sizes, count=st.integers(1, 5), data=st.data()
+)
+def test_partitions_together_deliver_every_sequence_once(
+    chunks: Chunks, window: Window | None, seed: int, size: int, count: int, data: st.DataObject
+) -> None:
+    sweeps = data.draw(st.integers(1, 3))
+    delivered: Counter[int] = Counter()
+    for index in range(count):
+        timeline = make(chunks, window, seed=seed, max_sweeps=sweeps)
+        delivered.update(everything(timeline, size, Partition(index, count)))
+    assert delivered == dict.fromkeys(range(sum(map(len, chunks))), sweeps)
+
+
+@given(chunks=some_chunks, window=some_windows, seed=some_seeds, data=st.data())
+def test_a_state_goes_on_as_if_nothing_had_happened(
+    chunks: Chunks, window: Window | None, seed: int, data: st.DataObject
+) -> None:
+    options = {"seed": seed, "truncation_length": data.draw(st.sampled_from([0, 0, 1, 3]))}
+    count = data.draw(st.integers(1, 3))
+    partition = Partition(data.draw(st.integers(0, count - 1)), count)
+    size = data.draw(st.integers(3 * count, 60))
+    timeline, other = make(chunks, window, **options), make(chunks, window, **options)
+    other.read(data.draw(st.integers(9, 60)))
+    for _ in range(data.draw(st.integers(0, 12))):
+        timeline.read(size, partition)
+    state = json.loads(json.dumps(timeline.state()))
+    expected = [content(timeline.read(size, partition)) for _ in range(4)]
+    for again in (other, make(chunks, window, **options)):
+        again.load_state(state)
+        assert [content(again.read(size, partition)) for _ in range(4)] == expected
+    timeline.load_state(state)
+    assert [content(timeline.read(size, partition)) for _ in range(4)] == expected
+
+
+@given(chunks=some_chunks, window=some_windows, seed=some_seeds, size=some_sizes, num_reads=st.integers(0, 12))
+def test_a_position_and_the_settings_are_the_whole_state(
+    chunks: Chunks, window: Window | None, seed: int, size: int, num_reads: int
+) -> None:
+    timeline, again = make(chunks, window, seed=seed), make(chunks, window, seed=seed)
+    for _ in range(num_reads):
+        timeline.read(size)
+    again.restore(timeline.position)
+    assert [content(again.read(size)) for _ in range(4)] == [content(timeline.read(size)) for _ in range(4)]
+
+
+@given(chunks=some_chunks, window=some_windows, seed=some_seeds, sizes=st.lists(some_sizes, min_size=1, max_size=8))
+def test_the_order_does_not_depend_on_how_it_was_asked_for(
+    chunks: Chunks, window: Window | None, seed: int, sizes: list[int]
+) -> None:
+    at_once = everything(make(chunks, window, seed=seed, max_sweeps=2), 10**6)
+    timeline = make(chunks, window, seed=seed, max_sweeps=2)
+    bit_by_bit: list[int] = []
+    for size in itertools.cycle(sizes):
+        list(itertools.islice(timeline.chunks_ahead(), size))
+        mark = timeline.mark()
+        timeline.read(7 * size)
+        timeline.rewind(mark)
+        selection = timeline.read(size)
+        if selection is None:
+            break
+        bit_by_bit.extend(selection.sequences.tolist())
+    assert bit_by_bit == at_once
+
+
+@given(
+    chunks=some_chunks, window=some_windows, seed=some_seeds, size=some_sizes, count=st.integers(1, 3), data=st.data()
+)
+def test_chunks_are_named_before_they_are_needed(
+    chunks: Chunks, window: Window | None, seed: int, size: int, count: int, data: st.DataObject
+) -> None:
+    partition = Partition(data.draw(st.integers(0, count - 1)), count)
+    steps = data.draw(st.sampled_from([0, 2]))
+    timeline = make(chunks, window, seed=seed, max_sweeps=3, truncation_length=steps)
+    size = max(size, 2 * count)
+    owner = np.repeat(np.arange(len(chunks)), [len(chunk) for chunk in chunks])
+    while True:
+        ahead = [*timeline.needed_chunks(partition), *timeline.chunks_ahead(partition)]
+        sweep = timeline.position // timeline.num_samples
+        selection = timeline.read(size, partition)
+        if selection is None:
+            break
+        assert selection.chunks.tolist() == owner[selection.sequences].tolist()
+        if timeline.position < (sweep + 2) * timeline.num_samples:
+            assert set(selection.chunks.tolist()) <= set(ahead)
+    assert timeline.needed_chunks(partition) == list(timeline.chunks_ahead(partition)) == []
+
+
+def test_no_more_chunks_are_needed_than_the_window_holds() -> None:
+    timeline = make([[1] * 5] * 100, Window(8, "chunks"), max_sweeps=2)
+    while timeline.read(3, Partition(1, 3)) is not None:
+        assert len(timeline.needed_chunks(Partition(1, 3))) <= 3
+
+
+# Beside the slow timeline
+
+
+def random_setting(chance: random.Random) -> tuple[Chunks, Window | None, dict[str, Any]]:
+    num_chunks = chance.choice([1, 2, 3, 5, 8, 13, 40])
+    longest, largest = chance.choice([1, 3, 9]), chance.choice([1, 3, 8])
+    chunks = [[chance.randint(1, longest) for _ in range(chance.randint(1, largest))] for _ in range(num_chunks)]
+    samples = sum(map(sum, chunks))
+    window = chance.choice(
+        [
+            None,
+            Window(chance.randint(1, 2 * num_chunks), "chunks"),
+            Window(chance.randint(1, 2 * samples), "samples"),
+        ]
+    )
+    limit = chance.choice([{}, {"max_samples": chance.randint(1, 4 * samples)}, {"max_sweeps": chance.randint(0, 4)}])
+    options: dict[str, Any] = {"seed": chance.choice([0, 1, chance.getrandbits(64)]), **limit}
+    if chance.random() < 0.3:
+        options["truncation_length"] = chance.randint(1, 6)
+    elif chance.random() < 0.3:
+        options["crosses_sweeps"] = False
+        options["local_timeline"] = chance.random() < 0.5
+    return chunks, window, options
+
+
+def compare(number: int) -> None:
+    chance = random.Random(number)
+    chunks, window, options = random_setting(chance)
+    timeline, slow = make(chunks, window, **options), make_slow(chunks, window, **options)
+    samples, steps = timeline.num_samples, options.get("truncation_length", 0)
+    size, partition = chance.randint(1, 3 * samples), Partition()
+    positions = [0]
+    for step in range(chance.randint(3, 25)):
+        if chance.random() < 0.2:
+            size = chance.randint(1, chance.choice([3, 20, 3 * samples]))
+        if chance.random() < 0.15:
+            count = chance.randint(1, 4)
+            partition = Partition(chance.randrange(count), count)
+        size = max(size, steps * partition.count)
+        if chance.random() < 0.1:
+            position = chance.choice([*positions, chance.randint(0, 3 * samples)])
+            if chance.random() < 0.5:
+                timeline = make(chunks, window, **options)
+            timeline.restore(position)
+            slow.restore(position)
+            assert timeline.position == slow.position
+        if chance.random() < 0.1:
+            mark = timeline.mark()
+            timeline.read(chance.randint(1, 9) * max(steps, 1))
+            timeline.rewind(mark)
+        expected = slow.read(size, partition.index, partition.count)
+        assert content(timeline.read(size, partition)) == expected, (number, step)
+        assert timeline.position == slow.position, (number, step)
+        positions.append(slow.position)
+
+
+@pytest.mark.parametrize("hundred", range(20))
+def test_the_fast_timeline_delivers_what_the_slow_one_does(hundred: int) -> None:
+    for number in range(100 * hundred, 100 * hundred + 100):
+        compare(number)
+
+
+# Size, memory, life
+
+
+def large_table(num_sequences: int, num_chunks: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    lengths = np.random.default_rng(0).integers(1, 40, num_sequences).astype(np.uint32)
+    return lengths, np.linspace(0, num_sequences, num_chunks + 1).astype(np.int64)
+
+
+def test_a_window_needs_little_memory_and_sweeps_need_no_more() -> None:
+    timeline = Timeline(*large_table(200_000, 400), window=Window(8, "chunks"), max_sweeps=3)
+    held = []
+    while timeline.read(100_000) is not None:
+        held.append(timeline.num_bytes)
+    assert max(held) < 200_000
+    assert max(held[len(held) // 3 :]) <= 1.05 * max(held[: len(held) // 3])
+
+
+def test_the_whole_data_in_a_window_need_four_bytes_a_sequence() -> None:
+    timeline = Timeline(*large_table(200_000, 100), window=WHOLE_DATA)
+    timeline.read(1)
+    assert timeline.num_bytes < 4.2 * 200_000
+
+
+def test_samples_are_counted_beyond_32_bits() -> None:
+    chunks = [[2**32 - 1, 2**32 - 1], [2**32 - 1]]
+    for window in (None, Window(1, "chunks"), Window(2**33, "samples")):
+        timeline, slow = make(chunks, window, max_sweeps=3), make_slow(chunks, window, max_sweeps=3)
+        assert timeline.num_samples == 3 * (2**32 - 1)
+        for _ in range(4):
+            assert content(timeline.read(2**33)) == slow.read(2**33, 0, 1)
+            assert timeline.position == slow.position
+
+
+def test_a_signal_stops_a_long_read_and_leaves_the_timeline_as_it_was() -> None:
+    timeline = Timeline(*large_table(1000, 10), window=Window(3, "chunks"))
+    first = content(timeline.read(100))
+    position = timeline.position
+    expected = content(timeline.read(100))
+    timeline.restore(position)
+    timeline.read(1, Partition(1, 2))
+    timeline.restore(position)
+
+    def interrupt() -> None:
+        time.sleep(0.2)
+        signal.raise_signal(signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        # Partition 9 of 10 billion samples: practically endless.
+        timeline.read(10**15, Partition(9, 10))
+    thread.join()
+    assert timeline.position == position
+    timeline.restore(position)
+    assert first is not None
+    assert content(timeline.read(100)) == expected
+
+
+settings.register_profile("timeline", deadline=None)
+settings.load_profile("timeline")
