@@ -78,6 +78,7 @@ def outcome(case: Case, monkeypatch: pytest.MonkeyPatch, compatible: bool) -> di
 
 
 CASES = cases("htk")
+WORDS = [case for case in cases("ctf") if case.name.startswith("join-symbolic")]
 NOTED = [case for case in CASES if "quirk" in case.spec]
 
 
@@ -92,6 +93,12 @@ def test_a_case_without_a_note_agrees_by_default_or_differs_for_a_reason(
 ) -> None:
     agrees = comparable(outcome(case, monkeypatch, compatible=False)) == comparable(case.expected)
     assert agrees == (case.name not in BY_DEFAULT)
+
+
+@pytest.mark.parametrize("case", WORDS, ids=str)
+def test_text_beside_features_has_words_as_ids_which_cost_no_error(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    agrees = comparable(outcome(case, monkeypatch, compatible=True)) == comparable(case.expected)
+    assert agrees == (case.name != "join-symbolic-less")
 
 
 # What happens instead of what should not be copied: a text of the error, or the frames of the utterances delivered.

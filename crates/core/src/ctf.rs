@@ -14,7 +14,7 @@
 use crate::chunk::{Block, Chunk, Column, Samples, Values};
 use crate::number::{self, Element};
 use cntkio_simd::Kernel;
-use memchr::{memchr_iter, memchr2, memmem};
+use memchr::{memchr, memchr_iter, memchr2, memmem};
 use rayon::prelude::*;
 use std::collections::HashMap;
 
@@ -84,6 +84,51 @@ pub fn scan(block: &[u8], mode: Mode, defining: Option<&[u8]>) -> Result<Scan, I
         start = end;
     }
     Ok(found)
+}
+
+/// The sequences that start in a block of whole lines, by words.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct WordScan {
+    /// Lines before the first word, which continue what came before the block; only those that count.
+    pub head_lines: u32,
+    /// All words, one after the other.
+    pub words: Vec<u8>,
+    /// Where each sequence's word ends.
+    pub word_ends: Vec<usize>,
+    /// Where each sequence starts in the block.
+    pub starts: Vec<u64>,
+    /// Lines that count, for each sequence.
+    pub lines: Vec<u32>,
+}
+
+/// As [`scan`], for files whose ids are words: lines with the same word in front, or none, are a sequence.
+pub fn scan_words(block: &[u8], defining: Option<&[u8]>) -> WordScan {
+    let mut found = WordScan::default();
+    let defining = defining.map(|name| memmem::Finder::new(name).into_owned());
+    let mut last: Option<&[u8]> = None;
+    let mut start = 0;
+    while start < block.len() {
+        let end = memchr(b'\n', &block[start..]).map_or(block.len(), |at| start + at + 1);
+        let line = &block[start..end];
+        let counts = u32::from(defining.as_ref().is_none_or(|name| holds(line, name)));
+        let word = &line[..word_size(line)];
+        if word.is_empty() || last == Some(word) {
+            *found.lines.last_mut().unwrap_or(&mut found.head_lines) += counts;
+        } else if word.len() < line.len() {
+            found.words.extend_from_slice(word);
+            found.word_ends.push(found.words.len());
+            found.starts.push(start as u64);
+            found.lines.push(counts);
+            last = Some(word);
+        }
+        start = end;
+    }
+    found
+}
+
+/// Bytes of the word at the start of a line: up to white space or a pipe.
+fn word_size(line: &[u8]) -> usize {
+    line.iter().position(|&byte| byte <= b' ' || byte == b'|').unwrap_or(line.len())
 }
 
 enum LeadingId {
@@ -158,6 +203,8 @@ pub struct Schema {
     pub streams: Vec<Stream>,
     /// The stream whose samples alone are counted against a sequence's lines.
     pub defining: Option<usize>,
+    /// Whether ids are words.
+    pub has_words: bool,
 }
 
 /// Where a sequence lies in the bytes, and how many samples it was counted for.
@@ -494,6 +541,10 @@ impl Parser<'_> {
 
     fn skip_id(&mut self) {
         let rest = &self.bytes[self.at..];
+        if self.schema.has_words {
+            self.at += word_size(rest);
+            return;
+        }
         self.at += rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len());
     }
 

@@ -3,6 +3,7 @@
 use crate::chunk::Chunk;
 use crate::pool::pool;
 use cntkio_core::ctf::{self, Extent, Finding, Mode, Schema, Stream};
+use cntkio_core::htk::padded;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -27,6 +28,23 @@ pub(crate) fn ctf_scan<'py>(
     };
     let ctf::Scan { head_lines, keys, starts, lines } = scan;
     Ok((head_lines, keys.into_pyarray(py), starts.into_pyarray(py), lines.into_pyarray(py), overflow))
+}
+
+/// Lines before the first word; words padded with zeros, and the width of one; starts, lines.
+type WordScanArrays<'py> =
+    (u32, (Bound<'py, PyArray1<u8>>, usize), Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u32>>);
+
+/// Find the sequences that start in a block of whole lines, whose ids are words.
+#[pyfunction]
+pub(crate) fn ctf_scan_words<'py>(
+    py: Python<'py>,
+    block: PyReadonlyArray1<'py, u8>,
+    defining: Option<Vec<u8>>,
+) -> PyResult<WordScanArrays<'py>> {
+    let block = block.as_slice()?;
+    let scan = py.detach(|| ctf::scan_words(block, defining.as_deref()));
+    let (words, width) = padded(&scan.words, &scan.word_ends);
+    Ok((scan.head_lines, (words.into_pyarray(py), width), scan.starts.into_pyarray(py), scan.lines.into_pyarray(py)))
 }
 
 /// The first sequence of each chunk and, last, the number of sequences.
@@ -63,6 +81,7 @@ pub(crate) fn ctf_parse(
     is_strict: bool,
     num_threads: usize,
     piece_size: usize,
+    has_words: bool,
 ) -> PyResult<(Chunk, Vec<u64>, Vec<FindingTuple>, Option<FindingTuple>)> {
     let (text, starts, sizes, lengths) = (text.as_slice()?, starts.as_slice()?, sizes.as_slice()?, lengths.as_slice()?);
     let pool = pool(num_threads)?;
@@ -70,7 +89,7 @@ pub(crate) fn ctf_parse(
         .into_iter()
         .map(|(name, is_sparse, dim, is_double)| Stream { name, is_sparse, dim, is_double })
         .collect();
-    let schema = Schema { streams, defining };
+    let schema = Schema { streams, defining, has_words };
     let parsed = py.detach(|| {
         // A table that does not fit the text (a file that shrank, a damaged cache) must not be believed.
         let mut sequences = Vec::with_capacity(starts.len());

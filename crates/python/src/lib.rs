@@ -20,7 +20,7 @@ mod _core {
     use super::chunk::{Chunk, gather, pad, spread};
 
     #[pymodule_export]
-    use super::ctf::{ctf_chunk_starts, ctf_infer, ctf_parse, ctf_scan};
+    use super::ctf::{ctf_chunk_starts, ctf_infer, ctf_parse, ctf_scan, ctf_scan_words};
 
     #[pymodule_export]
     use super::htk::{
