@@ -38,6 +38,7 @@ def gather(
     sequences: npt.NDArray[np.uint32],
     streams: list[tuple[int, bool, bool]],
     parts: tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None = None,
+    num_threads: int | None = None,
 ) -> list[_Ragged]: ...
 def spread(
     chunks: list[Chunk],
@@ -108,6 +109,9 @@ def htk_scan_list(
     | None,
     tuple[int, int, int] | None,
 ]: ...
+def locate(
+    starts: npt.NDArray[np.int64], items: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]: ...
 def htk_chunk_starts(lengths: npt.NDArray[np.uint32], limit: int) -> npt.NDArray[np.int64]: ...
 def first_same(rows: npt.NDArray[np.uint8], width: int) -> npt.NDArray[np.uint32]: ...
 def frames_chunk(

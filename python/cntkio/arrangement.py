@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from cntkio import _core
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats import Corpus, UtteranceCorpus
 from cntkio.index import SequenceTable
@@ -68,8 +69,7 @@ class Arrangement:
         """The sequences of items."""
         if self.frame_starts is None:
             return Located(items, None)
-        sequences = np.searchsorted(self.frame_starts, items, side="right") - 1
-        return Located(sequences, (items - self.frame_starts[sequences]).astype(np.uint32))
+        return Located(*_core.locate(self.frame_starts, items))
 
     def partner(self, corpus: int, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Which sequences of a corpus belong to these of the table."""

@@ -31,6 +31,7 @@ from cntkio import _core
 from cntkio.arrangement import BROKEN, INVALID, Arrangement, Located, arrange
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
 from cntkio.formats import Corpus, Deserializer, Loaded, TextKeyed, UtteranceCorpus
+from cntkio.formats.ctf import num_threads
 from cntkio.formats.user import LocalUserCorpus
 from cntkio.local_timeline import LocalSelection, LocalTimeline, chunk_and_number
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
@@ -64,6 +65,16 @@ class TraceLevel(enum.IntEnum):
 def _is_of_classes(info: StreamInformation) -> bool:
     """Whether a stream's samples are the numbers of classes."""
     return info.dtype == np.int32
+
+
+def _distinct(numbers: npt.NDArray[np.int64], bound: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+    """Which numbers there are, ascending, and the place of each among them."""
+    is_there = np.zeros(bound, np.bool_)
+    is_there[numbers] = True
+    which = np.flatnonzero(is_there)
+    places = np.zeros(bound, np.uint32)
+    places[which] = np.arange(len(which), dtype=np.uint32)
+    return which, places[numbers]
 
 
 class _Chunks:
@@ -660,10 +671,10 @@ class MinibatchSource:
                 chunk_numbers = selection.chunks
             else:
                 chunk_numbers = self._chunk_of(chunks.corpus, sequences)
-            which, first, places = np.unique(chunk_numbers, return_index=True, return_inverse=True)
+            which, places = _distinct(chunk_numbers, chunks.corpus.table.num_chunks)
             local = (sequences - chunks.corpus.table.chunk_starts[chunk_numbers]).astype(np.uint32)
             if not chunks.in_use.issuperset(which.tolist()):
-                chunks.use(which[np.argsort(first)].tolist())
+                chunks.use(dict.fromkeys(chunk_numbers.tolist()))
             if not self._keep_data_in_memory:
                 still = chunks.in_use & self._windows[number] if self._is_randomized else set()
                 chunks.in_use = still.union(which.tolist())
@@ -678,7 +689,7 @@ class MinibatchSource:
                         infos,
                         chunks.corpus,
                         handles,
-                        places.astype(np.uint32),
+                        places,
                         local,
                         self._samples_of(number, located),
                         selection,
@@ -687,7 +698,7 @@ class MinibatchSource:
                 )
             else:
                 data.update(
-                    self._spread(infos, chunks.corpus, handles, places.astype(np.uint32), local, selection, keys)
+                    self._spread(infos, chunks.corpus, handles, places, local, selection, keys)
                 )
         return Minibatch(data, keys)
 
@@ -730,7 +741,8 @@ class MinibatchSource:
             (number, info.is_sparse or _is_of_classes(info), info.dtype == np.float64)
             for number, info in enumerate(corpus.streams)
         ]
-        ragged = _core.gather(handles, places, local, layout, samples)
+        is_of_frames = isinstance(corpus, UtteranceCorpus)
+        ragged = _core.gather(handles, places, local, layout, samples, num_threads() if is_of_frames else None)
         for info, (values, offsets, sparse) in zip(infos, ragged, strict=True):
             indptr, indices = sparse if sparse is not None else (None, None)
             if _is_of_classes(info):

@@ -180,8 +180,9 @@ impl Frames {
 
     fn check(&self, sequence_offsets: &[u32]) -> Result<(), String> {
         let window = self.left.checked_add(self.right).and_then(|frames| frames.checked_add(1));
-        if window.and_then(|frames| frames.checked_mul(self.frame_dim)).is_none_or(|dim| dim > i32::MAX as usize) {
-            return Err("a sample of 2^31 values or more".to_owned());
+        let dim = window.and_then(|frames| frames.checked_mul(self.frame_dim));
+        if dim.is_none_or(|dim| dim == 0 || dim > i32::MAX as usize) {
+            return Err("a sample of no values, or of 2^31 or more".to_owned());
         }
         if self.places.len() + 1 != sequence_offsets.len() {
             return Err(format!("{} sequences, but {} places", sequence_offsets.len() - 1, self.places.len()));

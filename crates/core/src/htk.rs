@@ -272,6 +272,17 @@ pub fn padded(texts: &[u8], ends: &[usize]) -> (Vec<u8>, usize) {
     (rows, width)
 }
 
+/// For each item the last of the ascending `starts` that is not behind it, and how far behind that the item is.
+pub fn locate(starts: &[i64], items: &[i64]) -> (Vec<i64>, Vec<u32>) {
+    items
+        .iter()
+        .map(|&item| {
+            let at = starts.partition_point(|&start| start <= item).saturating_sub(1);
+            (at as i64, starts.get(at).map_or(0, |start| item - start) as u32)
+        })
+        .unzip()
+}
+
 /// The first utterance of each chunk and, last, the number of utterances: a chunk is full when it has more than
 /// `limit` frames.
 pub fn chunk_starts(lengths: &[u32], limit: u64) -> Vec<i64> {
@@ -289,65 +300,71 @@ pub fn chunk_starts(lengths: &[u32], limit: u64) -> Vec<i64> {
 
 // ---------------------------------------------------------------------------------------------------- frames
 
-/// Append the values of some of a sequence's samples.
+/// Write the values of some of a sequence's samples.
 ///
 /// `number` is the sequence, `num_frames` how many frames it has, `samples` which of its samples are wanted. A sample
 /// is a frame with its neighbours, earliest first; what lies beyond the sequence's ends is its first or last frame.
+/// `out` has room for just these samples.
 pub fn decode<T: Copy + From<f32>>(
     frames: &Frames,
     number: usize,
     num_frames: usize,
     samples: Range<usize>,
-    out: &mut Vec<T>,
+    out: &mut [T],
 ) {
     let place = &frames.places[number];
     let encoding = &frames.encodings[place.encoding as usize];
-    let size = encoding.frame_size(frames.frame_dim);
+    let (dim, size) = (frames.frame_dim, encoding.frame_size(frames.frame_dim));
     let Some(bytes) = frames.blocks[place.block as usize].as_slice().get(place.at..place.at + num_frames * size) else {
         return;
     };
-    if num_frames == 0 || samples.is_empty() {
+    if num_frames == 0 || samples.is_empty() || out.len() != samples.len() * frames.dim() {
         return;
     }
-    let append = |out: &mut Vec<T>, range: Range<usize>| {
-        decode_frames(encoding, frames.frame_dim, &bytes[range.start * size..range.end * size], out);
-    };
     let (left, right) = (frames.left, frames.right);
     if left + right == 0 && !frames.is_broadcast {
-        append(out, samples);
+        decode_frames(encoding, dim, &bytes[samples.start * size..samples.end * size], out);
         return;
     }
     let last = num_frames - 1;
-    for sample in samples.clone() {
+    let frame = |number: usize, out: &mut [T]| {
+        decode_frames(encoding, dim, &bytes[number * size..(number + 1) * size], out);
+    };
+    let width = frames.dim();
+    for (row, sample) in samples.clone().enumerate() {
         let center = sample.min(last);
-        if sample == samples.start {
-            for _ in center..left {
-                append(out, 0..1);
-            }
-            append(out, center.saturating_sub(left)..(center + right + 1).min(num_frames));
-            for _ in last..center + right {
-                append(out, last..num_frames);
-            }
-        } else {
+        if row > 0 {
             // The sample before, one frame later.
-            let kept = out.len() - (left + right) * frames.frame_dim;
-            out.extend_from_within(kept..);
-            let newest = (center + right).min(last);
-            append(out, newest..newest + 1);
+            out.copy_within((row - 1) * width + dim..row * width, row * width);
+            frame((center + right).min(last), &mut out[(row + 1) * width - dim..(row + 1) * width]);
+            continue;
         }
+        let lead = left.saturating_sub(center);
+        let (first, end) = (center.saturating_sub(left), (center + right + 1).min(num_frames));
+        let (head, rest) = out[..width].split_at_mut(lead * dim);
+        let (middle, tail) = rest.split_at_mut((end - first) * dim);
+        head.chunks_exact_mut(dim).for_each(|out| frame(0, out));
+        decode_frames(encoding, dim, &bytes[first * size..end * size], middle);
+        tail.chunks_exact_mut(dim).for_each(|out| frame(last, out));
     }
 }
 
-fn decode_frames<T: Copy + From<f32>>(encoding: &Encoding, dim: usize, bytes: &[u8], out: &mut Vec<T>) {
+fn decode_frames<T: Copy + From<f32>>(encoding: &Encoding, dim: usize, bytes: &[u8], out: &mut [T]) {
     match (&encoding.scales, encoding.is_big_endian) {
-        (None, true) => out.extend(bytes.as_chunks().0.iter().map(|&value| T::from(f32::from_be_bytes(value)))),
-        (None, false) => out.extend(bytes.as_chunks().0.iter().map(|&value| T::from(f32::from_le_bytes(value)))),
+        (None, is_big_endian) => {
+            let values = out.iter_mut().zip(bytes.as_chunks().0);
+            if is_big_endian {
+                values.for_each(|(out, &value)| *out = T::from(f32::from_be_bytes(value)));
+            } else {
+                values.for_each(|(out, &value)| *out = T::from(f32::from_le_bytes(value)));
+            }
+        }
         (Some((a, b)), is_big_endian) => {
             let whole = if is_big_endian { i16::from_be_bytes } else { i16::from_le_bytes };
-            for frame in bytes.chunks_exact(2 * dim.max(1)) {
-                let scales = a.iter().zip(b);
-                let values = frame.as_chunks().0.iter().zip(scales);
-                out.extend(values.map(|(&value, (a, b))| T::from((f32::from(whole(value)) + b) / a)));
+            for (out, frame) in out.chunks_exact_mut(dim).zip(bytes.chunks_exact(2 * dim)) {
+                for ((out, &value), (a, b)) in out.iter_mut().zip(frame.as_chunks().0).zip(a.iter().zip(b)) {
+                    *out = T::from((f32::from(whole(value)) + b) / a);
+                }
             }
         }
     }
@@ -471,7 +488,7 @@ mod tests {
         ) {
             let values: Vec<f32> = (0..2 * num_frames).map(|number| number as f32).collect();
             let range = first.min(num_frames)..(first + count).min(num_frames);
-            let mut found: Vec<f32> = Vec::new();
+            let mut found = vec![0f32; range.len() * 2 * (1 + left + right)];
             decode(&frames(is_big_endian, left, right, &values), 0, num_frames, range.clone(), &mut found);
             let mut expected = Vec::new();
             for center in range {
@@ -499,7 +516,7 @@ mod tests {
         let mut frames = frames(true, 0, 0, &[]);
         frames.blocks = vec![Bytes::new([0x7f, 0xff, 0x80, 0x01].to_vec())];
         frames.encodings[0].scales = Some((vec![2.0, 3.0], vec![1.0, 0.5]));
-        let mut found: Vec<f32> = Vec::new();
+        let mut found = [0f32; 2];
         decode(&frames, 0, 1, 0..1, &mut found);
         assert_eq!(found, [16384.0, (-32767.0f32 + 0.5) / 3.0]);
     }

@@ -5,6 +5,7 @@
 use crate::chunk::{Chunk, Column, Samples, Values};
 use crate::number::Element;
 use crate::{htk, mlf};
+use rayon::prelude::*;
 
 /// Sequences in delivered order: each a chunk (by its place in a list) and the sequence's number in it.
 #[derive(Debug, Clone, Copy)]
@@ -114,6 +115,11 @@ pub fn gather(selection: Selection, stream: usize, is_sparse: bool, is_double: b
         sample_offsets.push(0i64);
         (sample_offsets, Vec::with_capacity(num_values))
     });
+    let found = || selection.find(stream).filter_map(Result::ok);
+    if let Some(Found { column: Column { samples: Samples::Frames(_), .. }, .. }) = found().next() {
+        let found: Vec<Found> = found().collect();
+        return Ok(Ragged { values: Values::F32(decode_all(&found, num_values)?), sequence_offsets, sparse: None });
+    }
     let values = if is_double {
         let mut out = room(num_values)?;
         fill(selection, stream, &mut out, &mut sparse, doubles)?;
@@ -125,6 +131,44 @@ pub fn gather(selection: Selection, stream: usize, is_sparse: bool, is_double: b
     };
     Ok(Ragged { sequence_offsets, values, sparse })
 }
+
+/// Frames of all sequences, on all cores where there is enough to do.
+fn decode_all(found: &[Found], num_values: usize) -> Result<Vec<f32>, Error> {
+    let mut out = Vec::new();
+    out.try_reserve_exact(num_values).map_err(|_| Error::TooLarge)?;
+    out.resize(num_values, 0f32);
+    let share = num_values.div_ceil(rayon::current_num_threads()).max(SHARE);
+    let (mut jobs, mut rest, mut at) = (Vec::new(), &mut out[..], 0);
+    while at < found.len() {
+        let (begin, mut size) = (at, 0);
+        while at < found.len() && size < share {
+            let Found { column, first, last, .. } = &found[at];
+            size += (last - first) * column.samples.dim();
+            at += 1;
+        }
+        let (mine, others) = std::mem::take(&mut rest).split_at_mut_checked(size).ok_or(Error::Mixed)?;
+        jobs.push((&found[begin..at], mine));
+        rest = others;
+    }
+    let decode = |(found, mut out): (&[Found], &mut [f32])| {
+        for Found { column, number, begin, end, first, last } in found {
+            let Samples::Frames(frames) = &column.samples else { return Err(Error::Mixed) };
+            let (mine, others) = std::mem::take(&mut out).split_at_mut((last - first) * frames.dim());
+            htk::decode(frames, *number, end - begin, first - begin..last - begin, mine);
+            out = others;
+        }
+        Ok(())
+    };
+    if jobs.len() == 1 {
+        jobs.into_iter().try_for_each(decode)?;
+    } else {
+        jobs.into_par_iter().try_for_each(decode)?;
+    }
+    Ok(out)
+}
+
+/// Values that are worth a thread of their own.
+const SHARE: usize = 1 << 16;
 
 fn room<T>(size: usize) -> Result<Vec<T>, Error> {
     let mut out = Vec::new();
@@ -156,9 +200,6 @@ fn fill<T: Element>(
                 out_offsets.extend(sample_offsets[first + 1..=last].iter().map(|&at| i64::from(at) + shift));
                 out_indices.extend_from_slice(&indices[from..to]);
                 out.extend_from_slice(&typed(values).ok_or(Error::Mixed)?[from..to]);
-            }
-            (Samples::Frames(frames), None) => {
-                htk::decode(frames, number, end - begin, first - begin..last - begin, out);
             }
             (Samples::Runs(runs), Some((out_offsets, out_indices))) => {
                 let before = out.len() as i64;
@@ -244,12 +285,7 @@ pub fn spread<T: Element + std::ops::AddAssign>(
                 }
             }
             Samples::Frames(frames) => {
-                let mut rows: Vec<T> = room(target.len())?;
-                htk::decode(frames, number, end - begin, first - begin..last - begin, &mut rows);
-                if rows.len() != target.len() {
-                    return Err(Error::Mixed);
-                }
-                target.copy_from_slice(&rows);
+                htk::decode(frames, number, end - begin, first - begin..last - begin, target);
             }
             Samples::Runs(runs) => {
                 let mut rows = target.chunks_exact_mut(dim);

@@ -1,5 +1,6 @@
 //! `Chunk` as a handle, and the packer.
 
+use crate::pool::pool;
 use cntkio_core::chunk::{self, Block, Column, Samples, Values};
 use cntkio_core::pack::{self, Cell, Ragged, Selection};
 use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
@@ -74,9 +75,10 @@ type RaggedArrays<'py> =
     (Bound<'py, PyAny>, Bound<'py, PyArray1<i64>>, Option<(Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<i32>>)>);
 
 /// Gather the selected sequences of all streams, ragged: `streams` tells for each whether it is sparse and double.
-/// With `parts` only some samples of each: from which on, and how many.
+/// With `parts` only some samples of each: from which on, and how many. With `num_threads` frames are decoded on the pool.
 #[pyfunction]
-#[pyo3(signature = (chunks, places, sequences, streams, parts=None))]
+#[pyo3(signature = (chunks, places, sequences, streams, parts=None, num_threads=None))]
+#[allow(clippy::too_many_arguments)]
 pub(crate) fn gather<'py>(
     py: Python<'py>,
     chunks: Vec<Py<Chunk>>,
@@ -84,6 +86,7 @@ pub(crate) fn gather<'py>(
     sequences: PyReadonlyArray1<'py, u32>,
     streams: Vec<(usize, bool, bool)>,
     parts: Option<(PyReadonlyArray1<'py, u32>, PyReadonlyArray1<'py, u32>)>,
+    num_threads: Option<usize>,
 ) -> PyResult<Vec<RaggedArrays<'py>>> {
     let handles: Vec<&chunk::Chunk> = chunks.iter().map(|chunk| &chunk.get().inner).collect();
     let parts = match &parts {
@@ -91,11 +94,18 @@ pub(crate) fn gather<'py>(
         None => None,
     };
     let selection = Selection { chunks: &handles, places: places.as_slice()?, sequences: sequences.as_slice()?, parts };
+    let pool = num_threads.map(pool).transpose()?;
     let gathered: Result<Vec<Ragged>, pack::Error> = py.detach(|| {
-        streams
-            .iter()
-            .map(|&(stream, is_sparse, is_double)| pack::gather(selection, stream, is_sparse, is_double))
-            .collect()
+        let all = || {
+            streams
+                .iter()
+                .map(|&(stream, is_sparse, is_double)| pack::gather(selection, stream, is_sparse, is_double))
+                .collect()
+        };
+        match pool {
+            Some(pool) => pool.install(all),
+            None => all(),
+        }
     });
     Ok(gathered.map_err(refused)?.into_iter().map(|ragged| ragged_arrays(py, ragged)).collect())
 }

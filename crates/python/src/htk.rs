@@ -65,6 +65,18 @@ pub(crate) fn htk_chunk_starts<'py>(
     Ok(htk::chunk_starts(lengths.as_slice()?, limit).into_pyarray(py))
 }
 
+/// For each item the last of the ascending starts that is not behind it, and how far behind that the item is.
+#[pyfunction]
+#[allow(clippy::type_complexity)]
+pub(crate) fn locate<'py>(
+    py: Python<'py>,
+    starts: PyReadonlyArray1<'py, i64>,
+    items: PyReadonlyArray1<'py, i64>,
+) -> PyResult<(Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<u32>>)> {
+    let (sequences, offsets) = htk::locate(starts.as_slice()?, items.as_slice()?);
+    Ok((sequences.into_pyarray(py), offsets.into_pyarray(py)))
+}
+
 /// For each row of `width` bytes the number of the first row that is the same.
 #[pyfunction]
 pub(crate) fn first_same<'py>(

@@ -24,7 +24,8 @@ mod _core {
 
     #[pymodule_export]
     use super::htk::{
-        first_same, frames_chunk, htk_chunk_starts, htk_scan_list, mlf_last_end, mlf_scan, mlf_scan_binary, runs_chunk,
+        first_same, frames_chunk, htk_chunk_starts, htk_scan_list, locate, mlf_last_end, mlf_scan, mlf_scan_binary,
+        runs_chunk,
     };
 
     #[pymodule_init]

@@ -419,7 +419,7 @@ def _from_cache(facts: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> _
         or np.any(starts[:-1] >= starts[1:])
     ):
         raise ValueError("its arrays do not belong together")
-    remarks = {
+    remarks: dict[str, tuple[int, list[tuple[int, int | str]]]] = {
         str(kind): (int(count), [(int(at), int(key)) for at, key in places])
         for kind, (count, places) in facts["remarks"].items()
     }
@@ -438,7 +438,7 @@ def _scan(text: _Text, options: CTFDeserializer, defining: bytes | None, text_ke
     place: dict[str, Any] = {"path": text.path, "byte": first, "line": num_lines + 1}
     if text_keys and in_lines:
         raise FormatError(
-            "the lines have no ids, but another deserializer has words as ids; expected an id at the start of each line",
+            "the lines have no ids, but another deserializer has words as ids; expected one at the start of each line",
             **place,
         )
     if not in_lines and not text_keys and not head.isdigit():
