@@ -697,9 +697,7 @@ class MinibatchSource:
                     )
                 )
             else:
-                data.update(
-                    self._spread(infos, chunks.corpus, handles, places, local, selection, keys)
-                )
+                data.update(self._spread(infos, chunks.corpus, handles, places, local, selection, keys))
         return Minibatch(data, keys)
 
     def _keys_of(self, selection: Selection, located: Located) -> Callable[[], npt.NDArray[Any]]:

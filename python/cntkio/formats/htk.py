@@ -22,7 +22,7 @@ import struct
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -43,6 +43,7 @@ _DEFAULT_LONGEST = 65535  # StreamDef's default, which CNTK 2.7 ignored: no limi
 _WHOLE_FILE = 2**32 - 1
 _LARGEST_DIM = 2**31 - 1
 _LARGEST_READ = 1 << 30
+_LEAST_SPAN = 2e-34  # below it the scales of compressed values overflow
 _MOST_OPEN_FILES = 32
 _MOST_IN_FULL = 10
 
@@ -756,3 +757,191 @@ class HTKFeatureCorpus:
     def close(self) -> None:
         """Nothing stays open between chunks."""
         self.tell_totals()
+
+
+# ---------------------------------------------------------------------------------------------------- writing
+
+
+def parse_kind(text: str) -> int:
+    """
+    The code of a kind in HTK's words.
+
+    Raises:
+        ConfigError: There is no such kind, or no such qualifier.
+
+    Example:
+        >>> parse_kind("MFCC_E_D_A")
+        838
+    """
+    base, *qualifiers = text.upper().split("_")
+    if base not in KINDS or any(name not in QUALIFIERS for name in qualifiers):
+        known = f"{', '.join(KINDS)}, with qualifiers {', '.join('_' + name for name in QUALIFIERS)}"
+        raise ConfigError(f"kind {text!r} is unknown; known are {known}", key="kind")
+    return KINDS[base] | sum({QUALIFIERS[name] for name in qualifiers})
+
+
+def encode_features(
+    frames: npt.NDArray[Any],
+    *,
+    kind: str = "USER",
+    period: int = 100_000,
+    big_endian: bool = True,
+    compressed: bool = False,
+) -> bytes:
+    """
+    The bytes of a feature file.
+
+    Compressed values come back within (largest - smallest) / 65534 of each component, and float32's rounding; a
+    component whose values differ by less than 2e-34 counts as constant.
+
+    Args:
+        frames: `[frames, values]`, at least one of each; written as float32.
+        kind: HTK's name, such as ``"MFCC_E_D_A"``; `_C` is added where it belongs.
+        period: Frame shift in units of 100 ns.
+        big_endian: HTK's own byte order, or the other.
+        compressed: Write 16-bit numbers and two vectors of scales.
+
+    Raises:
+        ConfigError: A frame does not fit the header, or the values cannot be compressed since they are not finite.
+
+    Example:
+        >>> len(encode_features(np.zeros((2, 3), np.float32)))
+        36
+    """
+    values = np.asarray(frames, np.float32)
+    if values.ndim != 2 or not values.size:
+        raise ConfigError(
+            f"frames of shape {values.shape}; expected [frames, values], at least one of each", key="frames"
+        )
+    order = ">" if big_endian else "<"
+    num_frames, dim = values.shape
+    code = parse_kind(kind)
+    if code & 0o77 in _OF_16_BITS or code & (_QUANTIZED | _CHECKED):
+        raise ConfigError(
+            f"kind {kind!r} cannot be written; expected one of float vectors, without _V and _K", key="kind"
+        )
+    compressed = compressed or bool(code & _COMPRESSED)
+    size = dim * (2 if compressed else 4)
+    count = num_frames + (4 if compressed else 0)
+    if size > 65535 or count > 2**31 - 1 or not 0 <= period < 2**31:
+        raise ConfigError(
+            f"{num_frames} frames of {size} bytes, period {period}: the header cannot hold that", key="frames"
+        )
+    if not compressed:
+        return struct.pack(f"{order}iIHH", count, period, size, code) + values.astype(f"{order}f4").tobytes()
+    if not np.isfinite(values).all():
+        raise ConfigError("values that are not finite cannot be compressed", key="compressed")
+    least, most = values.min(axis=0).astype(np.float64), values.max(axis=0).astype(np.float64)
+    span = most - least
+    is_constant = span < _LEAST_SPAN
+    span[is_constant] = 1
+    a = np.where(is_constant, 1, 2 * 32767 / span).astype(np.float32)
+    b = np.where(is_constant, least, (most + least) * 32767 / span).astype(np.float32)
+    whole = np.where(is_constant, 0, np.rint(a.astype(np.float64) * values - b))
+    whole = np.clip(whole, -32767, 32767).astype(f"{order}i2")
+    header = struct.pack(f"{order}iIHH", count, period, size, code | _COMPRESSED)
+    return b"".join([header, a.astype(f"{order}f4").tobytes(), b.astype(f"{order}f4").tobytes(), whole.tobytes()])
+
+
+def write_features(path: str | os.PathLike[str], frames: npt.NDArray[Any], **options: Any) -> None:
+    """
+    Write a feature file; missing folders are made, and the file appears as a whole or not at all.
+
+    Args:
+        path: The file.
+        frames: `[frames, values]`.
+        options: As for `encode_features`.
+
+    Raises:
+        ConfigError: See `encode_features`.
+        OSError: The file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "u1.fea")
+        >>> write_features(path, np.zeros((2, 3)), kind="MFCC")
+        >>> path.stat().st_size
+        36
+    """
+    write_whole(Path(path), [encode_features(frames, **options)])
+
+
+def write_whole(path: Path, parts: Iterable[bytes]) -> None:
+    """Write a file beside its place and move it there; missing folders are made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + "$$")
+    try:
+        with temporary.open("wb") as file:
+            for part in parts:
+                file.write(part)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_archive(
+    archive: str | os.PathLike[str],
+    scp: str | os.PathLike[str],
+    utterances: Iterable[tuple[str, npt.NDArray[Any]]],
+    *,
+    kind: str = "USER",
+    period: int = 100_000,
+    big_endian: bool = True,
+    extension: str = "",
+) -> list[tuple[str, int, int]]:
+    """
+    Write many utterances into one feature file, uncompressed, and the list that says which frames are whose.
+
+    Args:
+        archive: The feature file.
+        scp: The list; its paths are the archive's, as given.
+        utterances: Ids and frames `[frames, values]`, taken one after the other.
+        kind: As for `encode_features`.
+        period: As for `encode_features`.
+        big_endian: As for `encode_features`.
+        extension: Put behind each id in the list, such as ``".mfc"``; needed where ids have dots.
+
+    Returns:
+        Id, first and last frame of each utterance.
+
+    Raises:
+        ConfigError: An utterance has other dimensions than the first, or an id cannot stand in a list.
+        OSError: A file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> write_archive(folder / "a.ark", folder / "a.scp", [("u1", np.zeros((2, 3))), ("u2", np.ones((1, 3)))])
+        [('u1', 0, 1), ('u2', 2, 2)]
+    """
+    ranges: list[tuple[str, int, int]] = []
+    shape: list[int] = []
+
+    def parts() -> Iterator[bytes]:
+        begin = 0
+        for key, frames in utterances:
+            if not key or set(key) & set('=[]"\n\r') or key != key.strip():
+                raise ConfigError(f"the id {key!r} cannot stand in a list", key="utterances")
+            if shape and frames.shape[1:] != (shape[0],):
+                raise ConfigError(
+                    f"utterance {key}: frames {frames.shape}, expected {shape[0]} values each", key="utterances"
+                )
+            data = encode_features(frames, kind=kind, period=period, big_endian=big_endian)
+            yield data if not shape else data[12:]
+            shape[:] = frames.shape[1:]
+            ranges.append((key, begin, begin + len(frames) - 1))
+            begin += len(frames)
+
+    target, path = Path(archive), os.fspath(archive)
+    if parse_kind(kind) & _COMPRESSED:
+        raise ConfigError("an archive is written uncompressed", key="kind")
+    write_whole(target, parts())
+    if not ranges:
+        target.unlink()
+        raise ConfigError("no utterances to write", key="utterances")
+    with target.open("r+b") as file:
+        file.write(struct.pack(">i" if big_endian else "<i", ranges[-1][2] + 1))
+    lines = (f"{key}{extension}={path}[{first},{last}]\n".encode() for key, first, last in ranges)
+    write_whole(Path(scp), lines)
+    return ranges

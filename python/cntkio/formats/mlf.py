@@ -17,9 +17,10 @@ import dataclasses
 import hashlib
 import logging
 import os
+import struct
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -30,7 +31,7 @@ from cntkio import _core
 from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
 from cntkio.formats import Loaded, Utterances
 from cntkio.formats.ctf import _Places, _Text, num_threads
-from cntkio.formats.htk import _DEFAULT_LONGEST, _UNEQUAL, Unequal, first_same, stream_of, text_rows
+from cntkio.formats.htk import _DEFAULT_LONGEST, _UNEQUAL, Unequal, first_same, stream_of, text_rows, write_whole
 from cntkio.index import IndexCache, SequenceTable, fingerprint
 from cntkio.streams import Record, StreamDefs, StreamInformation
 
@@ -41,6 +42,7 @@ FRAME_PERIOD = 100_000
 _BLOCK = 64 << 20
 _PIECE = 1 << 20
 _CHUNK_FRAMES = 1 << 20
+_LARGEST_RUN = 65535
 _LARGEST_LITERAL_DIM = 65535
 _LARGEST_DIM = 2**31 - 1
 _MOST_IN_FULL = 10
@@ -578,3 +580,128 @@ def _located(
         return _Places(text).error(byte, what, sequence=sequence, stream=stream)
     finally:
         text.close()
+
+
+# ---------------------------------------------------------------------------------------------------- writing
+
+
+def _runs_of(key: str, classes: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Where runs of equal classes begin and, last, where they end; and their classes."""
+    ids = np.asarray(classes)
+    if ids.ndim != 1 or not len(ids) or ids.dtype.kind not in "iu" or ids.min() < 0:
+        raise ConfigError(f"utterance {key}: expected the class of each frame, whole numbers from 0", key="utterances")
+    starts = np.concatenate([[0], np.flatnonzero(ids[1:] != ids[:-1]) + 1])
+    return np.append(starts, len(ids)), ids[starts].astype(np.int64)
+
+
+def write_mlf(
+    path: str | os.PathLike[str],
+    utterances: Iterable[tuple[str, npt.NDArray[Any]]],
+    names: Sequence[str],
+    *,
+    extension: str = ".lab",
+) -> None:
+    """
+    Write a label file: runs of equal classes as rows, times in units of 100 ns, 10 ms a frame.
+
+    Args:
+        path: The file.
+        utterances: Ids and the class of each frame, whole numbers `[frames]`.
+        names: The name of each class.
+        extension: Put behind each id.
+
+    Raises:
+        ConfigError: A class has no name, or an id or a name cannot stand in a label file.
+        OSError: The file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "a.mlf")
+        >>> write_mlf(path, [("u1", np.array([0, 0, 1]))], ["sil", "aa"])
+        >>> print(path.read_text(), end="")
+        #!MLF!#
+        "u1.lab"
+        0 200000 sil
+        200000 300000 aa
+        .
+    """
+    for name in names:
+        if not name or set(name) & set(" \t\r\n\"'") or name == ".":
+            raise ConfigError(f"the name {name!r} cannot stand in a label file", key="names")
+
+    def parts() -> Iterator[bytes]:
+        yield b"#!MLF!#\n"
+        for key, classes in utterances:
+            if not key or set(key) & set('"*?\r\n'):
+                raise ConfigError(f"the id {key!r} cannot stand in a label file", key="utterances")
+            bounds, ids = _runs_of(key, classes)
+            if ids.max() >= len(names):
+                raise ConfigError(
+                    f"utterance {key}: class {ids.max()}, but there are {len(names)} names", key="utterances"
+                )
+            times = (bounds * FRAME_PERIOD).tolist()
+            rows = (f"{a} {b} {names[c]}\n" for a, b, c in zip(times, times[1:], ids.tolist(), strict=False))
+            yield f'"{key}{extension}"\n{"".join(rows)}.\n'.encode()
+
+    write_whole(Path(path), parts())
+
+
+def write_binary_mlf(path: str | os.PathLike[str], utterances: Iterable[tuple[str, npt.NDArray[Any]]]) -> None:
+    """
+    Write a binary label file, version 2.
+
+    Args:
+        path: The file.
+        utterances: Ids and the class of each frame, whole numbers `[frames]` below 65536.
+
+    Raises:
+        ConfigError: A class or an id is too large, or there are too many runs.
+        OSError: The file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "a.bmlf")
+        >>> write_binary_mlf(path, [("u1", np.array([0, 0, 1]))])
+        >>> path.stat().st_size
+        23
+    """
+
+    def parts() -> Iterator[bytes]:
+        yield b"MLF" + struct.pack("<h", 2)
+        for key, classes in utterances:
+            bounds, ids = _runs_of(key, classes)
+            # A run of more frames than 16 bits can count is several.
+            pieces = -(-np.diff(bounds) // _LARGEST_RUN)
+            counts = np.full(int(pieces.sum()), _LARGEST_RUN)
+            counts[np.cumsum(pieces) - 1] = np.diff(bounds) - (pieces - 1) * _LARGEST_RUN
+            name = key.encode()
+            if ids.max() > _LARGEST_RUN or len(name) > 256 or len(counts) > _LARGEST_RUN:
+                raise ConfigError(
+                    f"utterance {key}: class {ids.max()}, {len(counts)} runs; expected classes and runs below 65536, "
+                    f"and an id of at most 256 bytes",
+                    key="utterances",
+                )
+            runs = np.stack([np.repeat(ids, pieces), counts], axis=1).astype("<u2")
+            yield struct.pack("<H", len(name)) + name + struct.pack("<IH", int(bounds[-1]), len(runs)) + runs.tobytes()
+
+    write_whole(Path(path), parts())
+
+
+def write_mapping(path: str | os.PathLike[str], names: Sequence[str]) -> None:
+    """
+    Write a label mapping file.
+
+    Raises:
+        ConfigError: A name is empty, has a line end in it, or stands there twice.
+        OSError: The file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "states.list")
+        >>> write_mapping(path, ["sil", "aa"])
+        >>> read_mapping(path)
+        [b'sil', b'aa']
+    """
+    if len(set(names)) < len(names) or any(not name or set(name) & set("\r\n") for name in names):
+        raise ConfigError("names must be different, not empty, and without line ends", key="names")
+    write_whole(Path(path), [f"{name}\n".encode() for name in names])
