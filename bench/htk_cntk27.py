@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)  # what CNTK prints is no answer
@@ -15,11 +16,11 @@ import cntk.io  # noqa: E402
 
 def sweep(folder, context, frame_mode, randomize, size):
     start = time.perf_counter()
-    features = cntk.io.StreamDef(shape=40, context=tuple(context), scp=os.path.join(folder, "all.scp"))
-    labels = cntk.io.StreamDef(shape=500, mlf=os.path.join(folder, "all.mlf"))
+    features = cntk.io.StreamDef(shape=40, context=tuple(context), scp=str(Path(folder) / "all.scp"))
+    labels = cntk.io.StreamDef(shape=500, mlf=str(Path(folder) / "all.mlf"))
     deserializers = [
         cntk.io.HTKFeatureDeserializer(cntk.io.StreamDefs(f=features)),
-        cntk.io.HTKMLFDeserializer(os.path.join(folder, "states.list"), cntk.io.StreamDefs(l=labels)),
+        cntk.io.HTKMLFDeserializer(str(Path(folder) / "states.list"), cntk.io.StreamDefs(l=labels)),
     ]
     source = cntk.io.MinibatchSource(deserializers, randomize=randomize, max_sweeps=1, frame_mode=frame_mode)
     samples = 0

@@ -216,6 +216,53 @@ def test_frames_are_those_of_their_utterances_in_any_order(corpus: Path) -> None
     assert seen[:8] != every
 
 
+# -------------------------------------------------------------------------------------------------------- order
+
+
+def mt19937_64(seed: int) -> Iterator[int]:
+    """The 64-bit Mersenne Twister, written down from its definition."""
+    word = 2**64 - 1
+    state = [seed & word]
+    for i in range(1, 312):
+        state.append((6364136223846793005 * (state[-1] ^ state[-1] >> 62) + i) & word)
+    while True:
+        for i in range(312):
+            mixed = (state[i] & 0xFFFFFFFF80000000) | (state[(i + 1) % 312] & 0x7FFFFFFF)
+            state[i] = state[(i + 156) % 312] ^ mixed >> 1 ^ (0xB5026F5AA96619E9 if mixed & 1 else 0)
+        for x in state:
+            x ^= x >> 29 & 0x5555555555555555
+            x ^= x << 17 & 0x71D67FFFEDA60000
+            x ^= x << 37 & 0xFFF7EEE000000000
+            yield (x ^ x >> 43) & word
+
+
+def slow_rolling_order(num_frames: int, window: int, seed: int) -> list[int]:
+    order, half, draws = list(range(num_frames)), window // 2, mt19937_64(seed)
+    for t in range(num_frames if half else 0):
+        for _ in range(5):
+            low, high = max(t, half) - half, min(t + half, num_frames)
+            j = low + next(draws) % (high - low)
+            near = j <= order[t] + half and order[t] < j + half and t <= order[j] + half and order[j] < t + half
+            if near:
+                order[t], order[j] = order[j], order[t]
+                break
+    return order
+
+
+def test_the_generator_of_the_twin_gives_its_check_values() -> None:
+    draws = mt19937_64(0)
+    assert [next(draws) for _ in range(3)] == [2947667278772165694, 18301848765998365067, 729919693006235833]
+
+
+@settings(deadline=None)
+@given(st.integers(0, 700), st.one_of(st.integers(0, 50), st.integers(0, 2**64 - 1)), st.integers(0, 2**64 - 1))
+def test_the_rolling_order_is_that_of_the_plain_twin(num_frames: int, window: int, seed: int) -> None:
+    found = htk.rolling_order(num_frames, window, seed).tolist()
+    assert found == slow_rolling_order(num_frames, window, seed)
+    assert sorted(found) == list(range(num_frames))
+    assert all(abs(place - frame) <= window // 2 for place, frame in enumerate(found))
+
+
 # ------------------------------------------------------------------------------------------------ hostile input
 
 

@@ -8,6 +8,7 @@
 //! The law: no file is opened here, no input panics, and a line that cannot be understood is an error with its number.
 
 use crate::chunk::{Encoding, Frames};
+use crate::order::MersenneTwister;
 use memchr::{memchr, memmem, memrchr};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -270,6 +271,35 @@ pub fn padded(texts: &[u8], ends: &[usize]) -> (Vec<u8>, usize) {
         row[..end - begin].copy_from_slice(&texts[begin..end]);
     }
     (rows, width)
+}
+
+/// The order of a sweep over frames with a window that rolls over them: which frame comes at each place.
+///
+/// A frame strays by at most half of `window` from its place, which is why a reader needs only the frames around the
+/// place where it is. Nearly every frame finds another to change places with; one that did not in five draws stays.
+pub fn rolling_order(num_frames: u32, window: u64, seed: u64) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..num_frames).collect();
+    let (half, count) = (window / 2, u64::from(num_frames));
+    if half == 0 {
+        return order;
+    }
+    let mut generator = MersenneTwister::new(seed);
+    let is_near = |place: u64, frame: u32| {
+        let frame = u64::from(frame);
+        place <= frame.saturating_add(half) && frame < place.saturating_add(half)
+    };
+    for place in 0..count {
+        let (low, high) = (place.saturating_sub(half), place.saturating_add(half).min(count));
+        for _ in 0..5 {
+            let other = low + generator.draw() % (high - low);
+            let (mine, its) = (order[place as usize], order[other as usize]);
+            if is_near(other, mine) && is_near(place, its) {
+                order.swap(place as usize, other as usize);
+                break;
+            }
+        }
+    }
+    order
 }
 
 /// For each item the last of the ascending `starts` that is not behind it, and how far behind that the item is.

@@ -65,6 +65,12 @@ pub(crate) fn htk_chunk_starts<'py>(
     Ok(htk::chunk_starts(lengths.as_slice()?, limit).into_pyarray(py))
 }
 
+/// The order of a sweep over frames with a window that rolls over them.
+#[pyfunction]
+pub(crate) fn rolling_order(py: Python<'_>, num_frames: u32, window: u64, seed: u64) -> Bound<'_, PyArray1<u32>> {
+    py.detach(|| htk::rolling_order(num_frames, window, seed)).into_pyarray(py)
+}
+
 /// For each item the last of the ascending starts that is not behind it, and how far behind that the item is.
 #[pyfunction]
 #[allow(clippy::type_complexity)]

@@ -25,7 +25,7 @@ mod _core {
     #[pymodule_export]
     use super::htk::{
         first_same, frames_chunk, htk_chunk_starts, htk_scan_list, locate, mlf_last_end, mlf_scan, mlf_scan_binary,
-        runs_chunk,
+        rolling_order, runs_chunk,
     };
 
     #[pymodule_init]
