@@ -18,7 +18,10 @@ def sweep(path, streams, randomize, size):
     defined = {
         name: cntk.io.StreamDef(name, shape=dim, is_sparse=is_sparse) for name, (dim, is_sparse) in streams.items()
     }
-    deserializer = cntk.io.CTFDeserializer(path, cntk.io.StreamDefs(**defined))
+    if path.endswith(".cbf"):
+        deserializer = cntk.io.CBFDeserializer(path)
+    else:
+        deserializer = cntk.io.CTFDeserializer(path, cntk.io.StreamDefs(**defined))
     source = cntk.io.MinibatchSource([deserializer], randomize=randomize, max_sweeps=1)
     samples = 0
     minibatch = source.next_minibatch(size)

@@ -25,7 +25,9 @@ Answer = dict[str, Any]
 Streams = dict[str, tuple[int, bool]]
 
 
-def deserializer(path: str, streams: Streams) -> cntkio.CTFDeserializer:
+def deserializer(path: str, streams: Streams) -> Any:
+    if path.endswith(".cbf"):
+        return cntkio.CBFDeserializer(path)
     defined = {
         name: cntkio.StreamDef(field=name, shape=dim, is_sparse=is_sparse) for name, (dim, is_sparse) in streams.items()
     }
@@ -100,11 +102,13 @@ def scan(path: str, streams: Streams) -> Answer:
 
 
 def parse(path: str, streams: Streams) -> Answer:
-    """Parse text that is in memory, into fresh columns."""
+    """Parse text that is in memory, into columns whose memory was used before."""
     Text.of(path)
     schema = [(name.encode(), is_sparse, dim, False) for name, (dim, is_sparse) in streams.items()]
     threads = int(os.environ.get("CNTKIO_NUM_THREADS") or len(os.sched_getaffinity(0)))
-    arguments = (Text.text, 0, Text.starts, Text.sizes, Text.lengths, schema, None, 0, False, threads, PIECE)
+    spare = _core.Spare(1 << 40)
+    arguments = (Text.text, 0, Text.starts, Text.sizes, Text.lengths, schema, None, 0, False, threads, PIECE, spare)
+    _core.ctf_parse(*arguments)  # leaves its memory to the next
     return timed(lambda: _core.ctf_parse(*arguments), len(Text.text))
 
 

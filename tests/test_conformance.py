@@ -12,7 +12,7 @@ from typing import Any
 import cntkio
 import numpy as np
 import pytest
-from cntkio import CTFDeserializer, MinibatchSource, StreamDef, StreamDefs
+from cntkio import CBFDeserializer, CTFDeserializer, MinibatchSource, StreamDef, StreamDefs
 from conformance_cases import Case, cases
 
 # Rule 2: where the documents promise and CNTK fails, we keep the promise.
@@ -49,9 +49,9 @@ def text_cases() -> Iterator[Case]:
                 yield case
 
 
-def deserializer(spec: dict[str, Any], folder: Path) -> CTFDeserializer:
+def deserializer(spec: dict[str, Any], folder: Path) -> CTFDeserializer | CBFDeserializer:
     streams = StreamDefs({name: StreamDef(**stream) for name, stream in spec["streams"].items()})
-    made = CTFDeserializer(folder / spec["file"], streams)
+    made = {"ctf": CTFDeserializer, "cbf": CBFDeserializer}[spec["type"]](folder / spec["file"], streams)
     for key, value in spec.get("options", {}).items():
         made[key] = value
     return made
@@ -194,7 +194,8 @@ def test_a_deviation_is_real(case: Case) -> None:
 
 
 def test_every_listed_deviation_has_a_case() -> None:
-    assert set(DEVIATIONS) <= {case.name for case in text_cases()}
+    packed = {name for name in DEVIATIONS if not name.startswith("unit-")}  # those are others' files
+    assert packed <= {case.name for case in text_cases()}
 
 
 # What happens instead of CNTK's defects.

@@ -12,7 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import slow_ctf
+from cntkio import FormatError, _core
+from ctf_files import CtfFile
 from slow_ctf import Stream
+from test_ctf import ERRORS, deserializer, samples_of
 
 PAGES = Path(__file__).parent / "data" / "ctf_pages"
 
@@ -47,7 +50,32 @@ def slow_reader(path: Path, streams: list[Stream], max_errors: int = 0, strict: 
     return Outcome(sequences, [warning.kind for warning in result.warnings])
 
 
-READERS: dict[str, Reader] = {"slow": slow_reader}
+REMARKS = {"repeated id": "repeated-id", "line left out": "left-out-line", "sequence left out": "left-out-sequence"}
+
+
+def fast_reader(path: Path, streams: list[Stream], max_errors: int = 0, strict: bool = False) -> Outcome:
+    file = CtfFile(b"", streams)
+    try:
+        corpus = deserializer(path, file, max_errors=max_errors, strict=strict).open()
+    except FormatError as error:  # a remark of the index, strictly
+        assert "this id stood earlier" in str(error)
+        raise Refusal("repeated-id", error.byte, error.sequence) from error
+    table = corpus.table
+    samples, warnings = [], [REMARKS[kind] for kind, count in corpus.warning_counts.items() for _ in range(count)]
+    for number in range(table.num_chunks):
+        loaded = corpus.load(number)
+        try:
+            corpus.settle(loaded)
+        except FormatError as error:
+            kind = loaded.findings.last_straw.kind if loaded.findings.last_straw else loaded.findings.first[-1].kind
+            raise Refusal(ERRORS[kind], error.byte, error.sequence) from error
+        samples += samples_of(loaded.chunk, corpus, file)
+        warnings += [ERRORS[one.kind] for one in loaded.findings.first if one.kind >= _core.CTF_NUM_ERROR_KINDS]
+    corpus.close()
+    return Outcome(list(zip(table.keys.tolist(), table.lengths.tolist(), samples, strict=True)), warnings)
+
+
+READERS: dict[str, Reader] = {"slow": slow_reader, "fast": fast_reader}
 
 
 @pytest.fixture(params=READERS)

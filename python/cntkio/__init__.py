@@ -1,19 +1,24 @@
 """CNTK's data formats and reader semantics for today's frameworks."""
 
+from cntkio.convert import sequence_to_cntk_text_format, write_cbf, write_ctf
 from cntkio.corpus import read_ctf
 from cntkio.errors import CheckpointError, CntkIoError, ConfigError, CorpusError, FormatError
+from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.htk import HTKFeatureDeserializer
 from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
+from cntkio.formats.user import UserDeserializer
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
 from cntkio.source import MinibatchSource, TraceLevel
 from cntkio.streams import StreamDef, StreamDefs, StreamInformation
 from cntkio.timeline import DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS, FULL_DATA_SWEEP, INFINITELY_REPEAT
+from cntkio.user_source import MinibatchSourceFromData, UserMinibatchSource
 
 __all__ = [
     "DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS",
     "FULL_DATA_SWEEP",
     "INFINITELY_REPEAT",
+    "CBFDeserializer",
     "CTFDeserializer",
     "CheckpointError",
     "CntkIoError",
@@ -26,11 +31,17 @@ __all__ = [
     "Minibatch",
     "MinibatchData",
     "MinibatchSource",
+    "MinibatchSourceFromData",
     "StreamDef",
     "StreamDefs",
     "StreamInformation",
     "TraceLevel",
     "TruncatedMinibatchData",
+    "UserDeserializer",
+    "UserMinibatchSource",
     "infer_streams",
     "read_ctf",
+    "sequence_to_cntk_text_format",
+    "write_cbf",
+    "write_ctf",
 ]

@@ -31,6 +31,28 @@ class Chunk:
     def num_sequences(self) -> int: ...
     @property
     def num_bytes(self) -> int: ...
+    def plain(self) -> Chunk: ...
+
+@final
+class Packed:
+    """The streams of one minibatch, gathered, ragged. An array object is only made where one is asked for."""
+
+    def __new__(
+        cls,
+        chunks: list[Chunk],
+        places: npt.NDArray[np.uint32],
+        sequences: npt.NDArray[np.uint32],
+        streams: list[tuple[int, bool, bool]],
+        num_threads: int,
+        parts: tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None = None,
+    ) -> Packed: ...
+    @property
+    def num_sequences(self) -> int: ...
+    @property
+    def num_bytes(self) -> int: ...
+    def num_samples(self, stream: int) -> int: ...
+    def longest(self, stream: int) -> int: ...
+    def arrays(self, stream: int) -> _Ragged: ...
 
 def gather(
     chunks: list[Chunk],
@@ -38,7 +60,6 @@ def gather(
     sequences: npt.NDArray[np.uint32],
     streams: list[tuple[int, bool, bool]],
     parts: tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None = None,
-    num_threads: int | None = None,
 ) -> list[_Ragged]: ...
 def spread(
     chunks: list[Chunk],
@@ -64,8 +85,15 @@ def ctf_chunk_starts(
     starts: npt.NDArray[np.uint64], sizes: npt.NDArray[np.uint32], chunk_size_in_bytes: int
 ) -> npt.NDArray[np.int64]: ...
 def ctf_infer(block: npt.NDArray[np.uint8]) -> list[tuple[bytes, int, int, int, int, int]] | None: ...
+
+@final
+class Spare:
+    """The memory of chunks that are gone, kept for those to come."""
+
+    def __new__(cls, limit: int) -> Spare: ...
+
 def ctf_parse(
-    text: npt.NDArray[np.uint8],
+    text: npt.NDArray[np.uint8] | tuple[int, int],
     first_byte: int,
     starts: npt.NDArray[np.uint64],
     sizes: npt.NDArray[np.uint32],
@@ -76,6 +104,7 @@ def ctf_parse(
     is_strict: bool,
     num_threads: int,
     piece_size: int,
+    spare: Spare | None,
     has_words: bool,
 ) -> tuple[Chunk, list[int], list[_Finding], _Finding | None]: ...
 def chunk_order(num_chunks: int, seed: int) -> npt.NDArray[np.uint32]: ...
@@ -152,6 +181,7 @@ def mlf_scan_binary(data: bytes, dim: int) -> _Labels: ...
 
 _Cursor = tuple[int, int, int, int, int]
 _Longs = npt.NDArray[np.int64]
+_Places = tuple[list[int], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]
 
 @final
 class TimelineReader:
@@ -176,13 +206,14 @@ class TimelineReader:
     @property
     def cursor(self) -> _Cursor: ...
     def rewind(self, cursor: _Cursor) -> None: ...
+    def hold(self, cursor: _Cursor) -> None: ...
     def set_count(self, count: int) -> None: ...
     def set_end(self, end: int) -> None: ...
     def set_position(self, position: int) -> None: ...
     def settle(self, index: int, count: int, num_slots: int) -> None: ...
     def read(
         self, share: int, passed: int, crosses_sweeps: bool, index: int, count: int
-    ) -> tuple[_Longs, _Longs, bool, int] | None: ...
+    ) -> tuple[_Longs, _Longs, bool, int, _Places] | None: ...
     def read_truncated(
         self, steps: int, crosses_sweeps: bool, index: int, count: int
     ) -> tuple[_Longs, _Longs, _Longs, _Longs, _Longs, _Longs, npt.NDArray[np.bool_], bool, int] | None: ...
@@ -195,3 +226,59 @@ class TimelineReader:
     def place(self) -> tuple[int, int] | None: ...
     def chunks_at(self, sweep: int, place: int, index: int, count: int) -> tuple[list[int], int]: ...
     def chunks_from(self, sweep: int, place: int, limit: int, index: int, count: int) -> tuple[list[int], int]: ...
+
+_Fault = tuple[int, int, int | None, int | None, int, int]
+
+def cbf_parse(
+    bytes: npt.NDArray[np.uint8],
+    num_sequences: int,
+    streams: list[tuple[bool, int, bool, bool]],
+    most_samples: int | None,
+    num_threads: int,
+    piece_size: int,
+) -> tuple[Chunk | None, int, npt.NDArray[np.uint32], _Fault | None]: ...
+def cbf_sizes(
+    sequences: list[tuple[Chunk, int, int]], columns: list[tuple[int, bool]], is_documented: bool
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]: ...
+def cbf_write(
+    sequences: list[tuple[Chunk, int, int]],
+    columns: list[tuple[int, bool]],
+    lengths: npt.NDArray[np.uint32],
+    is_documented: bool,
+    out: npt.NDArray[np.uint8],
+) -> _Fault | None: ...
+
+_Bytes = npt.NDArray[np.uint8]
+_LineFault = tuple[int, int | None, tuple[int, str] | None]
+
+def text_write(
+    chunk: Chunk,
+    first: int,
+    keys: npt.NDArray[np.uint64],
+    streams: list[tuple[int, bytes]],
+    num_threads: int,
+    piece: int,
+) -> tuple[list[_Bytes], tuple[int, tuple[int, float] | None] | None]: ...
+
+@final
+class Dictionary:
+    """Tokens and their numbers: the lines of a text, counted from 0."""
+
+    def __new__(cls, text: str) -> Dictionary: ...
+    def __len__(self) -> int: ...
+    def __contains__(self, token: str, /) -> bool: ...
+
+def text_tokens(
+    block: bytes,
+    first_key: int,
+    dictionaries: list[Dictionary],
+    names: list[bytes],
+    unknown: str | None,
+    is_annotated: bool,
+) -> tuple[_Bytes, int, int, int | None, _LineFault | None]: ...
+def text_numbers(
+    block: bytes,
+    features: tuple[int, int],
+    labels: tuple[int, int, tuple[Dictionary, int, bool] | None] | None,
+    separator: int | None,
+) -> tuple[_Bytes, int, _LineFault | None]: ...

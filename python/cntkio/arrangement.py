@@ -1,5 +1,4 @@
-"""
-What a source delivers: sequences joined by key, utterances cut into frames, and what must not be delivered.
+"""What a source delivers: sequences joined by key, utterances cut into frames, and what must not be delivered.
 
 ::
 
@@ -42,8 +41,7 @@ class Located(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Arrangement:
-    """
-    The sequences of a source.
+    """The sequences of a source.
 
     Attributes:
         table: The only corpus's table, or the joined one.
@@ -79,8 +77,7 @@ class Arrangement:
 def arrange(
     corpora: Sequence[Corpus], *, defining: int | None = None, frame_mode: bool = False, strict: bool = False
 ) -> Arrangement:
-    """
-    Arrange corpora: join them, and look at what they say of their utterances.
+    """Arrange corpora: join them, and look at what they say of their utterances.
 
     Args:
         corpora: The corpora, the first of which gives the order.

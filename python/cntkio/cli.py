@@ -1,5 +1,4 @@
-"""
-The command `cntkio`: what is in a corpus, how it reads, how fast. (docs/cli.md)
+"""The command `cntkio`: what is in a corpus, how it reads, how fast. (docs/cli.md)
 
 ::
 
@@ -7,6 +6,7 @@ The command `cntkio`: what is in a corpus, how it reads, how fast. (docs/cli.md)
     head      its first sequences, readable
     read      minibatches, as a training program reads them, and the throughput
     index     write the index cache
+    convert   from one format to another
 
 Law: a verb decides what to ask the library and how to print the answer, nothing else. Results go to standard output,
 one fact a line; progress (on a terminal only) and complaints go to standard error. The exit status is 0 if all is
@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 
+from cntkio import convert
 from cntkio.errors import CntkIoError, ConfigError
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.minibatch import Minibatch, MinibatchData
@@ -49,8 +50,7 @@ _ANY_NUMBER_OF_ERRORS = -1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """
-    Run one command.
+    """Run one command.
 
     Args:
         arguments: What follows the command's name; those of the process when None.
@@ -346,6 +346,11 @@ def _parser() -> argparse.ArgumentParser:
     read.add_argument("--sweeps", metavar="N", type=_positive, default=1, help="how often to read it all (1)")
     read.add_argument("--randomize", action="store_true", help="in CNTK's randomized order, not in file order")
     add(_index, "index", "write the index cache for a quick next start", "cntkio index examples/alice/train.ctf")
+    converters = verbs.add_parser(
+        "convert", help=convert.HELP, description=f"{convert.HELP[0].upper()}{convert.HELP[1:]}."
+    )
+    convert.add_arguments(converters)
+    converters.set_defaults(verb=convert.run)
     return parser
 
 

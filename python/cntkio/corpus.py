@@ -21,8 +21,7 @@ _NUM_LOADERS = 2
 def read_ctf(
     path: str | os.PathLike[str], streams: StreamDefs | Mapping[str, Any] | None = None, **options: Any
 ) -> Minibatch:
-    """
-    Read a whole file in the CNTK text format into arrays, in the order of the file.
+    """Read a whole file in the CNTK text format into arrays, in the order of the file.
 
     Args:
         path: The file.

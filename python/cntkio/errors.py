@@ -1,5 +1,4 @@
-"""
-The exceptions of cntkio, on one page.
+"""The exceptions of cntkio, on one page.
 
 ::
 
@@ -34,8 +33,7 @@ def _rebuild(kind: type[CntkIoError], args: tuple[Any, ...], attributes: dict[st
 
 
 class ConfigError(CntkIoError, ValueError):
-    """
-    An option or a configuration text is wrong.
+    """An option or a configuration text is wrong.
 
     Attributes:
         key: The option or key at fault, if one is.
@@ -58,8 +56,7 @@ class ConfigError(CntkIoError, ValueError):
 
 
 class FormatError(CntkIoError, ValueError):
-    """
-    Bytes break their format.
+    """Bytes break their format.
 
     The message begins with the place, as far as it is known.
 
@@ -112,8 +109,7 @@ class CorpusError(CntkIoError):
 
 
 class CheckpointError(CntkIoError, ValueError):
-    """
-    A checkpoint state does not fit this source.
+    """A checkpoint state does not fit this source.
 
     Attributes:
         saved: What the state says.

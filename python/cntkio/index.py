@@ -1,5 +1,4 @@
-"""
-Tables of sequences and chunks, and the cache file that keeps them. (docs/formats/ctf.md, "Index cache")
+"""Tables of sequences and chunks, and the cache file that keeps them. (docs/formats/ctf.md, "Index cache")
 
 A table is a handful of NumPy arrays, one entry per sequence, so that ten million sequences are nothing to worry
 about; from the cache they are memory-mapped, and opening a corpus takes as long as reading a header.
@@ -31,8 +30,7 @@ logger = logging.getLogger("cntkio")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SequenceTable:
-    """
-    The sequences of a corpus in the order of its chunks.
+    """The sequences of a corpus in the order of its chunks.
 
     Attributes:
         keys: Key of each sequence: uint64, or text.
@@ -75,8 +73,7 @@ def fingerprint(path: Path) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class IndexCache:
-    """
-    The index cache of one corpus, read with one set of settings.
+    """The index cache of one corpus, read with one set of settings.
 
     Attributes:
         corpus: The file that was indexed.
@@ -135,8 +132,7 @@ class IndexCache:
     def write(
         self, corpus: Mapping[str, Any], facts: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
     ) -> Path | None:
-        """
-        Write the cache where it can be written.
+        """Write the cache where it can be written.
 
         Args:
             corpus: The corpus's `fingerprint` before it was indexed.

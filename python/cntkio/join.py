@@ -1,5 +1,4 @@
-"""
-Several tables of sequences joined by key into one. (docs/timeline.md, "Several deserializers")
+"""Several tables of sequences joined by key into one. (docs/timeline.md, "Several deserializers")
 
 ::
 
@@ -32,8 +31,7 @@ _LARGEST_SPAN_PER_KEY = 4
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LeftOut:
-    """
-    What a join left out of one table.
+    """What a join left out of one table.
 
     Attributes:
         num_sequences: How many of its sequences are never delivered.
@@ -50,8 +48,7 @@ class LeftOut:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class JoinedTable(SequenceTable):
-    """
-    The sequences that all tables have, in the order and the chunks of the first.
+    """The sequences that all tables have, in the order and the chunks of the first.
 
     Attributes:
         partners: For each table, which of its sequences belongs to each joined one, uint32.
@@ -64,8 +61,7 @@ class JoinedTable(SequenceTable):
     left_out: tuple[LeftOut, ...]
 
     def complaint(self, names: Sequence[str]) -> str | None:
-        """
-        One sentence on what was left out, for a warning or an error; None if nothing was.
+        """One sentence on what was left out, for a warning or an error; None if nothing was.
 
         Args:
             names: What to call each table.
@@ -91,8 +87,7 @@ def _listed(keys: Sequence[int | str], count: int) -> str:
 
 
 def join(tables: Sequence[SequenceTable], *, defining: int | None = None) -> JoinedTable:
-    """
-    Join tables by key.
+    """Join tables by key.
 
     Keys are compared as numbers if all are; else as text, numbers by their decimal digits. A key that the first table
     repeats meets its partner again each time; of a key that another table repeats, the first occurrence counts.

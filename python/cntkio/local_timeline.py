@@ -1,5 +1,4 @@
-"""
-The order of user-defined deserializers, as CNTK 2.7 has it. (docs/user-defined.md, "The two timelines")
+"""The order of user-defined deserializers, as CNTK 2.7 has it. (docs/user-defined.md, "The two timelines")
 
 ::
 
@@ -35,8 +34,7 @@ _COMMON_KEYS = ("baseSweepCount", "baseSampleCount", "baseCurrentSequencePositio
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class LocalSelection(Selection):
-    """
-    What one read delivers; `sequences` are numbers in their chunks, and `position` counts this partition's samples.
+    """What one read delivers; `sequences` are numbers in their chunks, and `position` counts this partition's samples.
 
     Attributes:
         lengths: Samples that each sequence counts for, uint32.
@@ -52,8 +50,7 @@ def chunk_and_number(selection: LocalSelection) -> npt.NDArray[np.str_]:
 
 
 class _Place(NamedTuple):
-    """
-    Where a window or a segment begins.
+    """Where a window or a segment begins.
 
     `place` counts chunks in the order of the sweep; by `running_count`, a number of sequences, partitions are chosen
     where there is no randomization.
@@ -123,8 +120,7 @@ class LocalMark(NamedTuple):
 
 
 class LocalTimeline:
-    """
-    Which sequences each read delivers; the methods are those of `cntkio.timeline.Timeline`.
+    """Which sequences each read delivers; the methods are those of `cntkio.timeline.Timeline`.
 
     One thread at a time may use it. It holds some 24 bytes for each sequence of a segment, that is of at most one sweep
     and one window.
@@ -192,8 +188,7 @@ class LocalTimeline:
 
     @property
     def num_samples(self) -> int:
-        """
-        Not known.
+        """Not known.
 
         Raises:
             CorpusError: Always.
@@ -291,8 +286,7 @@ class LocalTimeline:
     # ---------------------------------------------------------------------------------------------- reading
 
     def read(self, minibatch_size_in_samples: int, partition: Partition = _ALL) -> LocalSelection | None:
-        """
-        Deliver the next sequences.
+        """Deliver the next sequences.
 
         Args:
             minibatch_size_in_samples: Samples of all partitions together, at least 1. It may change between reads.
@@ -317,7 +311,7 @@ class LocalTimeline:
         if not pieces:
             return None
         chunks, numbers, lengths = (np.concatenate(column) for column in zip(*pieces, strict=True))
-        return LocalSelection(numbers, chunks, end_of_sweep, self.position, None, lengths)
+        return LocalSelection(numbers, chunks, end_of_sweep, self.position, lengths=lengths)
 
     def _settle(self, size: int, partition: Partition) -> None:
         if size < 1:
@@ -414,7 +408,7 @@ class LocalTimeline:
         table = np.array(rows, np.int64)
         slot_of, chunks, numbers, lengths, first_samples, num_samples_of, steps_of, goes_on_of = table.T.copy()
         parts = Parts(slot_of, first_samples, num_samples_of, steps_of, goes_on_of.astype(np.bool_), len(slots), steps)
-        return LocalSelection(numbers, chunks, end_of_sweep, self.position, parts, lengths.astype(np.uint32))
+        return LocalSelection(numbers, chunks, end_of_sweep, self.position, parts, lengths=lengths.astype(np.uint32))
 
     def _filled(self, slot: tuple[_Owed, ...], partition: Partition) -> list[_Owed]:
         filled = list(slot)
@@ -436,6 +430,9 @@ class LocalTimeline:
         """Go back to a mark of this timeline. Cheap."""
         self._settings, self._cursor, self._slots, self._has_ended = mark
 
+    def hold(self, mark: LocalMark) -> None:
+        """Nothing has to be kept: going back is cheap from anywhere."""
+
     def _keys(self) -> tuple[str, str]:
         if self._window is None:
             return ("currentChunkPosition", "currentSequencePosition")
@@ -450,8 +447,7 @@ class LocalTimeline:
         return dict(zip((*_COMMON_KEYS, *self._keys()), values, strict=True))
 
     def restore(self, checkpoint: Mapping[str, Any]) -> None:
-        """
-        Go where a `checkpoint` was taken, with empty slots, as CNTK does. Other keys are ignored.
+        """Go where a `checkpoint` was taken, with empty slots, as CNTK does. Other keys are ignored.
 
         It costs nothing; the next read works out, and fetches the chunks of, the part of the window before that place.
 
@@ -483,8 +479,7 @@ class LocalTimeline:
         self._has_ended = False
 
     def state(self) -> dict[str, Any]:
-        """
-        All that is needed to go on just here: a small dict for JSON.
+        """All that is needed to go on just here: a small dict for JSON.
 
         Returns:
             The keys of `checkpoint`; and after a first read ``minibatch_size``, ``partition`` (index and count) and,
@@ -500,8 +495,7 @@ class LocalTimeline:
         return state
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """
-        Go on where a `state` was taken. Chunks that slots owe are fetched, to see that they are the same.
+        """Go on where a `state` was taken. Chunks that slots owe are fetched, to see that they are the same.
 
         Raises:
             CheckpointError: The state is not one of such a timeline over such data.

@@ -1,5 +1,4 @@
-"""
-What a read delivers: `Minibatch`, and one `MinibatchData` for each of its streams. (docs/timeline.md, "Packing")
+"""What a read delivers: `Minibatch`, and one `MinibatchData` for each of its streams. (docs/timeline.md, "Packing")
 
 The arrays are ragged as they come from the packer: the samples of all sequences one after the other, and where each
 sequence begins. Everything else (padded, masked, cut into sequences, as matrices) is made from them when asked for.
@@ -22,8 +21,7 @@ from cntkio.streams import StreamInformation
 
 
 class MinibatchData:
-    """
-    One stream of a minibatch.
+    """One stream of a minibatch.
 
     Attributes:
         stream: The stream's description.
@@ -35,7 +33,8 @@ class MinibatchData:
         indptr: Sparse: where each sample's entries begin, and where they end, int64, `[num_samples + 1]`. Dense: None.
     """
 
-    __slots__ = ("__dict__", "end_of_sweep", "indices", "indptr", "offsets", "stream", "values")
+    __slots__ = ("__dict__", "_packed", "end_of_sweep", "indices", "indptr", "offsets", "stream", "values")
+    _packed: tuple[_core.Packed, int] | None  # the packer's result and this stream's number in it
 
     def __init__(
         self,
@@ -52,6 +51,32 @@ class MinibatchData:
         self.indptr = indptr
         self.indices = indices
         self.end_of_sweep = end_of_sweep
+        self._packed = None
+
+    @classmethod
+    def of(cls, stream: StreamInformation, packed: _core.Packed, number: int, end_of_sweep: bool) -> MinibatchData:
+        """A stream as the packer has left it; array objects are made when one of them is asked for."""
+        data = cls.__new__(cls)
+        data.stream = stream
+        data.end_of_sweep = end_of_sweep
+        data._packed = (packed, number)
+        return data
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("values", "offsets", "indptr", "indices") or self._packed is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        packed, number = self._packed
+        values, offsets, sparse = packed.arrays(number)
+        if sparse is not None and self.stream.dtype == np.int32:  # numbers of classes
+            values, sparse = sparse[1], None
+        self.values = values if self.stream.is_sparse else values.reshape(-1, *self.stream.shape)
+        self.offsets = offsets
+        self.indptr, self.indices = (None, None) if sparse is None else sparse
+        return object.__getattribute__(self, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        arrays = (self.values.reshape(-1), self.offsets, self.indptr, self.indices)
+        return (MinibatchData, (self.stream, *arrays, self.end_of_sweep))
 
     def __repr__(self) -> str:
         kind = "sparse" if self.is_sparse else "dense"
@@ -59,17 +84,17 @@ class MinibatchData:
         return f"MinibatchData({self.stream.name!r}, {kind}, {counts})"
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return self.num_sequences
 
     @property
     def num_sequences(self) -> int:
         """Number of sequences."""
-        return len(self.offsets) - 1
+        return len(self.offsets) - 1 if self._packed is None else self._packed[0].num_sequences
 
     @property
     def num_samples(self) -> int:
         """Number of samples of this stream."""
-        return int(self.offsets[-1])
+        return int(self.offsets[-1]) if self._packed is None else self._packed[0].num_samples(self._packed[1])
 
     number_of_sequences = num_sequences
     number_of_samples = num_samples
@@ -112,8 +137,7 @@ class MinibatchData:
         return self if self.num_sequences else None
 
     def asarray(self) -> npt.NDArray[Any]:
-        """
-        The padded array, of `shape`; a view of `values` where there is nothing to pad.
+        """The padded array, of `shape`; a view of `values` where there is nothing to pad.
 
         A sparse stream becomes a dense array, with the values of repeated indices summed.
         """
@@ -129,8 +153,7 @@ class MinibatchData:
         return padded.reshape(self.shape)
 
     def tocsr(self) -> Any:
-        """
-        All samples of a sparse stream as a `scipy.sparse.csr_array` `[num_samples, dim]`, which shares the arrays.
+        """All samples of a sparse stream as a `scipy.sparse.csr_array` `[num_samples, dim]`, which shares the arrays.
 
         Entries stay as they stand in the file; `sum_duplicates()` of the result sorts and sums them.
 
@@ -143,8 +166,7 @@ class MinibatchData:
         return _csr(self.values, self.indices, self.indptr, self.stream.dim)
 
     def as_sequences(self, variable: object = None) -> list[Any]:
-        """
-        Each sequence by itself, without padding.
+        """Each sequence by itself, without padding.
 
         Args:
             variable: Not used; CNTK needs one for sparse streams.
@@ -173,8 +195,7 @@ def _csr(values: npt.NDArray[Any], indices: npt.NDArray[np.int32], indptr: npt.N
 
 
 class TruncatedMinibatchData:
-    """
-    One stream of a truncated minibatch: `[slots, steps]` of samples, for backpropagation through time.
+    """One stream of a truncated minibatch: `[slots, steps]` of samples, for backpropagation through time.
 
     Attributes:
         stream: The stream's description; dense.
@@ -253,8 +274,7 @@ Data = MinibatchData | TruncatedMinibatchData
 
 
 class Minibatch(dict[StreamInformation, Any]):
-    """
-    The streams of one minibatch, by `StreamInformation` or by name; empty when the data have ended.
+    """The streams of one minibatch, by `StreamInformation` or by name; empty when the data have ended.
 
     Example:
         >>> import cntkio, pathlib, tempfile

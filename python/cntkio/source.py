@@ -1,5 +1,4 @@
-"""
-`MinibatchSource`: minibatches from deserializers, read ahead of need. (docs/timeline.md)
+"""`MinibatchSource`: minibatches from deserializers, read ahead of need. (docs/timeline.md)
 
 ::
 
@@ -19,7 +18,7 @@ import enum
 import logging
 import os
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -29,9 +28,8 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio.arrangement import BROKEN, INVALID, Arrangement, Located, arrange
-from cntkio.errors import CheckpointError, ConfigError, CorpusError
-from cntkio.formats import Corpus, Deserializer, Loaded, TextKeyed, UtteranceCorpus
-from cntkio.formats.ctf import num_threads
+from cntkio.errors import CheckpointError, CntkIoError, ConfigError, CorpusError
+from cntkio.formats import Corpus, Deserializer, Loaded, TextKeyed, UtteranceCorpus, num_threads
 from cntkio.formats.user import LocalUserCorpus
 from cntkio.local_timeline import LocalSelection, LocalTimeline, chunk_and_number
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
@@ -49,6 +47,12 @@ from cntkio.timeline import (
 logger = logging.getLogger("cntkio")
 
 _NUM_LOADERS = 2
+# Small minibatches are made several at a time: handing one over to another thread takes longer than making it.
+_HAND_OVER_BYTES = 512 << 10
+_MOST_IN_HAND_OVER = 64
+_LARGE_MINIBATCH = 16 << 20
+_WHOLE = Partition()
+_NOTHING: set[int] = set()
 _LARGEST_SIZE = 2**31 - 1  # CNTK cut larger ones to 32 bits
 _STATE_VERSION = 1
 _POSITION = "minibatchSourcePosition"
@@ -62,24 +66,8 @@ class TraceLevel(enum.IntEnum):
     Info = 2
 
 
-def _is_of_classes(info: StreamInformation) -> bool:
-    """Whether a stream's samples are the numbers of classes."""
-    return info.dtype == np.int32
-
-
-def _distinct(numbers: npt.NDArray[np.int64], bound: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-    """Which numbers there are, ascending, and the place of each among them."""
-    is_there = np.zeros(bound, np.bool_)
-    is_there[numbers] = True
-    which = np.flatnonzero(is_there)
-    places = np.zeros(bound, np.uint32)
-    places[which] = np.arange(len(which), dtype=np.uint32)
-    return which, places[numbers]
-
-
 class _Chunks:
-    """
-    The chunks of one corpus that are in memory, or on their way there, and those that are in use.
+    """The chunks of one corpus that are in memory, or on their way there, and those that are in use.
 
     Errors are counted when a chunk comes into use, not when it happens to be loaded: so that neither memory nor
     read-ahead changes what is an error too many.
@@ -90,6 +78,7 @@ class _Chunks:
         self.here: dict[int, Loaded] = {}
         self.coming: dict[int, Future[Loaded]] = {}
         self.in_use: set[int] = set()
+        self._window: set[int] | None = None  # the last one, if nothing else is in use
 
     def get(self, number: int) -> Loaded:
         """A chunk, waited for or loaded here."""
@@ -109,6 +98,17 @@ class _Chunks:
             if number not in self.in_use:
                 self.corpus.settle(self.get(number))
                 self.in_use.add(number)
+
+    def take(self, numbers: list[int], window: set[int] | None) -> None:
+        """Use these chunks; of others those in the window stay in use, and without a window all do."""
+        if not self.in_use.issuperset(numbers):
+            self.use(numbers)
+        elif window is None or window is self._window:
+            return
+        if window is not None:
+            self.in_use &= window
+            self.in_use.update(numbers)
+            self._window = window if window and self.in_use <= window else None
 
     def keep_only(self, numbers: set[int]) -> None:
         """Let go of all others."""
@@ -180,6 +180,12 @@ class _Fetched(NamedTuple):
 
     minibatch: Minibatch | None
     mark: Any
+    error: BaseException | None = None
+
+    @property
+    def is_last(self) -> bool:
+        """Whether what comes behind must be asked for: behind the end, and behind an error."""
+        return self.minibatch is None
 
 
 class _Request(NamedTuple):
@@ -188,8 +194,7 @@ class _Request(NamedTuple):
 
 
 class MinibatchSource:
-    """
-    Minibatches from one or several deserializers, in CNTK 2.7's order.
+    """Minibatches from one or several deserializers, in CNTK 2.7's order.
 
     It may be used from several threads, pickled, and, before the first read, forked.
 
@@ -266,6 +271,7 @@ class MinibatchSource:
         self._frame_mode = frame_mode
         self._max_errors = max_errors
         self._num_invalid = 0
+        self._last_invalid = 0
         self._keep_data_in_memory = keep_data_in_memory
         self._read_ahead_in_bytes = read_ahead_in_bytes
         self._is_infinite = max_samples == INFINITELY_REPEAT and max_sweeps == INFINITELY_REPEAT
@@ -274,9 +280,8 @@ class MinibatchSource:
             self._open(given)
             self._set_streams(truncation_length > 0)
             self._arrangement = self._arranged(frame_mode, strict)
-            table = self._arrangement.table
             self.left_out = list(self._arrangement.left_out)
-            self._keys: npt.NDArray[Any] = table.keys
+            self._keys: npt.NDArray[Any] = self._arrangement.table.keys
             self._lengths: npt.NDArray[np.uint32] = self._arrangement.lengths
             self._chunk_starts: npt.NDArray[np.int64] = self._arrangement.chunk_starts
             options: dict[str, Any] = {
@@ -314,7 +319,11 @@ class MinibatchSource:
         self._process = os.getpid()
         self._loaders = _Loaders()
         self._fetcher: ThreadPoolExecutor | None = None
-        self._ahead: tuple[_Request, Future[_Fetched]] | None = None
+        self._request: _Request | None = None
+        self._ready: deque[_Fetched] = deque()
+        self._ahead: Future[list[_Fetched]] | None = None
+        self._num_at_once = 1
+        self._num_threads = num_threads()
         self._mark: Any = self._timeline.mark()
         self._needed: list[int] | None = None
         self._windows: list[set[int]] = [set() for _ in self._chunks]
@@ -331,6 +340,18 @@ class MinibatchSource:
                     StreamInformation(info.name, len(streams), form, info.dtype, info.shape, info.defines_mb_size)
                 )
         self._streams = streams
+        of_source = iter(streams)
+        # For each corpus its streams, and what the packer has to know of them.
+        self._layouts = [
+            (
+                [next(of_source) for _ in corpus.streams],
+                [
+                    (number, info.is_sparse or info.dtype == np.int32, info.dtype == np.float64)
+                    for number, info in enumerate(corpus.streams)
+                ],
+            )
+            for corpus in self._corpora
+        ]
 
     def _open(self, given: Sequence[Any]) -> None:
         """Open the corpora; if the keys of one are words, those of all are."""
@@ -351,6 +372,12 @@ class MinibatchSource:
                 f"only a single stream may define the minibatch size, but {', '.join(map(repr, names))} do",
                 key="defines_mb_size",
             )
+        for corpus in self._corpora[1:]:
+            if getattr(corpus, "must_be_first", False):
+                raise ConfigError(
+                    f"{corpus.name}: a binary corpus has no keys of its own, so it must be the first deserializer",
+                    key="deserializers",
+                )
         for corpus in self._corpora:
             if isinstance(corpus, LocalUserCorpus) and len(self._corpora) > 1:
                 raise ConfigError(
@@ -372,8 +399,7 @@ class MinibatchSource:
         return Record({info.name: info for info in self._streams})
 
     def stream_info(self, name: str) -> StreamInformation:
-        """
-        The stream of that name.
+        """The stream of that name.
 
         Raises:
             ConfigError: There is none.
@@ -429,8 +455,7 @@ class MinibatchSource:
         num_data_partitions: int | None = None,
         partition_index: int | None = None,
     ) -> dict[Any, Any]:
-        """
-        Return the next minibatch, or an empty mapping when the data have ended.
+        """Return the next minibatch, or an empty mapping when the data have ended.
 
         Whole sequences are taken while their lengths sum to at most this partition's share; a sequence that is longer
         than the share comes alone (docs/timeline.md, "Size").
@@ -451,7 +476,7 @@ class MinibatchSource:
             FormatError: A chunk read for this minibatch breaks its format.
             CorpusError: A sequence does not fit frame mode or truncation, or a file has changed.
         """
-        if not isinstance(minibatch_size_in_samples, int | np.integer):
+        if type(minibatch_size_in_samples) is not int and not isinstance(minibatch_size_in_samples, int | np.integer):
             raise ConfigError(
                 f"minibatch_size_in_samples is {minibatch_size_in_samples!r}; expected a whole number",
                 key="minibatch_size_in_samples",
@@ -461,10 +486,12 @@ class MinibatchSource:
                 f"minibatch_size_in_samples is {minibatch_size_in_samples}; expected at most {_LARGEST_SIZE}",
                 key="minibatch_size_in_samples",
             )
-        partition = Partition(
-            0 if partition_index is None else int(partition_index),
-            1 if num_data_partitions is None else int(num_data_partitions),
-        )
+        partition = _WHOLE
+        if partition_index is not None or num_data_partitions is not None:
+            partition = Partition(
+                0 if partition_index is None else int(partition_index),
+                1 if num_data_partitions is None else int(num_data_partitions),
+            )
         minibatch = self._next(_Request(int(minibatch_size_in_samples), partition))
         if minibatch is None:
             return {}
@@ -487,37 +514,47 @@ class MinibatchSource:
         with self._lock:
             if self._process != os.getpid():
                 self._forget_parent()
-            if self._ahead is not None and self._ahead[0] != request:
+            if self._request != request:
                 self._drop_ahead()
-            if self._ahead is None:
-                self._fetch_ahead(request)
-            assert self._ahead is not None
-            # Kept until it has a result, so that an interrupted wait loses nothing.
-            future = self._ahead[1]
-            self._wait(future)
-            self._ahead = None
-            fetched = future.result()
+                self._request = request
+            if not self._ready:
+                if self._ahead is None:
+                    self._fetch_ahead(request)
+                assert self._ahead is not None
+                # Kept until it has a result, so that an interrupted wait loses nothing.
+                future = self._ahead
+                self._wait(future)
+                self._ahead = None
+                self._ready.extend(future.result())
+                if self._ready and not self._ready[-1].is_last:
+                    self._fetch_ahead(request)
+            fetched = self._ready.popleft()
+            if fetched.error is not None:
+                raise fetched.error
             self._mark = fetched.mark
-            if fetched.minibatch is not None:
-                self._fetch_ahead(request)
             return fetched.minibatch
 
     def _fetch_ahead(self, request: _Request) -> None:
         if self._fetcher is None:
             self._fetcher = ThreadPoolExecutor(1, "cntkio-fetch")
-        self._ahead = (request, self._fetcher.submit(self._fetch, request))
+        # What is ready, and what is being made, may be thrown away: this is where the timeline would go back to.
+        self._timeline.hold(self._mark)
+        self._ahead = self._fetcher.submit(self._fetch_several, request)
 
     @staticmethod
     def _wait(future: Future[Any]) -> None:
         future.exception()
 
     def _drop_ahead(self) -> None:
-        """Throw away the minibatch that was fetched ahead, and go back to where the last delivered one ended."""
+        """Throw away what was fetched ahead, and go back to where the last delivered minibatch ended."""
         if self._ahead is not None:
-            if not self._ahead[1].cancel():
-                self._wait(self._ahead[1])
+            if not self._ahead.cancel():
+                self._wait(self._ahead)
             self._ahead = None
             self._rewind(self._mark)
+        elif self._ready:
+            self._rewind(self._mark)
+        self._ready.clear()
 
     def _forget_parent(self) -> None:
         mark = self._mark
@@ -527,13 +564,26 @@ class MinibatchSource:
         self._rewind(mark)
         self._mark = mark
 
+    def _fetch_several(self, request: _Request) -> list[_Fetched]:
+        """Make the next minibatches: as many as are worth a hand-over. Runs in the fetcher's thread."""
+        made: list[_Fetched] = []
+        while not made or (len(made) < self._num_at_once and not made[-1].is_last):
+            try:
+                made.append(self._fetch(request))
+            except BaseException as error:  # it surfaces in the read that it belongs to
+                made.append(_Fetched(None, None, error))
+        return made
+
     def _fetch(self, request: _Request) -> _Fetched:
         """Make the next minibatch. Runs in the fetcher's thread."""
         before = self._timeline.mark()
         try:
             return self._fetch_from_here(request)
+        except CntkIoError:
+            # Data that are wrong stay so: as in CNTK, the next read goes on behind the minibatch that needs them.
+            raise
         except BaseException:
-            # What failed was not delivered: the next read asks for it again.
+            # What failed for another reason may succeed: the next read asks for it again.
             self._rewind(before)
             raise
 
@@ -561,8 +611,7 @@ class MinibatchSource:
         return _Fetched(minibatch, mark)
 
     def _without_invalid(self, selection: Selection, located: Located) -> tuple[Selection, Located] | None:
-        """
-        Take invalid utterances out, and count them; None if nothing is left.
+        """Take invalid utterances out, and count them; None if nothing is left.
 
         Raises:
             FormatError: A broken utterance.
@@ -592,7 +641,11 @@ class MinibatchSource:
             return None
         frames = None if located.frames is None else located.frames[is_sound]
         kept = dataclasses.replace(
-            selection, sequences=selection.sequences[is_sound], chunks=selection.chunks[is_sound], parts=parts
+            selection,
+            sequences=selection.sequences[is_sound],
+            chunks=selection.chunks[is_sound],
+            parts=parts,
+            places=None,
         )
         return kept, Located(located.sequences[is_sound], frames)
 
@@ -663,42 +716,53 @@ class MinibatchSource:
 
     def _packed(self, selection: Selection, located: Located) -> Minibatch:
         data: dict[StreamInformation, Any] = {}
-        streams = iter(self._streams)
         keys = self._keys_of(selection, located)
+        is_direct = self._arrangement.partners is None and located.frames is None
         for number, chunks in enumerate(self._chunks):
-            sequences = self._arrangement.partner(number, located.sequences)
-            if self._arrangement.partners is None:
-                chunk_numbers = selection.chunks
+            if is_direct and selection.places is not None:
+                which, places, local = selection.places
             else:
-                chunk_numbers = self._chunk_of(chunks.corpus, sequences)
-            which, places = _distinct(chunk_numbers, chunks.corpus.table.num_chunks)
-            local = (sequences - chunks.corpus.table.chunk_starts[chunk_numbers]).astype(np.uint32)
-            if not chunks.in_use.issuperset(which.tolist()):
-                chunks.use(dict.fromkeys(chunk_numbers.tolist()))
+                which, places, local = self._found(number, selection, located)
+            window: set[int] | None = None
             if not self._keep_data_in_memory:
-                still = chunks.in_use & self._windows[number] if self._is_randomized else set()
-                chunks.in_use = still.union(which.tolist())
-            handles = [chunks.get(one).chunk for one in which.tolist()]
+                window = self._windows[number] if self._is_randomized else _NOTHING
+            chunks.take(which, window)
+            handles = [chunks.get(one).chunk for one in which]
             if self._is_literal:  # an error in any of the window's chunks comes at once
                 for one in self._windows[number]:
                     chunks.get(one)
-            infos = [next(streams) for _ in chunks.corpus.streams]
             if selection.parts is None:
-                data.update(
-                    self._gathered(
-                        infos,
-                        chunks.corpus,
-                        handles,
-                        places,
-                        local,
-                        self._samples_of(number, located),
-                        selection,
-                        keys,
-                    )
-                )
+                self._gather(data, number, handles, places, local, located, selection, keys)
             else:
+                infos = self._layouts[number][0]
                 data.update(self._spread(infos, chunks.corpus, handles, places, local, selection, keys))
         return Minibatch(data, keys)
+
+    def _found(
+        self, number: int, selection: Selection, located: Located
+    ) -> tuple[list[int], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+        """`Selection.places` for one of the corpora."""
+        corpus = self._corpora[number]
+        sequences = self._arrangement.partner(number, located.sequences)
+        is_direct = self._arrangement.partners is None
+        chunk_numbers = selection.chunks if is_direct else self._chunk_of(corpus, sequences)
+        which, first, places = np.unique(chunk_numbers, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        rank = np.empty(len(order), np.uint32)
+        rank[order] = np.arange(len(order))
+        local = (sequences - corpus.table.chunk_starts[chunk_numbers]).astype(np.uint32)
+        return which[order].tolist(), rank[places], local
+
+    def _samples_of(
+        self, number: int, located: Located
+    ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None:
+        """Which samples of each sequence are wanted: the first of them and how many; None for all."""
+        if located.frames is not None:
+            return located.frames, np.ones(len(located.frames), np.uint32)
+        if not self._arrangement.repeats[number]:
+            return None
+        lengths = self._corpora[0].table.lengths[self._arrangement.partner(0, located.sequences)]
+        return np.zeros(len(lengths), np.uint32), lengths
 
     def _keys_of(self, selection: Selection, located: Located) -> Callable[[], npt.NDArray[Any]]:
         if isinstance(selection, LocalSelection):
@@ -713,47 +777,32 @@ class MinibatchSource:
         lengths: npt.NDArray[np.uint32] = self._chunks[0].get(number).findings
         return lengths
 
-    def _samples_of(
-        self, number: int, located: Located
-    ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None:
-        """Which samples of each sequence are wanted: the first of them and how many; None for all."""
-        if located.frames is not None:
-            return located.frames, np.ones(len(located.frames), np.uint32)
-        if not self._arrangement.repeats[number]:
-            return None
-        lengths = self._corpora[0].table.lengths[self._arrangement.partner(0, located.sequences)]
-        return np.zeros(len(lengths), np.uint32), lengths
-
-    def _gathered(
+    def _gather(
         self,
-        infos: list[StreamInformation],
-        corpus: Corpus,
+        data: dict[StreamInformation, Any],
+        number: int,
         handles: list[_core.Chunk],
         places: npt.NDArray[np.uint32],
         local: npt.NDArray[np.uint32],
-        samples: tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None,
+        located: Located,
         selection: Selection,
         keys: Callable[[], npt.NDArray[Any]],
-    ) -> Iterator[tuple[StreamInformation, MinibatchData]]:
-        layout = [
-            (number, info.is_sparse or _is_of_classes(info), info.dtype == np.float64)
-            for number, info in enumerate(corpus.streams)
-        ]
-        is_of_frames = isinstance(corpus, UtteranceCorpus)
-        ragged = _core.gather(handles, places, local, layout, samples, num_threads() if is_of_frames else None)
-        for info, (values, offsets, sparse) in zip(infos, ragged, strict=True):
-            indptr, indices = sparse if sparse is not None else (None, None)
-            if _is_of_classes(info):
-                assert indices is not None
-                values, indptr, indices = indices, None, None
-            data = MinibatchData(info, values, offsets, indptr, indices, selection.end_of_sweep)
-            if self._frame_mode and data.num_steps > 1:
-                longest = int(data.lengths.argmax())
+    ) -> None:
+        """Gather the streams of one corpus into `data`."""
+        infos, layout = self._layouts[number]
+        packed = _core.Packed(handles, places, local, layout, self._num_threads, self._samples_of(number, located))
+        if len(data) == 0:
+            size = max(packed.num_bytes * len(self._chunks), 1)
+            several = min(max(_HAND_OVER_BYTES // size, 2), _MOST_IN_HAND_OVER)
+            self._num_at_once = 1 if size > _LARGE_MINIBATCH else several
+        for stream, info in enumerate(infos):
+            data[info] = MinibatchData.of(info, packed, stream, selection.end_of_sweep)
+            if self._frame_mode and packed.longest(stream) > 1:
+                longest = int(data[info].lengths.argmax())
                 raise CorpusError(
-                    f"sequence {keys()[longest]}, stream {info.name!r}: {data.num_steps} samples; frame mode takes one "
-                    f"at most (frame_mode=False reads sequences)"
+                    f"sequence {keys()[longest]}, stream {info.name!r}: {packed.longest(stream)} samples; frame mode "
+                    f"takes one at most (frame_mode=False reads sequences)"
                 )
-            yield info, data
 
     def _spread(
         self,
@@ -795,8 +844,7 @@ class MinibatchSource:
     # -------------------------------------------------------------------------------------------- checkpoints
 
     def get_checkpoint_state(self) -> dict[str, int]:
-        """
-        CNTK's state: the position behind the last minibatch. `state_dict` keeps and checks more.
+        """CNTK's state: the position behind the last minibatch. `state_dict` keeps and checks more.
 
         With a user-defined deserializer on its own timeline it has CNTK's keys for that. (docs/user-defined.md)
         """
@@ -806,8 +854,7 @@ class MinibatchSource:
             return {_POSITION: self._mark.cursor[0]}
 
     def restore_from_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
-        """
-        Go on from a state of `get_checkpoint_state`, of CNTK 2.7, or of `state_dict`.
+        """Go on from a state of `get_checkpoint_state`, of CNTK 2.7, or of `state_dict`.
 
         Raises:
             CheckpointError: The state has no position, or does not fit this source.
@@ -844,10 +891,11 @@ class MinibatchSource:
     def state_dict(self) -> dict[str, Any]:
         """All that is needed to go on just here, and to notice other data or settings: a small dict for JSON."""
         with self._lock:
-            if self._ahead is None:
+            if self._ahead is None and not self._ready:
                 timeline = self._timeline.state()
             else:
-                self._wait(self._ahead[1])
+                if self._ahead is not None:
+                    self._wait(self._ahead)
                 there = self._timeline.mark()
                 self._rewind(self._mark)
                 timeline = self._timeline.state()
@@ -858,8 +906,7 @@ class MinibatchSource:
         return [corpus.fingerprint() for corpus in self._corpora]
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """
-        Go on where a `state_dict` was taken, in this or another process.
+        """Go on where a `state_dict` was taken, in this or another process.
 
         Raises:
             CheckpointError: The state was taken from other data or with other settings; all differences are named.

@@ -1,5 +1,4 @@
-"""
-Streams: what a user asks for (`StreamDef`), and what a source delivers (`StreamInformation`).
+"""Streams: what a user asks for (`StreamDef`), and what a source delivers (`StreamInformation`).
 
 The names, arguments and record keys are those of CNTK 2.7 (docs/timeline.md, "Python interface").
 """
@@ -17,8 +16,7 @@ StorageFormat = Literal["dense", "sparse"]
 
 
 class Record(dict[str, Any]):
-    """
-    An immutable mapping whose items are attributes too.
+    """An immutable mapping whose items are attributes too.
 
     Example:
         >>> Record(a=1).a
@@ -48,8 +46,7 @@ class Record(dict[str, Any]):
 
 
 class StreamDefs(Record):
-    """
-    The streams of a deserializer, by name.
+    """The streams of a deserializer, by name.
 
     Example:
         >>> streams = StreamDefs(features=StreamDef(field="x", shape=784), labels=StreamDef(field="y", shape=10))
@@ -70,8 +67,7 @@ def StreamDef(  # noqa: N802 - CNTK's name
     defines_mb_size: bool = False,
     max_sequence_length: int = 65535,
 ) -> Record:
-    """
-    Describe one stream of a deserializer.
+    """Describe one stream of a deserializer.
 
     Args:
         field: Its name in the file (the alias).
@@ -105,8 +101,7 @@ def StreamDef(  # noqa: N802 - CNTK's name
 
 @dataclasses.dataclass(frozen=True, init=False)
 class StreamInformation:
-    """
-    What a source says of one of its streams; hashable, and equal when everything in it is.
+    """What a source says of one of its streams; hashable, and equal when everything in it is.
 
     Attributes:
         name: The stream's name in Python.
@@ -143,6 +138,21 @@ class StreamInformation:
         values = (name, stream_id, storage_format, np.dtype(dtype), sizes, bool(defines_mb_size))
         for field, value in zip(dataclasses.fields(self), values, strict=True):
             object.__setattr__(self, field.name, value)
+        object.__setattr__(self, "_hash", hash(values))
+
+    def __hash__(self) -> int:
+        """Kept, since every minibatch is made with a few of these as keys."""
+        kept: int = self.__dict__["_hash"]
+        return kept
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the hash, which is another in another process."""
+        return {key: value for key, value in self.__dict__.items() if key != "_hash"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for key, value in state.items():
+            object.__setattr__(self, key, value)
+        object.__setattr__(self, "_hash", hash(tuple(getattr(self, field.name) for field in dataclasses.fields(self))))
 
     @property
     def is_sparse(self) -> bool:

@@ -1,5 +1,4 @@
-"""
-Which sequences each read delivers, in CNTK 2.7's order, without touching data. (docs/timeline.md)
+"""Which sequences each read delivers, in CNTK 2.7's order, without touching data. (docs/timeline.md)
 
 ::
 
@@ -42,8 +41,7 @@ _LARGEST_WORD = 2**64 - 1
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Window:
-    """
-    How far a sequence may stray from the place of its chunk.
+    """How far a sequence may stray from the place of its chunk.
 
     Attributes:
         size: At least 1; 0 is taken as 1.
@@ -70,8 +68,7 @@ WHOLE_DATA = Window(_WHOLE_DATA_IN_SAMPLES, "samples")
 def python_window(
     in_chunks: int = DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS, in_samples: int = 0, *, randomize: bool = True
 ) -> Window | None:
-    """
-    The window of the Python interface; None is no randomization. (docs/timeline.md, "Default windows")
+    """The window of the Python interface; None is no randomization. (docs/timeline.md, "Default windows")
 
     Raises:
         ConfigError: Both windows are given.
@@ -104,8 +101,7 @@ def composite_window(
     chunk_size_in_bytes: int = _DEFAULT_CHUNK_SIZE_IN_BYTES,
     has_text_format: bool = True,
 ) -> Window | None:
-    """
-    The window of a configured reader with a list of deserializers. (docs/timeline.md, "Default windows")
+    """The window of a configured reader with a list of deserializers. (docs/timeline.md, "Default windows")
 
     Args:
         size: ``randomizationWindow``, if given; 0 is no randomization.
@@ -139,8 +135,7 @@ def classic_text_window(
     is_sample_based: bool = False,
     chunk_size_in_bytes: int = _DEFAULT_CHUNK_SIZE_IN_BYTES,
 ) -> Window | None:
-    """
-    The window of ``readerType = "CNTKTextFormatReader"``. (docs/timeline.md, "Default windows")
+    """The window of ``readerType = "CNTKTextFormatReader"``. (docs/timeline.md, "Default windows")
 
     Example:
         >>> classic_text_window(chunk_size_in_bytes=2**31)
@@ -156,8 +151,7 @@ def classic_text_window(
 
 
 def classic_binary_window(size: int | None = None, *, is_sample_based: bool = False) -> Window | None:
-    """
-    The window of ``readerType = "CNTKBinaryReader"``. (docs/timeline.md, "Default windows")
+    """The window of ``readerType = "CNTKBinaryReader"``. (docs/timeline.md, "Default windows")
 
     Example:
         >>> classic_binary_window()
@@ -169,8 +163,7 @@ def classic_binary_window(size: int | None = None, *, is_sample_based: bool = Fa
 
 
 def classic_htk_window(randomize: int | Literal["auto", "none"] = "auto") -> Window | None:
-    """
-    The window of the classic HTK reader, from its ``randomize``. (docs/timeline.md, "Default windows")
+    """The window of the classic HTK reader, from its ``randomize``. (docs/timeline.md, "Default windows")
 
     Example:
         >>> classic_htk_window() == WHOLE_DATA, classic_htk_window("none"), classic_htk_window(300)
@@ -183,8 +176,7 @@ def classic_htk_window(randomize: int | Literal["auto", "none"] = "auto") -> Win
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Partition:
-    """
-    One share of the data: number `index` of `count`.
+    """One share of the data: number `index` of `count`.
 
     Raises:
         ConfigError: `index` is outside ``0 .. count - 1``.
@@ -208,8 +200,7 @@ class Partition:
             )
 
     def share(self, whole: int) -> int:
-        """
-        The part of `whole` that falls to it, the first partitions taking what is left over.
+        """The part of `whole` that falls to it, the first partitions taking what is left over.
 
         Example:
             >>> [Partition(index, 3).share(5) for index in range(3)]
@@ -220,8 +211,7 @@ class Partition:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Parts:
-    """
-    The cells of a truncated minibatch: one entry per part of a sequence, by slot and then by step.
+    """The cells of a truncated minibatch: one entry per part of a sequence, by slot and then by step.
 
     Attributes:
         slot: The row, int64.
@@ -244,8 +234,7 @@ class Parts:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Selection:
-    """
-    What one read delivers.
+    """What one read delivers.
 
     Attributes:
         sequences: Their numbers in file order, int64, in delivered order. Empty: no data, but not the end either.
@@ -253,6 +242,8 @@ class Selection:
         end_of_sweep: Whether the read reached or crossed the end of a sweep.
         position: The position after it.
         parts: In a truncated minibatch, which part of each sequence goes where; else None.
+        places: The chunks, each once, in the order of their first sequence; for each sequence the place of its chunk
+            among them, and its number in its chunk, uint32. None where that was not worked out.
     """
 
     sequences: npt.NDArray[np.int64]
@@ -260,6 +251,7 @@ class Selection:
     end_of_sweep: bool
     position: int
     parts: Parts | None = None
+    places: tuple[list[int], npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -272,8 +264,7 @@ class Mark:
 
 
 class Timeline:
-    """
-    Which sequences each read delivers.
+    """Which sequences each read delivers.
 
     One thread at a time may use it. It holds, beside the table, 4 bytes for each sequence of a window, and some 50
     for each chunk.
@@ -383,8 +374,7 @@ class Timeline:
         return self._reader.num_bytes
 
     def read(self, minibatch_size_in_samples: int, partition: Partition = Partition()) -> Selection | None:
-        """
-        Deliver the next sequences.
+        """Deliver the next sequences.
 
         Args:
             minibatch_size_in_samples: Samples of all partitions together, at least 1. It may change between reads.
@@ -403,7 +393,10 @@ class Timeline:
         if self._truncation_length:
             return self._read_truncated(partition)
         found = self._reader.read(self._share, self._passed, self._crosses_sweeps, partition.index, partition.count)
-        return None if found is None else Selection(*found)
+        if found is None:
+            return None
+        sequences, chunks, end_of_sweep, position, places = found
+        return Selection(sequences, chunks, end_of_sweep, position, None, places)
 
     def _has_ended(self) -> bool:
         return self.position >= self._end and not any(self._reader.owed)
@@ -450,8 +443,7 @@ class Timeline:
         self._settings = (size, partition)
 
     def restore(self, position: int) -> None:
-        """
-        Go to the first sequence that starts at or after `position`, with empty slots, as CNTK does.
+        """Go to the first sequence that starts at or after `position`, with empty slots, as CNTK does.
 
         It costs as much as working the sweep's order out up to there.
 
@@ -464,8 +456,7 @@ class Timeline:
         self._settings = None
 
     def begin_epoch(self, begin: int, end: int) -> None:
-        """
-        Start a classic epoch: go to the position `begin`, and let the data end at `end`.
+        """Start a classic epoch: go to the position `begin`, and let the data end at `end`.
 
         Raises:
             CheckpointError: `begin` is not in ``0 .. 2**64 - 1``.
@@ -476,8 +467,7 @@ class Timeline:
         self.restore(begin)
 
     def state(self) -> dict[str, Any]:
-        """
-        All that is needed to go on just here: a small dict for JSON.
+        """All that is needed to go on just here: a small dict for JSON.
 
         Returns:
             ``position``; and after a first read ``minibatch_size``, ``partition`` (index and count), ``count`` (the
@@ -508,8 +498,7 @@ class Timeline:
         return state
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """
-        Go on where a `state` was taken. A later read with another size or partition is a change like any other.
+        """Go on where a `state` was taken. A later read with another size or partition is a change like any other.
 
         Raises:
             CheckpointError: The state is not one of a timeline over such data.
@@ -574,9 +563,12 @@ class Timeline:
         if mark.settings is not None and self._truncation_length:
             self._reader.owe(mark.owed)
 
+    def hold(self, mark: Mark) -> None:
+        """Keep what `rewind` needs to come back to that mark cheaply, over any number of reads in the same sweep."""
+        self._reader.hold(mark.cursor)
+
     def needed_chunks(self, partition: Partition = Partition()) -> list[int]:
-        """
-        The chunks from which the next sequences can come, with those that slots still owe, in order of need.
+        """The chunks from which the next sequences can come, with those that slots still owe, in order of need.
 
         No other chunk is needed until the reader moves on. In randomized order they are this partition's chunks in the
         window of the place where the reader is; in order, the chunk where it is. After the end there are only those
@@ -595,8 +587,7 @@ class Timeline:
         return needed
 
     def chunks_ahead(self, partition: Partition = Partition()) -> Iterator[int]:
-        """
-        The chunks needed after `needed_chunks`, in order of need, to the end of the next sweep or of the data.
+        """The chunks needed after `needed_chunks`, in order of need, to the end of the next sweep or of the data.
 
         Worked out as far as it is asked for. A chunk may come twice: once in each sweep.
         """

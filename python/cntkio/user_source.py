@@ -1,5 +1,4 @@
-"""
-Minibatch sources written in Python, and one over arrays in memory. (docs/user-defined.md)
+"""Minibatch sources written in Python, and one over arrays in memory. (docs/user-defined.md)
 
 These have nothing in common with `cntkio.source.MinibatchSource` but what a caller sees: the names of the methods,
 and minibatches of the same kind.
@@ -22,8 +21,7 @@ from cntkio.timeline import FULL_DATA_SWEEP, INFINITELY_REPEAT, Partition
 
 
 class UserMinibatchSource:
-    """
-    Base class of a source written in Python, for code that takes any source.
+    """Base class of a source written in Python, for code that takes any source.
 
     A subclass gives `stream_infos` and `next_minibatch`; and `get_checkpoint_state` with `restore_from_checkpoint` if
     it can go on from a checkpoint, `is_infinite` if it can be.
@@ -47,8 +45,7 @@ class UserMinibatchSource:
     def next_minibatch(
         self, num_samples: int, number_of_workers: int = 1, worker_rank: int = 0, device: object = None
     ) -> Mapping[Any, Any]:
-        """
-        The next minibatch, `MinibatchData` by `StreamInformation`, or an empty mapping when the data have ended.
+        """The next minibatch, `MinibatchData` by `StreamInformation`, or an empty mapping when the data have ended.
 
         Args:
             num_samples: Samples of all workers together, at least 1.
@@ -63,8 +60,7 @@ class UserMinibatchSource:
         return {}
 
     def restore_from_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
-        """
-        Go on from a `get_checkpoint_state`.
+        """Go on from a `get_checkpoint_state`.
 
         Raises:
             NotImplementedError: The state is not empty, and the subclass does not say what it means.
@@ -91,8 +87,7 @@ class UserMinibatchSource:
         return Record({info.name: info for info in self.stream_infos()})
 
     def stream_info(self, name: str) -> StreamInformation:
-        """
-        The stream of that name.
+        """The stream of that name.
 
         Raises:
             ConfigError: There is none.
@@ -110,8 +105,7 @@ class UserMinibatchSource:
 
 
 class MinibatchSourceFromData(UserMinibatchSource):
-    """
-    Minibatches from arrays in memory, in order, over and over.
+    """Minibatches from arrays in memory, in order, over and over.
 
     A minibatch never crosses the end of the data. It takes sequences while, in every stream, their samples number at
     most what was asked for, and what the limit leaves; at least one. Of them a worker gets those from its rank on, in
@@ -181,8 +175,7 @@ class MinibatchSourceFromData(UserMinibatchSource):
     def next_minibatch(
         self, num_samples: int, number_of_workers: int = 1, worker_rank: int = 0, device: object = None
     ) -> Minibatch | dict[StreamInformation, Any]:
-        """
-        The next minibatch, or an empty mapping when the data have ended. `end_of_sweep` says that either end is met.
+        """The next minibatch, or an empty mapping when the data have ended. `end_of_sweep` says that either end is met.
 
         Args:
             num_samples: Samples of all workers together, at least 1.
@@ -225,8 +218,7 @@ class MinibatchSourceFromData(UserMinibatchSource):
         return {"cursor": self._cursor, "total_num_samples": self._total_num_samples}
 
     def restore_from_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
-        """
-        Go on from a `get_checkpoint_state`.
+        """Go on from a `get_checkpoint_state`.
 
         Raises:
             CheckpointError: A key is missing, or does not fit these data.
@@ -273,7 +265,7 @@ def _stream(name: str, number: int, given: Any) -> tuple[StreamInformation, Colu
     info = StreamInformation(
         name, number, "sparse" if _is_matrix(items[0]) else "dense", dtype, (form or (1,)) if shape is None else shape
     )
-    return info, column("data_streams", items if isinstance(value, list) else items[0], info, must_be_finite=False)
+    return info, column("data_streams", items if isinstance(value, list) else items[0], info)
 
 
 def _as_numbers(name: str, item: Any, dtype: np.dtype[Any]) -> Any:

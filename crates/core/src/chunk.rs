@@ -14,7 +14,7 @@
 //! Two kinds of column stay as compact as their files: [`Frames`], which are bytes as they were read, and [`Runs`],
 //! one entry for samples of the same class. The packer makes values of them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Values in the precision in which they are stored.
 #[derive(Debug, Clone, PartialEq)]
@@ -313,11 +313,80 @@ pub struct Block {
     pub columns: Vec<Column>,
 }
 
+impl Block {
+    /// Bytes of memory that are set aside for it.
+    fn capacity(&self) -> usize {
+        let of_values = |values: &Values| match values {
+            Values::F32(values) => 4 * values.capacity(),
+            Values::F64(values) => 8 * values.capacity(),
+        };
+        let of_column = |column: &Column| {
+            4 * column.sequence_offsets.capacity()
+                + match &column.samples {
+                    Samples::Dense { values, .. } => of_values(values),
+                    Samples::Sparse { sample_offsets, indices, values, .. } => {
+                        4 * (sample_offsets.capacity() + indices.capacity()) + of_values(values)
+                    }
+                    Samples::Frames(_) | Samples::Runs(_) => 0, // not what a pool is for
+                }
+        };
+        self.columns.iter().map(of_column).sum()
+    }
+}
+
+/// Memory of chunks that are gone, for the chunks to come: fresh memory costs as much as parsing.
+///
+/// Belongs to the chunks of one schema, whose blocks have the same columns.
+#[derive(Debug, Default)]
+pub struct Pool {
+    spare: Mutex<Vec<Block>>,
+    limit: usize,
+}
+
+impl Pool {
+    /// Keeps at most `limit` bytes.
+    pub fn new(limit: usize) -> Pool {
+        Pool { spare: Mutex::default(), limit }
+    }
+
+    /// A block to use again, as it was left.
+    pub fn take(&self) -> Option<Block> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    fn give(&self, blocks: impl Iterator<Item = Block>) {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut room = self.limit.saturating_sub(spare.iter().map(Block::capacity).sum());
+        for block in blocks {
+            let size = block.capacity();
+            if size <= room {
+                room -= size;
+                spare.push(block);
+            }
+        }
+    }
+}
+
 /// The unit of reading: the parsed form of a run of consecutive sequences.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Chunk {
     blocks: Vec<Block>,
     first_sequences: Vec<usize>,
+    pool: Option<Arc<Pool>>,
+}
+
+impl PartialEq for Chunk {
+    fn eq(&self, other: &Chunk) -> bool {
+        self.blocks == other.blocks
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        if let Some(pool) = &self.pool {
+            pool.give(self.blocks.drain(..));
+        }
+    }
 }
 
 impl Chunk {
@@ -327,12 +396,24 @@ impl Chunk {
         for block in &blocks {
             first_sequences.push(first_sequences[first_sequences.len() - 1] + block.num_sequences);
         }
-        Chunk { blocks, first_sequences }
+        Chunk { blocks, first_sequences, pool: None }
+    }
+
+    /// Give the blocks' memory to a pool when they are not needed any more.
+    pub fn of_pool(mut self, pool: Arc<Pool>) -> Chunk {
+        self.pool = Some(pool);
+        self
     }
 
     /// Number of sequences.
     pub fn num_sequences(&self) -> usize {
         self.first_sequences[self.blocks.len()]
+    }
+
+    /// Whether all columns are dense or sparse: writers take no others.
+    pub fn is_plain(&self) -> bool {
+        let mut columns = self.blocks.iter().flat_map(|block| &block.columns);
+        columns.all(|column| matches!(column.samples, Samples::Dense { .. } | Samples::Sparse { .. }))
     }
 
     /// Its blocks, in order.
@@ -348,6 +429,22 @@ impl Chunk {
             _ => self.first_sequences.partition_point(|&first| first <= sequence) - 1,
         };
         (&self.blocks[at], sequence - self.first_sequences[at])
+    }
+
+    /// Bytes that so many of its sequences take when packed, or so many samples of each, roughly.
+    pub fn packed_size(&self, num_sequences: usize, counts: Option<&[u32]>) -> usize {
+        if self.is_plain() {
+            return self.num_bytes() / self.num_sequences().max(1) * num_sequences;
+        }
+        let Some(block) = self.blocks.first() else { return 0 };
+        let packed = |column: &Column| {
+            let samples = match counts {
+                Some(counts) => counts.iter().map(|&count| count as usize).sum(),
+                None => column.num_samples() / block.num_sequences.max(1) * num_sequences,
+            };
+            samples * if column.samples.is_sparse() { 16 } else { 4 * column.samples.dim() }
+        };
+        block.columns.iter().map(packed).sum()
     }
 
     /// Bytes of memory that the columns take.

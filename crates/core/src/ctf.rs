@@ -11,12 +11,14 @@
 //! The law: no byte outside the given slice decides anything, no input makes either panic, and every fault has a
 //! position. What a fault means, which number of them is too many and how to word it are Python's.
 
-use crate::chunk::{Block, Chunk, Column, Samples, Values};
+use crate::chunk::{Block, Chunk, Column, Pool, Samples, Values};
 use crate::number::{self, Element};
 use cntkio_simd::Kernel;
+use cntkio_simd::memory::advise_huge_pages;
 use memchr::{memchr, memchr_iter, memchr2, memmem};
 use rayon::prelude::*;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 // ---------------------------------------------------------------------------------------------------- index
 
@@ -338,37 +340,48 @@ impl Findings {
 #[derive(Debug)]
 struct Stop;
 
+/// The text that sequences lie in.
+#[derive(Clone, Copy)]
+pub enum Text<'a> {
+    /// All of it in memory.
+    Here(&'a [u8]),
+    /// To be read: a function that fills a buffer from a position on.
+    Read(&'a (dyn Fn(usize, &mut [u8]) -> std::io::Result<()> + Sync)),
+}
+
+/// Text that is read at once: it is parsed while it is in the cache.
+const READ_SIZE: usize = 1 << 20;
+
 /// Parse the sequences' bytes into a chunk, on all threads of the current pool, in pieces of about `piece` bytes.
 ///
 /// The result is that of one piece, whatever the number of threads: a piece whose errors the pieces before it left
 /// no budget for is parsed again with what they left, and so stops where a single parser would have stopped.
+///
+/// # Errors
+/// The text cannot be read.
 pub fn parse_chunk(
-    bytes: &[u8],
+    text: Text,
     sequences: &[Extent],
     schema: &Schema,
     budget: u64,
     is_strict: bool,
     piece: usize,
-) -> (Chunk, Findings) {
-    let mut pieces: Vec<&[Extent]> = Vec::new();
-    let mut rest = sequences;
-    while let Some(first) = rest.first() {
-        let size = rest.iter().take_while(|extent| extent.end.saturating_sub(first.start) <= piece).count().max(1);
-        let (piece, behind) = rest.split_at(size);
-        pieces.push(piece);
-        rest = behind;
-    }
+    pool: Option<&Arc<Pool>>,
+) -> std::io::Result<(Chunk, Findings)> {
+    let pieces: Vec<&[Extent]> = in_pieces(sequences, piece).collect();
     let parse_piece = |piece: &[Extent], budget| {
         let mut findings = Findings::new(budget, is_strict);
-        (parse(bytes, piece, schema, &mut findings), findings)
+        let spare = pool.and_then(|pool| pool.take());
+        parse_piece(text, piece, schema, &mut findings, spare).map(|block| (block, findings))
     };
-    let parsed: Vec<(Block, Findings)> = pieces.par_iter().map(|piece| parse_piece(piece, budget)).collect();
+    let parsed: Vec<_> = pieces.par_iter().map(|piece| parse_piece(piece, budget)).collect();
     let mut all = Findings::new(budget, is_strict);
     let mut blocks = Vec::with_capacity(pieces.len());
     let mut first_sequence = 0;
-    for (piece, (mut block, mut findings)) in pieces.iter().zip(parsed) {
+    for (piece, parsed) in pieces.iter().zip(parsed) {
+        let (mut block, mut findings) = parsed?;
         if findings.num_errors() > all.budget {
-            (block, findings) = parse_piece(piece, all.budget);
+            (block, findings) = parse_piece(piece, all.budget)?;
         }
         all.append(&findings, first_sequence);
         first_sequence += piece.len();
@@ -377,37 +390,81 @@ pub fn parse_chunk(
             break;
         }
     }
-    (Chunk::new(blocks), all)
+    let chunk = Chunk::new(blocks);
+    Ok((if let Some(pool) = pool { chunk.of_pool(Arc::clone(pool)) } else { chunk }, all))
+}
+
+/// Cut sequences into runs of about `size` bytes, each of at least one.
+fn in_pieces(sequences: &[Extent], size: usize) -> impl Iterator<Item = &[Extent]> {
+    let mut rest = sequences;
+    std::iter::from_fn(move || {
+        let first = rest.first()?;
+        let count = rest.iter().take_while(|extent| extent.end.saturating_sub(first.start) <= size).count().max(1);
+        let (piece, behind) = rest.split_at(count);
+        rest = behind;
+        Some(piece)
+    })
 }
 
 /// Parse the sequences' bytes into a block. Extents that do not lie in `bytes` are taken as far as they do.
 ///
 /// If `findings` has a last straw afterwards, the block holds the sequences before it and is of no use.
 pub fn parse(bytes: &[u8], sequences: &[Extent], schema: &Schema, findings: &mut Findings) -> Block {
-    let longest_name = schema.streams.iter().map(|stream| stream.name.len()).max().unwrap_or(0);
-    let builders = schema.streams.iter().map(|stream| Builder::new(stream, sequences.len())).collect();
-    let kernel = Kernel::selected();
-    let mut parser = Parser {
-        kernel,
-        bytes: &[],
-        view: &[],
-        at: 0,
-        sequence: 0,
-        schema,
-        longest_name,
-        next_stream: 0,
-        builders,
-        findings,
+    let mut builders = builders(schema, sequences.len(), None);
+    let mut parser = Parser::new(bytes, 0, schema, &mut builders, findings);
+    let _ = parser.sequences(sequences, 0);
+    finish(sequences, builders)
+}
+
+fn parse_piece(
+    text: Text,
+    sequences: &[Extent],
+    schema: &Schema,
+    findings: &mut Findings,
+    spare: Option<Block>,
+) -> std::io::Result<Block> {
+    let mut builders = builders(schema, sequences.len(), spare);
+    let read = match text {
+        Text::Here(bytes) => {
+            let mut parser = Parser::new(bytes, 0, schema, &mut builders, findings);
+            let _ = parser.sequences(sequences, 0);
+            return Ok(finish(sequences, builders));
+        }
+        Text::Read(read) => read,
     };
-    for (number, extent) in sequences.iter().enumerate() {
-        let end = extent.end.min(bytes.len());
-        (parser.bytes, parser.at, parser.sequence) = (&bytes[..end], extent.start.min(end), number);
-        parser.view = if parser.bytes.last() == Some(&b'\n') { bytes } else { parser.bytes };
-        if parser.sequence(extent).is_err() {
+    let first_byte = sequences.first().map_or(0, |first| first.start);
+    let last_byte = sequences.last().map_or(0, |last| last.end);
+    let mut buffer = Vec::new();
+    let mut number = 0;
+    for part in in_pieces(sequences, READ_SIZE) {
+        let (begin, end) = (part[0].start, part[part.len() - 1].end);
+        let size = end.saturating_sub(begin);
+        if buffer.len() < size {
+            buffer.resize(size.max(READ_SIZE), 0);
+        }
+        let bytes = &mut buffer[..size];
+        read(begin, bytes)?;
+        if Parser::new(bytes, begin, schema, &mut builders, findings).sequences(part, number).is_err() {
             break;
         }
+        if number == 0 {
+            // What the rest will take, going by the first part: to grow again and again would cost more than to parse.
+            let ratio = (last_byte - first_byte) as f64 / size.max(1) as f64;
+            builders.iter_mut().for_each(|builder| builder.expect(ratio));
+        }
+        number += part.len();
     }
-    Block { num_sequences: sequences.len(), columns: parser.builders.into_iter().map(Builder::finish).collect() }
+    Ok(finish(sequences, builders))
+}
+
+fn builders(schema: &Schema, num_sequences: usize, spare: Option<Block>) -> Vec<Builder> {
+    let spare = spare.map(|block| block.columns).filter(|columns| columns.len() == schema.streams.len());
+    let mut columns = spare.into_iter().flatten();
+    schema.streams.iter().map(|stream| Builder::new(stream, num_sequences, columns.next())).collect()
+}
+
+fn finish(sequences: &[Extent], builders: Vec<Builder>) -> Block {
+    Block { num_sequences: sequences.len(), columns: builders.into_iter().map(|builder| builder.column).collect() }
 }
 
 /// A column in the making.
@@ -417,18 +474,40 @@ struct Builder {
 }
 
 impl Builder {
-    fn new(stream: &Stream, num_sequences: usize) -> Builder {
-        let values = if stream.is_double { Values::F64(Vec::new()) } else { Values::F32(Vec::new()) };
-        let samples = if stream.is_sparse {
-            Samples::Sparse { dim: stream.dim, sample_offsets: vec![0], indices: Vec::new(), values }
-        } else {
-            Samples::Dense { dim: stream.dim, values }
+    /// An empty column, in the memory of a spare one where there is one of the same form.
+    fn new(stream: &Stream, num_sequences: usize, spare: Option<Column>) -> Builder {
+        let (mut sequence_offsets, samples) = match spare {
+            Some(Column { sequence_offsets, samples }) => (sequence_offsets, emptied(stream, samples)),
+            None => (Vec::new(), None),
         };
-        let mut sequence_offsets = Vec::with_capacity(num_sequences + 1);
+        let samples = samples.unwrap_or_else(|| {
+            let values = if stream.is_double { Values::F64(Vec::new()) } else { Values::F32(Vec::new()) };
+            if stream.is_sparse {
+                Samples::Sparse { dim: stream.dim, sample_offsets: vec![0], indices: Vec::new(), values }
+            } else {
+                Samples::Dense { dim: stream.dim, values }
+            }
+        });
+        sequence_offsets.clear();
+        sequence_offsets.reserve(num_sequences + 1);
         sequence_offsets.push(0);
         Builder { column: Column { sequence_offsets, samples }, num_samples: 0 }
     }
 
+    /// Make room for `ratio` times what there is.
+    fn expect(&mut self, ratio: f64) {
+        match &mut self.column.samples {
+            Samples::Dense { values, .. } => expect_values(values, ratio),
+            Samples::Sparse { sample_offsets, indices, values, .. } => {
+                expect(sample_offsets, ratio);
+                expect(indices, ratio);
+                expect_values(values, ratio);
+            }
+            Samples::Frames(_) | Samples::Runs(_) => {}
+        }
+    }
+
+    #[inline]
     fn num_in_sequence(&self) -> u32 {
         self.num_samples - self.column.sequence_offsets[self.column.sequence_offsets.len() - 1]
     }
@@ -443,12 +522,53 @@ impl Builder {
         }
     }
 
+    #[inline]
     fn end_sequence(&mut self) {
         self.column.sequence_offsets.push(self.num_samples);
     }
+}
 
-    fn finish(self) -> Column {
-        self.column
+/// Columns of another form come back empty, those of this one without their samples.
+fn emptied(stream: &Stream, samples: Samples) -> Option<Samples> {
+    let cleared = |values: Values| match (values, stream.is_double) {
+        (Values::F32(mut values), false) => {
+            values.clear();
+            Some(Values::F32(values))
+        }
+        (Values::F64(mut values), true) => {
+            values.clear();
+            Some(Values::F64(values))
+        }
+        _ => None,
+    };
+    match samples {
+        Samples::Dense { dim, values } if !stream.is_sparse && dim == stream.dim => {
+            Some(Samples::Dense { dim, values: cleared(values)? })
+        }
+        Samples::Sparse { dim, mut sample_offsets, mut indices, values } if stream.is_sparse && dim == stream.dim => {
+            sample_offsets.clear();
+            sample_offsets.push(0);
+            indices.clear();
+            Some(Samples::Sparse { dim, sample_offsets, indices, values: cleared(values)? })
+        }
+        _ => None,
+    }
+}
+
+fn expect_values(values: &mut Values, ratio: f64) {
+    match values {
+        Values::F32(values) => expect(values, ratio),
+        Values::F64(values) => expect(values, ratio),
+    }
+}
+
+/// Make room for `ratio` times as many, and a little more; most of it will be used, and so may be in huge pages.
+fn expect<T>(values: &mut Vec<T>, ratio: f64) {
+    let expected = values.len() as f64 * ratio;
+    let with_margin = (expected * 1.02) as usize + READ_SIZE / 256;
+    if values.capacity() < with_margin {
+        values.reserve_exact(with_margin - values.len());
+        advise_huge_pages(values, (expected * 0.98) as usize);
     }
 }
 
@@ -474,8 +594,11 @@ struct Parser<'a> {
     schema: &'a Schema,
     longest_name: usize,
     next_stream: usize,
-    builders: Vec<Builder>,
+    builders: &'a mut [Builder],
     findings: &'a mut Findings,
+    /// Where the text at hand begins in the whole.
+    first_byte: usize,
+    text: &'a [u8],
 }
 
 /// What became of an item.
@@ -485,9 +608,47 @@ enum Item {
     Nothing,
 }
 
-impl Parser<'_> {
+impl<'a> Parser<'a> {
+    /// A parser of sequences in `text`, which begins at `first_byte` of the whole.
+    fn new(
+        text: &'a [u8],
+        first_byte: usize,
+        schema: &'a Schema,
+        builders: &'a mut [Builder],
+        findings: &'a mut Findings,
+    ) -> Parser<'a> {
+        Parser {
+            kernel: Kernel::selected(),
+            bytes: &[],
+            view: &[],
+            at: 0,
+            sequence: 0,
+            schema,
+            longest_name: schema.streams.iter().map(|stream| stream.name.len()).max().unwrap_or(0),
+            next_stream: 0,
+            builders,
+            findings,
+            first_byte,
+            text,
+        }
+    }
+
+    /// Parse sequences, which are numbered from `first_number`.
+    fn sequences(&mut self, sequences: &[Extent], first_number: usize) -> Result<(), Stop> {
+        let (text, first_byte) = (self.text, self.first_byte);
+        for (number, extent) in sequences.iter().enumerate() {
+            let end = extent.end.saturating_sub(first_byte).min(text.len());
+            self.bytes = &text[..end];
+            self.at = extent.start.saturating_sub(first_byte).min(end);
+            self.sequence = first_number + number;
+            self.view = if self.bytes.last() == Some(&b'\n') { text } else { self.bytes };
+            self.sequence(extent)?;
+        }
+        Ok(())
+    }
+
     fn note(&mut self, kind: Kind, at: usize, stream: Option<usize>, found: u64) -> Result<(), Stop> {
-        self.findings.note(Finding { kind, at, sequence: self.sequence, stream, found })
+        self.findings.note(Finding { kind, at: self.first_byte + at, sequence: self.sequence, stream, found })
     }
 
     fn sequence(&mut self, extent: &Extent) -> Result<(), Stop> {

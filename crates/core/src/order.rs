@@ -496,8 +496,9 @@ pub struct Reader {
     samples_before: Vec<u64>,
     chunk_samples: Vec<u64>,
     cursor: Cursor,
-    /// Where the last read began: a caller that reads ahead by one may come back here at no cost.
+    /// Where the last read began, or what `hold` was told: a caller that reads ahead may come back here at no cost.
     previous: Cursor,
+    held: Option<Cursor>,
     order: Option<SweepOrder>,
     /// The plan made last, often that of the next sweep before its order is needed.
     plan: Option<Arc<SweepPlan>>,
@@ -526,6 +527,7 @@ impl Reader {
             chunk_samples,
             cursor,
             previous: cursor,
+            held: None,
             order: None,
             plan: None,
         }
@@ -547,6 +549,11 @@ impl Reader {
     pub fn rewind(&mut self, cursor: Cursor) {
         self.cursor = cursor;
         self.previous = cursor;
+    }
+
+    /// Keeps what `rewind` needs to come back at no cost to a place of the current sweep, from there on.
+    pub fn hold(&mut self, cursor: Cursor) {
+        self.held = Some(cursor);
     }
 
     /// Takes up a count where a full state left off.
@@ -648,7 +655,7 @@ impl Reader {
             None => self.read_in_order(table, request, &mut cursor, out, pause)?,
             Some(randomization) => self.read_randomized(table, randomization, request, &mut cursor, out, pause)?,
         };
-        self.previous = self.cursor;
+        self.previous = self.held.unwrap_or(self.cursor);
         self.cursor = cursor;
         Ok(outcome)
     }

@@ -2,7 +2,7 @@
 //!
 //! The law: every value is copied once, in delivered order; nothing is summed, sorted or dropped.
 
-use crate::chunk::{Chunk, Column, Samples, Values};
+use crate::chunk::{Block, Chunk, Column, Samples, Values};
 use crate::number::Element;
 use crate::{htk, mlf};
 use rayon::prelude::*;
@@ -93,6 +93,11 @@ impl<'a> Selection<'a> {
 /// Gather one stream of a selection. With no sequence selected the arrays are empty, in `is_sparse` and
 /// `is_double`'s form.
 pub fn gather(selection: Selection, stream: usize, is_sparse: bool, is_double: bool) -> Result<Ragged, Error> {
+    if selection.parts.is_none()
+        && let Some(ragged) = crate::gather::plain(selection, stream, is_sparse, is_double)
+    {
+        return Ok(ragged);
+    }
     let mut sequence_offsets = Vec::with_capacity(selection.sequences.len() + 1);
     sequence_offsets.push(0i64);
     let (mut num_samples, mut num_values) = (0i64, 0usize);
@@ -132,12 +137,39 @@ pub fn gather(selection: Selection, stream: usize, is_sparse: bool, is_double: b
     Ok(Ragged { sequence_offsets, values, sparse })
 }
 
+/// A chunk with dense and sparse columns in place of all others.
+pub fn plain(chunk: &Chunk) -> Result<Chunk, Error> {
+    let num_sequences = chunk.num_sequences();
+    let (places, sequences) = (vec![0; num_sequences], (0..num_sequences as u32).collect::<Vec<u32>>());
+    let selection = Selection { chunks: &[chunk], places: &places, sequences: &sequences, parts: None };
+    let first = chunk.blocks().first().map_or(&[][..], |block| &block.columns);
+    let offsets = |offsets: Vec<i64>| -> Result<Vec<u32>, Error> {
+        offsets.into_iter().map(|at| u32::try_from(at).map_err(|_| Error::TooLarge)).collect()
+    };
+    let column = |(stream, column): (usize, &Column)| {
+        let (dim, is_double) = (column.samples.dim(), column.samples.is_double());
+        let Ragged { sequence_offsets, values, sparse } =
+            gather(selection, stream, column.samples.is_sparse(), is_double)?;
+        let samples = match sparse {
+            None => Samples::Dense { dim, values },
+            Some((sample_offsets, indices)) => {
+                Samples::Sparse { dim, sample_offsets: offsets(sample_offsets)?, indices, values }
+            }
+        };
+        Ok(Column { sequence_offsets: offsets(sequence_offsets)?, samples })
+    };
+    let columns = first.iter().enumerate().map(column).collect::<Result<Vec<Column>, Error>>()?;
+    Ok(Chunk::new(vec![Block { num_sequences, columns }]))
+}
+
 /// Frames of all sequences, on all cores where there is enough to do.
 fn decode_all(found: &[Found], num_values: usize) -> Result<Vec<f32>, Error> {
     let mut out = Vec::new();
     out.try_reserve_exact(num_values).map_err(|_| Error::TooLarge)?;
     out.resize(num_values, 0f32);
-    let share = num_values.div_ceil(rayon::current_num_threads()).max(SHARE);
+    // Outside of a pool nobody has asked for threads.
+    let num_threads = rayon::current_thread_index().map_or(1, |_| rayon::current_num_threads());
+    let share = num_values.div_ceil(num_threads).max(SHARE);
     let (mut jobs, mut rest, mut at) = (Vec::new(), &mut out[..], 0);
     while at < found.len() {
         let (begin, mut size) = (at, 0);

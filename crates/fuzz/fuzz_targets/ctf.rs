@@ -2,7 +2,7 @@
 #![no_main]
 
 use cntkio_core::chunk::Block;
-use cntkio_core::ctf::{self, Extent, Findings, Mode, Schema, Stream};
+use cntkio_core::ctf::{self, Extent, Findings, Mode, Schema, Stream, Text};
 use libfuzzer_sys::fuzz_target;
 
 fn stream(name: &str, is_sparse: bool, dim: usize, is_double: bool) -> Stream {
@@ -38,7 +38,7 @@ fuzz_target!(|data: &[u8]| {
         .collect();
     let mut findings = Findings::new(budget, has(6));
     let block = ctf::parse(text, &sequences, &schema, &mut findings);
-    let (chunk, in_pieces) = ctf::parse_chunk(text, &sequences, &schema, budget, has(6), 16);
+    let (chunk, in_pieces) = ctf::parse_chunk(Text::Here(text), &sequences, &schema, budget, has(6), 16, None).expect("text in memory");
     assert_eq!(findings.last_straw, in_pieces.last_straw);
     assert_eq!(findings.counts, in_pieces.counts);
     if findings.last_straw.is_none() {

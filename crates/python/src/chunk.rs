@@ -1,6 +1,5 @@
 //! `Chunk` as a handle, and the packer.
 
-use crate::pool::pool;
 use cntkio_core::chunk::{self, Block, Column, Samples, Values};
 use cntkio_core::pack::{self, Cell, Ragged, Selection};
 use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
@@ -45,6 +44,17 @@ impl Chunk {
         self.inner.num_bytes()
     }
 
+    /// The same with dense and sparse columns only, as writers need them; itself if it is so already.
+    fn plain(slf: Bound<'_, Self>) -> PyResult<Py<Self>> {
+        if slf.get().inner.is_plain() {
+            return Ok(slf.unbind());
+        }
+        let py = slf.py();
+        let inner = slf.get();
+        let made = py.detach(|| pack::plain(&inner.inner)).map_err(refused)?;
+        Py::new(py, Chunk { inner: made })
+    }
+
     fn __repr__(&self) -> String {
         format!("Chunk(num_sequences={}, num_bytes={})", self.inner.num_sequences(), self.inner.num_bytes())
     }
@@ -71,14 +81,13 @@ fn column_from_arrays((offsets, values, dim, sparse): ColumnArrays<'_>) -> PyRes
 }
 
 /// Values, sequence offsets and, if sparse, (sample offsets, indices).
-type RaggedArrays<'py> =
+pub(crate) type RaggedArrays<'py> =
     (Bound<'py, PyAny>, Bound<'py, PyArray1<i64>>, Option<(Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<i32>>)>);
 
 /// Gather the selected sequences of all streams, ragged: `streams` tells for each whether it is sparse and double.
-/// With `parts` only some samples of each: from which on, and how many. With `num_threads` frames are decoded on the pool.
+/// With `parts` only some samples of each: from which on, and how many.
 #[pyfunction]
-#[pyo3(signature = (chunks, places, sequences, streams, parts=None, num_threads=None))]
-#[allow(clippy::too_many_arguments)]
+#[pyo3(signature = (chunks, places, sequences, streams, parts=None))]
 pub(crate) fn gather<'py>(
     py: Python<'py>,
     chunks: Vec<Py<Chunk>>,
@@ -86,7 +95,6 @@ pub(crate) fn gather<'py>(
     sequences: PyReadonlyArray1<'py, u32>,
     streams: Vec<(usize, bool, bool)>,
     parts: Option<(PyReadonlyArray1<'py, u32>, PyReadonlyArray1<'py, u32>)>,
-    num_threads: Option<usize>,
 ) -> PyResult<Vec<RaggedArrays<'py>>> {
     let handles: Vec<&chunk::Chunk> = chunks.iter().map(|chunk| &chunk.get().inner).collect();
     let parts = match &parts {
@@ -94,18 +102,11 @@ pub(crate) fn gather<'py>(
         None => None,
     };
     let selection = Selection { chunks: &handles, places: places.as_slice()?, sequences: sequences.as_slice()?, parts };
-    let pool = num_threads.map(pool).transpose()?;
     let gathered: Result<Vec<Ragged>, pack::Error> = py.detach(|| {
-        let all = || {
-            streams
-                .iter()
-                .map(|&(stream, is_sparse, is_double)| pack::gather(selection, stream, is_sparse, is_double))
-                .collect()
-        };
-        match pool {
-            Some(pool) => pool.install(all),
-            None => all(),
-        }
+        streams
+            .iter()
+            .map(|&(stream, is_sparse, is_double)| pack::gather(selection, stream, is_sparse, is_double))
+            .collect()
     });
     Ok(gathered.map_err(refused)?.into_iter().map(|ragged| ragged_arrays(py, ragged)).collect())
 }
@@ -160,14 +161,14 @@ pub(crate) fn spread<'py>(
     }
 }
 
-fn refused(why: pack::Error) -> PyErr {
+pub(crate) fn refused(why: pack::Error) -> PyErr {
     match why {
         pack::Error::TooLarge => PyMemoryError::new_err("the minibatch does not fit into memory"),
         _ => PyValueError::new_err(format!("cannot pack: {why:?}")),
     }
 }
 
-fn ragged_arrays(py: Python<'_>, ragged: Ragged) -> RaggedArrays<'_> {
+pub(crate) fn ragged_arrays(py: Python<'_>, ragged: Ragged) -> RaggedArrays<'_> {
     let sparse = ragged.sparse.map(|(offsets, indices)| (offsets.into_pyarray(py), indices.into_pyarray(py)));
     (values_array(py, ragged.values), ragged.sequence_offsets.into_pyarray(py), sparse)
 }

@@ -2,11 +2,14 @@
 
 use crate::chunk::Chunk;
 use crate::pool::pool;
-use cntkio_core::ctf::{self, Extent, Finding, Mode, Schema, Stream};
+use cntkio_core::chunk::Pool;
+use cntkio_core::ctf::{self, Extent, Finding, Mode, Schema, Stream, Text};
 use cntkio_core::htk::padded;
+use cntkio_simd::memory::read_exact_at;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use std::sync::Arc;
 
 /// Lines before the first id, keys, starts, lines; or where an id overflows.
 type ScanArrays<'py> =
@@ -59,6 +62,28 @@ pub(crate) fn ctf_chunk_starts<'py>(
     Ok(py.detach(|| ctf::chunk_starts(starts, sizes, chunk_size_in_bytes)).into_pyarray(py))
 }
 
+/// The memory of chunks that are gone, kept for those to come.
+#[pyclass(frozen, module = "cntkio._core")]
+pub(crate) struct Spare {
+    pool: Arc<Pool>,
+}
+
+#[pymethods]
+impl Spare {
+    /// Keeps at most so many bytes.
+    #[new]
+    fn new(limit: usize) -> Spare {
+        Spare { pool: Arc::new(Pool::new(limit)) }
+    }
+}
+
+/// Text in memory, or an open file's descriptor and size.
+#[derive(FromPyObject)]
+pub(crate) enum TextArgument<'py> {
+    Array(PyReadonlyArray1<'py, u8>),
+    File(i32, u64),
+}
+
 /// Kind, byte in the text, sequence, stream or None, what was found.
 type FindingTuple = (u8, usize, usize, Option<usize>, u64);
 
@@ -70,7 +95,7 @@ type FindingTuple = (u8, usize, usize, Option<usize>, u64);
 #[allow(clippy::too_many_arguments, clippy::type_complexity)]
 pub(crate) fn ctf_parse(
     py: Python<'_>,
-    text: PyReadonlyArray1<'_, u8>,
+    text: TextArgument<'_>,
     first_byte: u64,
     starts: PyReadonlyArray1<'_, u64>,
     sizes: PyReadonlyArray1<'_, u32>,
@@ -81,9 +106,16 @@ pub(crate) fn ctf_parse(
     is_strict: bool,
     num_threads: usize,
     piece_size: usize,
+    spare: Option<Py<Spare>>,
     has_words: bool,
 ) -> PyResult<(Chunk, Vec<u64>, Vec<FindingTuple>, Option<FindingTuple>)> {
-    let (text, starts, sizes, lengths) = (text.as_slice()?, starts.as_slice()?, sizes.as_slice()?, lengths.as_slice()?);
+    let (starts, sizes, lengths) = (starts.as_slice()?, sizes.as_slice()?, lengths.as_slice()?);
+    let here = if let TextArgument::Array(bytes) = &text { Some(bytes.as_slice()?) } else { None };
+    let file = if let TextArgument::File(file, size) = text { (file, size) } else { (-1, 0) };
+    let read = |at: usize, buffer: &mut [u8]| read_exact_at(file.0, buffer, first_byte.saturating_add(at as u64));
+    let text_size = here.map_or(file.1.saturating_sub(first_byte), |bytes| bytes.len() as u64);
+    let text = here.map_or(Text::Read(&read), Text::Here);
+    let spare = spare.as_ref().map(|spare| &spare.get().pool);
     let pool = pool(num_threads)?;
     let streams = streams
         .into_iter()
@@ -95,12 +127,12 @@ pub(crate) fn ctf_parse(
         let mut sequences = Vec::with_capacity(starts.len());
         for ((&start, &size), &length) in starts.iter().zip(sizes).zip(lengths) {
             let start = start.checked_sub(first_byte)?;
-            let end = start.checked_add(size.into()).filter(|&end| end <= text.len() as u64)?;
+            let end = start.checked_add(size.into()).filter(|&end| end <= text_size)?;
             sequences.push(Extent { start: start as usize, end: end as usize, length });
         }
-        Some(pool.install(|| ctf::parse_chunk(text, &sequences, &schema, budget, is_strict, piece_size)))
+        Some(pool.install(|| ctf::parse_chunk(text, &sequences, &schema, budget, is_strict, piece_size, spare)))
     });
-    let (chunk, findings) = parsed.ok_or_else(|| PyValueError::new_err("a sequence lies outside the text"))?;
+    let (chunk, findings) = parsed.ok_or_else(|| PyValueError::new_err("a sequence lies outside the text"))??;
     let tuple = |found: &Finding| (found.kind as u8, found.at, found.sequence, found.stream, found.found);
     let first = findings.first.iter().map(tuple).collect();
     let last_straw = findings.last_straw.as_ref().map(tuple);

@@ -5,11 +5,14 @@
 
 use pyo3::prelude::*;
 
+mod cbf;
 mod chunk;
 mod ctf;
 mod htk;
 mod order;
+mod packed;
 mod pool;
+mod text;
 
 /// The compiled part of cntkio. Not public: its functions change without notice.
 #[pymodule]
@@ -17,10 +20,19 @@ mod _core {
     use super::*;
 
     #[pymodule_export]
+    use super::cbf::{cbf_parse, cbf_sizes, cbf_write};
+
+    #[pymodule_export]
     use super::chunk::{Chunk, gather, pad, spread};
 
     #[pymodule_export]
-    use super::ctf::{ctf_chunk_starts, ctf_infer, ctf_parse, ctf_scan, ctf_scan_words};
+    use super::ctf::{Spare, ctf_chunk_starts, ctf_infer, ctf_parse, ctf_scan, ctf_scan_words};
+
+    #[pymodule_export]
+    use super::packed::Packed;
+
+    #[pymodule_export]
+    use super::text::{Dictionary, text_numbers, text_tokens, text_write};
 
     #[pymodule_export]
     use super::htk::{

@@ -8,12 +8,16 @@ use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, TryLockError};
 
 type Longs<'py> = Bound<'py, PyArray1<i64>>;
-/// Sequences, their chunks, the end of a sweep, the position.
-type Read<'py> = (Longs<'py>, Longs<'py>, bool, u64);
-/// Slots, sequences, chunks, first samples, numbers of samples, steps, whether each goes on; then as `Read`.
+type Words<'py> = Bound<'py, PyArray1<u32>>;
+/// The chunks, each once, in the order of their first sequence; for each sequence the place of its chunk among them, and
+/// its number in its chunk.
+type Places<'py> = (Vec<u32>, Words<'py>, Words<'py>);
+/// Sequences, their chunks, the end of a sweep, the position, the places.
+type Read<'py> = (Longs<'py>, Longs<'py>, bool, u64, Places<'py>);
+/// Slots, sequences, chunks, first samples, numbers of samples, steps, whether each goes on; the end of a sweep, the position.
 type TruncatedRead<'py> =
     (Longs<'py>, Longs<'py>, Longs<'py>, Longs<'py>, Longs<'py>, Longs<'py>, Bound<'py, PyArray1<bool>>, bool, u64);
 /// What a slot owes: sequence, first sample that was not delivered, whether its read met the end of a sweep.
@@ -22,6 +26,32 @@ type OwedSequence = (u32, u32, bool);
 struct State {
     reader: Reader,
     slots: Slots,
+    delivered: Vec<Delivered>,
+    /// For each chunk, while places are given out, its place plus one.
+    place_of: Vec<u32>,
+}
+
+impl State {
+    /// The chunks of what was delivered, each once, and for each sequence its place among them and its number in it.
+    fn places(&mut self, table: Table) -> (Vec<u32>, Vec<u32>, Vec<u32>) {
+        self.place_of.resize(table.chunk_starts.len(), 0);
+        let mut chunks = Vec::new();
+        let mut places = Vec::with_capacity(self.delivered.len());
+        let mut numbers = Vec::with_capacity(self.delivered.len());
+        for one in &self.delivered {
+            let place = &mut self.place_of[one.chunk as usize];
+            if *place == 0 {
+                chunks.push(one.chunk);
+                *place = chunks.len() as u32;
+            }
+            places.push(*place - 1);
+            numbers.push((i64::from(one.sequence) - table.chunk_starts[one.chunk as usize]) as u32);
+        }
+        for &chunk in &chunks {
+            self.place_of[chunk as usize] = 0;
+        }
+        (chunks, places, numbers)
+    }
 }
 
 /// Walks along the timeline of one table. (docs/timeline.md)
@@ -54,8 +84,14 @@ impl TimelineReader {
         done.map_err(|Stopped| PyValueError::new_err("stopped without a signal"))
     }
 
-    /// The same for what takes no time.
+    /// The same for what takes no time. It keeps the interpreter's lock, unless it would wait for a reader that may ask
+    /// for it.
     fn quick<R: Send>(&self, py: Python<'_>, work: impl Send + FnOnce(&mut State) -> R) -> R {
+        match self.state.try_lock() {
+            Ok(mut state) => return work(&mut state),
+            Err(TryLockError::Poisoned(poisoned)) => return work(&mut poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => {}
+        }
         py.detach(|| work(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 }
@@ -92,7 +128,7 @@ impl TimelineReader {
         Ok(Self {
             lengths: (*lengths).clone().unbind(),
             chunk_starts: (*chunk_starts).clone().unbind(),
-            state: Mutex::new(State { reader, slots: Slots::default() }),
+            state: Mutex::new(State { reader, slots: Slots::default(), delivered: Vec::new(), place_of: Vec::new() }),
         })
     }
 
@@ -119,6 +155,12 @@ impl TimelineReader {
     fn rewind(&self, py: Python<'_>, cursor: (u64, u64, u32, u32, u64)) {
         let (position, sweep, index, place, count) = cursor;
         self.quick(py, |state| state.reader.rewind(Cursor { position, sweep, index, place, count }));
+    }
+
+    /// Keep what `rewind` needs to come back to a place of this sweep.
+    fn hold(&self, py: Python<'_>, cursor: (u64, u64, u32, u32, u64)) {
+        let (position, sweep, index, place, count) = cursor;
+        self.quick(py, |state| state.reader.hold(Cursor { position, sweep, index, place, count }));
     }
 
     /// Bytes held beside the table's arrays.
@@ -163,18 +205,19 @@ impl TimelineReader {
         count: u64,
     ) -> PyResult<Option<Read<'py>>> {
         let request = Request { partition: Partition { index, count }, share, passed, crosses_sweeps };
-        let (sequences, chunks, outcome, position) = self.run(py, |state, table, pause| {
-            let mut delivered = Vec::new();
-            let outcome = state.reader.read(table, request, &mut delivered, pause)?;
-            let sequences: Vec<i64> = delivered.iter().map(|one| i64::from(one.sequence)).collect();
-            let chunks: Vec<i64> = delivered.iter().map(|one| i64::from(one.chunk)).collect();
-            Ok((sequences, chunks, outcome, state.reader.cursor().position))
+        let (sequences, chunks, places, outcome, position) = self.run(py, |state, table, pause| {
+            state.delivered.clear();
+            let outcome = state.reader.read(table, request, &mut state.delivered, pause)?;
+            let sequences: Vec<i64> = state.delivered.iter().map(|one| i64::from(one.sequence)).collect();
+            let chunks: Vec<i64> = state.delivered.iter().map(|one| i64::from(one.chunk)).collect();
+            Ok((sequences, chunks, state.places(table), outcome, state.reader.cursor().position))
         })?;
         if sequences.is_empty() && outcome.ended {
             return Ok(None);
         }
         let end_of_sweep = outcome.end_of_sweep && !sequences.is_empty();
-        Ok(Some((sequences.into_pyarray(py), chunks.into_pyarray(py), end_of_sweep, position)))
+        let places = (places.0, places.1.into_pyarray(py), places.2.into_pyarray(py));
+        Ok(Some((sequences.into_pyarray(py), chunks.into_pyarray(py), end_of_sweep, position, places)))
     }
 
     /// One truncated minibatch; None when the data have ended.

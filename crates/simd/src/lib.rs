@@ -1,4 +1,5 @@
-//! The few loops that are worth vector instructions: numbers in text, and line ends.
+//! The few loops that are worth vector instructions: numbers in text, and line ends; and [what else](memory) a core
+//! without `unsafe` cannot do for itself about memory.
 //!
 //! Job: consume as much of a run of numbers as is *certain* to be in the common form, and leave the rest, untouched,
 //! to an exact parser. This crate is the only place of the project with `unsafe`; everything public is safe.
@@ -17,14 +18,16 @@
 //! the slice: all of these end the prefix. *How long* the prefix is may differ from kernel to kernel; *what* is in it may
 //! not. Nothing is ever read outside the slice.
 //!
-//! What it does not do: no lines, no names, no errors, no input or output.
+//! What it does not do: no lines, no names, no errors, no opening of files.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+pub mod memory;
 mod scalar;
 
+pub use memory::append;
 use scalar::Next;
 use std::sync::OnceLock;
 

@@ -1,5 +1,4 @@
-"""
-The formats: one module each with its description (a deserializer), its index, its loading and its errors.
+"""The formats: one module each with its description (a deserializer), its index, its loading and its errors.
 
 What they have in common, and all that the timeline and the source know of them, is on this page::
 
@@ -11,6 +10,7 @@ What they have in common, and all that the timeline and the source know of them,
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -21,6 +21,12 @@ from cntkio._core import Chunk
 from cntkio.errors import CntkIoError
 from cntkio.index import SequenceTable
 from cntkio.streams import StreamInformation
+
+
+def num_threads() -> int:
+    """How many threads parse: ``CNTKIO_NUM_THREADS``, or else the cores that this process may use."""
+    asked = os.environ.get("CNTKIO_NUM_THREADS", "")
+    return max(1, int(asked)) if asked.isdecimal() else len(os.sched_getaffinity(0))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
@@ -34,8 +40,7 @@ class Loaded:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Utterances:
-    """
-    What a source must know of a corpus of utterances. (docs/formats/htk.md, "Joining")
+    """What a source must know of a corpus of utterances. (docs/formats/htk.md, "Joining")
 
     Attributes:
         can_lead: Whether it may be the first of several.
@@ -83,8 +88,7 @@ class Corpus(Protocol):
         """Read and parse a chunk. Called from worker threads; changes nothing."""
 
     def settle(self, loaded: Loaded) -> None:
-        """
-        Take a chunk into use: count its errors. Called in order of need, once each time it was loaded.
+        """Take a chunk into use: count its errors. Called in order of need, once each time it was loaded.
 
         Raises:
             FormatError: The errors exceed what was allowed.
@@ -125,8 +129,7 @@ class TextKeyed(Protocol):
 
 
 class Deserializer(Protocol):
-    """
-    The description of a corpus: where it lies and what is to be read from it.
+    """The description of a corpus: where it lies and what is to be read from it.
 
     One that stands for several has a method ``parts()``, which gives them as a tuple.
     """

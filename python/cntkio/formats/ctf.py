@@ -1,5 +1,4 @@
-"""
-The CNTK text format: description, index, loading, errors, inference. (docs/formats/ctf.md)
+"""The CNTK text format: description, index, loading, errors, inference. (docs/formats/ctf.md)
 
 The compiled core finds and parses; this module decides: how a file begins, what is a sequence and what is left out,
 what an error means, which one is too many and how it is told. Nothing here loops over lines or sequences.
@@ -25,6 +24,7 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats import Loaded
+from cntkio.formats import num_threads as num_threads
 from cntkio.index import IndexCache, SequenceTable, fingerprint
 from cntkio.streams import StreamDef, StreamDefs, StreamInformation, named
 
@@ -37,12 +37,8 @@ _LARGEST_SEQUENCE = 2**32 - 1
 _BLOCK = 8 << 20
 _PIECE = 1 << 20
 _MOST_IN_FULL = 10
-
-
-def num_threads() -> int:
-    """How many threads parse: ``CNTKIO_NUM_THREADS``, or else the cores that this process may use."""
-    asked = os.environ.get("CNTKIO_NUM_THREADS", "")
-    return max(1, int(asked)) if asked.isdecimal() else len(os.sched_getaffinity(0))
+# Memory of chunks that are gone is kept for others, up to so many chunks' bytes of text.
+_SPARE_CHUNKS = 4
 
 
 # ----------------------------------------------------------------------------------------------- description
@@ -77,8 +73,7 @@ _CNTK_OPTIONS_WITHOUT_EFFECT = {"precision", "framemode", "keepdatainmemory", "t
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CTFDeserializer:
-    """
-    A corpus in the CNTK text format.
+    """A corpus in the CNTK text format.
 
     Options of CNTK can be set by their own names, too: ``deserializer["chunkSizeInBytes"] = 1 << 20``.
 
@@ -169,8 +164,7 @@ class CTFDeserializer:
         return f"CTFDeserializer({', '.join(arguments)})"
 
     def __setitem__(self, key: str, value: Any) -> None:
-        """
-        Set an option by CNTK's name for it, upper or lower case; text is read as CNTK reads it.
+        """Set an option by CNTK's name for it, upper or lower case; text is read as CNTK reads it.
 
         Raises:
             ConfigError: The value is not possible.
@@ -203,8 +197,7 @@ class CTFDeserializer:
         return getattr(self, _CNTK_OPTIONS[key.lower()][0])
 
     def open(self, *, text_keys: bool = False) -> CTFCorpus:
-        """
-        Open the file and index it, or load the index.
+        """Open the file and index it, or load the index.
 
         Args:
             text_keys: Whether ids are words, as beside HTK features and labels; there is no index cache then.
@@ -245,6 +238,11 @@ class _Text:
         self.size = self.status.st_size
         self._spare: list[npt.NDArray[np.uint8]] = []
 
+    @property
+    def file(self) -> tuple[int, int]:
+        """Its descriptor and size, for the compiled core, which reads by position, too."""
+        return self._file, self.size
+
     def read(self, at: int, size: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""
         return os.pread(self._file, size, at)
@@ -271,8 +269,7 @@ class _Text:
         self._spare.append(buffer)
 
     def require_unchanged(self) -> None:
-        """
-        Refuse a file that was changed since it was opened: its index would not fit it.
+        """Refuse a file that was changed since it was opened: its index would not fit it.
 
         Raises:
             CorpusError: It was changed.
@@ -284,8 +281,7 @@ class _Text:
             )
 
     def map_lines(self, first: int, work: Callable[[npt.NDArray[np.uint8]], _T]) -> list[tuple[int, _T]]:
-        """
-        Apply `work` to blocks of whole lines, on all cores: for each its position and the result, in order.
+        """Apply `work` to blocks of whole lines, on all cores: for each its position and the result, in order.
 
         `first` is the first line's start. A block holds the lines that start in its share of the file.
         """
@@ -620,8 +616,7 @@ class _Parsed(NamedTuple):
 
 
 class CTFCorpus:
-    """
-    An opened corpus in the CNTK text format.
+    """An opened corpus in the CNTK text format.
 
     Made by `CTFDeserializer.open`; see `cntkio.formats.Corpus` for what its methods owe.
     """
@@ -638,6 +633,7 @@ class CTFCorpus:
         self._places = _Places(self._text)
         self._budget = options.max_errors if options.max_errors >= 0 else 2**64 - 1
         self._spent = 0
+        self._spare = _core.Spare(_SPARE_CHUNKS * min(options.chunk_size_in_bytes, self._text.size))
         num_error_kinds = len(_KINDS) if options.strict else _core.CTF_NUM_ERROR_KINDS
         self._error_kinds = {kind.name for kind in _KINDS[:num_error_kinds]}
         self._counts: Counter[str] = Counter()
@@ -708,12 +704,12 @@ class CTFCorpus:
         size = int(starts[-1]) + int(sizes[-1]) - begin
         if not 0 <= size <= self._text.size - begin:
             raise self._misfit()
-        buffer = self._text.borrow(size)
+        threads = num_threads()
+        # One piece for each core, and not a small one more for what is left over.
+        piece = max(_PIECE, size // threads + size // 64 + 1)
         try:
-            self._text.read_into(buffer[:size], begin)
-            self._text.require_unchanged()
             chunk, counts, findings, last_straw = _core.ctf_parse(
-                buffer[:size],
+                self._text.file,
                 begin,
                 starts,
                 sizes,
@@ -722,14 +718,17 @@ class CTFCorpus:
                 self._defining,
                 budget,
                 self._options.strict,
-                num_threads(),
-                _PIECE,
+                threads,
+                piece,
+                self._spare,
                 self._text_keys,
             )
+            self._text.require_unchanged()
         except ValueError as error:
             raise self._misfit() from error
-        finally:
-            self._text.give_back(buffer)
+        except (OSError, EOFError):
+            self._text.require_unchanged()
+            raise
         straw = None if last_straw is None else _Finding(*last_straw)
         return chunk, _Parsed(counts, [_Finding(*finding) for finding in findings], straw, begin, first)
 
@@ -809,8 +808,7 @@ class CTFCorpus:
 
 
 def infer_streams(path: str | os.PathLike[str]) -> StreamDefs:
-    """
-    Find out which streams a file has: names, dense or sparse, and dimensions. Reads the whole file.
+    """Find out which streams a file has: names, dense or sparse, and dimensions. Reads the whole file.
 
     A stream is sparse when most of its values have an index in front; its dimension is the largest index plus one,
     or the largest number of values of a sample. A stream that never has a value counts as dense, of dimension 1.

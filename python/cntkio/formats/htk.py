@@ -1,5 +1,4 @@
-"""
-HTK features: feature files and lists of utterances (scp). (docs/formats/htk.md)
+"""HTK features: feature files and lists of utterances (scp). (docs/formats/htk.md)
 
 ::
 
@@ -31,6 +30,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
+from cntkio.files import written_whole
 from cntkio.formats import Loaded, Utterances
 from cntkio.index import SequenceTable
 from cntkio.streams import StreamDefs, StreamInformation, named
@@ -115,8 +115,7 @@ def _is_plausible(data: bytes, is_big_endian: bool, file_size: int) -> bool:
 
 
 def parse_header(data: bytes, file_size: int, *, compatible: bool = False) -> Header:
-    """
-    Take a header apart: `data` are the first 28 bytes of the file, or all if it has fewer.
+    """Take a header apart: `data` are the first 28 bytes of the file, or all if it has fewer.
 
     Raises:
         _BadHeaderError: It cannot be one, or is of a kind that does not hold numbers of 32 or compressed 16 bits.
@@ -178,8 +177,7 @@ class _Files:
         self._open.clear()
 
     def open(self, path: bytes) -> tuple[int, Header]:
-        """
-        A file and its header.
+        """A file and its header.
 
         Raises:
             OSError: It cannot be opened or read.
@@ -261,8 +259,7 @@ def _separator(path: bytes) -> bytes | None:
 
 
 def read_list(path: str | os.PathLike[str], *, prefix: str = "", compatible: bool = False) -> Listed:
-    """
-    Read a list of utterances (scp). Lengths of whole files come from their headers.
+    """Read a list of utterances (scp). Lengths of whole files come from their headers.
 
     Args:
         path: The list.
@@ -325,8 +322,7 @@ def _joined_lists(lists: Sequence[Listed]) -> Listed:
 def rolling_order(
     num_frames: int, randomize: int | Literal["auto", "none"] = "auto", seed: int = 0
 ) -> npt.NDArray[np.uint32]:
-    """
-    The order of a sweep of the old reader's ``readMethod = rollingWindow``: which frame comes at each place.
+    """The order of a sweep of the old reader's ``readMethod = rollingWindow``: which frame comes at each place.
 
     A pure function of its arguments. A frame strays by at most half of the window from its place.
 
@@ -383,8 +379,7 @@ def stream_of(
 
 
 def window_of(context: Any) -> tuple[int, int]:
-    """
-    Frames to the left and to the right, from a pair, an odd total, or the text of either.
+    """Frames to the left and to the right, from a pair, an odd total, or the text of either.
 
     Example:
         >>> window_of((1, 2)), window_of(5), window_of("1:2")
@@ -405,8 +400,7 @@ def window_of(context: Any) -> tuple[int, int]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HTKFeatureDeserializer:
-    """
-    Features in HTK files, by lists of utterances (scp). Each stream is a corpus of its own, joined by key.
+    """Features in HTK files, by lists of utterances (scp). Each stream is a corpus of its own, joined by key.
 
     Options of CNTK can be set by their own names, too: ``deserializer["maxSequenceSize"] = 1000``.
 
@@ -494,8 +488,7 @@ class HTKFeatureDeserializer:
         return tuple(HTKFeatureStream(name, self._settings(name), self, defines) for name, _ in named(self.streams))
 
     def open(self, *, text_keys: bool = True) -> HTKFeatureCorpus:
-        """
-        Open the corpus of the only stream; a source opens `parts`, one after the other.
+        """Open the corpus of the only stream; a source opens `parts`, one after the other.
 
         Raises:
             ConfigError: There are several streams.
@@ -518,8 +511,7 @@ class HTKFeatureStream:
     has_text_keys = True
 
     def open(self, *, text_keys: bool = True) -> HTKFeatureCorpus:
-        """
-        Read the lists and look at the first utterance's file.
+        """Read the lists and look at the first utterance's file.
 
         Raises:
             OSError: A list, or the first file, cannot be read.
@@ -534,8 +526,7 @@ class HTKFeatureStream:
 
 
 class HTKFeatureCorpus:
-    """
-    An opened stream of features.
+    """An opened stream of features.
 
     Made by `HTKFeatureStream.open`; see `cntkio.formats.Corpus` for what its methods owe.
     """
@@ -799,8 +790,7 @@ class HTKFeatureCorpus:
 
 
 def parse_kind(text: str) -> int:
-    """
-    The code of a kind in HTK's words.
+    """The code of a kind in HTK's words.
 
     Raises:
         ConfigError: There is no such kind, or no such qualifier.
@@ -824,8 +814,7 @@ def encode_features(
     big_endian: bool = True,
     compressed: bool = False,
 ) -> bytes:
-    """
-    The bytes of a feature file.
+    """The bytes of a feature file.
 
     Compressed values come back within (largest - smallest) / 65534 of each component, and float32's rounding; a
     component whose values differ by less than 2e-34 counts as constant.
@@ -880,8 +869,7 @@ def encode_features(
 
 
 def write_features(path: str | os.PathLike[str], frames: npt.NDArray[Any], **options: Any) -> None:
-    """
-    Write a feature file; missing folders are made, and the file appears as a whole or not at all.
+    """Write a feature file; missing folders are made, and the file appears as a whole or not at all.
 
     Args:
         path: The file.
@@ -905,15 +893,9 @@ def write_features(path: str | os.PathLike[str], frames: npt.NDArray[Any], **opt
 def write_whole(path: Path, parts: Iterable[bytes]) -> None:
     """Write a file beside its place and move it there; missing folders are made."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + "$$")
-    try:
-        with temporary.open("wb") as file:
-            for part in parts:
-                file.write(part)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with written_whole(path) as file:
+        for part in parts:
+            file.write(part)
 
 
 def write_archive(
@@ -926,8 +908,7 @@ def write_archive(
     big_endian: bool = True,
     extension: str = "",
 ) -> list[tuple[str, int, int]]:
-    """
-    Write many utterances into one feature file, uncompressed, and the list that says which frames are whose.
+    """Write many utterances into one feature file, uncompressed, and the list that says which frames are whose.
 
     Args:
         archive: The feature file.

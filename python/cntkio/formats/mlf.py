@@ -1,5 +1,4 @@
-"""
-HTK labels: master label files (MLF), text and binary, and mapping files. (docs/formats/htk.md)
+"""HTK labels: master label files (MLF), text and binary, and mapping files. (docs/formats/htk.md)
 
 ::
 
@@ -29,8 +28,8 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
-from cntkio.formats import Loaded, Utterances
-from cntkio.formats.ctf import _Places, _Text, num_threads
+from cntkio.formats import Loaded, Utterances, num_threads
+from cntkio.formats.ctf import _Places, _Text
 from cntkio.formats.htk import _DEFAULT_LONGEST, _UNEQUAL, Unequal, first_same, stream_of, text_rows, write_whole
 from cntkio.index import IndexCache, SequenceTable, fingerprint
 from cntkio.streams import Record, StreamDefs, StreamInformation
@@ -88,8 +87,7 @@ _STOPS = (
 
 
 def read_mapping(path: str | os.PathLike[str]) -> list[bytes]:
-    """
-    The names of a label mapping file: one a line, in the order of their classes; empty lines do not count.
+    """The names of a label mapping file: one a line, in the order of their classes; empty lines do not count.
 
     Raises:
         OSError: The file cannot be read.
@@ -131,8 +129,7 @@ class _Entries(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HTKMLFDeserializer:
-    """
-    Labels in master label files of HTK.
+    """Labels in master label files of HTK.
 
     Args:
         label_mapping_file: The names of the labels in the order of their classes; None: the fourth column is the class.
@@ -187,8 +184,7 @@ class HTKMLFDeserializer:
         _set_option(self, key, value)
 
     def open(self, *, text_keys: bool = True) -> MLFCorpus:
-        """
-        Read the files, or the index caches beside them.
+        """Read the files, or the index caches beside them.
 
         Raises:
             OSError: A file cannot be read.
@@ -255,8 +251,7 @@ class HTKMLFDeserializer:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HTKMLFBinaryDeserializer:
-    """
-    Labels in binary master label files.
+    """Labels in binary master label files.
 
     Args:
         streams: One stream, ``StreamDef(mlf=..., shape=number of classes)``; `mlf` is a file, or several.
@@ -295,8 +290,7 @@ class HTKMLFBinaryDeserializer:
         _set_option(self, key, value)
 
     def open(self, *, text_keys: bool = True) -> MLFCorpus:
-        """
-        Read the files.
+        """Read the files.
 
         Raises:
             OSError: A file cannot be read.
@@ -404,8 +398,7 @@ def _from_cache(path: str, facts: dict[str, Any], arrays: dict[str, npt.NDArray[
 
 
 class MLFCorpus:
-    """
-    Opened label files.
+    """Opened label files.
 
     Made by `HTKMLFDeserializer.open`; see `cntkio.formats.Corpus` for what its methods owe.
     """
@@ -601,8 +594,7 @@ def write_mlf(
     *,
     extension: str = ".lab",
 ) -> None:
-    """
-    Write a label file: runs of equal classes as rows, times in units of 100 ns, 10 ms a frame.
+    """Write a label file: runs of equal classes as rows, times in units of 100 ns, 10 ms a frame.
 
     Args:
         path: The file.
@@ -647,8 +639,7 @@ def write_mlf(
 
 
 def write_binary_mlf(path: str | os.PathLike[str], utterances: Iterable[tuple[str, npt.NDArray[Any]]]) -> None:
-    """
-    Write a binary label file, version 2.
+    """Write a binary label file, version 2.
 
     Args:
         path: The file.
@@ -688,8 +679,7 @@ def write_binary_mlf(path: str | os.PathLike[str], utterances: Iterable[tuple[st
 
 
 def write_mapping(path: str | os.PathLike[str], names: Sequence[str]) -> None:
-    """
-    Write a label mapping file.
+    """Write a label mapping file.
 
     Raises:
         ConfigError: A name is empty, has a line end in it, or stands there twice.

@@ -1,5 +1,4 @@
-"""
-Formats written in Python: a base class, and how what it gives becomes chunks. (docs/user-defined.md)
+"""Formats written in Python: a base class, and how what it gives becomes chunks. (docs/user-defined.md)
 
 ::
 
@@ -35,8 +34,7 @@ _LARGEST_OFFSET = 2**32 - 1
 
 
 class UserDeserializer:
-    """
-    Base class of a format written in Python.
+    """Base class of a format written in Python.
 
     A subclass says what streams there are, how many chunks, and what is in each; the class below is complete. It is
     passed to `cntkio.MinibatchSource` as any deserializer.
@@ -81,8 +79,7 @@ class UserDeserializer:
         raise NotImplementedError(f"{type(self).__name__}.num_chunks")
 
     def get_chunk(self, chunk_id: int) -> Mapping[str, Any]:
-        """
-        The data of a chunk.
+        """The data of a chunk.
 
         It is called with the keyword `chunk_id`, from worker threads, but never by two at a time; again whenever the
         chunk is needed and not in memory any more. It must give the same each time.
@@ -98,8 +95,7 @@ class UserDeserializer:
         raise NotImplementedError(f"{type(self).__name__}.get_chunk")
 
     def chunk_lengths(self, chunk_id: int) -> Iterable[int] | None:
-        """
-        How many samples each sequence of a chunk counts for, if that is known without fetching the chunk.
+        """How many samples each sequence of a chunk counts for, if that is known without fetching the chunk.
 
         It is asked for all chunks when a source on the global timeline is made. Where it gives None, as it does here,
         the chunk itself is asked for then. A length is the number of samples of the stream that defines the minibatch
@@ -108,8 +104,7 @@ class UserDeserializer:
         return None
 
     def get_keys(self, chunk_id: int) -> Iterable[int] | Iterable[str] | None:
-        """
-        The keys of a chunk's sequences, numbers or texts, by which they are joined with those of others.
+        """The keys of a chunk's sequences, numbers or texts, by which they are joined with those of others.
 
         It is asked for all chunks when a source on the global timeline is made. Where it gives None for the first
         chunk, as it does here, the keys are the sequences' running numbers from 0.
@@ -117,8 +112,7 @@ class UserDeserializer:
         return None
 
     def open(self) -> LocalUserCorpus | GlobalUserCorpus:
-        """
-        Ask for streams and number of chunks and, on the global timeline, for lengths and keys.
+        """Ask for streams and number of chunks and, on the global timeline, for lengths and keys.
 
         Raises:
             ConfigError: The timeline, a stream or the number of chunks is not possible.
@@ -161,6 +155,11 @@ class _UserCorpus:
         """Empty: no error of a chunk is forgiven."""
         return {}
 
+    @property
+    def warning_counts(self) -> Mapping[str, int]:
+        """Empty: nothing is warned of."""
+        return {}
+
     def fetch(self, chunk_id: int) -> Loaded:
         """Ask for a chunk. Its findings are its sequences' lengths, uint32."""
         if self._process != os.getpid():
@@ -188,8 +187,7 @@ class _UserCorpus:
 
 
 class LocalUserCorpus(_UserCorpus):
-    """
-    A user-defined deserializer on its own timeline: what a chunk holds is known only when it was fetched.
+    """A user-defined deserializer on its own timeline: what a chunk holds is known only when it was fetched.
 
     Attributes:
         table: Holds no sequences; numbers of sequences begin at 0 in each chunk.
@@ -210,8 +208,7 @@ class LocalUserCorpus(_UserCorpus):
 
 
 class GlobalUserCorpus(_UserCorpus):
-    """
-    A user-defined deserializer on the main timeline.
+    """A user-defined deserializer on the main timeline.
 
     Attributes:
         table: Keys and lengths of all sequences. Chunks without a sequence are left out.
@@ -339,15 +336,13 @@ class Column(NamedTuple):
     sparse: tuple[npt.NDArray[np.uint32], npt.NDArray[np.int32]] | None
 
 
-def column(where: str, given: Any, info: StreamInformation, *, must_be_finite: bool = True) -> Column:
-    """
-    Check and copy what was given for one stream.
+def column(where: str, given: Any, info: StreamInformation) -> Column:
+    """Check and copy what was given for one stream.
 
     Args:
         where: How a message begins.
         given: An array or a CSR matrix, of which each sample is a sequence, or a list of such sequences.
         info: The stream.
-        must_be_finite: Whether infinity and NaN are refused.
 
     Raises:
         CorpusError: It does not fit the stream.
@@ -373,16 +368,8 @@ def column(where: str, given: Any, info: StreamInformation, *, must_be_finite: b
     else:
         flat = [item.reshape(-1) for item in items]
         values = (flat[0] if len(flat) == 1 else np.concatenate(flat)) if flat else np.zeros(0, info.dtype)
-    with np.errstate(over="ignore"):  # what becomes infinite is found below
+    with np.errstate(over="ignore"):  # float64 that float32 cannot hold becomes infinite, as in a text
         values = np.ascontiguousarray(values, info.dtype)
-    if must_be_finite and not np.isfinite(values).all():
-        entry = int(np.flatnonzero(~np.isfinite(values))[0])
-        sample = entry // info.dim if sparse is None else int(np.searchsorted(in_samples, entry, side="right")) - 1
-        which = _sequence_of(sample, offsets)
-        raise CorpusError(
-            f"{where}, sequence {which}, sample {sample - offsets[which]}: the value {values[entry]} is not finite as "
-            f"{info.dtype}"
-        )
     return Column(_offsets(where, offsets), values, info.dim, sparse)
 
 
@@ -457,8 +444,7 @@ def _chunk(
 def joined_columns(
     where: str, columns: Sequence[Column], streams: Sequence[StreamInformation], defining: int | None
 ) -> tuple[_core.Chunk, npt.NDArray[np.uint32]]:
-    """
-    A chunk of these columns, and its sequences' lengths.
+    """A chunk of these columns, and its sequences' lengths.
 
     Raises:
         CorpusError: The streams do not have equally many sequences.

@@ -1,0 +1,97 @@
+"""How fast binary corpora are read and made: cntkio beside CNTK 2.7, in one run.
+
+    python bench/cbf.py [--mb 512] [--repeat 5] [--size 1024] [--only mnist,sparse] [--cntk PYTHON] [--folder FOLDER]
+
+Every figure is the best of --repeat runs after one that does not count; engines take turns. MB are 10^6 bytes of the
+file that is read: binary in sweeps, text in conversions. PYTHON is an interpreter with CNTK 2.7; without it its columns
+stay empty. Text of --mb is written into FOLDER at first, and converted. What bounds a sweep is told by two rows more:
+bytes read into one buffer, and bytes copied in memory, each on one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+import corpora
+import numpy as np
+from cntkio import convert
+from cntkio.streams import StreamDef, StreamDefs
+from ctf import STREAMS, Answer, Engine, best, line, machine, rate
+
+HERE = Path(__file__).parent
+# Times CNTK 2.7's speed that a sweep shall reach, and MB/s of a conversion: 100 times `ctf2bin.py`, which does 8.
+GOALS = {"mnist": 6, "sparse": 10, "floats": 6, "seqs": 10}
+CONVERSION_GOAL = 800
+CHUNK_SIZE = 8 << 20
+
+
+def timed(work: partial[None]) -> Answer:
+    start = time.perf_counter()
+    work()
+    return {"seconds": time.perf_counter() - start}
+
+
+def to_binary(kind: str, text: Path, binary: Path) -> None:
+    streams = {
+        name: StreamDef(field=name, shape=dim, is_sparse=sparse) for name, (dim, sparse) in STREAMS[kind].items()
+    }
+    convert.ctf_to_cbf(text, binary, StreamDefs(streams), chunk_size_in_bytes=CHUNK_SIZE)
+
+
+def copy(content: np.ndarray, buffer: np.ndarray) -> None:
+    for begin in range(0, len(content), len(buffer)):
+        part = content[begin : begin + len(buffer)]
+        buffer[: len(part)] = part
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mb", type=int, default=512, help="size of the text")
+    parser.add_argument("--repeat", type=int, default=5, help="runs of each, beside one that does not count")
+    parser.add_argument("--size", type=int, default=1024, help="samples of a minibatch")
+    parser.add_argument("--only", default="mnist,sparse", help="which corpora")
+    parser.add_argument("--cntk", metavar="PYTHON", help="an interpreter with CNTK 2.7")
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "cntkio-bench")
+    arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    print(machine())
+    ours = Engine(sys.executable, HERE / "sweeps.py")
+    theirs = Engine(arguments.cntk, HERE / "cntk27.py") if arguments.cntk else None
+    line("", "cntkio", "CNTK 2.7", "times", "goal")
+    for kind in arguments.only.split(","):
+        text, binary = arguments.folder / f"{kind}.ctf", arguments.folder / f"{kind}.cbf"
+        if not text.exists():
+            corpora.write(text, kind, arguments.mb * 10**6)
+        made = best(1, {"convert": partial(timed, partial(to_binary, kind, text, binary))})
+        speed = rate(text.stat().st_size, made["convert"])
+        line(f"{kind}, text to binary", f"{speed:.0f}", "-", "-", CONVERSION_GOAL)
+        for randomize in (True, False):
+            request = {"path": str(binary), "streams": STREAMS[kind], "randomize": randomize, "size": arguments.size}
+            runs = {"cntkio": partial(ours.ask, job="sweep", **request)}
+            if theirs is not None:
+                runs["CNTK 2.7"] = partial(theirs.ask, **request)
+            answers = best(arguments.repeat, runs)
+            if len({answer["samples"] for answer in answers.values()}) > 1:
+                raise RuntimeError(f"{kind}: the engines deliver different numbers of samples: {answers}")
+            rates = {name: rate(binary.stat().st_size, answer) for name, answer in answers.items()}
+            base = rates.get("CNTK 2.7")
+            times = f"{rates['cntkio'] / base:.1f}" if base else "-"
+            where = "randomized" if randomize else "in order"
+            line(f"{kind}, {where}", f"{rates['cntkio']:.0f}", f"{base:.0f}" if base else "-", times, GOALS[kind])
+        read = best(arguments.repeat, {"read": partial(ours.ask, job="read", path=str(binary), streams=STREAMS[kind])})
+        line(f"{kind}, read into a buffer", f"{rate(binary.stat().st_size, read['read']):.0f}", "", "", "")
+    content, buffer = np.ones(256 << 20, np.uint8), np.ones(8 << 20, np.uint8)
+    copied = best(arguments.repeat, {"copy": partial(timed, partial(copy, content, buffer))})
+    line("copied in memory", f"{rate(len(content), copied['copy']):.0f}", "", "", "")
+    ours.close()
+    if theirs is not None:
+        theirs.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+//! The packer's fast way, for whole sequences of plain columns of one form.
+//!
+//! Sequences in random order lie in memory that is in no cache, and one after the other each would be waited for. So each
+//! step (where a sequence's samples are, where their entries are, the entries) is taken for all sequences before
+//! the next: the processor has many in flight then. Nothing else differs from [`crate::pack`].
+
+use crate::chunk::{Column, Samples, Values};
+use crate::number::Element;
+use crate::pack::{Ragged, Selection};
+
+/// The samples of one sequence.
+struct Found<'a> {
+    column: &'a Column,
+    first: usize,
+    last: usize,
+}
+
+/// One stream of a selection; `None` where it is not that plain: the general way tells what it is, or what is wrong.
+pub(crate) fn plain(selection: Selection, stream: usize, is_sparse: bool, is_double: bool) -> Option<Ragged> {
+    let mut found = Vec::with_capacity(selection.sequences.len());
+    let mut sequence_offsets = Vec::with_capacity(selection.sequences.len() + 1);
+    sequence_offsets.push(0i64);
+    let mut num_samples = 0i64;
+    for (&place, &sequence) in selection.places.iter().zip(selection.sequences) {
+        let chunk = selection.chunks.get(place as usize)?;
+        if sequence as usize >= chunk.num_sequences() {
+            return None;
+        }
+        let (block, number) = chunk.locate(sequence as usize);
+        let column = block.columns.get(stream)?;
+        let (first, last) = (column.sequence_offsets[number], column.sequence_offsets[number + 1]);
+        num_samples += i64::from(last - first);
+        sequence_offsets.push(num_samples);
+        found.push(Found { column, first: first as usize, last: last as usize });
+    }
+    let (values, sparse) = match (is_sparse, is_double) {
+        (false, false) => (Values::F32(dense(&found, singles)?), None),
+        (false, true) => (Values::F64(dense(&found, doubles)?), None),
+        (true, false) => {
+            let (values, offsets, indices) = sparse(&found, num_samples, singles)?;
+            (Values::F32(values), Some((offsets, indices)))
+        }
+        (true, true) => {
+            let (values, offsets, indices) = sparse(&found, num_samples, doubles)?;
+            (Values::F64(values), Some((offsets, indices)))
+        }
+    };
+    Some(Ragged { sequence_offsets, values, sparse })
+}
+
+fn singles(values: &Values) -> Option<&[f32]> {
+    if let Values::F32(values) = values { Some(values) } else { None }
+}
+
+fn doubles(values: &Values) -> Option<&[f64]> {
+    if let Values::F64(values) = values { Some(values) } else { None }
+}
+
+fn dense<T: Element>(found: &[Found], typed: impl Fn(&Values) -> Option<&[T]>) -> Option<Vec<T>> {
+    let mut runs: Vec<&[T]> = Vec::with_capacity(found.len());
+    for Found { column, first, last } in found {
+        let Samples::Dense { dim, values } = &column.samples else { return None };
+        runs.push(typed(values)?.get(first * dim..last * dim)?);
+    }
+    let mut out = Vec::new();
+    cntkio_simd::append(&mut out, &runs);
+    Some(out)
+}
+
+type Entries<T> = (Vec<T>, Vec<i64>, Vec<i32>);
+
+fn sparse<T: Element>(
+    found: &[Found],
+    num_samples: i64,
+    typed: impl Fn(&Values) -> Option<&[T]>,
+) -> Option<Entries<T>> {
+    let mut value_runs: Vec<&[T]> = Vec::with_capacity(found.len());
+    let mut index_runs: Vec<&[i32]> = Vec::with_capacity(found.len());
+    for Found { column, first, last } in found {
+        let Samples::Sparse { sample_offsets, indices, values, .. } = &column.samples else { return None };
+        let entries = sample_offsets[*first] as usize..sample_offsets[*last] as usize;
+        value_runs.push(typed(values)?.get(entries.clone())?);
+        index_runs.push(indices.get(entries)?);
+    }
+    let mut out_offsets = Vec::with_capacity(num_samples as usize + 1);
+    out_offsets.push(0i64);
+    let mut num_entries = 0i64;
+    for (Found { column, first, last }, run) in found.iter().zip(&index_runs) {
+        let Samples::Sparse { sample_offsets, .. } = &column.samples else { return None };
+        let shift = num_entries - i64::from(sample_offsets[*first]);
+        out_offsets.extend(sample_offsets[first + 1..=*last].iter().map(|&at| i64::from(at) + shift));
+        num_entries += run.len() as i64;
+    }
+    let (mut values, mut indices) = (Vec::new(), Vec::new());
+    cntkio_simd::append(&mut values, &value_runs);
+    cntkio_simd::append(&mut indices, &index_runs);
+    Some((values, out_offsets, indices))
+}

@@ -1,0 +1,54 @@
+//! Parse chunks of both layouts and write them again: any bytes, several streams and numbers of sequences.
+#![no_main]
+
+use cntkio_core::cbf::{self, Parsed, Run, Stream};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    // The first bytes choose the setting, so that the fuzzer can find all of them.
+    let Some((&[choice, count, dim], bytes)) = data.split_first_chunk() else { return };
+    let has = |bit: u8| choice & (1 << bit) != 0;
+    let dim = 1 + usize::from(dim);
+    let stream = |is_sparse, is_double, becomes_double| Stream { is_sparse, dim, is_double, becomes_double };
+    let mut streams = vec![stream(has(0), has(1), has(2))];
+    if has(3) {
+        streams.push(stream(has(4), has(5), has(5)));
+    }
+    let num_sequences = if count == 255 { u32::MAX as usize } else { usize::from(count) };
+    let is_documented = has(6);
+    let parse = |bytes: &[u8], piece| {
+        if is_documented {
+            cbf::parse_documented(bytes, num_sequences, &streams, 1 << 16, piece)
+        } else {
+            cbf::parse(bytes, num_sequences, &streams, piece)
+        }
+    };
+    let (whole, in_pieces) = (parse(bytes, usize::MAX), parse(bytes, 16));
+    let Ok(Parsed { chunk, num_used, lengths }) = whole else {
+        assert!(in_pieces.is_err()); // perhaps another of several faults
+        return;
+    };
+    assert_eq!(in_pieces.map(|parsed| (parsed.num_used, parsed.lengths)), Ok((num_used, lengths)));
+    for block in chunk.blocks() {
+        block.columns.iter().for_each(|column| column.check(block.num_sequences).expect("columns belong together"));
+    }
+    // What was read is written as it was, but for a length list that says something else, and for conversions.
+    let runs = [Run { chunk: &chunk, first: 0, last: chunk.num_sequences() }];
+    let selected: Vec<(usize, bool)> = streams.iter().map(|stream| stream.is_double).enumerate().collect();
+    let (sizes, lengths) = cbf::sizes(&runs, &selected, is_documented);
+    let num_sparse = streams.iter().filter(|stream| stream.is_sparse).count();
+    let size = sizes.iter().sum::<u64>() as usize + cbf::extra_size(num_sparse, is_documented);
+    let mut out = vec![0; size];
+    if is_documented {
+        cbf::write_documented(&runs, &selected, &mut out).expect("what was read can be written");
+    } else {
+        cbf::write(&runs, &selected, &lengths, &mut out).expect("what was read can be written");
+    }
+    if chunk.num_sequences() > 0 {
+        let list = if is_documented { 0 } else { 4 * chunk.num_sequences() };
+        assert_eq!(out.len(), num_used);
+        if streams.iter().all(|stream| stream.is_double == stream.becomes_double) {
+            assert_eq!(out[list..], bytes[list..num_used]);
+        }
+    }
+});

@@ -1,0 +1,109 @@
+//! The CNTK binary format.
+
+use crate::chunk::Chunk;
+use crate::pool::pool;
+use cntkio_core::cbf::{self, Fault, Run, Stream};
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadwriteArray1};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+/// Kind, byte in the chunk, stream, sequence in the chunk, what was found, what it was held against.
+type FaultTuple = (u8, usize, Option<usize>, Option<usize>, i64, i64);
+
+fn tuple(fault: Fault) -> FaultTuple {
+    (fault.kind as u8, fault.at, fault.stream, fault.sequence, fault.found, fault.limit)
+}
+
+/// The chunk, bytes that were used, samples of each sequence (documented layout only); or what is wrong.
+type ParsedChunk<'py> = (Option<Chunk>, usize, Bound<'py, PyArray1<u32>>, Option<FaultTuple>);
+
+/// Parse a chunk's bytes. `streams`: sparse, dimension, double in the file, double in the columns.
+///
+/// `most_samples` is given for the documented layout only: how many samples a stream may have.
+#[pyfunction]
+pub(crate) fn cbf_parse<'py>(
+    py: Python<'py>,
+    bytes: PyReadonlyArray1<'py, u8>,
+    num_sequences: usize,
+    streams: Vec<(bool, usize, bool, bool)>,
+    most_samples: Option<u64>,
+    num_threads: usize,
+    piece_size: usize,
+) -> PyResult<ParsedChunk<'py>> {
+    let bytes = bytes.as_slice()?;
+    let pool = pool(num_threads)?;
+    if streams.iter().any(|&(_, dim, ..)| dim == 0 || u32::try_from(dim).is_err()) {
+        return Err(PyValueError::new_err("a dimension must be 1 to 2^32 - 1"));
+    }
+    let stream = |(is_sparse, dim, is_double, becomes_double)| Stream { is_sparse, dim, is_double, becomes_double };
+    let streams: Vec<Stream> = streams.into_iter().map(stream).collect();
+    let parsed = py.detach(|| {
+        pool.install(|| match most_samples {
+            None => cbf::parse(bytes, num_sequences, &streams, piece_size),
+            Some(most) => cbf::parse_documented(bytes, num_sequences, &streams, most, piece_size),
+        })
+    });
+    Ok(match parsed {
+        Ok(parsed) => {
+            let lengths = parsed.lengths.into_pyarray(py);
+            (Some(Chunk { inner: parsed.chunk }), parsed.num_used, lengths, None)
+        }
+        Err(fault) => (None, 0, Vec::new().into_pyarray(py), Some(tuple(fault))),
+    })
+}
+
+/// A chunk, the first of its sequences, and behind the last one.
+type RunTuple = (Py<Chunk>, usize, usize);
+
+fn runs<'a>(tuples: &'a [RunTuple], columns: &[(usize, bool)]) -> PyResult<Vec<Run<'a>>> {
+    let run = |(chunk, first, last): &'a RunTuple| {
+        let chunk = &chunk.get().inner;
+        let num_columns = chunk.blocks().iter().map(|block| block.columns.len()).min().unwrap_or(0);
+        let is_there = |&(column, _): &(usize, bool)| column < num_columns;
+        if first > last || *last > chunk.num_sequences() || (first < last && !columns.iter().all(is_there)) {
+            return Err(PyValueError::new_err("no such sequences or columns in the chunk"));
+        }
+        if !chunk.is_plain() {
+            return Err(PyValueError::new_err("only plain columns can be written: see Chunk.plain"));
+        }
+        Ok(Run { chunk, first: *first, last: *last })
+    };
+    tuples.iter().map(run).collect()
+}
+
+/// Bytes that each sequence takes in a chunk of a file, and the samples of its longest stream, at least 1.
+/// `columns`: for each stream its number in the chunks, and whether it is written in double precision.
+#[pyfunction]
+#[allow(clippy::type_complexity)]
+pub(crate) fn cbf_sizes<'py>(
+    py: Python<'py>,
+    sequences: Vec<RunTuple>,
+    columns: Vec<(usize, bool)>,
+    is_documented: bool,
+) -> PyResult<(Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u32>>)> {
+    let runs = runs(&sequences, &columns)?;
+    let (sizes, lengths) = py.detach(|| cbf::sizes(&runs, &columns, is_documented));
+    Ok((sizes.into_pyarray(py), lengths.into_pyarray(py)))
+}
+
+/// Write sequences as one chunk of a file into `out`, which has its size; what cannot be written, if anything.
+#[pyfunction]
+pub(crate) fn cbf_write(
+    py: Python<'_>,
+    sequences: Vec<RunTuple>,
+    columns: Vec<(usize, bool)>,
+    lengths: PyReadonlyArray1<'_, u32>,
+    is_documented: bool,
+    mut out: PyReadwriteArray1<'_, u8>,
+) -> PyResult<Option<FaultTuple>> {
+    let runs = runs(&sequences, &columns)?;
+    let (lengths, out) = (lengths.as_slice()?, out.as_slice_mut()?);
+    let written = py.detach(|| {
+        if is_documented {
+            cbf::write_documented(&runs, &columns, out)
+        } else {
+            cbf::write(&runs, &columns, lengths, out)
+        }
+    });
+    Ok(written.err().map(tuple))
+}

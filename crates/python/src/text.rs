@@ -1,0 +1,125 @@
+//! Writing the CNTK text format.
+
+use crate::chunk::Chunk;
+use crate::pool::pool;
+use cntkio_core::text::{self, Labels, LineFault, TokenStyle, Unwritable};
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+/// Sequence in the chunk; the stream and its value, or None for a sequence without a sample.
+type UnwritableTuple = (usize, Option<(usize, f64)>);
+type Bytes<'py> = Bound<'py, PyArray1<u8>>;
+
+/// Write the sequences of a chunk from `first` on, one for each key, as text. `streams`: column and name.
+#[pyfunction]
+pub(crate) fn text_write<'py>(
+    py: Python<'py>,
+    chunk: Py<Chunk>,
+    first: usize,
+    keys: PyReadonlyArray1<'py, u64>,
+    streams: Vec<(usize, Vec<u8>)>,
+    num_threads: usize,
+    piece: usize,
+) -> PyResult<(Vec<Bytes<'py>>, Option<UnwritableTuple>)> {
+    let (chunk, keys) = (&chunk.get().inner, keys.as_slice()?);
+    if first.checked_add(keys.len()).is_none_or(|last| last > chunk.num_sequences()) {
+        return Err(PyValueError::new_err("no such sequences in the chunk"));
+    }
+    if !chunk.is_plain() {
+        return Err(PyValueError::new_err("only plain columns can be written: see Chunk.plain"));
+    }
+    let streams: Vec<(usize, &[u8])> = streams.iter().map(|(column, name)| (*column, &name[..])).collect();
+    let pool = pool(num_threads)?;
+    Ok(match py.detach(|| pool.install(|| text::write(chunk, first, keys, &streams, piece))) {
+        Ok(pieces) => (pieces.into_iter().map(|piece| piece.into_pyarray(py)).collect(), None),
+        Err(Unwritable::Value { sequence, stream, value }) => (vec![], Some((sequence, Some((stream, value))))),
+        Err(Unwritable::NoSample { sequence }) => (vec![], Some((sequence, None))),
+    })
+}
+
+/// Tokens and their numbers: the lines of a text, counted from 0.
+#[pyclass(frozen, module = "cntkio._core")]
+pub(crate) struct Dictionary {
+    inner: text::Dictionary,
+}
+
+#[pymethods]
+impl Dictionary {
+    #[new]
+    fn new(text: &str) -> PyResult<Dictionary> {
+        let inner = text::Dictionary::new(text).ok_or_else(|| PyValueError::new_err("2^32 lines or more"))?;
+        Ok(Dictionary { inner })
+    }
+
+    /// Number of lines.
+    fn __len__(&self) -> usize {
+        self.inner.len()
+    }
+
+    fn __contains__(&self, token: &str) -> bool {
+        self.inner.number(token).is_some()
+    }
+}
+
+/// Line in the block; then the number of columns, or the column and the token; neither: not UTF-8.
+type LineFaultTuple = (u64, Option<usize>, Option<(usize, String)>);
+
+fn line_fault((line, fault): (u64, LineFault)) -> LineFaultTuple {
+    match fault {
+        LineFault::Encoding => (line, None, None),
+        LineFault::Columns { found } => (line, Some(found), None),
+        LineFault::Unknown { column, token } => (line, None, Some((column, token))),
+    }
+}
+
+/// The text, lines read, empty columns, the first line with one; or what is wrong.
+type TokenTuple<'py> = (Bytes<'py>, u64, u64, Option<u64>, Option<LineFaultTuple>);
+
+/// Turn lines of columns of tokens into sequences.
+#[pyfunction]
+pub(crate) fn text_tokens<'py>(
+    py: Python<'py>,
+    block: &[u8],
+    first_key: u64,
+    dictionaries: Vec<Py<Dictionary>>,
+    names: Vec<Vec<u8>>,
+    unknown: Option<String>,
+    is_annotated: bool,
+) -> PyResult<TokenTuple<'py>> {
+    if names.len() != dictionaries.len() {
+        return Err(PyValueError::new_err("as many names as dictionaries are needed"));
+    }
+    let dictionaries: Vec<&text::Dictionary> = dictionaries.iter().map(|one| &one.get().inner).collect();
+    let names: Vec<&[u8]> = names.iter().map(|name| &name[..]).collect();
+    let style = TokenStyle { names: &names, unknown: unknown.as_deref(), is_annotated };
+    Ok(match py.detach(|| text::tokens(block, first_key, &dictionaries, style)) {
+        Ok(made) => (made.text.into_pyarray(py), made.num_lines, made.num_empty, made.first_empty, None),
+        Err(fault) => (Vec::new().into_pyarray(py), 0, 0, None, Some(line_fault(fault))),
+    })
+}
+
+/// First column of labels, how many, and, if they are categories, (names, dimension, sparse).
+type LabelTuple = (usize, usize, Option<(Py<Dictionary>, usize, bool)>);
+
+/// Turn lines of columns of numbers into labels and features.
+#[pyfunction]
+pub(crate) fn text_numbers<'py>(
+    py: Python<'py>,
+    block: &[u8],
+    features: (usize, usize),
+    labels: Option<LabelTuple>,
+    separator: Option<u8>,
+) -> (Bytes<'py>, u64, Option<LineFaultTuple>) {
+    let chosen = match &labels {
+        None => Labels::None,
+        Some((start, count, None)) => Labels::Copied { start: *start, count: *count },
+        Some((start, _, Some((names, dim, is_sparse)))) => {
+            Labels::Category { start: *start, names: &names.get().inner, dim: *dim, is_sparse: *is_sparse }
+        }
+    };
+    match py.detach(|| text::numbers(block, features, chosen, separator)) {
+        Ok((text, num_lines)) => (text.into_pyarray(py), num_lines, None),
+        Err(fault) => (Vec::new().into_pyarray(py), 0, Some(line_fault(fault))),
+    }
+}

@@ -1,0 +1,359 @@
+"""The binary format: recorded cases, files to refuse, a slow reader and writer beside the fast ones, damaged files."""
+
+import json
+import logging
+import pickle
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import slow_cbf
+from cntkio import (
+    CBFDeserializer,
+    ConfigError,
+    CorpusError,
+    CTFDeserializer,
+    FormatError,
+    MinibatchSource,
+    StreamDef,
+    StreamDefs,
+    write_cbf,
+)
+from cntkio.corpus import _whole
+from conformance_cases import Case, cases, folder_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from slow_cbf import Content, Refused, Stream
+from test_conformance import comparable, run
+
+# Cases where CNTK fails and another result is as good.
+DEVIATIONS = {
+    "double-in-python": "double precision is delivered in double precision",
+    "ctf2bin-empty-sparse": "a stream without a sample in a sequence is delivered empty",
+    "stream-without-sample": "a stream without a sample in a sequence is delivered empty",
+}
+CASES = [case for case in cases("cbf") if "deserializers" in case.spec]
+FOLDER = folder_of("cbf")
+TINY, OLD_TINY = FOLDER / "data" / "tiny.cbf", FOLDER / "data" / "old_tiny.cbf"
+SMALL_FILES = [TINY, OLD_TINY, *(FOLDER / "data" / name for name in ("unsorted.cbf", "gaps.cbf", "old_empty.cbf"))]
+
+
+def table(name: str) -> list[dict[str, Any]]:
+    return json.loads((FOLDER / name).read_text(encoding="utf-8"))
+
+
+def read(path: Path, **options: Any) -> Content:
+    """What a file holds, in the form of the slow reader, in one chunk."""
+    corpus = CBFDeserializer(path, **options).open()
+    try:
+        whole = _whole(corpus)
+        streams = [Stream(info.name, info.is_sparse, info.dtype == np.float64, info.dim) for info in corpus.streams]
+        columns: dict[str, list[Any]] = {}
+        for info, data in whole.items():
+            width = data.values.dtype.itemsize
+            content = data.values.tobytes()
+            values = [content[at : at + width] for at in range(0, len(content), width)]
+            if data.is_sparse:
+                entries = list(zip(data.indices.tolist(), values, strict=True))
+                starts = data.indptr.tolist()
+                samples = [entries[begin:end] for begin, end in zip(starts, starts[1:], strict=False)]
+            else:
+                samples = [values[at : at + info.dim] for at in range(0, len(values), info.dim)]
+            bounds = data.offsets.tolist()
+            columns[info.name] = [samples[begin:end] for begin, end in zip(bounds, bounds[1:], strict=False)]
+        found = [{name: column[at] for name, column in columns.items()} for at in range(corpus.table.num_sequences)]
+        return Content(streams, [found], corpus.table.lengths.tolist())
+    finally:
+        corpus.close()
+
+
+def in_one_chunk(content: Content) -> Content:
+    return content._replace(chunks=[[sequence for chunk in content.chunks for sequence in chunk]])
+
+
+def outcome(reader: Any, *arguments: Any) -> Content | str:
+    try:
+        return in_one_chunk(reader(*arguments))
+    except (Refused, FormatError):
+        return "refused"
+
+
+# --------------------------------------------------------------------------------------------- recorded cases
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.name not in DEVIATIONS], ids=str)
+def test_a_case_agrees_with_its_record(case: Case) -> None:
+    assert comparable(run(case)) == comparable(case.expected)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.name in DEVIATIONS], ids=str)
+def test_a_deviation_delivers_where_cntk_fails(case: Case) -> None:
+    assert case.expected["error"]
+    result = run(case)
+    assert result["error"] is None
+    assert result["minibatches"]
+
+
+def test_every_listed_deviation_has_a_case() -> None:
+    assert set(DEVIATIONS) <= {case.name for case in CASES}
+
+
+@pytest.mark.parametrize("entry", table("refuse.json") + table("refuse_old.json"), ids=lambda entry: entry["file"])
+def test_a_damaged_file_is_refused_with_a_place_or_read_whole(entry: dict[str, Any]) -> None:
+    path = FOLDER / entry["file"]
+    if entry["expect"] == "refuse":
+        with pytest.raises(FormatError) as caught:
+            read(path)
+        assert str(caught.value).startswith(f"{path}, byte {caught.value.byte}")
+    elif entry["expect"] == "accept":
+        assert read(path) == read(path.with_name("intact.cbf"))
+    else:
+        assert outcome(read, path) in ("refused", outcome(slow_cbf.read, path.read_bytes()))
+
+
+@pytest.mark.parametrize("name", ["old_tiny", "old_many", "old_ctf2bin", "old_f64", "old_notseq"])
+def test_the_documented_layout_holds_what_the_reader_of_2017_decoded(name: str) -> None:
+    decoded = json.loads((FOLDER / "data" / f"{name}.content.json").read_text(encoding="utf-8"))
+    expected = [sequence for chunk in decoded["chunks"] for sequence in chunk["sequences"]]
+    content = read(FOLDER / "data" / f"{name}.cbf")
+    assert content.lengths == [sequence["num_samples"] for sequence in expected]
+
+
+def test_joins_with_text_are_the_same_in_every_run() -> None:
+    (case,) = [case for case in CASES if case.name == "join-cbf-ctf-random"]
+    results = [comparable(run(case)) for _ in range(20)]
+    assert all(result == comparable(case.expected) for result in results)
+
+
+def test_a_binary_corpus_joins_in_the_first_place_only() -> None:
+    extra = CTFDeserializer(FOLDER / "data" / "extra.ctf", StreamDefs(extra=StreamDef(field="extra", shape=1)))
+    with pytest.raises(ConfigError, match="must be the first deserializer"):
+        MinibatchSource([extra, CBFDeserializer(FOLDER / "data" / "many.cbf")])
+
+
+# ---------------------------------------------------------------------------------------------------- options
+
+
+def test_samples_are_shaped_as_asked_for_if_the_values_fit() -> None:
+    streams = StreamDefs(image=StreamDef(field="x", shape=(2, 1)))
+    with MinibatchSource(CBFDeserializer(TINY, streams), randomize=False) as source:
+        assert source.next_minibatch(1)["image"].values.shape == (1, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("streams", "what"),
+    [
+        ({"y": StreamDef(field="nope", shape=1)}, "no stream 'nope'"),
+        ({"y": StreamDef(field="x", shape=3)}, "not dense with 3"),
+        ({"y": StreamDef(field="x", shape=2, is_sparse=True)}, "not sparse with 2"),
+    ],
+)
+def test_what_cntk_overlooks_is_warned_of_and_with_strict_refused(streams: Any, what: str, caplog: Any) -> None:
+    with caplog.at_level(logging.WARNING, "cntkio"):
+        CBFDeserializer(TINY, StreamDefs(streams)).open().close()
+    assert what in caplog.text
+    with pytest.raises(ConfigError, match=what):
+        CBFDeserializer(TINY, StreamDefs(streams), strict=True).open()
+
+
+def test_bytes_that_no_stream_uses_are_told_of_and_with_strict_refused(caplog: Any) -> None:
+    path = FOLDER / "refuse" / "extra-chunk-bytes.cbf"
+    with caplog.at_level(logging.WARNING, "cntkio"):
+        read(path)
+    assert "the last 5 bytes of chunk 0 are not used" in caplog.text
+    with pytest.raises(FormatError, match="the last 5 bytes"):
+        read(path, strict=True)
+
+
+def test_values_are_converted_when_a_precision_is_asked_for_and_refused_when_cntk_would() -> None:
+    as_it_is, path = read(TINY), TINY
+    double = read(path, dtype=np.float64)
+    assert [stream.is_double for stream in double.streams] == [True, True]
+    assert [struct.unpack("<d", value)[0] for value in double.chunks[0][1]["x"][1]] == [5.0, 6.0]
+    assert read(path, dtype=np.float32) == as_it_is
+    deserializer = CBFDeserializer(path)
+    deserializer["precision"] = "Double"
+    with pytest.raises(ConfigError, match=r"is in float32, and float64 is asked for"):
+        deserializer.open()
+    with pytest.raises(ConfigError, match="expected 'float' or 'double'"):
+        deserializer["precision"] = "half"
+
+
+def test_options_are_pickled_and_shown_as_the_call_that_makes_them() -> None:
+    made = CBFDeserializer("a.cbf", StreamDefs(y=StreamDef(field="x", shape=2)), dtype=np.float64, strict=True)
+    text = "CBFDeserializer('a.cbf', StreamDefs(y=StreamDef(field='x', shape=2)), dtype='float64', strict=True)"
+    assert repr(made) == repr(eval(text)) == repr(pickle.loads(pickle.dumps(made))) == text
+
+
+def test_kept_chunks_are_read_once(tmp_path: Path) -> None:
+    path = tmp_path / "a.cbf"
+    path.write_bytes(TINY.read_bytes())
+    corpus = CBFDeserializer(path, keep_data_in_memory=True).open()
+    first = corpus.load(0)
+    path.write_bytes(b"something else")
+    assert corpus.load(0) is first
+    with pytest.raises(CorpusError, match="changed while in use"):
+        corpus.load(1)
+    corpus.close()
+
+
+# --------------------------------------------------------------------------------------------- damaged files
+
+
+@pytest.mark.parametrize("original", SMALL_FILES, ids=lambda path: path.name)
+def test_every_prefix_and_every_flipped_bit_is_data_or_an_error_with_its_place(original: Path, tmp_path: Path) -> None:
+    content, path = original.read_bytes(), tmp_path / "damaged.cbf"
+    prefixes = [content[:size] for size in range(len(content))]
+    flips = []
+    for bit in range(8 * len(content)):
+        flipped = bytearray(content)
+        flipped[bit // 8] ^= 1 << bit % 8
+        flips.append(bytes(flipped))
+    for damaged in prefixes + flips:
+        path.write_bytes(damaged)
+        assert outcome(read, path) == outcome(slow_cbf.read, damaged)
+
+
+def test_a_zero_in_the_length_list_is_an_error_at_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "a.cbf"
+    sequences = [{"x": [[struct.pack("<f", value)]]} for value in (1, 2, 3)]
+    path.write_bytes(slow_cbf.write(Content([Stream("x", False, False, 1)], [sequences], [2, 0, 1])))
+    with pytest.raises(FormatError, match="byte 16, sequence 1: the length list says 0 samples"):
+        CBFDeserializer(path).open()
+
+
+MEMORY = """
+import resource, sys, tempfile, warnings
+from pathlib import Path
+from cntkio import CBFDeserializer, CntkIoError
+import logging
+logging.disable()
+def read(path):
+    try:
+        corpus = CBFDeserializer(path).open()
+        for chunk in range(corpus.table.num_chunks):
+            corpus.load(chunk)
+        corpus.close()
+    except CntkIoError:
+        pass
+files = [Path(name) for name in sys.argv[1:]]
+for path in files[:2]:
+    read(path)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for path in files:
+    read(path)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_no_claim_of_a_damaged_file_takes_memory() -> None:
+    files = [TINY, OLD_TINY, *sorted((FOLDER / "refuse").iterdir()), *sorted((FOLDER / "refuse_old").iterdir())]
+    command = [sys.executable, "-c", MEMORY, *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 4096  # KiB, over 140 files
+
+
+# ------------------------------------------------------------------------------------------------- round trips
+
+
+@st.composite
+def contents(draw: st.DrawFn, layout: str = "2.x") -> Content:
+    """Streams, chunks and sequences such as the layout can hold."""
+    streams = []
+    for number in range(draw(st.integers(1, 3))):
+        name = draw(st.sampled_from(["", "x", "ä", "name with blanks"])) + "abc"[number]
+        streams.append(Stream(name, draw(st.booleans()), draw(st.booleans()), draw(st.integers(1, 5))))
+
+    def value(stream: Stream) -> bytes:
+        width = 8 if stream.is_double else 4
+        return draw(st.binary(min_size=width, max_size=width))
+
+    def samples(stream: Stream) -> list[Any]:
+        if not stream.is_sparse:
+            count = 1 if layout == "documented" else draw(st.integers(0, 3))
+            return [[value(stream) for _ in range(stream.dim)] for _ in range(count)]
+        sizes = draw(st.lists(st.integers(0, 3), min_size=layout == "documented", max_size=4))
+        if layout == "documented" and len(sizes) > 1:
+            sizes[-1] = sizes[-1] or 1  # empty samples at the end cannot be told
+        index = st.integers(0, stream.dim - 1)
+        return [[(draw(index), value(stream)) for _ in range(size)] for size in sizes]
+
+    sequences = [{stream.name: samples(stream) for stream in streams} for _ in range(draw(st.integers(1, 6)))]
+    cuts = sorted({0, len(sequences), *draw(st.lists(st.integers(0, len(sequences)), max_size=2))})
+    chunks = [sequences[begin:end] for begin, end in zip(cuts, cuts[1:], strict=False)]
+    lengths = [max(1, *(len(found) for found in sequence.values())) for sequence in sequences]
+    return Content(streams, chunks, lengths)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+@pytest.mark.parametrize("layout", ["2.x", "documented"])
+def test_what_the_slow_writer_writes_the_fast_reader_reads(layout: str, data: st.DataObject) -> None:
+    content = data.draw(contents(layout))
+    path = Path(f"/tmp/cntkio-slow-{layout}.cbf")
+    written = slow_cbf.write(content, layout)
+    try:
+        path.write_bytes(written)
+        if sum(content.lengths) > 2 * len(written):
+            return
+        assert outcome(slow_cbf.read, written) == outcome(read, path) == in_one_chunk(content)
+    finally:
+        path.unlink()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.integers(1, 400))
+@pytest.mark.parametrize("layout", ["2.x", "documented"])
+def test_what_the_fast_writer_writes_both_readers_read(layout: str, data: st.DataObject, chunk_size: int) -> None:
+    content = data.draw(contents(layout))
+    source, target = Path(f"/tmp/cntkio-fast-{layout}-a.cbf"), Path(f"/tmp/cntkio-fast-{layout}-b.cbf")
+    try:
+        source.write_bytes(slow_cbf.write(content, layout))
+        write_cbf(target, CBFDeserializer(source), chunk_size_in_bytes=chunk_size, layout=layout)
+        assert outcome(slow_cbf.read, target.read_bytes()) == outcome(read, target) == in_one_chunk(content)
+    finally:
+        source.unlink()
+        target.unlink()
+
+
+def test_a_chunk_ends_with_the_sequence_that_fills_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.cbf"
+    write_cbf(path, {"x": np.zeros((1000, 10), np.float32)}, chunk_size_in_bytes=4800)
+    corpus = CBFDeserializer(path).open()
+    sizes = corpus._header.ends - corpus._header.begins
+    # A sequence takes 4 bytes in the length list, 4 for its count and 40 of values.
+    assert sizes.tolist() == [4800] * 10
+    corpus.close()
+
+
+@pytest.mark.parametrize("layout", ["2.x", "documented"])
+def test_an_interrupted_write_leaves_nothing(layout: Any, tmp_path: Path) -> None:
+    class Interrupted(Exception):
+        pass
+
+    def stop(done: int, total: int) -> None:
+        raise Interrupted
+
+    with pytest.raises(Interrupted):
+        write_cbf(tmp_path / "a.cbf", {"x": np.zeros((10, 2))}, chunk_size_in_bytes=1, layout=layout, progress=stop)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "b.cbf").write_bytes(b"the old one")
+    with pytest.raises(CorpusError, match="no sequence"):
+        write_cbf(tmp_path / "b.cbf", {"x": np.zeros((0, 2))}, layout=layout)
+    assert (tmp_path / "b.cbf").read_bytes() == b"the old one"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_the_documented_layout_refuses_what_it_cannot_hold(tmp_path: Path) -> None:
+    path = tmp_path / "a.cbf"
+    with pytest.raises(FormatError, match="sequence 1, stream 'x': 2 samples; the documented layout"):
+        write_cbf(path, {"x": [np.zeros((1, 3)), np.zeros((2, 3))]}, layout="documented")
+    csr = pytest.importorskip("scipy.sparse").csr_array
+    late = csr((np.ones(1), np.array([5]), np.array([0, 0, 0, 1])), shape=(3, 2**30))
+    with pytest.raises(FormatError, match=r"stream 's': row 2147483653 .* ends at 2147483647"):
+        write_cbf(path, {"s": [late]}, layout="documented")
+    assert list(tmp_path.iterdir()) == []
