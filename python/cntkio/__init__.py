@@ -6,6 +6,8 @@ from cntkio.corpus import read_ctf
 from cntkio.errors import CheckpointError, CntkIoError, ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
+from cntkio.formats.htk import HTKFeatureDeserializer
+from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
 from cntkio.formats.user import UserDeserializer
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
 from cntkio.source import MinibatchSource, TraceLevel
@@ -24,6 +26,9 @@ __all__ = [
     "ConfigError",
     "CorpusError",
     "FormatError",
+    "HTKFeatureDeserializer",
+    "HTKMLFBinaryDeserializer",
+    "HTKMLFDeserializer",
     "Minibatch",
     "MinibatchData",
     "MinibatchSource",

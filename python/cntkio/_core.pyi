@@ -31,6 +31,7 @@ class Chunk:
     def num_sequences(self) -> int: ...
     @property
     def num_bytes(self) -> int: ...
+    def plain(self) -> Chunk: ...
 
 @final
 class Packed:
@@ -43,6 +44,7 @@ class Packed:
         sequences: npt.NDArray[np.uint32],
         streams: list[tuple[int, bool, bool]],
         num_threads: int,
+        parts: tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None = None,
     ) -> Packed: ...
     @property
     def num_sequences(self) -> int: ...
@@ -57,6 +59,7 @@ def gather(
     places: npt.NDArray[np.uint32],
     sequences: npt.NDArray[np.uint32],
     streams: list[tuple[int, bool, bool]],
+    parts: tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None = None,
 ) -> list[_Ragged]: ...
 def spread(
     chunks: list[Chunk],
@@ -75,6 +78,9 @@ def pad(
 def ctf_scan(
     block: npt.NDArray[np.uint8], in_lines: bool, defining: bytes | None
 ) -> tuple[int, npt.NDArray[np.uint64], npt.NDArray[np.uint64], npt.NDArray[np.uint32], int | None]: ...
+def ctf_scan_words(
+    block: npt.NDArray[np.uint8], defining: bytes | None
+) -> tuple[int, tuple[npt.NDArray[np.uint8], int], npt.NDArray[np.uint64], npt.NDArray[np.uint32]]: ...
 def ctf_chunk_starts(
     starts: npt.NDArray[np.uint64], sizes: npt.NDArray[np.uint32], chunk_size_in_bytes: int
 ) -> npt.NDArray[np.int64]: ...
@@ -99,9 +105,79 @@ def ctf_parse(
     num_threads: int,
     piece_size: int,
     spare: Spare | None,
+    has_words: bool,
 ) -> tuple[Chunk, list[int], list[_Finding], _Finding | None]: ...
 def chunk_order(num_chunks: int, seed: int) -> npt.NDArray[np.uint32]: ...
 def shuffled(count: int, seed: int) -> npt.NDArray[np.uint32]: ...
+
+_Rows = tuple[npt.NDArray[np.uint8], int]
+_Labels = tuple[
+    _Rows,
+    npt.NDArray[np.uint64],
+    npt.NDArray[np.uint32],
+    npt.NDArray[np.uint8],
+    npt.NDArray[np.uint64],
+    npt.NDArray[np.uint64],
+    npt.NDArray[np.uint32],
+    npt.NDArray[np.uint32],
+    list[tuple[int, list[int]]],
+    tuple[int, int] | None,
+]
+
+def htk_scan_list(
+    text: bytes, is_compatible: bool, folder: bytes | None, prefix: bytes, turns_backslashes: bool
+) -> tuple[
+    tuple[
+        _Rows,
+        list[bytes],
+        npt.NDArray[np.uint32],
+        npt.NDArray[np.uint32],
+        npt.NDArray[np.uint32],
+        npt.NDArray[np.uint64],
+    ]
+    | None,
+    tuple[int, int, int] | None,
+]: ...
+def rolling_order(num_frames: int, window: int, seed: int) -> npt.NDArray[np.uint32]: ...
+def locate(
+    starts: npt.NDArray[np.int64], items: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]: ...
+def htk_chunk_starts(lengths: npt.NDArray[np.uint32], limit: int) -> npt.NDArray[np.int64]: ...
+def first_same(rows: npt.NDArray[np.uint8], width: int) -> npt.NDArray[np.uint32]: ...
+def frames_chunk(
+    blocks: list[bytes],
+    encodings: list[tuple[bool, tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]] | None]],
+    block_of: npt.NDArray[np.uint32],
+    encoding_of: npt.NDArray[np.uint32],
+    at: npt.NDArray[np.uint64],
+    lengths: npt.NDArray[np.uint32],
+    frame_dim: int,
+    left: int,
+    right: int,
+    is_broadcast: bool,
+) -> Chunk: ...
+def runs_chunk(
+    lengths: npt.NDArray[np.uint32],
+    offsets: npt.NDArray[np.uint32],
+    starts: npt.NDArray[np.uint32],
+    classes: npt.NDArray[np.uint32],
+    dim: int,
+    marks_starts: bool,
+) -> Chunk: ...
+def mlf_scan(
+    text: npt.NDArray[np.uint8],
+    first: int,
+    is_last: bool,
+    is_compatible: bool,
+    counts_time: bool | None,
+    frame_period: float,
+    names: list[bytes] | None,
+    dim: int,
+    num_threads: int,
+    piece: int,
+) -> _Labels: ...
+def mlf_last_end(text: npt.NDArray[np.uint8]) -> int: ...
+def mlf_scan_binary(data: bytes, dim: int) -> _Labels: ...
 
 _Cursor = tuple[int, int, int, int, int]
 _Longs = npt.NDArray[np.int64]

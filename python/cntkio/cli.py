@@ -213,8 +213,12 @@ def _config(options: argparse.Namespace) -> int:
 
 def _read_epochs(reader: ReaderConfig, num_epochs: int) -> dict[str, str]:
     bar = _Bar()
+
+    def watch(source: MinibatchSource, _: Minibatch, done: int) -> None:
+        bar.show(done, source.num_samples * num_epochs)
+
     try:
-        return commands.read(reader, num_epochs, lambda source, _, done: bar.show(done, source.num_samples * num_epochs))
+        return commands.read(reader, num_epochs, watch)
     finally:
         bar.clear()
 

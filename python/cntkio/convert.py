@@ -97,7 +97,7 @@ def _of_corpus(corpus: Corpus) -> _Pieces:
         for number, loaded in enumerate(_loaded_ahead(corpus)):
             corpus.settle(loaded)
             first, last = table.chunk_starts[number : number + 2]
-            yield _Piece(loaded.chunk, table.keys[first:last], table.lengths[first:last])
+            yield _Piece(loaded.chunk.plain(), table.keys[first:last], table.lengths[first:last])
         corpus.tell_totals()
 
     return _Pieces(corpus.name, list(corpus.streams), pieces(), table.num_chunks)

@@ -67,6 +67,8 @@ class MinibatchData:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         packed, number = self._packed
         values, offsets, sparse = packed.arrays(number)
+        if sparse is not None and self.stream.dtype == np.int32:  # numbers of classes
+            values, sparse = sparse[1], None
         self.values = values if self.stream.is_sparse else values.reshape(-1, *self.stream.shape)
         self.offsets = offsets
         self.indptr, self.indices = (None, None) if sparse is None else sparse

@@ -13,6 +13,7 @@ says are the timeline's; what bytes mean is the formats'. There is no thread bef
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import enum
 import importlib
 import logging
@@ -27,10 +28,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
+from cntkio.arrangement import BROKEN, INVALID, Arrangement, Located, arrange
 from cntkio.errors import CheckpointError, CntkIoError, ConfigError, CorpusError
-from cntkio.formats import Corpus, Deserializer, Loaded, num_threads
+from cntkio.formats import Corpus, Deserializer, Loaded, TextKeyed, UtteranceCorpus, num_threads
 from cntkio.formats.user import LocalUserCorpus
-from cntkio.join import JoinedTable, join
 from cntkio.local_timeline import LocalSelection, LocalTimeline, chunk_and_number
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
 from cntkio.streams import Record, StreamInformation
@@ -276,19 +277,21 @@ class MinibatchSource:
         window = python_window(randomization_window_in_chunks, randomization_window_in_samples, randomize=randomize)
         self._is_randomized = window is not None
         self._frame_mode = frame_mode
+        self._max_errors = max_errors
+        self._num_invalid = 0
+        self._last_invalid = 0
         self._keep_data_in_memory = keep_data_in_memory
         self._read_ahead_in_bytes = read_ahead_in_bytes
         self._is_infinite = max_samples == INFINITELY_REPEAT and max_sweeps == INFINITELY_REPEAT
         self._corpora: list[Corpus] = []
         try:
-            for deserializer in given:
-                self._corpora.append(deserializer.open())
+            self._open(given)
             self._set_streams(truncation_length > 0)
-            self._join = self._joined(strict)
-            table = self._corpora[0].table if self._join is None else self._join
-            self._keys: npt.NDArray[Any] = table.keys
-            self._lengths: npt.NDArray[np.uint32] = table.lengths
-            self._chunk_starts: npt.NDArray[np.int64] = table.chunk_starts
+            self._arrangement = self._arranged(frame_mode, strict)
+            self.left_out = list(self._arrangement.left_out)
+            self._keys: npt.NDArray[Any] = self._arrangement.table.keys
+            self._lengths: npt.NDArray[np.uint32] = self._arrangement.lengths
+            self._chunk_starts: npt.NDArray[np.int64] = self._arrangement.chunk_starts
             options: dict[str, Any] = {
                 "window": window,
                 "seed": randomization_seed,
@@ -311,8 +314,8 @@ class MinibatchSource:
                 self._timeline = LocalTimeline(self._corpora[0].num_chunks, self._lengths_in_chunk, **options)
             else:
                 self._timeline = Timeline(
-                    table.lengths,
-                    table.chunk_starts,
+                    self._lengths,
+                    self._chunk_starts,
                     **options,
                     right_splice=right_splice,
                     crosses_sweeps=crosses_sweeps,
@@ -334,6 +337,9 @@ class MinibatchSource:
             self._settings["timeline"] = "local"
         self._epoch: list[int] | None = None
         self._chunks = [_Chunks(corpus) for corpus in self._corpora]
+        self._is_literal = any(
+            isinstance(corpus, UtteranceCorpus) and corpus.utterances.is_literal for corpus in self._corpora
+        )
         self._lock = threading.RLock()
         self._begin()
 
@@ -390,12 +396,22 @@ class MinibatchSource:
         self._layouts = [
             (
                 [next(of_source) for _ in corpus.streams],
-                [(number, info.is_sparse, info.dtype == np.float64) for number, info in enumerate(corpus.streams)],
+                [
+                    (number, info.is_sparse or info.dtype == np.int32, info.dtype == np.float64)
+                    for number, info in enumerate(corpus.streams)
+                ],
             )
             for corpus in self._corpora
         ]
 
-    def _joined(self, strict: bool) -> JoinedTable | None:
+    def _open(self, given: Sequence[Any]) -> None:
+        """Open the corpora; if the keys of one are words, those of all are."""
+        described: list[Any] = [part for one in given for part in (one.parts() if hasattr(one, "parts") else (one,))]
+        text_keys = any(isinstance(one, TextKeyed) and one.has_text_keys for one in described)
+        for one in described:
+            self._corpora.append(one.open(text_keys=True) if text_keys and isinstance(one, TextKeyed) else one.open())
+
+    def _arranged(self, frame_mode: bool, strict: bool) -> Arrangement:
         defining = [
             number
             for number, corpus in enumerate(self._corpora)
@@ -413,24 +429,14 @@ class MinibatchSource:
                     f"{corpus.name}: a binary corpus has no keys of its own, so it must be the first deserializer",
                     key="deserializers",
                 )
-        if len(self._corpora) == 1:
-            self.left_out = [0]
-            return None
         for corpus in self._corpora:
-            if isinstance(corpus, LocalUserCorpus):
+            if isinstance(corpus, LocalUserCorpus) and len(self._corpora) > 1:
                 raise ConfigError(
                     f"{corpus.name} has a timeline of its own and cannot be joined with other deserializers; with "
                     f"timeline='global' it can",
                     key="timeline",
                 )
-        joined = join([corpus.table for corpus in self._corpora], defining=defining[0] if defining else None)
-        self.left_out = [report.num_sequences for report in joined.left_out]
-        complaint = joined.complaint([corpus.name for corpus in self._corpora])
-        if complaint is not None:
-            if strict:
-                raise CorpusError(complaint)
-            logger.warning("%s", complaint)
-        return joined
+        return arrange(self._corpora, defining=defining[0] if defining else None, frame_mode=frame_mode, strict=strict)
 
     # ------------------------------------------------------------------------------------------------ streams
 
@@ -481,7 +487,9 @@ class MinibatchSource:
     @property
     def error_counts(self) -> dict[str, int]:
         """Errors that were forgiven so far, by kind, over all deserializers."""
-        return dict(sum((Counter(corpus.error_counts) for corpus in self._corpora), Counter()))
+        counts = sum((Counter(corpus.error_counts) for corpus in self._corpora), Counter())
+        counts["invalid utterance"] += self._num_invalid
+        return dict(+counts)
 
     @property
     def warning_counts(self) -> dict[str, int]:
@@ -641,11 +649,66 @@ class MinibatchSource:
                 corpus.tell_totals()
             return _Fetched(None, mark)
         self._look_ahead(request.partition, selection)
-        minibatch = self._packed(selection)
+        located = self._arrangement.locate(selection.sequences)
+        if self._arrangement.flags is not None:
+            sound = self._without_invalid(selection, located)
+            if sound is None:
+                return self._fetch_from_here(request)
+            selection, located = sound
+        minibatch = self._packed(selection, located)
         if selection.end_of_sweep:
             for corpus in self._corpora:
                 corpus.tell_totals()
         return _Fetched(minibatch, mark)
+
+    def _without_invalid(self, selection: Selection, located: Located) -> tuple[Selection, Located] | None:
+        """Take invalid utterances out, and count them; None if nothing is left.
+
+        Raises:
+            FormatError: A broken utterance.
+            CorpusError: One invalid utterance too many.
+        """
+        assert self._arrangement.flags is not None
+        flags = self._arrangement.flags[located.sequences]
+        if (flags == BROKEN).any():
+            raise self._complaint(int(located.sequences[flags == BROKEN][0]), BROKEN)
+        is_sound = flags != INVALID
+        parts = selection.parts
+        counted = ~is_sound if parts is None else ~is_sound & (parts.first_sample == 0)
+        if counted.any():
+            self._num_invalid += int(counted.sum())
+            self._last_invalid = int(located.sequences[~is_sound][-1])
+        if self._num_invalid > self._max_errors and (is_sound.any() or not self._is_literal):
+            raise CorpusError(
+                f"{self._num_invalid} invalid {'frames' if located.frames is not None else 'utterances'} so far, and "
+                f"max_errors is {self._max_errors}; the last was {self._complaint(self._last_invalid, INVALID)}"
+            )
+        if is_sound.all():
+            return selection, located
+        if parts is not None:
+            names = ("slot", "first_sample", "num_samples", "step", "goes_on")
+            parts = dataclasses.replace(parts, **{name: getattr(parts, name)[is_sound] for name in names})
+        elif not is_sound.any() and not self._is_literal:
+            return None
+        frames = None if located.frames is None else located.frames[is_sound]
+        kept = dataclasses.replace(
+            selection,
+            sequences=selection.sequences[is_sound],
+            chunks=selection.chunks[is_sound],
+            parts=parts,
+            places=None,
+        )
+        return kept, Located(located.sequences[is_sound], frames)
+
+    def _complaint(self, sequence: int, flag: int) -> Exception:
+        """What the first corpus says that calls a sequence invalid or broken."""
+        for number, corpus in enumerate(self._corpora):
+            if isinstance(corpus, UtteranceCorpus):
+                own = int(self._arrangement.partner(number, np.array([sequence]))[0])
+                mask = corpus.utterances.invalid if flag == INVALID else corpus.utterances.broken
+                if mask is not None and mask[own]:
+                    return corpus.complaint(own)
+        raise AssertionError("no corpus calls it so")
 
     def _look_ahead(self, partition: Partition, selection: Selection) -> None:
         """Let go of chunks that are not needed any more, and have those loaded that will be."""
@@ -687,14 +750,14 @@ class MinibatchSource:
 
     def _partners(self, primary: int) -> list[npt.NDArray[np.int64]]:
         """The chunks of each corpus that hold sequences of a chunk of the joined table."""
-        if self._join is None:
+        if self._arrangement.partners is None:
             return [np.array([primary])]
         found = self._secondary.get(primary)
         if found is None:
-            begin, end = self._chunk_starts[primary : primary + 2]
+            begin, end = self._arrangement.table.chunk_starts[primary : primary + 2]
             found = self._secondary[primary] = [
                 np.unique(self._chunk_of(corpus, partners[begin:end]))
-                for corpus, partners in zip(self._corpora, self._join.partners, strict=True)
+                for corpus, partners in zip(self._corpora, self._arrangement.partners, strict=True)
             ]
         return found
 
@@ -702,36 +765,38 @@ class MinibatchSource:
     def _chunk_of(corpus: Corpus, sequences: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         return np.searchsorted(corpus.table.chunk_starts, sequences, side="right") - 1
 
-    def _packed(self, selection: Selection) -> Minibatch:
+    def _packed(self, selection: Selection, located: Located) -> Minibatch:
         data: dict[StreamInformation, Any] = {}
-        keys = self._keys_of(selection)
+        keys = self._keys_of(selection, located)
+        is_direct = self._arrangement.partners is None and located.frames is None
         for number, chunks in enumerate(self._chunks):
-            if self._join is None and selection.places is not None:
+            if is_direct and selection.places is not None:
                 which, places, local = selection.places
             else:
-                which, places, local = self._found(number, selection)
+                which, places, local = self._found(number, selection, located)
             window: set[int] | None = None
             if not self._keep_data_in_memory:
                 window = self._windows[number] if self._is_randomized else _NOTHING
             chunks.take(which, window)
             handles = [chunks.get(one).chunk for one in which]
+            if self._is_literal:  # an error in any of the window's chunks comes at once
+                for one in self._windows[number]:
+                    chunks.get(one)
             if selection.parts is None:
-                self._gather(data, number, handles, places, local, selection, keys)
+                self._gather(data, number, handles, places, local, located, selection, keys)
             else:
                 infos = self._layouts[number][0]
                 data.update(self._spread(infos, chunks.corpus, handles, places, local, selection, keys))
         return Minibatch(data, keys)
 
     def _found(
-        self, number: int, selection: Selection
+        self, number: int, selection: Selection, located: Located
     ) -> tuple[list[int], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
         """`Selection.places` for one of the corpora."""
         corpus = self._corpora[number]
-        if self._join is None:
-            sequences, chunk_numbers = selection.sequences, selection.chunks
-        else:
-            sequences = self._join.partners[number][selection.sequences].astype(np.int64)
-            chunk_numbers = self._chunk_of(corpus, sequences)
+        sequences = self._arrangement.partner(number, located.sequences)
+        is_direct = self._arrangement.partners is None
+        chunk_numbers = selection.chunks if is_direct else self._chunk_of(corpus, sequences)
         which, first, places = np.unique(chunk_numbers, return_index=True, return_inverse=True)
         order = np.argsort(first)
         rank = np.empty(len(order), np.uint32)
@@ -739,10 +804,21 @@ class MinibatchSource:
         local = (sequences - corpus.table.chunk_starts[chunk_numbers]).astype(np.uint32)
         return which[order].tolist(), rank[places], local
 
-    def _keys_of(self, selection: Selection) -> Callable[[], npt.NDArray[Any]]:
+    def _samples_of(
+        self, number: int, located: Located
+    ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None:
+        """Which samples of each sequence are wanted: the first of them and how many; None for all."""
+        if located.frames is not None:
+            return located.frames, np.ones(len(located.frames), np.uint32)
+        if not self._arrangement.repeats[number]:
+            return None
+        lengths = self._corpora[0].table.lengths[self._arrangement.partner(0, located.sequences)]
+        return np.zeros(len(lengths), np.uint32), lengths
+
+    def _keys_of(self, selection: Selection, located: Located) -> Callable[[], npt.NDArray[Any]]:
         if isinstance(selection, LocalSelection):
             return lambda: chunk_and_number(selection)
-        return lambda: self._keys[selection.sequences]
+        return lambda: self._keys[located.sequences]
 
     def _lengths_of(self, selection: Selection) -> npt.NDArray[np.uint32]:
         return selection.lengths if isinstance(selection, LocalSelection) else self._lengths[selection.sequences]
@@ -759,12 +835,13 @@ class MinibatchSource:
         handles: list[_core.Chunk],
         places: npt.NDArray[np.uint32],
         local: npt.NDArray[np.uint32],
+        located: Located,
         selection: Selection,
         keys: Callable[[], npt.NDArray[Any]],
     ) -> None:
         """Gather the streams of one corpus into `data`."""
         infos, layout = self._layouts[number]
-        packed = _core.Packed(handles, places, local, layout, self._num_threads)
+        packed = _core.Packed(handles, places, local, layout, self._num_threads, self._samples_of(number, located))
         if len(data) == 0:
             size = max(packed.num_bytes * len(self._chunks), 1)
             several = min(max(_HAND_OVER_BYTES // size, 2), _MOST_IN_HAND_OVER)

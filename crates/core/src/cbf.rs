@@ -175,7 +175,7 @@ impl Room {
         let (sample_offsets, indices, values) = match samples {
             Some(Samples::Dense { values, .. }) => (Vec::new(), Vec::new(), Some(values)),
             Some(Samples::Sparse { sample_offsets, indices, values, .. }) => (sample_offsets, indices, Some(values)),
-            None => (Vec::new(), Vec::new(), None),
+            None | Some(Samples::Frames(_) | Samples::Runs(_)) => (Vec::new(), Vec::new(), None),
         };
         let values = match values {
             Some(values) if values.is_double() == stream.becomes_double => values,
@@ -597,6 +597,7 @@ impl<'a> Part<'a> {
         match &self.column.samples {
             Samples::Dense { dim, .. } => (self.last - self.first) * dim,
             Samples::Sparse { sample_offsets, .. } => (sample_offsets[self.last] - sample_offsets[self.first]) as usize,
+            Samples::Frames(_) | Samples::Runs(_) => 0, // the caller has looked
         }
     }
 
@@ -608,6 +609,7 @@ impl<'a> Part<'a> {
             (Samples::Dense { .. }, false) => 4,
             (Samples::Sparse { .. }, true) => 4 + 4 * self.num_entries(),
             (Samples::Sparse { .. }, false) => 8 + 4 * self.num_entries() + 4 * self.num_samples(),
+            (Samples::Frames(_) | Samples::Runs(_), _) => 0,
         };
         counts + self.num_entries() * width
     }
@@ -617,6 +619,10 @@ impl<'a> Part<'a> {
             Samples::Dense { dim, values } => (values, self.first * dim, self.last * dim),
             Samples::Sparse { sample_offsets, values, .. } => {
                 (values, sample_offsets[self.first] as usize, sample_offsets[self.last] as usize)
+            }
+            Samples::Frames(_) | Samples::Runs(_) => {
+                static NONE: Values = Values::F32(Vec::new());
+                (&NONE, 0, 0)
             }
         }
     }

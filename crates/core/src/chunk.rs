@@ -10,6 +10,9 @@
 //!
 //! A parser that works on several cores leaves one block per piece of its input, so that nothing is copied
 //! together; sequence `n` of the chunk is found by the blocks' first sequences.
+//!
+//! Two kinds of column stay as compact as their files: [`Frames`], which are bytes as they were read, and [`Runs`],
+//! one entry for samples of the same class. The packer makes values of them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -63,6 +66,189 @@ pub enum Samples {
         /// One for each index.
         values: Values,
     },
+    /// Frames of feature files as they were read, single precision when packed.
+    Frames(Frames),
+    /// Runs of samples of one class each, sparse with one value a sample when packed, in single precision.
+    Runs(Runs),
+}
+
+impl Samples {
+    /// Whether it packs as a list of (index, value) a sample.
+    pub fn is_sparse(&self) -> bool {
+        matches!(self, Samples::Sparse { .. } | Samples::Runs(_))
+    }
+
+    /// Whether it packs in double precision.
+    pub fn is_double(&self) -> bool {
+        match self {
+            Samples::Dense { values, .. } | Samples::Sparse { values, .. } => values.is_double(),
+            Samples::Frames(_) | Samples::Runs(_) => false,
+        }
+    }
+
+    /// Values of a sample, or the bound of its indices.
+    pub fn dim(&self) -> usize {
+        match self {
+            Samples::Dense { dim, .. } | Samples::Sparse { dim, .. } => *dim,
+            Samples::Frames(frames) => frames.dim(),
+            Samples::Runs(runs) => runs.dim,
+        }
+    }
+}
+
+/// Bytes as they were read, shared and never changed.
+#[derive(Clone)]
+pub struct Bytes(Arc<dyn AsRef<[u8]> + Send + Sync>);
+
+impl Bytes {
+    /// Share bytes, whoever owns them.
+    pub fn new(owner: impl AsRef<[u8]> + Send + Sync + 'static) -> Bytes {
+        Bytes(Arc::new(owner))
+    }
+
+    /// The bytes.
+    #[inline]
+    pub fn as_slice(&self) -> &[u8] {
+        (*self.0).as_ref()
+    }
+}
+
+impl std::fmt::Debug for Bytes {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Bytes({})", self.as_slice().len())
+    }
+}
+
+impl PartialEq for Bytes {
+    fn eq(&self, other: &Bytes) -> bool {
+        self.as_slice() == other.as_slice()
+    }
+}
+
+/// How the values of a frame are stored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Encoding {
+    /// Whether the first byte of a value is its highest.
+    pub is_big_endian: bool,
+    /// Single precision without; with `a` and `b` for each value it is a 16-bit `x` that means `(x + b) / a`.
+    pub scales: Option<(Vec<f32>, Vec<f32>)>,
+}
+
+impl Encoding {
+    /// Bytes of a frame of `dim` values.
+    pub fn frame_size(&self, dim: usize) -> usize {
+        dim * if self.scales.is_some() { 2 } else { 4 }
+    }
+}
+
+/// Where a sequence's frames are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FramesPlace {
+    /// Which of the blocks of bytes.
+    pub block: u32,
+    /// Which of the encodings.
+    pub encoding: u32,
+    /// The first frame's first byte.
+    pub at: usize,
+}
+
+/// Frames as they were read. A sample is a frame with its neighbours in its sequence; beyond the sequence's ends the
+/// first and the last frame are repeated.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Frames {
+    /// Values of a frame.
+    pub frame_dim: usize,
+    /// Frames before each in its sample.
+    pub left: usize,
+    /// Frames behind each in its sample.
+    pub right: usize,
+    /// Whether a sequence's only frame stands for any number of them.
+    pub is_broadcast: bool,
+    /// The bytes.
+    pub blocks: Vec<Bytes>,
+    /// Where each sequence's frames are.
+    pub places: Vec<FramesPlace>,
+    /// How frames are stored.
+    pub encodings: Vec<Encoding>,
+}
+
+impl Frames {
+    /// Values of a sample.
+    pub fn dim(&self) -> usize {
+        self.frame_dim * (1 + self.left + self.right)
+    }
+
+    fn check(&self, sequence_offsets: &[u32]) -> Result<(), String> {
+        let window = self.left.checked_add(self.right).and_then(|frames| frames.checked_add(1));
+        let dim = window.and_then(|frames| frames.checked_mul(self.frame_dim));
+        if dim.is_none_or(|dim| dim == 0 || dim > i32::MAX as usize) {
+            return Err("a sample of no values, or of 2^31 or more".to_owned());
+        }
+        if self.places.len() + 1 != sequence_offsets.len() {
+            return Err(format!("{} sequences, but {} places", sequence_offsets.len() - 1, self.places.len()));
+        }
+        for encoding in &self.encodings {
+            if let Some((a, b)) = &encoding.scales
+                && (a.len(), b.len()) != (self.frame_dim, self.frame_dim)
+            {
+                return Err("scales that do not fit the dimension".to_owned());
+            }
+        }
+        for (place, pair) in self.places.iter().zip(sequence_offsets.windows(2)) {
+            let encoding = self.encodings.get(place.encoding as usize).ok_or("an encoding that is not there")?;
+            let block = self.blocks.get(place.block as usize).ok_or("a block that is not there")?;
+            let size = (pair[1] - pair[0]) as usize * encoding.frame_size(self.frame_dim);
+            if place.at.checked_add(size).is_none_or(|end| end > block.as_slice().len()) {
+                return Err("a sequence that ends beyond its block".to_owned());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs of samples of one class each.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Runs {
+    /// Number of classes.
+    pub dim: usize,
+    /// Where each sequence's runs begin, and where the last one's end.
+    pub offsets: Vec<u32>,
+    /// The first sample of each run in its sequence, ascending from 0.
+    pub starts: Vec<u32>,
+    /// The class of each run.
+    pub classes: Vec<u32>,
+    /// Whether the first sample of a run has the value 2 instead of 1.
+    pub marks_starts: bool,
+}
+
+impl Runs {
+    fn check(&self, sequence_offsets: &[u32]) -> Result<(), String> {
+        check_offsets("run offsets", &self.offsets, sequence_offsets.len() - 1)?;
+        let num_runs = self.offsets[self.offsets.len() - 1] as usize;
+        if (self.starts.len(), self.classes.len()) != (num_runs, num_runs) {
+            return Err(format!(
+                "{num_runs} runs, but {} starts and {} classes",
+                self.starts.len(),
+                self.classes.len()
+            ));
+        }
+        if let Some(class) = self.classes.iter().find(|&&class| class as usize >= self.dim) {
+            return Err(format!("class {class}, but the dimension is {}", self.dim));
+        }
+        for (runs, samples) in self.offsets.windows(2).zip(sequence_offsets.windows(2)) {
+            let starts = &self.starts[runs[0] as usize..runs[1] as usize];
+            let num_samples = samples[1] - samples[0];
+            let is_sound = match starts {
+                [] => num_samples == 0,
+                [only] => *only == 0 && num_samples > 0,
+                [first, .., last] => *first == 0 && *last < num_samples,
+            };
+            if !is_sound || starts.windows(2).any(|pair| pair[0] >= pair[1]) {
+                return Err("runs that do not cover their sequence".to_owned());
+            }
+        }
+        Ok(())
+    }
 }
 
 /// One stream of a block.
@@ -104,6 +290,8 @@ impl Column {
                     return Err(format!("index {index}, but the dimension is {dim}"));
                 }
             }
+            Samples::Frames(frames) => frames.check(&self.sequence_offsets)?,
+            Samples::Runs(runs) => runs.check(&self.sequence_offsets)?,
         }
         Ok(())
     }
@@ -139,6 +327,7 @@ impl Block {
                     Samples::Sparse { sample_offsets, indices, values, .. } => {
                         4 * (sample_offsets.capacity() + indices.capacity()) + of_values(values)
                     }
+                    Samples::Frames(_) | Samples::Runs(_) => 0, // not what a pool is for
                 }
         };
         self.columns.iter().map(of_column).sum()
@@ -221,6 +410,12 @@ impl Chunk {
         self.first_sequences[self.blocks.len()]
     }
 
+    /// Whether all columns are dense or sparse: writers take no others.
+    pub fn is_plain(&self) -> bool {
+        let mut columns = self.blocks.iter().flat_map(|block| &block.columns);
+        columns.all(|column| matches!(column.samples, Samples::Dense { .. } | Samples::Sparse { .. }))
+    }
+
     /// Its blocks, in order.
     pub fn blocks(&self) -> &[Block] {
         &self.blocks
@@ -236,6 +431,22 @@ impl Chunk {
         (&self.blocks[at], sequence - self.first_sequences[at])
     }
 
+    /// Bytes that so many of its sequences take when packed, or so many samples of each, roughly.
+    pub fn packed_size(&self, num_sequences: usize, counts: Option<&[u32]>) -> usize {
+        if self.is_plain() {
+            return self.num_bytes() / self.num_sequences().max(1) * num_sequences;
+        }
+        let Some(block) = self.blocks.first() else { return 0 };
+        let packed = |column: &Column| {
+            let samples = match counts {
+                Some(counts) => counts.iter().map(|&count| count as usize).sum(),
+                None => column.num_samples() / block.num_sequences.max(1) * num_sequences,
+            };
+            samples * if column.samples.is_sparse() { 16 } else { 4 * column.samples.dim() }
+        };
+        block.columns.iter().map(packed).sum()
+    }
+
     /// Bytes of memory that the columns take.
     pub fn num_bytes(&self) -> usize {
         let width = |values: &Values| values.len() * if values.is_double() { 8 } else { 4 };
@@ -246,6 +457,11 @@ impl Chunk {
                     Samples::Sparse { sample_offsets, indices, values, .. } => {
                         4 * sample_offsets.len() + 4 * indices.len() + width(values)
                     }
+                    Samples::Frames(frames) => {
+                        size_of_val(&frames.places[..])
+                            + frames.blocks.iter().map(|block| block.as_slice().len()).sum::<usize>()
+                    }
+                    Samples::Runs(runs) => 4 * (runs.offsets.len() + runs.starts.len() + runs.classes.len()),
                 }
         };
         self.blocks.iter().flat_map(|block| &block.columns).map(column_bytes).sum()

@@ -15,7 +15,7 @@ use crate::chunk::{Block, Chunk, Column, Pool, Samples, Values};
 use crate::number::{self, Element};
 use cntkio_simd::Kernel;
 use cntkio_simd::memory::advise_huge_pages;
-use memchr::{memchr2, memmem};
+use memchr::{memchr, memchr2, memmem};
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -156,6 +156,51 @@ fn num_digits(word: u64) -> u32 {
     others.trailing_zeros() / 8
 }
 
+/// The sequences that start in a block of whole lines, by words.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct WordScan {
+    /// Lines before the first word, which continue what came before the block; only those that count.
+    pub head_lines: u32,
+    /// All words, one after the other.
+    pub words: Vec<u8>,
+    /// Where each sequence's word ends.
+    pub word_ends: Vec<usize>,
+    /// Where each sequence starts in the block.
+    pub starts: Vec<u64>,
+    /// Lines that count, for each sequence.
+    pub lines: Vec<u32>,
+}
+
+/// As [`scan`], for files whose ids are words: lines with the same word in front, or none, are a sequence.
+pub fn scan_words(block: &[u8], defining: Option<&[u8]>) -> WordScan {
+    let mut found = WordScan::default();
+    let defining = defining.map(|name| memmem::Finder::new(name).into_owned());
+    let mut last: Option<&[u8]> = None;
+    let mut start = 0;
+    while start < block.len() {
+        let end = memchr(b'\n', &block[start..]).map_or(block.len(), |at| start + at + 1);
+        let line = &block[start..end];
+        let counts = u32::from(defining.as_ref().is_none_or(|name| holds(line, name)));
+        let word = &line[..word_size(line)];
+        if word.is_empty() || last == Some(word) {
+            *found.lines.last_mut().unwrap_or(&mut found.head_lines) += counts;
+        } else if word.len() < line.len() {
+            found.words.extend_from_slice(word);
+            found.word_ends.push(found.words.len());
+            found.starts.push(start as u64);
+            found.lines.push(counts);
+            last = Some(word);
+        }
+        start = end;
+    }
+    found
+}
+
+/// Bytes of the word at the start of a line: up to white space or a pipe.
+fn word_size(line: &[u8]) -> usize {
+    line.iter().position(|&byte| byte <= b' ' || byte == b'|').unwrap_or(line.len())
+}
+
 enum LeadingId {
     None,
     /// The number and how many digits it has.
@@ -228,6 +273,8 @@ pub struct Schema {
     pub streams: Vec<Stream>,
     /// The stream whose samples alone are counted against a sequence's lines.
     pub defining: Option<usize>,
+    /// Whether ids are words.
+    pub has_words: bool,
 }
 
 /// Where a sequence lies in the bytes, and how many samples it was counted for.
@@ -543,6 +590,7 @@ impl Builder {
                 expect(indices, ratio);
                 expect_values(values, ratio);
             }
+            Samples::Frames(_) | Samples::Runs(_) => {}
         }
     }
 
@@ -553,11 +601,11 @@ impl Builder {
 
     fn has_entries_in_sequence(&self) -> bool {
         match &self.column.samples {
-            Samples::Dense { .. } => self.num_in_sequence() > 0,
             Samples::Sparse { sample_offsets, .. } => {
                 let first = self.column.sequence_offsets[self.column.sequence_offsets.len() - 1] as usize;
                 sample_offsets[sample_offsets.len() - 1] > sample_offsets[first]
             }
+            _ => self.num_in_sequence() > 0,
         }
     }
 
@@ -774,6 +822,10 @@ impl<'a> Parser<'a> {
 
     #[inline]
     fn skip_id(&mut self) {
+        if self.schema.has_words {
+            self.at += word_size(&self.bytes[self.at..]);
+            return;
+        }
         if let Some(word) = word_at(self.bytes, self.at) {
             let digits = num_digits(word);
             if digits < 8 {

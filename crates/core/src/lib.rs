@@ -4,6 +4,8 @@
 //! |---|---|
 //! | [`ctf`] | bytes of a text corpus into its table of sequences, and into a block of columns |
 //! | [`cbf`] | the bytes of a binary chunk into columns, and columns into bytes |
+//! | [`htk`] | lists of utterances into columns, and frames as they were read into values |
+//! | [`mlf`] | label files into runs of classes |
 //! | [`number`] | the digits of a number into its correctly rounded value |
 //! | [`chunk`] | what every parser makes and the packer takes |
 //! | [`order`] | lengths, a window and a seed into the order of a sweep, and into what each read delivers |
@@ -18,6 +20,8 @@ pub mod cbf;
 pub mod chunk;
 pub mod ctf;
 mod gather;
+pub mod htk;
+pub mod mlf;
 pub mod number;
 pub mod order;
 pub mod pack;

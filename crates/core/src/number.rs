@@ -108,7 +108,7 @@ pub fn scan(bytes: &[u8], at: usize) -> Result<Decimal, usize> {
 }
 
 /// A type that values are stored in.
-pub trait Element: Copy + Default + PartialEq + Send + Sync + std::fmt::Debug + 'static {
+pub trait Element: Copy + Default + From<f32> + PartialEq + Send + Sync + std::fmt::Debug + 'static {
     /// The value of a scanned number; `text` is the number as written.
     fn round(decimal: &Decimal, text: &[u8]) -> Self;
 

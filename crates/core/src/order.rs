@@ -32,7 +32,7 @@ pub struct Stopped;
 pub type Pause<'a> = dyn FnMut() -> bool + 'a;
 
 /// The 64-bit Mersenne Twister, as the C++ standard's `mt19937_64`.
-struct MersenneTwister {
+pub(crate) struct MersenneTwister {
     state: [u64; Self::SIZE],
     next: usize,
 }
@@ -42,7 +42,7 @@ impl MersenneTwister {
     const SHIFT: usize = 156;
 
     /// The generator that `seed` starts.
-    fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let mut state = [seed; Self::SIZE];
         for i in 1..Self::SIZE {
             let before = state[i - 1];
@@ -53,7 +53,7 @@ impl MersenneTwister {
 
     /// The next number of 64 bits.
     #[inline]
-    fn draw(&mut self) -> u64 {
+    pub(crate) fn draw(&mut self) -> u64 {
         if self.next == Self::SIZE {
             self.refill();
         }

@@ -2,8 +2,10 @@
 //!
 //! The law: every value is copied once, in delivered order; nothing is summed, sorted or dropped.
 
-use crate::chunk::{Chunk, Column, Samples, Values};
+use crate::chunk::{Block, Chunk, Column, Samples, Values};
 use crate::number::Element;
+use crate::{htk, mlf};
+use rayon::prelude::*;
 
 /// Sequences in delivered order: each a chunk (by its place in a list) and the sequence's number in it.
 #[derive(Debug, Clone, Copy)]
@@ -14,6 +16,21 @@ pub struct Selection<'a> {
     pub places: &'a [u32],
     /// For each sequence its number in the chunk.
     pub sequences: &'a [u32],
+    /// For each sequence its first sample that is taken, and how many are; without it the whole of each.
+    pub parts: Option<(&'a [u32], &'a [u32])>,
+}
+
+/// One sequence of a selection in one stream.
+struct Found<'a> {
+    column: &'a Column,
+    /// Its number in the column.
+    number: usize,
+    /// Its samples in the column.
+    begin: usize,
+    end: usize,
+    /// The samples that are taken; of a broadcast frame, as often as it is taken.
+    first: usize,
+    last: usize,
 }
 
 /// One stream of a minibatch, ragged.
@@ -48,14 +65,27 @@ pub enum Error {
 }
 
 impl<'a> Selection<'a> {
-    fn columns(self, stream: usize) -> impl Iterator<Item = Result<(&'a Column, usize), Error>> {
-        self.places.iter().zip(self.sequences).map(move |(&place, &sequence)| {
+    fn find(self, stream: usize) -> impl Iterator<Item = Result<Found<'a>, Error>> {
+        self.places.iter().zip(self.sequences).enumerate().map(move |(at, (&place, &sequence))| {
             let chunk = self.chunks.get(place as usize).ok_or(Error::Missing)?;
             if sequence as usize >= chunk.num_sequences() {
                 return Err(Error::Missing);
             }
             let (block, number) = chunk.locate(sequence as usize);
-            Ok((block.columns.get(stream).ok_or(Error::Missing)?, number))
+            let column = block.columns.get(stream).ok_or(Error::Missing)?;
+            let (begin, end) = span(&column.sequence_offsets, number);
+            let (first, last) = match self.parts {
+                None => (begin, end),
+                Some((first, count)) => {
+                    let (first, count) = (*first.get(at).ok_or(Error::Missing)?, *count.get(at).ok_or(Error::Missing)?);
+                    (begin + first as usize, begin + first as usize + count as usize)
+                }
+            };
+            let is_inside = last <= end || matches!(&column.samples, Samples::Frames(frames) if frames.is_broadcast);
+            if !is_inside {
+                return Err(Error::Length { number: at, stream, num_samples: end - begin });
+            }
+            Ok(Found { column, number, begin, end, first, last })
         })
     }
 }
@@ -63,28 +93,25 @@ impl<'a> Selection<'a> {
 /// Gather one stream of a selection. With no sequence selected the arrays are empty, in `is_sparse` and
 /// `is_double`'s form.
 pub fn gather(selection: Selection, stream: usize, is_sparse: bool, is_double: bool) -> Result<Ragged, Error> {
-    if let Some(ragged) = crate::gather::plain(selection, stream, is_sparse, is_double) {
+    if selection.parts.is_none()
+        && let Some(ragged) = crate::gather::plain(selection, stream, is_sparse, is_double)
+    {
         return Ok(ragged);
     }
     let mut sequence_offsets = Vec::with_capacity(selection.sequences.len() + 1);
     sequence_offsets.push(0i64);
     let (mut num_samples, mut num_values) = (0i64, 0usize);
-    for found in selection.columns(stream) {
-        let (column, number) = found?;
-        let (first, last) = span(&column.sequence_offsets, number);
+    for found in selection.find(stream) {
+        let Found { column, first, last, .. } = found?;
         num_samples += (last - first) as i64;
         sequence_offsets.push(num_samples);
-        let (is_column_sparse, values) = match &column.samples {
-            Samples::Dense { dim, values } => {
-                num_values += (last - first) * dim;
-                (false, values)
-            }
-            Samples::Sparse { sample_offsets, values, .. } => {
-                num_values += (sample_offsets[last] - sample_offsets[first]) as usize;
-                (true, values)
-            }
+        num_values += match &column.samples {
+            Samples::Dense { dim, .. } => (last - first) * dim,
+            Samples::Sparse { sample_offsets, .. } => (sample_offsets[last] - sample_offsets[first]) as usize,
+            Samples::Frames(frames) => (last - first) * frames.dim(),
+            Samples::Runs(_) => last - first,
         };
-        if is_column_sparse != is_sparse || values.is_double() != is_double {
+        if column.samples.is_sparse() != is_sparse || column.samples.is_double() != is_double {
             return Err(Error::Mixed);
         }
     }
@@ -93,22 +120,92 @@ pub fn gather(selection: Selection, stream: usize, is_sparse: bool, is_double: b
         sample_offsets.push(0i64);
         (sample_offsets, Vec::with_capacity(num_values))
     });
+    let found = || selection.find(stream).filter_map(Result::ok);
+    if let Some(Found { column: Column { samples: Samples::Frames(_), .. }, .. }) = found().next() {
+        let found: Vec<Found> = found().collect();
+        return Ok(Ragged { values: Values::F32(decode_all(&found, num_values)?), sequence_offsets, sparse: None });
+    }
     let values = if is_double {
-        let mut out = Vec::with_capacity(num_values);
-        fill(selection, stream, &mut out, &mut sparse, |values| match values {
-            Values::F64(values) => Ok(values),
-            Values::F32(_) => Err(Error::Mixed),
-        })?;
+        let mut out = room(num_values)?;
+        fill(selection, stream, &mut out, &mut sparse, doubles)?;
         Values::F64(out)
     } else {
-        let mut out = Vec::with_capacity(num_values);
-        fill(selection, stream, &mut out, &mut sparse, |values| match values {
-            Values::F32(values) => Ok(values),
-            Values::F64(_) => Err(Error::Mixed),
-        })?;
+        let mut out = room(num_values)?;
+        fill(selection, stream, &mut out, &mut sparse, singles)?;
         Values::F32(out)
     };
     Ok(Ragged { sequence_offsets, values, sparse })
+}
+
+/// A chunk with dense and sparse columns in place of all others.
+pub fn plain(chunk: &Chunk) -> Result<Chunk, Error> {
+    let num_sequences = chunk.num_sequences();
+    let (places, sequences) = (vec![0; num_sequences], (0..num_sequences as u32).collect::<Vec<u32>>());
+    let selection = Selection { chunks: &[chunk], places: &places, sequences: &sequences, parts: None };
+    let first = chunk.blocks().first().map_or(&[][..], |block| &block.columns);
+    let offsets = |offsets: Vec<i64>| -> Result<Vec<u32>, Error> {
+        offsets.into_iter().map(|at| u32::try_from(at).map_err(|_| Error::TooLarge)).collect()
+    };
+    let column = |(stream, column): (usize, &Column)| {
+        let (dim, is_double) = (column.samples.dim(), column.samples.is_double());
+        let Ragged { sequence_offsets, values, sparse } =
+            gather(selection, stream, column.samples.is_sparse(), is_double)?;
+        let samples = match sparse {
+            None => Samples::Dense { dim, values },
+            Some((sample_offsets, indices)) => {
+                Samples::Sparse { dim, sample_offsets: offsets(sample_offsets)?, indices, values }
+            }
+        };
+        Ok(Column { sequence_offsets: offsets(sequence_offsets)?, samples })
+    };
+    let columns = first.iter().enumerate().map(column).collect::<Result<Vec<Column>, Error>>()?;
+    Ok(Chunk::new(vec![Block { num_sequences, columns }]))
+}
+
+/// Frames of all sequences, on all cores where there is enough to do.
+fn decode_all(found: &[Found], num_values: usize) -> Result<Vec<f32>, Error> {
+    let mut out = Vec::new();
+    out.try_reserve_exact(num_values).map_err(|_| Error::TooLarge)?;
+    out.resize(num_values, 0f32);
+    // Outside of a pool nobody has asked for threads.
+    let num_threads = rayon::current_thread_index().map_or(1, |_| rayon::current_num_threads());
+    let share = num_values.div_ceil(num_threads).max(SHARE);
+    let (mut jobs, mut rest, mut at) = (Vec::new(), &mut out[..], 0);
+    while at < found.len() {
+        let (begin, mut size) = (at, 0);
+        while at < found.len() && size < share {
+            let Found { column, first, last, .. } = &found[at];
+            size += (last - first) * column.samples.dim();
+            at += 1;
+        }
+        let (mine, others) = std::mem::take(&mut rest).split_at_mut_checked(size).ok_or(Error::Mixed)?;
+        jobs.push((&found[begin..at], mine));
+        rest = others;
+    }
+    let decode = |(found, mut out): (&[Found], &mut [f32])| {
+        for Found { column, number, begin, end, first, last } in found {
+            let Samples::Frames(frames) = &column.samples else { return Err(Error::Mixed) };
+            let (mine, others) = std::mem::take(&mut out).split_at_mut((last - first) * frames.dim());
+            htk::decode(frames, *number, end - begin, first - begin..last - begin, mine);
+            out = others;
+        }
+        Ok(())
+    };
+    if jobs.len() == 1 {
+        jobs.into_iter().try_for_each(decode)?;
+    } else {
+        jobs.into_par_iter().try_for_each(decode)?;
+    }
+    Ok(out)
+}
+
+/// Values that are worth a thread of their own.
+const SHARE: usize = 1 << 16;
+
+fn room<T>(size: usize) -> Result<Vec<T>, Error> {
+    let mut out = Vec::new();
+    out.try_reserve_exact(size).map_err(|_| Error::TooLarge)?;
+    Ok(out)
 }
 
 #[inline]
@@ -116,24 +213,36 @@ fn span(offsets: &[u32], number: usize) -> (usize, usize) {
     (offsets[number] as usize, offsets[number + 1] as usize)
 }
 
-fn fill<'a, T: Element>(
-    selection: Selection<'a>,
+fn fill<T: Element>(
+    selection: Selection,
     stream: usize,
     out: &mut Vec<T>,
     sparse: &mut Option<(Vec<i64>, Vec<i32>)>,
-    typed: impl Fn(&'a Values) -> Result<&'a Vec<T>, Error>,
+    typed: impl Fn(&Values) -> Option<&[T]>,
 ) -> Result<(), Error> {
-    for found in selection.columns(stream) {
-        let (column, number) = found?;
-        let (first, last) = span(&column.sequence_offsets, number);
+    for found in selection.find(stream) {
+        let Found { column, number, begin, end, first, last } = found?;
         match (&column.samples, &mut *sparse) {
-            (Samples::Dense { dim, values }, None) => out.extend_from_slice(&typed(values)?[first * dim..last * dim]),
+            (Samples::Dense { dim, values }, None) => {
+                out.extend_from_slice(&typed(values).ok_or(Error::Mixed)?[first * dim..last * dim]);
+            }
             (Samples::Sparse { sample_offsets, indices, values, .. }, Some((out_offsets, out_indices))) => {
-                let (begin, end) = (sample_offsets[first] as usize, sample_offsets[last] as usize);
-                let shift = out.len() as i64 - begin as i64;
+                let (from, to) = (sample_offsets[first] as usize, sample_offsets[last] as usize);
+                let shift = out.len() as i64 - from as i64;
                 out_offsets.extend(sample_offsets[first + 1..=last].iter().map(|&at| i64::from(at) + shift));
-                out_indices.extend_from_slice(&indices[begin..end]);
-                out.extend_from_slice(&typed(values)?[begin..end]);
+                out_indices.extend_from_slice(&indices[from..to]);
+                out.extend_from_slice(&typed(values).ok_or(Error::Mixed)?[from..to]);
+            }
+            (Samples::Runs(runs), Some((out_offsets, out_indices))) => {
+                let before = out.len() as i64;
+                out_offsets.extend((1..=(last - first) as i64).map(|sample| before + sample));
+                mlf::expand(runs, number, end - begin, first - begin..last - begin, |class, is_start, count| {
+                    out_indices.resize(out_indices.len() + count, class as i32);
+                    if is_start {
+                        out.push(T::from(2.0));
+                    }
+                    out.resize(out.len() + count - usize::from(is_start), T::from(1.0));
+                });
             }
             _ => return Err(Error::Mixed),
         }
@@ -184,13 +293,13 @@ pub fn spread<T: Element>(
     let mut out = Vec::new();
     out.try_reserve_exact(size).map_err(|_| Error::TooLarge)?;
     out.resize(size, T::default());
-    for (at, (found, cell)) in selection.columns(stream).zip(cells).enumerate() {
-        let (column, number) = found?;
-        let (begin, end) = span(&column.sequence_offsets, number);
+    for (at, (found, cell)) in selection.find(stream).zip(cells).enumerate() {
+        let Found { column, number, begin, end, .. } = found?;
         let first = begin + cell.first_sample;
         let last = first + cell.num_samples;
+        let is_broadcast = matches!(&column.samples, Samples::Frames(frames) if frames.is_broadcast);
         let target = out.get_mut(cell.place * dim..(cell.place + cell.num_samples) * dim).ok_or(Error::Missing)?;
-        if end - begin != cell.length {
+        if end - begin != cell.length && !is_broadcast {
             return Err(Error::Length { number: at, stream, num_samples: end - begin });
         }
         match &column.samples {
@@ -206,6 +315,19 @@ pub fn spread<T: Element>(
                         *row.get_mut(index as usize).ok_or(Error::Mixed)? = value;
                     }
                 }
+            }
+            Samples::Frames(frames) => {
+                htk::decode(frames, number, end - begin, first - begin..last - begin, target);
+            }
+            Samples::Runs(runs) => {
+                let mut rows = target.chunks_exact_mut(dim);
+                mlf::expand(runs, number, end - begin, first - begin..last - begin, |class, is_start, count| {
+                    for (step, row) in rows.by_ref().take(count).enumerate() {
+                        if let Some(value) = row.get_mut(class as usize) {
+                            *value = T::from(if is_start && step == 0 { 2.0 } else { 1.0 });
+                        }
+                    }
+                });
             }
         }
     }

@@ -67,6 +67,9 @@ fn runs<'a>(tuples: &'a [RunTuple], columns: &[(usize, bool)]) -> PyResult<Vec<R
         if first > last || *last > chunk.num_sequences() || (first < last && !columns.iter().all(is_there)) {
             return Err(PyValueError::new_err("no such sequences or columns in the chunk"));
         }
+        if !chunk.is_plain() {
+            return Err(PyValueError::new_err("only plain columns can be written: see Chunk.plain"));
+        }
         Ok(Run { chunk, first: *first, last: *last })
     };
     tuples.iter().map(run).collect()

@@ -44,6 +44,17 @@ impl Chunk {
         self.inner.num_bytes()
     }
 
+    /// The same with dense and sparse columns only, as writers need them; itself if it is so already.
+    fn plain(slf: Bound<'_, Self>) -> PyResult<Py<Self>> {
+        if slf.get().inner.is_plain() {
+            return Ok(slf.unbind());
+        }
+        let py = slf.py();
+        let inner = slf.get();
+        let made = py.detach(|| pack::plain(&inner.inner)).map_err(refused)?;
+        Py::new(py, Chunk { inner: made })
+    }
+
     fn __repr__(&self) -> String {
         format!("Chunk(num_sequences={}, num_bytes={})", self.inner.num_sequences(), self.inner.num_bytes())
     }
@@ -74,16 +85,23 @@ pub(crate) type RaggedArrays<'py> =
     (Bound<'py, PyAny>, Bound<'py, PyArray1<i64>>, Option<(Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<i32>>)>);
 
 /// Gather the selected sequences of all streams, ragged: `streams` tells for each whether it is sparse and double.
+/// With `parts` only some samples of each: from which on, and how many.
 #[pyfunction]
+#[pyo3(signature = (chunks, places, sequences, streams, parts=None))]
 pub(crate) fn gather<'py>(
     py: Python<'py>,
     chunks: Vec<Py<Chunk>>,
     places: PyReadonlyArray1<'py, u32>,
     sequences: PyReadonlyArray1<'py, u32>,
     streams: Vec<(usize, bool, bool)>,
+    parts: Option<(PyReadonlyArray1<'py, u32>, PyReadonlyArray1<'py, u32>)>,
 ) -> PyResult<Vec<RaggedArrays<'py>>> {
     let handles: Vec<&chunk::Chunk> = chunks.iter().map(|chunk| &chunk.get().inner).collect();
-    let selection = Selection { chunks: &handles, places: places.as_slice()?, sequences: sequences.as_slice()? };
+    let parts = match &parts {
+        Some((first, count)) => Some((first.as_slice()?, count.as_slice()?)),
+        None => None,
+    };
+    let selection = Selection { chunks: &handles, places: places.as_slice()?, sequences: sequences.as_slice()?, parts };
     let gathered: Result<Vec<Ragged>, pack::Error> = py.detach(|| {
         streams
             .iter()
@@ -112,7 +130,8 @@ pub(crate) fn spread<'py>(
     num_cells: usize,
 ) -> PyResult<SpreadArrays<'py>> {
     let handles: Vec<&chunk::Chunk> = chunks.iter().map(|chunk| &chunk.get().inner).collect();
-    let selection = Selection { chunks: &handles, places: places.as_slice()?, sequences: sequences.as_slice()? };
+    let selection =
+        Selection { chunks: &handles, places: places.as_slice()?, sequences: sequences.as_slice()?, parts: None };
     let cells: Vec<Cell> = first_samples
         .as_slice()?
         .iter()

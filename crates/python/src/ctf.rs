@@ -4,6 +4,7 @@ use crate::chunk::Chunk;
 use crate::pool::pool;
 use cntkio_core::chunk::Pool;
 use cntkio_core::ctf::{self, Cut, Extent, Finding, Mode, Schema, Stream, Text};
+use cntkio_core::htk::padded;
 use cntkio_simd::memory::read_exact_at;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
@@ -33,6 +34,23 @@ pub(crate) fn ctf_scan<'py>(
     };
     let ctf::Scan { head_lines, keys, starts, lines } = scan;
     Ok((head_lines, keys.into_pyarray(py), starts.into_pyarray(py), lines.into_pyarray(py), overflow))
+}
+
+/// Lines before the first word; words padded with zeros, and the width of one; starts, lines.
+type WordScanArrays<'py> =
+    (u32, (Bound<'py, PyArray1<u8>>, usize), Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u32>>);
+
+/// Find the sequences that start in a block of whole lines, whose ids are words.
+#[pyfunction]
+pub(crate) fn ctf_scan_words<'py>(
+    py: Python<'py>,
+    block: PyReadonlyArray1<'py, u8>,
+    defining: Option<Vec<u8>>,
+) -> PyResult<WordScanArrays<'py>> {
+    let block = block.as_slice()?;
+    let scan = py.detach(|| ctf::scan_words(block, defining.as_deref()));
+    let (words, width) = padded(&scan.words, &scan.word_ends);
+    Ok((scan.head_lines, (words.into_pyarray(py), width), scan.starts.into_pyarray(py), scan.lines.into_pyarray(py)))
 }
 
 /// The first sequence of each chunk and, last, the number of sequences.
@@ -92,6 +110,7 @@ pub(crate) fn ctf_parse(
     num_threads: usize,
     piece_size: usize,
     spare: Option<Py<Spare>>,
+    has_words: bool,
 ) -> PyResult<(Chunk, Vec<u64>, Vec<FindingTuple>, Option<FindingTuple>)> {
     let (starts, sizes, lengths) = (starts.as_slice()?, sizes.as_slice()?, lengths.as_slice()?);
     let here = if let TextArgument::Array(bytes) = &text { Some(bytes.as_slice()?) } else { None };
@@ -105,7 +124,7 @@ pub(crate) fn ctf_parse(
         .into_iter()
         .map(|(name, is_sparse, dim, is_double)| Stream { name, is_sparse, dim, is_double })
         .collect();
-    let schema = Schema { streams, defining };
+    let schema = Schema { streams, defining, has_words };
     let cut = Cut { piece: piece_size, part: PART };
     let parsed = py.detach(|| {
         // A table that does not fit the text (a file that shrank, a damaged cache) must not be believed.

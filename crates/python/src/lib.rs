@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 mod cbf;
 mod chunk;
 mod ctf;
+mod htk;
 mod order;
 mod packed;
 mod pool;
@@ -25,13 +26,19 @@ mod _core {
     use super::chunk::{Chunk, gather, pad, spread};
 
     #[pymodule_export]
-    use super::ctf::{Spare, ctf_chunk_starts, ctf_infer, ctf_parse, ctf_scan};
+    use super::ctf::{Spare, ctf_chunk_starts, ctf_infer, ctf_parse, ctf_scan, ctf_scan_words};
 
     #[pymodule_export]
     use super::packed::Packed;
 
     #[pymodule_export]
     use super::text::{Dictionary, text_numbers, text_tokens, text_write};
+
+    #[pymodule_export]
+    use super::htk::{
+        first_same, frames_chunk, htk_chunk_starts, htk_scan_list, locate, mlf_last_end, mlf_scan, mlf_scan_binary,
+        rolling_order, runs_chunk,
+    };
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -47,6 +47,7 @@ impl Packed {
 impl Packed {
     /// Gather the selected sequences of all streams, as `gather` does.
     #[new]
+    #[pyo3(signature = (chunks, places, sequences, streams, num_threads, parts=None))]
     fn new(
         py: Python<'_>,
         chunks: Vec<Py<Chunk>>,
@@ -54,9 +55,15 @@ impl Packed {
         sequences: PyReadonlyArray1<'_, u32>,
         streams: Vec<(usize, bool, bool)>,
         num_threads: usize,
+        parts: Option<(PyReadonlyArray1<'_, u32>, PyReadonlyArray1<'_, u32>)>,
     ) -> PyResult<Packed> {
         let handles: Vec<&chunk::Chunk> = chunks.iter().map(|chunk| &chunk.get().inner).collect();
-        let selection = Selection { chunks: &handles, places: places.as_slice()?, sequences: sequences.as_slice()? };
+        let parts = match &parts {
+            Some((first, count)) => Some((first.as_slice()?, count.as_slice()?)),
+            None => None,
+        };
+        let selection =
+            Selection { chunks: &handles, places: places.as_slice()?, sequences: sequences.as_slice()?, parts };
         let one = |&(stream, is_sparse, is_double): &(usize, bool, bool)| {
             let ragged = pack::gather(selection, stream, is_sparse, is_double)?;
             let lengths = ragged.sequence_offsets.windows(2).map(|pair| pair[1] - pair[0]);
@@ -68,8 +75,9 @@ impl Packed {
             })
         };
         let num_sequences = selection.sequences.len();
+        // What a minibatch takes: as much of its first chunk as it takes of that chunk's samples.
         let expected =
-            handles.first().map_or(0, |first| first.num_bytes() / first.num_sequences().max(1) * num_sequences);
+            handles.first().map_or(0, |first| first.packed_size(num_sequences, parts.map(|(_, count)| count)));
         let gathered: Result<Vec<Stream>, pack::Error> = if expected >= WORTH_THREADS && num_threads > 1 {
             let pool = pool(num_threads)?;
             py.detach(|| pool.install(|| streams.par_iter().map(one).collect()))

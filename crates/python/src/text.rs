@@ -26,6 +26,9 @@ pub(crate) fn text_write<'py>(
     if first.checked_add(keys.len()).is_none_or(|last| last > chunk.num_sequences()) {
         return Err(PyValueError::new_err("no such sequences in the chunk"));
     }
+    if !chunk.is_plain() {
+        return Err(PyValueError::new_err("only plain columns can be written: see Chunk.plain"));
+    }
     let streams: Vec<(usize, &[u8])> = streams.iter().map(|(column, name)| (*column, &name[..])).collect();
     let pool = pool(num_threads)?;
     Ok(match py.detach(|| pool.install(|| text::write(chunk, first, keys, &streams, piece))) {

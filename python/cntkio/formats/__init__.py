@@ -12,9 +12,13 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
 
 from cntkio._core import Chunk
+from cntkio.errors import CntkIoError
 from cntkio.index import SequenceTable
 from cntkio.streams import StreamInformation
 
@@ -32,6 +36,29 @@ class Loaded:
     number: int
     chunk: Chunk
     findings: Any = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Utterances:
+    """What a source must know of a corpus of utterances. (docs/formats/htk.md, "Joining")
+
+    Attributes:
+        can_lead: Whether it may be the first of several.
+        is_broadcast: Whether the one frame of an utterance stands for all frames of its partner.
+        unequal_lengths: What becomes of an utterance that is not as long as its partner in the first corpus.
+        refuses_frame_mode: Why it cannot be cut into frames; None if it can.
+        invalid: Which utterances are left out when they are met, each at the cost of one of the source's `max_errors`.
+        broken: Which utterances cannot be delivered at all: `complaint` says why.
+        is_literal: Whether errors come when an utterance is met, and empty minibatches are delivered, as in CNTK 2.7.
+    """
+
+    can_lead: bool = True
+    is_broadcast: bool = False
+    unequal_lengths: Literal["error", "drop", "keep"] = "error"
+    refuses_frame_mode: str | None = None
+    invalid: npt.NDArray[np.bool_] | None = None
+    broken: npt.NDArray[np.bool_] | None = None
+    is_literal: bool = False
 
 
 class Corpus(Protocol):
@@ -77,8 +104,35 @@ class Corpus(Protocol):
         """Let go of files; nothing can be loaded any more."""
 
 
+@runtime_checkable
+class UtteranceCorpus(Corpus, Protocol):
+    """A corpus whose sequences are utterances: frame mode cuts them into frames, and labels go with their features."""
+
+    @property
+    def utterances(self) -> Utterances:
+        """How they join, and which of them are not sound."""
+
+    def complaint(self, number: int) -> CntkIoError:
+        """What is wrong with an utterance that is invalid or broken, by its number in the table."""
+
+
+@runtime_checkable
+class TextKeyed(Protocol):
+    """A deserializer whose ids can be words. It is asked for words if another one of the source has them."""
+
+    @property
+    def has_text_keys(self) -> bool:
+        """Whether it cannot but have words."""
+
+    def open(self, *, text_keys: bool = False) -> Corpus:
+        """Open it, with words as keys or with its own choice."""
+
+
 class Deserializer(Protocol):
-    """The description of a corpus: where it lies and what is to be read from it."""
+    """The description of a corpus: where it lies and what is to be read from it.
+
+    One that stands for several has a method ``parts()``, which gives them as a tuple.
+    """
 
     def open(self) -> Corpus:
         """Open the files and make or load the index."""

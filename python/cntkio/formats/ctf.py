@@ -104,6 +104,7 @@ class CTFDeserializer:
     cache_index: bool = False
     dtype: npt.DTypeLike = np.float32
     strict: bool = False
+    has_text_keys = False
 
     def __post_init__(self) -> None:
         """Check what can be checked without the file."""
@@ -195,15 +196,18 @@ class CTFDeserializer:
             return known[key.lower()]
         return getattr(self, _CNTK_OPTIONS[key.lower()][0])
 
-    def open(self) -> CTFCorpus:
+    def open(self, *, text_keys: bool = False) -> CTFCorpus:
         """Open the file and index it, or load the index.
+
+        Args:
+            text_keys: Whether ids are words, as beside HTK features and labels; there is no index cache then.
 
         Raises:
             OSError: The file cannot be read.
             FormatError: The file does not begin as the format asks, or an id does not fit 64 bits.
             CorpusError: No sequence is left to read.
         """
-        return CTFCorpus(self)
+        return CTFCorpus(self, text_keys)
 
 
 def _size(shape: int | Iterable[int]) -> int:
@@ -363,10 +367,10 @@ class _CTFTable(NamedTuple):
     starts: npt.NDArray[np.uint64]
     sizes: npt.NDArray[np.uint32]
     # What the index had to say: kind -> how many, and the first few positions with their keys.
-    remarks: dict[str, tuple[int, list[tuple[int, int]]]]
+    remarks: dict[str, tuple[int, list[tuple[int, int | str]]]]
 
 
-def _index(text: _Text, options: CTFDeserializer) -> _CTFTable:
+def _index(text: _Text, options: CTFDeserializer, text_keys: bool) -> _CTFTable:
     """The table of sequences, from the cache where there is one that fits."""
     defining = _defining_alias(options)
     settings = {
@@ -375,7 +379,7 @@ def _index(text: _Text, options: CTFDeserializer) -> _CTFTable:
         "defining": None if defining is None else defining.decode("latin-1"),
         "chunk_size_in_bytes": options.chunk_size_in_bytes,
     }
-    cache = IndexCache(Path(text.path), settings) if options.cache_index else None
+    cache = IndexCache(Path(text.path), settings) if options.cache_index and not text_keys else None
     if cache is not None:
         found = cache.read()
         if found is not None:
@@ -385,7 +389,7 @@ def _index(text: _Text, options: CTFDeserializer) -> _CTFTable:
             except (KeyError, ValueError, TypeError) as error:
                 logger.info("%s: index cache not used: %s", text.path, error)
     before = fingerprint(Path(text.path)) if cache is not None else {}
-    made = _scan(text, options, defining)
+    made = _scan(text, options, defining, text_keys)
     if cache is not None:
         arrays = {
             "keys": made.table.keys,
@@ -411,7 +415,7 @@ def _from_cache(facts: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> _
         or np.any(starts[:-1] >= starts[1:])
     ):
         raise ValueError("its arrays do not belong together")
-    remarks = {
+    remarks: dict[str, tuple[int, list[tuple[int, int | str]]]] = {
         str(kind): (int(count), [(int(at), int(key)) for at, key in places])
         for kind, (count, places) in facts["remarks"].items()
     }
@@ -423,17 +427,29 @@ def _defining_alias(options: CTFDeserializer) -> bytes | None:
     return aliases[0].encode() if aliases else None
 
 
-def _scan(text: _Text, options: CTFDeserializer, defining: bytes | None) -> _CTFTable:
+def _scan(text: _Text, options: CTFDeserializer, defining: bytes | None, text_keys: bool) -> _CTFTable:
     first, num_lines = _first_line(text)
     head = text.read(first, 1)
     in_lines = options.skip_sequence_ids or head == b"|"
     place: dict[str, Any] = {"path": text.path, "byte": first, "line": num_lines + 1}
-    if not in_lines and not head.isdigit():
+    if text_keys and in_lines:
+        raise FormatError(
+            "the lines have no ids, but another deserializer has words as ids; expected one at the start of each line",
+            **place,
+        )
+    if not in_lines and not text_keys and not head.isdigit():
         raise FormatError(
             f"{_shown(head)} where the first sequence id or a pipe should be; expected a number without sign, or '|'",
             **place,
         )
-    scans = text.map_lines(first, lambda block: _core.ctf_scan(block, in_lines, defining))
+
+    def scan_words(block: npt.NDArray[np.uint8]) -> tuple[Any, ...]:
+        head_lines, (words, width), *rest = _core.ctf_scan_words(block, defining)
+        return head_lines, words.view(f"S{width}"), *rest, None
+
+    scans: list[tuple[int, Any]] = text.map_lines(
+        first, scan_words if text_keys else lambda block: _core.ctf_scan(block, in_lines, defining)
+    )
     for begin, (*_, overflow) in scans:
         if overflow is not None:
             raise _Places(text).error(
@@ -455,9 +471,9 @@ def _scan(text: _Text, options: CTFDeserializer, defining: bytes | None) -> _CTF
             f"a sequence of {sizes[too_long[0]]} bytes; expected less than 4 GiB",
             path=text.path,
             byte=int(starts[too_long[0]]),
-            sequence=int(keys[too_long[0]]),
+            sequence=_shown_key(keys[too_long[0]]),
         )
-    remarks = {}
+    remarks: dict[str, tuple[int, list[tuple[int, int | str]]]] = {}
     if defining is not None:
         left_out = lengths == 0
         if left_out.any():
@@ -473,9 +489,13 @@ def _scan(text: _Text, options: CTFDeserializer, defining: bytes | None) -> _CTF
     return _CTFTable(SequenceTable(keys, lengths, chunk_starts), starts, narrow, remarks)
 
 
+def _shown_key(key: Any) -> int | str:
+    return key.decode(errors="replace") if isinstance(key, bytes) else int(key)
+
+
 def _joined_over_blocks(
-    scans: list[Any], starts: npt.NDArray[np.uint64], lengths: npt.NDArray[np.uint32], keys: npt.NDArray[np.uint64]
-) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32], npt.NDArray[np.uint64]]:
+    scans: list[Any], starts: npt.NDArray[np.uint64], lengths: npt.NDArray[np.uint32], keys: npt.NDArray[Any]
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32], npt.NDArray[Any]]:
     """Mend the sequences that blocks have cut: lines before a block's first id, and an id that goes on."""
     goes_on = np.zeros(len(keys), bool)
     owner = -1  # the sequence that the block before ended with
@@ -495,7 +515,7 @@ def _joined_over_blocks(
     return starts[kept], lengths[kept], keys[kept]
 
 
-def _repeated(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+def _repeated(keys: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """The sequences whose key an earlier one has."""
     if np.all(keys[1:] > keys[:-1]):
         return np.empty(0, np.int64)
@@ -505,9 +525,9 @@ def _repeated(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
 
 
 def _remark(
-    which: npt.NDArray[np.int64], starts: npt.NDArray[np.uint64], keys: npt.NDArray[np.uint64]
-) -> tuple[int, list[tuple[int, int]]]:
-    return len(which), [(int(starts[number]), int(keys[number])) for number in which[:_MOST_IN_FULL]]
+    which: npt.NDArray[np.int64], starts: npt.NDArray[np.uint64], keys: npt.NDArray[Any]
+) -> tuple[int, list[tuple[int, int | str]]]:
+    return len(which), [(int(starts[number]), _shown_key(keys[number])) for number in which[:_MOST_IN_FULL]]
 
 
 # ---------------------------------------------------------------------------------------------------- errors
@@ -601,11 +621,12 @@ class CTFCorpus:
     Made by `CTFDeserializer.open`; see `cntkio.formats.Corpus` for what its methods owe.
     """
 
-    def __init__(self, options: CTFDeserializer) -> None:
+    def __init__(self, options: CTFDeserializer, text_keys: bool = False) -> None:
         self._options = options
+        self._text_keys = text_keys
         self._text = _Text(options.filename)
         try:
-            self._table = _index(self._text, options)
+            self._table = _index(self._text, options, text_keys)
         except BaseException:
             self._text.close()
             raise
@@ -700,6 +721,7 @@ class CTFCorpus:
                 threads,
                 piece,
                 self._spare,
+                self._text_keys,
             )
             self._text.require_unchanged()
         except ValueError as error:
@@ -749,7 +771,7 @@ class CTFCorpus:
         if is_last and self._budget:
             what += f" (error {self._budget + 1}, and max_errors is {self._budget})"
         stream = None if finding.stream is None else self._streams[finding.stream].name
-        return self._places.error(byte, what, sequence=int(self.table.keys[sequence]), stream=stream)
+        return self._places.error(byte, what, sequence=_shown_key(self.table.keys[sequence]), stream=stream)
 
     def _may_tell(self, kind: str) -> bool:
         """Whether one more of a kind is told in full; counts those that are."""

@@ -1,0 +1,108 @@
+"""How fast HTK features with labels are read: cntkio beside CNTK 2.7, in one run.
+
+    python bench/htk.py FOLDER [--repeat 3] [--size 1024] [--cntk PYTHON] [--mlf]
+
+FOLDER holds feat.ark (40 values a frame), all.scp, all.mlf and states.list (500 names). Every figure is the best of
+--repeat runs; engines take turns. MB are 10^6 bytes of features. A sweep is everything from the construction of the
+source to the end of one sweep in a Python loop of minibatches of --size samples. --mlf measures the index of the label
+file instead, repeated up to 500 MB. PYTHON is an interpreter with CNTK 2.7; without it its columns stay empty.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from cntkio import HTKFeatureDeserializer, HTKMLFDeserializer, MinibatchSource, StreamDef, StreamDefs
+
+# Times CNTK 2.7's speed that a sweep shall reach.
+JOBS: dict[str, tuple[tuple[int, int], bool, int]] = {
+    "utterances": ((0, 0), False, 6),
+    "utterances, window 11": ((5, 5), False, 6),
+    "frames, window 11": ((5, 5), True, 8),
+}
+
+
+def sweep(folder: Path, context: tuple[int, int], frame_mode: bool, randomize: bool, size: int) -> float:
+    start = time.perf_counter()
+    features = StreamDef(shape=40, context=context, scp=folder / "all.scp")
+    labels = StreamDef(shape=500, mlf=folder / "all.mlf")
+    deserializers: list[Any] = [
+        HTKFeatureDeserializer(StreamDefs(f=features)),
+        HTKMLFDeserializer(str(folder / "states.list"), StreamDefs(l=labels)),
+    ]
+    with MinibatchSource(deserializers, max_sweeps=1, randomize=randomize, frame_mode=frame_mode) as source:
+        for _minibatch in source.minibatches(size):
+            pass
+    return time.perf_counter() - start
+
+
+def index(folder: Path) -> None:
+    """The index of a label file of 500 MB: made and cached, and found again."""
+    body = (folder / "all.mlf").read_bytes().removeprefix(b"#!MLF!#\n")
+    with tempfile.TemporaryDirectory(dir=folder) as made:
+        path = Path(made, "large.mlf")
+        with path.open("wb") as file:
+            file.write(b"#!MLF!#\n")
+            for number in range(-(-500_000_000 // len(body))):
+                file.write(body.replace(b"utt", b"%03d" % number))
+        size = path.stat().st_size / 1e6
+        for what in ("made and cached", "from the cache"):
+            start = time.perf_counter()
+            streams = StreamDefs(l=StreamDef(shape=500, mlf=path))
+            HTKMLFDeserializer(str(folder / "states.list"), streams, cache_index=True).open()
+            seconds = time.perf_counter() - start
+            print(f"index {what:16} {size:7.0f} MB {seconds:7.2f} s {size / seconds:7.0f} MB/s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--size", type=int, default=1024)
+    parser.add_argument("--cntk")
+    parser.add_argument("--mlf", action="store_true")
+    options = parser.parse_args()
+    if options.mlf:
+        index(options.folder)
+        return
+    peer = None
+    if options.cntk:
+        script = str(Path(__file__).with_name("htk_cntk27.py"))
+        peer = subprocess.Popen(
+            [options.cntk, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+    size = (options.folder / "feat.ark").stat().st_size / 1e6
+    print(f"{'':32}{'cntkio MB/s':>12}{'CNTK MB/s':>12}{'ratio':>8}{'goal':>6}", flush=True)
+    for name, (context, frame_mode, goal) in JOBS.items():
+        for randomize in (False, True):
+            ours, theirs = [], []
+            for _ in range(options.repeat):
+                ours.append(sweep(options.folder, context, frame_mode, randomize, options.size))
+                if peer is not None and peer.stdin is not None and peer.stdout is not None:
+                    request = {
+                        "folder": str(options.folder), "context": context, "frame_mode": frame_mode,
+                        "randomize": randomize, "size": options.size,
+                    }  # fmt: skip
+                    peer.stdin.write(json.dumps(request) + "\n")
+                    peer.stdin.flush()
+                    theirs.append(json.loads(peer.stdout.readline())["seconds"])
+            label = f"{name}, {'randomized' if randomize else 'in order'}"
+            speed = size / min(ours)
+            beside = f"{size / min(theirs):12.0f}{min(theirs) / min(ours):8.1f}" if theirs else " " * 20
+            print(f"{label:32}{speed:12.0f}{beside}{goal:6}", flush=True)
+    if peer is not None:
+        peer.terminate()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    print(f"most memory: {peak:.0f} MB, features {size:.0f} MB", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

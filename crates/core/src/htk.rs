@@ -1,0 +1,553 @@
+//! HTK features: lists of utterances (scp), and frames into values. (docs/formats/htk.md)
+//!
+//! * [`scan_list`] turns the text of a list into columns: key, file, first and last frame of each utterance.
+//! * [`decode`] turns frames as they were read into values, with their neighbours: byte order, 16-bit values and the
+//!   window around a frame are resolved here, while packing, and nowhere else.
+//! * [`chunk_starts`] cuts utterances into chunks by their frames.
+//!
+//! The law: no file is opened here, no input panics, and a line that cannot be understood is an error with its number.
+
+use crate::chunk::{Encoding, Frames};
+use crate::order::MersenneTwister;
+use memchr::{memchr, memmem, memrchr};
+use std::collections::HashMap;
+use std::ops::Range;
+
+// ----------------------------------------------------------------------------------------------------- lists
+
+/// The last frame of a line without a range: the whole file.
+pub const WHOLE_FILE: u32 = u32::MAX;
+/// Longer keys are refused: they are padded to one width.
+pub const LONGEST_KEY: usize = 4096;
+
+/// How the lines of a list are read.
+#[derive(Debug, Clone, Default)]
+pub struct ListRules {
+    /// Whether lines are read as CNTK 2.7 reads them, to the letter.
+    pub is_compatible: bool,
+    /// The list's path up to its last separator, which is what `...` stands for; None if it has no separator.
+    pub folder: Option<Vec<u8>>,
+    /// What is put before each path, without a separator at the end; empty: nothing.
+    pub prefix: Vec<u8>,
+    /// Whether backslashes in paths become slashes.
+    pub turns_backslashes: bool,
+}
+
+/// The utterances of a list, in its order.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct List {
+    /// All keys, one after the other.
+    pub keys: Vec<u8>,
+    /// Where each key ends.
+    pub key_ends: Vec<usize>,
+    /// The files, each once.
+    pub paths: Vec<Vec<u8>>,
+    /// The file of each utterance.
+    pub files: Vec<u32>,
+    /// The first frame.
+    pub first: Vec<u32>,
+    /// The last frame, or [`WHOLE_FILE`].
+    pub last: Vec<u32>,
+    /// The line, from 1.
+    pub lines: Vec<u64>,
+}
+
+/// What is wrong with a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListFault {
+    /// No `=`.
+    NoId = 0,
+    /// No `[`.
+    NoRange = 1,
+    /// A range that is not two numbers.
+    BadRange = 2,
+    /// A last frame before the first.
+    Reversed = 3,
+    /// No path.
+    NoPath = 4,
+    /// No key, or one that is too long.
+    BadKey = 5,
+    /// A quote without its other half.
+    OpenQuote = 6,
+}
+
+/// A line and what is wrong with it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ListError {
+    /// The line, from 1.
+    pub line: u64,
+    /// The line's first byte.
+    pub at: usize,
+    /// What.
+    pub fault: ListFault,
+}
+
+struct Line<'a> {
+    key: &'a [u8],
+    path: Vec<u8>,
+    first: u32,
+    last: u32,
+}
+
+/// Read a list.
+pub fn scan_list(text: &[u8], rules: &ListRules) -> Result<List, ListError> {
+    let mut list = List::default();
+    let mut numbers: HashMap<Vec<u8>, u32> = HashMap::new();
+    let (mut at, mut number) = (0, 0);
+    while at < text.len() {
+        number += 1;
+        let rest = &text[at..];
+        // The older reader also took lines that end with a carriage return alone.
+        let length = match memchr(b'\n', rest) {
+            Some(feed) if rules.is_compatible => feed,
+            None if rules.is_compatible => rest.len(),
+            feed => {
+                let end = feed.unwrap_or(rest.len());
+                memchr(b'\r', &rest[..end]).filter(|&cr| cr + 1 < end).unwrap_or(end)
+            }
+        };
+        let line = &rest[..length];
+        let read = if rules.is_compatible { literal_line(line, rules) } else { free_line(line, rules) };
+        if let Some(Line { key, path, first, last }) = read.map_err(|fault| ListError { line: number, at, fault })? {
+            let refuse = |fault| Err(ListError { line: number, at, fault });
+            if key.is_empty() || key.len() > LONGEST_KEY {
+                return refuse(ListFault::BadKey);
+            }
+            if path.is_empty() {
+                return refuse(ListFault::NoPath);
+            }
+            if last < first {
+                return refuse(ListFault::Reversed);
+            }
+            list.keys.extend_from_slice(key);
+            list.key_ends.push(list.keys.len());
+            let file = match numbers.get(&path) {
+                Some(&file) => file,
+                None => {
+                    let file = list.paths.len() as u32;
+                    list.paths.push(path.clone());
+                    numbers.insert(path, file);
+                    file
+                }
+            };
+            list.files.push(file);
+            list.first.push(first);
+            list.last.push(last);
+            list.lines.push(number);
+        }
+        at += length + 1;
+    }
+    Ok(list)
+}
+
+/// `id=path[first,last]`, as CNTK 2.7 takes it apart.
+fn literal_line<'a>(line: &'a [u8], rules: &ListRules) -> Result<Option<Line<'a>>, ListFault> {
+    let folder = rules.folder.as_deref().unwrap_or_default();
+    let equals = memchr(b'=', line).ok_or(ListFault::NoId)?;
+    let (id, mut rest) = (&line[..equals], line[equals + 1..].to_vec());
+    if !rules.prefix.is_empty() {
+        rest = [&rules.prefix, &b"/"[..], &rest].concat();
+    } else if memmem::find(id, b"...").is_none()
+        && let Some(dots) = memmem::find(&rest, b"...")
+    {
+        rest = [&rest[..dots], folder, &rest[dots + 3..]].concat();
+    }
+    let open = memchr(b'[', &rest).ok_or(ListFault::NoRange)?;
+    let range = &rest[open + 1..];
+    let comma = memchr(b',', range).filter(|&at| at + 1 < range.len()).ok_or(ListFault::BadRange)?;
+    let first = literal_number(&range[..comma])?;
+    let tail = &range[comma + 1..];
+    let last = match memchr(b']', tail) {
+        Some(close) if tail.get(close + 1).is_none_or(|&byte| byte == b'\r') => literal_number(&tail[..close])?,
+        Some(_) => return Err(ListFault::BadRange),
+        None => 0,
+    };
+    Ok(Some(Line { key: cut_extension(id, false), path: rest[..open].to_vec(), first, last }))
+}
+
+/// Leading blanks, one sign, digits up to the first other byte; 0 without digits.
+fn literal_number(text: &[u8]) -> Result<u32, ListFault> {
+    let text = text.trim_ascii_start();
+    let digits = text.strip_prefix(b"+").or(text.strip_prefix(b"-")).unwrap_or(text);
+    let end = digits.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(digits.len());
+    let value = if end == 0 { 0 } else { plain_number(&digits[..end]).ok_or(ListFault::BadRange)? };
+    if text.starts_with(b"-") && value > 0 { Err(ListFault::BadRange) } else { Ok(value) }
+}
+
+fn plain_number(digits: &[u8]) -> Option<u32> {
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let value = digits.iter().try_fold(0u32, |value, digit| value.checked_mul(10)?.checked_add((digit - b'0').into()));
+    value.filter(|&value| value != WHOLE_FILE)
+}
+
+/// `[id=]path[[first,last]]`, with blanks and quotes wherever they do no harm; an empty line is none.
+fn free_line<'a>(line: &'a [u8], rules: &ListRules) -> Result<Option<Line<'a>>, ListFault> {
+    let line = line.trim_ascii();
+    if line.is_empty() {
+        return Ok(None);
+    }
+    let (id, rest) = match memchr(b'=', line) {
+        Some(equals) if !starts_with_quote(line) || is_quoted(line[..equals].trim_ascii()) => {
+            (Some(unquoted(line[..equals].trim_ascii())), line[equals + 1..].trim_ascii())
+        }
+        _ => (None, line),
+    };
+    let (path, range) = if starts_with_quote(rest) {
+        let close = memchr(rest[0], &rest[1..]).ok_or(ListFault::OpenQuote)?;
+        (&rest[1..=close], rest[close + 2..].trim_ascii())
+    } else if let Some(open) = memrchr(b'[', rest) {
+        (rest[..open].trim_ascii(), &rest[open..])
+    } else {
+        (rest, &b""[..])
+    };
+    let (first, last) = if range.is_empty() {
+        (0, WHOLE_FILE)
+    } else {
+        let inside = range.strip_prefix(b"[").and_then(|range| range.strip_suffix(b"]")).ok_or(ListFault::BadRange)?;
+        let comma = memchr(b',', inside).ok_or(ListFault::BadRange)?;
+        let number = |text: &[u8]| plain_number(text.trim_ascii()).ok_or(ListFault::BadRange);
+        (number(&inside[..comma])?, number(&inside[comma + 1..])?)
+    };
+    let key = cut_extension(id.unwrap_or(path), true);
+    Ok(Some(Line { key, path: placed(path, rules), first, last }))
+}
+
+fn starts_with_quote(text: &[u8]) -> bool {
+    matches!(text.first(), Some(b'"' | b'\''))
+}
+
+fn is_quoted(text: &[u8]) -> bool {
+    text.len() >= 2 && starts_with_quote(text) && text.last() == text.first()
+}
+
+fn unquoted(text: &[u8]) -> &[u8] {
+    if is_quoted(text) { &text[1..text.len() - 1] } else { text }
+}
+
+/// A path behind the folder that it counts from: that of the list for `...`, or the prefix.
+fn placed(path: &[u8], rules: &ListRules) -> Vec<u8> {
+    let mut placed = match path.strip_prefix(b"...") {
+        Some(rest) if matches!(rest.first(), Some(b'/' | b'\\')) => {
+            [rules.folder.as_deref().unwrap_or(b"."), rest].concat()
+        }
+        _ if rules.prefix.is_empty() || path.is_empty() => path.to_vec(),
+        _ => [&rules.prefix, &b"/"[..], path].concat(),
+    };
+    if rules.turns_backslashes {
+        placed.iter_mut().filter(|byte| **byte == b'\\').for_each(|byte| *byte = b'/');
+    }
+    placed
+}
+
+/// An id without its extension: cut at its last dot, or at the last dot of its last component.
+pub fn cut_extension(id: &[u8], in_last_component: bool) -> &[u8] {
+    match memrchr(b'.', id) {
+        Some(dot) if in_last_component => {
+            let name = id.iter().rposition(|byte| matches!(byte, b'/' | b'\\')).map_or(0, |separator| separator + 1);
+            if dot > name { &id[..dot] } else { id }
+        }
+        Some(dot) => &id[..dot],
+        None => id,
+    }
+}
+
+/// For each row of `width` bytes the number of the first row that is the same.
+pub fn first_same(rows: &[u8], width: usize) -> Vec<u32> {
+    if width == 0 {
+        return Vec::new();
+    }
+    let mut first = HashMap::with_capacity(rows.len() / width);
+    rows.chunks_exact(width).enumerate().map(|(number, row)| *first.entry(row).or_insert(number as u32)).collect()
+}
+
+/// Texts padded with zeros to the width of the longest, and that width, at least 1.
+pub fn padded(texts: &[u8], ends: &[usize]) -> (Vec<u8>, usize) {
+    let lengths = || ends.iter().scan(0, |begin, &end| Some((std::mem::replace(begin, end), end)));
+    let width = lengths().map(|(begin, end)| end - begin).max().unwrap_or(0).max(1);
+    let mut rows = vec![0; ends.len() * width];
+    for (row, (begin, end)) in rows.chunks_exact_mut(width).zip(lengths()) {
+        row[..end - begin].copy_from_slice(&texts[begin..end]);
+    }
+    (rows, width)
+}
+
+/// The order of a sweep over frames with a window that rolls over them: which frame comes at each place.
+///
+/// A frame strays by at most half of `window` from its place, which is why a reader needs only the frames around the
+/// place where it is. Nearly every frame finds another to change places with; one that did not in five draws stays.
+pub fn rolling_order(num_frames: u32, window: u64, seed: u64) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..num_frames).collect();
+    let (half, count) = (window / 2, u64::from(num_frames));
+    if half == 0 {
+        return order;
+    }
+    let mut generator = MersenneTwister::new(seed);
+    let is_near = |place: u64, frame: u32| {
+        let frame = u64::from(frame);
+        place <= frame.saturating_add(half) && frame < place.saturating_add(half)
+    };
+    for place in 0..count {
+        let (low, high) = (place.saturating_sub(half), place.saturating_add(half).min(count));
+        for _ in 0..5 {
+            let other = low + generator.draw() % (high - low);
+            let (mine, its) = (order[place as usize], order[other as usize]);
+            if is_near(other, mine) && is_near(place, its) {
+                order.swap(place as usize, other as usize);
+                break;
+            }
+        }
+    }
+    order
+}
+
+/// For each item the last of the ascending `starts` that is not behind it, and how far behind that the item is.
+pub fn locate(starts: &[i64], items: &[i64]) -> (Vec<i64>, Vec<u32>) {
+    items
+        .iter()
+        .map(|&item| {
+            let at = starts.partition_point(|&start| start <= item).saturating_sub(1);
+            (at as i64, starts.get(at).map_or(0, |start| item - start) as u32)
+        })
+        .unzip()
+}
+
+/// The first utterance of each chunk and, last, the number of utterances: a chunk is full when it has more than
+/// `limit` frames.
+pub fn chunk_starts(lengths: &[u32], limit: u64) -> Vec<i64> {
+    let (mut starts, mut frames) = (Vec::new(), 0u64);
+    for (number, &length) in lengths.iter().enumerate() {
+        if number == 0 || frames > limit {
+            starts.push(number as i64);
+            frames = 0;
+        }
+        frames += u64::from(length);
+    }
+    starts.push(lengths.len() as i64);
+    starts
+}
+
+// ---------------------------------------------------------------------------------------------------- frames
+
+/// Write the values of some of a sequence's samples.
+///
+/// `number` is the sequence, `num_frames` how many frames it has, `samples` which of its samples are wanted. A sample
+/// is a frame with its neighbours, earliest first; what lies beyond the sequence's ends is its first or last frame.
+/// `out` has room for just these samples.
+pub fn decode<T: Copy + From<f32>>(
+    frames: &Frames,
+    number: usize,
+    num_frames: usize,
+    samples: Range<usize>,
+    out: &mut [T],
+) {
+    let place = &frames.places[number];
+    let encoding = &frames.encodings[place.encoding as usize];
+    let (dim, size) = (frames.frame_dim, encoding.frame_size(frames.frame_dim));
+    let Some(bytes) = frames.blocks[place.block as usize].as_slice().get(place.at..place.at + num_frames * size) else {
+        return;
+    };
+    if num_frames == 0 || samples.is_empty() || out.len() != samples.len() * frames.dim() {
+        return;
+    }
+    let (left, right) = (frames.left, frames.right);
+    if left + right == 0 && !frames.is_broadcast {
+        decode_frames(encoding, dim, &bytes[samples.start * size..samples.end * size], out);
+        return;
+    }
+    let last = num_frames - 1;
+    let frame = |number: usize, out: &mut [T]| {
+        decode_frames(encoding, dim, &bytes[number * size..(number + 1) * size], out);
+    };
+    let width = frames.dim();
+    for (row, sample) in samples.clone().enumerate() {
+        let center = sample.min(last);
+        if row > 0 {
+            // The sample before, one frame later.
+            out.copy_within((row - 1) * width + dim..row * width, row * width);
+            frame((center + right).min(last), &mut out[(row + 1) * width - dim..(row + 1) * width]);
+            continue;
+        }
+        let lead = left.saturating_sub(center);
+        let (first, end) = (center.saturating_sub(left), (center + right + 1).min(num_frames));
+        let (head, rest) = out[..width].split_at_mut(lead * dim);
+        let (middle, tail) = rest.split_at_mut((end - first) * dim);
+        head.chunks_exact_mut(dim).for_each(|out| frame(0, out));
+        decode_frames(encoding, dim, &bytes[first * size..end * size], middle);
+        tail.chunks_exact_mut(dim).for_each(|out| frame(last, out));
+    }
+}
+
+fn decode_frames<T: Copy + From<f32>>(encoding: &Encoding, dim: usize, bytes: &[u8], out: &mut [T]) {
+    match (&encoding.scales, encoding.is_big_endian) {
+        (None, is_big_endian) => {
+            let values = out.iter_mut().zip(bytes.as_chunks().0);
+            if is_big_endian {
+                values.for_each(|(out, &value)| *out = T::from(f32::from_be_bytes(value)));
+            } else {
+                values.for_each(|(out, &value)| *out = T::from(f32::from_le_bytes(value)));
+            }
+        }
+        (Some((a, b)), is_big_endian) => {
+            let whole = if is_big_endian { i16::from_be_bytes } else { i16::from_le_bytes };
+            for (out, frame) in out.chunks_exact_mut(dim).zip(bytes.chunks_exact(2 * dim)) {
+                for ((out, &value), (a, b)) in out.iter_mut().zip(frame.as_chunks().0).zip(a.iter().zip(b)) {
+                    *out = T::from((f32::from(whole(value)) + b) / a);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chunk::{Bytes, FramesPlace};
+    use proptest::prelude::*;
+
+    fn free(text: &str) -> Result<List, ListError> {
+        scan_list(text.as_bytes(), &ListRules::default())
+    }
+
+    fn rows(list: &List) -> Vec<(String, String, u32, u32)> {
+        let mut begin = 0;
+        (0..list.files.len())
+            .map(|at| {
+                let key = String::from_utf8_lossy(&list.keys[begin..list.key_ends[at]]).into_owned();
+                begin = list.key_ends[at];
+                let path = String::from_utf8_lossy(&list.paths[list.files[at] as usize]).into_owned();
+                (key, path, list.first[at], list.last[at])
+            })
+            .collect()
+    }
+
+    fn row(key: &str, path: &str, first: u32, last: u32) -> (String, String, u32, u32) {
+        (key.to_owned(), path.to_owned(), first, last)
+    }
+
+    #[test]
+    fn lines_of_every_form_are_understood() {
+        let list = free(concat!(
+            "a.mfc=x/a.mfc[0,9]\r\n",
+            "\n",
+            "  b.plp = \"my files/b [1].plp\" [ 3 , 4 ]\n",
+            "x/c.mfc\n",
+            "d=.../d.fea\r",
+            "'e' = e.fea",
+        ))
+        .unwrap();
+        assert_eq!(
+            rows(&list),
+            [
+                row("a", "x/a.mfc", 0, 9),
+                row("b", "my files/b [1].plp", 3, 4),
+                row("x/c", "x/c.mfc", 0, WHOLE_FILE),
+                row("d", "./d.fea", 0, WHOLE_FILE),
+                row("e", "e.fea", 0, WHOLE_FILE),
+            ]
+        );
+        assert_eq!(list.lines, [1, 3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_understood_is_an_error_with_its_number() {
+        for (text, fault) in [
+            ("a=x\nb=y[x,3.9]", ListFault::BadRange),
+            ("a=x\nb=y[1,2", ListFault::BadRange),
+            ("a=x\nb=y[4]", ListFault::BadRange),
+            ("a=x\nb=y[4,3]", ListFault::Reversed),
+            ("a=x\nb=y[4,99999999999]", ListFault::BadRange),
+            ("a=x\nb=", ListFault::NoPath),
+            ("a=x\n=y", ListFault::BadKey),
+            ("a=x\nb=\"y", ListFault::OpenQuote),
+        ] {
+            assert_eq!(free(text), Err(ListError { line: 2, at: 4, fault }), "{text}");
+        }
+    }
+
+    #[test]
+    fn folders_come_from_the_list_or_from_the_prefix() {
+        let rules = |folder: Option<&str>, prefix: &str| ListRules {
+            folder: folder.map(|folder| folder.as_bytes().to_vec()),
+            prefix: prefix.as_bytes().to_vec(),
+            turns_backslashes: true,
+            ..ListRules::default()
+        };
+        let path = |line: &str, rules: ListRules| rows(&scan_list(line.as_bytes(), &rules).unwrap())[0].1.clone();
+        assert_eq!(path("a=.../b/../c", rules(Some("/lists"), "")), "/lists/b/../c");
+        assert_eq!(path("a=...\\b", rules(Some("lists"), "p")), "lists/b");
+        assert_eq!(path("a=x\\b", rules(Some("lists"), "p")), "p/x/b");
+        assert_eq!(path("a=\\\\host\\share\\b", rules(None, "")), "//host/share/b");
+    }
+
+    #[test]
+    fn an_extension_is_cut_where_the_rule_says() {
+        assert_eq!(cut_extension(b"v1.0/a", true), b"v1.0/a");
+        assert_eq!(cut_extension(b"v1.0/a", false), b"v1");
+        assert_eq!(cut_extension(b"a.b.mfc", true), b"a.b");
+    }
+
+    #[test]
+    fn chunks_are_full_when_they_have_more_than_the_limit() {
+        assert_eq!(chunk_starts(&[4, 6, 1, 20, 1, 9, 1, 1], 10), [0, 3, 4, 7, 8]);
+        assert_eq!(chunk_starts(&[], 10), [0]);
+    }
+
+    fn frames(is_big_endian: bool, left: usize, right: usize, values: &[f32]) -> Frames {
+        let bytes: Vec<u8> = values
+            .iter()
+            .flat_map(|value| if is_big_endian { value.to_be_bytes() } else { value.to_le_bytes() })
+            .collect();
+        Frames {
+            frame_dim: 2,
+            left,
+            right,
+            is_broadcast: false,
+            blocks: vec![Bytes::new(bytes)],
+            places: vec![FramesPlace { block: 0, encoding: 0, at: 0 }],
+            encodings: vec![Encoding { is_big_endian, scales: None }],
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_window_repeats_the_ends_and_never_reaches_beyond(
+            num_frames in 1usize..6, left in 0usize..8, right in 0usize..8, is_big_endian: bool,
+            first in 0usize..6, count in 0usize..6,
+        ) {
+            let values: Vec<f32> = (0..2 * num_frames).map(|number| number as f32).collect();
+            let range = first.min(num_frames)..(first + count).min(num_frames);
+            let mut found = vec![0f32; range.len() * 2 * (1 + left + right)];
+            decode(&frames(is_big_endian, left, right, &values), 0, num_frames, range.clone(), &mut found);
+            let mut expected = Vec::new();
+            for center in range {
+                for at in center as isize - left as isize..=(center + right) as isize {
+                    let frame = at.clamp(0, num_frames as isize - 1) as usize;
+                    expected.extend_from_slice(&values[2 * frame..2 * frame + 2]);
+                }
+            }
+            prop_assert_eq!(found, expected);
+        }
+
+        #[test]
+        fn any_text_is_a_list_or_an_error(text: Vec<u8>, is_compatible: bool) {
+            let _ = scan_list(&text, &ListRules { is_compatible, ..ListRules::default() });
+        }
+
+        #[test]
+        fn any_line_is_a_list_or_an_error(text in "[a=\\[\\],0-9 .\"/\\\\\r\n-]{0,40}", is_compatible: bool) {
+            let _ = scan_list(text.as_bytes(), &ListRules { is_compatible, ..ListRules::default() });
+        }
+    }
+
+    #[test]
+    fn compressed_values_are_scaled_in_single_precision() {
+        let mut frames = frames(true, 0, 0, &[]);
+        frames.blocks = vec![Bytes::new([0x7f, 0xff, 0x80, 0x01].to_vec())];
+        frames.encodings[0].scales = Some((vec![2.0, 3.0], vec![1.0, 0.5]));
+        let mut found = [0f32; 2];
+        decode(&frames, 0, 1, 0..1, &mut found);
+        assert_eq!(found, [16384.0, (-32767.0f32 + 0.5) / 3.0]);
+    }
+}

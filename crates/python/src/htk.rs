@@ -1,0 +1,235 @@
+//! HTK features and labels.
+
+use crate::chunk::Chunk;
+use crate::pool::pool;
+use cntkio_core::chunk::{self, Block, Bytes, Column, Encoding, Frames, FramesPlace, Runs, Samples};
+use cntkio_core::htk::{self, ListRules};
+use cntkio_core::mlf::{self, Labels, Rules, Unit};
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyBytes;
+
+type Rows<'py> = (Bound<'py, PyArray1<u8>>, usize);
+
+/// Texts padded with zeros, and the width of one.
+fn rows<'py>(py: Python<'py>, texts: &[u8], ends: &[usize]) -> Rows<'py> {
+    let (rows, width) = htk::padded(texts, ends);
+    (rows.into_pyarray(py), width)
+}
+
+/// Keys; paths; file, first frame, last frame and line of each utterance.
+type ListArrays<'py> = (
+    Rows<'py>,
+    Vec<Bound<'py, PyBytes>>,
+    Bound<'py, PyArray1<u32>>,
+    Bound<'py, PyArray1<u32>>,
+    Bound<'py, PyArray1<u32>>,
+    Bound<'py, PyArray1<u64>>,
+);
+
+/// Line, its first byte and what is wrong with it.
+type ListError = (u64, usize, u8);
+
+/// Read a list of utterances: what it holds, or which line cannot be understood.
+#[pyfunction]
+pub(crate) fn htk_scan_list<'py>(
+    py: Python<'py>,
+    text: PyBackedBytes,
+    is_compatible: bool,
+    folder: Option<Vec<u8>>,
+    prefix: Vec<u8>,
+    turns_backslashes: bool,
+) -> (Option<ListArrays<'py>>, Option<ListError>) {
+    let rules = ListRules { is_compatible, folder, prefix, turns_backslashes };
+    match py.detach(|| htk::scan_list(&text, &rules)) {
+        Err(error) => (None, Some((error.line, error.at, error.fault as u8))),
+        Ok(list) => {
+            let paths = list.paths.iter().map(|path| PyBytes::new(py, path)).collect();
+            let keys = rows(py, &list.keys, &list.key_ends);
+            let (files, first, last) =
+                (list.files.into_pyarray(py), list.first.into_pyarray(py), list.last.into_pyarray(py));
+            (Some((keys, paths, files, first, last, list.lines.into_pyarray(py))), None)
+        }
+    }
+}
+
+/// The first utterance of each chunk and, last, the number of utterances.
+#[pyfunction]
+pub(crate) fn htk_chunk_starts<'py>(
+    py: Python<'py>,
+    lengths: PyReadonlyArray1<'py, u32>,
+    limit: u64,
+) -> PyResult<Bound<'py, PyArray1<i64>>> {
+    Ok(htk::chunk_starts(lengths.as_slice()?, limit).into_pyarray(py))
+}
+
+/// The order of a sweep over frames with a window that rolls over them.
+#[pyfunction]
+pub(crate) fn rolling_order(py: Python<'_>, num_frames: u32, window: u64, seed: u64) -> Bound<'_, PyArray1<u32>> {
+    py.detach(|| htk::rolling_order(num_frames, window, seed)).into_pyarray(py)
+}
+
+/// For each item the last of the ascending starts that is not behind it, and how far behind that the item is.
+#[pyfunction]
+#[allow(clippy::type_complexity)]
+pub(crate) fn locate<'py>(
+    py: Python<'py>,
+    starts: PyReadonlyArray1<'py, i64>,
+    items: PyReadonlyArray1<'py, i64>,
+) -> PyResult<(Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<u32>>)> {
+    let (sequences, offsets) = htk::locate(starts.as_slice()?, items.as_slice()?);
+    Ok((sequences.into_pyarray(py), offsets.into_pyarray(py)))
+}
+
+/// For each row of `width` bytes the number of the first row that is the same.
+#[pyfunction]
+pub(crate) fn first_same<'py>(
+    py: Python<'py>,
+    rows: PyReadonlyArray1<'py, u8>,
+    width: usize,
+) -> PyResult<Bound<'py, PyArray1<u32>>> {
+    let rows = rows.as_slice()?;
+    Ok(py.detach(|| htk::first_same(rows, width)).into_pyarray(py))
+}
+
+/// Big-endian; and the vectors `a` and `b` of a compressed file.
+type EncodingArrays<'py> = (bool, Option<(PyReadonlyArray1<'py, f32>, PyReadonlyArray1<'py, f32>)>);
+
+/// A chunk of frames as they were read. The bytes are kept, not copied.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn frames_chunk(
+    blocks: Vec<PyBackedBytes>,
+    encodings: Vec<EncodingArrays<'_>>,
+    block_of: PyReadonlyArray1<'_, u32>,
+    encoding_of: PyReadonlyArray1<'_, u32>,
+    at: PyReadonlyArray1<'_, u64>,
+    lengths: PyReadonlyArray1<'_, u32>,
+    frame_dim: usize,
+    left: usize,
+    right: usize,
+    is_broadcast: bool,
+) -> PyResult<Chunk> {
+    let encodings = encodings.into_iter().map(|(is_big_endian, scales)| {
+        let scales = match scales {
+            Some((a, b)) => Some((a.as_slice()?.to_vec(), b.as_slice()?.to_vec())),
+            None => None,
+        };
+        Ok(Encoding { is_big_endian, scales })
+    });
+    let places = block_of.as_slice()?.iter().zip(encoding_of.as_slice()?).zip(at.as_slice()?);
+    let frames = Frames {
+        frame_dim,
+        left,
+        right,
+        is_broadcast,
+        blocks: blocks.into_iter().map(Bytes::new).collect(),
+        places: places.map(|((&block, &encoding), &at)| FramesPlace { block, encoding, at: at as usize }).collect(),
+        encodings: encodings.collect::<PyResult<_>>()?,
+    };
+    chunk_of(lengths.as_slice()?, Samples::Frames(frames))
+}
+
+/// A chunk of runs of classes.
+#[pyfunction]
+pub(crate) fn runs_chunk(
+    lengths: PyReadonlyArray1<'_, u32>,
+    offsets: PyReadonlyArray1<'_, u32>,
+    starts: PyReadonlyArray1<'_, u32>,
+    classes: PyReadonlyArray1<'_, u32>,
+    dim: usize,
+    marks_starts: bool,
+) -> PyResult<Chunk> {
+    let runs = Runs {
+        dim,
+        offsets: offsets.as_slice()?.to_vec(),
+        starts: starts.as_slice()?.to_vec(),
+        classes: classes.as_slice()?.to_vec(),
+        marks_starts,
+    };
+    chunk_of(lengths.as_slice()?, Samples::Runs(runs))
+}
+
+fn chunk_of(lengths: &[u32], samples: Samples) -> PyResult<Chunk> {
+    let mut sequence_offsets = vec![0u32];
+    for &length in lengths {
+        let end = sequence_offsets[sequence_offsets.len() - 1].checked_add(length);
+        sequence_offsets.push(end.ok_or_else(|| PyValueError::new_err("a chunk of 2^32 samples or more"))?);
+    }
+    let column = Column { sequence_offsets, samples };
+    column.check(lengths.len()).map_err(PyValueError::new_err)?;
+    Ok(Chunk { inner: chunk::Chunk::new(vec![Block { num_sequences: lengths.len(), columns: vec![column] }]) })
+}
+
+/// Keys; place, frames, fault, its place and end of runs of each entry; start and class of each run; remarks; stop.
+type LabelArrays<'py> = (
+    Rows<'py>,
+    Bound<'py, PyArray1<u64>>,
+    Bound<'py, PyArray1<u32>>,
+    Bound<'py, PyArray1<u8>>,
+    Bound<'py, PyArray1<u64>>,
+    Bound<'py, PyArray1<u64>>,
+    Bound<'py, PyArray1<u32>>,
+    Bound<'py, PyArray1<u32>>,
+    Vec<(u64, Vec<u64>)>,
+    Option<(u8, u64)>,
+);
+
+fn label_arrays(py: Python<'_>, labels: Labels) -> LabelArrays<'_> {
+    (
+        rows(py, &labels.keys, &labels.key_ends),
+        labels.at.into_pyarray(py),
+        labels.frames.into_pyarray(py),
+        labels.faults.into_pyarray(py),
+        labels.fault_at.into_pyarray(py),
+        labels.run_ends.into_pyarray(py),
+        labels.starts.into_pyarray(py),
+        labels.classes.into_pyarray(py),
+        labels.remarks.into(),
+        labels.stop.map(|(stop, at)| (stop as u8, at)),
+    )
+}
+
+/// Read the entries of a text that begins and ends between entries. `counts_time`: None is what the rows tell.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn mlf_scan<'py>(
+    py: Python<'py>,
+    text: PyReadonlyArray1<'py, u8>,
+    first: u64,
+    is_last: bool,
+    is_compatible: bool,
+    counts_time: Option<bool>,
+    frame_period: f64,
+    names: Option<Vec<PyBackedBytes>>,
+    dim: u32,
+    num_threads: usize,
+    piece: usize,
+) -> PyResult<LabelArrays<'py>> {
+    let text = text.as_slice()?;
+    let unit = match counts_time {
+        None => Unit::Auto,
+        Some(true) => Unit::Time,
+        Some(false) => Unit::Frames,
+    };
+    let classes = names.map(|names| names.iter().zip(0..).map(|(name, class)| (name.to_vec(), class)).collect());
+    let rules = Rules { is_compatible, unit, frame_period, classes, dim };
+    let pool = pool(num_threads)?;
+    let labels = py.detach(|| pool.install(|| mlf::scan(text, first, is_last, &rules, piece)));
+    Ok(label_arrays(py, labels))
+}
+
+/// The end of the last whole entry of a text; 0 if there is none.
+#[pyfunction]
+pub(crate) fn mlf_last_end(text: PyReadonlyArray1<'_, u8>) -> PyResult<usize> {
+    Ok(mlf::last_end(text.as_slice()?))
+}
+
+/// Read a binary label file.
+#[pyfunction]
+pub(crate) fn mlf_scan_binary(py: Python<'_>, data: PyBackedBytes, dim: u32) -> LabelArrays<'_> {
+    let labels = py.detach(|| mlf::scan_binary(&data, dim));
+    label_arrays(py, labels)
+}

@@ -1,0 +1,212 @@
+"""What a source delivers: sequences joined by key, utterances cut into frames, and what must not be delivered.
+
+::
+
+    corpora   u1 u2 u3 | u4       joined by key, in the order of the first
+    items     u1 u3 | u4          what the timeline orders: sequences,
+              0 1 2 3 4 | 5 6     or, in frame mode, the frames of utterances
+    flags      .  ! |  .          an utterance that a corpus calls invalid or broken
+
+Its law: all of it follows from the corpora's tables. It reads no data, and keeps nothing for each frame but its length.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio import _core
+from cntkio.errors import ConfigError, CorpusError
+from cntkio.formats import Corpus, UtteranceCorpus
+from cntkio.index import SequenceTable
+from cntkio.join import JoinedTable, join
+
+logger = logging.getLogger("cntkio")
+
+INVALID, BROKEN = 1, 2
+_NUM_SHOWN = 10
+
+
+class Located(NamedTuple):
+    """Items of the timeline as sequences of the table, and the frame of each where items are frames."""
+
+    sequences: npt.NDArray[np.int64]
+    frames: npt.NDArray[np.uint32] | None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Arrangement:
+    """The sequences of a source.
+
+    Attributes:
+        table: The only corpus's table, or the joined one.
+        partners: For each corpus which of its sequences belongs to each of the table; None where there is one corpus.
+        left_out: For each corpus how many of its sequences are never delivered.
+        flags: For each sequence 0, `INVALID` or `BROKEN`; None if all are sound.
+        frame_starts: In frame mode of utterances the first item of each and, last, the number of items; else None.
+        lengths: Samples that each item of the timeline counts for.
+        chunk_starts: First item of each chunk and, last, their number.
+        repeats: Whether a corpus is broadcast to the lengths of the first.
+    """
+
+    table: SequenceTable
+    partners: tuple[npt.NDArray[np.uint32], ...] | None
+    left_out: tuple[int, ...]
+    flags: npt.NDArray[np.uint8] | None
+    frame_starts: npt.NDArray[np.int64] | None
+    lengths: npt.NDArray[np.uint32]
+    chunk_starts: npt.NDArray[np.int64]
+    repeats: tuple[bool, ...]
+
+    def locate(self, items: npt.NDArray[np.int64]) -> Located:
+        """The sequences of items."""
+        if self.frame_starts is None:
+            return Located(items, None)
+        return Located(*_core.locate(self.frame_starts, items))
+
+    def partner(self, corpus: int, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Which sequences of a corpus belong to these of the table."""
+        return sequences if self.partners is None else self.partners[corpus][sequences].astype(np.int64)
+
+
+def arrange(
+    corpora: Sequence[Corpus], *, defining: int | None = None, frame_mode: bool = False, strict: bool = False
+) -> Arrangement:
+    """Arrange corpora: join them, and look at what they say of their utterances.
+
+    Args:
+        corpora: The corpora, the first of which gives the order.
+        defining: The corpus whose lengths count.
+        frame_mode: Cut utterances into frames.
+        strict: Take what the join leaves out as an error.
+
+    Raises:
+        ConfigError: A corpus may not be the first, or cannot be cut into frames.
+        CorpusError: No key is in all corpora; or the lengths of an utterance differ; or an utterance is broken.
+    """
+    traits = [corpus.utterances if isinstance(corpus, UtteranceCorpus) else None for corpus in corpora]
+    names = [corpus.name for corpus in corpora]
+    if traits[0] is not None and not traits[0].can_lead:
+        raise ConfigError(
+            f"{names[0]}: labels and broadcast streams follow features or text; put those first", key="deserializers"
+        )
+    if frame_mode:
+        for name, one in zip(names, traits, strict=True):
+            if one is not None and one.refuses_frame_mode:
+                raise ConfigError(f"{name}: {one.refuses_frame_mode}", key="frame_mode")
+    table = corpora[0].table
+    partners: tuple[npt.NDArray[np.uint32], ...] | None = None
+    left_out: tuple[int, ...] = (0,)
+    if len(corpora) > 1:
+        joined = join([corpus.table for corpus in corpora], defining=defining)
+        complaint = joined.complaint(names)
+        if complaint is not None:
+            if strict:
+                raise CorpusError(complaint)
+            logger.warning("%s", complaint)
+        joined = _with_equal_lengths(joined, corpora, frame_mode, strict)
+        table, partners = joined, joined.partners
+        left_out = tuple(
+            corpus.table.num_sequences - len(np.unique(one)) for corpus, one in zip(corpora, partners, strict=True)
+        )
+    flags = _flags(corpora, table, partners)
+    repeats = tuple(one is not None and one.is_broadcast for one in traits)
+    if not (frame_mode and traits[0] is not None):
+        return Arrangement(table, partners, left_out, flags, None, table.lengths, table.chunk_starts, repeats)
+    frames = corpora[0].table.lengths if partners is None else corpora[0].table.lengths[partners[0]]
+    frame_starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(frames, dtype=np.int64)])
+    ones = np.ones(int(frame_starts[-1]), np.uint32)
+    return Arrangement(table, partners, left_out, flags, frame_starts, ones, frame_starts[table.chunk_starts], repeats)
+
+
+def _with_equal_lengths(joined: JoinedTable, corpora: Sequence[Corpus], frame_mode: bool, strict: bool) -> JoinedTable:
+    """Judge utterances that are not as long in a later corpus as in the first."""
+    lead = corpora[0]
+    if not isinstance(lead, UtteranceCorpus):
+        return joined
+    lengths = lead.table.lengths[joined.partners[0]]
+    is_kept = np.ones(len(lengths), np.bool_)
+    for corpus, partners in zip(corpora[1:], joined.partners[1:], strict=True):
+        is_utterance = isinstance(corpus, UtteranceCorpus)
+        if not frame_mode and not is_utterance:
+            continue
+        others = corpus.table.lengths[partners]
+        is_unequal = others != lengths
+        rule = "error"
+        if isinstance(corpus, UtteranceCorpus):
+            traits = corpus.utterances
+            if traits.is_broadcast:
+                continue
+            for mask in (traits.invalid, traits.broken):
+                if mask is not None:
+                    is_unequal &= ~mask[partners]
+            rule = traits.unequal_lengths
+            if rule == "keep" and not frame_mode:
+                continue
+            if rule == "keep":
+                is_unequal &= others < lengths
+                rule = "error"
+        found = np.flatnonzero(is_unequal)
+        if not len(found):
+            continue
+        if rule == "drop":
+            is_kept[found] = False
+            logger.warning(
+                "%s: %d utterances are left out, since they are not as long as in %s: %s",
+                corpus.name,
+                len(found),
+                lead.name,
+                ", ".join(_key(joined, one) for one in found[:_NUM_SHOWN]),
+            )
+        if rule == "error" or strict:
+            at = int(found[0])
+            raise CorpusError(
+                f"utterance {_key(joined, at)}: {others[at]} frames in {corpus.name}, but {lengths[at]} in {lead.name} "
+                f"({len(found)} such utterances); unequal_lengths='drop' leaves them out"
+            )
+    return joined if is_kept.all() else _only(joined, is_kept)
+
+
+def _key(table: SequenceTable, number: int) -> str:
+    key = table.keys[number]
+    return key.decode(errors="replace") if isinstance(key, bytes) else str(key)
+
+
+def _only(joined: JoinedTable, is_kept: npt.NDArray[np.bool_]) -> JoinedTable:
+    if not is_kept.any():
+        raise CorpusError("no utterance has the same length in all deserializers: nothing is left to read")
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(is_kept)])[joined.chunk_starts]
+    sizes = np.diff(before)
+    chunks = np.flatnonzero(sizes)
+    return dataclasses.replace(
+        joined,
+        keys=joined.keys[is_kept],
+        lengths=joined.lengths[is_kept],
+        chunk_starts=np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes[chunks])]),
+        partners=tuple(partners[is_kept] for partners in joined.partners),
+        first_chunks=joined.first_chunks[chunks],
+    )
+
+
+def _flags(
+    corpora: Sequence[Corpus], table: SequenceTable, partners: tuple[npt.NDArray[np.uint32], ...] | None
+) -> npt.NDArray[np.uint8] | None:
+    flags = np.zeros(table.num_sequences, np.uint8)
+    for number, corpus in enumerate(corpora):
+        if not isinstance(corpus, UtteranceCorpus):
+            continue
+        which = np.arange(table.num_sequences, dtype=np.uint32) if partners is None else partners[number]
+        traits = corpus.utterances
+        for mask, flag in ((traits.invalid, INVALID), (traits.broken, BROKEN)):
+            if mask is not None:
+                np.maximum(flags, mask[which] * np.uint8(flag), out=flags)
+        if traits.broken is not None and not traits.is_literal:
+            broken = np.flatnonzero(traits.broken[which])
+            if len(broken):
+                raise corpus.complaint(int(which[broken[0]]))
+    return flags if flags.any() else None

@@ -1,0 +1,697 @@
+"""HTK labels: master label files (MLF), text and binary, and mapping files. (docs/formats/htk.md)
+
+::
+
+    states.list   one name a line, its class is the number of the line from 0
+    a.mlf         entry: key, rows of start, end, label  ── the compiled core ──>  runs: first frame, class
+    a.bmlf        the same in binary, with classes instead of labels
+
+A whole file is read when it is opened, and kept as runs: 8 bytes for each row. Its law: what is wrong with an entry is
+an error only if that entry is wanted, and then it names the file, the line, the utterance and the label.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import logging
+import os
+import struct
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio import _core
+from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
+from cntkio.formats import Loaded, Utterances, num_threads
+from cntkio.formats.ctf import _Places, _Text
+from cntkio.formats.htk import _DEFAULT_LONGEST, _UNEQUAL, Unequal, first_same, stream_of, text_rows, write_whole
+from cntkio.index import IndexCache, SequenceTable, fingerprint
+from cntkio.streams import Record, StreamDefs, StreamInformation
+
+logger = logging.getLogger("cntkio")
+
+FRAME_PERIOD = 100_000
+"""A frame's duration in units of 100 ns: 10 ms."""
+_BLOCK = 64 << 20
+_PIECE = 1 << 20
+_CHUNK_FRAMES = 1 << 20
+_LARGEST_RUN = 65535
+_LARGEST_LITERAL_DIM = 65535
+_LARGEST_DIM = 2**31 - 1
+_MOST_IN_FULL = 10
+_STREAM_KEYS = {
+    "mlffile": "mlf", "mlffilelist": "mlf_list", "labelmappingfile": "label_mapping_file", "dim": "dim",
+    "labeldim": "dim", "phoneboundaries": "phone_boundaries", "definesmbsize": "defines_mb_size", "type": "",
+    "labeltype": "", "cacheindex": "cache_index",
+}  # fmt: skip
+
+# In the order of the core's `Fault`; up to _LAST_INVALID an utterance is invalid, beyond it is broken.
+_FAULTS = (
+    "",
+    "the row does not begin where the one before ended",
+    "the first row does not begin at frame 0",
+    "too few columns, or not exactly four where no mapping file names the labels; expected start, end and label",
+    "a time that is no number, or that is no frame",
+    "the row ends before it begins",
+    "the label is not in the mapping file",
+    "the fourth column is not a class; expected a whole number",
+    "the class is beyond the dimension",
+    "the utterance has no frames",
+    "the runs do not sum up to the number of frames",
+)
+_LAST_INVALID = 2
+_NO_FRAMES = 9
+# In the order of the core's `Remark`.
+_REMARKS = (
+    ("unquoted key", "a line between entries that is not in quotes; its entry is left out"),
+    ("empty entry", "an entry without rows, which is left out"),
+    ("entry cut off", "the file ends within this entry, which is left out"),
+    ("pattern", "a wildcard behind the beginning of a key; it matches no utterance"),
+)
+# In the order of the core's `Stop`.
+_STOPS = (
+    "expected #!MLF!# at the beginning",
+    "the last row of the entry has no times; expected start, end and label",
+    "the entry has no frames",
+    "a key of more than 4096 bytes",
+    "expected the letters MLF at the beginning of a binary label file",
+    "a binary label file of this version is not known; expected 1 or 2",
+    "the file ends within an entry",
+)
+
+
+def read_mapping(path: str | os.PathLike[str]) -> list[bytes]:
+    """The names of a label mapping file: one a line, in the order of their classes; empty lines do not count.
+
+    Raises:
+        OSError: The file cannot be read.
+        FormatError: A name stands there twice.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "states.list")
+        >>> _ = path.write_text("sil\\naa\\n")
+        >>> read_mapping(path)
+        [b'sil', b'aa']
+    """
+    data = Path(path).read_bytes()
+    names = [name for name in data.replace(b"\r", b"\n").split(b"\n") if name]
+    if len(set(names)) < len(names):
+        seen: set[bytes] = set()
+        again = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise FormatError(f"the name {again.decode(errors='replace')!r} stands there twice", path=path)
+    return names
+
+
+class _Entries(NamedTuple):
+    """The entries of one file."""
+
+    path: str
+    keys: npt.NDArray[np.bytes_]
+    at: npt.NDArray[np.uint64]
+    frames: npt.NDArray[np.uint32]
+    faults: npt.NDArray[np.uint8]
+    fault_at: npt.NDArray[np.uint64]
+    run_ends: npt.NDArray[np.uint64]
+    starts: npt.NDArray[np.uint32]
+    classes: npt.NDArray[np.uint32]
+    remarks: list[tuple[int, list[int]]]
+
+
+# ------------------------------------------------------------------------------------------------ description
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class HTKMLFDeserializer:
+    """Labels in master label files of HTK.
+
+    Args:
+        label_mapping_file: The names of the labels in the order of their classes; None: the fourth column is the class.
+        streams: One stream, ``StreamDef(mlf=..., shape=number of classes)``; `mlf` is a file, or several.
+        phoneBoundaries: Whether the first frame of each row has the value 2 instead of 1.
+        times: What the rows count: ``"100ns"``, ``"frames"``, or ``"auto"``, which is what each entry tells.
+        frame_period: Duration of a frame in units of 100 ns.
+        as_class_ids: Deliver the class of each frame (int32, shape ``()``) instead of a sparse vector.
+        unequal_lengths: What becomes of an utterance that is not as long as its features: ``"error"``, ``"drop"`` it,
+            or ``"keep"`` it as it is.
+        cache_index: Keep what was read in a file beside each label file, or in the user's cache folder.
+        compatible: Read as CNTK 2.7 does, to the letter (docs/formats/htk.md, "Compatible").
+        strict: Take what is only warned of as an error.
+        stream_options: For the stream further keys by CNTK's names, such as ``{"L": {"labelMappingFile": None}}``.
+
+    Raises:
+        ConfigError: An option is not possible.
+
+    Example:
+        >>> from cntkio import StreamDef
+        >>> HTKMLFDeserializer("states.list", StreamDefs(L=StreamDef(mlf="train.mlf", shape=132))).streams.L.mlf
+        'train.mlf'
+    """
+
+    label_mapping_file: str | None
+    streams: StreamDefs
+    phoneBoundaries: bool = False  # noqa: N815 - CNTK's name
+    _: dataclasses.KW_ONLY
+    times: Literal["auto", "100ns", "frames"] = "auto"
+    frame_period: float = FRAME_PERIOD
+    as_class_ids: bool = False
+    unequal_lengths: Unequal | None = None
+    cache_index: bool = False
+    compatible: bool = False
+    strict: bool = False
+    stream_options: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    has_text_keys = True
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without the files."""
+        if self.times not in ("auto", "100ns", "frames"):
+            raise ConfigError(f"times is {self.times!r}; expected '100ns', 'frames' or 'auto'", key="times")
+        if not self.frame_period > 0:
+            raise ConfigError(f"frame_period is {self.frame_period}; expected more than 0", key="frame_period")
+        _check(self, "HTKMLFDeserializer")
+        settings = _settings(self, self.label_mapping_file)
+        if self.as_class_ids and settings["phone_boundaries"]:
+            raise ConfigError("as_class_ids and phoneBoundaries exclude each other", key="as_class_ids")
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        """Set an option by CNTK's name for it, upper or lower case."""
+        _set_option(self, key, value)
+
+    def open(self, *, text_keys: bool = True) -> MLFCorpus:
+        """Read the files, or the index caches beside them.
+
+        Raises:
+            OSError: A file cannot be read.
+            FormatError: A label file or the mapping file breaks its format.
+        """
+        settings = _settings(self, self.label_mapping_file)
+        mapping = settings.get("label_mapping_file")
+        names = read_mapping(mapping) if mapping else None
+        return MLFCorpus(self, settings, [self._entries(path, names, settings) for path in settings["mlf"]])
+
+    def _entries(self, path: str, names: list[bytes] | None, settings: Mapping[str, Any]) -> _Entries:
+        what = {
+            "format": "mlf", "compatible": self.compatible, "times": self.times,
+            "frame_period": float(self.frame_period), "dim": settings["dim"],
+            "names": None if names is None else hashlib.blake2b(b"\n".join(names), digest_size=16).hexdigest(),
+        }  # fmt: skip
+        cache = IndexCache(Path(path), what) if self.cache_index or settings.get("cache_index") else None
+        found = None if cache is None else cache.read()
+        if found is not None:
+            try:
+                return _from_cache(path, *found)
+            except (KeyError, ValueError, TypeError) as error:
+                logger.info("%s: index cache not used: %s", path, error)
+        before = fingerprint(Path(path)) if cache is not None else {}
+        made = self._scan(path, names, settings["dim"])
+        if cache is not None:
+            width = -(-made.keys.dtype.itemsize // 8) * 8
+            arrays: dict[str, npt.NDArray[Any]] = {
+                "keys": made.keys.astype(f"S{width}").view(np.uint64), "at": made.at, "frames": made.frames,
+                "faults": made.faults.astype(np.uint32), "fault_at": made.fault_at, "run_ends": made.run_ends,
+                "starts": made.starts, "classes": made.classes,
+            }  # fmt: skip
+            cache.write(before, {"width": width, "remarks": made.remarks}, arrays)
+        return made
+
+    def _scan(self, path: str, names: list[bytes] | None, dim: int) -> _Entries:
+        text = _Text(path)
+        try:
+            counts_time = {"auto": None, "100ns": True, "frames": False}[self.times]
+            parts: list[Any] = []
+            at, have, buffer = 0, 0, np.empty(min(text.size, _BLOCK), np.uint8)
+            while True:
+                have += text.read_into(buffer[have:], at + have)
+                is_last = at + have >= text.size
+                whole = have if is_last else _core.mlf_last_end(buffer[:have])
+                if whole or is_last:
+                    part = _core.mlf_scan(
+                        buffer[:whole], at, is_last, self.compatible, counts_time, float(self.frame_period), names, dim,
+                        num_threads(), _PIECE,
+                    )  # fmt: skip
+                    parts.append(part)
+                    _refuse(part[-1], text)
+                    at, have = at + whole, have - whole
+                    buffer[:have] = buffer[whole : whole + have].copy()
+                    if is_last:
+                        break
+                else:  # one entry fills the buffer
+                    buffer = np.concatenate([buffer, np.empty(len(buffer), np.uint8)])
+            text.require_unchanged()
+        finally:
+            text.close()
+        return _concatenated(path, parts)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class HTKMLFBinaryDeserializer:
+    """Labels in binary master label files.
+
+    Args:
+        streams: One stream, ``StreamDef(mlf=..., shape=number of classes)``; `mlf` is a file, or several.
+        as_class_ids: Deliver the class of each frame (int32, shape ``()``) instead of a sparse vector.
+        unequal_lengths: As for `HTKMLFDeserializer`.
+        compatible: As for `HTKMLFDeserializer`.
+        strict: Take what is only warned of as an error.
+        stream_options: For the stream further keys by CNTK's names.
+
+    Raises:
+        ConfigError: An option is not possible.
+
+    Example:
+        >>> from cntkio import StreamDef
+        >>> HTKMLFBinaryDeserializer(StreamDefs(L=StreamDef(mlf="train.bmlf", shape=132))).streams.L.dim
+        132
+    """
+
+    streams: StreamDefs
+    _: dataclasses.KW_ONLY
+    as_class_ids: bool = False
+    unequal_lengths: Unequal | None = None
+    compatible: bool = False
+    strict: bool = False
+    stream_options: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    phoneBoundaries = False  # noqa: N815 - CNTK's name
+    has_text_keys = True
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without the files."""
+        _check(self, "HTKMLFBinaryDeserializer")
+        _settings(self, None)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        """Set an option by CNTK's name for it, upper or lower case."""
+        _set_option(self, key, value)
+
+    def open(self, *, text_keys: bool = True) -> MLFCorpus:
+        """Read the files.
+
+        Raises:
+            OSError: A file cannot be read.
+            FormatError: A file breaks the format.
+        """
+        settings = _settings(self, None)
+        return MLFCorpus(self, settings, [self._entries(path, settings["dim"]) for path in settings["mlf"]])
+
+    @staticmethod
+    def _entries(path: str, dim: int) -> _Entries:
+        part = _core.mlf_scan_binary(Path(path).read_bytes(), dim)
+        if part[-1] is not None:
+            stop, byte = part[-1]
+            raise FormatError(_STOPS[stop], path=path, byte=byte)
+        return _concatenated(path, [part])
+
+
+_Described = HTKMLFDeserializer | HTKMLFBinaryDeserializer
+
+
+def _check(options: _Described, kind: str) -> None:
+    object.__setattr__(options, "streams", StreamDefs(options.streams))
+    if len(options.streams) != 1:
+        raise ConfigError(f"{kind} only accepts a single stream; it has {len(options.streams)}", key="streams")
+    ((name, stream),) = options.streams.items()
+    if stream.get("stream_alias"):
+        raise ConfigError(f"{kind} does not support stream names: stream {name!r} has a field", key=name)
+    if options.unequal_lengths not in (None, *_UNEQUAL):
+        raise ConfigError(
+            f"unequal_lengths is {options.unequal_lengths!r}; expected one of {_UNEQUAL}", key="unequal_lengths"
+        )
+    object.__setattr__(options, "_defines_mb_size", False)
+
+
+def _settings(options: _Described, mapping: str | None) -> dict[str, Any]:
+    ((name, stream),) = options.streams.items()
+    with_own = Record({**stream, "label_mapping_file": mapping, "phone_boundaries": options.phoneBoundaries})
+    settings = stream_of(name, with_own, options.stream_options, _STREAM_KEYS)
+    mlf = settings.get("mlf") or []
+    files = [os.fspath(mlf)] if isinstance(mlf, str | os.PathLike) else [os.fspath(one) for one in mlf]
+    listed = settings.get("mlf_list") or []
+    if isinstance(listed, str):
+        listed = [line.strip() for line in Path(listed).read_text(encoding="utf-8").splitlines() if line.strip()]
+    settings["mlf"] = [*files, *listed]
+    if not settings["mlf"]:
+        raise ConfigError("no master label files specified: StreamDef(mlf=...) is missing", key=name)
+    dim = settings.get("dim")
+    sizes = [dim] if isinstance(dim, int | np.integer) else [] if dim is None else list(dim)
+    total = int(np.prod([int(size) for size in sizes], dtype=np.int64)) if sizes else 0
+    most = _LARGEST_LITERAL_DIM if options.compatible else _LARGEST_DIM
+    if not 1 <= total <= most:
+        raise ConfigError(f"stream {name!r}: shape {dim!r}; expected 1 to {most} classes", key=name)
+    settings["dim"] = total
+    settings["defines_mb_size"] = bool(settings["defines_mb_size"] or getattr(options, "_defines_mb_size", False))
+    limit = settings.get("max_sequence_length")
+    settings["max_sequence_length"] = None if options.compatible or limit == _DEFAULT_LONGEST else limit
+    return settings
+
+
+def _set_option(options: _Described, key: str, value: Any) -> None:
+    if key.lower() == "definesmbsize":
+        object.__setattr__(options, "_defines_mb_size", str(value).lower() in ("true", "1", "t"))
+    elif key.lower() not in ("chunksizeinbytes", "framemode", "cacheindex", "precision", "type", "module"):
+        logger.warning("%s: option %r is unknown and ignored", type(options).__name__, key)
+
+
+def _refuse(stop: tuple[int, int] | None, text: _Text) -> None:
+    if stop is not None:
+        kind, byte = stop
+        raise _Places(text).error(min(byte, text.size), _STOPS[kind])
+
+
+def _concatenated(path: str, parts: list[Any]) -> _Entries:
+    keys = [text_rows(part[0]) for part in parts]
+    columns = [np.concatenate([part[number] for part in parts]) for number in range(1, 8)]
+    at, frames, faults, fault_at, _, starts, classes = columns
+    shifts = np.cumsum([0, *(len(part[6]) for part in parts)]).astype(np.uint64)
+    run_ends = np.concatenate([part[5] + shift for part, shift in zip(parts, shifts, strict=False)])
+    remarks = [
+        (sum(part[8][number][0] for part in parts), [at for part in parts for at in part[8][number][1]][:_MOST_IN_FULL])
+        for number in range(len(_REMARKS))
+    ]
+    return _Entries(path, np.concatenate(keys), at, frames, faults, fault_at, run_ends, starts, classes, remarks)
+
+
+def _from_cache(path: str, facts: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> _Entries:
+    width = int(facts["width"])
+    keys = arrays["keys"].view(np.uint8).view(f"S{width}")
+    count, num_runs = len(keys), len(arrays["starts"])
+    ends = arrays["run_ends"]
+    if any(len(arrays[name]) != count for name in ("at", "frames", "faults", "fault_at", "run_ends")):
+        raise ValueError("its arrays do not belong together")
+    if len(arrays["classes"]) != num_runs or (count and (int(ends[-1]) != num_runs or np.any(ends[1:] < ends[:-1]))):
+        raise ValueError("its runs do not belong together")
+    remarks = [(int(number), [int(at) for at in places]) for number, places in facts["remarks"]]
+    if len(remarks) != len(_REMARKS):
+        raise ValueError("its remarks are damaged")
+    return _Entries(
+        path, keys, arrays["at"], arrays["frames"], arrays["faults"].astype(np.uint8), arrays["fault_at"], ends,
+        arrays["starts"], arrays["classes"], remarks,
+    )  # fmt: skip
+
+
+# ----------------------------------------------------------------------------------------------------- corpus
+
+
+class MLFCorpus:
+    """Opened label files.
+
+    Made by `HTKMLFDeserializer.open`; see `cntkio.formats.Corpus` for what its methods owe.
+    """
+
+    def __init__(self, options: _Described, settings: Mapping[str, Any], files: list[_Entries]) -> None:
+        self._options, self._files = options, files
+        self._dim: int = settings["dim"]
+        self._marks_starts = bool(settings["phone_boundaries"])
+        self._counts: Counter[str] = Counter()
+        self._told: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        ((name, _),) = options.streams.items()
+        if options.as_class_ids:
+            info = StreamInformation(name, 0, "dense", np.int32, (), settings["defines_mb_size"])
+        else:
+            info = StreamInformation(name, 0, "sparse", np.float32, self._dim, settings["defines_mb_size"])
+        self._streams = (info,)
+        self._tell_remarks()
+        keys = np.concatenate([one.keys for one in files])
+        self._first_of_file = np.cumsum([0, *(len(one.keys) for one in files)])
+        self._faults = np.concatenate([one.faults for one in files])
+        num_runs = np.cumsum([0, *(len(one.starts) for one in files)]).astype(np.uint64)
+        run_ends = [one.run_ends + before for one, before in zip(files, num_runs, strict=False)]
+        self._run_bounds = np.concatenate([np.zeros(1, np.uint64), *run_ends]).astype(np.int64)
+        self._starts = np.concatenate([one.starts for one in files]) if len(files) > 1 else files[0].starts
+        self._classes = np.concatenate([one.classes for one in files]) if len(files) > 1 else files[0].classes
+        frames = np.concatenate([one.frames for one in files])
+        # A broken utterance may have no frames, but counts for one: it is never delivered.
+        lengths = np.where(self._faults > _LAST_INVALID, np.maximum(frames, 1), frames).astype(np.uint32)
+        self._table = SequenceTable(keys, lengths, _core.htk_chunk_starts(lengths, _CHUNK_FRAMES))
+        self._refuse_repeated(keys)
+        if not len(keys):
+            raise CorpusError(f"{self.name}: no entry is left to read")
+        is_invalid = (self._faults > 0) & (self._faults <= _LAST_INVALID)
+        is_broken = self._faults > _LAST_INVALID
+        longest = settings["max_sequence_length"]
+        if longest is not None:
+            raise ConfigError("max_sequence_length is the features'; set it there", key=name)
+        self._utterances = Utterances(
+            can_lead=False,
+            unequal_lengths=options.unequal_lengths or ("keep" if options.compatible else "error"),
+            refuses_frame_mode="phoneBoundaries and frame mode exclude each other" if self._marks_starts else None,
+            invalid=is_invalid if is_invalid.any() else None,
+            broken=is_broken if is_broken.any() else None,
+            is_literal=options.compatible,
+        )
+
+    def _refuse_repeated(self, keys: npt.NDArray[np.bytes_]) -> None:
+        first = first_same(keys)
+        again = np.flatnonzero(first != np.arange(len(first)))
+        if not len(again):
+            return
+        number = int(again[0])
+        error = self._error(number, int(self._at(number)), f"a second entry of this utterance ({len(again)} in all)")
+        if not self._options.compatible:
+            raise error
+        self._counts["repeated utterance"] += len(again)
+        self._told["repeated utterance"] += len(again)
+        logger.warning("%s; the first counts", error)
+
+    def _tell_remarks(self) -> None:
+        for one in self._files:
+            for (kind, words), (count, places) in zip(_REMARKS, one.remarks, strict=True):
+                self._counts[kind] += count
+                for byte in places:
+                    self._told[kind] += 1
+                    error = _located(one.path, byte, words)
+                    if self._options.strict:
+                        raise error
+                    logger.warning("%s", error)
+        self._counts = +self._counts
+
+    def _file_of(self, number: int) -> tuple[_Entries, int]:
+        which = int(np.searchsorted(self._first_of_file, number, side="right")) - 1
+        return self._files[which], number - int(self._first_of_file[which])
+
+    def _at(self, number: int) -> int:
+        file, place = self._file_of(number)
+        return int(file.at[place])
+
+    def _error(self, number: int, byte: int, what: str) -> FormatError:
+        file, _ = self._file_of(number)
+        key = bytes(self._table.keys[number]).decode(errors="replace")
+        is_text = isinstance(self._options, HTKMLFDeserializer)
+        return _located(file.path, byte, what, sequence=key, stream=self._streams[0].name, is_text=is_text)
+
+    @property
+    def name(self) -> str:
+        """What messages call it: its files."""
+        return ", ".join(one.path for one in self._files)
+
+    @property
+    def streams(self) -> tuple[StreamInformation, ...]:
+        """The stream."""
+        return self._streams
+
+    @property
+    def table(self) -> SequenceTable:
+        """The entries."""
+        return self._table
+
+    @property
+    def utterances(self) -> Utterances:
+        """How they join, and which are not sound."""
+        return self._utterances
+
+    def complaint(self, number: int) -> CntkIoError:
+        """What is wrong with an entry."""
+        file, place = self._file_of(number)
+        fault, byte = int(self._faults[number]), int(file.fault_at[place])
+        what = _FAULTS[fault]
+        if fault == _FAULTS.index("the class is beyond the dimension"):
+            what += f", which is {self._dim}"
+        if isinstance(self._options, HTKMLFDeserializer) and fault != _NO_FRAMES:
+            with Path(file.path).open("rb") as text:
+                text.seek(byte)
+                row = text.readline(200).rstrip(b"\r\n").decode(errors="replace")
+            what += f": {row!r}"
+        return self._error(number, byte, what)
+
+    @property
+    def error_counts(self) -> Mapping[str, int]:
+        """No errors are forgiven here; the source counts invalid utterances."""
+        return {}
+
+    @property
+    def warning_counts(self) -> Mapping[str, int]:
+        """Warnings so far, by kind."""
+        return dict(self._counts)
+
+    def fingerprint(self) -> str:
+        """What the entries are."""
+        digest = hashlib.blake2b(digest_size=16)
+        for part in (self._table.keys, self._table.lengths, self._classes, self._starts):
+            digest.update(np.ascontiguousarray(part).data.cast("B"))
+        return f"{self._table.num_sequences}:{digest.hexdigest()}"
+
+    def load(self, number: int) -> Loaded:
+        """Take a chunk's runs together."""
+        begin, end = (int(at) for at in self._table.chunk_starts[number : number + 2])
+        first, last = int(self._run_bounds[begin]), int(self._run_bounds[end])
+        offsets = (self._run_bounds[begin : end + 1] - first).astype(np.uint32)
+        chunk = _core.runs_chunk(
+            self._table.lengths[begin:end], offsets, self._starts[first:last], self._classes[first:last], self._dim,
+            self._marks_starts,
+        )  # fmt: skip
+        return Loaded(number, chunk)
+
+    def settle(self, loaded: Loaded) -> None:
+        """Nothing is found in a chunk that was not found before."""
+
+    def tell_totals(self) -> None:
+        """Log how many there were of each kind that was not told in full."""
+        with self._lock:
+            for kind, count in self._counts.items():
+                if count > self._told[kind]:
+                    logger.warning("%s: %s: %d in all", self.name, kind, count)
+                    self._told[kind] = count
+
+    def close(self) -> None:
+        """Nothing is open."""
+        self.tell_totals()
+
+
+def _located(
+    path: str, byte: int, what: str, *, sequence: str | None = None, stream: str | None = None, is_text: bool = True
+) -> FormatError:
+    if not is_text:
+        return FormatError(what, path=path, byte=byte, sequence=sequence, stream=stream)
+    text = _Text(path)
+    try:
+        return _Places(text).error(byte, what, sequence=sequence, stream=stream)
+    finally:
+        text.close()
+
+
+# ---------------------------------------------------------------------------------------------------- writing
+
+
+def _runs_of(key: str, classes: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Where runs of equal classes begin and, last, where they end; and their classes."""
+    ids = np.asarray(classes)
+    if ids.ndim != 1 or not len(ids) or ids.dtype.kind not in "iu" or ids.min() < 0:
+        raise ConfigError(f"utterance {key}: expected the class of each frame, whole numbers from 0", key="utterances")
+    starts = np.concatenate([[0], np.flatnonzero(ids[1:] != ids[:-1]) + 1])
+    return np.append(starts, len(ids)), ids[starts].astype(np.int64)
+
+
+def write_mlf(
+    path: str | os.PathLike[str],
+    utterances: Iterable[tuple[str, npt.NDArray[Any]]],
+    names: Sequence[str],
+    *,
+    extension: str = ".lab",
+) -> None:
+    """Write a label file: runs of equal classes as rows, times in units of 100 ns, 10 ms a frame.
+
+    Args:
+        path: The file.
+        utterances: Ids and the class of each frame, whole numbers `[frames]`.
+        names: The name of each class.
+        extension: Put behind each id.
+
+    Raises:
+        ConfigError: A class has no name, or an id or a name cannot stand in a label file.
+        OSError: The file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "a.mlf")
+        >>> write_mlf(path, [("u1", np.array([0, 0, 1]))], ["sil", "aa"])
+        >>> print(path.read_text(), end="")
+        #!MLF!#
+        "u1.lab"
+        0 200000 sil
+        200000 300000 aa
+        .
+    """
+    for name in names:
+        if not name or set(name) & set(" \t\r\n\"'") or name == ".":
+            raise ConfigError(f"the name {name!r} cannot stand in a label file", key="names")
+
+    def parts() -> Iterator[bytes]:
+        yield b"#!MLF!#\n"
+        for key, classes in utterances:
+            if not key or set(key) & set('"*?\r\n'):
+                raise ConfigError(f"the id {key!r} cannot stand in a label file", key="utterances")
+            bounds, ids = _runs_of(key, classes)
+            if ids.max() >= len(names):
+                raise ConfigError(
+                    f"utterance {key}: class {ids.max()}, but there are {len(names)} names", key="utterances"
+                )
+            times = (bounds * FRAME_PERIOD).tolist()
+            rows = (f"{a} {b} {names[c]}\n" for a, b, c in zip(times, times[1:], ids.tolist(), strict=False))
+            yield f'"{key}{extension}"\n{"".join(rows)}.\n'.encode()
+
+    write_whole(Path(path), parts())
+
+
+def write_binary_mlf(path: str | os.PathLike[str], utterances: Iterable[tuple[str, npt.NDArray[Any]]]) -> None:
+    """Write a binary label file, version 2.
+
+    Args:
+        path: The file.
+        utterances: Ids and the class of each frame, whole numbers `[frames]` below 65536.
+
+    Raises:
+        ConfigError: A class or an id is too large, or there are too many runs.
+        OSError: The file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "a.bmlf")
+        >>> write_binary_mlf(path, [("u1", np.array([0, 0, 1]))])
+        >>> path.stat().st_size
+        23
+    """
+
+    def parts() -> Iterator[bytes]:
+        yield b"MLF" + struct.pack("<h", 2)
+        for key, classes in utterances:
+            bounds, ids = _runs_of(key, classes)
+            # A run of more frames than 16 bits can count is several.
+            pieces = -(-np.diff(bounds) // _LARGEST_RUN)
+            counts = np.full(int(pieces.sum()), _LARGEST_RUN)
+            counts[np.cumsum(pieces) - 1] = np.diff(bounds) - (pieces - 1) * _LARGEST_RUN
+            name = key.encode()
+            if ids.max() > _LARGEST_RUN or len(name) > 256 or len(counts) > _LARGEST_RUN:
+                raise ConfigError(
+                    f"utterance {key}: class {ids.max()}, {len(counts)} runs; expected classes and runs below 65536, "
+                    f"and an id of at most 256 bytes",
+                    key="utterances",
+                )
+            runs = np.stack([np.repeat(ids, pieces), counts], axis=1).astype("<u2")
+            yield struct.pack("<H", len(name)) + name + struct.pack("<IH", int(bounds[-1]), len(runs)) + runs.tobytes()
+
+    write_whole(Path(path), parts())
+
+
+def write_mapping(path: str | os.PathLike[str], names: Sequence[str]) -> None:
+    """Write a label mapping file.
+
+    Raises:
+        ConfigError: A name is empty, has a line end in it, or stands there twice.
+        OSError: The file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "states.list")
+        >>> write_mapping(path, ["sil", "aa"])
+        >>> read_mapping(path)
+        [b'sil', b'aa']
+    """
+    if len(set(names)) < len(names) or any(not name or set(name) & set("\r\n") for name in names):
+        raise ConfigError("names must be different, not empty, and without line ends", key="names")
+    write_whole(Path(path), [f"{name}\n".encode() for name in names])

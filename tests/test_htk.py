@@ -1,0 +1,362 @@
+"""HTK features and labels: round trips of the writers, lists and labels of all forms, hostile input."""
+
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cntkio import (
+    CntkIoError,
+    ConfigError,
+    CorpusError,
+    FormatError,
+    HTKFeatureDeserializer,
+    HTKMLFBinaryDeserializer,
+    HTKMLFDeserializer,
+    MinibatchSource,
+    StreamDef,
+    StreamDefs,
+)
+from cntkio.formats import htk, mlf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+NAMES = ["sil", "aa", "b"]
+
+
+def features(scp: Path | list[Path], shape: int = 2, **options: Any) -> HTKFeatureDeserializer:
+    stream = {key: options.pop(key) for key in ("context", "broadcast", "max_sequence_length") if key in options}
+    return HTKFeatureDeserializer(StreamDefs(F=StreamDef(scp=scp, shape=shape, **stream)), **options)
+
+
+def labels(path: Path, mapping: Path | None, dim: int = 3, **options: Any) -> HTKMLFDeserializer:
+    return HTKMLFDeserializer(mapping, StreamDefs(L=StreamDef(mlf=path, shape=dim)), **options)
+
+
+def read(*deserializers: Any, **options: Any) -> list[dict[str, Any]]:
+    """All utterances in order, by key."""
+    found = []
+    options = {"randomize": False, "max_sweeps": 1, **options}
+    with MinibatchSource(list(deserializers), **options) as source:
+        for minibatch in source.minibatches(1):
+            if not minibatch.num_sequences:
+                continue
+            one = {"key": minibatch.keys_of_sequences[0].decode(errors="replace")}
+            for stream, data in minibatch.items():
+                one[stream.name] = data.indices.tolist() if data.is_sparse else data.values.copy()
+            found.append(one)
+    return found
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """Three utterances in an archive, with labels of each kind."""
+    utterances = [(f"u{n}", np.arange(2 * size).reshape(-1, 2) + 100 * n) for n, size in enumerate((3, 1, 4))]
+    htk.write_archive(tmp_path / "a.ark", tmp_path / "a.scp", utterances)
+    classes = [(key, np.array([0, 0, 2, 1])[: len(frames)]) for key, frames in utterances]
+    mlf.write_mlf(tmp_path / "a.mlf", classes, NAMES)
+    mlf.write_binary_mlf(tmp_path / "a.bmlf", classes)
+    mlf.write_mapping(tmp_path / "states.list", NAMES)
+    return tmp_path
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    values=arrays.arrays(np.float32, st.tuples(st.integers(1, 6), st.integers(1, 5)), elements=st.floats(width=32)),
+    big_endian=st.booleans(),
+    kind=st.sampled_from(["USER", "MFCC_E_D_A", "PLP_0", "FBANK", "LPC"]),
+    period=st.sampled_from([0, 1, 100_000, 256, 2**24]),
+)
+def test_written_features_come_back_bit_by_bit(
+    values: Any, big_endian: bool, kind: str, period: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("htk")
+    htk.write_features(folder / "x" / "u.fea", values, kind=kind, period=period, big_endian=big_endian)
+    (folder / "u.scp").write_text(f"u={folder}/x/u.fea\n")
+    (found,) = read(features(folder / "u.scp", values.shape[1]))
+    assert found["F"].tobytes() == values.tobytes()
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    values=arrays.arrays(
+        np.float32, st.tuples(st.integers(1, 20), st.integers(1, 4)), elements=st.floats(-1000, 1000, width=32)
+    ),
+    big_endian=st.booleans(),
+)
+def test_compressed_features_come_back_within_the_bound(
+    values: Any, big_endian: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("htk")
+    htk.write_features(folder / "u.fea", values, compressed=True, big_endian=big_endian)
+    (folder / "u.scp").write_text(f"u=.../u.fea[0,{len(values) - 1}]\n")
+    (found,) = read(features(folder / "u.scp", values.shape[1]))
+    span = values.max(axis=0).astype(float) - values.min(axis=0)
+    # Half a step, and the rounding of (x + b) / a in single precision, which is relative to the largest value.
+    rounding = 4 * np.finfo(np.float32).eps * np.abs(values).max(axis=0)
+    assert (np.abs(found["F"].astype(float) - values) <= span / 65534 * 1.001 + rounding + 2e-34).all()
+
+
+def test_labels_come_back_in_text_and_in_binary(corpus: Path) -> None:
+    expected = [[0, 0, 2], [0], [0, 0, 2, 1]]
+    text = labels(corpus / "a.mlf", corpus / "states.list")
+    binary = HTKMLFBinaryDeserializer(StreamDefs(L=StreamDef(mlf=corpus / "a.bmlf", shape=3)))
+    for deserializer in (text, binary):
+        assert [one["L"] for one in read(features(corpus / "a.scp"), deserializer)] == expected
+
+
+def test_a_run_of_more_frames_than_16_bits_can_count_comes_back(tmp_path: Path) -> None:
+    classes = np.repeat([1, 2], [150_000, 3])
+    mlf.write_binary_mlf(tmp_path / "a.bmlf", [("u", classes)])
+    htk.write_archive(tmp_path / "a.ark", tmp_path / "a.scp", [("u", np.zeros((len(classes), 2)))])
+    binary = HTKMLFBinaryDeserializer(StreamDefs(L=StreamDef(mlf=tmp_path / "a.bmlf", shape=3)))
+    assert read(features(tmp_path / "a.scp"), binary)[0]["L"] == classes.tolist()
+
+
+def test_classes_are_delivered_as_numbers_on_request(corpus: Path) -> None:
+    deserializer = labels(corpus / "a.mlf", corpus / "states.list", as_class_ids=True)
+    with MinibatchSource([features(corpus / "a.scp"), deserializer], randomize=False, max_sweeps=1) as source:
+        data = source.next_minibatch(100)["L"]
+        assert (data.values.dtype, data.values.tolist()) == (np.int32, [0, 0, 2, 0, 0, 0, 2, 1])
+        assert data.offsets.tolist() == [0, 3, 4, 8]
+
+
+def test_an_index_from_the_cache_says_the_same(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def found() -> Any:
+        cached = labels(corpus / "a.mlf", corpus / "states.list", cache_index=True)
+        return [one["L"] for one in read(features(corpus / "a.scp"), cached)]
+
+    before = found()
+    monkeypatch.setattr(HTKMLFDeserializer, "_scan", None)
+    assert found() == before
+    (corpus / "states.list").write_text("aa\nsil\nb\n")
+    with pytest.raises(TypeError):  # other names: it has to be read again
+        found()
+
+
+def test_the_documented_example_reads_with_blanks_in_paths_and_columns(tmp_path: Path) -> None:
+    folder = tmp_path / "my features"
+    key = "train-dr1-fcjf0-si1027"
+    htk.write_features(folder / "a.mfc", np.arange(10).reshape(5, 2), kind="MFCC")
+    htk.write_features(folder / "a.plp", np.arange(5).reshape(5, 1), kind="PLP")
+    (folder / "mfc.scp").write_text(f"{key}.mfc=.../a.mfc [0,4]\r\n\r\n")
+    (folder / "plp.scp").write_text(f'{key}.plp="{folder}/a.plp"[ 0 , 4 ]')
+    (folder / "a.mlf").write_text(f'#!MLF!#\n"*/{key}.rec"\n0 200000 h#_s2\n200000  500000\taa_s3 -1.5 aa\n.\n')
+    (folder / "states.list").write_text("h#_s2\naa_s3")
+    both = HTKFeatureDeserializer(
+        StreamDefs(
+            mfc=StreamDef(scp=folder / "mfc.scp", shape=6),
+            plp=StreamDef(scp=folder / "plp.scp", shape=1, context=(0, 1)),
+        )
+    )
+    (found,) = read(both, labels(folder / "a.mlf", folder / "states.list", 2))
+    assert (found["key"], found["L"]) == (key, [0, 0, 1, 1, 1])
+    assert found["mfc"][0].tolist() == [0, 1, 0, 1, 2, 3]
+    assert found["plp"].tolist() == [[0, 1], [1, 2], [2, 3], [3, 4], [4, 4]]
+
+
+def test_broken_labels_are_named_with_file_line_utterance_and_row(corpus: Path) -> None:
+    text = (corpus / "a.mlf").read_text()
+    for old, new, what in [
+        ("200000 300000 b", "200000 300000 zz", "the label is not in the mapping file: '200000 300000 zz'"),
+        ("0 200000 sil", "x 200000 sil", "a time that is no number"),
+        ("200000 300000 b", "200000 100000 b", "the row ends before it begins"),
+    ]:
+        (corpus / "bad.mlf").write_text(text.replace(old, new).replace("#!MLF!#\n", "#!MLF!#\n\n\n"))
+        with pytest.raises(FormatError) as caught:
+            read(features(corpus / "a.scp"), labels(corpus / "bad.mlf", corpus / "states.list"))
+        assert what in str(caught.value)
+        assert caught.value.sequence == "u0"
+        assert caught.value.line is not None
+        assert (corpus / "bad.mlf").read_text().splitlines()[caught.value.line - 1] == new
+
+
+def test_an_utterance_of_another_length_is_an_error_or_dropped_or_kept(corpus: Path) -> None:
+    mlf.write_mlf(corpus / "a.mlf", [("u0", np.zeros(2, int)), ("u1", np.ones(1, int)), ("u2", np.ones(4, int))], NAMES)
+
+    def found(rule: Any) -> list[Any]:
+        joined = labels(corpus / "a.mlf", corpus / "states.list", unequal_lengths=rule)
+        return [len(one["L"]) for one in read(features(corpus / "a.scp"), joined)]
+
+    with pytest.raises(CorpusError, match=r"utterance u0: 2 frames in .*a.mlf, but 3 in .*a.scp"):
+        found(None)
+    assert found("drop") == [1, 4]
+    assert found("keep") == [2, 1, 4]
+
+
+def test_invalid_utterances_are_counted_against_the_source_s_budget(corpus: Path) -> None:
+    text = (corpus / "a.mlf").read_text().replace("0 100000 sil", "100000 200000 sil")
+    (corpus / "a.mlf").write_text(text)
+    both = features(corpus / "a.scp"), labels(corpus / "a.mlf", corpus / "states.list")
+    with pytest.raises(CorpusError, match=r"1 invalid utterances so far.*a.mlf, line 7.*does not begin at frame 0"):
+        read(*both)
+    assert [one["key"] for one in read(*both, max_errors=1)] == ["u0", "u2"]
+    with MinibatchSource(list(both), randomize=False, max_sweeps=1, max_errors=1, frame_mode=True) as source:
+        assert sum(minibatch["F"].num_samples for minibatch in source.minibatches(3)) == 7
+        assert source.error_counts == {"invalid utterance": 1}
+
+
+def test_frames_are_those_of_their_utterances_in_any_order(corpus: Path) -> None:
+    wide = features(corpus / "a.scp", context=(1, 2))
+    both = labels(corpus / "a.mlf", corpus / "states.list")
+    whole = {one["key"]: one for one in read(wide, both)}
+    seen = []
+    with MinibatchSource([wide, both], max_sweeps=3, frame_mode=True) as source:
+        for minibatch in source.minibatches(3):
+            rows = zip(minibatch.keys_of_sequences, minibatch["F"].values, minibatch["L"].indices, strict=True)
+            for key, row, label in rows:
+                frames = whole[key.decode()]
+                (at,) = np.flatnonzero((frames["F"] == row).all(axis=1) & (np.array(frames["L"]) == label))
+                seen.append((key.decode(), int(at)))
+    every = [(key, at) for key, one in whole.items() for at in range(len(one["L"]))]
+    assert sorted(seen) == sorted(every * 3)
+    assert seen[:8] != every
+
+
+# -------------------------------------------------------------------------------------------------------- order
+
+
+def mt19937_64(seed: int) -> Iterator[int]:
+    """The 64-bit Mersenne Twister, written down from its definition."""
+    word = 2**64 - 1
+    state = [seed & word]
+    for i in range(1, 312):
+        state.append((6364136223846793005 * (state[-1] ^ state[-1] >> 62) + i) & word)
+    while True:
+        for i in range(312):
+            mixed = (state[i] & 0xFFFFFFFF80000000) | (state[(i + 1) % 312] & 0x7FFFFFFF)
+            state[i] = state[(i + 156) % 312] ^ mixed >> 1 ^ (0xB5026F5AA96619E9 if mixed & 1 else 0)
+        for x in state:
+            x ^= x >> 29 & 0x5555555555555555
+            x ^= x << 17 & 0x71D67FFFEDA60000
+            x ^= x << 37 & 0xFFF7EEE000000000
+            yield (x ^ x >> 43) & word
+
+
+def slow_rolling_order(num_frames: int, window: int, seed: int) -> list[int]:
+    order, half, draws = list(range(num_frames)), window // 2, mt19937_64(seed)
+    for t in range(num_frames if half else 0):
+        for _ in range(5):
+            low, high = max(t, half) - half, min(t + half, num_frames)
+            j = low + next(draws) % (high - low)
+            near = j <= order[t] + half and order[t] < j + half and t <= order[j] + half and order[j] < t + half
+            if near:
+                order[t], order[j] = order[j], order[t]
+                break
+    return order
+
+
+def test_the_generator_of_the_twin_gives_its_check_values() -> None:
+    draws = mt19937_64(0)
+    assert [next(draws) for _ in range(3)] == [2947667278772165694, 18301848765998365067, 729919693006235833]
+
+
+@settings(deadline=None)
+@given(st.integers(0, 700), st.one_of(st.integers(0, 50), st.integers(0, 2**64 - 1)), st.integers(0, 2**64 - 1))
+def test_the_rolling_order_is_that_of_the_plain_twin(num_frames: int, window: int, seed: int) -> None:
+    found = htk.rolling_order(num_frames, window, seed).tolist()
+    assert found == slow_rolling_order(num_frames, window, seed)
+    assert sorted(found) == list(range(num_frames))
+    assert all(abs(place - frame) <= window // 2 for place, frame in enumerate(found))
+
+
+# ------------------------------------------------------------------------------------------------ hostile input
+
+
+def damaged(data: bytes) -> Iterator[bytes]:
+    """Every prefix, and every flipped bit."""
+    for end in range(len(data)):
+        yield data[:end]
+    for place in range(8 * len(data)):
+        flipped = bytearray(data)
+        flipped[place // 8] ^= 1 << place % 8
+        yield bytes(flipped)
+
+
+def readers(folder: Path, compatible: bool) -> dict[str, Callable[[], Any]]:
+    options = {"compatible": compatible}
+
+    def everything(*deserializers: Any) -> Any:
+        return read(*deserializers, max_errors=100)
+
+    text = labels(folder / "a.mlf", folder / "states.list", **options)
+    binary = HTKMLFBinaryDeserializer(StreamDefs(L=StreamDef(mlf=folder / "a.bmlf", shape=3)), **options)
+    plain = features(folder / "a.scp", **options)
+    return {
+        "a.ark": lambda: everything(plain),
+        "c.fea": lambda: everything(features(folder / "c.scp", **options)),
+        "a.scp": lambda: everything(plain),
+        "a.mlf": lambda: everything(plain, text),
+        "a.bmlf": lambda: everything(plain, binary),
+        "states.list": lambda: everything(plain, text),
+    }
+
+
+@pytest.mark.parametrize("compatible", [False, True])
+@pytest.mark.parametrize("name", ["a.ark", "c.fea", "a.scp", "a.mlf", "a.bmlf", "states.list"])
+def test_every_prefix_and_every_flipped_bit_is_data_or_a_located_error(
+    name: str, compatible: bool, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(corpus)  # short paths: fewer bits to flip
+    htk.write_features("c.fea", np.arange(6).reshape(3, 2), compressed=True)
+    Path("c.scp").write_text("c=c.fea[0,2]\n")
+    Path("a.scp").write_text("u0=a.ark[0,2]\nu1=a.ark[3,3]\n")
+    reader = readers(Path(), compatible)[name]
+    data = Path(name).read_bytes()
+    assert reader()
+    outcomes = set()
+    for bad in damaged(data):
+        Path(name).write_bytes(bad)
+        try:
+            reader()
+            outcomes.add("data")
+        except FormatError as error:
+            assert error.path is not None
+            outcomes.add("located")
+        except (CntkIoError, OSError) as error:
+            assert str(error)
+            outcomes.add("told")
+        except ValueError as error:  # a path with a null byte in it
+            assert "null byte" in str(error)
+    assert "located" in outcomes or name == "states.list"
+    assert "data" in outcomes
+
+
+def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    for options in ({"kind": "WAVEFORM"}, {"kind": "MFCC_K"}, {"kind": "X"}, {"period": -1}):
+        with pytest.raises(ConfigError):
+            htk.encode_features(np.zeros((1, 1)), **options)
+    for values in (np.zeros((0, 1)), np.zeros(3), np.zeros((1, 20_000))):
+        with pytest.raises(ConfigError):
+            htk.encode_features(values)
+    with pytest.raises(ConfigError, match="not finite"):
+        htk.encode_features(np.full((1, 1), np.nan), compressed=True)
+    with pytest.raises(ConfigError, match="cannot stand"):
+        htk.write_archive(tmp_path / "a", tmp_path / "b", [("a=b", np.zeros((1, 1)))])
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ConfigError, match="class 1, but there are 1 names"):
+        mlf.write_mlf(tmp_path / "a.mlf", [("u", np.array([1]))], ["x"])
+    with pytest.raises(ConfigError):
+        mlf.write_mapping(tmp_path / "a.list", ["x", "x"])
+
+
+def test_files_of_many_forms_make_one_stream(tmp_path: Path) -> None:
+    values = np.array([[1, -2], [3, 4]], np.float32)
+    htk.write_features(tmp_path / "big.fea", values, kind="MFCC")
+    htk.write_features(tmp_path / "little.fea", values, kind="MFCC", big_endian=False, period=0)
+    htk.write_features(tmp_path / "packed.fea", values, kind="MFCC", compressed=True)
+    guid = struct.pack(">iIHH", 2, 100_000, 8, 12) + bytes(16) + values.astype(">f4").tobytes()
+    (tmp_path / "guid.fea").write_bytes(guid)
+    names = ("big", "little", "packed", "guid")
+    lists = []
+    for name in names:
+        lists.append(tmp_path / f"{name}.scp")
+        lists[-1].write_text(f"{name}=.../{name}.fea\n")
+    assert [one["key"] for one in read(features(lists))] == list(names)
+    for one in read(features(lists)):
+        np.testing.assert_allclose(one["F"], values, atol=1e-4)
+    with pytest.raises(FormatError, match=r"little.fea.*utterance|sequence little.*frame shift of 0"):
+        read(features(lists, strict=True))
