@@ -7,7 +7,6 @@ use cntkio_core::pack::{self, Ragged, Selection};
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use rayon::prelude::*;
 use std::sync::{Mutex, PoisonError};
 
 /// Bytes from which on more than one thread is worth while.
@@ -37,6 +36,18 @@ pub(crate) struct Packed {
     streams: Vec<Stream>,
 }
 
+impl Stream {
+    fn of(ragged: Ragged) -> Stream {
+        let lengths = ragged.sequence_offsets.windows(2).map(|pair| pair[1] - pair[0]);
+        Stream {
+            num_samples: ragged.sequence_offsets.last().copied().unwrap_or(0),
+            longest: lengths.max().unwrap_or(0),
+            gathered: Mutex::new(Some(ragged)),
+            arrays: PyOnceLock::new(),
+        }
+    }
+}
+
 impl Packed {
     fn stream(&self, number: usize) -> PyResult<&Stream> {
         self.streams.get(number).ok_or_else(|| pyo3::exceptions::PyIndexError::new_err("no such stream"))
@@ -57,28 +68,20 @@ impl Packed {
     ) -> PyResult<Packed> {
         let handles: Vec<&chunk::Chunk> = chunks.iter().map(|chunk| &chunk.get().inner).collect();
         let selection = Selection { chunks: &handles, places: places.as_slice()?, sequences: sequences.as_slice()? };
-        let one = |&(stream, is_sparse, is_double): &(usize, bool, bool)| {
-            let ragged = pack::gather(selection, stream, is_sparse, is_double)?;
-            let lengths = ragged.sequence_offsets.windows(2).map(|pair| pair[1] - pair[0]);
-            Ok(Stream {
-                num_samples: ragged.sequence_offsets.last().copied().unwrap_or(0),
-                longest: lengths.max().unwrap_or(0),
-                gathered: Mutex::new(Some(ragged)),
-                arrays: PyOnceLock::new(),
-            })
-        };
+        let gather_all = || pack::gather_all(selection, &streams);
         let num_sequences = selection.sequences.len();
         let expected =
             handles.first().map_or(0, |first| first.num_bytes() / first.num_sequences().max(1) * num_sequences);
-        let gathered: Result<Vec<Stream>, pack::Error> = if expected >= WORTH_THREADS && num_threads > 1 {
+        let gathered = if expected >= WORTH_THREADS && num_threads > 1 {
             let pool = pool(num_threads)?;
-            py.detach(|| pool.install(|| streams.par_iter().map(one).collect()))
+            py.detach(|| pool.install(gather_all))
         } else if expected >= WORTH_UNLOCKING {
-            py.detach(|| streams.iter().map(one).collect())
+            py.detach(gather_all)
         } else {
-            streams.iter().map(one).collect()
+            gather_all()
         };
-        Ok(Packed { num_sequences, num_bytes: expected, streams: gathered.map_err(refused)? })
+        let streams = gathered.map_err(refused)?.into_iter().map(Stream::of).collect();
+        Ok(Packed { num_sequences, num_bytes: expected, streams })
     }
 
     /// Samples of a stream.
