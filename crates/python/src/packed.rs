@@ -10,7 +10,7 @@ use pyo3::sync::PyOnceLock;
 use std::sync::{Mutex, PoisonError};
 
 /// Bytes from which on more than one thread is worth while.
-const WORTH_THREADS: usize = 512 << 10;
+const WORTH_THREADS: usize = 128 << 10;
 /// Bytes from which on it is worth while to let go of the interpreter's lock.
 const WORTH_UNLOCKING: usize = 16 << 10;
 
