@@ -27,7 +27,6 @@ HERE = Path(__file__).parent
 # Times CNTK 2.7's speed that a sweep shall reach, and MB/s of a conversion: 100 times `ctf2bin.py`, which does 8.
 GOALS = {"mnist": 6, "sparse": 10, "floats": 6, "seqs": 10}
 CONVERSION_GOAL = 800
-CHUNK_SIZE = 8 << 20
 
 
 def timed(work: partial[None]) -> Answer:
@@ -40,7 +39,7 @@ def to_binary(kind: str, text: Path, binary: Path) -> None:
     streams = {
         name: StreamDef(field=name, shape=dim, is_sparse=sparse) for name, (dim, sparse) in STREAMS[kind].items()
     }
-    convert.ctf_to_cbf(text, binary, StreamDefs(streams), chunk_size_in_bytes=CHUNK_SIZE)
+    convert.ctf_to_cbf(text, binary, StreamDefs(streams))
 
 
 def copy(content: np.ndarray, buffer: np.ndarray) -> None:

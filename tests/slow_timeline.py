@@ -148,7 +148,7 @@ class SlowTimeline:
         else:
             found, flag, self.ended = self.whole(size, size)
         if not found:
-            return None if self.ended else ([], False)
+            return None if self.ended else ([], flag and not self.crosses_sweeps)
         return found, flag
 
     def whole(self, share: int, passed: int) -> tuple[list[int], bool, bool]:

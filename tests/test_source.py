@@ -152,6 +152,13 @@ def test_a_restore_in_truncated_mode_loses_nothing(
         assert list(parts(source)) == seen[at:]
 
 
+def test_in_a_truncated_minibatch_the_last_value_of_a_repeated_index_stays(tmp_path: Path) -> None:
+    (tmp_path / "a.ctf").write_bytes(b"|x 1 2 |s 3:5 4:9 3:7\n")
+    with make(tmp_path / "a.ctf", truncation_length=1) as source:
+        [row] = source.next_minibatch(1)["s"].values.reshape(-1, 1000)
+    assert (row[3], row[4], row.sum()) == (7, 9, 16)
+
+
 @laws
 @given(LENGTHS, OPTIONS, st.integers(1, 30), st.integers(1, 3))
 def test_memory_read_ahead_and_threads_change_time_alone(

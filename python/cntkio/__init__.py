@@ -1,5 +1,6 @@
 """CNTK's data formats and reader semantics for today's frameworks."""
 
+from cntkio.config import ReaderConfig, read_config
 from cntkio.convert import sequence_to_cntk_text_format, write_cbf, write_ctf
 from cntkio.corpus import read_ctf
 from cntkio.errors import CheckpointError, CntkIoError, ConfigError, CorpusError, FormatError
@@ -27,6 +28,7 @@ __all__ = [
     "MinibatchData",
     "MinibatchSource",
     "MinibatchSourceFromData",
+    "ReaderConfig",
     "StreamDef",
     "StreamDefs",
     "StreamInformation",
@@ -35,6 +37,7 @@ __all__ = [
     "UserDeserializer",
     "UserMinibatchSource",
     "infer_streams",
+    "read_config",
     "read_ctf",
     "sequence_to_cntk_text_format",
     "write_cbf",

@@ -139,7 +139,7 @@ class TimelineReader:
         self, share: int, passed: int, crosses_sweeps: bool, index: int, count: int
     ) -> tuple[_Longs, _Longs, bool, int, _Places] | None: ...
     def read_truncated(
-        self, steps: int, crosses_sweeps: bool, index: int, count: int
+        self, steps: int, overlap: int, crosses_sweeps: bool, index: int, count: int
     ) -> tuple[_Longs, _Longs, _Longs, _Longs, _Longs, _Longs, npt.NDArray[np.bool_], bool, int] | None: ...
     @property
     def owed(self) -> list[list[tuple[int, int, bool]]]: ...
@@ -160,6 +160,7 @@ def cbf_parse(
     most_samples: int | None,
     num_threads: int,
     piece_size: int,
+    spare: Spare,
 ) -> tuple[Chunk | None, int, npt.NDArray[np.uint32], _Fault | None]: ...
 def cbf_sizes(
     sequences: list[tuple[Chunk, int, int]], columns: list[tuple[int, bool]], is_documented: bool

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import importlib
 import logging
 import os
 import threading
@@ -213,6 +214,10 @@ class MinibatchSource:
         strict: Take a sequence that a join leaves out as an error.
         keep_data_in_memory: Keep every chunk that was read for later sweeps.
         read_ahead_in_bytes: How much parsed data may be loaded beyond what the window needs, roughly.
+        right_splice: How many samples a full row of a truncated minibatch and the next part of its sequence share.
+        crosses_sweeps: Whether a minibatch goes on into the next sweep. Those of configured readers do not.
+        local_timeline: Whether a partition's minibatches are filled with its own share of the size. In classic
+            readers samples of all partitions count, also those that are only passed.
 
     Attributes:
         left_out: For each deserializer how many of its sequences the join left out.
@@ -256,6 +261,9 @@ class MinibatchSource:
         strict: bool = False,
         keep_data_in_memory: bool = False,
         read_ahead_in_bytes: int = 256 << 20,
+        right_splice: int = 0,
+        crosses_sweeps: bool = True,
+        local_timeline: bool = True,
     ) -> None:
         given: list[Deserializer] = list(deserializers) if isinstance(deserializers, Sequence) else [deserializers]
         self._arguments = {key: value for key, value in locals().items() if key not in ("self", "given", "__class__")}
@@ -290,9 +298,26 @@ class MinibatchSource:
             }
             self._timeline: Timeline | LocalTimeline
             if isinstance(self._corpora[0], LocalUserCorpus):
+                if right_splice or not crosses_sweeps or not local_timeline:
+                    raise ConfigError(
+                        "user-defined deserializers take neither right_splice nor crosses_sweeps=False nor "
+                        "local_timeline=False",
+                        key="right_splice"
+                        if right_splice
+                        else "local_timeline"
+                        if crosses_sweeps
+                        else "crosses_sweeps",
+                    )
                 self._timeline = LocalTimeline(self._corpora[0].num_chunks, self._lengths_in_chunk, **options)
             else:
-                self._timeline = Timeline(table.lengths, table.chunk_starts, **options)
+                self._timeline = Timeline(
+                    table.lengths,
+                    table.chunk_starts,
+                    **options,
+                    right_splice=right_splice,
+                    crosses_sweeps=crosses_sweeps,
+                    local_timeline=local_timeline,
+                )
         except BaseException:
             self._close_corpora()
             raise
@@ -301,12 +326,38 @@ class MinibatchSource:
             "randomization_seed": randomization_seed if window else 0,
             "truncation_length": truncation_length,
             "frame_mode": frame_mode,
+            "right_splice": right_splice,
+            "crosses_sweeps": crosses_sweeps,
+            "local_timeline": local_timeline,
         }
         if isinstance(self._timeline, LocalTimeline):
             self._settings["timeline"] = "local"
+        self._epoch: list[int] | None = None
         self._chunks = [_Chunks(corpus) for corpus in self._corpora]
         self._lock = threading.RLock()
         self._begin()
+
+    @classmethod
+    def from_config(
+        cls, path: str | os.PathLike[str], *overrides: str, section: str | Sequence[str] | None = None
+    ) -> MinibatchSource:
+        """Open the reader of a CNTK configuration file. (docs/configuration.md)
+
+        Args:
+            path: The file.
+            overrides: Further arguments as the program ``cntk`` takes them: ``"key=value"``.
+            section: The reader's section, such as ``"train/reader"``, or the section of an action; None: the first
+                action of ``command``.
+
+        Raises:
+            ConfigError: The file cannot be read as a configuration, or asks for what there is not.
+            OSError: A file cannot be read.
+        """
+        # The configuration language stands above this module, which does not know it.
+        config = importlib.import_module("cntkio.config").read_config(path, *overrides, section=section)
+        source = config.open()
+        assert isinstance(source, cls)
+        return source
 
     def _begin(self) -> None:
         """Set up what belongs to this process: nothing of it is alive in a fork of it."""
@@ -802,6 +853,45 @@ class MinibatchSource:
             self._timeline.restore(int(position))
             self._mark = self._timeline.mark()
 
+    def begin_epoch(self, begin: int, end: int, *, truncation_length: int | None = None) -> None:
+        """Deliver the samples from `begin` up to `end` of the endless timeline, and then end, as configured readers do.
+
+        The first sequence is the first that starts at `begin` or later; slots are emptied.
+
+        Args:
+            begin: Position of the epoch's first sample, counted over sweeps.
+            end: Position behind its last sample; a sequence that starts before it is delivered whole.
+            truncation_length: Steps of a minibatch from now on, in a source that truncates; None: as before.
+
+        Raises:
+            ConfigError: `truncation_length` is given for a source that does not truncate, or the other way round.
+            CheckpointError: `begin` is not in ``0 .. 2**64 - 1``.
+        """
+        if truncation_length is not None and (not truncation_length) != (not self._settings["truncation_length"]):
+            raise ConfigError(
+                f"truncation_length {truncation_length} cannot follow {self._settings['truncation_length']}",
+                key="truncation_length",
+            )
+        timeline = self._epochs()
+        with self._lock:
+            self._drop_ahead()
+            timeline.begin_epoch(begin, end, truncation_length)
+            if truncation_length is not None:
+                self._settings["truncation_length"] = truncation_length
+            self._epoch = [begin, end]
+            self._mark = self._timeline.mark()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the data, or the epoch, ended with the minibatch that was delivered last."""
+        with self._lock:
+            return self._epochs().ends_at(self._mark)
+
+    def _epochs(self) -> Timeline:
+        if isinstance(self._timeline, LocalTimeline):
+            raise ConfigError("a source of a user-defined deserializer has no epochs", key="deserializers")
+        return self._timeline
+
     @property
     def current_position(self) -> dict[str, int]:
         """The state of `get_checkpoint_state`; setting it restores."""
@@ -823,7 +913,8 @@ class MinibatchSource:
                 self._rewind(self._mark)
                 timeline = self._timeline.state()
                 self._rewind(there)
-            return {"version": _STATE_VERSION, "timeline": timeline, "settings": self._settings, "data": self._data()}
+            state = {"version": _STATE_VERSION, "timeline": timeline, "settings": self._settings, "data": self._data()}
+            return state if self._epoch is None else {**state, "epoch": self._epoch}
 
     def _data(self) -> list[str]:
         return [corpus.fingerprint() for corpus in self._corpora]
@@ -855,6 +946,9 @@ class MinibatchSource:
             )
         with self._lock:
             self._drop_ahead()
+            if "epoch" in state:
+                self._epoch = [int(position) for position in state["epoch"]]
+                self._epochs().begin_epoch(*self._epoch)
             self._timeline.load_state(state["timeline"])
             self._mark = self._timeline.mark()
 

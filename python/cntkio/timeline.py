@@ -277,6 +277,7 @@ class Timeline:
         max_samples: The data end before the first sequence that starts here or later. `FULL_DATA_SWEEP`: one sweep.
         max_sweeps: The data end after so many sweeps.
         truncation_length: Steps of a truncated minibatch; 0: whole sequences.
+        right_splice: How many samples a full row of a truncated minibatch and the next part of its sequence share.
         crosses_sweeps: Whether a read goes on into the next sweep. Classic readers do not.
         local_timeline: Whether the size counts this partition's samples only. In classic readers samples of all
             partitions count, also those that are only passed.
@@ -309,6 +310,7 @@ class Timeline:
         max_samples: int | None = None,
         max_sweeps: int | None = None,
         truncation_length: int = 0,
+        right_splice: int = 0,
         crosses_sweeps: bool = True,
         local_timeline: bool = True,
     ) -> None:
@@ -326,6 +328,10 @@ class Timeline:
         if max_samples is not None and max_sweeps is not None:
             raise ConfigError(
                 f"max_samples={max_samples} and max_sweeps={max_sweeps} exclude each other", key="max_samples"
+            )
+        if right_splice and not 0 < right_splice < truncation_length:
+            raise ConfigError(
+                f"right_splice={right_splice} is not below truncation_length={truncation_length}", key="right_splice"
             )
         self.num_sequences = len(lengths)
         self.num_chunks = len(chunk_starts) - 1
@@ -355,6 +361,7 @@ class Timeline:
             self._end = _LARGEST_POSITION
         self._reader.set_end(min(self._end, _LARGEST_WORD))
         self._truncation_length = truncation_length
+        self._right_splice = right_splice
         self._crosses_sweeps = crosses_sweeps
         self._local_timeline = local_timeline
         self._settings: tuple[int, Partition] | None = None
@@ -401,9 +408,15 @@ class Timeline:
     def _has_ended(self) -> bool:
         return self.position >= self._end and not any(self._reader.owed)
 
+    def ends_at(self, mark: Mark) -> bool:
+        """Whether a mark of this timeline stands where the data end."""
+        return mark.cursor[0] >= self._end and not any(mark.owed)
+
     def _read_truncated(self, partition: Partition) -> Selection | None:
         steps = self._truncation_length
-        found = self._reader.read_truncated(steps, self._crosses_sweeps, partition.index, partition.count)
+        found = self._reader.read_truncated(
+            steps, self._right_splice, self._crosses_sweeps, partition.index, partition.count
+        )
         if found is None:
             return None
         slot, sequences, chunks, first_sample, num_samples, step, goes_on, end_of_sweep, position = found
@@ -455,12 +468,16 @@ class Timeline:
         self._reader.set_position(position)
         self._settings = None
 
-    def begin_epoch(self, begin: int, end: int) -> None:
+    def begin_epoch(self, begin: int, end: int, truncation_length: int | None = None) -> None:
         """Start a classic epoch: go to the position `begin`, and let the data end at `end`.
+
+        With `truncation_length`, minibatches have so many steps from now on.
 
         Raises:
             CheckpointError: `begin` is not in ``0 .. 2**64 - 1``.
         """
+        if truncation_length is not None:
+            self._truncation_length = truncation_length
         self._end = end
         self._max_samples = None
         self._reader.set_end(min(end, _LARGEST_WORD))

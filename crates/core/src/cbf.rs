@@ -9,8 +9,10 @@
 //! 64 bits; what is delivered is what is stored, order, repetitions and special values included. Headers, and what a
 //! fault means, are Python's.
 
-use crate::chunk::{Block, Chunk, Column, Samples, Values};
+use crate::chunk::{Block, Chunk, Column, Pool, Samples, Values};
+use cntkio_simd::memory::advise_huge_pages;
 use rayon::prelude::*;
+use std::sync::Arc;
 
 /// What a stream is in the file, and in which precision it is delivered or written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,8 +160,60 @@ fn append(values: &mut Values, bytes: &[u8], is_double: bool) {
     }
 }
 
-fn empty_values(stream: &Stream, count: usize) -> Values {
-    if stream.becomes_double { Values::F64(Vec::with_capacity(count)) } else { Values::F32(Vec::with_capacity(count)) }
+/// Empty vectors of a column, those of a column that is gone where they fit.
+struct Room {
+    sequence_offsets: Vec<u32>,
+    sample_offsets: Vec<u32>,
+    indices: Vec<i32>,
+    values: Values,
+}
+
+impl Room {
+    fn of(spare: Option<Column>, stream: &Stream) -> Room {
+        let (sequence_offsets, samples) =
+            spare.map_or((Vec::new(), None), |spare| (spare.sequence_offsets, Some(spare.samples)));
+        let (sample_offsets, indices, values) = match samples {
+            Some(Samples::Dense { values, .. }) => (Vec::new(), Vec::new(), Some(values)),
+            Some(Samples::Sparse { sample_offsets, indices, values, .. }) => (sample_offsets, indices, Some(values)),
+            None => (Vec::new(), Vec::new(), None),
+        };
+        let values = match values {
+            Some(values) if values.is_double() == stream.becomes_double => values,
+            _ if stream.becomes_double => Values::F64(Vec::new()),
+            _ => Values::F32(Vec::new()),
+        };
+        Room { sequence_offsets, sample_offsets, indices, values }
+    }
+
+    /// Make room for so many of each.
+    fn reserve(&mut self, num_sequences: usize, num_sample_offsets: usize, num_indices: usize, num_values: usize) {
+        make_room(&mut self.sequence_offsets, num_sequences + 1);
+        make_room(&mut self.sample_offsets, num_sample_offsets);
+        make_room(&mut self.indices, num_indices);
+        match &mut self.values {
+            Values::F32(values) => make_room(values, num_values),
+            Values::F64(values) => make_room(values, num_values),
+        }
+    }
+
+    fn dense(self, dim: usize) -> Column {
+        Column { sequence_offsets: self.sequence_offsets, samples: Samples::Dense { dim, values: self.values } }
+    }
+
+    fn sparse(self, dim: usize) -> Column {
+        let Room { sequence_offsets, sample_offsets, indices, values } = self;
+        Column { sequence_offsets, samples: Samples::Sparse { dim, sample_offsets, indices, values } }
+    }
+}
+
+/// Empty a vector that shall hold so many values. One that is too small, or several times too large, is replaced, so
+/// that what is set aside stays near what is needed.
+fn make_room<T>(values: &mut Vec<T>, count: usize) {
+    values.clear();
+    if values.capacity() < count || values.capacity() > 4 * count {
+        *values = Vec::with_capacity(count);
+        advise_huge_pages(values, count);
+    }
 }
 
 /// The first sequence of each block and, last, the number of sequences, for blocks of about `piece` bytes.
@@ -181,21 +235,36 @@ fn block_starts(num_sequences: usize, piece: usize, size: impl Fn(usize) -> usiz
 /// Build blocks on all threads of the current pool; the fault is the one of the first faulty block.
 fn build(
     starts: &[usize],
-    num_streams: usize,
-    column: impl Fn(usize, usize, usize) -> Result<Column, Fault> + Sync,
-) -> Result<Vec<Block>, Fault> {
+    streams: &[Stream],
+    pool: Option<&Arc<Pool>>,
+    column: impl Fn(usize, Room, usize, usize) -> Result<Column, Fault> + Sync,
+) -> Result<Chunk, Fault> {
     let block = |pair: &[usize]| {
-        let columns = (0..num_streams).map(|stream| column(stream, pair[0], pair[1])).collect::<Result<_, Fault>>()?;
+        let mut spare = pool.and_then(|pool| pool.take()).map_or(Vec::new(), |block| block.columns).into_iter();
+        let one = |(number, stream)| column(number, Room::of(spare.next(), stream), pair[0], pair[1]);
+        let columns = streams.iter().enumerate().map(one).collect::<Result<_, Fault>>()?;
         Ok(Block { num_sequences: pair[1] - pair[0], columns })
     };
     let blocks: Vec<Result<Block, Fault>> = starts.par_windows(2).map(block).collect();
-    blocks.into_iter().collect()
+    let chunk = Chunk::new(blocks.into_iter().collect::<Result<_, Fault>>()?);
+    Ok(match pool {
+        Some(pool) => chunk.of_pool(pool.clone()),
+        None => chunk,
+    })
 }
 
 // ------------------------------------------------------------------------------------------------ 2.x layout
 
 /// Parse a chunk of the 2.x layout into blocks of about `piece` bytes.
-pub fn parse(bytes: &[u8], num_sequences: usize, streams: &[Stream], piece: usize) -> Result<Parsed, Fault> {
+///
+/// Memory is taken from `pool`, and given back to it when the chunk is dropped.
+pub fn parse(
+    bytes: &[u8],
+    num_sequences: usize,
+    streams: &[Stream],
+    piece: usize,
+    pool: Option<&Arc<Pool>>,
+) -> Result<Parsed, Fault> {
     let mut walk = Walk { bytes, at: 0, stream: 0 };
     let list = (num_sequences as u64).saturating_mul(4);
     walk.take(list, Kind::LengthList, None).map_err(|fault| Fault { stream: None, ..fault })?;
@@ -206,15 +275,15 @@ pub fn parse(bytes: &[u8], num_sequences: usize, streams: &[Stream], piece: usiz
     }
     let size = |sequence: usize| places.iter().map(|places| places[sequence + 1] - places[sequence]).sum();
     let starts = block_starts(num_sequences, piece, size);
-    let blocks = build(&starts, streams.len(), |number, first, last| {
+    let chunk = build(&starts, streams, pool, |number, room, first, last| {
         let places = &places[number][first..=last];
         if streams[number].is_sparse {
-            sparse_column(bytes, &streams[number], places, number, first)
+            sparse_column(bytes, &streams[number], room, places, number, first)
         } else {
-            Ok(dense_column(bytes, &streams[number], places))
+            Ok(dense_column(bytes, &streams[number], room, places))
         }
     })?;
-    Ok(Parsed { chunk: Chunk::new(blocks), num_used: walk.at, lengths: Vec::new() })
+    Ok(Parsed { chunk, num_used: walk.at, lengths: Vec::new() })
 }
 
 /// Where each sequence of a stream begins, and where the last one ends.
@@ -244,24 +313,24 @@ fn sequence_places(walk: &mut Walk, stream: &Stream, num_sequences: usize) -> Re
     Ok(places)
 }
 
-fn dense_column(bytes: &[u8], stream: &Stream, places: &[usize]) -> Column {
+fn dense_column(bytes: &[u8], stream: &Stream, mut room: Room, places: &[usize]) -> Column {
     let num_sequences = places.len() - 1;
     let size = places[num_sequences] - places[0] - 4 * num_sequences;
-    let mut values = empty_values(stream, size / stream.width());
-    let mut sequence_offsets = Vec::with_capacity(num_sequences + 1);
-    sequence_offsets.push(0);
+    room.reserve(num_sequences, 0, 0, size / stream.width());
+    room.sequence_offsets.push(0);
     let mut num_samples = 0u32;
     for pair in places.windows(2) {
         num_samples += u32_at(bytes, pair[0]);
-        sequence_offsets.push(num_samples);
-        append(&mut values, &bytes[pair[0] + 4..pair[1]], stream.is_double);
+        room.sequence_offsets.push(num_samples);
+        append(&mut room.values, &bytes[pair[0] + 4..pair[1]], stream.is_double);
     }
-    Column { sequence_offsets, samples: Samples::Dense { dim: stream.dim, values } }
+    room.dense(stream.dim)
 }
 
 fn sparse_column(
     bytes: &[u8],
     stream: &Stream,
+    mut room: Room,
     places: &[usize],
     number: usize,
     first_sequence: usize,
@@ -273,12 +342,10 @@ fn sparse_column(
         num_entries += u32_at(bytes, place + 4) as usize;
     }
     let width = stream.width();
-    let mut values = empty_values(stream, num_entries);
-    let mut indices: Vec<i32> = Vec::with_capacity(num_entries);
-    let mut sample_offsets = Vec::with_capacity(num_samples + 1);
-    let mut sequence_offsets = Vec::with_capacity(num_sequences + 1);
-    sample_offsets.push(0u32);
-    sequence_offsets.push(0u32);
+    room.reserve(num_sequences, num_samples + 1, num_entries, num_entries);
+    let Room { sequence_offsets, sample_offsets, indices, values } = &mut room;
+    sample_offsets.push(0);
+    sequence_offsets.push(0);
     for (sequence, &place) in places[..num_sequences].iter().enumerate() {
         let num_values = u32_at(bytes, place + 4) as usize;
         let values_at = place + 8;
@@ -292,7 +359,7 @@ fn sparse_column(
             found,
             limit,
         };
-        append(&mut values, &bytes[values_at..indices_at], stream.is_double);
+        append(values, &bytes[values_at..indices_at], stream.is_double);
         let before = indices.len();
         indices.extend(i32s(&bytes[indices_at..sizes_at]));
         if let Some(bad) = index_beyond(&indices[before..], stream.dim) {
@@ -316,7 +383,7 @@ fn sparse_column(
         }
         sequence_offsets.push((sample_offsets.len() - 1) as u32);
     }
-    Ok(Column { sequence_offsets, samples: Samples::Sparse { dim: stream.dim, sample_offsets, indices, values } })
+    Ok(room.sparse(stream.dim))
 }
 
 /// The first index that is not 0 to `dim - 1`.
@@ -353,6 +420,7 @@ pub fn parse_documented(
     streams: &[Stream],
     most_samples: u64,
     piece: usize,
+    pool: Option<&Arc<Pool>>,
 ) -> Result<Parsed, Fault> {
     let mut walk = Walk { bytes, at: 0, stream: 0 };
     let mut inputs = Vec::with_capacity(streams.len());
@@ -388,20 +456,20 @@ pub fn parse_documented(
         inputs.iter().zip(streams).map(size).sum()
     };
     let starts = block_starts(num_sequences, piece, size);
-    let blocks = build(&starts, streams.len(), |number, first, last| {
+    let chunk = build(&starts, streams, pool, |number, mut room, first, last| {
         let stream = &streams[number];
         Ok(match &inputs[number] {
             Input::Dense(at) => {
                 let size = stream.dim * stream.width();
-                let mut values = empty_values(stream, (last - first) * stream.dim);
-                append(&mut values, &bytes[at + first * size..at + last * size], stream.is_double);
-                let sequence_offsets = (0..=(last - first) as u32).collect();
-                Column { sequence_offsets, samples: Samples::Dense { dim: stream.dim, values } }
+                room.reserve(last - first, 0, 0, (last - first) * stream.dim);
+                append(&mut room.values, &bytes[at + first * size..at + last * size], stream.is_double);
+                room.sequence_offsets.extend(0..=(last - first) as u32);
+                room.dense(stream.dim)
             }
-            Input::Sparse(matrix) => matrix.column(bytes, stream, first, last),
+            Input::Sparse(matrix) => matrix.column(bytes, stream, room, first, last),
         })
     })?;
-    Ok(Parsed { chunk: Chunk::new(blocks), num_used: walk.at, lengths })
+    Ok(Parsed { chunk, num_used: walk.at, lengths })
 }
 
 /// Find a matrix and check all of it.
@@ -470,17 +538,15 @@ impl Matrix {
         (i32_at(bytes, self.columns_at + 4 * first) as usize, i32_at(bytes, self.columns_at + 4 * last) as usize)
     }
 
-    fn column(&self, bytes: &[u8], stream: &Stream, first: usize, last: usize) -> Column {
+    fn column(&self, bytes: &[u8], stream: &Stream, mut room: Room, first: usize, last: usize) -> Column {
         let (begin, end) = self.entries(bytes, first, last);
         let width = stream.width();
-        let mut values = empty_values(stream, end - begin);
-        append(&mut values, &bytes[self.values_at + begin * width..self.values_at + end * width], stream.is_double);
         let num_samples: usize = self.num_samples[first..last].iter().map(|&count| count as usize).sum();
-        let mut indices = Vec::with_capacity(end - begin);
-        let mut sample_offsets = Vec::with_capacity(num_samples + 1);
-        let mut sequence_offsets = Vec::with_capacity(last - first + 1);
-        sample_offsets.push(0u32);
-        sequence_offsets.push(0u32);
+        room.reserve(last - first, num_samples + 1, end - begin, end - begin);
+        let Room { sequence_offsets, sample_offsets, indices, values } = &mut room;
+        append(values, &bytes[self.values_at + begin * width..self.values_at + end * width], stream.is_double);
+        sample_offsets.push(0);
+        sequence_offsets.push(0);
         for sequence in first..last {
             let samples_before = sample_offsets.len();
             let (from, to) = self.entries(bytes, sequence, sequence + 1);
@@ -494,7 +560,7 @@ impl Matrix {
             sample_offsets.resize(samples_behind, indices.len() as u32);
             sequence_offsets.push((samples_behind - 1) as u32);
         }
-        Column { sequence_offsets, samples: Samples::Sparse { dim: stream.dim, sample_offsets, indices, values } }
+        room.sparse(stream.dim)
     }
 }
 

@@ -978,6 +978,15 @@ pub struct Slots {
     queues: Vec<VecDeque<Owed>>,
 }
 
+/// How sequences are cut.
+#[derive(Clone, Copy, Debug)]
+pub struct Truncation {
+    /// Steps of a minibatch, at least 1.
+    pub steps: u32,
+    /// Samples that a full row and the next part of its sequence have in common, fewer than `steps`.
+    pub overlap: u32,
+}
+
 impl Slots {
     /// So many empty rows.
     #[must_use]
@@ -997,7 +1006,7 @@ impl Slots {
         &self.queues
     }
 
-    /// One truncated minibatch of `steps` steps. `request` is that of a read of one sequence.
+    /// One truncated minibatch. `request` is that of a read of one sequence.
     ///
     /// # Errors
     /// `pause` asked to stop; no minibatch was made, and a next call goes on.
@@ -1005,7 +1014,7 @@ impl Slots {
         &mut self,
         reader: &mut Reader,
         table: Table,
-        steps: u32,
+        Truncation { steps, overlap }: Truncation,
         request: Request,
         parts: &mut Vec<Part>,
         pause: &mut Pause,
@@ -1034,7 +1043,9 @@ impl Slots {
                 && let Some(owed) = queue.front_mut()
             {
                 let num_samples = (steps - step).min(owed.length - owed.next);
-                let goes_on = owed.next + num_samples < owed.length;
+                // What fills a whole row is overlapped by what follows, be it only by samples that were there already.
+                let moved = if num_samples == steps { steps - overlap } else { num_samples };
+                let goes_on = owed.next + moved < owed.length;
                 parts.push(Part {
                     slot: slot as u32,
                     delivered: owed.delivered,
@@ -1044,7 +1055,7 @@ impl Slots {
                     goes_on,
                 });
                 step += num_samples;
-                owed.next += num_samples;
+                owed.next += moved;
                 if !goes_on {
                     end_of_sweep |= owed.end_of_sweep;
                     queue.pop_front();

@@ -187,9 +187,9 @@ pub struct Cell {
     pub length: usize,
 }
 
-/// Spread parts of sequences over `num_cells` dense samples of `dim` values, zeros between them. The values of a sparse
-/// sample's repeated indices are summed.
-pub fn spread<T: Element + std::ops::AddAssign>(
+/// Spread parts of sequences over `num_cells` dense samples of `dim` values, zeros between them. Of a sparse
+/// sample's repeated indices the last one stays, as in CNTK: they are not summed.
+pub fn spread<T: Element>(
     selection: Selection,
     cells: &[Cell],
     stream: usize,
@@ -220,7 +220,7 @@ pub fn spread<T: Element + std::ops::AddAssign>(
                 for (sample, row) in (first..last).zip(target.chunks_exact_mut(dim)) {
                     let (from, to) = span(sample_offsets, sample);
                     for (&index, &value) in indices[from..to].iter().zip(&values[from..to]) {
-                        *row.get_mut(index as usize).ok_or(Error::Mixed)? += value;
+                        *row.get_mut(index as usize).ok_or(Error::Mixed)? = value;
                     }
                 }
             }

@@ -18,9 +18,9 @@ fuzz_target!(|data: &[u8]| {
     let is_documented = has(6);
     let parse = |bytes: &[u8], piece| {
         if is_documented {
-            cbf::parse_documented(bytes, num_sequences, &streams, 1 << 16, piece)
+            cbf::parse_documented(bytes, num_sequences, &streams, 1 << 16, piece, None)
         } else {
-            cbf::parse(bytes, num_sequences, &streams, piece)
+            cbf::parse(bytes, num_sequences, &streams, piece, None)
         }
     };
     let (whole, in_pieces) = (parse(bytes, usize::MAX), parse(bytes, 16));

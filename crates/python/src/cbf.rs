@@ -1,6 +1,7 @@
 //! The CNTK binary format.
 
 use crate::chunk::Chunk;
+use crate::ctf::Spare;
 use crate::pool::pool;
 use cntkio_core::cbf::{self, Fault, Run, Stream};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadwriteArray1};
@@ -21,6 +22,7 @@ type ParsedChunk<'py> = (Option<Chunk>, usize, Bound<'py, PyArray1<u32>>, Option
 ///
 /// `most_samples` is given for the documented layout only: how many samples a stream may have.
 #[pyfunction]
+#[allow(clippy::too_many_arguments)]
 pub(crate) fn cbf_parse<'py>(
     py: Python<'py>,
     bytes: PyReadonlyArray1<'py, u8>,
@@ -29,6 +31,7 @@ pub(crate) fn cbf_parse<'py>(
     most_samples: Option<u64>,
     num_threads: usize,
     piece_size: usize,
+    spare: Py<Spare>,
 ) -> PyResult<ParsedChunk<'py>> {
     let bytes = bytes.as_slice()?;
     let pool = pool(num_threads)?;
@@ -37,10 +40,11 @@ pub(crate) fn cbf_parse<'py>(
     }
     let stream = |(is_sparse, dim, is_double, becomes_double)| Stream { is_sparse, dim, is_double, becomes_double };
     let streams: Vec<Stream> = streams.into_iter().map(stream).collect();
+    let spare = Some(&spare.get().pool);
     let parsed = py.detach(|| {
         pool.install(|| match most_samples {
-            None => cbf::parse(bytes, num_sequences, &streams, piece_size),
-            Some(most) => cbf::parse_documented(bytes, num_sequences, &streams, most, piece_size),
+            None => cbf::parse(bytes, num_sequences, &streams, piece_size, spare),
+            Some(most) => cbf::parse_documented(bytes, num_sequences, &streams, most, piece_size, spare),
         })
     });
     Ok(match parsed {

@@ -50,7 +50,7 @@ pub(crate) fn ctf_chunk_starts<'py>(
 /// The memory of chunks that are gone, kept for those to come.
 #[pyclass(frozen, module = "cntkio._core")]
 pub(crate) struct Spare {
-    pool: Arc<Pool>,
+    pub(crate) pool: Arc<Pool>,
 }
 
 #[pymethods]

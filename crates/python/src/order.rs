@@ -2,7 +2,7 @@
 
 use cntkio_core::order::{
     self, Cursor, Delivered, Outcome, Owed, Partition, Pause, Randomization, Reader, Request, Slots, Stopped, Table,
-    Window,
+    Truncation, Window,
 };
 use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
@@ -215,7 +215,8 @@ impl TimelineReader {
         if sequences.is_empty() && outcome.ended {
             return Ok(None);
         }
-        let end_of_sweep = outcome.end_of_sweep && !sequences.is_empty();
+        // CNTK flags a minibatch without data in its classic readers only.
+        let end_of_sweep = outcome.end_of_sweep && !(crosses_sweeps && sequences.is_empty());
         let places = (places.0, places.1.into_pyarray(py), places.2.into_pyarray(py));
         Ok(Some((sequences.into_pyarray(py), chunks.into_pyarray(py), end_of_sweep, position, places)))
     }
@@ -225,14 +226,16 @@ impl TimelineReader {
         &self,
         py: Python<'py>,
         steps: u32,
+        overlap: u32,
         crosses_sweeps: bool,
         index: u64,
         count: u64,
     ) -> PyResult<Option<TruncatedRead<'py>>> {
         let request = Request { partition: Partition { index, count }, share: 1, passed: u64::MAX, crosses_sweeps };
+        let truncation = Truncation { steps, overlap };
         let (parts, Outcome { end_of_sweep, .. }, position) = self.run(py, |state, table, pause| {
             let mut parts = Vec::new();
-            let outcome = state.slots.read(&mut state.reader, table, steps, request, &mut parts, pause)?;
+            let outcome = state.slots.read(&mut state.reader, table, truncation, request, &mut parts, pause)?;
             Ok((parts, outcome, state.reader.cursor().position))
         })?;
         if parts.is_empty() {

@@ -48,6 +48,9 @@ _LARGEST_DIM = 2**31 - 1
 # Bytes of a chunk for one core at a time.
 _PIECE = 1 << 20
 _MOST_IN_FULL = 10
+# Memory of chunks that are gone is kept for others, up to so many chunks' bytes.
+_SPARE_CHUNKS = 4
+_MOST_SPARE = 256 << 20
 # Nothing in a file accounts for the empty samples that the documented layout leaves out; more than this are refused.
 _MOST_SAMPLES_PER_BYTE = 2
 
@@ -462,6 +465,8 @@ class CBFCorpus:
                 (stream.is_sparse, stream.dim, stream.is_double, info.dtype == np.float64)
                 for stream, info in zip(self._header.streams, self._streams, strict=True)
             ]
+            largest = int((self._header.ends - self._header.begins).max())
+            self._spare = _core.Spare(_SPARE_CHUNKS * min(largest, _MOST_SPARE))
             self._table = self._read_table()
         except BaseException:
             self._file.close()
@@ -596,12 +601,21 @@ class CBFCorpus:
         num_samples = int(header.num_samples[number])
         most_samples = min(num_samples, _MOST_SAMPLES_PER_BYTE * self._file.size) if is_documented else None
         size = end - begin
+        threads = num_threads()
+        # One piece for each core, and not a small one more for what is left over.
+        piece = max(_PIECE, size // threads + size // 64 + 1)
         buffer = self._file.borrow(size)
         try:
             self._file.read_into(buffer[:size], begin)
             self._file.require_unchanged()
             chunk, num_used, lengths, fault = _core.cbf_parse(
-                buffer[:size], int(header.num_sequences[number]), self._schema, most_samples, num_threads(), _PIECE
+                buffer[:size],
+                int(header.num_sequences[number]),
+                self._schema,
+                most_samples,
+                threads,
+                piece,
+                self._spare,
             )
         finally:
             self._file.give_back(buffer)
