@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cntkio import _core
-from cntkio.formats import Corpus
+from cntkio.formats import Corpus, num_threads
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.streams import StreamDefs, StreamInformation
@@ -65,9 +65,7 @@ def _whole(corpus: Corpus) -> Minibatch:
     local = np.arange(table.num_sequences, dtype=np.int64) - np.repeat(table.chunk_starts[:-1], sizes)
     layout = [(info.stream_id, info.is_sparse, info.dtype == np.float64) for info in corpus.streams]
     data: dict[StreamInformation, MinibatchData] = {}
-    for info, (values, offsets, sparse) in zip(
-        corpus.streams, _core.gather(chunks, places, local.astype(np.uint32), layout), strict=True
-    ):
-        indptr, indices = sparse if sparse is not None else (None, None)
-        data[info] = MinibatchData(info, values, offsets, indptr, indices, end_of_sweep=True)
+    packed = _core.Packed(chunks, places, local.astype(np.uint32), layout, num_threads())
+    for number, info in enumerate(corpus.streams):
+        data[info] = MinibatchData.of(info, packed, number, end_of_sweep=True)
     return Minibatch(data, lambda: table.keys)

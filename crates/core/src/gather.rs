@@ -4,9 +4,14 @@
 //! step (where a sequence's samples are, where their entries are, the entries) is taken for all sequences before
 //! the next: the processor has many in flight then. Nothing else differs from [`crate::pack`].
 
-use crate::chunk::{Column, Samples, Values};
+use crate::chunk::{Block, Column, Samples, Values};
 use crate::number::Element;
 use crate::pack::{Ragged, Selection};
+use cntkio_simd::memory::prefetch;
+
+/// Bytes of a sequence's sample offsets, and of its entries, that are asked for.
+const MOST_OFFSETS: usize = 256;
+const MOST_ENTRIES: usize = 256;
 
 /// The samples of one sequence.
 struct Found<'a> {
@@ -15,23 +20,40 @@ struct Found<'a> {
     last: usize,
 }
 
-/// One stream of a selection; `None` where it is not that plain: the general way tells what it is, or what is wrong.
-pub(crate) fn plain(selection: Selection, stream: usize, is_sparse: bool, is_double: bool) -> Option<Ragged> {
-    let mut found = Vec::with_capacity(selection.sequences.len());
-    let mut sequence_offsets = Vec::with_capacity(selection.sequences.len() + 1);
-    sequence_offsets.push(0i64);
-    let mut num_samples = 0i64;
+/// The sequences of a selection, each a block and the number in it; `None` if one is not there. Where the samples of their
+/// streams are is asked for already.
+pub(crate) fn locate<'a>(selection: Selection<'a>, streams: &[usize]) -> Option<Vec<(&'a Block, usize)>> {
+    let mut located = Vec::with_capacity(selection.sequences.len());
     for (&place, &sequence) in selection.places.iter().zip(selection.sequences) {
         let chunk = selection.chunks.get(place as usize)?;
         if sequence as usize >= chunk.num_sequences() {
             return None;
         }
         let (block, number) = chunk.locate(sequence as usize);
+        for &stream in streams {
+            prefetch(block.columns.get(stream)?.sequence_offsets.get(number..=number + 1)?, 1);
+        }
+        located.push((block, number));
+    }
+    Some(located)
+}
+
+/// One stream of a selection; `None` where it is not that plain: the general way tells what it is, or what is wrong.
+pub(crate) fn plain(located: &[(&Block, usize)], stream: usize, is_sparse: bool, is_double: bool) -> Option<Ragged> {
+    let mut found = Vec::with_capacity(located.len());
+    let mut sequence_offsets = Vec::with_capacity(located.len() + 1);
+    sequence_offsets.push(0i64);
+    let mut num_samples = 0i64;
+    for &(block, number) in located {
         let column = block.columns.get(stream)?;
         let (first, last) = (column.sequence_offsets[number], column.sequence_offsets[number + 1]);
-        num_samples += i64::from(last - first);
+        let (first, last) = (first as usize, last as usize);
+        if let Samples::Sparse { sample_offsets, .. } = &column.samples {
+            prefetch(sample_offsets.get(first..=last)?, MOST_OFFSETS);
+        }
+        num_samples += (last - first) as i64;
         sequence_offsets.push(num_samples);
-        found.push(Found { column, first: first as usize, last: last as usize });
+        found.push(Found { column, first, last });
     }
     let (values, sparse) = match (is_sparse, is_double) {
         (false, false) => (Values::F32(dense(&found, singles)?), None),
@@ -74,13 +96,20 @@ fn sparse<T: Element>(
     num_samples: i64,
     typed: impl Fn(&Values) -> Option<&[T]>,
 ) -> Option<Entries<T>> {
+    // What is asked for all at once should find room in the cache.
+    let is_short = found.len() <= 256;
     let mut value_runs: Vec<&[T]> = Vec::with_capacity(found.len());
     let mut index_runs: Vec<&[i32]> = Vec::with_capacity(found.len());
     for Found { column, first, last } in found {
         let Samples::Sparse { sample_offsets, indices, values, .. } = &column.samples else { return None };
         let entries = sample_offsets[*first] as usize..sample_offsets[*last] as usize;
-        value_runs.push(typed(values)?.get(entries.clone())?);
-        index_runs.push(indices.get(entries)?);
+        let (value_run, index_run) = (typed(values)?.get(entries.clone())?, indices.get(entries)?);
+        if is_short {
+            prefetch(value_run, MOST_ENTRIES);
+            prefetch(index_run, MOST_ENTRIES);
+        }
+        value_runs.push(value_run);
+        index_runs.push(index_run);
     }
     let mut out_offsets = Vec::with_capacity(num_samples as usize + 1);
     out_offsets.push(0i64);

@@ -3,6 +3,7 @@
 //! The law: every value is copied once, in delivered order; nothing is summed, sorted or dropped.
 
 use crate::chunk::{Block, Chunk, Column, Samples, Values};
+use crate::gather;
 use crate::number::Element;
 use crate::{htk, mlf};
 use rayon::prelude::*;
@@ -90,14 +91,27 @@ impl<'a> Selection<'a> {
     }
 }
 
+/// What is gathered of a stream: its number, whether it is sparse, and whether it is in double precision.
+pub type Wanted = (usize, bool, bool);
+
+/// Gather several streams of a selection, as [`gather`] does each; on all threads where it is called on those of a pool.
+pub fn gather_all(selection: Selection, streams: &[Wanted]) -> Result<Vec<Ragged>, Error> {
+    let numbers: Vec<usize> = streams.iter().map(|&(stream, ..)| stream).collect();
+    let located = if selection.parts.is_none() { gather::locate(selection, &numbers) } else { None };
+    let one = |&(stream, is_sparse, is_double): &Wanted| {
+        let plain = located.as_ref().and_then(|located| gather::plain(located, stream, is_sparse, is_double));
+        plain.map_or_else(|| gather(selection, stream, is_sparse, is_double), Ok)
+    };
+    if rayon::current_thread_index().is_some() {
+        streams.par_iter().map(one).collect()
+    } else {
+        streams.iter().map(one).collect()
+    }
+}
+
 /// Gather one stream of a selection. With no sequence selected the arrays are empty, in `is_sparse` and
 /// `is_double`'s form.
 pub fn gather(selection: Selection, stream: usize, is_sparse: bool, is_double: bool) -> Result<Ragged, Error> {
-    if selection.parts.is_none()
-        && let Some(ragged) = crate::gather::plain(selection, stream, is_sparse, is_double)
-    {
-        return Ok(ragged);
-    }
     let mut sequence_offsets = Vec::with_capacity(selection.sequences.len() + 1);
     sequence_offsets.push(0i64);
     let (mut num_samples, mut num_values) = (0i64, 0usize);

@@ -7,11 +7,10 @@ use cntkio_core::pack::{self, Ragged, Selection};
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use rayon::prelude::*;
 use std::sync::{Mutex, PoisonError};
 
 /// Bytes from which on more than one thread is worth while.
-const WORTH_THREADS: usize = 512 << 10;
+const WORTH_THREADS: usize = 128 << 10;
 /// Bytes from which on it is worth while to let go of the interpreter's lock.
 const WORTH_UNLOCKING: usize = 16 << 10;
 
@@ -35,6 +34,18 @@ pub(crate) struct Packed {
     #[pyo3(get)]
     num_bytes: usize,
     streams: Vec<Stream>,
+}
+
+impl Stream {
+    fn of(ragged: Ragged) -> Stream {
+        let lengths = ragged.sequence_offsets.windows(2).map(|pair| pair[1] - pair[0]);
+        Stream {
+            num_samples: ragged.sequence_offsets.last().copied().unwrap_or(0),
+            longest: lengths.max().unwrap_or(0),
+            gathered: Mutex::new(Some(ragged)),
+            arrays: PyOnceLock::new(),
+        }
+    }
 }
 
 impl Packed {
@@ -64,29 +75,21 @@ impl Packed {
         };
         let selection =
             Selection { chunks: &handles, places: places.as_slice()?, sequences: sequences.as_slice()?, parts };
-        let one = |&(stream, is_sparse, is_double): &(usize, bool, bool)| {
-            let ragged = pack::gather(selection, stream, is_sparse, is_double)?;
-            let lengths = ragged.sequence_offsets.windows(2).map(|pair| pair[1] - pair[0]);
-            Ok(Stream {
-                num_samples: ragged.sequence_offsets.last().copied().unwrap_or(0),
-                longest: lengths.max().unwrap_or(0),
-                gathered: Mutex::new(Some(ragged)),
-                arrays: PyOnceLock::new(),
-            })
-        };
+        let gather_all = || pack::gather_all(selection, &streams);
         let num_sequences = selection.sequences.len();
         // What a minibatch takes: as much of its first chunk as it takes of that chunk's samples.
         let expected =
             handles.first().map_or(0, |first| first.packed_size(num_sequences, parts.map(|(_, count)| count)));
-        let gathered: Result<Vec<Stream>, pack::Error> = if expected >= WORTH_THREADS && num_threads > 1 {
+        let gathered = if expected >= WORTH_THREADS && num_threads > 1 {
             let pool = pool(num_threads)?;
-            py.detach(|| pool.install(|| streams.par_iter().map(one).collect()))
+            py.detach(|| pool.install(gather_all))
         } else if expected >= WORTH_UNLOCKING {
-            py.detach(|| streams.iter().map(one).collect())
+            py.detach(gather_all)
         } else {
-            streams.iter().map(one).collect()
+            gather_all()
         };
-        Ok(Packed { num_sequences, num_bytes: expected, streams: gathered.map_err(refused)? })
+        let streams = gathered.map_err(refused)?.into_iter().map(Stream::of).collect();
+        Ok(Packed { num_sequences, num_bytes: expected, streams })
     }
 
     /// Samples of a stream.

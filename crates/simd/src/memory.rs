@@ -3,12 +3,14 @@
 use std::mem::MaybeUninit;
 
 /// Bytes that are worth a second thread.
-const SHARE: usize = 256 << 10;
+const SHARE: usize = 128 << 10;
 /// Runs of this many bytes are asked for two runs ahead of their turn, shorter ones earlier.
 const LONG_RUN: usize = 512;
 /// Bytes of a run that are asked for ahead; the processor sees by itself how a longer one goes on.
 const MOST_AHEAD: usize = 1024;
 const LINE: usize = 64;
+/// Bytes that are worth asking for huge pages.
+const WORTH_HUGE_PAGES: usize = 8 << 20;
 
 /// Append the runs to `out`, one behind the other; on several threads where it is called on those of a rayon pool.
 ///
@@ -20,6 +22,9 @@ const LINE: usize = 64;
 pub fn append<T: Copy + Send + Sync>(out: &mut Vec<T>, runs: &[&[T]]) {
     let total = length(runs);
     out.reserve(total);
+    if total * size_of::<T>() >= WORTH_HUGE_PAGES {
+        advise_huge_pages(out, out.len() + total);
+    }
     fill(&mut out.spare_capacity_mut()[..total], runs);
     // SAFETY: there is room for `total` values more, and `fill` has written each of them.
     unsafe { out.set_len(out.len() + total) };

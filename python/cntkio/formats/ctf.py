@@ -38,7 +38,7 @@ _BLOCK = 2 << 20
 _PIECE = 1 << 20
 _MOST_IN_FULL = 10
 # Memory of chunks that are gone is kept for others, up to so many chunks' bytes of text.
-_SPARE_CHUNKS = 4
+_SPARE_CHUNKS = 2
 
 
 # ----------------------------------------------------------------------------------------------- description
