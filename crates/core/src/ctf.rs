@@ -196,9 +196,9 @@ pub fn scan_words(block: &[u8], defining: Option<&[u8]>) -> WordScan {
     found
 }
 
-/// Bytes of the word at the start of a line: up to white space or a pipe.
+/// Bytes of the word at the start of a line: up to white space. A pipe that follows at once belongs to it.
 fn word_size(line: &[u8]) -> usize {
-    line.iter().position(|&byte| byte <= b' ' || byte == b'|').unwrap_or(line.len())
+    line.iter().position(|byte| byte.is_ascii_whitespace() || *byte == 0x0B).unwrap_or(line.len())
 }
 
 enum LeadingId {
@@ -823,7 +823,9 @@ impl<'a> Parser<'a> {
     #[inline]
     fn skip_id(&mut self) {
         if self.schema.has_words {
-            self.at += word_size(&self.bytes[self.at..]);
+            let rest = &self.bytes[self.at..];
+            let word = &rest[..word_size(rest)];
+            self.at += memchr(b'|', word).unwrap_or(word.len());
             return;
         }
         if let Some(word) = word_at(self.bytes, self.at) {
