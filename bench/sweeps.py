@@ -107,7 +107,21 @@ def parse(path: str, streams: Streams) -> Answer:
     schema = [(name.encode(), is_sparse, dim, False) for name, (dim, is_sparse) in streams.items()]
     threads = int(os.environ.get("CNTKIO_NUM_THREADS") or len(os.sched_getaffinity(0)))
     spare = _core.Spare(1 << 40)
-    arguments = (Text.text, 0, Text.starts, Text.sizes, Text.lengths, schema, None, 0, False, threads, PIECE, spare)
+    arguments = (
+        Text.text,
+        0,
+        Text.starts,
+        Text.sizes,
+        Text.lengths,
+        schema,
+        None,
+        0,
+        False,
+        threads,
+        PIECE,
+        spare,
+        False,
+    )
     _core.ctf_parse(*arguments)  # leaves its memory to the next
     return timed(lambda: _core.ctf_parse(*arguments), len(Text.text))
 
