@@ -229,8 +229,13 @@ class TimelineReader:
 
 _Fault = tuple[int, int, int | None, int | None, int, int]
 
-def cbf_parse(
-    bytes: npt.NDArray[np.uint8],
+class BinaryFile:
+    def __new__(cls, descriptor: int, name: str) -> BinaryFile: ...
+
+def cbf_read(
+    file: BinaryFile,
+    begin: int,
+    size: int,
     num_sequences: int,
     streams: list[tuple[bool, int, bool, bool]],
     most_samples: int | None,

@@ -6,6 +6,8 @@ use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::{PyMemoryError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
+pyo3::import_exception!(cntkio.errors, CorpusError);
+
 /// The parsed form of a run of consecutive sequences: immutable columns, one for each stream.
 #[pyclass(frozen, module = "cntkio._core")]
 pub(crate) struct Chunk {
@@ -163,6 +165,7 @@ pub(crate) fn spread<'py>(
 
 pub(crate) fn refused(why: pack::Error) -> PyErr {
     match why {
+        pack::Error::Changed(name) => CorpusError::new_err(format!("{name}: changed while in use; open it again")),
         pack::Error::TooLarge => PyMemoryError::new_err("the minibatch does not fit into memory"),
         _ => PyValueError::new_err(format!("cannot pack: {why:?}")),
     }

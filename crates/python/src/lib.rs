@@ -20,7 +20,7 @@ mod _core {
     use super::*;
 
     #[pymodule_export]
-    use super::cbf::{cbf_parse, cbf_sizes, cbf_write};
+    use super::cbf::{BinaryFile, cbf_read, cbf_sizes, cbf_write};
 
     #[pymodule_export]
     use super::chunk::{Chunk, gather, pad, spread};
