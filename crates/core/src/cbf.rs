@@ -10,7 +10,7 @@
 //! fault means, are Python's.
 
 use crate::chunk::{Block, Chunk, Column, Pool, Samples, Stored, Values};
-use cntkio_simd::memory::{FileBytes, advise_huge_pages};
+use cntkio_simd::memory::{FileBytes, advise_huge_pages, prefetch};
 use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::Arc;
@@ -106,7 +106,7 @@ const LARGEST_I32: u64 = i32::MAX as u64;
 
 #[inline]
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
 #[inline]
@@ -311,6 +311,9 @@ fn sequence_places(walk: &mut Walk, stream: &Stream, num_sequences: usize) -> Re
     Ok(places)
 }
 
+/// How far ahead of the check bytes are asked for, and how many at most at a time.
+const AHEAD: usize = 1024;
+
 /// Check the indices and the numbers of values of a sparse sequence, which was just walked over.
 fn check_sparse(walk: &Walk, stream: &Stream, sequence: usize, place: usize) -> Result<(), Fault> {
     let bytes = walk.bytes;
@@ -318,6 +321,9 @@ fn check_sparse(walk: &Walk, stream: &Stream, sequence: usize, place: usize) -> 
     let indices_at = place + 8 + num_values * stream.width();
     let sizes_at = indices_at + num_values * 4;
     let fault = |kind, at, found, limit| Fault { limit, ..walk.fault(kind, at, Some(sequence), found) };
+    // The processor does not see by itself how it goes on behind the end of a page.
+    let end = sizes_at + 4 * num_samples;
+    prefetch(bytes.get(end + AHEAD..end + AHEAD + (end - place)).unwrap_or(&[]), AHEAD);
     let indices = &bytes[indices_at..sizes_at];
     if let Some(bad) = index_beyond(indices, stream.dim) {
         let at = indices_at + 4 * bad;

@@ -5,7 +5,7 @@
 //! the next: the processor has many in flight then. Nothing else differs from [`crate::pack`].
 
 use crate::cbf::{Sequence, i32s};
-use crate::chunk::{Block, Column, Samples, Values};
+use crate::chunk::{Block, Column, Samples, Stored, Values};
 use crate::number::Element;
 use crate::pack::{Ragged, Selection};
 use cntkio_simd::memory::{Number, append_stored, prefetch};
@@ -37,8 +37,8 @@ pub(crate) fn locate<'a>(selection: Selection<'a>, streams: &[usize]) -> Option<
         for &stream in streams {
             let column = block.columns.get(stream)?;
             prefetch(column.sequence_offsets.get(number..=number + 1)?, 1);
-            if let Samples::Stored(stored) = &column.samples {
-                prefetch(stored.places.get(number..=number + 1)?, 1);
+            if let Samples::Stored(Stored { places, .. }) = &column.samples {
+                prefetch(places.get(number..=number + 1)?, 1);
             }
         }
         located.push((block, number));

@@ -86,33 +86,6 @@ fn column_from_arrays((offsets, values, dim, sparse): ColumnArrays<'_>) -> PyRes
 pub(crate) type RaggedArrays<'py> =
     (Bound<'py, PyAny>, Bound<'py, PyArray1<i64>>, Option<(Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<i32>>)>);
 
-/// Gather the selected sequences of all streams, ragged: `streams` tells for each whether it is sparse and double.
-/// With `parts` only some samples of each: from which on, and how many.
-#[pyfunction]
-#[pyo3(signature = (chunks, places, sequences, streams, parts=None))]
-pub(crate) fn gather<'py>(
-    py: Python<'py>,
-    chunks: Vec<Py<Chunk>>,
-    places: PyReadonlyArray1<'py, u32>,
-    sequences: PyReadonlyArray1<'py, u32>,
-    streams: Vec<(usize, bool, bool)>,
-    parts: Option<(PyReadonlyArray1<'py, u32>, PyReadonlyArray1<'py, u32>)>,
-) -> PyResult<Vec<RaggedArrays<'py>>> {
-    let handles: Vec<&chunk::Chunk> = chunks.iter().map(|chunk| &chunk.get().inner).collect();
-    let parts = match &parts {
-        Some((first, count)) => Some((first.as_slice()?, count.as_slice()?)),
-        None => None,
-    };
-    let selection = Selection { chunks: &handles, places: places.as_slice()?, sequences: sequences.as_slice()?, parts };
-    let gathered: Result<Vec<Ragged>, pack::Error> = py.detach(|| {
-        streams
-            .iter()
-            .map(|&(stream, is_sparse, is_double)| pack::gather(selection, stream, is_sparse, is_double))
-            .collect()
-    });
-    Ok(gathered.map_err(refused)?.into_iter().map(|ragged| ragged_arrays(py, ragged)).collect())
-}
-
 /// The values of each stream; or which sequence, in which stream, has how many samples, when that is not its length.
 type SpreadArrays<'py> = (Vec<Bound<'py, PyAny>>, Option<(usize, usize, usize)>);
 
