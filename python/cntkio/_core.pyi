@@ -222,6 +222,7 @@ class TimelineReader:
 
 _Fault = tuple[int, int, int | None, int | None, int, int]
 
+@final
 class BinaryFile:
     def __new__(cls, descriptor: int, name: str) -> BinaryFile: ...
 
@@ -229,6 +230,7 @@ def cbf_read(
     file: BinaryFile,
     begin: int,
     size: int,
+    memory_map: bool,
     num_sequences: int,
     streams: list[tuple[bool, int, bool, bool]],
     most_samples: int | None,

@@ -135,7 +135,7 @@ impl PartialEq for Bytes {
     }
 }
 
-/// Sequences of a binary file as they were read and checked. (docs/formats/cbf.md, "Chunk")
+/// Sequences of a binary file as they were read and checked. (docs/formats/cbf.md, "The 2.x layout")
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stored {
     /// Values of a sample, or the bound of its indices.

@@ -35,7 +35,7 @@ impl BinaryFile {
     }
 }
 
-/// Read a chunk, `size` bytes of a file from `begin` on. `streams`: sparse, dimension, double in the file, double
+/// Read a chunk, `size` bytes of a file from `begin` on, as a map of the file or else copied. `streams`: sparse, dimension, double in the file, double
 /// when packed.
 ///
 /// `most_samples` is given for the documented layout only: how many samples a stream may have.
@@ -46,6 +46,7 @@ pub(crate) fn cbf_read<'py>(
     file: Py<BinaryFile>,
     begin: u64,
     size: usize,
+    memory_map: bool,
     num_sequences: usize,
     streams: Vec<(bool, usize, bool, bool)>,
     most_samples: Option<u64>,
@@ -61,7 +62,7 @@ pub(crate) fn cbf_read<'py>(
     let streams: Vec<Stream> = streams.into_iter().map(stream).collect();
     let spare = &spare.get().pool;
     let parsed: std::io::Result<_> = py.detach(|| {
-        let bytes = FileBytes::of_file(&file.get().file, begin, size)?;
+        let bytes = FileBytes::of_file(&file.get().file, begin, size, memory_map)?;
         Ok(pool.install(|| match most_samples {
             None => cbf::parse(Arc::new(bytes), num_sequences, &streams),
             Some(most) => {

@@ -223,16 +223,27 @@ impl FileBytes {
         FileBytes(Kept::Here(bytes))
     }
 
-    /// `size` bytes from a position on; copied if the file's system cannot show them. An error if the file ends before.
+    /// `size` bytes from a position on, shown, or else copied; copied also where the file's system cannot show them. An
+    /// error if the file ends before.
     #[cfg(unix)]
-    pub fn of_file(file: &std::sync::Arc<MappedFile>, begin: u64, size: usize) -> std::io::Result<FileBytes> {
+    pub fn of_file(
+        file: &std::sync::Arc<MappedFile>,
+        begin: u64,
+        size: usize,
+        is_shown: bool,
+    ) -> std::io::Result<FileBytes> {
         use std::os::fd::AsRawFd;
         let file_size = u64::try_from(status(&file.descriptor)?.0).unwrap_or(0);
         if begin.checked_add(size as u64).is_none_or(|end| end > file_size) {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
-        if size == 0 {
-            return Ok(FileBytes::here(Vec::new()));
+        let copied = || {
+            let mut bytes = vec![0; size];
+            read_exact_at(file.descriptor.as_raw_fd(), &mut bytes, begin)?;
+            Ok(FileBytes::here(bytes))
+        };
+        if size == 0 || !is_shown {
+            return copied();
         }
         // SAFETY: asking for the size of a page has no conditions.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.max(1) as u64;
@@ -248,9 +259,7 @@ impl FileBytes {
             libc::mmap(std::ptr::null_mut(), lead + size, libc::PROT_READ, flags, descriptor, at)
         };
         if mapped == libc::MAP_FAILED {
-            let mut bytes = vec![0; size];
-            read_exact_at(descriptor, &mut bytes, begin)?;
-            return Ok(FileBytes::here(bytes));
+            return copied();
         }
         // SAFETY: `lead` is inside the memory.
         let first = unsafe { mapped.cast::<u8>().add(lead) };
@@ -335,20 +344,23 @@ mod tests {
         let mapped = std::sync::Arc::new(MappedFile::new(file.as_raw_fd(), "its name".to_owned()).unwrap());
         drop(file); // it stays open
         for (begin, size) in [(0, 20_000), (1, 19_999), (5000, 1), (8192, 4096), (20_000, 0)] {
-            let bytes = FileBytes::of_file(&mapped, begin as u64, size).unwrap();
+            let bytes = FileBytes::of_file(&mapped, begin as u64, size, true).unwrap();
             assert_eq!(bytes.as_slice(), &content[begin..begin + size]);
+            let copy = FileBytes::of_file(&mapped, begin as u64, size, false).unwrap();
+            assert_eq!(bytes, copy);
             assert_eq!(
                 (bytes.changed(), bytes == FileBytes::here(content[begin..begin + size].to_vec())),
                 (None, true)
             );
         }
         for (begin, size) in [(0, 20_001), (20_001, 0), (u64::MAX, 1)] {
-            let kind = FileBytes::of_file(&mapped, begin, size).map_err(|error| error.kind());
+            let kind = FileBytes::of_file(&mapped, begin, size, true).map_err(|error| error.kind());
             assert_eq!(kind, Err(std::io::ErrorKind::UnexpectedEof));
         }
-        let bytes = FileBytes::of_file(&mapped, 3, 100).unwrap();
+        let (bytes, copy) =
+            (FileBytes::of_file(&mapped, 3, 100, true).unwrap(), FileBytes::of_file(&mapped, 3, 100, false));
         std::fs::write(&path, &content[..10_000]).unwrap();
-        assert_eq!(bytes.changed(), Some("its name"));
+        assert_eq!((bytes.changed(), copy.unwrap().changed()), (Some("its name"), None));
         assert!(MappedFile::new(-1, String::new()).is_err());
         std::fs::remove_file(path).unwrap();
     }

@@ -83,6 +83,8 @@ class CBFDeserializer:
         convert: Whether a stream of another precision than `dtype` is converted, or else refused.
         keep_data_in_memory: Keep every chunk that was read.
         strict: Take what is only warned of as an error.
+        memory_map: Look at the file's bytes where the system has them. A file that another process makes shorter in
+            just that moment ends this one; without, its bytes are copied first, which takes more time and memory.
 
     Raises:
         ConfigError: An option is not possible.
@@ -100,6 +102,7 @@ class CBFDeserializer:
     convert: bool = True
     keep_data_in_memory: bool = False
     strict: bool = False
+    memory_map: bool = True
 
     def __post_init__(self) -> None:
         """Check what can be checked without the file."""
@@ -610,6 +613,7 @@ class CBFCorpus:
                 self._binary,
                 begin,
                 size,
+                self._options.memory_map,
                 int(header.num_sequences[number]),
                 self._schema,
                 most_samples,
