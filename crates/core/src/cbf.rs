@@ -348,6 +348,8 @@ fn check_sparse(walk: &Walk, stream: &Stream, sequence: usize, place: usize) -> 
 /// What a sequence of the 2.x layout is made of, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sequence<'a> {
+    /// Number of samples.
+    pub num_samples: usize,
     /// Of all samples.
     pub values: &'a [u8],
     /// For a sparse stream: the index of each value.
@@ -362,31 +364,44 @@ impl Stored {
         if self.is_double { 8 } else { 4 }
     }
 
-    /// A sequence of so many samples.
+    /// All bytes of a sequence.
     #[inline]
-    pub(crate) fn sequence(&self, number: usize, num_samples: usize) -> Sequence<'_> {
-        let bytes = &self.bytes.as_slice()[self.places[number]..self.places[number + 1]];
-        if !self.is_sparse {
-            return Sequence { values: &bytes[4..], indices: &[], sizes: &[] };
-        }
-        let (bytes, sizes) = bytes[8..].split_at(bytes.len() - 8 - 4 * num_samples);
-        let (values, indices) = bytes.split_at(bytes.len() / (self.width() + 4) * self.width());
-        Sequence { values, indices, sizes }
+    pub(crate) fn bytes_of(&self, number: usize) -> &[u8] {
+        &self.bytes.as_slice()[self.places[number]..self.places[number + 1]]
     }
 
-    /// The part of a sequence that `samples` of it are.
-    pub(crate) fn part(&self, number: usize, num_samples: usize, samples: Range<usize>) -> Sequence<'_> {
-        let Sequence { values, indices, sizes } = self.sequence(number, num_samples);
-        let width = self.width();
+    /// What they are; `None` if that has changed since it was checked.
+    #[inline]
+    pub(crate) fn sequence<'a>(&self, bytes: &'a [u8]) -> Option<Sequence<'a>> {
+        let (count, bytes) = bytes.split_at_checked(4)?;
+        let num_samples = u32_at(count, 0) as usize;
+        if !self.is_sparse {
+            return Some(Sequence { num_samples, values: bytes, indices: &[], sizes: &[] });
+        }
+        let bytes = bytes.get(4..)?;
+        let (bytes, sizes) = bytes.split_at_checked(bytes.len().checked_sub(4 * num_samples)?)?;
+        let (values, indices) = bytes.split_at(bytes.len() / (self.width() + 4) * self.width());
+        Some(Sequence { num_samples, values, indices, sizes })
+    }
+
+    /// The part of a sequence that `samples` of it are; `None` as above.
+    pub(crate) fn part(&self, number: usize, samples: Range<usize>) -> Option<Sequence<'_>> {
+        let Sequence { num_samples, values, indices, sizes } = self.sequence(self.bytes_of(number))?;
+        if samples == (0..num_samples) {
+            return Some(Sequence { num_samples, values, indices, sizes });
+        }
+        let (num_samples, width) = (samples.len(), self.width());
         if !self.is_sparse {
             let size = self.dim * width;
-            return Sequence { values: &values[samples.start * size..samples.end * size], indices, sizes };
+            let values = values.get(samples.start * size..samples.end * size)?;
+            return Some(Sequence { num_samples, values, indices, sizes });
         }
         let entries = |sizes: &[u8]| i32s(sizes).map(|size| size as usize).sum::<usize>();
-        let first = entries(&sizes[..4 * samples.start]);
-        let sizes = &sizes[4 * samples.start..4 * samples.end];
+        let first = entries(sizes.get(..4 * samples.start)?);
+        let sizes = sizes.get(4 * samples.start..4 * samples.end)?;
         let last = first + entries(sizes);
-        Sequence { values: &values[first * width..last * width], indices: &indices[4 * first..4 * last], sizes }
+        let (values, indices) = (values.get(first * width..last * width)?, indices.get(4 * first..4 * last)?);
+        Some(Sequence { num_samples, values, indices, sizes })
     }
 
     /// Append values, converted.

@@ -18,6 +18,7 @@
 //! data, decides a setting, or knows of Python. Whoever calls passes `pause`, which is asked now and then whether to
 //! go on, and a read that is stopped leaves the reader as it was.
 
+use cntkio_simd::memory::prefetch;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -886,6 +887,9 @@ struct Walk<'a, 'b, 'c> {
     until_pause: &'b mut u32,
 }
 
+/// How many sequences ahead lengths are asked for: in random order they are in no cache.
+const AHEAD: usize = 16;
+
 impl Walk<'_, '_, '_> {
     /// Home place and number of the sequence at the cursor, whose place is brought up to date.
     #[inline]
@@ -901,9 +905,20 @@ impl Walk<'_, '_, '_> {
                 return Err(Stopped);
             }
         }
-        let home = self.order.slots[(cursor.index - self.order.base) as usize];
+        let at = (cursor.index - self.order.base) as usize;
+        if let Some(&home) = self.order.slots.get(at + AHEAD) {
+            // Where the shuffle has not got there yet it is a wrong guess, which does no harm.
+            let sequence = self.sequence_at(home).1;
+            prefetch(self.table.lengths.get(sequence..=sequence).unwrap_or(&[]), 1);
+        }
+        Ok(self.sequence_at(self.order.slots[at]))
+    }
+
+    /// Place and number of the sequence with a home.
+    #[inline]
+    fn sequence_at(&self, home: u32) -> (u32, usize) {
         let place = self.order.plan.place_of(home);
-        Ok((place, self.order.plan.sequence(self.table, place, home)))
+        (place, self.order.plan.sequence(self.table, place, home))
     }
 }
 

@@ -128,14 +128,14 @@ pub fn gather(selection: Selection, stream: usize, is_sparse: bool, is_double: b
     let (mut num_samples, mut num_values) = (0i64, 0usize);
     let mut is_stored = false;
     for found in selection.find(stream) {
-        let Found { column, number, begin, end, first, last } = found?;
+        let Found { column, number, begin, first, last, .. } = found?;
         num_samples += (last - first) as i64;
         sequence_offsets.push(num_samples);
         num_values += match &column.samples {
             Samples::Dense { dim, .. } => (last - first) * dim,
             Samples::Sparse { sample_offsets, .. } => (sample_offsets[last] - sample_offsets[first]) as usize,
             Samples::Stored(stored) if stored.is_sparse => {
-                stored.part(number, end - begin, first - begin..last - begin).indices.len() / 4
+                stored.part(number, first - begin..last - begin).ok_or(Error::Mixed)?.indices.len() / 4
             }
             Samples::Stored(stored) => (last - first) * stored.dim,
             Samples::Frames(frames) => (last - first) * frames.dim(),
@@ -158,9 +158,9 @@ pub fn gather(selection: Selection, stream: usize, is_sparse: bool, is_double: b
     }
     if is_stored {
         let mut values = if is_double { Values::F64(room(num_values)?) } else { Values::F32(room(num_values)?) };
-        for Found { column, number, begin, end, first, last } in found() {
+        for Found { column, number, begin, first, last, .. } in found() {
             let Samples::Stored(stored) = &column.samples else { return Err(Error::Mixed) };
-            let part = stored.part(number, end - begin, first - begin..last - begin);
+            let part = stored.part(number, first - begin..last - begin).ok_or(Error::Mixed)?;
             stored.append_values(&mut values, part.values);
             if let Some((offsets, indices)) = &mut sparse {
                 indices.extend(cbf::i32s(part.indices));
@@ -366,7 +366,7 @@ pub fn spread<T: Element>(
                 }
             }
             Samples::Stored(stored) => {
-                let part = stored.part(number, end - begin, first - begin..last - begin);
+                let part = stored.part(number, first - begin..last - begin).ok_or(Error::Mixed)?;
                 let mut values = if stored.becomes_double { Values::F64(Vec::new()) } else { Values::F32(Vec::new()) };
                 stored.append_values(&mut values, part.values);
                 let values = typed(&values).ok_or(Error::Mixed)?;
