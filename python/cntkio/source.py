@@ -48,9 +48,10 @@ from cntkio.timeline import (
 logger = logging.getLogger("cntkio")
 
 _NUM_LOADERS = 2
-# Small minibatches are made several at a time: handing one over to another thread takes longer than making it.
-_HAND_OVER_BYTES = 2 << 20
-_MOST_IN_HAND_OVER = 64
+# Small minibatches are made several at a time, since handing one over to another thread takes longer than making it: at
+# first one, and twice as many each time, as long as the same is asked for.
+_HAND_OVER_BYTES = 8 << 20
+_MOST_IN_HAND_OVER = 256
 _LARGE_MINIBATCH = 16 << 20
 _WHOLE = Partition()
 _NOTHING: set[int] = set()
@@ -578,6 +579,7 @@ class MinibatchSource:
             if self._request != request:
                 self._drop_ahead()
                 self._request = request
+                self._num_at_once = 1
             if not self._ready:
                 if self._ahead is None:
                     self._fetch_ahead(request)
@@ -648,7 +650,7 @@ class MinibatchSource:
                 return [*made[: order.place], _Fetched(None, None, error)]
         if all_packed:
             size = max(all_packed[-1].num_bytes * len(self._chunks), 1)
-            several = min(max(_HAND_OVER_BYTES // size, 2), _MOST_IN_HAND_OVER)
+            several = min(max(_HAND_OVER_BYTES // size, 2), _MOST_IN_HAND_OVER, 2 * self._num_at_once)
             self._num_at_once = 1 if size > _LARGE_MINIBATCH else several
         return made
 

@@ -305,6 +305,9 @@ fn sequence_places(walk: &mut Walk, stream: &Stream, num_sequences: usize) -> Re
             let num_samples = u64::from(u32_at(walk.bytes, start));
             let size = num_samples.saturating_mul((stream.dim as u64).saturating_mul(width));
             walk.take(size, Kind::Dense, Some(sequence))?;
+            // Most often sequences are of one length: the counts of those to come are asked for.
+            let ahead = walk.at + SEQUENCES_AHEAD * (walk.at - start);
+            prefetch(walk.bytes.get(ahead..ahead + 4).unwrap_or(&[]), 4);
         }
     }
     places.push(walk.at);
@@ -313,6 +316,8 @@ fn sequence_places(walk: &mut Walk, stream: &Stream, num_sequences: usize) -> Re
 
 /// How far ahead of the check bytes are asked for, and how many at most at a time.
 const AHEAD: usize = 1024;
+/// How many dense sequences ahead counts are asked for.
+const SEQUENCES_AHEAD: usize = 8;
 
 /// Check the indices and the numbers of values of a sparse sequence, which was just walked over.
 fn check_sparse(walk: &Walk, stream: &Stream, sequence: usize, place: usize) -> Result<(), Fault> {
