@@ -8,13 +8,14 @@ use crate::cbf::i32s;
 use crate::chunk::{Block, Column, Samples, Stored, Values};
 use crate::number::Element;
 use crate::pack::{Ragged, Selection};
-use cntkio_simd::memory::{Number, append_stored, prefetch};
+use cntkio_simd::memory::{Number, WORTH_HUGE_PAGES, advise_huge_pages, append_stored, prefetch};
 
 /// Bytes of a sequence's sample offsets, and of its entries, that are asked for.
 const MOST_OFFSETS: usize = 256;
 const MOST_ENTRIES: usize = 256;
-/// Bytes of a binary file's sequence that are asked for.
+/// Bytes of a binary file's sequence that are asked for, and how many sequences ahead.
 const MOST_STORED: usize = 512;
+const STORED_AHEAD: usize = 6;
 /// Sequences whose entries are asked for all at once; those of more would not find room in the cache.
 const MOST_SHORT: usize = 256;
 
@@ -156,32 +157,47 @@ fn stored<T: Number>(
             return None;
         }
         let bytes = stored.bytes_of(number);
-        prefetch(bytes, if is_sparse { MOST_STORED } else { 1 });
+        prefetch(bytes, 1);
         sequences.push((stored, bytes));
     }
-    let sequences = sequences.into_iter().map(|(stored, bytes)| stored.sequence(bytes)).collect::<Option<Vec<_>>>()?;
     let mut sequence_offsets = Vec::with_capacity(sequences.len() + 1);
     let mut num_samples = 0i64;
     sequence_offsets.push(num_samples);
-    sequence_offsets.extend(sequences.iter().map(|sequence| {
-        num_samples += sequence.num_samples as i64;
-        num_samples
-    }));
-    let mut values = Vec::new();
-    append_stored(&mut values, &sequences.iter().map(|sequence| sequence.values).collect::<Vec<_>>());
-    let sparse = is_sparse.then(|| {
-        let mut indices = Vec::new();
-        append_stored(&mut indices, &sequences.iter().map(|sequence| sequence.indices).collect::<Vec<_>>());
-        let mut offsets = Vec::with_capacity(num_samples as usize + 1);
-        let mut end = 0i64;
-        offsets.push(end);
-        for sequence in &sequences {
-            offsets.extend(i32s(sequence.sizes).map(|size| {
-                end += i64::from(size);
-                end
-            }));
+    if !is_sparse {
+        let mut runs = Vec::with_capacity(sequences.len());
+        for &(stored, bytes) in &sequences {
+            let sequence = stored.sequence(bytes)?;
+            num_samples += sequence.num_samples as i64;
+            sequence_offsets.push(num_samples);
+            runs.push(sequence.values);
         }
-        (offsets, indices)
-    });
-    Some(Ragged { sequence_offsets, values: values_of(values), sparse })
+        let mut values = Vec::new();
+        append_stored(&mut values, &runs);
+        return Some(Ragged { sequence_offsets, values: values_of(values), sparse: None });
+    }
+    // Counts take some of the bytes, too, so that this is a little more than there are.
+    let most = sequences.iter().map(|(_, bytes)| bytes.len()).sum::<usize>() / (size_of::<T>() + 4);
+    let (mut values, mut indices) = (Vec::with_capacity(most), Vec::with_capacity(most));
+    if most * 4 >= WORTH_HUGE_PAGES {
+        advise_huge_pages(&mut values, most);
+        advise_huge_pages(&mut indices, most);
+    }
+    let mut offsets = Vec::with_capacity(sequences.len() + 1);
+    let mut end = 0i64;
+    offsets.push(end);
+    for (number, &(stored, bytes)) in sequences.iter().enumerate() {
+        if let Some((_, next)) = sequences.get(number + STORED_AHEAD) {
+            prefetch(next, MOST_STORED);
+        }
+        let sequence = stored.sequence(bytes)?;
+        num_samples += sequence.num_samples as i64;
+        sequence_offsets.push(num_samples);
+        T::extend(&mut values, sequence.values);
+        i32::extend(&mut indices, sequence.indices);
+        offsets.extend(i32s(sequence.sizes).map(|size| {
+            end += i64::from(size);
+            end
+        }));
+    }
+    Some(Ragged { sequence_offsets, values: values_of(values), sparse: Some((offsets, indices)) })
 }

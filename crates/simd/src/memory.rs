@@ -10,7 +10,7 @@ const LONG_RUN: usize = 512;
 const MOST_AHEAD: usize = 1024;
 const LINE: usize = 64;
 /// Bytes that are worth asking for huge pages.
-const WORTH_HUGE_PAGES: usize = 8 << 20;
+pub const WORTH_HUGE_PAGES: usize = 8 << 20;
 
 /// Append the runs to `out`, one behind the other; on several threads where it is called on those of a rayon pool.
 ///
@@ -32,8 +32,8 @@ pub fn append<T: Copy + Send + Sync>(out: &mut Vec<T>, runs: &[&[T]]) {
 
 /// Numbers that files hold, lowest byte first.
 pub trait Number: Copy + Send + Sync + private::Sealed {
-    /// The number whose bytes were copied as they stand in a file.
-    fn of_file(self) -> Self;
+    /// Append the numbers that some bytes hold, one run of several that are short.
+    fn extend(out: &mut Vec<Self>, bytes: &[u8]);
 }
 
 mod private {
@@ -42,23 +42,19 @@ mod private {
 }
 
 macro_rules! numbers {
-    ($($number:ty, $bits:ty, $to:expr, $from:expr;)*) => {$(
+    ($($number:ty, $size:literal;)*) => {$(
         impl private::Sealed for $number {}
         impl Number for $number {
             #[inline]
-            fn of_file(self) -> $number {
-                let (to, from): (fn($number) -> $bits, fn($bits) -> $number) = ($to, $from);
-                from(<$bits>::from_le(to(self)))
+            fn extend(out: &mut Vec<$number>, bytes: &[u8]) {
+                let number = |bytes: &[u8]| <$number>::from_le_bytes(bytes.try_into().expect("as many bytes"));
+                out.extend(bytes.chunks_exact($size).map(number));
             }
         }
     )*};
 }
 
-numbers! {
-    f32, u32, f32::to_bits, f32::from_bits;
-    f64, u64, f64::to_bits, f64::from_bits;
-    i32, u32, |number| number as u32, |bits| bits as i32;
-}
+numbers! { f32, 4; f64, 8; i32, 4; }
 
 /// Append the numbers that runs of a file's bytes hold; each run holds whole ones. Otherwise as [`append`].
 ///
@@ -69,7 +65,11 @@ numbers! {
 /// ```
 pub fn append_stored<T: Number>(out: &mut Vec<T>, runs: &[&[u8]]) {
     let size = length(runs);
-    assert!(size.is_multiple_of(size_of::<T>()));
+    assert!(runs.iter().all(|run| run.len().is_multiple_of(size_of::<T>())));
+    if cfg!(target_endian = "big") {
+        runs.iter().for_each(|run| T::extend(out, run));
+        return;
+    }
     let count = size / size_of::<T>();
     out.reserve(count);
     if size >= WORTH_HUGE_PAGES {
@@ -81,9 +81,6 @@ pub fn append_stored<T: Number>(out: &mut Vec<T>, runs: &[&[u8]]) {
     fill(unsafe { std::slice::from_raw_parts_mut(room.as_mut_ptr().cast::<MaybeUninit<u8>>(), size) }, runs);
     // SAFETY: there is room for `count` values more, `fill` has written all their bytes, and any bytes are a number.
     unsafe { out.set_len(before + count) };
-    if cfg!(target_endian = "big") {
-        out[before..].iter_mut().for_each(|number| *number = number.of_file());
-    }
 }
 
 fn length<T>(runs: &[&[T]]) -> usize {
