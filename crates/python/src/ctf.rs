@@ -11,8 +11,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::sync::Arc;
 
-/// Text that is read at once: some of it fits a core's cache.
-const PART: usize = 1 << 20;
+/// Text that is read at once: it and the values that it becomes fit a core's cache.
+const PART: usize = 512 << 10;
 
 /// Lines before the first id, keys, starts, lines; or where an id overflows.
 type ScanArrays<'py> =

@@ -36,6 +36,8 @@ _LARGEST_SEQUENCE = 2**32 - 1
 # Bytes of text for one core at a time: few enough to share the work out evenly, many enough to be worth it.
 _BLOCK = 2 << 20
 _PIECE = 1 << 20
+# Enough to read the rest of most lines.
+_LINE = 1 << 14
 _MOST_IN_FULL = 10
 # Memory of chunks that are gone is kept for others, up to so many chunks' bytes of text.
 _SPARE_CHUNKS = 2
@@ -296,10 +298,12 @@ class _Text:
                 start = 0 if share == 0 else _position(buffer[:have], b"\n") + 1
                 if (share > 0 and start == 0) or start >= have:
                     return None  # one line covers the whole share
+                step = _LINE
                 while begin - lead + have < self.size and buffer[have - 1] != 0x0A:
-                    more = self.read(begin - lead + have, max(have, 1 << 16))
+                    more = self.read(begin - lead + have, step)
                     if not more:
                         break
+                    step = have  # so that a long line costs few reads
                     more = more[: more.find(b"\n") + 1 or len(more)]
                     if have + len(more) > len(buffer):
                         if have > _LARGEST_SEQUENCE:
