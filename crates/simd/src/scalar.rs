@@ -27,7 +27,7 @@ pub(crate) fn ends_sample(byte: u8) -> bool {
 /// of the product, where half a unit may count as a whole one beyond a power of two); rounding it once more is right unless the middle of two float32 numbers is that near. Ties that are exact are
 /// left to the exact parser as well.
 #[inline(always)]
-fn rounded(digits: u64, places: usize) -> Option<f32> {
+pub(crate) fn rounded(digits: u64, places: usize) -> Option<f32> {
     let product = digits as i64 as f64 * INVERSE_POWERS.get(places)?;
     let beyond_float32 = product.to_bits() & 0x1fff_ffff;
     if beyond_float32.wrapping_sub((1 << 28) - 4) <= 8 { None } else { Some(product as f32) }
