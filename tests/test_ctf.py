@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import slow_ctf
 from cntkio import ConfigError, CorpusError, CTFDeserializer, FormatError, StreamDef, StreamDefs, _core
-from cntkio.formats import ctf
+from cntkio.formats import Ahead, ctf
 from ctf_files import CtfFile, canonical, ctf_files, valid_ctf_files
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -84,6 +84,7 @@ def sizes(block: int, piece: int, threads: int) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ctf, "_BLOCK", block)
         patch.setattr(ctf, "_PIECE", piece)
+        patch.setattr(ctf, "_PART", piece)
         patch.setenv("CNTKIO_NUM_THREADS", str(threads))
         yield
 
@@ -101,6 +102,25 @@ def by_name(problems: list[slow_ctf.Problem], names: list[str]) -> list[slow_ctf
     return [one for run in runs for one in sorted(run, key=lambda p: order.get(p.stream or "", -1))]
 
 
+def check_ahead(ahead: ctf.CTFCorpus, corpus: ctf.CTFCorpus, file: CtfFile) -> int:
+    """What was parsed while the file was indexed is what else would be loaded; how many chunks that are."""
+    table, plain = ahead._table, corpus._table
+    for one, other in ((table.starts, plain.starts), (table.sizes, plain.sizes)):
+        assert one.tolist() == other.tolist()
+    for name in ("keys", "lengths", "chunk_starts"):
+        assert getattr(table.table, name).tolist() == getattr(plain.table, name).tolist()
+    parsed = ahead.take_parsed()
+    for number, loaded in parsed.items():
+        expected = corpus.load(number)
+        assert (loaded.number, loaded.findings.counts) == (number, expected.findings.counts)
+        assert canonical(slow_ctf.Result([], [], samples_of(loaded.chunk, ahead, file))) == canonical(
+            slow_ctf.Result([], [], samples_of(expected.chunk, corpus, file))
+        )
+    assert ahead.take_parsed() == {}
+    ahead.close()
+    return len(parsed)
+
+
 def compare(file: CtfFile, folder: Path, budget: int) -> None:
     path = folder / "a.ctf"
     path.write_bytes(file.data)
@@ -108,10 +128,11 @@ def compare(file: CtfFile, folder: Path, budget: int) -> None:
     try:
         slow = slow_ctf.read(file.data, file.streams, **file.options)
     except slow_ctf.Refused as refused:
-        with pytest.raises((FormatError, CorpusError)) as error:
-            deserializer(path, file).open(text_keys=words)
-        if isinstance(error.value, FormatError) and refused.kind not in ("no-sequence-id", "no-sequence"):
-            assert error.value.byte == refused.offset
+        for ahead in (None, Ahead(1 << 40)):
+            with pytest.raises((FormatError, CorpusError)) as error:
+                deserializer(path, file).open(text_keys=words, ahead=ahead)
+            if isinstance(error.value, FormatError) and refused.kind not in ("no-sequence-id", "no-sequence"):
+                assert error.value.byte == refused.offset
         return
     corpus = deserializer(path, file, max_errors=-1).open(text_keys=words)
     table = corpus.table
@@ -125,6 +146,8 @@ def compare(file: CtfFile, folder: Path, budget: int) -> None:
         )
     )
     assert table.chunk_starts.tolist() == [*slow.chunk_starts, len(slow.index)]
+    for ahead in (Ahead(1 << 40), Ahead(100), Ahead(1, 2)):
+        check_ahead(deserializer(path, file, max_errors=-1).open(text_keys=words, ahead=ahead), corpus, file)
     names = [stream.name for stream in file.streams]
     parsing = [one for one in slow.warnings if one.kind in ERRORS]
     fast_samples = []
@@ -187,6 +210,28 @@ def test_the_fast_reader_gives_what_the_slow_one_gives(
 @given(valid_ctf_files())
 def test_valid_files_are_read_without_a_word(folder: Path, file: CtfFile) -> None:
     compare(file, folder, 0)
+
+
+@pytest.mark.parametrize("in_lines", [False, True])
+def test_chunks_of_a_large_file_are_parsed_while_it_is_indexed(tmp_path: Path, in_lines: bool) -> None:
+    lines = []
+    for number in range(40_000):
+        key = "" if in_lines else f"{number // (1 + number % 7)}\t"
+        lines.append(
+            f"{key}|a {number} 2.5 -3 |ab {number % 9}:1 |b 1 {'|# ' + 'x' * 900 if number % 997 == 0 else ''}\n"
+        )
+    lines[30_000] = lines[30_000].replace("2.5", "2.5 4" if in_lines else "2.5x")
+    file = CtfFile("".join(lines).encode(), SAMPLE_STREAMS, {})
+    path = tmp_path / "a.ctf"
+    path.write_bytes(file.data)
+    options: dict[str, Any] = {"chunk_size_in_bytes": 100_000, "max_errors": -1}
+    corpus = deserializer(path, file, **options).open()
+    with sizes(50_000, 10_000, 2):
+        opened = [deserializer(path, file, **options).open(ahead=ahead) for ahead in (Ahead(1 << 40), Ahead(300_000))]
+        num_parsed = [check_ahead(one, corpus, file) for one in opened]
+    num_before = int(np.searchsorted(corpus.table.chunk_starts, 25_000 if in_lines else 8_000))
+    assert corpus.table.num_chunks > num_parsed[0] >= num_before > num_parsed[1] > 0
+    assert not deserializer(path, file, **options).open(ahead=Ahead(1 << 40, num_before)).take_parsed()
 
 
 # -- every prefix, every flipped bit -----------------------------------------------------------------------------------

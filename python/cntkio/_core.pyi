@@ -85,6 +85,19 @@ class Spare:
 
     def __new__(cls, limit: int) -> Spare: ...
 
+def ctf_chunk_borders(file: tuple[int, int], first: int, chunk_size_in_bytes: int, in_lines: bool) -> list[int]: ...
+
+_Scan = tuple[int, npt.NDArray[np.uint64], npt.NDArray[np.uint64], npt.NDArray[np.uint32], int | None]
+
+def ctf_index_chunks(
+    file: tuple[int, int],
+    borders: list[int],
+    in_lines: bool,
+    streams: list[tuple[bytes, bool, int, bool]],
+    num_threads: int,
+    part_size: int,
+    spare: Spare,
+) -> list[tuple[list[tuple[int, _Scan]], Chunk] | None]: ...
 def ctf_parse(
     text: npt.NDArray[np.uint8] | tuple[int, int],
     first_byte: int,

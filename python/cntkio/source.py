@@ -30,7 +30,17 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio.arrangement import BROKEN, INVALID, Arrangement, Located, arrange
 from cntkio.errors import CheckpointError, CntkIoError, ConfigError, CorpusError
-from cntkio.formats import Corpus, Deserializer, Loaded, TextKeyed, UtteranceCorpus, num_threads
+from cntkio.formats import (
+    Ahead,
+    Corpus,
+    Deserializer,
+    Loaded,
+    ParsedAhead,
+    ParsesAhead,
+    TextKeyed,
+    UtteranceCorpus,
+    num_threads,
+)
 from cntkio.formats.user import LocalUserCorpus
 from cntkio.local_timeline import LocalSelection, LocalTimeline, chunk_and_number
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
@@ -77,7 +87,7 @@ class _Chunks:
 
     def __init__(self, corpus: Corpus) -> None:
         self.corpus = corpus
-        self.here: dict[int, Loaded] = {}
+        self.here: dict[int, Loaded] = corpus.take_parsed() if isinstance(corpus, ParsedAhead) else {}
         self.coming: dict[int, Future[Loaded]] = {}
         self.in_use: set[int] = set()
         self._window: set[int] | None = None  # the last one, if nothing else is in use
@@ -286,6 +296,7 @@ class MinibatchSource:
                 f"frame_mode and truncation_length={truncation_length} exclude each other", key="truncation_length"
             )
         window = python_window(randomization_window_in_chunks, randomization_window_in_samples, randomize=randomize)
+        self._window = window
         self._is_randomized = window is not None
         self._frame_mode = frame_mode
         self._max_errors = max_errors
@@ -419,8 +430,21 @@ class MinibatchSource:
         """Open the corpora; if the keys of one are words, those of all are."""
         described: list[Any] = [part for one in given for part in (one.parts() if hasattr(one, "parts") else (one,))]
         text_keys = any(isinstance(one, TextKeyed) and one.has_text_keys for one in described)
+        ahead = self._needed_at_once() if len(described) == 1 else None
         for one in described:
-            self._corpora.append(one.open(text_keys=True) if text_keys and isinstance(one, TextKeyed) else one.open())
+            if text_keys and isinstance(one, TextKeyed):
+                self._corpora.append(one.open(text_keys=True))
+            elif isinstance(one, ParsesAhead) and one.can_parse_ahead:
+                self._corpora.append(one.open(ahead=ahead))
+            else:
+                self._corpora.append(one.open())
+
+    def _needed_at_once(self) -> Ahead | None:
+        """What is read at first: in order the first chunks, else all, if the window holds all from the start."""
+        if self._window is None:
+            return Ahead(self._read_ahead_in_bytes)
+        is_in_chunks = self._window.unit == "chunks" and self._read_ahead_in_bytes > 0
+        return Ahead(2**63, self._window.size // 2) if is_in_chunks else None
 
     def _arranged(self, frame_mode: bool, strict: bool) -> Arrangement:
         defining = [

@@ -13,9 +13,9 @@
 
 use crate::chunk::{Block, Chunk, Column, Pool, Samples, Values};
 use crate::number::{self, Element};
-use cntkio_simd::Kernel;
 use cntkio_simd::memory::advise_huge_pages;
-use memchr::{memchr, memchr2, memmem};
+use cntkio_simd::{Kernel, LineForm, MAX_NUMBERS};
+use memchr::{memchr, memchr2, memmem, memrchr};
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -414,7 +414,7 @@ pub enum Text<'a> {
     /// All of it in memory.
     Here(&'a [u8]),
     /// To be read: a function that fills a buffer from a position on.
-    Read(&'a (dyn Fn(usize, &mut [u8]) -> std::io::Result<()> + Sync)),
+    Read(Read<'a>),
 }
 
 /// How a chunk's text is cut, in bytes, at the ends of sequences.
@@ -467,6 +467,175 @@ pub fn parse_chunk(
     let chunk = Chunk::new(blocks);
     Ok((if let Some(pool) = pool { chunk.of_pool(Arc::clone(pool)) } else { chunk }, all))
 }
+
+// ----------------------------------------------------------------------------- index and parser in one pass
+
+/// A function that fills a buffer from a position of the text on.
+type Read<'a> = &'a (dyn Fn(usize, &mut [u8]) -> std::io::Result<()> + Sync);
+
+/// How far before and behind a position a sequence's start is looked for, at first and at last.
+const LOOK_AROUND: [usize; 2] = [1 << 15, 1 << 19];
+
+/// The last sequence that starts at `at` or before, in text of `size` bytes whose first sequence starts at `first`;
+/// `None` if the text around does not tell.
+fn last_start(read: Read, first: usize, at: usize, size: usize, mode: Mode) -> std::io::Result<Option<usize>> {
+    for around in LOOK_AROUND {
+        let begin = at.saturating_sub(around).max(first);
+        let mut bytes = vec![0; at.saturating_add(around).min(size) - begin];
+        read(begin, &mut bytes)?;
+        let is_first = begin == first;
+        let from = if is_first { Some(0) } else { memchr(b'\n', &bytes).map(|at| at + 1) };
+        let to = if begin + bytes.len() == size { Some(bytes.len()) } else { memrchr(b'\n', &bytes).map(|at| at + 1) };
+        let (Some(from), Some(to)) = (from, to) else { continue };
+        if from >= to || begin + to <= at {
+            continue;
+        }
+        let Ok(scan) = scan(&bytes[from..to], mode, None) else { return Ok(None) };
+        // What the first lines belong to may have begun before.
+        let num_unsure = usize::from(mode == Mode::Ids && !is_first);
+        let starts = scan.starts.iter().skip(num_unsure).map(|&start| begin + from + start as usize);
+        if let Some(start) = starts.take_while(|&start| start <= at).last() {
+            return Ok(Some(start));
+        }
+    }
+    Ok(None)
+}
+
+/// Where the chunks of a text begin and, last, where they end, as [`chunk_starts`] would cut it if all sequences were
+/// kept; up to the first that the text around its end does not tell.
+///
+/// # Errors
+/// The text cannot be read.
+pub fn chunk_borders(read: Read, first: usize, size: usize, limit: usize, mode: Mode) -> std::io::Result<Vec<usize>> {
+    let mut borders = vec![first];
+    let mut start = first;
+    while start < size {
+        let end = start.saturating_add(limit);
+        let border = if end >= size { Some(size) } else { last_start(read, start, end, size, mode)? };
+        let Some(border) = border.filter(|&border| border > start) else { break };
+        borders.push(border);
+        start = border;
+    }
+    Ok(borders)
+}
+
+/// A chunk that was indexed and parsed in one pass: its sequences, found in pieces that start at these positions, and
+/// what is in them.
+pub type IndexedChunk = (Vec<(usize, Scan)>, Chunk);
+
+/// Index and parse the chunks between some borders of a text, each in `num_pieces`, on all threads of the current pool.
+///
+/// `None` for a chunk in which anything was met that is worth a word: what [`scan`] and [`parse_chunk`] say of it counts.
+///
+/// # Errors
+/// The text cannot be read.
+pub fn index_chunks(
+    read: Read,
+    borders: &[usize],
+    mode: Mode,
+    schema: &Schema,
+    num_pieces: usize,
+    part_size: usize,
+    pool: Option<&Arc<Pool>>,
+) -> std::io::Result<Vec<Option<IndexedChunk>>> {
+    let mut pieces = Vec::new();
+    for (chunk, border) in borders.windows(2).enumerate() {
+        let (mut begin, end) = (border[0], border[1]);
+        let num_pieces = num_pieces.min((end - begin) / part_size + 1);
+        for piece in 1..num_pieces {
+            let middle = border[0] + (end - border[0]) / num_pieces * piece;
+            if let Some(cut) = last_start(read, begin, middle, end, mode)?.filter(|&cut| cut > begin) {
+                pieces.push((chunk, begin, cut));
+                begin = cut;
+            }
+        }
+        pieces.push((chunk, begin, end));
+    }
+    let index = |&(_, begin, end): &(usize, usize, usize)| {
+        index_piece(read, begin, end, mode, schema, part_size, pool.and_then(|pool| pool.take()))
+    };
+    let indexed = pieces.par_iter().map(index).collect::<std::io::Result<Vec<_>>>()?;
+    let mut made: Vec<Option<(Vec<_>, Vec<_>)>> = borders.windows(2).map(|_| Some(Default::default())).collect();
+    for ((chunk, begin, _), indexed) in pieces.into_iter().zip(indexed) {
+        match (&mut made[chunk], indexed) {
+            (Some((scans, blocks)), Some((scan, block))) => {
+                scans.push((begin, scan));
+                blocks.push(block);
+            }
+            (sound, _) => *sound = None,
+        }
+    }
+    let chunk = |blocks| {
+        let chunk = Chunk::new(blocks);
+        if let Some(pool) = pool { chunk.of_pool(Arc::clone(pool)) } else { chunk }
+    };
+    Ok(made.into_iter().map(|made| made.map(|(scans, blocks)| (scans, chunk(blocks)))).collect())
+}
+
+/// Index and parse the text from a sequence's start to another's; `None` if anything was met that is worth a word.
+fn index_piece(
+    read: Read,
+    begin: usize,
+    end: usize,
+    mode: Mode,
+    schema: &Schema,
+    part_size: usize,
+    spare: Option<Block>,
+) -> std::io::Result<Option<(Scan, Block)>> {
+    let mut findings = Findings::new(0, true);
+    let mut builders = builders(schema, 0, spare);
+    let mut all = Scan::default();
+    let mut buffer = Vec::new();
+    let (mut at, mut wanted) = (begin, part_size);
+    while at < end {
+        let size = wanted.min(end - at);
+        if buffer.len() < size {
+            buffer.resize(size, 0);
+        }
+        let bytes = &mut buffer[..size];
+        read(at, bytes)?;
+        let is_last = at + size == end;
+        let num_whole = if is_last { size } else { memrchr(b'\n', bytes).map_or(0, |at| at + 1) };
+        let Ok(mut found) = scan(&bytes[..num_whole], mode, None) else { return Ok(None) };
+        let mut part_end = num_whole;
+        if mode == Mode::Ids && !is_last {
+            // The last sequence may go on.
+            part_end = found.starts.pop().unwrap_or(0) as usize;
+            found.keys.pop();
+            found.lines.pop();
+        }
+        if found.head_lines > 0 || (is_last && found.starts.is_empty()) {
+            return Ok(None);
+        }
+        if found.starts.is_empty() {
+            wanted = wanted.saturating_mul(2);
+            continue;
+        }
+        let ends = found.starts.iter().skip(1).map(|&start| start as usize).chain([part_end]);
+        let extents: Vec<Extent> = std::iter::zip(&found.starts, ends)
+            .zip(&found.lines)
+            .map(|((&start, end), &length)| Extent { start: at + start as usize, end: at + end, length })
+            .collect();
+        let parsed = Parser::new(bytes, at, schema, &mut builders, &mut findings).sequences(&extents, all.starts.len());
+        if parsed.is_err() {
+            return Ok(None);
+        }
+        if at == begin {
+            let ratio = (end - begin) as f64 / part_end as f64;
+            builders.iter_mut().for_each(|builder| builder.expect(ratio));
+        }
+        all.keys.append(&mut found.keys);
+        all.starts.extend(found.starts.iter().map(|start| (at - begin) as u64 + start));
+        all.lines.append(&mut found.lines);
+        at += part_end;
+        wanted = part_size;
+    }
+    let num_sequences = all.starts.len();
+    let columns = builders.into_iter().map(|builder| builder.column).collect();
+    Ok(Some((all, Block { num_sequences, columns })))
+}
+
+// -------------------------------------------------------------------------------------------------- pieces
 
 /// Cut sequences into runs of about `size` bytes, each of at least one.
 fn in_pieces(sequences: &[Extent], size: usize) -> impl Iterator<Item = &[Extent]> {
@@ -558,6 +727,8 @@ fn finish(sequences: &[Extent], builders: Vec<Builder>) -> Block {
 struct Builder {
     column: Column,
     num_samples: u32,
+    /// Whether the last sample that was read on the long way had one entry.
+    is_one_hot: bool,
 }
 
 impl Builder {
@@ -578,7 +749,7 @@ impl Builder {
         sequence_offsets.clear();
         sequence_offsets.reserve(num_sequences + 1);
         sequence_offsets.push(0);
-        Builder { column: Column { sequence_offsets, samples }, num_samples: 0 }
+        Builder { column: Column { sequence_offsets, samples }, num_samples: 0, is_one_hot: false }
     }
 
     /// Make room for `ratio` times what there is.
@@ -686,6 +857,7 @@ struct Parser<'a> {
     follows: Vec<usize>,
     builders: &'a mut [Builder],
     findings: &'a mut Findings,
+    lines: KnownLines,
     /// Where the text at hand begins in the whole.
     first_byte: usize,
     text: &'a [u8],
@@ -713,6 +885,132 @@ impl Name {
         }
         Name { word: u128::from_le_bytes(bytes), mask: u128::MAX >> (128 - 8 * size), size }
     }
+}
+
+/// Forms of lines that are remembered.
+const MOST_FORMS: usize = 4;
+/// Lines that are taken at once.
+const MOST_ROWS: usize = 256;
+/// So many lines more that have no known form than those that have one, and no more are tried.
+const MOST_PATIENCE: usize = 16;
+
+/// Forms of lines that were met, and what their numbers mean.
+struct KnownLines {
+    forms: Vec<(LineForm, Vec<LineSample>)>,
+    /// The form of the last line, and for each form the one that came behind it the last time.
+    last: usize,
+    follows: [usize; MOST_FORMS],
+    rows: Vec<[u32; MAX_NUMBERS]>,
+    patience: usize,
+}
+
+impl KnownLines {
+    fn new(schema: &Schema) -> KnownLines {
+        let patience = if schema.has_words { 0 } else { MOST_PATIENCE };
+        KnownLines { forms: Vec::new(), last: 0, follows: [0; MOST_FORMS], rows: Vec::new(), patience }
+    }
+
+    /// Read the numbers of the lines from a position on that are alike, and of a form that is known; where it ends, and
+    /// the form.
+    #[inline]
+    fn read(&mut self, kernel: Kernel, bytes: &[u8], at: usize, end: usize) -> Option<(usize, usize)> {
+        self.rows.clear();
+        let mut form = self.follows[self.last];
+        for _ in 0..self.forms.len() {
+            let stop = kernel.lines_of_form(bytes, at, end, &self.forms[form].0, MOST_ROWS, &mut self.rows);
+            if stop > at {
+                self.follows[self.last] = form;
+                self.last = form;
+                return Some((stop, form));
+            }
+            form = if form + 1 == self.forms.len() { 0 } else { form + 1 };
+        }
+        None
+    }
+}
+
+/// A sparse sample: its entries are an index and a value each, from number `first` of the line on.
+struct LineSample {
+    stream: usize,
+    first: usize,
+    num_entries: usize,
+}
+
+impl LineSample {
+    /// Append the samples of lines that are alike.
+    fn append(&self, builder: &mut Builder, rows: &[[u32; MAX_NUMBERS]]) {
+        let Samples::Sparse { sample_offsets, indices, values, .. } = &mut builder.column.samples else {
+            unreachable!("a sparse stream has a sparse column")
+        };
+        let first_entry = indices.len() as u32;
+        // One entry a sample is by far the most frequent, and the loop without an inner one is the fastest.
+        if let (1, Values::F32(values), index) = (self.num_entries, &mut *values, self.first % MAX_NUMBERS) {
+            let value = (index + 1) % MAX_NUMBERS;
+            indices.extend(rows.iter().map(|row| row[index] as i32));
+            values.extend(rows.iter().map(|row| row[value] as f32));
+        } else {
+            for row in rows {
+                for entry in row[self.first..self.first + 2 * self.num_entries].chunks_exact(2) {
+                    indices.push(entry[0] as i32);
+                    match values {
+                        Values::F32(values) => values.push(entry[1] as f32),
+                        Values::F64(values) => values.push(entry[1].into()),
+                    }
+                }
+            }
+        }
+        let num_entries = self.num_entries as u32;
+        sample_offsets.extend((1..=rows.len() as u32).map(|row| first_entry + row * num_entries));
+        builder.num_samples += rows.len() as u32;
+    }
+}
+
+/// What a line of this form means, if all of its samples are sparse, each with an entry at least. Gives the form the
+/// dimensions as limits.
+fn meaning(form: &mut LineForm, schema: &Schema) -> Option<Vec<LineSample>> {
+    let mut limits = form.limits;
+    let text = form.skeleton();
+    let mut samples = Vec::new();
+    let mut at = 0;
+    let mut number = usize::from(form.has_number_before(0)); // the id
+    let skip = |at: &mut usize, bytes: &[u8]| {
+        let start = *at;
+        while bytes.contains(&text[*at]) && (*at == start || !form.has_number_before(*at)) {
+            *at += 1;
+        }
+        *at > start
+    };
+    skip(&mut at, b" \t");
+    while text[at] == b'|' {
+        let rest = &text[at + 1..];
+        let size = rest.iter().position(|&byte| ends_name(byte))?;
+        let stream = schema.streams.iter().position(|stream| stream.is_sparse && stream.name == rest[..size])?;
+        if (at + 1..=at + 1 + size).any(|at| form.has_number_before(at)) {
+            return None;
+        }
+        at += 1 + size;
+        let first = number;
+        while skip(&mut at, b" \t") && form.has_number_before(at) {
+            if text[at] != b':' || !form.has_number_before(at + 1) {
+                return None;
+            }
+            limits[number] = schema.streams[stream].dim as u32;
+            number += 2;
+            at += 1;
+        }
+        if number == first {
+            return None;
+        }
+        samples.push(LineSample { stream, first, num_entries: (number - first) / 2 });
+    }
+    if text[at] == b'\r' {
+        at += 1;
+    }
+    if text[at..] != *b"\n" || samples.is_empty() {
+        return None;
+    }
+    form.limits = limits;
+    Some(samples)
 }
 
 /// What became of an item.
@@ -744,6 +1042,7 @@ impl<'a> Parser<'a> {
             follows: (1..schema.streams.len()).chain([0]).collect(),
             builders,
             findings,
+            lines: KnownLines::new(schema),
             first_byte,
             text,
         }
@@ -770,6 +1069,12 @@ impl<'a> Parser<'a> {
     fn sequence(&mut self, extent: &Extent) -> Result<(), Stop> {
         let first_byte = self.at;
         while self.at < self.bytes.len() {
+            if self.lines.patience > 0 {
+                self.known_lines();
+                if self.at >= self.bytes.len() {
+                    break;
+                }
+            }
             let line = self.at;
             if !self.line()? {
                 self.note(Kind::LineWithoutSample, line, None, 0)?;
@@ -804,17 +1109,18 @@ impl<'a> Parser<'a> {
                 self.at += 1;
                 return Ok(has_sample);
             }
-            if byte == b'|' && self.one_hot_sample() {
-                has_sample = true;
-                continue;
-            }
             if byte <= b' ' || byte >= 0x80 {
                 self.at += 1;
-            } else {
-                match self.item(byte)? {
-                    Item::Sample => has_sample = true,
-                    Item::Nothing => self.skip_to_pipe_or_line_end(),
-                }
+                continue;
+            }
+            let pipe = self.at;
+            let item = match self.expected_name() {
+                Some(stream) => self.sample(pipe, stream)?,
+                None => self.item(byte)?,
+            };
+            match item {
+                Item::Sample => has_sample = true,
+                Item::Nothing => self.skip_to_pipe_or_line_end(),
             }
         }
         Ok(true)
@@ -839,26 +1145,34 @@ impl<'a> Parser<'a> {
         self.at += rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len());
     }
 
-    /// Take a sample of the stream that is expected, if it is one entry of a short index and a digit, as words and classes
-    /// are: where lines are short, the way over all cases takes most of the time. Otherwise nothing has happened.
+    /// Read a pipe and the name of the stream that is expected, with a space behind it: most are what came before.
     #[inline]
-    fn one_hot_sample(&mut self) -> bool {
+    fn expected_name(&mut self) -> Option<usize> {
         let stream = self.follows[self.last_stream];
         let name = &self.names[stream];
-        // A sample ends before the line does, so that the view may be used where it goes on behind the sequence.
-        let Some(head) = self.view.get(self.at..).and_then(<[u8]>::first_chunk) else { return false };
+        // A name ends before the line does, so that the view may be used where it goes on behind the sequence.
+        let head = self.view.get(self.at..).and_then(<[u8]>::first_chunk)?;
         if u128::from_le_bytes(*head) & name.mask != name.word {
-            return false;
+            return None;
         }
-        let at = self.at + name.size;
-        let Samples::Sparse { dim, sample_offsets, indices, values: Values::F32(values) } =
-            &mut self.builders[stream].column.samples
+        self.at += name.size - 1;
+        self.last_stream = stream;
+        Some(stream)
+    }
+
+    /// Take one entry of a short index and a digit, as words and classes are, behind a space: where lines are short, the
+    /// way over all cases takes most of the time. Otherwise nothing has happened.
+    #[inline]
+    fn one_hot_sample(&mut self, stream: usize) -> bool {
+        let at = self.at + 1;
+        let builder = &mut self.builders[stream];
+        let Samples::Sparse { dim, sample_offsets, indices, values: Values::F32(values) } = &mut builder.column.samples
         else {
             return false;
         };
         let Some(text) = word_at(self.view, at) else { return false };
         let num_digits = num_digits(text);
-        if num_digits == 0 || num_digits > 5 {
+        if self.view[self.at] != b' ' || num_digits == 0 || num_digits > 5 {
             return false;
         }
         let [colon, value, end, ..] = (text >> (8 * num_digits)).to_le_bytes();
@@ -878,10 +1192,32 @@ impl<'a> Parser<'a> {
         indices.push(index as i32);
         values.push(f32::from(value));
         sample_offsets.push(indices.len() as u32);
-        self.builders[stream].num_samples += 1;
-        self.last_stream = stream;
+        builder.num_samples += 1;
         self.at = end;
         true
+    }
+
+    /// Take the lines from here on that are like one of those before, and get to know the first that is not.
+    fn known_lines(&mut self) {
+        let lines = &mut self.lines;
+        while self.at < self.bytes.len() {
+            let Some((end, form)) = lines.read(self.kernel, self.view, self.at, self.bytes.len()) else { break };
+            for sample in &lines.forms[form].1 {
+                sample.append(&mut self.builders[sample.stream], &lines.rows);
+            }
+            lines.patience = (lines.patience + lines.rows.len()).min(MOST_PATIENCE);
+            self.at = end;
+        }
+        if self.at < self.bytes.len() {
+            lines.patience -= 1;
+            if lines.forms.len() < MOST_FORMS
+                && let Some(mut form) = self.kernel.line_form(self.view, self.at)
+                && let Some(samples) = meaning(&mut form, self.schema)
+                && lines.forms.iter().all(|(known, _)| *known != form)
+            {
+                lines.forms.push((form, samples));
+            }
+        }
     }
 
     fn skip_to_pipe_or_line_end(&mut self) {
@@ -897,6 +1233,12 @@ impl<'a> Parser<'a> {
         }
         self.at += 1;
         let Some(stream) = self.name(pipe)? else { return Ok(Item::Nothing) };
+        self.sample(pipe, stream)
+    }
+
+    /// Read the values of a sample, whose pipe is given.
+    #[inline]
+    fn sample(&mut self, pipe: usize, stream: usize) -> Result<Item, Stop> {
         let is_sparse = self.schema.streams[stream].is_sparse;
         match if is_sparse { self.sparse(stream) } else { self.dense(stream) } {
             Ok(short) => {
@@ -966,6 +1308,9 @@ impl<'a> Parser<'a> {
 
     /// Read a sparse sample. It is never too short.
     fn sparse(&mut self, stream: usize) -> Result<Option<u64>, Fault> {
+        if self.builders[stream].is_one_hot && self.one_hot_sample(stream) {
+            return Ok(None);
+        }
         let (kernel, view, bytes, at) = (self.kernel, self.view, self.bytes, self.at);
         let Samples::Sparse { dim, indices, values, .. } = &mut self.builders[stream].column.samples else {
             unreachable!("a sparse stream has a sparse column")
@@ -984,9 +1329,11 @@ impl<'a> Parser<'a> {
         let Samples::Sparse { sample_offsets, indices, .. } = &mut self.builders[stream].column.samples else {
             unreachable!("a sparse stream has a sparse column")
         };
+        let is_one_hot = sample_offsets.last().is_some_and(|&first| first as usize + 1 == indices.len());
         sample_offsets.push(indices.len() as u32);
         self.at = end;
         self.builders[stream].num_samples += 1;
+        self.builders[stream].is_one_hot = is_one_hot;
         Ok(None)
     }
 }

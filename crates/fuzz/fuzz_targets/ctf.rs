@@ -75,6 +75,29 @@ fuzz_target!(|data: &[u8]| {
             assert_eq!(samples(chunk.blocks(), stream), block.columns[stream].num_samples());
         }
     }
+    // Indexed and parsed in one pass: the same, or nothing at all.
+    if schema.defining.is_none() && scan.head_lines == 0 && !sequences.is_empty() {
+        let borders = ctf::chunk_borders(&read, sequences[0].start, text.len(), 40, mode).expect("readable text");
+        let starts: Vec<u64> = sequences.iter().map(|sequence| sequence.start as u64).collect();
+        let sizes: Vec<u32> = sequences.iter().map(|sequence| (sequence.end - sequence.start) as u32).collect();
+        let chunk_starts = ctf::chunk_starts(&starts, &sizes, 40);
+        let indexed = ctf::index_chunks(&read, &borders, mode, &schema, 2, 5, Some(&pool)).expect("readable text");
+        for (number, indexed) in indexed.into_iter().enumerate() {
+            let Some((scans, chunk)) = indexed else { continue };
+            let range = chunk_starts[number] as usize..chunk_starts[number + 1] as usize;
+            let found: Vec<u64> = scans
+                .iter()
+                .flat_map(|(begin, scan)| scan.starts.iter().map(move |start| *begin as u64 + start))
+                .collect();
+            assert_eq!(found, starts[range.clone()]);
+            let mut findings = Findings::new(0, true);
+            let block = ctf::parse(text, &sequences[range], &schema, &mut findings);
+            assert_eq!(findings.counts.iter().sum::<u64>(), 0);
+            assert!(chunk.blocks().len() > 1 || chunk.blocks()[0] == block);
+            assert_eq!(chunk.num_sequences(), block.num_sequences);
+            chunk.blocks().iter().for_each(check);
+        }
+    }
     // A table that does not fit the text is taken as far as it does.
     let wrong = [Extent { start: text.len() / 2, end: usize::MAX, length: 1 }];
     ctf::parse(text, &wrong, &schema, &mut Findings::new(u64::MAX, false));

@@ -11,8 +11,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::sync::Arc;
 
-/// Text that is read at once: some of it fits a core's cache.
-const PART: usize = 1 << 20;
+/// Text that is read at once: it and the values that it becomes fit a core's cache.
+const PART: usize = 512 << 10;
 
 /// Lines before the first id, keys, starts, lines; or where an id overflows.
 type ScanArrays<'py> =
@@ -32,8 +32,16 @@ pub(crate) fn ctf_scan<'py>(
         Ok(scan) => (scan, None),
         Err(overflow) => (ctf::Scan::default(), Some(overflow.at)),
     };
+    Ok(scan_arrays(py, scan, overflow))
+}
+
+fn scan_arrays(py: Python<'_>, scan: ctf::Scan, overflow: Option<u64>) -> ScanArrays<'_> {
     let ctf::Scan { head_lines, keys, starts, lines } = scan;
-    Ok((head_lines, keys.into_pyarray(py), starts.into_pyarray(py), lines.into_pyarray(py), overflow))
+    (head_lines, keys.into_pyarray(py), starts.into_pyarray(py), lines.into_pyarray(py), overflow)
+}
+
+fn stream((name, is_sparse, dim, is_double): (Vec<u8>, bool, usize, bool)) -> Stream {
+    Stream { name, is_sparse, dim, is_double }
 }
 
 /// Lines before the first word; words padded with zeros, and the width of one; starts, lines.
@@ -120,11 +128,7 @@ pub(crate) fn ctf_parse(
     let text = here.map_or(Text::Read(&read), Text::Here);
     let spare = spare.as_ref().map(|spare| &spare.get().pool);
     let pool = pool(num_threads)?;
-    let streams = streams
-        .into_iter()
-        .map(|(name, is_sparse, dim, is_double)| Stream { name, is_sparse, dim, is_double })
-        .collect();
-    let schema = Schema { streams, defining, has_words };
+    let schema = Schema { streams: streams.into_iter().map(stream).collect(), defining, has_words };
     let cut = Cut { piece: piece_size, part: PART };
     let parsed = py.detach(|| {
         // A table that does not fit the text (a file that shrank, a damaged cache) must not be believed.
@@ -141,6 +145,56 @@ pub(crate) fn ctf_parse(
     let first = findings.first.iter().map(tuple).collect();
     let last_straw = findings.last_straw.as_ref().map(tuple);
     Ok((Chunk { inner: chunk }, findings.counts.to_vec(), first, last_straw))
+}
+
+/// Where the chunks of a file begin, of at most so many bytes each and from its first sequence on, and where the last one
+/// ends, as far as that can be told without reading all of it.
+#[pyfunction]
+pub(crate) fn ctf_chunk_borders(
+    py: Python<'_>,
+    file: (i32, u64),
+    first: u64,
+    chunk_size_in_bytes: u64,
+    in_lines: bool,
+) -> PyResult<Vec<usize>> {
+    let read = |at: usize, buffer: &mut [u8]| read_exact_at(file.0, buffer, at as u64);
+    let mode = if in_lines { Mode::Lines } else { Mode::Ids };
+    let (first, size, limit) = (first as usize, file.1 as usize, chunk_size_in_bytes as usize);
+    Ok(py.detach(|| ctf::chunk_borders(&read, first, size, limit, mode))?)
+}
+
+/// For each chunk the scans of its pieces, from where each starts, and the chunk.
+type IndexedTuple<'py> = (Vec<(usize, ScanArrays<'py>)>, Chunk);
+
+/// Index and parse the chunks between borders of a file in one pass. Those in which anything is worth a word are None.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn ctf_index_chunks<'py>(
+    py: Python<'py>,
+    file: (i32, u64),
+    borders: Vec<usize>,
+    in_lines: bool,
+    streams: Vec<(Vec<u8>, bool, usize, bool)>,
+    num_threads: usize,
+    part_size: usize,
+    spare: Py<Spare>,
+) -> PyResult<Vec<Option<IndexedTuple<'py>>>> {
+    let read = |at: usize, buffer: &mut [u8]| read_exact_at(file.0, buffer, at as u64);
+    let mode = if in_lines { Mode::Lines } else { Mode::Ids };
+    if borders.windows(2).any(|pair| pair[0] > pair[1]) {
+        return Err(PyValueError::new_err("borders that do not ascend"));
+    }
+    let schema = Schema { streams: streams.into_iter().map(stream).collect(), defining: None, has_words: false };
+    let (pool, spare) = (pool(num_threads)?, &spare.get().pool);
+    let indexed = py.detach(|| {
+        pool.install(|| ctf::index_chunks(&read, &borders, mode, &schema, num_threads, part_size.max(1), Some(spare)))
+    })?;
+    let tuple = |(begin, scan): (usize, ctf::Scan)| (begin, scan_arrays(py, scan, None));
+    let indexed = indexed.into_iter().map(|indexed| {
+        let (scans, inner) = indexed?;
+        Some((scans.into_iter().map(tuple).collect(), Chunk { inner }))
+    });
+    Ok(indexed.collect())
 }
 
 /// Name, samples, plain values, indexed values, most values in a sample, largest index.

@@ -26,7 +26,9 @@ mod _core {
     use super::chunk::{Chunk, pad, spread};
 
     #[pymodule_export]
-    use super::ctf::{Spare, ctf_chunk_starts, ctf_infer, ctf_parse, ctf_scan, ctf_scan_words};
+    use super::ctf::{
+        Spare, ctf_chunk_borders, ctf_chunk_starts, ctf_index_chunks, ctf_infer, ctf_parse, ctf_scan, ctf_scan_words,
+    };
 
     #[pymodule_export]
     use super::packed::{Packed, pack};

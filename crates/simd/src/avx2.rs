@@ -1,5 +1,9 @@
-//! 32 bytes at a time with AVX2: short integers, and line ends. What is no short integer goes to the scalar twin, which
-//! vectors of this size do not beat.
+//! 32 bytes at a time with AVX2: short integers, decimals, and line ends. Entries of sparse samples go to the scalar twin,
+//! which vectors of this size do not beat.
+//!
+//! Short integers are computed all at once, wherever they end. Decimals are found by masks of 64 bytes and taken one by one:
+//! 16 bytes up to the token's end, one shuffle that leaves out the point and what is before the token, and three
+//! multiplications to one integer.
 
 use std::arch::x86_64::*;
 
@@ -126,7 +130,128 @@ pub(crate) fn dense_f32(bytes: &[u8], mut at: usize, limit: usize, out: &mut Vec
             return at;
         }
     }
+    let at = decimals(bytes, at, limit - (out.len() - before), out);
     scalar::dense_f32(bytes, at, limit - (out.len() - before), out)
+}
+
+/// No 64 bytes have more tokens than this: each takes a byte and another to part it from the next.
+const MAX_TOKENS: usize = 32;
+/// Bytes of a token that is taken: more do not fit a vector.
+const MAX_SIZE: usize = 16;
+
+/// For each place of the point (0: none, else 1 more than the digits behind it) and each number of digits: the shuffle that
+/// leaves the digits of a token that ends with the vector, zeros before them.
+static WITHOUT_POINT: [[[u8; MAX_SIZE]; MAX_SIZE + 1]; MAX_SIZE + 1] = {
+    let mut shuffles = [[[0x80; MAX_SIZE]; MAX_SIZE + 1]; MAX_SIZE + 1];
+    let mut point = 0;
+    while point <= MAX_SIZE {
+        let mut num_digits = 0;
+        while num_digits <= MAX_SIZE {
+            let mut digit = 0; // counted from the last
+            while digit < num_digits {
+                let from_last = digit + (point > 0 && digit + 1 >= point) as usize;
+                if from_last < MAX_SIZE {
+                    shuffles[point][num_digits][MAX_SIZE - 1 - digit] = (MAX_SIZE - 1 - from_last) as u8;
+                }
+                digit += 1;
+            }
+            num_digits += 1;
+        }
+        point += 1;
+    }
+    shuffles
+};
+
+/// A bit for each of 64 bytes.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn masks(low: __m256i, high: __m256i, is: impl Fn(__m256i) -> __m256i) -> u64 {
+    u64::from(mask(is(low))) | u64::from(mask(is(high))) << BLOCK
+}
+
+/// The integer that a token's digits are, without its point; the token is the last bytes of `window`.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn digits_of(window: &[u8; MAX_SIZE], point: usize, num_digits: usize) -> u64 {
+    let shuffle = &WITHOUT_POINT[point][num_digits];
+    // SAFETY: both references are to 16 bytes.
+    let (text, shuffle) =
+        unsafe { (_mm_loadu_si128(window.as_ptr().cast()), _mm_loadu_si128(shuffle.as_ptr().cast())) };
+    let digits = _mm_shuffle_epi8(_mm_sub_epi8(text, _mm_set1_epi8(b'0' as i8)), shuffle);
+    let pairs = _mm_maddubs_epi16(digits, _mm_set1_epi16(0x010a));
+    let fours = _mm_madd_epi16(pairs, _mm_set1_epi32(0x0001_0064));
+    let eights = _mm_madd_epi16(_mm_packus_epi32(fours, fours), _mm_set1_epi32(0x0001_2710));
+    let halves = _mm_cvtsi128_si64(eights) as u64;
+    (halves & 0xffff_ffff) * 100_000_000 + (halves >> 32)
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+fn decimals(bytes: &[u8], mut at: usize, limit: usize, out: &mut Vec<f32>) -> usize {
+    let before = out.len();
+    while let Some([low, high]) = bytes.get(at..).and_then(<[u8]>::first_chunk::<64>).map(|block| block.as_chunks().0) {
+        let (low, high) = (load(low), load(high));
+        let equal = |byte: u8| masks(low, high, |half| _mm256_cmpeq_epi8(half, _mm256_set1_epi8(byte as i8)));
+        let digit = masks(low, high, |half| {
+            let digits = _mm256_sub_epi8(half, _mm256_set1_epi8(b'0' as i8));
+            _mm256_cmpeq_epi8(_mm256_min_epu8(digits, _mm256_set1_epi8(9)), digits)
+        });
+        let blank = equal(b' ') | equal(b'\t');
+        let point = equal(b'.') & (digit << 1);
+        let negative = equal(b'-') & (digit >> 1);
+        let mut other = !(digit | blank | point | negative);
+        if other != 0 {
+            other &= !(equal(b'+') & (digit >> 1));
+        }
+        let first_other = _tzcnt_u64(other) as usize;
+        let sample_ends = first_other < 64 && ends_sample(bytes[at + first_other]);
+        let end = match sample_ends {
+            true => first_other,
+            false => 64 - _lzcnt_u64(blank & _bzhi_u64(!0, first_other as u32)) as usize,
+        };
+        if end == 0 {
+            return at;
+        }
+        let body = (digit | point) & _bzhi_u64(!0, end as u32);
+        let (mut starts, mut ends) = (body & !(body << 1), body & !(body >> 1));
+        let num_wanted = limit - (out.len() - before);
+        out.reserve(MAX_TOKENS);
+        // SAFETY: the length is within the capacity.
+        let room = unsafe { out.as_mut_ptr().add(out.len()) };
+        let (mut num_written, mut behind) = (0, at);
+        while ends != 0 && num_written < num_wanted {
+            let (first, last) = (_tzcnt_u64(starts) as usize, _tzcnt_u64(ends) as usize);
+            let points = _bzhi_u64(point >> first, (last + 1 - first) as u32);
+            let window = (at + last + 1).checked_sub(MAX_SIZE).and_then(|from| bytes[from..].first_chunk());
+            let (Some(window), true) = (window, last - first < MAX_SIZE && points & points.wrapping_sub(1) == 0) else {
+                break;
+            };
+            let (places, digits) = match points {
+                0 => (0, digits_of(window, 0, last + 1 - first)),
+                _ => {
+                    let places = (last - first).wrapping_sub(_tzcnt_u64(points) as usize);
+                    (places, digits_of(window, places + 1, last - first))
+                }
+            };
+            let Some(value) = scalar::rounded(digits, places) else { break };
+            let sign = (negative << 1 >> first & 1) as u32;
+            // SAFETY: room for MAX_TOKENS values was reserved, and this block has no more tokens.
+            unsafe { room.add(num_written).write(f32::from_bits(value.to_bits() | sign << 31)) };
+            num_written += 1;
+            behind = at + last + 1;
+            starts &= starts - 1;
+            ends &= ends - 1;
+        }
+        // SAFETY: so many values behind the old length were written above.
+        unsafe { out.set_len(out.len() + num_written) };
+        if ends != 0 {
+            return behind;
+        }
+        at += end;
+        if sample_ends {
+            return at;
+        }
+    }
+    at
 }
 
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]

@@ -14,12 +14,17 @@
 
 use std::arch::x86_64::*;
 
+use crate::memory::prefetch;
 use crate::scalar::ends_sample;
+use crate::{LineForm, MAX_NUMBERS};
 
 /// No block has more tokens than this: each takes a byte and another to part it from the next.
 const MAX_TOKENS: usize = 32;
 /// No block has more sparse entries than this: each takes four bytes.
 const MAX_ENTRIES: usize = 16;
+
+/// How far ahead text is asked for.
+const AHEAD: usize = 512;
 
 pub(crate) fn is_available() -> bool {
     is_x86_feature_detected!("avx512f")
@@ -53,6 +58,16 @@ const POSITIONS: [u8; 64] = lanes(1).0;
 /// For lanes of N bytes: the lane of each byte, and its distance from the lane's last byte.
 const LANES_OF_4: ([u8; 64], [u8; 64]) = lanes(4);
 const LANES_OF_8: ([u8; 64], [u8; 64]) = lanes(8);
+/// The same for the first two of every four tokens, which is how [`values_of_8`] takes them.
+const LANES_OF_8_IN_FOURS: ([u8; 64], [u8; 64]) = {
+    let (mut lane, distance) = lanes(8);
+    let mut byte = 0;
+    while byte < 64 {
+        lane[byte] += lane[byte] / 2 * 2;
+        byte += 1;
+    }
+    (lane, distance)
+};
 const LANES_OF_16: ([u8; 64], [u8; 64]) = lanes(16);
 
 const fn lanes(width: usize) -> ([u8; 64], [u8; 64]) {
@@ -85,6 +100,14 @@ fn load(bytes: &[u8], at: usize) -> __m512i {
     // SAFETY: a masked load touches the bytes of its mask alone, and those are bytes of `rest`.
     unsafe { _mm512_maskz_loadu_epi8(wanted, rest.as_ptr().cast()) }
 } }
+
+/// Ask for the text that comes soon: from block to block the way is too short for the second cache to answer in time.
+#[inline]
+fn prefetch_behind(bytes: &[u8], at: usize) {
+    if let Some(text) = bytes.get(at + AHEAD..) {
+        prefetch(text, 1);
+    }
+}
 
 with_avx512! {
 #[inline]
@@ -225,6 +248,14 @@ fn value_of_8(digits: __m512i) -> __m512i {
 } }
 
 with_avx512! {
+/// Two times 8 lanes of 8 digits, in turns of two, to 16 integers of 32 bits.
+#[inline]
+fn values_of_8(low: __m512i, high: __m512i) -> __m512i {
+    let fours = _mm512_packus_epi32(value_of_4(low), value_of_4(high));
+    _mm512_madd_epi16(fours, _mm512_set1_epi32(0x0001_2710))
+} }
+
+with_avx512! {
 /// Two times four lanes of 16 digits to 8 integers of 64 bits.
 #[inline]
 fn value_of_16(low: __m512i, high: __m512i) -> __m512i {
@@ -315,12 +346,16 @@ with_avx512! {
 #[inline]
 unsafe fn dense_into(bytes: &[u8], mut at: usize, limit: usize, out: *mut f32) -> (usize, usize) {
     let mut written = 0;
+    let mut next = classify::<false>(load(bytes, at));
     loop {
-        let Classes { digits, digit, blank, point, sign, negative, other, .. } = classify::<false>(load(bytes, at));
+        let Classes { digits, digit, blank, point, sign, negative, other, .. } = next;
         let (end, sample_ends) = certain_part(bytes, at, blank, other);
         if end == 0 {
             return (at, written);
         }
+        // Where the block behind ends is asked for before this one is converted: the way from block to block is long.
+        next = classify::<false>(load(bytes, at + end));
+        prefetch_behind(bytes, at);
         let body = (digit | point) & below(end);
         let starts = body & !(body << 1);
         let ends = body & !(body >> 1);
@@ -380,13 +415,13 @@ pub(crate) fn sparse_f32(
     indices: &mut Vec<i32>,
     values: &mut Vec<f32>,
 ) -> usize {
-    let last_index = _mm256_set1_epi32(dim.min(1 << 31).wrapping_sub(1) as i32);
+    let last_index = _mm512_set1_epi32(dim.min(1 << 31).wrapping_sub(1) as i32);
     if dim == 0 {
         return at;
     }
+    let mut next = classify::<true>(load(bytes, at));
     loop {
-        let Classes { digits, digit, blank, colon, point, sign, negative, mut other, .. } =
-            classify::<true>(load(bytes, at));
+        let Classes { digits, digit, blank, colon, point, sign, negative, mut other, .. } = next;
         // A colon stands between a digit and a number, a sign behind a colon.
         let bad = (colon & !((digit << 1) & ((digit | sign) >> 1))) | (sign & !(colon << 1));
         other |= bad;
@@ -394,6 +429,8 @@ pub(crate) fn sparse_f32(
         if end == 0 {
             return at;
         }
+        next = classify::<true>(load(bytes, at + end));
+        prefetch_behind(bytes, at);
         let inside = below(end);
         let body = (digit | point) & inside;
         let starts = body & !(body << 1);
@@ -444,16 +481,16 @@ pub(crate) fn sparse_f32(
         let room = unsafe { indices.as_mut_ptr().add(indices.len()) };
         let tokens =
             Tokens { digits, body, point: 0, first: compress(starts & !value_starts), last: compress(index_ends) };
-        let mut from = 0;
-        while from < count {
-            let index = _mm512_cvtepi64_epi32(value_of_8(gather(&tokens, None, &LANES_OF_8, from)));
-            if u64::from(_mm256_cmpgt_epu32_mask(index, last_index)) & below(count - from) != 0 {
-                return at;
-            }
-            // SAFETY: `from` is 0 or 8, and room for MAX_ENTRIES indices, 16, was reserved.
-            unsafe { _mm256_storeu_si256(room.add(from).cast(), index) };
-            from += 8;
+        // All sixteen at once: whether there are more than eight is a coin toss, and to guess wrong costs more.
+        let sixteen = values_of_8(
+            gather(&tokens, None, &LANES_OF_8_IN_FOURS, 0),
+            gather(&tokens, None, &LANES_OF_8_IN_FOURS, 2),
+        );
+        if u64::from(_mm512_cmpgt_epu32_mask(sixteen, last_index)) & below(count) != 0 {
+            return at;
         }
+        // SAFETY: room for MAX_ENTRIES indices, 16, was reserved.
+        unsafe { _mm512_storeu_si512(room.cast(), sixteen) };
         // SAFETY: that many values and indices behind the old lengths were written above.
         unsafe {
             values.set_len(values.len() + count);
@@ -477,4 +514,94 @@ pub(crate) fn for_each_line_end(bytes: &[u8], mut each: impl FnMut(usize)) {
         }
         at += 64;
     }
+} }
+
+/// A line of at most a block: what it is without its numbers, and where they are.
+struct Line {
+    end: usize,
+    digits: __m512i,
+    number: u64,
+    starts: u64,
+    skeleton: __m512i,
+    places: u64,
+}
+
+with_avx512! {
+/// The line at `at`, if it ends within a block and has no more than 8 numbers, none of more than 8 digits.
+#[inline]
+fn line(bytes: &[u8], at: usize) -> Option<Line> {
+    let text = load(bytes, at);
+    let digits = _mm512_sub_epi8(text, _mm512_set1_epi8(b'0' as i8));
+    let digit = _mm512_cmplt_epu8_mask(digits, _mm512_set1_epi8(10));
+    let line_feed = equal(text, b'\n');
+    let before_numbers = equal(text, b' ') | equal(text, b'\t') | equal(text, b':');
+    if line_feed == 0 {
+        return None;
+    }
+    let size = _tzcnt_u64(line_feed) as usize + 1;
+    let inside = below(size);
+    // A run of digits that starts elsewhere belongs to a word: its first bit, added, carries through all of it.
+    let foreign = digit & !(digit << 1) & !(before_numbers << 1 | 1);
+    let number = digit & digit.wrapping_add(foreign) & inside;
+    let starts = number & !(number << 1);
+    let runs_of_2 = number & (number << 1);
+    let runs_of_4 = runs_of_2 & (runs_of_2 << 2);
+    let runs_of_9 = runs_of_4 & (runs_of_4 << 4) & (number << 8);
+    if starts.count_ones() as usize > MAX_NUMBERS || runs_of_9 != 0 {
+        return None;
+    }
+    let kept = inside & !number;
+    let skeleton = _mm512_maskz_compress_epi8(kept, text);
+    Some(Line { end: at + size, digits, number, starts, skeleton, places: _pext_u64(number << 1, kept) })
+} }
+
+with_avx512! {
+pub(crate) fn line_form(bytes: &[u8], at: usize) -> Option<LineForm> {
+    let Line { skeleton, places, .. } = line(bytes, at)?;
+    let mut form = LineForm { skeleton: [0; 64], places, limits: [u32::MAX; MAX_NUMBERS] };
+    // SAFETY: the skeleton is 64 bytes.
+    unsafe { _mm512_storeu_si512(form.skeleton.as_mut_ptr().cast(), skeleton) };
+    Some(form)
+} }
+
+with_avx512! {
+pub(crate) fn lines_of_form(
+    bytes: &[u8],
+    mut at: usize,
+    end: usize,
+    form: &LineForm,
+    most: usize,
+    rows: &mut Vec<[u32; MAX_NUMBERS]>,
+) -> usize {
+    rows.reserve(most);
+    // SAFETY: the limits are eight numbers of 32 bits.
+    let limits = unsafe { _mm256_loadu_si256(form.limits.as_ptr().cast()) };
+    let skeleton = block(&form.skeleton);
+    let mut num_rows = 0;
+    while at < end && num_rows < most {
+        let Some(line) = line(bytes, at) else { break };
+        if form.places != line.places || _mm512_cmpneq_epi8_mask(line.skeleton, skeleton) != 0 {
+            break;
+        }
+        let positions = |mask: u64| _mm512_maskz_compress_epi8(mask, block(&POSITIONS));
+        let tokens = Tokens {
+            digits: line.digits,
+            body: line.number,
+            point: 0,
+            first: positions(line.starts),
+            last: positions(line.number & !(line.number >> 1)),
+        };
+        let numbers = _mm512_cvtepi64_epi32(value_of_8(gather(&tokens, None, &LANES_OF_8, 0)));
+        if _mm256_cmpge_epu32_mask(numbers, limits) != 0 {
+            break;
+        }
+        // SAFETY: room for `most` rows of eight numbers of 32 bits was reserved, and this is one of them.
+        unsafe {
+            _mm256_storeu_si256(rows.as_mut_ptr().add(rows.len()).cast(), numbers);
+            rows.set_len(rows.len() + 1);
+        }
+        num_rows += 1;
+        at = line.end;
+    }
+    at
 } }

@@ -28,7 +28,6 @@ pub mod memory;
 mod scalar;
 
 pub use memory::append;
-use scalar::Next;
 use std::sync::OnceLock;
 
 /// Environment variable that asks for a kernel by its name, for tests.
@@ -141,23 +140,8 @@ impl Kernel {
     pub fn sparse_f32(self, bytes: &[u8], at: usize, dim: u32, indices: &mut Vec<i32>, values: &mut Vec<f32>) -> usize {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => {
-                // A sample of one entry, as one-hot words are, is not worth a vector.
-                let at = match scalar::next_entry(bytes, at, dim) {
-                    Next::Entry(end, index, value) => {
-                        indices.push(index);
-                        values.push(value);
-                        end
-                    }
-                    Next::End(end) => return end,
-                    Next::Uncertain => return at,
-                };
-                if let Some(end) = scalar::sample_end(bytes, at) {
-                    return end;
-                }
-                // SAFETY: a Kernel of this level exists only where avx512::is_available() held (Kernel::available).
-                unsafe { avx512::sparse_f32(bytes, at, dim, indices, values) }
-            }
+            // SAFETY: a Kernel of this level exists only where avx512::is_available() held (Kernel::available).
+            Level::Avx512 => unsafe { avx512::sparse_f32(bytes, at, dim, indices, values) },
             // Vectors of 16 or 32 bytes gave nothing on index:value pairs.
             _ => scalar::sparse_f32(bytes, at, dim, indices, values),
         }
@@ -175,5 +159,84 @@ impl Kernel {
             // SAFETY: a Kernel of this level exists only where avx512::is_available() held (Kernel::available).
             Level::Avx512 => unsafe { avx512::for_each_line_end(bytes, each) },
         }
+    }
+
+    /// The form of the line at `at`, if this kernel knows forms, and the line has one (see [`LineForm`]).
+    pub fn line_form(self, bytes: &[u8], at: usize) -> Option<LineForm> {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: a Kernel of this level exists only where avx512::is_available() held (Kernel::available).
+            Level::Avx512 => unsafe { avx512::line_form(bytes, at) },
+            _ => {
+                let _ = (bytes, at);
+                None
+            }
+        }
+    }
+
+    /// Append the numbers of the lines from `at` on, up to the first that is of another form or has a number beyond the
+    /// form's limits, to `end`, and to `most` lines; returns where the first line that was not taken starts. What a row
+    /// holds behind the line's last number means nothing.
+    #[inline]
+    pub fn lines_of_form(
+        self,
+        bytes: &[u8],
+        at: usize,
+        end: usize,
+        form: &LineForm,
+        most: usize,
+        rows: &mut Vec<[u32; MAX_NUMBERS]>,
+    ) -> usize {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: a Kernel of this level exists only where avx512::is_available() held (Kernel::available).
+            Level::Avx512 => unsafe { avx512::lines_of_form(bytes, at, end, form, most, rows) },
+            _ => {
+                let _ = (bytes, end, form, most, rows);
+                at
+            }
+        }
+    }
+}
+
+/// The most numbers in a line that has a form.
+pub const MAX_NUMBERS: usize = 8;
+
+/// What a line of at most 64 bytes, its LF among them, is but for its numbers: short lines are mostly all alike.
+///
+/// A *number* is a run of at most 8 digits at the line's start or behind a blank or a colon; there are at most
+/// [`MAX_NUMBERS`].
+///
+/// ```
+/// use cntkio_simd::Kernel;
+///
+/// let text = b"7 |S0 12:1\n7 |S0 5:3\n";
+/// for kernel in Kernel::available() {
+///     let Some(form) = kernel.line_form(text, 0) else { continue };
+///     assert_eq!(form.skeleton(), b" |S0 :\n");
+///     assert!(form.has_number_before(0) && form.has_number_before(5) && form.has_number_before(6));
+///     let mut rows = vec![];
+///     kernel.lines_of_form(text, 0, text.len(), &form, 100, &mut rows);
+///     assert_eq!((&rows[0][..3], &rows[1][..3]), (&[7, 12, 1][..], &[7, 5, 3][..]));
+/// }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LineForm {
+    skeleton: [u8; 64],
+    places: u64,
+    /// What each number must be below; without a limit all are.
+    pub limits: [u32; MAX_NUMBERS],
+}
+
+impl LineForm {
+    /// The line without its numbers, its LF last.
+    pub fn skeleton(&self) -> &[u8] {
+        let size = self.skeleton.iter().position(|byte| *byte == b'\n').map_or(64, |at| at + 1);
+        &self.skeleton[..size]
+    }
+
+    /// Whether a number stands before this byte of the skeleton.
+    pub fn has_number_before(&self, at: usize) -> bool {
+        at < 64 && self.places >> at & 1 == 1
     }
 }

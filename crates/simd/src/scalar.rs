@@ -27,7 +27,7 @@ pub(crate) fn ends_sample(byte: u8) -> bool {
 /// of the product, where half a unit may count as a whole one beyond a power of two); rounding it once more is right unless the middle of two float32 numbers is that near. Ties that are exact are
 /// left to the exact parser as well.
 #[inline(always)]
-fn rounded(digits: u64, places: usize) -> Option<f32> {
+pub(crate) fn rounded(digits: u64, places: usize) -> Option<f32> {
     let product = digits as i64 as f64 * INVERSE_POWERS.get(places)?;
     let beyond_float32 = product.to_bits() & 0x1fff_ffff;
     if beyond_float32.wrapping_sub((1 << 28) - 4) <= 8 { None } else { Some(product as f32) }
@@ -90,7 +90,7 @@ fn number_in(window: &[u8; WINDOW], at: usize) -> Option<(usize, f32)> {
     Some((at + p, f32::from_bits(size.to_bits() | u32::from(is_negative) << 31)))
 }
 
-#[inline]
+#[inline(never)]
 pub(crate) fn dense_f32(bytes: &[u8], mut at: usize, limit: usize, out: &mut Vec<f32>) -> usize {
     for _ in 0..limit {
         let mut p = at;
@@ -157,16 +157,8 @@ fn short_digits(bytes: &[u8], at: usize) -> Option<(usize, u32)> {
     Some((length, (fours.wrapping_mul(10_000).wrapping_add(fours >> 32)) as u32))
 }
 
-/// The end of the sample, if it is at `at` or behind one blank.
-#[inline(always)]
-pub(crate) fn sample_end(bytes: &[u8], at: usize) -> Option<usize> {
-    let first = *bytes.get(at)?;
-    let end = at + usize::from(is_blank(first));
-    bytes.get(end).is_some_and(|byte| ends_sample(*byte)).then_some(end)
-}
-
 /// What stands behind blanks at a position of a sparse sample.
-pub(crate) enum Next {
+enum Next {
     /// The end of the sample, at this position.
     End(usize),
     /// An entry: the position behind it, its index and its value.
@@ -176,7 +168,7 @@ pub(crate) enum Next {
 }
 
 #[inline(always)]
-pub(crate) fn next_entry(bytes: &[u8], at: usize, dim: u32) -> Next {
+fn next_entry(bytes: &[u8], at: usize, dim: u32) -> Next {
     let mut p = at;
     loop {
         match bytes.get(p) {
@@ -206,7 +198,7 @@ pub(crate) fn next_entry(bytes: &[u8], at: usize, dim: u32) -> Next {
     }
 }
 
-#[inline]
+#[inline(never)]
 pub(crate) fn sparse_f32(
     bytes: &[u8],
     mut at: usize,

@@ -1,6 +1,6 @@
 //! Every kernel against a slow, obvious reader of the law in the crate's documentation, on plain, random and hostile text.
 
-use cntkio_simd::Kernel;
+use cntkio_simd::{Kernel, LineForm, MAX_NUMBERS};
 
 /// Random numbers for tests (xorshift64*).
 struct Random(u64);
@@ -120,6 +120,94 @@ fn check_sparse(kernel: Kernel, bytes: &[u8], at: usize, dim: u32) -> usize {
     taken
 }
 
+/// Skeleton, places of numbers in it, numbers, end.
+type LineReference = (Vec<u8>, Vec<usize>, Vec<u32>, usize);
+
+/// The skeleton of the line at `at`, where numbers stand in it, and the numbers, if the line has a form.
+fn line_reference(bytes: &[u8], at: usize) -> Option<LineReference> {
+    let end = at + bytes[at..].iter().take(64).position(|byte| *byte == b'\n')? + 1;
+    let (mut skeleton, mut places, mut numbers) = (vec![], vec![], vec![]);
+    let mut p = at;
+    while p < end {
+        let number_end = digits_end(bytes, p);
+        if number_end > p && (p == at || matches!(bytes[p - 1], b' ' | b'\t' | b':')) {
+            let text = std::str::from_utf8(&bytes[p..number_end]).unwrap();
+            if text.len() > 8 {
+                return None;
+            }
+            places.push(skeleton.len());
+            numbers.push(text.parse().unwrap());
+            p = number_end;
+        } else {
+            let word_end = number_end.max(p + 1);
+            skeleton.extend(&bytes[p..word_end]);
+            p = word_end;
+        }
+    }
+    (numbers.len() <= MAX_NUMBERS).then_some((skeleton, places, numbers, end))
+}
+
+/// Compare what a kernel says of the line at `at` and of those that are like it with the reference; whether it has a form.
+fn check_lines(kernel: Kernel, bytes: &[u8], at: usize) -> bool {
+    let (form, reference) = (kernel.line_form(bytes, at), line_reference(bytes, at));
+    let what = format!("{} on {}: {form:?}", kernel.name(), shown(bytes, at));
+    if kernel.name() != "avx512" {
+        assert!(form.is_none(), "{what}");
+        return false;
+    }
+    assert_eq!(form.is_some(), reference.is_some(), "{what}");
+    let (Some(mut form), Some((skeleton, places, ..))) = (form, reference) else { return false };
+    assert_eq!(form.skeleton(), skeleton, "{what}");
+    assert_eq!((0..64).filter(|at| form.has_number_before(*at)).collect::<Vec<_>>(), places, "{what}");
+    for limit in [u32::MAX, 50] {
+        if !places.is_empty() {
+            form.limits[0] = limit;
+        }
+        check_rows(kernel, bytes, at, &form, (&skeleton, &places), &what);
+    }
+    true
+}
+
+fn check_rows(kernel: Kernel, bytes: &[u8], at: usize, form: &LineForm, like: (&[u8], &[usize]), what: &str) {
+    for most in [0, 1, 100] {
+        let mut rows = vec![[9; MAX_NUMBERS]];
+        let stop = kernel.lines_of_form(bytes, at, bytes.len(), form, most, &mut rows);
+        let mut expected_stop = at;
+        let mut num_rows = 0;
+        while num_rows < most && expected_stop < bytes.len() {
+            let Some((skeleton, places, numbers, end)) = line_reference(bytes, expected_stop) else { break };
+            let is_below_limit = numbers.first().is_none_or(|number| *number < form.limits[0]);
+            if (&skeleton[..], &places[..]) != like || !is_below_limit {
+                break;
+            }
+            num_rows += 1;
+            assert_eq!(rows.get(num_rows).map(|row| &row[..numbers.len()]), Some(&numbers[..]), "{what}");
+            expected_stop = end;
+        }
+        assert_eq!((stop, rows.len() - 1, rows[0]), (expected_stop, num_rows, [9; MAX_NUMBERS]), "{what}");
+    }
+}
+
+fn lines(random: &mut Random, length: usize) -> Vec<u8> {
+    let mut text = vec![];
+    let forms: [&[&str]; 3] = [&["", " |w ", ":1 |t ", ":1"], &["", " |S0 ", ":", ""], &["", " ", " x", ""]];
+    let form = random.one_of(&forms);
+    while text.len() < length {
+        for part in form {
+            text.extend(part.bytes());
+            let digits = random.one_of(&[1, 1, 2, 2, 3, 8, 9]);
+            text.extend((0..digits).map(|_| b'0' + random.below(10) as u8));
+        }
+        text.extend(random.one_of::<&[u8]>(&[b"\n", b"\n", b"\n", b" \n", b"\r\n"]));
+    }
+    text.truncate(length);
+    if length > 0 && random.below(4) == 0 {
+        let at = random.below(length);
+        text[at] = random.one_of(b"0:| \t\nx\x8a");
+    }
+    text
+}
+
 fn plain_text(random: &mut Random, is_sparse: bool, max_digits: usize) -> Vec<u8> {
     let mut text = vec![];
     let style = random.below(4);
@@ -212,6 +300,7 @@ fn every_alignment_and_every_length_up_to_200_bytes_is_read_alike() {
                 for kernel in Kernel::available() {
                     check_dense(kernel, slice, 0, 1000);
                     check_sparse(kernel, slice, 0, 100_000);
+                    check_lines(kernel, slice, 0);
                 }
             }
         }
@@ -262,6 +351,22 @@ fn line_ends_are_found_at_every_place_and_length() {
             assert_eq!(found, expected, "{}", kernel.name());
         }
     }
+}
+
+#[test]
+fn lines_and_their_numbers_are_what_the_law_says() {
+    let mut random = Random(8);
+    let mut num_forms = 0;
+    for round in 0..40_000 {
+        let text =
+            if round % 4 == 0 { hostile_text(&mut random, round % 201) } else { lines(&mut random, round % 201) };
+        let at = random.below(text.len() + 1).min(random.below(8));
+        for kernel in Kernel::available() {
+            num_forms += usize::from(check_lines(kernel, &text, at));
+        }
+    }
+    let knows_forms = Kernel::available().iter().any(|kernel| kernel.name() == "avx512");
+    assert_eq!(num_forms > 10_000, knows_forms, "{num_forms} lines with a form");
 }
 
 #[test]
@@ -324,8 +429,9 @@ fn nothing_is_read_behind_the_slice() {
     let mut pages = PageEnd::new();
     for round in 0..20_000 {
         let length = round % 201;
-        let mut text = match random.below(3) {
+        let mut text = match random.below(4) {
             0 => hostile_text(&mut random, length),
+            3 => lines(&mut random, length),
             kind => plain_text(&mut random, kind == 1, 16),
         };
         text.truncate(length);
@@ -333,6 +439,7 @@ fn nothing_is_read_behind_the_slice() {
         for kernel in Kernel::available() {
             check_dense(kernel, text, 0, 1000);
             check_sparse(kernel, text, 0, 100_000);
+            check_lines(kernel, text, 0);
             let mut num_lines = 0;
             kernel.for_each_line_end(text, |_| num_lines += 1);
             assert_eq!(num_lines, text.iter().filter(|byte| **byte == b'\n').count());

@@ -38,6 +38,19 @@ class Loaded:
     findings: Any = None
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ahead:
+    """What of a corpus will be needed as soon as it is open: its first chunks can be parsed while they are indexed.
+
+    Attributes:
+        num_bytes: How much parsed data will be needed at once.
+        num_chunks: How many chunks will be needed at once, if not the first ones are: of a corpus of more none is.
+    """
+
+    num_bytes: int
+    num_chunks: int | None = None
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Utterances:
     """What a source must know of a corpus of utterances. (docs/formats/htk.md, "Joining")
@@ -114,6 +127,26 @@ class UtteranceCorpus(Corpus, Protocol):
 
     def complaint(self, number: int) -> CntkIoError:
         """What is wrong with an utterance that is invalid or broken, by its number in the table."""
+
+
+@runtime_checkable
+class ParsedAhead(Corpus, Protocol):
+    """A corpus that can have parsed chunks while it was opened."""
+
+    def take_parsed(self) -> dict[int, Loaded]:
+        """These chunks, by number, to whoever asks first."""
+
+
+@runtime_checkable
+class ParsesAhead(Protocol):
+    """A deserializer that can parse chunks while it is opened."""
+
+    @property
+    def can_parse_ahead(self) -> bool:
+        """Whether it can."""
+
+    def open(self, *, text_keys: bool = False, ahead: Ahead | None = None) -> Corpus:
+        """Open it, with words as keys or numbers."""
 
 
 @runtime_checkable

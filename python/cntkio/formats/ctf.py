@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio.errors import ConfigError, CorpusError, FormatError
-from cntkio.formats import Loaded
+from cntkio.formats import Ahead, Loaded
 from cntkio.formats import num_threads as num_threads
 from cntkio.index import IndexCache, SequenceTable, fingerprint
 from cntkio.streams import StreamDef, StreamDefs, StreamInformation, named
@@ -36,6 +36,10 @@ _LARGEST_SEQUENCE = 2**32 - 1
 # Bytes of text for one core at a time: few enough to share the work out evenly, many enough to be worth it.
 _BLOCK = 2 << 20
 _PIECE = 1 << 20
+# Text that is indexed and parsed at once: it and the values that it becomes fit a core's cache.
+_PART = 512 << 10
+# Enough to read the rest of most lines.
+_LINE = 1 << 14
 _MOST_IN_FULL = 10
 # Memory of chunks that are gone is kept for others, up to so many chunks' bytes of text.
 _SPARE_CHUNKS = 2
@@ -105,6 +109,7 @@ class CTFDeserializer:
     dtype: npt.DTypeLike = np.float32
     strict: bool = False
     has_text_keys = False
+    can_parse_ahead = True
 
     def __post_init__(self) -> None:
         """Check what can be checked without the file."""
@@ -196,18 +201,20 @@ class CTFDeserializer:
             return known[key.lower()]
         return getattr(self, _CNTK_OPTIONS[key.lower()][0])
 
-    def open(self, *, text_keys: bool = False) -> CTFCorpus:
+    def open(self, *, text_keys: bool = False, ahead: Ahead | None = None) -> CTFCorpus:
         """Open the file and index it, or load the index.
 
         Args:
             text_keys: Whether ids are words, as beside HTK features and labels; there is no index cache then.
+            ahead: What will be needed at once. It is parsed in the pass that makes the index, which saves to read it
+                twice; not where an index is loaded.
 
         Raises:
             OSError: The file cannot be read.
             FormatError: The file does not begin as the format asks, or an id does not fit 64 bits.
             CorpusError: No sequence is left to read.
         """
-        return CTFCorpus(self, text_keys)
+        return CTFCorpus(self, text_keys, ahead)
 
 
 def _size(shape: int | Iterable[int]) -> int:
@@ -296,10 +303,12 @@ class _Text:
                 start = 0 if share == 0 else _position(buffer[:have], b"\n") + 1
                 if (share > 0 and start == 0) or start >= have:
                     return None  # one line covers the whole share
+                step = _LINE
                 while begin - lead + have < self.size and buffer[have - 1] != 0x0A:
-                    more = self.read(begin - lead + have, max(have, 1 << 16))
+                    more = self.read(begin - lead + have, step)
                     if not more:
                         break
+                    step = have  # so that a long line costs few reads
                     more = more[: more.find(b"\n") + 1 or len(more)]
                     if have + len(more) > len(buffer):
                         if have > _LARGEST_SEQUENCE:
@@ -314,8 +323,8 @@ class _Text:
                 self.give_back(buffer)
 
         num_shares = -(-(self.size - first) // _BLOCK)
-        if num_shares == 1:
-            results = [lines_of(0)]
+        if num_shares <= 1:
+            results = [lines_of(share) for share in range(num_shares)]
         else:
             with ThreadPoolExecutor(min(num_threads(), num_shares)) as workers:
                 results = list(workers.map(lines_of, range(num_shares)))
@@ -368,9 +377,22 @@ class _CTFTable(NamedTuple):
     sizes: npt.NDArray[np.uint32]
     # What the index had to say: kind -> how many, and the first few positions with their keys.
     remarks: dict[str, tuple[int, list[tuple[int, int | str]]]]
+    # The first chunks, where they were parsed in the same pass.
+    parsed: list[_core.Chunk]
 
 
-def _index(text: _Text, options: CTFDeserializer, text_keys: bool) -> _CTFTable:
+_Schema = list[tuple[bytes, bool, int, bool]]
+
+
+class _FirstPass(NamedTuple):
+    """What an index pass is to parse, and how."""
+
+    ahead: Ahead
+    schema: _Schema
+    spare: _core.Spare
+
+
+def _index(text: _Text, options: CTFDeserializer, text_keys: bool, first_pass: _FirstPass | None) -> _CTFTable:
     """The table of sequences, from the cache where there is one that fits."""
     defining = _defining_alias(options)
     settings = {
@@ -389,7 +411,7 @@ def _index(text: _Text, options: CTFDeserializer, text_keys: bool) -> _CTFTable:
             except (KeyError, ValueError, TypeError) as error:
                 logger.info("%s: index cache not used: %s", text.path, error)
     before = fingerprint(Path(text.path)) if cache is not None else {}
-    made = _scan(text, options, defining, text_keys)
+    made = _scan(text, options, defining, text_keys, first_pass)
     if cache is not None:
         arrays = {
             "keys": made.table.keys,
@@ -419,7 +441,7 @@ def _from_cache(facts: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> _
         str(kind): (int(count), [(int(at), int(key)) for at, key in places])
         for kind, (count, places) in facts["remarks"].items()
     }
-    return _CTFTable(table, arrays["starts"], arrays["sizes"], remarks)
+    return _CTFTable(table, arrays["starts"], arrays["sizes"], remarks, [])
 
 
 def _defining_alias(options: CTFDeserializer) -> bytes | None:
@@ -427,7 +449,9 @@ def _defining_alias(options: CTFDeserializer) -> bytes | None:
     return aliases[0].encode() if aliases else None
 
 
-def _scan(text: _Text, options: CTFDeserializer, defining: bytes | None, text_keys: bool) -> _CTFTable:
+def _scan(
+    text: _Text, options: CTFDeserializer, defining: bytes | None, text_keys: bool, first_pass: _FirstPass | None
+) -> _CTFTable:
     first, num_lines = _first_line(text)
     head = text.read(first, 1)
     in_lines = options.skip_sequence_ids or head == b"|"
@@ -447,9 +471,12 @@ def _scan(text: _Text, options: CTFDeserializer, defining: bytes | None, text_ke
         head_lines, (words, width), *rest = _core.ctf_scan_words(block, defining)
         return head_lines, words.view(f"S{width}"), *rest, None
 
-    scans: list[tuple[int, Any]] = text.map_lines(
-        first, scan_words if text_keys else lambda block: _core.ctf_scan(block, in_lines, defining)
-    )
+    limit = min(options.chunk_size_in_bytes, 2**63)
+    scans: list[tuple[int, Any]] = []
+    parsed: list[tuple[_core.Chunk, int]] = []
+    if first_pass is not None and defining is None and not text_keys:
+        scans, parsed, first = _parse_ahead(text, first_pass, first, limit, in_lines)
+    scans += text.map_lines(first, scan_words if text_keys else lambda block: _core.ctf_scan(block, in_lines, defining))
     for begin, (*_, overflow) in scans:
         if overflow is not None:
             raise _Places(text).error(
@@ -485,8 +512,47 @@ def _scan(text: _Text, options: CTFDeserializer, defining: bytes | None, text_ke
         if len(repeated):
             remarks["repeated id"] = _remark(repeated, starts, keys)
     narrow = sizes.astype(np.uint32)
-    chunk_starts = _core.ctf_chunk_starts(starts, narrow, min(options.chunk_size_in_bytes, 2**63))
-    return _CTFTable(SequenceTable(keys, lengths, chunk_starts), starts, narrow, remarks)
+    chunk_starts = _core.ctf_chunk_starts(starts, narrow, limit)
+    # A file that changes meanwhile has other chunks; whoever loads one will notice.
+    fits = chunk_starts[1 : len(parsed) + 1].tolist() == [num_sequences for _, num_sequences in parsed]
+    chunks = [chunk for chunk, _ in parsed] if fits else []
+    return _CTFTable(SequenceTable(keys, lengths, chunk_starts), starts, narrow, remarks, chunks)
+
+
+def _parse_ahead(
+    text: _Text, first_pass: _FirstPass, first: int, limit: int, in_lines: bool
+) -> tuple[list[tuple[int, Any]], list[tuple[_core.Chunk, int]], int]:
+    """Index and parse the first chunks in one pass.
+
+    Returns:
+        Their scans, the chunks, each with the number of sequences up to its end, and where they end.
+    """
+    ahead = first_pass.ahead
+    scans: list[tuple[int, Any]] = []
+    parsed: list[tuple[_core.Chunk, int]] = []
+    if ahead.num_chunks is not None and text.size - first > ahead.num_chunks * limit:
+        return [], [], first
+    borders = _core.ctf_chunk_borders(text.file, first, limit, in_lines)
+    num_bytes = num_sequences = 0
+    while len(parsed) < len(borders) - 1:
+        # So many as fit, going by those before.
+        room = (ahead.num_bytes - num_bytes) * len(parsed) // num_bytes if num_bytes else int(ahead.num_bytes > 0)
+        if ahead.num_chunks is not None:
+            room = len(borders)
+        if room < 1:
+            break
+        wanted = borders[len(parsed) : len(parsed) + room + 1]
+        indexed = _core.ctf_index_chunks(
+            text.file, wanted, in_lines, first_pass.schema, num_threads(), _PART, first_pass.spare
+        )
+        for one in indexed:
+            if one is None:
+                return scans, parsed, borders[len(parsed)]
+            scans += one[0]
+            num_sequences += one[1].num_sequences
+            num_bytes += one[1].num_bytes
+            parsed.append((one[1], num_sequences))
+    return scans, parsed, borders[len(parsed)]
 
 
 def _shown_key(key: Any) -> int | str:
@@ -621,19 +687,26 @@ class CTFCorpus:
     Made by `CTFDeserializer.open`; see `cntkio.formats.Corpus` for what its methods owe.
     """
 
-    def __init__(self, options: CTFDeserializer, text_keys: bool = False) -> None:
+    def __init__(self, options: CTFDeserializer, text_keys: bool = False, ahead: Ahead | None = None) -> None:
         self._options = options
         self._text_keys = text_keys
         self._text = _Text(options.filename)
+        self._schema: _Schema = [
+            (stream["stream_alias"].encode(), stream["is_sparse"], _size(stream["dim"]), options.dtype == np.float64)
+            for _, stream in named(options.streams)
+        ]
+        self._spare = _core.Spare(_SPARE_CHUNKS * min(options.chunk_size_in_bytes, self._text.size))
+        first_pass = None if ahead is None else _FirstPass(ahead, self._schema, self._spare)
         try:
-            self._table = _index(self._text, options, text_keys)
+            self._table = _index(self._text, options, text_keys, first_pass)
+            if self._table.parsed:
+                self._text.require_unchanged()
         except BaseException:
             self._text.close()
             raise
         self._places = _Places(self._text)
         self._budget = options.max_errors if options.max_errors >= 0 else 2**64 - 1
         self._spent = 0
-        self._spare = _core.Spare(_SPARE_CHUNKS * min(options.chunk_size_in_bytes, self._text.size))
         num_error_kinds = len(_KINDS) if options.strict else _core.CTF_NUM_ERROR_KINDS
         self._error_kinds = {kind.name for kind in _KINDS[:num_error_kinds]}
         self._counts: Counter[str] = Counter()
@@ -650,10 +723,6 @@ class CTFCorpus:
             )
             for number, (name, stream) in enumerate(named(options.streams))
         )
-        self._schema = [
-            (stream["stream_alias"].encode(), stream["is_sparse"], _size(stream["dim"]), options.dtype == np.float64)
-            for _, stream in named(options.streams)
-        ]
         self._defining = next((info.stream_id for info in self._streams if info.defines_mb_size), None)
         self._tell_remarks()
         if self.table.num_sequences == 0:
@@ -696,6 +765,13 @@ class CTFCorpus:
         """Read and parse a chunk."""
         chunk, parsed = self._parse(number, self._budget)
         return Loaded(number, chunk, parsed)
+
+    def take_parsed(self) -> dict[int, Loaded]:
+        """The chunks that were parsed while the file was indexed, to whoever asks first."""
+        parsed = dict(enumerate(self._table.parsed))
+        self._table = self._table._replace(parsed=[])
+        nothing = _Parsed([0] * len(_KINDS), [], None, 0, 0)
+        return {number: Loaded(number, chunk, nothing) for number, chunk in parsed.items()}
 
     def _parse(self, number: int, budget: int) -> tuple[_core.Chunk, _Parsed]:
         first, last = (int(at) for at in self.table.chunk_starts[number : number + 2])

@@ -1,0 +1,77 @@
+//! Every kernel parses every text into the same columns and finds the same faults.
+
+use cntkio_core::ctf::{self, Extent, Findings, Mode, Schema, Stream};
+use cntkio_simd::Kernel;
+
+/// Random numbers for tests (xorshift64*).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % limit
+    }
+
+    fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len())]
+    }
+}
+
+fn schema(is_double: bool) -> Schema {
+    let stream =
+        |name: &str, is_sparse, dim| Stream { name: name.into(), is_sparse, dim, is_double: is_double && dim != 50 };
+    let streams = vec![stream("S0", true, 1000), stream("tag", true, 50), stream("x", false, 3)];
+    Schema { streams, defining: None, has_words: false }
+}
+
+/// Short lines that are mostly alike, with some bytes that are not what they should be.
+fn short_lines(random: &mut Random) -> Vec<u8> {
+    let mut text = vec![];
+    let style = random.below(4);
+    for sequence in 0..random.below(12) {
+        for line in 0..1 + random.below(6) {
+            if style != 0 {
+                text.extend(format!("{}", sequence * random.one_of(&[1, 1, 1, 12_345_678])).bytes());
+            }
+            text.extend(random.one_of::<&[u8]>(&[b" ", b" ", b"", b"\t"]));
+            text.extend(format!("|S0 {}:1", random.below(1010)).bytes());
+            text.extend(random.one_of::<&[u8]>(&[b" ", b" ", b" ", b"", b"  ", b" 7:2 "]));
+            text.extend(format!("|tag {}:{}", random.below(51), random.one_of(&["1", "1", "12", "0.5", ""])).bytes());
+            if style == 2 && line == 0 {
+                text.extend(random.one_of::<&[u8]>(&[b" |x 1 2 3", b" |S0 3:4", b" |# 1:1"]));
+            }
+            text.extend(random.one_of::<&[u8]>(&[b"\n", b"\n", b"\n", b"\r\n", b" \n"]));
+        }
+    }
+    for _ in 0..random.below(3) {
+        let Some(at) = text.len().checked_sub(1).map(|last| random.below(last + 1)) else { break };
+        text[at] = random.one_of(b"0123 :|\n\r\t.-xS\x0b\xe9");
+    }
+    text
+}
+
+#[test]
+fn kernels_agree_on_short_lines() {
+    let mut random = Random(11);
+    for round in 0..30_000 {
+        let text = short_lines(&mut random);
+        let mode = if text.first() == Some(&b'|') { Mode::Lines } else { Mode::Ids };
+        let schema = schema(round % 5 == 0);
+        let Ok(scan) = ctf::scan(&text, mode, None) else { continue };
+        let ends = scan.starts.iter().skip(1).copied().chain([text.len() as u64]);
+        let sequences: Vec<Extent> = std::iter::zip(&scan.starts, ends)
+            .zip(&scan.lines)
+            .map(|((&start, end), &length)| Extent { start: start as usize, end: end as usize, length })
+            .collect();
+        let parsed = |kernel: Kernel| {
+            let mut findings = Findings::new(u64::MAX, false);
+            (ctf::parse_with(kernel, &text, &sequences, &schema, &mut findings), findings)
+        };
+        let expected = parsed(Kernel::named("scalar").unwrap());
+        for kernel in Kernel::available() {
+            assert_eq!(parsed(kernel), expected, "{} on {:?}", kernel.name(), String::from_utf8_lossy(&text));
+        }
+    }
+}
