@@ -9,6 +9,7 @@ from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.htk import HTKFeatureDeserializer
 from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
 from cntkio.formats.user import UserDeserializer
+from cntkio.htkmlf_reader import HTKMLFReader
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
 from cntkio.source import MinibatchSource, TraceLevel
 from cntkio.streams import StreamDef, StreamDefs, StreamInformation
@@ -29,6 +30,7 @@ __all__ = [
     "HTKFeatureDeserializer",
     "HTKMLFBinaryDeserializer",
     "HTKMLFDeserializer",
+    "HTKMLFReader",
     "Minibatch",
     "MinibatchData",
     "MinibatchSource",

@@ -163,6 +163,7 @@ def runs_chunk(
     classes: npt.NDArray[np.uint32],
     dim: int,
     marks_starts: bool,
+    targets: tuple[int, bytes] | None = None,
 ) -> Chunk: ...
 def mlf_scan(
     text: npt.NDArray[np.uint8],
@@ -212,7 +213,7 @@ class TimelineReader:
     def set_position(self, position: int) -> None: ...
     def settle(self, index: int, count: int, num_slots: int) -> None: ...
     def read(
-        self, share: int, passed: int, crosses_sweeps: bool, index: int, count: int
+        self, share: int, passed: int, crosses_sweeps: bool, counts_sequences: bool, index: int, count: int
     ) -> tuple[_Longs, _Longs, bool, int, _Places] | None: ...
     def read_truncated(
         self, steps: int, overlap: int, crosses_sweeps: bool, index: int, count: int

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.arrangement import BROKEN, INVALID, Arrangement, Located, arrange
+from cntkio.arrangement import BROKEN, INVALID, Arrangement, Located, Skipping, arrange
 from cntkio.errors import CheckpointError, CntkIoError, ConfigError, CorpusError
 from cntkio.formats import Corpus, Deserializer, Loaded, TextKeyed, UtteranceCorpus, num_threads
 from cntkio.formats.user import LocalUserCorpus
@@ -181,6 +181,7 @@ class _Fetched(NamedTuple):
 
     minibatch: Minibatch | None
     mark: Any
+    num_invalid: int
     error: BaseException | None = None
 
     @property
@@ -243,6 +244,7 @@ class MinibatchSource:
     infinitely_repeat = INFINITELY_REPEAT
     full_data_sweep = FULL_DATA_SWEEP
     default_randomization_window_in_chunks = DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS
+    _skipping: Skipping | None = None
 
     def __init__(
         self,
@@ -278,7 +280,9 @@ class MinibatchSource:
         self._is_randomized = window is not None
         self._frame_mode = frame_mode
         self._max_errors = max_errors
+        # Invalid utterances up to what was fetched last, and up to what was delivered last.
         self._num_invalid = 0
+        self._num_invalid_told = 0
         self._last_invalid = 0
         self._keep_data_in_memory = keep_data_in_memory
         self._read_ahead_in_bytes = read_ahead_in_bytes
@@ -313,13 +317,8 @@ class MinibatchSource:
                     )
                 self._timeline = LocalTimeline(self._corpora[0].num_chunks, self._lengths_in_chunk, **options)
             else:
-                self._timeline = Timeline(
-                    self._lengths,
-                    self._chunk_starts,
-                    **options,
-                    right_splice=right_splice,
-                    crosses_sweeps=crosses_sweeps,
-                    local_timeline=local_timeline,
+                self._timeline = self._make_timeline(
+                    **options, right_splice=right_splice, crosses_sweeps=crosses_sweeps, local_timeline=local_timeline
                 )
         except BaseException:
             self._close_corpora()
@@ -365,6 +364,10 @@ class MinibatchSource:
         assert isinstance(source, cls)
         return source
 
+    def _make_timeline(self, **options: Any) -> Timeline:
+        """The timeline over what was arranged; a source that reads in another way makes another one."""
+        return Timeline(self._lengths, self._chunk_starts, **options)
+
     def _begin(self) -> None:
         """Set up what belongs to this process: nothing of it is alive in a fork of it."""
         self._process = os.getpid()
@@ -409,7 +412,11 @@ class MinibatchSource:
         described: list[Any] = [part for one in given for part in (one.parts() if hasattr(one, "parts") else (one,))]
         text_keys = any(isinstance(one, TextKeyed) and one.has_text_keys for one in described)
         for one in described:
-            self._corpora.append(one.open(text_keys=True) if text_keys and isinstance(one, TextKeyed) else one.open())
+            self._corpora.append(self._opened(one, text_keys and isinstance(one, TextKeyed)))
+
+    def _opened(self, described: Any, text_keys: bool) -> Corpus:
+        corpus: Corpus = described.open(text_keys=True) if text_keys else described.open()
+        return corpus
 
     def _arranged(self, frame_mode: bool, strict: bool) -> Arrangement:
         defining = [
@@ -436,7 +443,13 @@ class MinibatchSource:
                     f"timeline='global' it can",
                     key="timeline",
                 )
-        return arrange(self._corpora, defining=defining[0] if defining else None, frame_mode=frame_mode, strict=strict)
+        return arrange(
+            self._corpora,
+            defining=defining[0] if defining else None,
+            frame_mode=frame_mode,
+            strict=strict,
+            skipping=self._skipping,
+        )
 
     # ------------------------------------------------------------------------------------------------ streams
 
@@ -488,7 +501,7 @@ class MinibatchSource:
     def error_counts(self) -> dict[str, int]:
         """Errors that were forgiven so far, by kind, over all deserializers."""
         counts = sum((Counter(corpus.error_counts) for corpus in self._corpora), Counter())
-        counts["invalid utterance"] += self._num_invalid
+        counts["invalid utterance"] += self._num_invalid_told
         return dict(+counts)
 
     @property
@@ -580,6 +593,7 @@ class MinibatchSource:
                 if self._ready and not self._ready[-1].is_last:
                     self._fetch_ahead(request)
             fetched = self._ready.popleft()
+            self._num_invalid_told = fetched.num_invalid
             if fetched.error is not None:
                 raise fetched.error
             self._mark = fetched.mark
@@ -606,11 +620,13 @@ class MinibatchSource:
         elif self._ready:
             self._rewind(self._mark)
         self._ready.clear()
+        self._num_invalid = self._num_invalid_told  # what was thrown away is met again
 
     def _forget_parent(self) -> None:
         mark = self._mark
         for chunks in self._chunks:
             chunks.coming.clear()
+        self._num_invalid = self._num_invalid_told
         self._begin()
         self._rewind(mark)
         self._mark = mark
@@ -622,12 +638,12 @@ class MinibatchSource:
             try:
                 made.append(self._fetch(request))
             except BaseException as error:  # it surfaces in the read that it belongs to
-                made.append(_Fetched(None, None, error))
+                made.append(_Fetched(None, None, self._num_invalid, error))
         return made
 
     def _fetch(self, request: _Request) -> _Fetched:
         """Make the next minibatch. Runs in the fetcher's thread."""
-        before = self._timeline.mark()
+        before, num_invalid = self._timeline.mark(), self._num_invalid
         try:
             return self._fetch_from_here(request)
         except CntkIoError:
@@ -636,6 +652,7 @@ class MinibatchSource:
         except BaseException:
             # What failed for another reason may succeed: the next read asks for it again.
             self._rewind(before)
+            self._num_invalid = num_invalid
             raise
 
     def _rewind(self, mark: Any) -> None:
@@ -647,7 +664,7 @@ class MinibatchSource:
         if selection is None:
             for corpus in self._corpora:
                 corpus.tell_totals()
-            return _Fetched(None, mark)
+            return _Fetched(None, mark, self._num_invalid)
         self._look_ahead(request.partition, selection)
         located = self._arrangement.locate(selection.sequences)
         if self._arrangement.flags is not None:
@@ -659,7 +676,7 @@ class MinibatchSource:
         if selection.end_of_sweep:
             for corpus in self._corpora:
                 corpus.tell_totals()
-        return _Fetched(minibatch, mark)
+        return _Fetched(minibatch, mark, self._num_invalid)
 
     def _without_invalid(self, selection: Selection, located: Located) -> tuple[Selection, Located] | None:
         """Take invalid utterances out, and count them; None if nothing is left.

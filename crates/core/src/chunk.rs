@@ -12,7 +12,7 @@
 //! together; sequence `n` of the chunk is found by the blocks' first sequences.
 //!
 //! Two kinds of column stay as compact as their files: [`Frames`], which are bytes as they were read, and [`Runs`],
-//! one entry for samples of the same class. The packer makes values of them.
+//! one entry for samples of the same class. The packer makes values of them, one-hot or by a table of [`Targets`].
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -68,14 +68,19 @@ pub enum Samples {
     },
     /// Frames of feature files as they were read, single precision when packed.
     Frames(Frames),
-    /// Runs of samples of one class each, sparse with one value a sample when packed, in single precision.
+    /// Runs of samples of one class each, in single precision when packed: sparse with one value a sample, or dense
+    /// where classes have targets.
     Runs(Runs),
 }
 
 impl Samples {
     /// Whether it packs as a list of (index, value) a sample.
     pub fn is_sparse(&self) -> bool {
-        matches!(self, Samples::Sparse { .. } | Samples::Runs(_))
+        match self {
+            Samples::Sparse { .. } => true,
+            Samples::Runs(runs) => runs.targets.is_none(),
+            Samples::Dense { .. } | Samples::Frames(_) => false,
+        }
     }
 
     /// Whether it packs in double precision.
@@ -91,7 +96,7 @@ impl Samples {
         match self {
             Samples::Dense { dim, .. } | Samples::Sparse { dim, .. } => *dim,
             Samples::Frames(frames) => frames.dim(),
-            Samples::Runs(runs) => runs.dim,
+            Samples::Runs(runs) => runs.targets.as_ref().map_or(runs.dim, |targets| targets.dim),
         }
     }
 }
@@ -219,10 +224,35 @@ pub struct Runs {
     pub classes: Vec<u32>,
     /// Whether the first sample of a run has the value 2 instead of 1.
     pub marks_starts: bool,
+    /// What is delivered in place of one-hot vectors.
+    pub targets: Option<Targets>,
+}
+
+/// A dense vector of zeros and ones for each class.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Targets {
+    /// Values of a vector.
+    pub dim: usize,
+    /// The vectors, class after class, a byte for each value.
+    pub rows: Bytes,
+}
+
+impl Targets {
+    /// The vector of a class; none beyond the table.
+    #[inline]
+    pub fn row(&self, class: u32) -> &[u8] {
+        let begin = class as usize * self.dim;
+        self.rows.as_slice().get(begin..begin + self.dim).unwrap_or_default()
+    }
 }
 
 impl Runs {
     fn check(&self, sequence_offsets: &[u32]) -> Result<(), String> {
+        if let Some(Targets { dim, rows }) = &self.targets
+            && (*dim == 0 || dim.checked_mul(self.dim) != Some(rows.as_slice().len()))
+        {
+            return Err(format!("{} bytes of targets, but {} classes of {dim}", rows.as_slice().len(), self.dim));
+        }
         check_offsets("run offsets", &self.offsets, sequence_offsets.len() - 1)?;
         let num_runs = self.offsets[self.offsets.len() - 1] as usize;
         if (self.starts.len(), self.classes.len()) != (num_runs, num_runs) {

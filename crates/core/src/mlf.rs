@@ -739,8 +739,14 @@ mod tests {
 
     #[test]
     fn runs_are_expanded_from_any_sample_on() {
-        let runs =
-            Runs { dim: 9, offsets: vec![0, 1, 3], starts: vec![0, 0, 2], classes: vec![8, 3, 4], marks_starts: true };
+        let runs = Runs {
+            dim: 9,
+            offsets: vec![0, 1, 3],
+            starts: vec![0, 0, 2],
+            classes: vec![8, 3, 4],
+            marks_starts: true,
+            targets: None,
+        };
         let all = |range| {
             let mut found = Vec::new();
             expand(&runs, 1, 5, range, |class, is_start, count| found.push((class, is_start, count)));

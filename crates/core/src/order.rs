@@ -452,6 +452,16 @@ pub struct Request {
     pub passed: u64,
     /// Whether the read goes on into the next sweep.
     pub crosses_sweeps: bool,
+    /// Whether `share` and `passed` count sequences instead of samples.
+    pub counts_sequences: bool,
+}
+
+impl Request {
+    /// What a sequence of so many samples counts for.
+    #[inline]
+    fn count(&self, length: u64) -> u64 {
+        if self.counts_sequences { 1 } else { length }
+    }
 }
 
 /// How a read ended.
@@ -681,9 +691,10 @@ impl Reader {
         let mut until_pause = SEQUENCES_BETWEEN_PAUSES;
         while taken < request.share && passed < request.passed {
             let length = u64::from(table.lengths[cursor.index as usize]);
+            let counted = request.count(length);
             let is_local = turn == partition.index;
             if !nothing_yet
-                && ((is_local && taken + length > request.share) || passed.saturating_add(length) > request.passed)
+                && ((is_local && taken + counted > request.share) || passed.saturating_add(counted) > request.passed)
             {
                 break;
             }
@@ -692,10 +703,10 @@ impl Reader {
             }
             if is_local {
                 out.push(Delivered { sequence: cursor.index, chunk: cursor.place });
-                taken += length;
+                taken += counted;
                 nothing_yet = false;
             }
-            passed += length;
+            passed += counted;
             cursor.position = cursor.position.saturating_add(length);
             cursor.count += 1;
             turn = if turn + 1 == partition.count { 0 } else { turn + 1 };
@@ -757,12 +768,12 @@ impl Reader {
             let walk = Walk { order, table, pause, until_pause: &mut until_pause };
             let room =
                 Request { share: request.share - taken, passed: request.passed.saturating_sub(passed), ..request };
-            let (moved, took) = read_one_sweep(walk, room, nothing_yet, end - cursor.position, cursor, out)?;
+            let (moved, counted, took) = read_one_sweep(walk, room, nothing_yet, end - cursor.position, cursor, out)?;
             outcome.end_of_sweep |= cursor.position % samples + moved >= samples;
             cursor.position += moved;
             outcome.ended = cursor.position >= end;
             taken += took;
-            passed += moved;
+            passed += counted;
             // "At least one sequence" holds for the first sweep that the read touches.
             if !is_first_sweep && moved == 0 {
                 break;
@@ -908,7 +919,7 @@ impl Walk<'_, '_, '_> {
 }
 
 /// Takes sequences up to the end of the cursor's sweep at most; moves the cursor but for its position.
-/// Returns the samples passed and the samples taken.
+/// Returns the samples passed, and what was passed and what was taken as the request counts.
 fn read_one_sweep(
     mut walk: Walk,
     request: Request,
@@ -916,30 +927,32 @@ fn read_one_sweep(
     until_end: u64,
     cursor: &mut Cursor,
     out: &mut Vec<Delivered>,
-) -> Result<(u64, u64), Stopped> {
+) -> Result<(u64, u64, u64), Stopped> {
     let table = walk.table;
     let count = Remainder::new(request.partition.count.min(1 << 62));
     let num_sequences = walk.order.plan.num_sequences();
-    let (mut passed, mut taken) = (0, 0);
+    let (mut moved, mut passed, mut taken) = (0, 0, 0);
     while cursor.index < num_sequences {
         let (place, sequence) = walk.at(cursor)?;
         let length = u64::from(table.lengths[sequence]);
+        let counted = request.count(length);
         let is_local = count.of(u64::from(place)) == request.partition.index;
-        if !nothing_yet && ((is_local && taken + length > request.share) || passed + length > request.passed) {
+        if !nothing_yet && ((is_local && taken + counted > request.share) || passed + counted > request.passed) {
             break;
         }
-        if passed >= until_end {
+        if moved >= until_end {
             break;
         }
         if is_local {
             out.push(Delivered { sequence: sequence as u32, chunk: walk.order.plan.chunks[place as usize] });
-            taken += length;
+            taken += counted;
             nothing_yet = false;
         }
-        passed += length;
+        moved += length;
+        passed += counted;
         cursor.index += 1;
     }
-    Ok((passed, taken))
+    Ok((moved, passed, taken))
 }
 
 /// A sequence in a slot, of which `next ..` is not delivered yet.

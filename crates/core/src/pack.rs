@@ -123,7 +123,7 @@ pub fn gather(selection: Selection, stream: usize, is_sparse: bool, is_double: b
             Samples::Dense { dim, .. } => (last - first) * dim,
             Samples::Sparse { sample_offsets, .. } => (sample_offsets[last] - sample_offsets[first]) as usize,
             Samples::Frames(frames) => (last - first) * frames.dim(),
-            Samples::Runs(_) => last - first,
+            Samples::Runs(runs) => (last - first) * runs.targets.as_ref().map_or(1, |targets| targets.dim),
         };
         if column.samples.is_sparse() != is_sparse || column.samples.is_double() != is_double {
             return Err(Error::Mixed);
@@ -258,6 +258,13 @@ fn fill<T: Element>(
                     out.resize(out.len() + count - usize::from(is_start), T::from(1.0));
                 });
             }
+            (Samples::Runs(runs), None) => {
+                let targets = runs.targets.as_ref().ok_or(Error::Mixed)?;
+                mlf::expand(runs, number, end - begin, first - begin..last - begin, |class, _, count| {
+                    let row = targets.row(class);
+                    (0..count).for_each(|_| out.extend(row.iter().map(|&value| T::from(f32::from(value)))));
+                });
+            }
             _ => return Err(Error::Mixed),
         }
     }
@@ -337,7 +344,10 @@ pub fn spread<T: Element>(
                 let mut rows = target.chunks_exact_mut(dim);
                 mlf::expand(runs, number, end - begin, first - begin..last - begin, |class, is_start, count| {
                     for (step, row) in rows.by_ref().take(count).enumerate() {
-                        if let Some(value) = row.get_mut(class as usize) {
+                        if let Some(targets) = &runs.targets {
+                            let values = targets.row(class).iter().map(|&value| T::from(f32::from(value)));
+                            row.iter_mut().zip(values).for_each(|(out, value)| *out = value);
+                        } else if let Some(value) = row.get_mut(class as usize) {
                             *value = T::from(if is_start && step == 0 { 2.0 } else { 1.0 });
                         }
                     }

@@ -2,7 +2,7 @@
 
 use crate::chunk::Chunk;
 use crate::pool::pool;
-use cntkio_core::chunk::{self, Block, Bytes, Column, Encoding, Frames, FramesPlace, Runs, Samples};
+use cntkio_core::chunk::{self, Block, Bytes, Column, Encoding, Frames, FramesPlace, Runs, Samples, Targets};
 use cntkio_core::htk::{self, ListRules};
 use cntkio_core::mlf::{self, Labels, Rules, Unit};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
@@ -132,8 +132,10 @@ pub(crate) fn frames_chunk(
     chunk_of(lengths.as_slice()?, Samples::Frames(frames))
 }
 
-/// A chunk of runs of classes.
+/// A chunk of runs of classes; `targets` are values of a vector, and the vectors of all classes, a byte for each value.
 #[pyfunction]
+#[allow(clippy::too_many_arguments)]
+#[pyo3(signature = (lengths, offsets, starts, classes, dim, marks_starts, targets=None))]
 pub(crate) fn runs_chunk(
     lengths: PyReadonlyArray1<'_, u32>,
     offsets: PyReadonlyArray1<'_, u32>,
@@ -141,6 +143,7 @@ pub(crate) fn runs_chunk(
     classes: PyReadonlyArray1<'_, u32>,
     dim: usize,
     marks_starts: bool,
+    targets: Option<(usize, PyBackedBytes)>,
 ) -> PyResult<Chunk> {
     let runs = Runs {
         dim,
@@ -148,6 +151,7 @@ pub(crate) fn runs_chunk(
         starts: starts.as_slice()?.to_vec(),
         classes: classes.as_slice()?.to_vec(),
         marks_starts,
+        targets: targets.map(|(dim, rows)| Targets { dim, rows: Bytes::new(rows) }),
     };
     chunk_of(lengths.as_slice()?, Samples::Runs(runs))
 }

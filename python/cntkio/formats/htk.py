@@ -200,7 +200,7 @@ class _Files:
         return found
 
 
-def _read(file: int, at: int, size: int) -> bytes:
+def read_at(file: int, at: int, size: int) -> bytes:
     """That many bytes, or fewer at the end of the file."""
     data = os.pread(file, min(size, _LARGEST_READ), at)
     if len(data) == size or not data:
@@ -524,6 +524,28 @@ class HTKFeatureStream:
 
 # ----------------------------------------------------------------------------------------------------- corpus
 
+_Encoding = tuple[bool, tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]] | None]
+
+
+class Frames(NamedTuple):
+    """The frames of a chunk as they stand in the files.
+
+    Attributes:
+        blocks: What was read, run by run of frames that follow each other in a file.
+        encodings: How values are stored: byte order and, where they are compressed, the scales.
+        block_of: The block of each utterance.
+        encoding_of: The encoding of each utterance.
+        at: The first byte of each utterance in its block.
+        mixes: Where files are not like the first one.
+    """
+
+    blocks: list[bytes]
+    encodings: list[_Encoding]
+    block_of: npt.NDArray[np.uint32]
+    encoding_of: npt.NDArray[np.uint32]
+    at: npt.NDArray[np.uint64]
+    mixes: Counter[str]
+
 
 class HTKFeatureCorpus:
     """An opened stream of features.
@@ -674,13 +696,17 @@ class HTKFeatureCorpus:
 
     def load(self, number: int) -> Loaded:
         """Read a chunk's frames."""
+        return self.made(number, self.read(number))
+
+    def read(self, number: int) -> Frames:
+        """A chunk's frames as they stand in the files."""
         begin, end = (int(at) for at in self._table.chunk_starts[number : number + 2])
         files, first = self._listed.files[begin:end], self._listed.first[begin:end].astype(np.int64)
         lengths = self._listed.lengths[begin:end]
         follows = (files[1:] == files[:-1]) & (first[1:] == first[:-1] + lengths[:-1])
         cuts = np.concatenate([[0], np.flatnonzero(~follows) + 1, [end - begin]])
         blocks: list[bytes] = []
-        encodings: list[tuple[bool, tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]] | None]] = []
+        encodings: list[_Encoding] = []
         mixes = Counter[str]()
         encoding_numbers: dict[bytes, int] = {}
         encoding_of, frame_sizes = [], []
@@ -696,7 +722,7 @@ class HTKFeatureCorpus:
                 self._check_range(header, begin + low, begin + high)
                 start = header.frames_at + int(first[low]) * header.frame_size
                 size = int(first[high - 1] + lengths[high - 1] - first[low]) * header.frame_size
-                data = _read(file, start, size)
+                data = read_at(file, start, size)
                 if len(data) < size:
                     raise self._truncated(begin, low, high, len(data) // header.frame_size, start + len(data))
                 blocks.append(data)
@@ -709,11 +735,22 @@ class HTKFeatureCorpus:
         sizes = np.diff(cuts)
         block_of = np.repeat(np.arange(len(blocks), dtype=np.uint32), sizes)
         at = (first - np.repeat(first[cuts[:-1]], sizes)) * np.repeat(np.array(frame_sizes, np.int64), sizes)
+        encodings_of = np.repeat(np.array(encoding_of, np.uint32), sizes)
+        return Frames(blocks, encodings, block_of, encodings_of, at.astype(np.uint64), mixes)
+
+    def made(self, number: int, frames: Frames) -> Loaded:
+        """A chunk of frames that were read."""
+        begin, end = (int(at) for at in self._table.chunk_starts[number : number + 2])
         chunk = _core.frames_chunk(
-            blocks, encodings, block_of, np.repeat(np.array(encoding_of, np.uint32), sizes), at.astype(np.uint64),
-            lengths, self._model.dim, self._left, self._right, self._utterances.is_broadcast,
+            frames.blocks, frames.encodings, frames.block_of, frames.encoding_of, frames.at,
+            self._listed.lengths[begin:end], self._model.dim, self._left, self._right, self._utterances.is_broadcast,
         )  # fmt: skip
-        return Loaded(number, chunk, mixes)
+        return Loaded(number, chunk, frames.mixes)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all frames, if all files are stored as the first one is."""
+        return int(self._table.lengths.sum(dtype=np.int64)) * self._model.frame_size
 
     def _of_utterance(self, error: FormatError, number: int) -> FormatError:
         text = str(error).removeprefix(f"{error.path}, byte {error.byte}: ")
