@@ -15,7 +15,7 @@ import pytest
 from cntkio import StreamDef, StreamDefs
 from cntkio.config import ReaderConfig, classic
 from cntkio.config.classic import Section, configuration
-from cntkio.config.readers import Call, read_section
+from cntkio.config.readers import Call, read_section, written_config
 from cntkio.errors import ConfigError
 from cntkio.streams import named
 from cntkio.timeline import Window
@@ -496,13 +496,34 @@ def test_the_printed_program_makes_the_same_source(
             made.append((size, None))
             return []
 
-    monkeypatch.setattr(cntkio, "MinibatchSource", Recorder)
+        def epoch(self, number: int, size: int, epoch_size: int = 0) -> list[Any]:
+            self.begin_epoch(number, epoch_size or self.num_samples)
+            return self.minibatches(size)
+
+    monkeypatch.setattr(cntkio, "HTKMLFReader" if config.kind == "HTKMLFReader" else "MinibatchSource", Recorder)
     for name in {call.name for call in config.calls}:
         monkeypatch.setattr(cntkio, name, lambda *a, _name=name, **k: Call(_name, a, tuple(k.items())), raising=False)
     exec(compile(config.to_python(), "printed", "exec"), {})
     assert [dataclasses.replace(call, trace_level=1) for call in config.calls] == made[0][0]
     assert made[0][1] == config.source_options()
-    assert made[1:] == [(0, config.epoch_size or 100), (config._truncation(0, None)[1], None)]
+    size = config.minibatch_size() if config.kind == "HTKMLFReader" else config._truncation(0, None)[1]
+    assert made[1:] == [(0, config.epoch_size or 100), (size, None)]
+
+
+@pytest.mark.parametrize(("case", "path"), READS, ids=[f"{case.name}-{'-'.join(path)}" for case, path in READS])
+def test_a_written_configuration_is_read_as_the_same(
+    case: Case, path: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(case.folder)
+
+    def silent(config: ReaderConfig) -> ReaderConfig:
+        calls = tuple(dataclasses.replace(call, trace_level=1) for call in config.calls)
+        return dataclasses.replace(config, section="", trace_level=1, calls=calls)
+
+    config = understood(case, path)
+    text = written_config("again", config)
+    section = ["again", "reader"] if 'action = "train"' in text else ["again"]
+    assert silent(read_section(configuration([text]), section)) == silent(config)
 
 
 def test_a_reader_configuration_is_made_again_by_its_representation() -> None:

@@ -33,7 +33,7 @@ _BRACKET = re.compile(r'["\[\](){}]')
 _OPENING = '[{("'
 _BLANKS = " \t"
 _KEY_END = re.compile(r'[=\[({"]')
-_VARIABLE = re.compile(r"\$([A-Za-z_][^\s,/<>?;':\"\[\]{}\\|!@#%^&*()+=~`$]*)\$")
+VARIABLE = re.compile(r"\$([A-Za-z_][^\s,/<>?;':\"\[\]{}\\|!@#%^&*()+=~`$]*)\$")
 _REMARKABLE = re.compile(r"[#$]")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,1000}")
 _ARRAY_OF_SECTIONS = re.compile(r"[\[{][\s,:;]*[\[{(]")
@@ -497,7 +497,7 @@ class Section:
         kept_from = begin  # up to here everything stands in `pieces`
         for start, line in _remarkable_lines(text.string, begin, end):
             kept = without_comment(line)
-            for found in _VARIABLE.finditer(kept):
+            for found in VARIABLE.finditer(kept):
                 at = start + found.start()
                 pieces += text.pieces(kept_from, at)
                 kept_from = start + found.end()
