@@ -19,8 +19,7 @@ from cntkio.config.readers import Call, ReaderConfig, read_section, readers_of, 
 from cntkio.errors import ConfigError
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.ctf import CTFDeserializer
-from cntkio.formats.htk import HTKFeatureDeserializer
-from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
+from cntkio.formats.mlf import HTKMLFDeserializer
 from cntkio.minibatch import Minibatch
 from cntkio.source import MinibatchSource
 from cntkio.streams import StreamDef, StreamDefs
@@ -153,38 +152,46 @@ def written(deserializers: Any, section: str = "train") -> tuple[str, str]:
     return text, config.to_python()
 
 
+# Of each deserializer the options that have a key, beside what it is called with.
+_WITH_KEY = {
+    "CTFDeserializer": ("skip_sequence_ids", "max_errors", "chunk_size_in_bytes", "cache_index"),
+    "CBFDeserializer": (),
+    "HTKFeatureDeserializer": ("prefix", "max_sequence_length"),
+    "HTKMLFDeserializer": ("phoneBoundaries", "labelToTargetMappingFile", "targetDim"),
+    "HTKMLFBinaryDeserializer": (),
+}
+
+
 def _call_of(deserializer: Any) -> Call:
     """The call that makes a deserializer, as a configuration would say it."""
+    name = type(deserializer).__name__
+    if name not in _WITH_KEY:
+        raise ConfigError(f"{name} has no place in a configuration", key="deserializers")
+    arguments: tuple[Any, ...]
     keywords: list[tuple[str, Any]] = []
+    beside = {"filename", "streams", "label_mapping_file", "dtype", "convert"}
+    for field in dataclasses.fields(deserializer):
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        value = getattr(deserializer, field.name)
+        if field.name in beside or value == default:
+            continue
+        if field.name not in _WITH_KEY[name]:
+            raise ConfigError(f"{name}: {field.name}={value!r} has no key in a configuration", key=field.name)
+        keywords.append((field.name, os.fspath(value) if isinstance(value, os.PathLike) else value))
+    streams = deserializer.streams
     if isinstance(deserializer, CTFDeserializer):
-        options = ("skip_sequence_ids", "max_errors", "chunk_size_in_bytes", "cache_index")
-        default = CTFDeserializer(deserializer.filename, deserializer.streams)
-        for name in options:
-            if getattr(deserializer, name) != getattr(default, name):
-                keywords.append((name, getattr(deserializer, name)))
-        if np.dtype(deserializer.dtype) == np.float64:
-            keywords.append(("dtype", "float64"))
-        return Call("CTFDeserializer", (deserializer.filename, deserializer.streams), tuple(keywords))
-    if isinstance(deserializer, CBFDeserializer):
-        renamed = {name: it for name, it in deserializer.streams.items() if it["stream_alias"] != name}
+        arguments = (deserializer.filename, streams)
+        keywords += [("dtype", "float64")] if np.dtype(deserializer.dtype) == np.float64 else []
+    elif isinstance(deserializer, CBFDeserializer):
+        renamed = {name: it for name, it in streams.items() if it["stream_alias"] != name}
         arguments = (deserializer.filename, StreamDefs(renamed)) if renamed else (deserializer.filename,)
-        return Call("CBFDeserializer", arguments, (("dtype", _precision_of(deserializer)), ("convert", False)))
-    if isinstance(deserializer, HTKFeatureDeserializer):
-        if len(deserializer.streams) > 1:
-            raise ConfigError("a deserializer of several streams is one for each in a configuration", key="streams")
-        for name in ("prefix", "max_sequence_length"):
-            if getattr(deserializer, name):
-                keywords.append((name, getattr(deserializer, name)))
-        return Call("HTKFeatureDeserializer", (_as_texts(deserializer.streams),), tuple(keywords))
-    if isinstance(deserializer, HTKMLFDeserializer):
+        keywords += [("dtype", _precision_of(deserializer)), ("convert", False)]
+    elif isinstance(deserializer, HTKMLFDeserializer):
         mapping = deserializer.label_mapping_file
-        if deserializer.phoneBoundaries:
-            keywords.append(("phoneBoundaries", True))
-        labels = _as_texts(deserializer.streams)
-        return Call("HTKMLFDeserializer", (None if mapping is None else os.fspath(mapping), labels), tuple(keywords))
-    if isinstance(deserializer, HTKMLFBinaryDeserializer):
-        return Call("HTKMLFBinaryDeserializer", (_as_texts(deserializer.streams),))
-    raise ConfigError(f"{type(deserializer).__name__} has no place in a configuration", key="deserializers")
+        arguments = (None if mapping is None else os.fspath(mapping), _as_texts(streams))
+    else:
+        arguments = (_as_texts(streams),)
+    return Call(name, arguments, tuple(keywords))
 
 
 def _precision_of(deserializer: CBFDeserializer) -> str:
@@ -202,6 +209,8 @@ def _precision_of(deserializer: CBFDeserializer) -> str:
 
 def _as_texts(streams: StreamDefs) -> StreamDefs:
     """Streams as a configuration makes them: paths are texts, a list of one is that one."""
+    if len(streams) > 1:
+        raise ConfigError("several streams of features are several deserializers in a configuration", key="streams")
     ((name, stream),) = streams.items()
     fields = {
         key: value
