@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import logging
 import os
+import random
 import re
 import tempfile
 import time
@@ -15,7 +16,7 @@ import pytest
 from cntkio import StreamDef, StreamDefs
 from cntkio.config import ReaderConfig, classic
 from cntkio.config.classic import Section, configuration
-from cntkio.config.readers import Call, read_section, written_config
+from cntkio.config.readers import Call, read_section, readers_of, written_config
 from cntkio.errors import ConfigError
 from cntkio.streams import named
 from cntkio.timeline import Window
@@ -328,10 +329,10 @@ LARGE = {
 @pytest.mark.parametrize("name", LARGE)
 def test_ten_megabytes_are_read_in_seconds(name: str) -> None:
     text = LARGE[name]()
-    begun = time.perf_counter()
+    begun = time.process_time()  # other programs may run beside
     with contextlib.suppress(ConfigError):
         configuration([text]).value("a")
-    assert time.perf_counter() - begun < 30
+    assert time.process_time() - begun < 20
 
 
 @pytest.mark.parametrize(
@@ -345,10 +346,10 @@ def test_ten_megabytes_are_read_in_seconds(name: str) -> None:
     ],
 )
 def test_what_grows_beyond_measure_is_refused_at_once(text: str) -> None:
-    begun = time.perf_counter()
+    begun = time.process_time()
     with pytest.raises(ConfigError):
         configuration([text]).tree()
-    assert time.perf_counter() - begun < 5
+    assert time.process_time() - begun < 5
 
 
 def test_the_deepest_section_that_is_read() -> None:
@@ -470,6 +471,67 @@ def test_a_reader_has_the_recorded_meaning(
         understood(case, reader["path"])
     assert (caught.value.key or "parse") == reader["error"]["at"]
     assert caught.value.line is not None
+
+
+VALUES = [
+    "true",
+    "none",
+    "auto",
+    "-1",
+    "0",
+    "1e9",
+    "9" * 20,
+    "(a:b)",
+    "[x=1]",
+    "",
+    '""',
+    "a\0b",
+    "$x$",
+    "default",
+    "1:2*-5",
+]
+
+
+def mutated(text: str, chance: random.Random) -> str:
+    """A configuration with a few pieces missing, repeated, or changed, or cut off."""
+    for _ in range(chance.randint(1, 4)):
+        at, other = sorted(chance.randrange(len(text) + 1) for _ in range(2))
+        values = list(re.finditer(r"=\s*([^\s;\[\]{}]+)", text))
+        kind = chance.randrange(5)
+        if kind == 0:
+            text = text[:at] + text[at + chance.randint(1, 9) :]
+        elif kind == 1:
+            text = text[:at] + chance.choice(PIECES + VALUES) + text[at:]
+        elif kind == 2 and values:
+            begin, end = chance.choice(values).span(1)
+            text = text[:begin] + chance.choice(VALUES) + text[end:]
+        elif kind == 3:
+            text = text[:other] + text[at:other] + text[other:]
+        elif kind == 4 and chance.random() < 0.3:
+            text = text[:at]
+    return re.sub(r"(?im)^include=|^\s*(configfile|currentdirectory)\s*=", "x=", text)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_change_of_a_configuration_is_read_or_is_a_configuration_error(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(seed)
+    folder = cases("config")[0].folder
+    monkeypatch.chdir(folder)
+    pages = Path(__file__).parent / "data" / "config_pages"
+    texts = [path.read_text("utf-8-sig") for path in sorted([*folder.glob("*.cntk"), *pages.glob("*.cntk")])]
+    num_read = 0
+    for _ in range(150):
+        try:
+            top = configuration([mutated(chance.choice(texts), chance)])
+            for section in readers_of(top):
+                config = read_section(top, section)
+                assert config.to_python() and config.facts()
+                num_read += 1
+        except ConfigError as error:
+            assert str(error)
+    assert num_read
 
 
 READS = [(case, reader["path"]) for case, reader in PARSED if reader["reader"] is not None]

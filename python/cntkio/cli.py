@@ -215,7 +215,7 @@ def _read_epochs(reader: ReaderConfig, num_epochs: int) -> dict[str, str]:
     bar = _Bar()
 
     def watch(source: MinibatchSource, _: Minibatch, done: int) -> None:
-        bar.show(done, source.num_samples * num_epochs)
+        bar.show(done, (reader.epoch_size or source.num_samples) * num_epochs)
 
     try:
         return commands.read(reader, num_epochs, watch)

@@ -831,6 +831,8 @@ class _Reading:
             fields["defines_mb_size"] = True
         keywords: list[tuple[str, Any]] = []
         prefix = stream.text("prefixPathInSCP", "")
+        if "\0" in prefix:
+            raise stream.error("prefixPathInSCP", f"prefixPathInSCP = {prefix!r} cannot be a path")
         if prefix:
             keywords.append(("prefix", prefix))
         longest = self._either(stream, around, "maxSequenceSize", lambda section: section.size("maxSequenceSize", 0))
@@ -861,6 +863,8 @@ class _Reading:
         else:
             given = stream.text("mlfFileList", own=True)
             files = stream.texts("mlfFileList", own=True)
+            if "\0" in given:
+                raise stream.error("mlfFileList", f"mlfFileList = {given!r} cannot be a path", own=True)
             if ":" in given or len(files) > 1:
                 mlf = [_in_directory(stream, file) for file in files]
             else:

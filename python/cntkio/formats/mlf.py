@@ -417,7 +417,8 @@ def _settings(options: _Described, mapping: str | None) -> dict[str, Any]:
     files = [os.fspath(mlf)] if isinstance(mlf, str | os.PathLike) else [os.fspath(one) for one in mlf]
     listed = settings.get("mlf_list") or []
     if isinstance(listed, str):
-        listed = [line.strip() for line in Path(listed).read_text(encoding="utf-8").splitlines() if line.strip()]
+        lines = os.fsdecode(Path(listed).read_bytes()).split("\n")
+        listed = [line.strip() for line in lines if line.strip()]
     settings["mlf"] = [*files, *listed]
     if not settings["mlf"]:
         raise ConfigError("no master label files specified: StreamDef(mlf=...) is missing", key=name)
