@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import cntkio
+import numpy as np
 import pytest
 from cntkio import StreamDef, StreamDefs
 from cntkio.config import ReaderConfig, classic
 from cntkio.config.classic import Section, configuration
 from cntkio.config.readers import Call, read_section, readers_of, written_config
 from cntkio.errors import ConfigError
+from cntkio.formats import htk, mlf
 from cntkio.streams import named
 from cntkio.timeline import Window
 from conformance_cases import Case, cases
@@ -570,6 +572,92 @@ def test_the_printed_program_makes_the_same_source(
     assert made[0][1] == config.source_options()
     size = config.minibatch_size() if config.kind == "HTKMLFReader" else config._truncation(0, None)[1]
     assert made[1:] == [(0, config.epoch_size or 100), (size, None)]
+
+
+NUM_SEQUENCES = 5
+
+
+def write_data_for(config: ReaderConfig) -> None:
+    """Files as the deserializers want them, in the working directory. Sequences have the ids 0, 1, ... everywhere."""
+    length = 1 if config.packing == "frame" else 3
+
+    def utterances(num_frames: int, dim: int) -> list[tuple[str, Any]]:
+        return [(str(n), n + np.arange(num_frames * dim).reshape(-1, dim) / 8) for n in range(NUM_SEQUENCES)]
+
+    for call in config.calls:
+        keywords = dict(call.keywords)
+        if call.name in ("CTFDeserializer", "CBFDeserializer"):
+            path = Path(call.arguments[0])
+            streams = call.arguments[1] if len(call.arguments) > 1 else StreamDefs(x=StreamDef(field="x", shape=2))
+            text = path.with_name(path.name + ".text") if call.name == "CBFDeserializer" else path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fields = {}
+            for stream in streams.values():
+                dim = stream.get("dim", 2)
+                values = "0:1" if stream.is_sparse else " ".join(["0.5"] * dim)
+                form = StreamDef(field=stream.stream_alias, shape=dim, is_sparse=stream.is_sparse)
+                fields[stream.stream_alias] = (values, form)
+            line = " ".join(f"|{name} {values}" for name, (values, _) in fields.items())
+            text.write_text("".join(f"{n} {line}\n" * length for n in range(NUM_SEQUENCES)))
+            if call.name == "CBFDeserializer":
+                plain = StreamDefs({name: stream for name, (_, stream) in fields.items()})
+                cntkio.write_cbf(path, cntkio.CTFDeserializer(text, plain, dtype=keywords["dtype"]))
+            continue
+        ((name, stream),) = call.arguments[-1].items()
+        if call.name == "HTKFeatureDeserializer":
+            num_frames = 1 if stream.get("broadcast", False) else length
+            Path(stream.scp).parent.mkdir(parents=True, exist_ok=True)
+            archive = Path(keywords.get("prefix", "").replace("\\", "/")).resolve() / f"{name}.ark"
+            archive.parent.mkdir(parents=True, exist_ok=True)
+            htk.write_archive(archive, stream.scp, utterances(num_frames, stream.dim))
+            if "prefix" in keywords:
+                scp = Path(stream.scp)
+                scp.write_text(scp.read_text().replace(str(archive), archive.name))
+            continue
+        mlf_path = stream.get("mlf")
+        if mlf_path is None:
+            (listed,) = keywords["stream_options"].values()
+            mlf_path = f"{name}.mlf"
+            Path(listed["mlfFileList"]).write_text(f"{mlf_path}\n")
+        files = [mlf_path] if isinstance(mlf_path, str) else mlf_path
+        for number, file in enumerate(files):
+            Path(file).parent.mkdir(parents=True, exist_ok=True)
+            own = [(str(n), np.zeros(length, int)) for n in range(NUM_SEQUENCES) if n % len(files) == number]
+            mlf.write_mlf(file, own, ["a"])
+        if call.arguments[0] is not None:
+            Path(call.arguments[0]).parent.mkdir(parents=True, exist_ok=True)
+            mlf.write_mapping(call.arguments[0], ["a"])
+
+
+@pytest.mark.parametrize(("case", "path"), READS, ids=[f"{case.name}-{'-'.join(path)}" for case, path in READS])
+def test_the_printed_program_opens_the_same_source(
+    case: Case,
+    path: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(case.folder)
+    config = understood(case, path)
+    monkeypatch.chdir(tmp_path)
+    write_data_for(config)
+    program = compile(config.to_python(), "printed", "exec")
+    if (
+        case.name == "composite-array-forms" and len(config.calls) > 1
+    ):  # it reads, but both deserializers have a stream of the same name
+        for attempt in (config.open, lambda: exec(program, {})):
+            with pytest.raises(ConfigError, match="two streams have the name 'x'"):
+                attempt()
+        return
+    with config.open() as source:
+        fresh = source.state_dict()
+        expected = [f"{minibatch.num_sequences} {minibatch.end_of_sweep}" for minibatch in config.epoch(source)]
+    exec(program, names := {})
+    assert capsys.readouterr().out.splitlines() == expected
+    names["source"].close()
+    state = names["source"].state_dict()
+    assert (state["settings"], state["data"]) == (fresh["settings"], fresh["data"])
+    assert expected
 
 
 @pytest.mark.parametrize(("case", "path"), READS, ids=[f"{case.name}-{'-'.join(path)}" for case, path in READS])
