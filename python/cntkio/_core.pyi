@@ -142,12 +142,19 @@ def rolling_order(num_frames: int, window: int, seed: int) -> npt.NDArray[np.uin
 def locate(
     starts: npt.NDArray[np.int64], items: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]: ...
+def find_chunks(
+    sequences: npt.NDArray[np.int64], partners: npt.NDArray[np.uint32] | None, chunk_starts: npt.NDArray[np.int64]
+) -> tuple[list[int], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]: ...
 def htk_chunk_starts(lengths: npt.NDArray[np.uint32], limit: int) -> npt.NDArray[np.int64]: ...
 def first_same(rows: npt.NDArray[np.uint8], width: int) -> npt.NDArray[np.uint32]: ...
+@final
+class FileBytes:
+    def __new__(cls, size: int) -> FileBytes: ...
+    def read(self, descriptor: int, at: int, size: int) -> int: ...
+
 def frames_chunk(
-    blocks: list[bytes],
+    bytes: FileBytes,
     encodings: list[tuple[bool, tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]] | None]],
-    block_of: npt.NDArray[np.uint32],
     encoding_of: npt.NDArray[np.uint32],
     at: npt.NDArray[np.uint64],
     lengths: npt.NDArray[np.uint32],

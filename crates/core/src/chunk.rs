@@ -14,7 +14,7 @@
 //! Two kinds of column stay as compact as their files: [`Frames`], which are bytes as they were read, and [`Runs`],
 //! one entry for samples of the same class. The packer makes values of them.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Values in the precision in which they are stored.
 #[derive(Debug, Clone, PartialEq)]
@@ -219,9 +219,26 @@ pub struct Runs {
     pub classes: Vec<u32>,
     /// Whether the first sample of a run has the value 2 instead of 1.
     pub marks_starts: bool,
+    /// The class of each sample, for whoever asks for single samples; made when that is done first.
+    pub each: OnceLock<Vec<u32>>,
 }
 
 impl Runs {
+    /// The class of each sample of all sequences, one after the other; `sequence_offsets` are those of the column.
+    pub fn each(&self, sequence_offsets: &[u32]) -> &[u32] {
+        self.each.get_or_init(|| {
+            let mut each = Vec::with_capacity(sequence_offsets.last().map_or(0, |&end| end as usize));
+            for (runs, samples) in self.offsets.windows(2).zip(sequence_offsets.windows(2)) {
+                let ends = self.starts[runs[0] as usize..runs[1] as usize].iter().skip(1).copied();
+                let ends = ends.chain([samples[1] - samples[0]]).map(|end| (samples[0] + end) as usize);
+                for (&class, end) in self.classes[runs[0] as usize..runs[1] as usize].iter().zip(ends) {
+                    each.resize(end, class);
+                }
+            }
+            each
+        })
+    }
+
     fn check(&self, sequence_offsets: &[u32]) -> Result<(), String> {
         check_offsets("run offsets", &self.offsets, sequence_offsets.len() - 1)?;
         let num_runs = self.offsets[self.offsets.len() - 1] as usize;

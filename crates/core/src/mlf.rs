@@ -664,6 +664,7 @@ pub fn expand(
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::sync::OnceLock;
 
     fn rules(is_compatible: bool) -> Rules {
         let names = ["sil", "aa", "b c", "\u{e9}"];
@@ -739,8 +740,14 @@ mod tests {
 
     #[test]
     fn runs_are_expanded_from_any_sample_on() {
-        let runs =
-            Runs { dim: 9, offsets: vec![0, 1, 3], starts: vec![0, 0, 2], classes: vec![8, 3, 4], marks_starts: true };
+        let runs = Runs {
+            dim: 9,
+            offsets: vec![0, 1, 3],
+            starts: vec![0, 0, 2],
+            classes: vec![8, 3, 4],
+            marks_starts: true,
+            each: OnceLock::new(),
+        };
         let all = |range| {
             let mut found = Vec::new();
             expand(&runs, 1, 5, range, |class, is_start, count| found.push((class, is_start, count)));
@@ -750,6 +757,7 @@ mod tests {
         assert_eq!(all(1..4), [(3, false, 1), (4, true, 2)]);
         assert_eq!(all(4..5), [(4, false, 1)]);
         assert_eq!(all(2..2), []);
+        assert_eq!(runs.each(&[0, 2, 7]), [8, 8, 3, 3, 4, 4, 4]);
     }
 
     #[test]

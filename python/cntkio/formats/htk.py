@@ -42,7 +42,7 @@ CHUNK_FRAMES = 90_000
 _DEFAULT_LONGEST = 65535  # StreamDef's default, which CNTK 2.7 ignored: no limit
 _WHOLE_FILE = 2**32 - 1
 _LARGEST_DIM = 2**31 - 1
-_LARGEST_READ = 1 << 30
+_MOST_EXPECTED = 1 << 28  # bytes of a chunk; lists may promise what no file has
 _LEAST_SPAN = 2e-34  # below it the scales of compressed values overflow
 _MOST_OPEN_FILES = 32
 _MOST_IN_FULL = 10
@@ -166,18 +166,18 @@ class _Files:
 
     def __init__(self, compatible: bool) -> None:
         self._compatible = compatible
-        self._open: dict[bytes, tuple[int, Header]] = {}
+        self._open: dict[bytes, tuple[int, int, Header]] = {}
 
     def __enter__(self) -> _Files:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for file, _header in self._open.values():
+        for file, _size, _header in self._open.values():
             os.close(file)
         self._open.clear()
 
-    def open(self, path: bytes) -> tuple[int, Header]:
-        """A file and its header.
+    def open(self, path: bytes) -> tuple[int, int, Header]:
+        """A file, its size and its header.
 
         Raises:
             OSError: It cannot be opened or read.
@@ -189,30 +189,16 @@ class _Files:
                 self.__exit__()
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                header = parse_header(os.pread(file, 28, 0), os.fstat(file).st_size, compatible=self._compatible)
+                size = os.fstat(file).st_size
+                header = parse_header(os.pread(file, 28, 0), size, compatible=self._compatible)
             except _BadHeaderError as error:
                 os.close(file)
                 raise FormatError(str(error), path=os.fsdecode(path), byte=0) from None
             except BaseException:
                 os.close(file)
                 raise
-            found = self._open[path] = (file, header)
+            found = self._open[path] = (file, size, header)
         return found
-
-
-def _read(file: int, at: int, size: int) -> bytes:
-    """That many bytes, or fewer at the end of the file."""
-    data = os.pread(file, min(size, _LARGEST_READ), at)
-    if len(data) == size or not data:
-        return data
-    parts, done = [data], len(data)
-    while done < size:
-        data = os.pread(file, min(size - done, _LARGEST_READ), at + done)
-        if not data:
-            break
-        parts.append(data)
-        done += len(data)
-    return b"".join(parts)
 
 
 # ------------------------------------------------------------------------------------------------------ lists
@@ -295,7 +281,7 @@ def read_list(path: str | os.PathLike[str], *, prefix: str = "", compatible: boo
     lengths = last - first + np.uint32(1)
     with _Files(compatible) as opened:
         for number in np.flatnonzero(last == _WHOLE_FILE).tolist():
-            _, header = opened.open(paths[files[number]])
+            _, _, header = opened.open(paths[files[number]])
             if not header.num_frames:
                 raise FormatError("no frames", path=os.fsdecode(paths[files[number]]), byte=0)
             lengths[number] = header.num_frames
@@ -541,7 +527,7 @@ class HTKFeatureCorpus:
         lists = [read_list(path, prefix=self._settings["prefix"], compatible=self._compatible) for path in self._lists]
         self._listed = self._without_unwanted(_joined_lists(lists))
         with _Files(self._compatible) as files:
-            _, self._model = files.open(self._path_of(0))
+            _, _, self._model = files.open(self._path_of(0))
             self._check_range(self._model, 0, 1)
         self._left, self._right = self._window()
         dim = self._model.dim * (1 + self._left + self._right)
@@ -679,16 +665,19 @@ class HTKFeatureCorpus:
         lengths = self._listed.lengths[begin:end]
         follows = (files[1:] == files[:-1]) & (first[1:] == first[:-1] + lengths[:-1])
         cuts = np.concatenate([[0], np.flatnonzero(~follows) + 1, [end - begin]])
-        blocks: list[bytes] = []
+        expected = int(lengths.sum(dtype=np.int64)) * self._model.frame_size
+        bytes_of_all = _core.FileBytes(min(expected, _MOST_EXPECTED))
+        begins: list[int] = []
         encodings: list[tuple[bool, tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]] | None]] = []
         mixes = Counter[str]()
         encoding_numbers: dict[bytes, int] = {}
         encoding_of, frame_sizes = [], []
+        total = 0
         with _Files(self._compatible) as opened:
             for low, high in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
                 path = self._path_of(begin + low)
                 try:
-                    file, header = opened.open(path)
+                    file, file_size, header = opened.open(path)
                 except FormatError as error:
                     raise self._of_utterance(error, begin + low) from None
                 if header != self._model:
@@ -696,10 +685,11 @@ class HTKFeatureCorpus:
                 self._check_range(header, begin + low, begin + high)
                 start = header.frames_at + int(first[low]) * header.frame_size
                 size = int(first[high - 1] + lengths[high - 1] - first[low]) * header.frame_size
-                data = _read(file, start, size)
-                if len(data) < size:
-                    raise self._truncated(begin, low, high, len(data) // header.frame_size, start + len(data))
-                blocks.append(data)
+                num_read = bytes_of_all.read(file, start, min(size, max(file_size - start, 0)))
+                if num_read < size:
+                    raise self._truncated(begin, low, high, num_read // header.frame_size, start + num_read)
+                begins.append(total)
+                total += size
                 which = path if header.is_compressed else (b"big" if header.is_big_endian else b"little")
                 if which not in encoding_numbers:
                     encoding_numbers[which] = len(encodings)
@@ -707,10 +697,10 @@ class HTKFeatureCorpus:
                 encoding_of.append(encoding_numbers[which])
                 frame_sizes.append(header.frame_size)
         sizes = np.diff(cuts)
-        block_of = np.repeat(np.arange(len(blocks), dtype=np.uint32), sizes)
         at = (first - np.repeat(first[cuts[:-1]], sizes)) * np.repeat(np.array(frame_sizes, np.int64), sizes)
+        at += np.repeat(np.array(begins, np.int64), sizes)
         chunk = _core.frames_chunk(
-            blocks, encodings, block_of, np.repeat(np.array(encoding_of, np.uint32), sizes), at.astype(np.uint64),
+            bytes_of_all, encodings, np.repeat(np.array(encoding_of, np.uint32), sizes), at.astype(np.uint64),
             lengths, self._model.dim, self._left, self._right, self._utterances.is_broadcast,
         )  # fmt: skip
         return Loaded(number, chunk, mixes)
