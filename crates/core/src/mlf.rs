@@ -19,6 +19,7 @@ use crate::htk::{LONGEST_KEY, cut_extension};
 use memchr::{memchr, memmem};
 use rayon::prelude::*;
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 
 /// What the numbers of a row count.
@@ -42,9 +43,44 @@ pub struct Rules {
     /// 100 ns units of a frame.
     pub frame_period: f64,
     /// The class of each label; None: the fourth column is the class.
-    pub classes: Option<HashMap<Vec<u8>, u32>>,
+    pub classes: Option<Classes>,
     /// Number of classes.
     pub dim: u32,
+}
+
+/// The class of each label.
+pub type Classes = HashMap<Vec<u8>, u32, BuildHasherDefault<LabelHasher>>;
+
+/// A hash for short labels of files that nobody attacks with: the names are the mapping file's, and few.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LabelHasher(u64);
+
+impl Hasher for LabelHasher {
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks::<8>();
+        for word in words {
+            self.write_u64(u64::from_le_bytes(*word));
+        }
+        if !rest.is_empty() {
+            self.write_u64(rest.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)));
+        }
+    }
+
+    #[inline]
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    #[inline]
+    fn write_usize(&mut self, word: usize) {
+        self.write_u64(word as u64);
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 32
+    }
 }
 
 /// What is noted with an entry; up to `OutOfOrder` it is invalid, beyond it is broken.
@@ -500,7 +536,7 @@ fn finish(labels: &mut Labels, rows: &[Row], mut fault: (Fault, u64), rules: &Ru
             Unit::Auto if rules.is_compatible => row.end - row.start >= LONG,
             _ => counts_time,
         };
-        let frame = |time: f64| if counts_time { (time / rules.frame_period + 0.5).floor() } else { time.floor() };
+        let frame = |time: f64| floor(if counts_time { time / rules.frame_period + 0.5 } else { time });
         let (from, to) = (frame(row.start), frame(row.end));
         if !(0.0..=f64::from(u32::MAX - 1)).contains(&from) || to > f64::from(u32::MAX - 1) {
             note(&mut fault, Fault::BadTime, row.at);
@@ -532,6 +568,13 @@ fn finish(labels: &mut Labels, rows: &[Row], mut fault: (Fault, u64), rules: &Ru
     labels.faults.push(fault.0 as u8);
     labels.fault_at.push(fault.1);
     labels.run_ends.push(labels.starts.len() as u64);
+}
+
+/// Rounded down; what is beyond 64 bits stays there.
+#[inline]
+fn floor(value: f64) -> f64 {
+    // Without an instruction for it, which not every processor has, rounding is a call.
+    if value >= 0.0 { value as u64 as f64 } else { value.floor() }
 }
 
 /// The first fault counts, but for one that is only of the dimension.

@@ -796,6 +796,28 @@ def parse_kind(text: str) -> int:
     return KINDS[base] | sum({QUALIFIERS[name] for name in qualifiers})
 
 
+_CHECK_BASE, _CHECK_MODULUS, _CHECK_ROW = 65536, 36897, 4096
+
+
+def check_sum(data: bytes, *, big_endian: bool = True) -> int:
+    """HTK's check sum of what stands behind a header: its 16-bit words as one number, remainder by 36897.
+
+    Example:
+        >>> check_sum(b"\\x00\\x01\\x00\\x02"), (1 * 65536 + 2) % 36897
+        (28641, 28641)
+    """
+    words = np.frombuffer(data, ">u2" if big_endian else "<u2").astype(np.uint64)
+    base = _CHECK_BASE % _CHECK_MODULUS
+    while len(words) > 1:
+        # Many digits become one of a larger base; zeros in front change nothing.
+        row = min(_CHECK_ROW, len(words))
+        powers = np.array([pow(base, power, _CHECK_MODULUS) for power in range(row)[::-1]], np.uint64)
+        rows = np.concatenate([np.zeros(-len(words) % row, np.uint64), words]).reshape(-1, row)
+        words = rows @ powers % _CHECK_MODULUS
+        base = pow(base, row, _CHECK_MODULUS)
+    return int(words[0]) % _CHECK_MODULUS if len(words) else 0
+
+
 def encode_features(
     frames: npt.NDArray[Any],
     *,
@@ -811,7 +833,7 @@ def encode_features(
 
     Args:
         frames: `[frames, values]`, at least one of each; written as float32.
-        kind: HTK's name, such as ``"MFCC_E_D_A"``; `_C` is added where it belongs.
+        kind: HTK's name, such as ``"MFCC_E_D_A"``; `_C` is added where it belongs. With `_K` a check sum comes last.
         period: Frame shift in units of 100 ns.
         big_endian: HTK's own byte order, or the other.
         compressed: Write 16-bit numbers and two vectors of scales.
@@ -831,10 +853,8 @@ def encode_features(
     order = ">" if big_endian else "<"
     num_frames, dim = values.shape
     code = parse_kind(kind)
-    if code & 0o77 in _OF_16_BITS or code & (_QUANTIZED | _CHECKED):
-        raise ConfigError(
-            f"kind {kind!r} cannot be written; expected one of float vectors, without _V and _K", key="kind"
-        )
+    if code & 0o77 in _OF_16_BITS or code & _QUANTIZED:
+        raise ConfigError(f"kind {kind!r} cannot be written; expected one of float vectors, without _V", key="kind")
     compressed = compressed or bool(code & _COMPRESSED)
     size = dim * (2 if compressed else 4)
     count = num_frames + (4 if compressed else 0)
@@ -842,8 +862,14 @@ def encode_features(
         raise ConfigError(
             f"{num_frames} frames of {size} bytes, period {period}: the header cannot hold that", key="frames"
         )
-    if not compressed:
-        return struct.pack(f"{order}iIHH", count, period, size, code) + values.astype(f"{order}f4").tobytes()
+    header = struct.pack(f"{order}iIHH", count, period, size, code | (_COMPRESSED if compressed else 0))
+    data = _compressed(values, order) if compressed else values.astype(f"{order}f4").tobytes()
+    check = struct.pack(f"{order}H", check_sum(data, big_endian=big_endian)) if code & _CHECKED else b""
+    return header + data + check
+
+
+def _compressed(values: npt.NDArray[np.float32], order: str) -> bytes:
+    """Two vectors of scales, and 16-bit numbers."""
     if not np.isfinite(values).all():
         raise ConfigError("values that are not finite cannot be compressed", key="compressed")
     least, most = values.min(axis=0).astype(np.float64), values.max(axis=0).astype(np.float64)
@@ -854,8 +880,7 @@ def encode_features(
     b = np.where(is_constant, least, (most + least) * 32767 / span).astype(np.float32)
     whole = np.where(is_constant, 0, np.rint(a.astype(np.float64) * values - b))
     whole = np.clip(whole, -32767, 32767).astype(f"{order}i2")
-    header = struct.pack(f"{order}iIHH", count, period, size, code | _COMPRESSED)
-    return b"".join([header, a.astype(f"{order}f4").tobytes(), b.astype(f"{order}f4").tobytes(), whole.tobytes()])
+    return b"".join([a.astype(f"{order}f4").tobytes(), b.astype(f"{order}f4").tobytes(), whole.tobytes()])
 
 
 def write_features(path: str | os.PathLike[str], frames: npt.NDArray[Any], **options: Any) -> None:
@@ -941,8 +966,8 @@ def write_archive(
             begin += len(frames)
 
     target, path = Path(archive), os.fspath(archive)
-    if parse_kind(kind) & _COMPRESSED:
-        raise ConfigError("an archive is written uncompressed", key="kind")
+    if parse_kind(kind) & (_COMPRESSED | _CHECKED):
+        raise ConfigError("an archive is written uncompressed, and without a check sum", key="kind")
     write_whole(target, parts())
     if not ranges:
         target.unlink()
