@@ -18,7 +18,7 @@ use crate::chunk::Runs;
 use crate::htk::{LONGEST_KEY, cut_extension};
 use memchr::{memchr, memmem};
 use rayon::prelude::*;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 
@@ -584,6 +584,21 @@ fn note(fault: &mut (Fault, u64), found: Fault, at: u64) {
     }
 }
 
+/// Add the labels of a text's rows to `names`: third columns of lines that begin with a time. The text is whole lines.
+pub fn label_names(text: &[u8], names: &mut HashSet<Vec<u8>>) {
+    for line in text.split(|&byte| byte == b'\n') {
+        let line = line.trim_ascii();
+        if !line.first().is_some_and(|byte| byte.is_ascii_digit() || matches!(byte, b'+' | b'-')) {
+            continue;
+        }
+        let Some(label) = (Columns { rest: Some(line), is_single_blank: false }).nth(2) else { continue };
+        if names.contains(label) {
+            continue;
+        }
+        names.insert(quoted_label(label, line).unwrap_or_else(|| label.to_vec()));
+    }
+}
+
 // ---------------------------------------------------------------------------------------------------- binary
 
 /// Read a binary file.
@@ -779,6 +794,13 @@ mod tests {
         assert_eq!((counts, labels.at.len()), (vec![1, 1, 1, 1], 1));
         assert_eq!(read("").stop, Some((Stop::NoHeader, 0)));
         assert_eq!(read("\n\"u\"\n").stop, Some((Stop::NoHeader, 1)));
+    }
+
+    #[test]
+    fn labels_are_found_in_rows_alone() {
+        let mut names = HashSet::new();
+        label_names(b"#!MLF!#\n\"u v w\"\n0 1 b 3\r\n 1\t2  'a\\040c' x\n2 3\n.\n-1 1 b", &mut names);
+        assert_eq!(names, HashSet::from([b"b".to_vec(), b"a c".to_vec()]));
     }
 
     #[test]

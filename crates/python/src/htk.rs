@@ -12,6 +12,7 @@ use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
+use std::collections::HashSet;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 type Rows<'py> = (Bound<'py, PyArray1<u8>>, usize);
@@ -284,4 +285,29 @@ pub(crate) fn mlf_last_end(text: PyReadonlyArray1<'_, u8>) -> PyResult<usize> {
 pub(crate) fn mlf_scan_binary(py: Python<'_>, data: PyBackedBytes, dim: u32) -> LabelArrays<'_> {
     let labels = py.detach(|| mlf::scan_binary(&data, dim));
     label_arrays(py, labels)
+}
+
+/// The labels of the rows of an open file's text, each once, in the order of their bytes.
+#[pyfunction]
+pub(crate) fn mlf_names<'py>(py: Python<'py>, descriptor: i32, size: u64) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+    const BLOCK: usize = 16 << 20;
+    let mut names = HashSet::new();
+    py.detach(|| {
+        let (mut at, mut text) = (0, Vec::new());
+        while at < size {
+            let count = append_read(&mut text, descriptor, BLOCK, at)?;
+            at = if count == 0 { size } else { at + count as u64 };
+            let lines = if at >= size {
+                text.len()
+            } else {
+                text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1)
+            };
+            mlf::label_names(&text[..lines], &mut names);
+            text.drain(..lines);
+        }
+        std::io::Result::Ok(())
+    })?;
+    let mut names: Vec<Vec<u8>> = names.into_iter().collect();
+    names.sort_unstable();
+    Ok(names.iter().map(|name| PyBytes::new(py, name)).collect())
 }

@@ -289,6 +289,17 @@ def read_list(path: str | os.PathLike[str], *, prefix: str = "", compatible: boo
     return Listed(text_rows(rows), paths, files, first, lengths)
 
 
+def first_header(path: str | os.PathLike[str]) -> Header:
+    """What the file of a list's first utterance says of itself.
+
+    Raises:
+        OSError, FormatError: The list, or the file, cannot be read.
+    """
+    listed = read_list(path)
+    with _Files(compatible=False) as opened:
+        return opened.open(listed.paths[int(listed.files[0])])[2]
+
+
 def _joined_lists(lists: Sequence[Listed]) -> Listed:
     if len(lists) == 1:
         return lists[0]
@@ -635,6 +646,11 @@ class HTKFeatureCorpus:
     def utterances(self) -> Utterances:
         """How they join."""
         return self._utterances
+
+    @property
+    def num_files(self) -> int:
+        """Feature files in the lists, each counted once."""
+        return len(np.unique(self._listed.files))
 
     def complaint(self, number: int) -> CntkIoError:
         """Features are never invalid."""

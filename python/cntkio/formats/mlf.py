@@ -109,6 +109,23 @@ def read_mapping(path: str | os.PathLike[str]) -> list[bytes]:
     return names
 
 
+def infer_labels(path: str | os.PathLike[str]) -> list[bytes]:
+    """The labels in a label file, in the order of their bytes: names for who has no mapping file.
+
+    Raises:
+        OSError: The file cannot be read.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "a.mlf")
+        >>> _ = path.write_text('#!MLF!#\\n"u1"\\n0 3 sil\\n3 5 aa\\n.\\n')
+        >>> infer_labels(path)
+        [b'aa', b'sil']
+    """
+    with Path(path).open("rb") as file:
+        return _core.mlf_names(file.fileno(), os.fstat(file.fileno()).st_size)
+
+
 class _Entries(NamedTuple):
     """The entries of one file."""
 
@@ -192,7 +209,11 @@ class HTKMLFDeserializer:
         """
         settings = _settings(self, self.label_mapping_file)
         mapping = settings.get("label_mapping_file")
-        names = read_mapping(mapping) if mapping else None
+        return self.open_with(read_mapping(mapping) if mapping else None)
+
+    def open_with(self, names: list[bytes] | None) -> MLFCorpus:
+        """As `open`, with these names in place of those of the mapping file."""
+        settings = _settings(self, self.label_mapping_file)
         return MLFCorpus(self, settings, [self._entries(path, names, settings) for path in settings["mlf"]])
 
     def _entries(self, path: str, names: list[bytes] | None, settings: Mapping[str, Any]) -> _Entries:
@@ -504,6 +525,17 @@ class MLFCorpus:
     def utterances(self) -> Utterances:
         """How they join, and which are not sound."""
         return self._utterances
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all entries; empty ones do not count."""
+        return len(self._starts)
+
+    def rows(self, number: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+        """The frames and the class of each row of an entry."""
+        begin, end = (int(at) for at in self._run_bounds[number : number + 2])
+        frames = np.diff(np.append(self._starts[begin:end], self._table.lengths[number]).astype(np.int64))
+        return frames, self._classes[begin:end]
 
     def complaint(self, number: int) -> CntkIoError:
         """What is wrong with an entry."""
