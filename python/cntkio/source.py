@@ -382,7 +382,7 @@ class MinibatchSource:
         self._needed: list[int] | None = None
         self._windows: list[set[int]] = [set() for _ in self._chunks]
         self._secondary: dict[int, list[npt.NDArray[np.int64]]] = {}
-        # Memory that is touched for the first time costs as much as reading: no more is used than what comes late needs.
+        # Memory that is touched for the first time costs as much as reading: only where data come late more is used.
         self._room_ahead = _LEAST_READ_AHEAD
         self._num_waits = 0
         self._ones = np.ones(0, np.uint32)

@@ -43,7 +43,9 @@ def form_of(path: Path) -> Form | None:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp(), "a.labels")
         >>> _ = path.write_text("#!MLF!#")
-        >>> form_of(path), form_of(Path("README.md"))
+        >>> other = path.with_name("a.ctf")
+        >>> _ = other.write_text("|x 1")
+        >>> form_of(path), form_of(other)
         ('mlf', None)
     """
     with path.open("rb") as file:
@@ -89,8 +91,7 @@ class Labels(NamedTuple):
         for number in range(min(count, self.corpus.table.num_sequences)):
             frames, classes = self.corpus.rows(number)
             rows = (
-                f"{self._name(label)} {length}"
-                for label, length in zip(classes.tolist(), frames.tolist(), strict=True)
+                f"{self._name(label)} {length}" for label, length in zip(classes.tolist(), frames.tolist(), strict=True)
             )
             yield bytes(self.corpus.table.keys[number]).decode(errors="replace"), rows, len(frames)
 

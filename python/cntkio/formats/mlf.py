@@ -534,8 +534,8 @@ class MLFCorpus:
     def rows(self, number: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
         """The frames and the class of each row of an entry."""
         begin, end = (int(at) for at in self._run_bounds[number : number + 2])
-        frames = np.diff(np.append(self._starts[begin:end], self._table.lengths[number]).astype(np.int64))
-        return frames, self._classes[begin:end]
+        bounds = np.append(self._starts[begin:end], self._table.lengths[number]).astype(np.int64)
+        return bounds[1:] - bounds[:-1], self._classes[begin:end]
 
     def complaint(self, number: int) -> CntkIoError:
         """What is wrong with an entry."""
