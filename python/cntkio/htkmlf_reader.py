@@ -28,6 +28,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from cntkio import _core
 from cntkio.arrangement import Skipping
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.formats import Corpus, Deserializer, Loaded
@@ -36,7 +37,6 @@ from cntkio.formats.htk import (
     HTKFeatureCorpus,
     HTKFeatureDeserializer,
     HTKFeatureStream,
-    read_at,
     rolling_order,
 )
 from cntkio.minibatch import Minibatch
@@ -66,7 +66,7 @@ class _PageFile:
         self._file = -1
         self._close: Any = None
         self._end = 0
-        self._kept: dict[int, tuple[int, int, Frames]] = {}
+        self._kept: dict[int, tuple[int, Frames]] = {}
 
     def _open(self) -> None:
         """Take up a file of this process's own: a fork of it must not write where its parent does."""
@@ -82,24 +82,19 @@ class _PageFile:
         Raises:
             OSError: There is no room for them, or the file cannot be made.
         """
-        ends = np.cumsum([len(block) for block in frames.blocks])
-        starts = np.concatenate([[0], ends[:-1]]).astype(np.uint64)
+        data = frames.bytes.copy()
         try:
             with self._lock:
                 if self._process != os.getpid():
                     self._open()
                 file, begin = self._file, self._end
-                self._end += int(ends[-1])
-            for start, block in zip(starts.tolist(), frames.blocks, strict=True):
-                _write_all(file, block, begin + start)
+                self._end += len(data)
+            _write_all(file, data, begin)
         except OSError as error:
             folder = self._folder or tempfile.gettempdir()
             raise OSError(error.errno, f"the page file cannot be written: {error.strerror}", folder) from error
-        placed = frames._replace(
-            blocks=[], block_of=np.zeros(len(frames.at), np.uint32), at=frames.at + starts[frames.block_of]
-        )
         with self._lock:
-            self._kept[number] = (begin, int(ends[-1]), placed)
+            self._kept[number] = (begin, frames)
 
     def read(self, number: int) -> Frames | None:
         """The frames of a chunk, if this process has kept them."""
@@ -107,8 +102,10 @@ class _PageFile:
             kept = self._kept.get(number) if self._process == os.getpid() else None
         if kept is None:
             return None
-        begin, size, frames = kept
-        return frames._replace(blocks=[read_at(self._file, begin, size)])
+        begin, frames = kept
+        data = _core.FileBytes(frames.num_bytes)
+        data.read(self._file, begin, frames.num_bytes)
+        return frames._replace(bytes=data)
 
     def close(self) -> None:
         """Let go of the file."""

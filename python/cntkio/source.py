@@ -49,9 +49,9 @@ logger = logging.getLogger("cntkio")
 
 _NUM_LOADERS = 2
 # Small minibatches are made several at a time: handing one over to another thread takes longer than making it.
-_HAND_OVER_BYTES = 512 << 10
+_HAND_OVER_BYTES = 2 << 20
 _MOST_IN_HAND_OVER = 64
-_LARGE_MINIBATCH = 16 << 20
+_LEAST_READ_AHEAD = 32 << 20
 _WHOLE = Partition()
 _NOTHING: set[int] = set()
 _LARGEST_SIZE = 2**31 - 1  # CNTK cut larger ones to 32 bits
@@ -79,6 +79,7 @@ class _Chunks:
         self.here: dict[int, Loaded] = {}
         self.coming: dict[int, Future[Loaded]] = {}
         self.in_use: set[int] = set()
+        self.num_waits = 0  # how often a chunk that was on its way had to be waited for
         self._window: set[int] | None = None  # the last one, if nothing else is in use
 
     def get(self, number: int) -> Loaded:
@@ -86,6 +87,7 @@ class _Chunks:
         loaded = self.here.get(number)
         if loaded is None:
             future = self.coming.get(number)
+            self.num_waits += future is not None and not future.done()
             try:
                 loaded = self.here[number] = self.corpus.load(number) if future is None else future.result()
             finally:
@@ -215,7 +217,8 @@ class MinibatchSource:
         max_errors: How many sequences a deserializer may mark as invalid; not the errors in a text.
         strict: Take a sequence that a join leaves out as an error.
         keep_data_in_memory: Keep every chunk that was read for later sweeps.
-        read_ahead_in_bytes: How much parsed data may be loaded beyond what the window needs, roughly.
+        read_ahead_in_bytes: How much parsed data may be loaded beyond what the window needs, roughly. It begins with a
+            little and goes on to more where data come late.
         right_splice: How many samples a full row of a truncated minibatch and the next part of its sequence share.
         crosses_sweeps: Whether a minibatch goes on into the next sweep. Those of configured readers do not.
         local_timeline: Whether a partition's minibatches are filled with its own share of the size. In classic
@@ -382,6 +385,10 @@ class MinibatchSource:
         self._needed: list[int] | None = None
         self._windows: list[set[int]] = [set() for _ in self._chunks]
         self._secondary: dict[int, list[npt.NDArray[np.int64]]] = {}
+        # Memory that is touched for the first time costs as much as reading: only where data come late more is used.
+        self._room_ahead = _LEAST_READ_AHEAD
+        self._num_waits = 0
+        self._ones = np.ones(0, np.uint32)
 
     def _set_streams(self, is_truncated: bool) -> None:
         streams: list[StreamInformation] = []
@@ -735,7 +742,11 @@ class MinibatchSource:
         self._needed = needed
         kept = list(dict.fromkeys([*selection.chunks.tolist(), *needed]))
         ahead = []
-        room = self._read_ahead_in_bytes
+        num_waits = sum(chunks.num_waits for chunks in self._chunks)
+        if num_waits > self._num_waits:
+            self._room_ahead *= 2
+        self._num_waits = num_waits
+        room = min(self._room_ahead, self._read_ahead_in_bytes)
         for number in self._timeline.chunks_ahead(partition):
             room -= self._expected_bytes()
             if room < 0:
@@ -795,7 +806,8 @@ class MinibatchSource:
             if not self._keep_data_in_memory:
                 window = self._windows[number] if self._is_randomized else _NOTHING
             chunks.take(which, window)
-            handles = [chunks.get(one).chunk for one in which]
+            here = chunks.here
+            handles = [(here.get(one) or chunks.get(one)).chunk for one in which]
             if self._is_literal:  # an error in any of the window's chunks comes at once
                 for one in self._windows[number]:
                     chunks.get(one)
@@ -810,23 +822,18 @@ class MinibatchSource:
         self, number: int, selection: Selection, located: Located
     ) -> tuple[list[int], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
         """`Selection.places` for one of the corpora."""
-        corpus = self._corpora[number]
-        sequences = self._arrangement.partner(number, located.sequences)
-        is_direct = self._arrangement.partners is None
-        chunk_numbers = selection.chunks if is_direct else self._chunk_of(corpus, sequences)
-        which, first, places = np.unique(chunk_numbers, return_index=True, return_inverse=True)
-        order = np.argsort(first)
-        rank = np.empty(len(order), np.uint32)
-        rank[order] = np.arange(len(order))
-        local = (sequences - corpus.table.chunk_starts[chunk_numbers]).astype(np.uint32)
-        return which[order].tolist(), rank[places], local
+        partners = self._arrangement.partners
+        chunk_starts = self._corpora[number].table.chunk_starts
+        return _core.find_chunks(located.sequences, None if partners is None else partners[number], chunk_starts)
 
     def _samples_of(
         self, number: int, located: Located
     ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None:
         """Which samples of each sequence are wanted: the first of them and how many; None for all."""
         if located.frames is not None:
-            return located.frames, np.ones(len(located.frames), np.uint32)
+            if len(self._ones) < len(located.frames):
+                self._ones = np.ones(len(located.frames), np.uint32)
+            return located.frames, self._ones[: len(located.frames)]
         if not self._arrangement.repeats[number]:
             return None
         lengths = self._corpora[0].table.lengths[self._arrangement.partner(0, located.sequences)]
@@ -861,8 +868,7 @@ class MinibatchSource:
         packed = _core.Packed(handles, places, local, layout, self._num_threads, self._samples_of(number, located))
         if len(data) == 0:
             size = max(packed.num_bytes * len(self._chunks), 1)
-            several = min(max(_HAND_OVER_BYTES // size, 2), _MOST_IN_HAND_OVER)
-            self._num_at_once = 1 if size > _LARGE_MINIBATCH else several
+            self._num_at_once = max(1, min(_HAND_OVER_BYTES // size, _MOST_IN_HAND_OVER))
         for stream, info in enumerate(infos):
             data[info] = MinibatchData.of(info, packed, stream, selection.end_of_sweep)
             if self._frame_mode and packed.longest(stream) > 1:

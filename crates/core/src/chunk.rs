@@ -14,7 +14,7 @@
 //! Two kinds of column stay as compact as their files: [`Frames`], which are bytes as they were read, and [`Runs`],
 //! one entry for samples of the same class. The packer makes values of them, one-hot or by a table of [`Targets`].
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Values in the precision in which they are stored.
 #[derive(Debug, Clone, PartialEq)]
@@ -226,6 +226,8 @@ pub struct Runs {
     pub marks_starts: bool,
     /// What is delivered in place of one-hot vectors.
     pub targets: Option<Targets>,
+    /// The class of each sample, for whoever asks for single samples; made when that is done first.
+    pub each: OnceLock<Vec<u32>>,
 }
 
 /// A dense vector of zeros and ones for each class.
@@ -247,6 +249,21 @@ impl Targets {
 }
 
 impl Runs {
+    /// The class of each sample of all sequences, one after the other; `sequence_offsets` are those of the column.
+    pub fn each(&self, sequence_offsets: &[u32]) -> &[u32] {
+        self.each.get_or_init(|| {
+            let mut each = Vec::with_capacity(sequence_offsets.last().map_or(0, |&end| end as usize));
+            for (runs, samples) in self.offsets.windows(2).zip(sequence_offsets.windows(2)) {
+                let ends = self.starts[runs[0] as usize..runs[1] as usize].iter().skip(1).copied();
+                let ends = ends.chain([samples[1] - samples[0]]).map(|end| (samples[0] + end) as usize);
+                for (&class, end) in self.classes[runs[0] as usize..runs[1] as usize].iter().zip(ends) {
+                    each.resize(end, class);
+                }
+            }
+            each
+        })
+    }
+
     fn check(&self, sequence_offsets: &[u32]) -> Result<(), String> {
         if let Some(Targets { dim, rows }) = &self.targets
             && (*dim == 0 || dim.checked_mul(self.dim) != Some(rows.as_slice().len()))

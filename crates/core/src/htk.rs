@@ -302,17 +302,6 @@ pub fn rolling_order(num_frames: u32, window: u64, seed: u64) -> Vec<u32> {
     order
 }
 
-/// For each item the last of the ascending `starts` that is not behind it, and how far behind that the item is.
-pub fn locate(starts: &[i64], items: &[i64]) -> (Vec<i64>, Vec<u32>) {
-    items
-        .iter()
-        .map(|&item| {
-            let at = starts.partition_point(|&start| start <= item).saturating_sub(1);
-            (at as i64, starts.get(at).map_or(0, |start| item - start) as u32)
-        })
-        .unzip()
-}
-
 /// The first utterance of each chunk and, last, the number of utterances: a chunk is full when it has more than
 /// `limit` frames.
 pub fn chunk_starts(lengths: &[u32], limit: u64) -> Vec<i64> {

@@ -549,6 +549,10 @@ impl Reader {
         self.samples_before[self.samples_before.len() - 1]
     }
 
+    fn is_of_single_samples(&self) -> bool {
+        self.num_samples() == u64::from(self.num_sequences)
+    }
+
     /// Where the reader stands.
     #[must_use]
     pub fn cursor(&self) -> Cursor {
@@ -634,12 +638,13 @@ impl Reader {
         }
         let mut passed = cursor.position - start;
         let mut until_pause = SEQUENCES_BETWEEN_PAUSES;
+        let is_of_single_samples = self.is_of_single_samples();
         let order = self.order(table, randomization, sweep);
-        let mut walk = Walk { order, table, pause, until_pause: &mut until_pause };
+        let mut walk = Walk { order, table, is_of_single_samples, pause, until_pause: &mut until_pause };
         while passed < offset && cursor.index < num_sequences {
             let before = cursor.place;
             let (_, sequence) = walk.at(&mut cursor)?;
-            passed += u64::from(table.lengths[sequence]);
+            passed += walk.length(sequence);
             cursor.index += 1;
             if cursor.place != before {
                 walk.order.forget(cursor.index - 1);
@@ -746,6 +751,7 @@ impl Reader {
         let (mut taken, mut passed) = (0, 0);
         let mut nothing_yet = true;
         let (end, previous) = (self.end, self.previous);
+        let is_of_single_samples = self.is_of_single_samples();
         let mut until_pause = SEQUENCES_BETWEEN_PAUSES;
         let mut is_first_sweep = true;
         loop {
@@ -765,7 +771,7 @@ impl Reader {
                 let came_from = if previous.sweep == sweep { previous.index } else { cursor.index };
                 order.forget(came_from.min(cursor.index));
             }
-            let walk = Walk { order, table, pause, until_pause: &mut until_pause };
+            let walk = Walk { order, table, is_of_single_samples, pause, until_pause: &mut until_pause };
             let room =
                 Request { share: request.share - taken, passed: request.passed.saturating_sub(passed), ..request };
             let (moved, counted, took) = read_one_sweep(walk, room, nothing_yet, end - cursor.position, cursor, out)?;
@@ -893,11 +899,19 @@ impl Reader {
 struct Walk<'a, 'b, 'c> {
     order: &'a mut SweepOrder,
     table: Table<'a>,
+    /// Whether all lengths are 1, so that nobody has to look at them, who would wait for memory.
+    is_of_single_samples: bool,
     pause: &'b mut Pause<'c>,
     until_pause: &'b mut u32,
 }
 
 impl Walk<'_, '_, '_> {
+    /// Samples of a sequence.
+    #[inline]
+    fn length(&self, sequence: usize) -> u64 {
+        if self.is_of_single_samples { 1 } else { u64::from(self.table.lengths[sequence]) }
+    }
+
     /// Home place and number of the sequence at the cursor, whose place is brought up to date.
     #[inline]
     fn at(&mut self, cursor: &mut Cursor) -> Result<(u32, usize), Stopped> {
@@ -928,13 +942,12 @@ fn read_one_sweep(
     cursor: &mut Cursor,
     out: &mut Vec<Delivered>,
 ) -> Result<(u64, u64, u64), Stopped> {
-    let table = walk.table;
     let count = Remainder::new(request.partition.count.min(1 << 62));
     let num_sequences = walk.order.plan.num_sequences();
     let (mut moved, mut passed, mut taken) = (0, 0, 0);
     while cursor.index < num_sequences {
         let (place, sequence) = walk.at(cursor)?;
-        let length = u64::from(table.lengths[sequence]);
+        let length = walk.length(sequence);
         let counted = request.count(length);
         let is_local = count.of(u64::from(place)) == request.partition.index;
         if !nothing_yet && ((is_local && taken + counted > request.share) || passed + counted > request.passed) {

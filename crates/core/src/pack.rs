@@ -3,9 +3,8 @@
 //! The law: every value is copied once, in delivered order; nothing is summed, sorted or dropped.
 
 use crate::chunk::{Block, Chunk, Column, Samples, Values};
-use crate::gather;
 use crate::number::Element;
-use crate::{htk, mlf};
+use crate::{compact, gather, htk, mlf};
 use rayon::prelude::*;
 
 /// Sequences in delivered order: each a chunk (by its place in a list) and the sequence's number in it.
@@ -112,6 +111,9 @@ pub fn gather_all(selection: Selection, streams: &[Wanted]) -> Result<Vec<Ragged
 /// Gather one stream of a selection. With no sequence selected the arrays are empty, in `is_sparse` and
 /// `is_double`'s form.
 pub fn gather(selection: Selection, stream: usize, is_sparse: bool, is_double: bool) -> Result<Ragged, Error> {
+    if let Some(ragged) = compact::gather(selection, stream, is_sparse, is_double) {
+        return Ok(ragged);
+    }
     let mut sequence_offsets = Vec::with_capacity(selection.sequences.len() + 1);
     sequence_offsets.push(0i64);
     let (mut num_samples, mut num_values) = (0i64, 0usize);

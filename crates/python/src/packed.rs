@@ -11,6 +11,8 @@ use std::sync::{Mutex, PoisonError};
 
 /// Bytes from which on more than one thread is worth while.
 const WORTH_THREADS: usize = 128 << 10;
+/// The same where chunks are as compact as their files: fewer places are waited for.
+const WORTH_THREADS_COMPACT: usize = 512 << 10;
 /// Bytes from which on it is worth while to let go of the interpreter's lock.
 const WORTH_UNLOCKING: usize = 16 << 10;
 
@@ -80,7 +82,9 @@ impl Packed {
         // What a minibatch takes: as much of its first chunk as it takes of that chunk's samples.
         let expected =
             handles.first().map_or(0, |first| first.packed_size(num_sequences, parts.map(|(_, count)| count)));
-        let gathered = if expected >= WORTH_THREADS && num_threads > 1 {
+        let is_plain = handles.first().is_none_or(|first| first.is_plain());
+        let worth_threads = if is_plain { WORTH_THREADS } else { WORTH_THREADS_COMPACT };
+        let gathered = if expected >= worth_threads && num_threads > 1 {
             let pool = pool(num_threads)?;
             py.detach(|| pool.install(gather_all))
         } else if expected >= WORTH_UNLOCKING {

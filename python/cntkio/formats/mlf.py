@@ -174,6 +174,23 @@ def _blanked(line: bytes) -> bytes:
     return line.replace(b"\t", b" ").strip(b" ")
 
 
+def infer_labels(path: str | os.PathLike[str]) -> list[bytes]:
+    """The labels in a label file, in the order of their bytes: names for who has no mapping file.
+
+    Raises:
+        OSError: The file cannot be read.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "a.mlf")
+        >>> _ = path.write_text('#!MLF!#\\n"u1"\\n0 3 sil\\n3 5 aa\\n.\\n')
+        >>> infer_labels(path)
+        [b'aa', b'sil']
+    """
+    with Path(path).open("rb") as file:
+        return _core.mlf_names(file.fileno(), os.fstat(file.fileno()).st_size)
+
+
 class _Entries(NamedTuple):
     """The entries of one file."""
 
@@ -263,7 +280,11 @@ class HTKMLFDeserializer:
         """
         settings = _settings(self, self.label_mapping_file)
         mapping = settings.get("label_mapping_file")
-        names = read_mapping(mapping) if mapping else None
+        return self.open_with(read_mapping(mapping) if mapping else None)
+
+    def open_with(self, names: list[bytes] | None) -> MLFCorpus:
+        """As `open`, with these names in place of those of the mapping file."""
+        settings = _settings(self, self.label_mapping_file)
         if settings["target_file"]:
             settings["targets"] = read_targets(
                 settings["target_file"], settings["dim"], None if names is None else names[: settings["dim"]],
@@ -605,6 +626,17 @@ class MLFCorpus:
     def utterances(self) -> Utterances:
         """How they join, and which are not sound."""
         return self._utterances
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all entries; empty ones do not count."""
+        return len(self._starts)
+
+    def rows(self, number: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+        """The frames and the class of each row of an entry."""
+        begin, end = (int(at) for at in self._run_bounds[number : number + 2])
+        bounds = np.append(self._starts[begin:end], self._table.lengths[number]).astype(np.int64)
+        return bounds[1:] - bounds[:-1], self._classes[begin:end]
 
     def complaint(self, number: int) -> CntkIoError:
         """What is wrong with an entry."""
