@@ -14,6 +14,7 @@ import cntkio
 import numpy as np
 import pytest
 from cntkio.cli import main
+from cntkio.formats import htk, mlf
 
 ROOT = Path(__file__).parent.parent
 CORPUS_VERBS = ("inspect", "head", "read", "index")
@@ -292,6 +293,47 @@ def test_a_written_configuration_reads_the_corpus(capsys: pytest.CaptureFixture[
     assert "MinibatchSource(" in capsys.readouterr().out
     assert main(["read", str(recipe)]) == 0
     assert facts(capsys.readouterr().out)["samples"] == "150"
+
+
+def test_a_binary_file_is_inspected_and_its_written_configuration_reads_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    iris, binary, recipe = ROOT / "examples" / "iris" / "iris.ctf", tmp_path / "iris.cbf", tmp_path / "iris.cntk"
+    assert main(["convert", str(iris), str(binary)]) == 0
+    capsys.readouterr()
+    assert main(["inspect", "--write-config", str(recipe), str(binary)]) == 0
+    printed = capsys.readouterr().out
+    assert facts(printed.split("\n\n")[0])["sequences"] == "150"
+    assert "CBFDeserializer(" in printed
+    assert main(["read", str(recipe)]) == 0
+    assert facts(capsys.readouterr().out)["samples"] == "150"
+
+
+def test_a_written_configuration_reads_features_and_labels(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    htk.write_archive("a.ark", "a.scp", [("u1", np.zeros((4, 3))), ("u2", np.zeros((2, 3)))])
+    labels = [("u1", np.array([0, 0, 1, 1])), ("u2", np.array([1, 0]))]
+    mlf.write_mlf("a.mlf", labels, ["sil", "aa"])
+    mlf.write_binary_mlf("a.bmlf", labels)
+    mlf.write_mapping("states.list", ["sil", "aa"])
+    for beside in ([], ["--labels", "a.mlf", "--mapping", "states.list"], ["--labels", "a.bmlf"]):
+        assert main(["inspect", "--write-config", "a.cntk", *beside, "a.scp"]) == 0
+        exec(capsys.readouterr().out.split("\n\n", 1)[1], program := {})
+        program["source"].close()
+        capsys.readouterr()
+        assert main(["read", "a.cntk"]) == 0
+        told = facts(capsys.readouterr().out)
+        assert (told["samples"], told["sequences"]) == ("6", "2")
+        assert ("labels" in told["streams"]) == bool(beside)
+    for wrong, message in (
+        (["--labels", "a.mlf", "a.scp", "--write-config", "a.cntk"], "--mapping says which file has them"),
+        (["a.mlf", "--write-config", "a.cntk"], "goes with the features: cntkio inspect LIST.scp --labels a.mlf"),
+        (["--labels", "a.mlf", str(ROOT / "examples" / "iris" / "iris.ctf")], "goes with a list of HTK features"),
+    ):
+        assert main(["inspect", *wrong]) == 2
+        assert message in capsys.readouterr().err
 
 
 def test_sections_go_with_a_configuration_only(capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,6 +36,7 @@ import numpy as np
 from cntkio import convert, speech
 from cntkio.config import ReaderConfig, commands
 from cntkio.errors import CntkIoError, ConfigError
+from cntkio.formats.cbf import CBFDeserializer, is_binary
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.htk import CHUNK_FRAMES
 from cntkio.minibatch import Minibatch, MinibatchData
@@ -112,6 +113,10 @@ def _inspect(options: argparse.Namespace) -> int:
     form = speech.form_of(options.file)
     if form is not None:
         return _inspect_speech(options, form)
+    if options.labels is not None:
+        raise ConfigError("--labels goes with a list of HTK features (scp)", key="labels")
+    if is_binary(options.file):
+        return _inspect_binary(options)
     streams = _streams(options)
     deserializer = CTFDeserializer(options.file, streams, max_errors=_ANY_NUMBER_OF_ERRORS)
     facts = {name: _StreamFacts() for name in streams}
@@ -136,18 +141,49 @@ def _inspect(options: argparse.Namespace) -> int:
             "warnings": _counts(warnings),
         }
     )
-    if options.write_config:
-        text, program = commands.written(CTFDeserializer(options.file, streams))
-        options.write_config.write_text(text, encoding="utf-8")
-        print(f"\n{program}", end="")
+    _write_config(options, CTFDeserializer(options.file, streams))
     return BAD_DATA if errors else FINE
 
 
-def _inspect_speech(options: argparse.Namespace, form: speech.Form) -> int:
+def _write_config(options: argparse.Namespace, deserializers: Any) -> None:
+    """Write the configuration that reads a corpus, if that is asked for, and print the program that does the same."""
     if options.write_config is not None:
-        raise ConfigError("--write-config goes with a corpus in CNTK text format", key="write-config")
+        text, program = commands.written(deserializers)
+        options.write_config.write_bytes(os.fsencode(text))
+        print(f"\n{program}", end="")
+
+
+def _inspect_binary(options: argparse.Namespace) -> int:
+    deserializer = CBFDeserializer(os.fspath(options.file))
+    with MinibatchSource(deserializer, max_sweeps=1, randomize=False) as source:
+        facts = {info: _StreamFacts() for info in source.stream_infos()}
+        for minibatch in _with_progress(source, _INSPECTED_SAMPLES_AT_ONCE, num_sweeps=1):
+            for info, fact in facts.items():
+                fact.add(minibatch[info])
+        warnings = source.warning_counts
+    _print_facts(
+        {
+            **_facts_of_file(options.file, "CNTK binary format (CBF)"),
+            "chunks": f"{source.num_chunks:,}",
+            "sequences": f"{source.num_sequences:,}",
+            "samples": f"{source.num_samples:,}",
+            "longest sequence": _count(max(fact.longest for fact in facts.values()), "sample"),
+            **{f"stream {info.name}": f"{info.dtype}, {_form(info)}, {fact}" for info, fact in facts.items()},
+            "warnings": _counts(warnings),
+        }
+    )
+    _write_config(options, deserializer)
+    return FINE
+
+
+def _inspect_speech(options: argparse.Namespace, form: speech.Form) -> int:
     facts = _facts_of_file(options.file, speech.FORMATS[form])
     if form != "scp":
+        for key, given in (("write-config", options.write_config), ("labels", options.labels)):
+            if given is not None:
+                raise ConfigError(
+                    f"--{key} goes with the features: cntkio inspect LIST.scp --labels {options.file}", key=key
+                )
         labels = speech.open_labels(options.file, options.mapping)
         complaints = list(labels.complaints())
         for complaint in complaints:
@@ -174,6 +210,8 @@ def _inspect_speech(options: argparse.Namespace, form: speech.Form) -> int:
             "warnings": _counts(warnings),
         }
     )
+    labels = [] if options.labels is None else [speech.named_labels(options.labels, options.mapping)]
+    _write_config(options, [deserializer, *labels])
     return FINE
 
 
@@ -482,6 +520,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         type=Path,
         help="write a configuration that reads the corpus to FILE, and print the same as a Python program",
+    )
+    inspect.add_argument(
+        "--labels", metavar="FILE", type=Path, help="with --write-config and a list of features: the label file beside it"
     )
     head = add(_head, "head", "print the first sequences", "cntkio head -n 2 examples/alice/train.ctf")
     head.add_argument("-n", "--sequences", metavar="N", type=_positive, default=5, help="how many (5)")

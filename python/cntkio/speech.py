@@ -128,6 +128,21 @@ def labels_of(path: Path, names: list[bytes]) -> HTKMLFDeserializer | HTKMLFBina
     return HTKMLFDeserializer(None, StreamDefs(labels=StreamDef(mlf=os.fspath(path), shape=max(1, len(names)))))
 
 
+def named_labels(path: Path, mapping: Path | None) -> HTKMLFDeserializer | HTKMLFBinaryDeserializer:
+    """The deserializer of a label file with its mapping file, as a configuration can describe it.
+
+    Raises:
+        OSError, FormatError: The mapping file cannot be read.
+        ConfigError: There is none, and the file is a text.
+    """
+    if form_of(path) == "binary mlf":
+        return labels_of(path, [])
+    if mapping is None:
+        raise ConfigError(f"the labels of {path} have no names; --mapping says which file has them", key="mapping")
+    streams = StreamDefs(labels=StreamDef(mlf=os.fspath(path), shape=len(read_mapping(mapping))))
+    return HTKMLFDeserializer(os.fspath(mapping), streams)
+
+
 def features_of(path: Path, streams: StreamDefs | None) -> HTKFeatureDeserializer:
     """The deserializer of a list: its stream is called features and has the first file's dimension, if not told else.
 
