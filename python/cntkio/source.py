@@ -807,6 +807,11 @@ class MinibatchSource:
         """`Selection.places` for one of the corpora."""
         partners = self._arrangement.partners
         chunk_starts = self._corpora[number].table.chunk_starts
+        if isinstance(selection, LocalSelection):  # its chunks say what is in them when they come
+            which, first, places = np.unique(selection.chunks, return_index=True, return_inverse=True)
+            order = np.argsort(first)
+            local = located.sequences - chunk_starts[selection.chunks]
+            return which[order].tolist(), np.argsort(order)[places].astype(np.uint32), local.astype(np.uint32)
         return _core.find_chunks(located.sequences, None if partners is None else partners[number], chunk_starts)
 
     def _samples_of(
