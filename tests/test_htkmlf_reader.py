@@ -188,7 +188,7 @@ def test_a_page_file_is_never_seen_and_gone_with_the_reader(corpus: Written, sma
     reader = paged(corpus, folder)
     reader.next_minibatch(20)
     (file,) = [pages._file for pages in (features._pages for features in reader._paged)]
-    assert os.fstat(file).st_size >= sum(LENGTHS) * 8
+    assert os.fstat(file).st_size >= 20 * 8
     assert not list(folder.iterdir())
     reader.close()
     with pytest.raises(OSError, match="Bad file descriptor"):

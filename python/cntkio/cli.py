@@ -210,8 +210,8 @@ def _inspect_speech(options: argparse.Namespace, form: speech.Form) -> int:
             "warnings": _counts(warnings),
         }
     )
-    labels = [] if options.labels is None else [speech.named_labels(options.labels, options.mapping)]
-    _write_config(options, [deserializer, *labels])
+    beside = [] if options.labels is None else [speech.named_labels(options.labels, options.mapping)]
+    _write_config(options, [deserializer, *beside])
     return FINE
 
 
@@ -522,7 +522,10 @@ def _parser() -> argparse.ArgumentParser:
         help="write a configuration that reads the corpus to FILE, and print the same as a Python program",
     )
     inspect.add_argument(
-        "--labels", metavar="FILE", type=Path, help="with --write-config and a list of features: the label file beside it"
+        "--labels",
+        metavar="FILE",
+        type=Path,
+        help="with --write-config and a list of features: the labels beside it",
     )
     head = add(_head, "head", "print the first sequences", "cntkio head -n 2 examples/alice/train.ctf")
     head.add_argument("-n", "--sequences", metavar="N", type=_positive, default=5, help="how many (5)")

@@ -184,3 +184,108 @@ fn single_samples(selection: Selection, columns: &[&Column]) -> Option<Ragged> {
     let values = Values::F32(vec![1.0; indices.len()]);
     Some(Ragged { sequence_offsets: offsets.clone(), values, sparse: Some((offsets, indices)) })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chunk::{Block, Bytes, Chunk, FramesPlace, Runs};
+    use crate::htk;
+    use proptest::prelude::*;
+    use std::sync::OnceLock;
+
+    fn chunk(lengths: &[u32], samples: Samples) -> Chunk {
+        let mut sequence_offsets = vec![0];
+        lengths.iter().for_each(|length| sequence_offsets.push(sequence_offsets[sequence_offsets.len() - 1] + length));
+        let column = Column { sequence_offsets, samples };
+        column.check(lengths.len()).unwrap();
+        Chunk::new(vec![Block { num_sequences: lengths.len(), columns: vec![column] }])
+    }
+
+    /// Utterances one behind the other; every value tells its place.
+    fn frames_of(lengths: &[u32], left: usize, right: usize, is_broadcast: bool, seed: u8) -> Frames {
+        let count: u32 = lengths.iter().sum();
+        let bytes: Vec<u8> = (0..8 * count).map(|at| (at as u8).wrapping_mul(37).wrapping_add(seed)).collect();
+        let mut at = 0;
+        let places = lengths.iter().enumerate().map(|(number, &length)| {
+            at += 8 * length as usize;
+            FramesPlace { block: 0, encoding: number as u32 % 2, at: at - 8 * length as usize }
+        });
+        Frames {
+            frame_dim: 2,
+            left,
+            right,
+            is_broadcast,
+            places: places.collect(),
+            blocks: vec![Bytes::new(bytes)],
+            encodings: [true, false].map(|is_big_endian| Encoding { is_big_endian, scales: None }).to_vec(),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn frames_of_several_chunks_are_what_the_decoder_makes_of_each(
+            lengths in proptest::collection::vec(1u32..5, 1..5), left in 0usize..3, right in 0usize..4,
+            is_broadcast: bool, picks in proptest::collection::vec((0u32..2, 0usize..5, 0u32..4, 0u32..4), 1..12),
+            takes_parts: bool,
+        ) {
+            let all: Vec<Frames> = (0..2).map(|seed| frames_of(&lengths, left, right, is_broadcast, seed)).collect();
+            let chunks: Vec<Chunk> = all.iter().map(|frames| chunk(&lengths, Samples::Frames(frames.clone()))).collect();
+            let (mut places, mut sequences, mut firsts, mut counts) = (vec![], vec![], vec![], vec![]);
+            let mut expected = Vec::new();
+            for (place, number, first, count) in picks {
+                let number = number % lengths.len();
+                let length = lengths[number];
+                let first = if is_broadcast { first } else { first.min(length) };
+                let count = if is_broadcast { count } else { count.min(length - first) };
+                let samples = if takes_parts { first as usize..(first + count) as usize } else { 0..length as usize };
+                let mut out = vec![0f32; samples.len() * 2 * (1 + left + right)];
+                htk::decode(&all[place as usize], number, length as usize, samples, &mut out);
+                expected.extend(out.iter().map(|value| value.to_bits()));
+                places.push(place);
+                sequences.push(number as u32);
+                firsts.push(first);
+                counts.push(count);
+            }
+            let parts = takes_parts.then_some((&firsts[..], &counts[..]));
+            let handles: Vec<&Chunk> = chunks.iter().collect();
+            let selection = Selection { chunks: &handles, places: &places, sequences: &sequences, parts };
+            let Ragged { values: Values::F32(values), sequence_offsets, .. } = gather(selection, 0, false, false).unwrap()
+            else { panic!("single precision") };
+            prop_assert_eq!(values.iter().map(|value| value.to_bits()).collect::<Vec<_>>(), expected);
+            prop_assert_eq!(sequence_offsets.len(), sequences.len() + 1);
+        }
+    }
+
+    #[test]
+    fn single_samples_of_runs_are_those_of_the_whole() {
+        let runs = |marks_starts| Runs {
+            dim: 9,
+            offsets: vec![0, 1, 3],
+            starts: vec![0, 0, 2],
+            classes: vec![8, 3, 4],
+            marks_starts,
+            targets: None,
+            each: OnceLock::new(),
+        };
+        for marks_starts in [false, true] {
+            let chunk = chunk(&[2, 5], Samples::Runs(runs(marks_starts)));
+            let gathered = |sequences: &[u32], firsts: &[u32], counts: &[u32]| {
+                let places = vec![0; sequences.len()];
+                let parts = Some((firsts, counts));
+                let selection = Selection { chunks: &[&chunk], places: &places, sequences, parts };
+                let Ragged { values: Values::F32(values), sparse: Some((offsets, indices)), .. } =
+                    gather(selection, 0, true, false)?
+                else {
+                    panic!("sparse, single precision")
+                };
+                assert_eq!(offsets, (0..=indices.len() as i64).collect::<Vec<_>>());
+                Some((indices, values))
+            };
+            let mark = if marks_starts { 2.0 } else { 1.0 };
+            let single = gathered(&[1, 0, 1, 1], &[4, 1, 2, 0], &[1; 4]);
+            assert_eq!(single, Some((vec![4, 8, 4, 3], vec![1.0, 1.0, mark, mark])));
+            assert_eq!(gathered(&[1, 0], &[1, 0], &[3, 1]), Some((vec![3, 4, 4, 8], vec![1.0, mark, 1.0, mark])));
+            assert_eq!(gathered(&[0], &[2], &[1]), None);
+        }
+    }
+}

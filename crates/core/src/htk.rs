@@ -352,6 +352,10 @@ pub fn decode<T: Copy + From<f32>>(
     let width = frames.dim();
     for (row, sample) in samples.clone().enumerate() {
         let center = sample.min(last);
+        if row > 0 && sample > last {
+            out.copy_within((row - 1) * width..row * width, row * width);
+            continue;
+        }
         if row > 0 {
             // The sample before, one frame later.
             out.copy_within((row - 1) * width + dim..row * width, row * width);
@@ -503,14 +507,16 @@ mod tests {
         #[test]
         fn a_window_repeats_the_ends_and_never_reaches_beyond(
             num_frames in 1usize..6, left in 0usize..8, right in 0usize..8, is_big_endian: bool,
-            first in 0usize..6, count in 0usize..6,
+            first in 0usize..6, count in 0usize..6, is_broadcast: bool,
         ) {
             let values: Vec<f32> = (0..2 * num_frames).map(|number| number as f32).collect();
-            let range = first.min(num_frames)..(first + count).min(num_frames);
+            let end = if is_broadcast { usize::MAX } else { num_frames };
+            let range = first.min(end)..(first + count).min(end);
             let mut found = vec![0f32; range.len() * 2 * (1 + left + right)];
-            decode(&frames(is_big_endian, left, right, &values), 0, num_frames, range.clone(), &mut found);
+            let frames = Frames { is_broadcast, ..frames(is_big_endian, left, right, &values) };
+            decode(&frames, 0, num_frames, range.clone(), &mut found);
             let mut expected = Vec::new();
-            for center in range {
+            for center in range.map(|sample| sample.min(num_frames - 1)) {
                 for at in center as isize - left as isize..=(center + right) as isize {
                     let frame = at.clamp(0, num_frames as isize - 1) as usize;
                     expected.extend_from_slice(&values[2 * frame..2 * frame + 2]);
