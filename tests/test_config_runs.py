@@ -322,6 +322,40 @@ def test_what_a_reader_refuses_is_refused_at_its_key(override: str, key: str, me
     assert caught.value.key == key
 
 
+@pytest.mark.parametrize(
+    ("names", "instead"),
+    [
+        ("UCIFastReader Cntk.Reader.UCIFast", "convert the data to CTF and use CNTKTextFormatReader"),
+        (
+            "LibSVMBinaryReader Cntk.Reader.SVMBinary SparsePCReader Cntk.Reader.SparsePC DSSMReader",
+            "convert the data to CTF or CBF, and use CNTKTextFormatReader or CNTKBinaryReader",
+        ),
+        (
+            "LMSequenceReader LUSequenceReader Cntk.Reader.LMSequence Cntk.Reader.LUSequence",
+            "map words to indices, write CTF",
+        ),
+        ("BinaryReader Cntk.Reader.Binary", "write CBF and use CNTKBinaryReader"),
+        ("Kaldi2Reader KaldiReader Cntk.Reader.Kaldi2", "convert the archives to HTK features or to CTF"),
+        ("ImageReader Cntk.Deserializers.Image ImageDeserializer", "images are not a format of this library"),
+        ("SparseDenseReader NoReader", "supported are CNTKTextFormatReader, "),
+    ],
+)
+def test_another_reader_is_refused_with_what_to_use_instead(names: str, instead: str, lines: Path) -> None:
+    for name in names.split():
+        with pytest.raises(ConfigError, match=instead) as caught:
+            configured(lines, f"train=[reader=[readerType={name}]]")
+        assert caught.value.key == "readerType"
+        assert repr(name) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["ImageDeserializer", "Base64ImageDeserializer", "LatticeDeserializer", "Other"])
+def test_another_deserializer_is_refused_with_what_to_use_instead(name: str) -> None:
+    text = f"train = [ reader = [ deserializers = ([ type = {name} ; input = [ x = [ dim = 2 ] ] ]) ] ]"
+    with pytest.raises(ConfigError, match="not a format of this library|is not supported|supported are") as caught:
+        read_section(configuration([text]))
+    assert caught.value.key == "type"
+
+
 def test_the_command_line_reads_all_readers_of_a_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(EXAMPLES.parent)
     path = "examples/digits/digits.cntk"

@@ -634,6 +634,7 @@ def test_targets_without_a_mapping_file_have_a_line_for_each_class(tmp_path: Pat
         ({"randomize": -1}, "randomize", "expected a whole number from 0"),
         ({"randomize": 1.5}, "randomize", "expected a whole number from 0"),
         ({"minibatchMode": "half"}, "minibatchMode", "expected 'partial' or 'full'"),
+        ({"frameMode": "false"}, "frameMode", "expected True or False"),
         ({"truncated": True}, "truncated", "truncated and frameMode exclude each other"),
         ({"frameMode": False, "truncationLength": 5}, "truncationLength", "needs truncated=True"),
         ({"nbruttsineachrecurrentiter": 2}, "nbruttsineachrecurrentiter", "and frameMode exclude each other"),

@@ -307,6 +307,12 @@ def _number(name: str, given: object, least: int) -> int:
     return int(given)
 
 
+def _truth(name: str, given: object) -> bool:
+    if not isinstance(given, bool | np.bool_):
+        raise ConfigError(f"{name} is {given!r}; expected True or False", key=name)
+    return bool(given)
+
+
 def _randomize(given: object) -> int | Literal["auto", "none"]:
     if isinstance(given, bool):
         return "auto" if given else "none"
@@ -402,8 +408,8 @@ class HTKMLFReader(MinibatchSource):
             read_method=_word("readMethod", readMethod, READ_METHODS),
             randomize=_randomize(randomize),
             only_full=_word("minibatchMode", minibatchMode, ("partial", "full")) == "full",
-            frame_mode=bool(frameMode),
-            truncated=bool(truncated),
+            frame_mode=_truth("frameMode", frameMode),
+            truncated=_truth("truncated", truncated),
             truncation_length=_number("truncationLength", truncationLength, 0),
             counts=tuple(
                 _number("nbruttsineachrecurrentiter", count, 1)
