@@ -90,6 +90,7 @@ class SlowTimeline:
     truncation_length: int = 0
     crosses_sweeps: bool = True
     local_timeline: bool = True
+    counts_sequences: bool = False
     position: int = 0
     settings: tuple[int, int, int] | None = None
     turn: int = 0
@@ -165,19 +166,20 @@ class SlowTimeline:
             must_take = number == 0
             for place, sequence in self.order(start // self.sweep_samples)[self.index() :]:
                 length = self.lengths[sequence]
+                counted = 1 if self.counts_sequences else length
                 is_local = place % count == index
-                if not must_take and is_local and taken + length > share:
+                if not must_take and is_local and taken + counted > share:
                     break
-                if not must_take and passed + length > most_passed:
+                if not must_take and passed + counted > most_passed:
                     break
                 if self.position >= self.end:
                     break
                 if is_local:
                     out.append(sequence)
-                    taken += length
+                    taken += counted
                     must_take = False
                 self.position += length
-                passed += length
+                passed += counted
             flag |= self.position // self.sweep_samples != start // self.sweep_samples
             stuck = number > 0 and self.position == start
             if stuck or not flag or self.position >= self.end or taken >= share or not self.crosses_sweeps:
@@ -192,14 +194,15 @@ class SlowTimeline:
         at = self.index()
         while self.position < self.end and taken < share and passed < most_passed:
             length = self.lengths[at]
+            counted = 1 if self.counts_sequences else length
             is_local = self.turn % count == index
-            if out and ((is_local and taken + length > share) or passed + length > most_passed):
+            if out and ((is_local and taken + counted > share) or passed + counted > most_passed):
                 break
             if is_local:
                 out.append(at)
-                taken += length
+                taken += counted
             self.position += length
-            passed += length
+            passed += counted
             self.turn += 1
             at = (at + 1) % len(self.lengths)
             if at == 0 and not self.crosses_sweeps:

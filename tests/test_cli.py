@@ -10,8 +10,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import cntkio
+import numpy as np
 import pytest
 from cntkio.cli import main
+from cntkio.formats import htk, mlf
 
 ROOT = Path(__file__).parent.parent
 CORPUS_VERBS = ("inspect", "head", "read", "index")
@@ -292,6 +295,110 @@ def test_a_written_configuration_reads_the_corpus(capsys: pytest.CaptureFixture[
     assert facts(capsys.readouterr().out)["samples"] == "150"
 
 
+def test_a_binary_file_is_inspected_and_its_written_configuration_reads_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    iris, binary, recipe = ROOT / "examples" / "iris" / "iris.ctf", tmp_path / "iris.cbf", tmp_path / "iris.cntk"
+    cntkio.write_cbf(binary, cntkio.CTFDeserializer(iris, cntkio.infer_streams(iris)))
+    capsys.readouterr()
+    assert main(["inspect", "--write-config", str(recipe), str(binary)]) == 0
+    printed = capsys.readouterr().out
+    assert facts(printed.split("\n\n")[0])["sequences"] == "150"
+    assert "CBFDeserializer(" in printed
+    assert main(["read", str(recipe)]) == 0
+    assert facts(capsys.readouterr().out)["samples"] == "150"
+
+
+def test_a_written_configuration_reads_features_and_labels(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    htk.write_archive("a.ark", "a.scp", [("u1", np.zeros((4, 3))), ("u2", np.zeros((2, 3)))])
+    labels = [("u1", np.array([0, 0, 1, 1])), ("u2", np.array([1, 0]))]
+    mlf.write_mlf("a.mlf", labels, ["sil", "aa"])
+    mlf.write_binary_mlf("a.bmlf", labels)
+    mlf.write_mapping("states.list", ["sil", "aa"])
+    for beside in ([], ["--labels", "a.mlf", "--mapping", "states.list"], ["--labels", "a.bmlf"]):
+        assert main(["inspect", "--write-config", "a.cntk", *beside, "a.scp"]) == 0
+        exec(capsys.readouterr().out.split("\n\n", 1)[1], program := {})
+        program["source"].close()
+        capsys.readouterr()
+        assert main(["read", "a.cntk"]) == 0
+        told = facts(capsys.readouterr().out)
+        assert (told["samples"], told["sequences"]) == ("6", "2")
+        assert ("labels" in told["streams"]) == bool(beside)
+    for wrong, message in (
+        (["--labels", "a.mlf", "a.scp", "--write-config", "a.cntk"], "--mapping says which file has them"),
+        (["a.mlf", "--write-config", "a.cntk"], "goes with the features: cntkio inspect LIST.scp --labels a.mlf"),
+        (["--labels", "a.mlf", str(ROOT / "examples" / "iris" / "iris.ctf")], "goes with a list of HTK features"),
+    ):
+        assert main(["inspect", *wrong]) == 2
+        assert message in capsys.readouterr().err
+
+
 def test_sections_go_with_a_configuration_only(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["read", str(ROOT / "examples" / "iris" / "iris.ctf"), "Train"]) == 2
     assert "go with a configuration file only" in capsys.readouterr().err
+
+
+@pytest.fixture
+def speech() -> None:
+    """A list with a window's worth of features, and labels of it in text and in binary."""
+    utterances = [("u1", np.arange(12).reshape(4, 3)), ("x/u2", np.ones((2, 3)))]
+    classes = [("u1", np.array([1, 1, 1, 0])), ("x/u2", np.array([1, 1]))]
+    cntkio.write_htk_archive("a.ark", "a.scp", utterances, kind="FBANK", big_endian=False, period=50_000)
+    cntkio.write_mlf("a.mlf", classes, ["aa", "sil"])
+    cntkio.write_binary_mlf("a.bmlf", classes)
+    cntkio.write_label_mapping("states.list", ["aa", "sil", "b"])
+
+
+@pytest.mark.usefixtures("speech")
+def test_lists_of_features_are_told_shown_and_read(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", "a.scp"]) == 0
+    told = facts(capsys.readouterr().out)
+    assert told["first of them"] == "FBANK, 3 values, 5 ms a frame, little-endian"
+    assert (told["sequences"], told["samples"], told["feature files"]) == ("2", "6", "1")
+    assert main(["head", "-n", "1", "--stream", "window:9", "a.scp"]) == 0
+    assert capsys.readouterr().out.startswith("sequence u1\n  window  0 1 2 0 1 2 3 4 5 | 0 1 2 3")
+    assert main(["read", "--sweeps", "2", "--randomize", "a.scp"]) == 0
+    told = facts(capsys.readouterr().out)
+    assert (told["sequences"], told["samples"], told["sweeps"]) == ("4", "12", "2, randomized")
+
+
+@pytest.mark.usefixtures("speech")
+def test_label_files_are_told_shown_and_read(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, labels, shown in [
+        (["a.mlf"], "2: aa, sil", "sil 3 | aa 1"),
+        (["--mapping", "states.list", "a.mlf"], "3: aa, sil, b", "sil 3 | aa 1"),
+        (["a.bmlf"], "classes, without names", "1 3 | 0 1"),
+        (["--mapping", "states.list", "a.bmlf"], "3: aa, sil, b", "sil 3 | aa 1"),
+    ]:
+        assert main(["inspect", *arguments]) == 0
+        told = facts(capsys.readouterr().out)
+        assert (told["sequences"], told["samples"], told["rows"], told["labels"]) == ("2", "6", "3", labels)
+        assert main(["head", *arguments]) == 0
+        assert capsys.readouterr().out.splitlines()[:3] == ["sequence u1", f"  labels  {shown}", "sequence x/u2"]
+        assert main(["read", *arguments]) == 0
+        told = facts(capsys.readouterr().out)
+        assert (told["sequences"], told["rows"]) == ("2", "3") and "MB/s" in told["throughput"]
+
+
+@pytest.mark.usefixtures("speech")
+def test_what_is_wrong_with_speech_is_told_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+    text = Path("a.mlf").read_text(encoding="ascii")
+    Path("a.mlf").write_text(text.replace("\n0 200000 sil", "\n100000 200000 sil").replace("400000 aa", "x aa"))
+    assert main(["inspect", "--mapping", "states.list", "a.mlf"]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "cntkio: a.mlf, line 4, column 1 (byte 30), sequence u1, stream 'labels': a time that is no number, or that is "
+        "no frame: '300000 x aa'",
+        "cntkio: a.mlf, line 7, column 1 (byte 55), sequence x/u2, stream 'labels': the first row does not begin at "
+        "frame 0: '100000 200000 sil'",
+    ]
+    assert main(["head", "empty.scp"]) == 2
+    Path("empty.scp").write_text("\n")
+    assert main(["read", "empty.scp"]) == 1
+    assert "empty.scp" in capsys.readouterr().err
+    Path("empty.mlf").write_text("#!MLF!#\n")
+    assert main(["inspect", "empty.mlf"]) == 1
+    assert main(["inspect", "--write-config", "x.cntk", "a.mlf"]) == 2
+    assert main(["inspect", "--stream", "a:3", "--stream", "b:3", "a.scp"]) == 2

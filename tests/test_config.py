@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import logging
 import os
+import random
 import re
 import tempfile
 import time
@@ -11,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import cntkio
+import numpy as np
 import pytest
 from cntkio import StreamDef, StreamDefs
 from cntkio.config import ReaderConfig, classic
 from cntkio.config.classic import Section, configuration
-from cntkio.config.readers import Call, read_section
+from cntkio.config.readers import Call, read_section, readers_of, written_config
 from cntkio.errors import ConfigError
+from cntkio.formats import htk, mlf
 from cntkio.streams import named
 from cntkio.timeline import Window
 from conformance_cases import Case, cases
@@ -328,10 +331,10 @@ LARGE = {
 @pytest.mark.parametrize("name", LARGE)
 def test_ten_megabytes_are_read_in_seconds(name: str) -> None:
     text = LARGE[name]()
-    begun = time.perf_counter()
+    begun = time.process_time()  # other programs may run beside
     with contextlib.suppress(ConfigError):
         configuration([text]).value("a")
-    assert time.perf_counter() - begun < 30
+    assert time.process_time() - begun < 20
 
 
 @pytest.mark.parametrize(
@@ -345,10 +348,10 @@ def test_ten_megabytes_are_read_in_seconds(name: str) -> None:
     ],
 )
 def test_what_grows_beyond_measure_is_refused_at_once(text: str) -> None:
-    begun = time.perf_counter()
+    begun = time.process_time()
     with pytest.raises(ConfigError):
         configuration([text]).tree()
-    assert time.perf_counter() - begun < 5
+    assert time.process_time() - begun < 5
 
 
 def test_the_deepest_section_that_is_read() -> None:
@@ -472,6 +475,67 @@ def test_a_reader_has_the_recorded_meaning(
     assert caught.value.line is not None
 
 
+VALUES = [
+    "true",
+    "none",
+    "auto",
+    "-1",
+    "0",
+    "1e9",
+    "9" * 20,
+    "(a:b)",
+    "[x=1]",
+    "",
+    '""',
+    "a\0b",
+    "$x$",
+    "default",
+    "1:2*-5",
+]
+
+
+def mutated(text: str, chance: random.Random) -> str:
+    """A configuration with a few pieces missing, repeated, or changed, or cut off."""
+    for _ in range(chance.randint(1, 4)):
+        at, other = sorted(chance.randrange(len(text) + 1) for _ in range(2))
+        values = list(re.finditer(r"=\s*([^\s;\[\]{}]+)", text))
+        kind = chance.randrange(5)
+        if kind == 0:
+            text = text[:at] + text[at + chance.randint(1, 9) :]
+        elif kind == 1:
+            text = text[:at] + chance.choice(PIECES + VALUES) + text[at:]
+        elif kind == 2 and values:
+            begin, end = chance.choice(values).span(1)
+            text = text[:begin] + chance.choice(VALUES) + text[end:]
+        elif kind == 3:
+            text = text[:other] + text[at:other] + text[other:]
+        elif kind == 4 and chance.random() < 0.3:
+            text = text[:at]
+    return re.sub(r"(?im)^include=|^\s*(configfile|currentdirectory)\s*=", "x=", text)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_change_of_a_configuration_is_read_or_is_a_configuration_error(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(seed)
+    folder = cases("config")[0].folder
+    monkeypatch.chdir(folder)
+    pages = Path(__file__).parent / "data" / "config_pages"
+    texts = [path.read_text("utf-8-sig") for path in sorted([*folder.glob("*.cntk"), *pages.glob("*.cntk")])]
+    num_read = 0
+    for _ in range(150):
+        try:
+            top = configuration([mutated(chance.choice(texts), chance)])
+            for section in readers_of(top):
+                config = read_section(top, section)
+                assert config.to_python() and config.facts()
+                num_read += 1
+        except ConfigError as error:
+            assert str(error)
+    assert num_read
+
+
 READS = [(case, reader["path"]) for case, reader in PARSED if reader["reader"] is not None]
 
 
@@ -496,13 +560,120 @@ def test_the_printed_program_makes_the_same_source(
             made.append((size, None))
             return []
 
-    monkeypatch.setattr(cntkio, "MinibatchSource", Recorder)
+        def epoch(self, number: int, size: int, epoch_size: int = 0) -> list[Any]:
+            self.begin_epoch(number, epoch_size or self.num_samples)
+            return self.minibatches(size)
+
+    monkeypatch.setattr(cntkio, "HTKMLFReader" if config.kind == "HTKMLFReader" else "MinibatchSource", Recorder)
     for name in {call.name for call in config.calls}:
         monkeypatch.setattr(cntkio, name, lambda *a, _name=name, **k: Call(_name, a, tuple(k.items())), raising=False)
     exec(compile(config.to_python(), "printed", "exec"), {})
     assert [dataclasses.replace(call, trace_level=1) for call in config.calls] == made[0][0]
     assert made[0][1] == config.source_options()
-    assert made[1:] == [(0, config.epoch_size or 100), (config._truncation(0, None)[1], None)]
+    size = config.minibatch_size() if config.kind == "HTKMLFReader" else config._truncation(0, None)[1]
+    assert made[1:] == [(0, config.epoch_size or 100), (size, None)]
+
+
+NUM_SEQUENCES = 5
+
+
+def write_data_for(config: ReaderConfig) -> None:
+    """Files as the deserializers want them, in the working directory. Sequences have the ids 0, 1, ... everywhere."""
+    length = 1 if config.packing == "frame" else 3
+
+    def utterances(num_frames: int, dim: int) -> list[tuple[str, Any]]:
+        return [(str(n), n + np.arange(num_frames * dim).reshape(-1, dim) / 8) for n in range(NUM_SEQUENCES)]
+
+    for call in config.calls:
+        keywords = dict(call.keywords)
+        if call.name in ("CTFDeserializer", "CBFDeserializer"):
+            path = Path(call.arguments[0])
+            streams = call.arguments[1] if len(call.arguments) > 1 else StreamDefs(x=StreamDef(field="x", shape=2))
+            text = path.with_name(path.name + ".text") if call.name == "CBFDeserializer" else path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fields = {}
+            for stream in streams.values():
+                dim = stream.get("dim", 2)
+                values = "0:1" if stream.is_sparse else " ".join(["0.5"] * dim)
+                form = StreamDef(field=stream.stream_alias, shape=dim, is_sparse=stream.is_sparse)
+                fields[stream.stream_alias] = (values, form)
+            line = " ".join(f"|{name} {values}" for name, (values, _) in fields.items())
+            text.write_text("".join(f"{n} {line}\n" * length for n in range(NUM_SEQUENCES)))
+            if call.name == "CBFDeserializer":
+                plain = StreamDefs({name: stream for name, (_, stream) in fields.items()})
+                cntkio.write_cbf(path, cntkio.CTFDeserializer(text, plain, dtype=keywords["dtype"]))
+            continue
+        ((name, stream),) = call.arguments[-1].items()
+        if call.name == "HTKFeatureDeserializer":
+            num_frames = 1 if stream.get("broadcast", False) else length
+            Path(stream.scp).parent.mkdir(parents=True, exist_ok=True)
+            archive = Path(keywords.get("prefix", "").replace("\\", "/")).resolve() / f"{name}.ark"
+            archive.parent.mkdir(parents=True, exist_ok=True)
+            htk.write_archive(archive, stream.scp, utterances(num_frames, stream.dim))
+            if "prefix" in keywords:
+                scp = Path(stream.scp)
+                scp.write_text(scp.read_text().replace(str(archive), archive.name))
+            continue
+        mlf_path = stream.get("mlf")
+        if mlf_path is None:
+            (listed,) = keywords["stream_options"].values()
+            mlf_path = f"{name}.mlf"
+            Path(listed["mlfFileList"]).write_text(f"{mlf_path}\n")
+        files = [mlf_path] if isinstance(mlf_path, str) else mlf_path
+        for number, file in enumerate(files):
+            Path(file).parent.mkdir(parents=True, exist_ok=True)
+            own = [(str(n), np.zeros(length, int)) for n in range(NUM_SEQUENCES) if n % len(files) == number]
+            mlf.write_mlf(file, own, ["a"])
+        if call.arguments[0] is not None:
+            Path(call.arguments[0]).parent.mkdir(parents=True, exist_ok=True)
+            mlf.write_mapping(call.arguments[0], ["a"])
+
+
+@pytest.mark.parametrize(("case", "path"), READS, ids=[f"{case.name}-{'-'.join(path)}" for case, path in READS])
+def test_the_printed_program_opens_the_same_source(
+    case: Case,
+    path: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(case.folder)
+    config = understood(case, path)
+    monkeypatch.chdir(tmp_path)
+    write_data_for(config)
+    program = compile(config.to_python(), "printed", "exec")
+    if (
+        case.name == "composite-array-forms" and len(config.calls) > 1
+    ):  # it reads, but both deserializers have a stream of the same name
+        for attempt in (config.open, lambda: exec(program, {})):
+            with pytest.raises(ConfigError, match="two streams have the name 'x'"):
+                attempt()
+        return
+    with config.open() as source:
+        fresh = source.state_dict()
+        expected = [f"{minibatch.num_sequences} {minibatch.end_of_sweep}" for minibatch in config.epoch(source)]
+    exec(program, names := {})
+    assert capsys.readouterr().out.splitlines() == expected
+    names["source"].close()
+    state = names["source"].state_dict()
+    assert (state["settings"], state["data"]) == (fresh["settings"], fresh["data"])
+    assert expected
+
+
+@pytest.mark.parametrize(("case", "path"), READS, ids=[f"{case.name}-{'-'.join(path)}" for case, path in READS])
+def test_a_written_configuration_is_read_as_the_same(
+    case: Case, path: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(case.folder)
+
+    def silent(config: ReaderConfig) -> ReaderConfig:
+        calls = tuple(dataclasses.replace(call, trace_level=1) for call in config.calls)
+        return dataclasses.replace(config, section="", trace_level=1, calls=calls)
+
+    config = understood(case, path)
+    text = written_config("again", config)
+    section = ["again", "reader"] if 'action = "train"' in text else ["again"]
+    assert silent(read_section(configuration([text]), section)) == silent(config)
 
 
 def test_a_reader_configuration_is_made_again_by_its_representation() -> None:

@@ -67,7 +67,7 @@ def corpus(tmp_path: Path) -> Path:
 @given(
     values=arrays.arrays(np.float32, st.tuples(st.integers(1, 6), st.integers(1, 5)), elements=st.floats(width=32)),
     big_endian=st.booleans(),
-    kind=st.sampled_from(["USER", "MFCC_E_D_A", "PLP_0", "FBANK", "LPC"]),
+    kind=st.sampled_from(["USER", "MFCC_E_D_A", "PLP_0", "FBANK", "LPC", "USER_K"]),
     period=st.sampled_from([0, 1, 100_000, 256, 2**24]),
 )
 def test_written_features_come_back_bit_by_bit(
@@ -98,6 +98,29 @@ def test_compressed_features_come_back_within_the_bound(
     # Half a step, and the rounding of (x + b) / a in single precision, which is relative to the largest value.
     rounding = 4 * np.finfo(np.float32).eps * np.abs(values).max(axis=0)
     assert (np.abs(found["F"].astype(float) - values) <= span / 65534 * 1.001 + rounding + 2e-34).all()
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    size=st.one_of(st.integers(1, 40), st.integers(4090, 4100), st.just(40_000)),
+    seed=st.integers(0, 99),
+    big_endian=st.booleans(),
+    compressed=st.booleans(),
+)
+def test_the_check_sum_is_the_words_behind_the_header_as_one_number(
+    size: int, seed: int, big_endian: bool, compressed: bool
+) -> None:
+    values = np.random.default_rng(seed).normal(size=(size, 1))
+    data = htk.encode_features(values, kind="USER_K", big_endian=big_endian, compressed=compressed)
+    order = ">" if big_endian else "<"
+    *words, found = struct.unpack(f"{order}{len(data) // 2 - 6}H", data[12:])
+    expected = 0
+    for word in words:
+        expected = (expected * 65536 + word) % 36897
+    assert found == expected
+    assert data[10:12] == struct.pack(f"{order}H", 9 | 0o10000 | (0o2000 if compressed else 0))
+    without = htk.encode_features(values, big_endian=big_endian, compressed=compressed)
+    assert data[12:-2] == without[12:]
 
 
 def test_labels_come_back_in_text_and_in_binary(corpus: Path) -> None:
@@ -326,7 +349,7 @@ def test_every_prefix_and_every_flipped_bit_is_data_or_a_located_error(
 
 
 def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    for options in ({"kind": "WAVEFORM"}, {"kind": "MFCC_K"}, {"kind": "X"}, {"period": -1}):
+    for options in ({"kind": "WAVEFORM"}, {"kind": "MFCC_V"}, {"kind": "X"}, {"period": -1}):
         with pytest.raises(ConfigError):
             htk.encode_features(np.zeros((1, 1)), **options)
     for values in (np.zeros((0, 1)), np.zeros(3), np.zeros((1, 20_000))):
@@ -336,6 +359,9 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
         htk.encode_features(np.full((1, 1), np.nan), compressed=True)
     with pytest.raises(ConfigError, match="cannot stand"):
         htk.write_archive(tmp_path / "a", tmp_path / "b", [("a=b", np.zeros((1, 1)))])
+    for kind in ("MFCC_K", "MFCC_C"):
+        with pytest.raises(ConfigError, match="an archive is written uncompressed, and without a check sum"):
+            htk.write_archive(tmp_path / "a", tmp_path / "b", [("a", np.zeros((1, 1)))], kind=kind)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ConfigError, match="class 1, but there are 1 names"):
         mlf.write_mlf(tmp_path / "a.mlf", [("u", np.array([1]))], ["x"])

@@ -484,6 +484,8 @@ def random_setting(chance: random.Random) -> tuple[Chunks, Window | None, dict[s
     elif chance.random() < 0.3:
         options["crosses_sweeps"] = False
         options["local_timeline"] = chance.random() < 0.5
+    if not options.get("truncation_length"):
+        options["counts_sequences"] = chance.random() < 0.3
     return chunks, window, options
 
 

@@ -7,8 +7,12 @@ from cntkio.errors import CheckpointError, CntkIoError, ConfigError, CorpusError
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.htk import HTKFeatureDeserializer
-from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
+from cntkio.formats.htk import write_archive as write_htk_archive
+from cntkio.formats.htk import write_features as write_htk_features
+from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer, write_binary_mlf, write_mlf
+from cntkio.formats.mlf import write_mapping as write_label_mapping
 from cntkio.formats.user import UserDeserializer
+from cntkio.htkmlf_reader import HTKMLFReader
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
 from cntkio.source import MinibatchSource, TraceLevel
 from cntkio.streams import StreamDef, StreamDefs, StreamInformation
@@ -29,6 +33,7 @@ __all__ = [
     "HTKFeatureDeserializer",
     "HTKMLFBinaryDeserializer",
     "HTKMLFDeserializer",
+    "HTKMLFReader",
     "Minibatch",
     "MinibatchData",
     "MinibatchSource",
@@ -45,6 +50,11 @@ __all__ = [
     "read_config",
     "read_ctf",
     "sequence_to_cntk_text_format",
+    "write_binary_mlf",
     "write_cbf",
     "write_ctf",
+    "write_htk_archive",
+    "write_htk_features",
+    "write_label_mapping",
+    "write_mlf",
 ]

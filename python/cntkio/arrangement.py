@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -39,6 +39,15 @@ class Located(NamedTuple):
     frames: npt.NDArray[np.uint32] | None
 
 
+class Skipping(NamedTuple):
+    """That utterances which are not fit are skipped, as the old reader did, instead of being refused.
+
+    Not fit are those that another corpus lacks, or has in another length, and those of more than `longest` frames.
+    """
+
+    longest: int
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Arrangement:
     """The sequences of a source.
@@ -52,6 +61,7 @@ class Arrangement:
         lengths: Samples that each item of the timeline counts for.
         chunk_starts: First item of each chunk and, last, their number.
         repeats: Whether a corpus is broadcast to the lengths of the first.
+        skipped: How many utterances were skipped, by kind.
     """
 
     table: SequenceTable
@@ -62,6 +72,7 @@ class Arrangement:
     lengths: npt.NDArray[np.uint32]
     chunk_starts: npt.NDArray[np.int64]
     repeats: tuple[bool, ...]
+    skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def locate(self, items: npt.NDArray[np.int64]) -> Located:
         """The sequences of items."""
@@ -75,7 +86,12 @@ class Arrangement:
 
 
 def arrange(
-    corpora: Sequence[Corpus], *, defining: int | None = None, frame_mode: bool = False, strict: bool = False
+    corpora: Sequence[Corpus],
+    *,
+    defining: int | None = None,
+    frame_mode: bool = False,
+    strict: bool = False,
+    skipping: Skipping | None = None,
 ) -> Arrangement:
     """Arrange corpora: join them, and look at what they say of their utterances.
 
@@ -84,10 +100,12 @@ def arrange(
         defining: The corpus whose lengths count.
         frame_mode: Cut utterances into frames.
         strict: Take what the join leaves out as an error.
+        skipping: Skip utterances that are not fit; None: the corpora say what becomes of them.
 
     Raises:
         ConfigError: A corpus may not be the first, or cannot be cut into frames.
-        CorpusError: No key is in all corpora; or the lengths of an utterance differ; or an utterance is broken.
+        CorpusError: No key is in all corpora; or the lengths of an utterance differ; or an utterance is broken; or more
+            than half of the utterances would be skipped.
     """
     traits = [corpus.utterances if isinstance(corpus, UtteranceCorpus) else None for corpus in corpora]
     names = [corpus.name for corpus in corpora]
@@ -102,7 +120,11 @@ def arrange(
     table = corpora[0].table
     partners: tuple[npt.NDArray[np.uint32], ...] | None = None
     left_out: tuple[int, ...] = (0,)
-    if len(corpora) > 1:
+    skipped: dict[str, int] = {}
+    if skipping is not None:
+        joined = join([corpus.table for corpus in corpora], defining=defining)
+        joined, skipped = _only_fit(joined, corpora, frame_mode, skipping)
+    elif len(corpora) > 1:
         joined = join([corpus.table for corpus in corpora], defining=defining)
         complaint = joined.complaint(names)
         if complaint is not None:
@@ -110,6 +132,7 @@ def arrange(
                 raise CorpusError(complaint)
             logger.warning("%s", complaint)
         joined = _with_equal_lengths(joined, corpora, frame_mode, strict)
+    if skipping is not None or len(corpora) > 1:
         table, partners = joined, joined.partners
         left_out = tuple(
             corpus.table.num_sequences - len(np.unique(one)) for corpus, one in zip(corpora, partners, strict=True)
@@ -117,11 +140,65 @@ def arrange(
     flags = _flags(corpora, table, partners)
     repeats = tuple(one is not None and one.is_broadcast for one in traits)
     if not (frame_mode and traits[0] is not None):
-        return Arrangement(table, partners, left_out, flags, None, table.lengths, table.chunk_starts, repeats)
+        lengths = table.lengths
+        return Arrangement(table, partners, left_out, flags, None, lengths, table.chunk_starts, repeats, skipped)
     frames = corpora[0].table.lengths if partners is None else corpora[0].table.lengths[partners[0]]
     frame_starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(frames, dtype=np.int64)])
     ones = np.ones(int(frame_starts[-1]), np.uint32)
-    return Arrangement(table, partners, left_out, flags, frame_starts, ones, frame_starts[table.chunk_starts], repeats)
+    chunk_starts = frame_starts[table.chunk_starts]
+    return Arrangement(table, partners, left_out, flags, frame_starts, ones, chunk_starts, repeats, skipped)
+
+
+def _only_fit(
+    joined: JoinedTable, corpora: Sequence[Corpus], frame_mode: bool, skipping: Skipping
+) -> tuple[JoinedTable, dict[str, int]]:
+    """Leave out what is not fit, and report it by kind and count."""
+    first = joined.left_out[0]
+    lengths = corpora[0].table.lengths[joined.partners[0]]
+    is_unequal = np.zeros(len(lengths), np.bool_)
+    for corpus, partners in zip(corpora[1:], joined.partners[1:], strict=True):
+        if (frame_mode or isinstance(corpus, UtteranceCorpus)) and not _is_broadcast(corpus):
+            is_unequal |= _differing(corpus, partners, lengths)
+    is_too_long = lengths > skipping.longest
+    found = {
+        "missing in another stream": (first.num_sequences, [str(key) for key in first.first_keys]),
+        "of another length in another stream": _counted(joined, is_unequal),
+        f"longer than {skipping.longest} frames": _counted(joined, is_too_long & ~is_unequal),
+    }
+    found = {kind: (count, keys) for kind, (count, keys) in found.items() if count}
+    for kind, (count, keys) in found.items():
+        shown = ", ".join(keys) + (", ..." if count > len(keys) else "")
+        logger.warning("%s: %d utterances are skipped: %s: %s", corpora[0].name, count, kind, shown)
+    skipped = {kind: count for kind, (count, _) in found.items()}
+    num_skipped, total = sum(skipped.values()), corpora[0].table.num_sequences
+    if 2 * num_skipped > total:
+        raise CorpusError(
+            f"{corpora[0].name}: {num_skipped} of {total} utterances would be skipped, more than half of them: "
+            + ", ".join(f"{count} {kind} (first {keys[0]})" for kind, (count, keys) in found.items())
+        )
+    is_kept = ~(is_unequal | is_too_long)
+    return joined if is_kept.all() else _only(joined, is_kept), skipped
+
+
+def _counted(joined: JoinedTable, mask: npt.NDArray[np.bool_]) -> tuple[int, list[str]]:
+    found = np.flatnonzero(mask)
+    return len(found), [_key(joined, one) for one in found[:_NUM_SHOWN]]
+
+
+def _is_broadcast(corpus: Corpus) -> bool:
+    return isinstance(corpus, UtteranceCorpus) and corpus.utterances.is_broadcast
+
+
+def _differing(
+    corpus: Corpus, partners: npt.NDArray[np.uint32], lengths: npt.NDArray[np.uint32]
+) -> npt.NDArray[np.bool_]:
+    """Which utterances are not as long as in the first corpus; of those that are not sound others tell."""
+    is_unequal: npt.NDArray[np.bool_] = corpus.table.lengths[partners] != lengths
+    if isinstance(corpus, UtteranceCorpus):
+        for mask in (corpus.utterances.invalid, corpus.utterances.broken):
+            if mask is not None:
+                is_unequal &= ~mask[partners]
+    return is_unequal
 
 
 def _with_equal_lengths(joined: JoinedTable, corpora: Sequence[Corpus], frame_mode: bool, strict: bool) -> JoinedTable:
@@ -136,15 +213,12 @@ def _with_equal_lengths(joined: JoinedTable, corpora: Sequence[Corpus], frame_mo
         if not frame_mode and not is_utterance:
             continue
         others = corpus.table.lengths[partners]
-        is_unequal = others != lengths
+        is_unequal = _differing(corpus, partners, lengths)
         rule = "error"
         if isinstance(corpus, UtteranceCorpus):
             traits = corpus.utterances
             if traits.is_broadcast:
                 continue
-            for mask in (traits.invalid, traits.broken):
-                if mask is not None:
-                    is_unequal &= ~mask[partners]
             rule = traits.unequal_lengths
             if rule == "keep" and not frame_mode:
                 continue

@@ -33,10 +33,12 @@ from typing import Any
 
 import numpy as np
 
-from cntkio import convert
+from cntkio import convert, speech
 from cntkio.config import ReaderConfig, commands
 from cntkio.errors import CntkIoError, ConfigError
+from cntkio.formats.cbf import CBFDeserializer, is_binary
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
+from cntkio.formats.htk import CHUNK_FRAMES
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.source import MinibatchSource
 from cntkio.streams import StreamDef, StreamDefs, named
@@ -108,6 +110,13 @@ def _log_on_standard_error() -> Iterator[None]:
 
 
 def _inspect(options: argparse.Namespace) -> int:
+    form = speech.form_of(options.file)
+    if form is not None:
+        return _inspect_speech(options, form)
+    if options.labels is not None:
+        raise ConfigError("--labels goes with a list of HTK features (scp)", key="labels")
+    if is_binary(options.file):
+        return _inspect_binary(options)
     streams = _streams(options)
     deserializer = CTFDeserializer(options.file, streams, max_errors=_ANY_NUMBER_OF_ERRORS)
     facts = {name: _StreamFacts() for name in streams}
@@ -132,11 +141,82 @@ def _inspect(options: argparse.Namespace) -> int:
             "warnings": _counts(warnings),
         }
     )
-    if options.write_config:
-        text, program = commands.written(CTFDeserializer(options.file, streams))
-        options.write_config.write_text(text, encoding="utf-8")
-        print(f"\n{program}", end="")
+    _write_config(options, CTFDeserializer(options.file, streams))
     return BAD_DATA if errors else FINE
+
+
+def _write_config(options: argparse.Namespace, deserializers: Any) -> None:
+    """Write the configuration that reads a corpus, if that is asked for, and print the program that does the same."""
+    if options.write_config is not None:
+        text, program = commands.written(deserializers)
+        options.write_config.write_bytes(os.fsencode(text))
+        print(f"\n{program}", end="")
+
+
+def _inspect_binary(options: argparse.Namespace) -> int:
+    deserializer = CBFDeserializer(os.fspath(options.file))
+    with MinibatchSource(deserializer, max_sweeps=1, randomize=False) as source:
+        facts = {info: _StreamFacts() for info in source.stream_infos()}
+        for minibatch in _with_progress(source, _INSPECTED_SAMPLES_AT_ONCE, num_sweeps=1):
+            for info, fact in facts.items():
+                fact.add(minibatch[info])
+        warnings = source.warning_counts
+    _print_facts(
+        {
+            **_facts_of_file(options.file, "CNTK binary format (CBF)"),
+            "chunks": f"{source.num_chunks:,}",
+            "sequences": f"{source.num_sequences:,}",
+            "samples": f"{source.num_samples:,}",
+            "longest sequence": _count(max(fact.longest for fact in facts.values()), "sample"),
+            **{f"stream {info.name}": f"{info.dtype}, {_form(info)}, {fact}" for info, fact in facts.items()},
+            "warnings": _counts(warnings),
+        }
+    )
+    _write_config(options, deserializer)
+    return FINE
+
+
+def _inspect_speech(options: argparse.Namespace, form: speech.Form) -> int:
+    facts = _facts_of_file(options.file, speech.FORMATS[form])
+    if form != "scp":
+        for key, given in (("write-config", options.write_config), ("labels", options.labels)):
+            if given is not None:
+                raise ConfigError(
+                    f"--{key} goes with the features: cntkio inspect LIST.scp --labels {options.file}", key=key
+                )
+        labels = speech.open_labels(options.file, options.mapping)
+        complaints = list(labels.complaints())
+        for complaint in complaints:
+            print(f"cntkio: {complaint}", file=sys.stderr)
+        _print_facts({**facts, **labels.facts(), "warnings": _counts(labels.corpus.warning_counts)})
+        return BAD_DATA if complaints else FINE
+    deserializer = speech.features_of(options.file, StreamDefs(options.stream) if options.stream else None)
+    ((name, _),) = deserializer.streams.items()
+    stream = _StreamFacts()
+    with MinibatchSource(deserializer, max_sweeps=1, randomize=False) as source:
+        for minibatch in _with_progress(source, _INSPECTED_SAMPLES_AT_ONCE, num_sweeps=1):
+            stream.add(minibatch[name])
+        form_of_stream = _form(source[name])
+        warnings = source.warning_counts
+    _print_facts(
+        {
+            **facts,
+            **speech.facts_of_features(deserializer),
+            "chunks": f"{source.num_chunks:,} of more than {CHUNK_FRAMES:,} samples, the last of the rest",
+            "sequences": f"{source.num_sequences:,}",
+            "samples": f"{source.num_samples:,}",
+            "longest sequence": _count(stream.longest, "sample"),
+            f"stream {name}": f"{form_of_stream}, {stream}",
+            "warnings": _counts(warnings),
+        }
+    )
+    beside = [] if options.labels is None else [speech.named_labels(options.labels, options.mapping)]
+    _write_config(options, [deserializer, *beside])
+    return FINE
+
+
+def _facts_of_file(path: Path, form: str) -> dict[str, str]:
+    return {"file": os.fspath(path), "format": form, "size": f"{path.stat().st_size:,} bytes"}
 
 
 def _counts(kinds: Mapping[str, int]) -> str:
@@ -164,12 +244,25 @@ class _StreamFacts:
 
 
 def _head(options: argparse.Namespace) -> int:
-    streams = _streams(options)
+    form = speech.form_of(options.file)
+    if form in ("mlf", "binary mlf"):
+        for key, rows, count in speech.open_labels(options.file, options.mapping).entries(options.sequences):
+            print(f"sequence {key}")
+            print(f"  labels  {_shortened(rows, count, ' | ')}")
+        return FINE
+    deserializer: Any
+    if form == "scp":
+        deserializer = speech.features_of(options.file, StreamDefs(options.stream) if options.stream else None)
+        streams = deserializer.streams
+    else:
+        streams = _streams(options)
+        deserializer = CTFDeserializer(options.file, streams)
     width = max(len(name) for name in streams)
-    with MinibatchSource(CTFDeserializer(options.file, streams), max_sweeps=1, randomize=False) as source:
+    with MinibatchSource(deserializer, max_sweeps=1, randomize=False) as source:
         # A minibatch of one sample is one sequence: one that is longer than a minibatch comes alone.
         for minibatch in islice(source.minibatches(1), options.sequences):
-            print(f"sequence {minibatch.keys_of_sequences[0]}")
+            key = minibatch.keys_of_sequences[0]
+            print(f"sequence {key.decode(errors='replace') if isinstance(key, bytes) else key}")
             for name, _ in named(streams):
                 print(f"  {name:{width}}  {_readable(minibatch[name])}")
     return FINE
@@ -215,7 +308,7 @@ def _read_epochs(reader: ReaderConfig, num_epochs: int) -> dict[str, str]:
     bar = _Bar()
 
     def watch(source: MinibatchSource, _: Minibatch, done: int) -> None:
-        bar.show(done, source.num_samples * num_epochs)
+        bar.show(done, (reader.epoch_size or source.num_samples) * num_epochs)
 
     try:
         return commands.read(reader, num_epochs, watch)
@@ -236,17 +329,26 @@ def _read(options: argparse.Namespace) -> int:
         return _read_configuration(options)
     if options.arguments:
         raise ConfigError(f"{options.arguments[0]!r}: sections and key=value go with a configuration file only")
-    deserializer = CTFDeserializer(options.file, _streams(options))
-    num_minibatches = num_sequences = 0
+    form = speech.form_of(options.file)
+    if form in ("mlf", "binary mlf"):
+        return _read_labels(options)
+    deserializer: Any
+    if form == "scp":
+        deserializer = speech.features_of(options.file, StreamDefs(options.stream) if options.stream else None)
+    else:
+        deserializer = CTFDeserializer(options.file, _streams(options))
+    num_minibatches = num_sequences = num_values = 0
     start = time.perf_counter()
     with MinibatchSource(deserializer, max_sweeps=options.sweeps, randomize=options.randomize) as source:
         for minibatch in _with_progress(source, options.minibatch_size, options.sweeps):
             num_minibatches += 1
             num_sequences += minibatch.num_sequences
+            num_values += sum(data.num_samples * data.stream.dim for data in minibatch.values() if form)
     seconds = time.perf_counter() - start
 
     num_samples = source.num_samples * options.sweeps
-    megabytes = options.file.stat().st_size * options.sweeps / 1e6
+    # The size of a list says nothing of its features: they count as they are delivered.
+    megabytes = 4 * num_values / 1e6 if form else options.file.stat().st_size * options.sweeps / 1e6
     _print_facts(
         {
             "file": os.fspath(options.file),
@@ -256,6 +358,24 @@ def _read(options: argparse.Namespace) -> int:
             "samples": f"{num_samples:,}",
             "time": f"{seconds:.3f} s",
             "throughput": f"{megabytes / seconds:,.1f} MB/s, {num_samples / seconds:,.0f} samples/s",
+        }
+    )
+    return FINE
+
+
+def _read_labels(options: argparse.Namespace) -> int:
+    """Labels follow features, and make no minibatches of their own: tell how long it takes to read them."""
+    start = time.perf_counter()
+    labels = speech.open_labels(options.file, options.mapping)
+    seconds = time.perf_counter() - start
+    size = options.file.stat().st_size
+    facts = labels.facts()
+    _print_facts(
+        {
+            "file": os.fspath(options.file),
+            **{name: facts[name] for name in ("sequences", "samples", "rows")},
+            "time": f"{seconds:.3f} s",
+            "throughput": f"{size / 1e6 / seconds:,.1f} MB/s",
         }
     )
     return FINE
@@ -377,7 +497,13 @@ def _parser() -> argparse.ArgumentParser:
         if verb is _config:
             added.add_argument("file", metavar="FILE", type=Path, help="a configuration of CNTK")
             return added
-        added.add_argument("file", metavar="FILE", type=Path, help="a corpus in CNTK text format")
+        takes_speech = verb is not _index
+        kinds = ", a list of HTK features (scp) or a label file (MLF)" if takes_speech else ""
+        added.add_argument("file", metavar="FILE", type=Path, help=f"a corpus in CNTK text format{kinds}")
+        if takes_speech:
+            added.add_argument(
+                "--mapping", metavar="FILE", type=Path, help="for a label file: its names; without, those in it"
+            )
         added.add_argument(
             "--stream",
             metavar="NAME:DIM[:sparse][:ALIAS]",
@@ -394,6 +520,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         type=Path,
         help="write a configuration that reads the corpus to FILE, and print the same as a Python program",
+    )
+    inspect.add_argument(
+        "--labels",
+        metavar="FILE",
+        type=Path,
+        help="with --write-config and a list of features: the labels beside it",
     )
     head = add(_head, "head", "print the first sequences", "cntkio head -n 2 examples/alice/train.ctf")
     head.add_argument("-n", "--sequences", metavar="N", type=_positive, default=5, help="how many (5)")

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.arrangement import BROKEN, INVALID, Arrangement, Located, arrange
+from cntkio.arrangement import BROKEN, INVALID, Arrangement, Located, Skipping, arrange
 from cntkio.errors import CheckpointError, CntkIoError, ConfigError, CorpusError
 from cntkio.formats import (
     Ahead,
@@ -63,6 +63,7 @@ _NUM_LOADERS = 2
 _HAND_OVER_BYTES = 8 << 20
 _MOST_IN_HAND_OVER = 256
 _LARGE_MINIBATCH = 16 << 20
+_LEAST_READ_AHEAD = 32 << 20
 _WHOLE = Partition()
 _NOTHING: set[int] = set()
 _LARGEST_SIZE = 2**31 - 1  # CNTK cut larger ones to 32 bits
@@ -90,6 +91,7 @@ class _Chunks:
         self.here: dict[int, Loaded] = corpus.take_parsed() if isinstance(corpus, ParsedAhead) else {}
         self.coming: dict[int, Future[Loaded]] = {}
         self.in_use: set[int] = set()
+        self.num_waits = 0  # how often a chunk that was on its way had to be waited for
         self._window: set[int] | None = None  # the last one, if nothing else is in use
 
     def get(self, number: int) -> Loaded:
@@ -97,6 +99,7 @@ class _Chunks:
         loaded = self.here.get(number)
         if loaded is None:
             future = self.coming.get(number)
+            self.num_waits += future is not None and not future.done()
             try:
                 loaded = self.here[number] = self.corpus.load(number) if future is None else future.result()
             finally:
@@ -192,6 +195,7 @@ class _Fetched(NamedTuple):
 
     minibatch: Minibatch | None
     mark: Any
+    num_invalid: int
     error: BaseException | None = None
 
     @property
@@ -235,7 +239,8 @@ class MinibatchSource:
         max_errors: How many sequences a deserializer may mark as invalid; not the errors in a text.
         strict: Take a sequence that a join leaves out as an error.
         keep_data_in_memory: Keep every chunk that was read for later sweeps.
-        read_ahead_in_bytes: How much parsed data may be loaded beyond what the window needs, roughly.
+        read_ahead_in_bytes: How much parsed data may be loaded beyond what the window needs, roughly. It begins with a
+            little and goes on to more where data come late.
         right_splice: How many samples a full row of a truncated minibatch and the next part of its sequence share.
         crosses_sweeps: Whether a minibatch goes on into the next sweep. Those of configured readers do not.
         local_timeline: Whether a partition's minibatches are filled with its own share of the size. In classic
@@ -264,6 +269,7 @@ class MinibatchSource:
     infinitely_repeat = INFINITELY_REPEAT
     full_data_sweep = FULL_DATA_SWEEP
     default_randomization_window_in_chunks = DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS
+    _skipping: Skipping | None = None
 
     def __init__(
         self,
@@ -300,7 +306,9 @@ class MinibatchSource:
         self._is_randomized = window is not None
         self._frame_mode = frame_mode
         self._max_errors = max_errors
+        # Invalid utterances up to what was fetched last, and up to what was delivered last.
         self._num_invalid = 0
+        self._num_invalid_told = 0
         self._last_invalid = 0
         self._keep_data_in_memory = keep_data_in_memory
         self._read_ahead_in_bytes = read_ahead_in_bytes
@@ -335,13 +343,8 @@ class MinibatchSource:
                     )
                 self._timeline = LocalTimeline(self._corpora[0].num_chunks, self._lengths_in_chunk, **options)
             else:
-                self._timeline = Timeline(
-                    self._lengths,
-                    self._chunk_starts,
-                    **options,
-                    right_splice=right_splice,
-                    crosses_sweeps=crosses_sweeps,
-                    local_timeline=local_timeline,
+                self._timeline = self._make_timeline(
+                    **options, right_splice=right_splice, crosses_sweeps=crosses_sweeps, local_timeline=local_timeline
                 )
         except BaseException:
             self._close_corpora()
@@ -387,6 +390,10 @@ class MinibatchSource:
         assert isinstance(source, cls)
         return source
 
+    def _make_timeline(self, **options: Any) -> Timeline:
+        """The timeline over what was arranged; a source that reads in another way makes another one."""
+        return Timeline(self._lengths, self._chunk_starts, **options)
+
     def _begin(self) -> None:
         """Set up what belongs to this process: nothing of it is alive in a fork of it."""
         self._process = os.getpid()
@@ -401,6 +408,10 @@ class MinibatchSource:
         self._needed: list[int] | None = None
         self._windows: list[set[int]] = [set() for _ in self._chunks]
         self._secondary: dict[int, list[npt.NDArray[np.int64]]] = {}
+        # Memory that is touched for the first time costs as much as reading: only where data come late more is used.
+        self._room_ahead = _LEAST_READ_AHEAD
+        self._num_waits = 0
+        self._ones = np.ones(0, np.uint32)
 
     def _set_streams(self, is_truncated: bool) -> None:
         streams: list[StreamInformation] = []
@@ -432,12 +443,17 @@ class MinibatchSource:
         text_keys = any(isinstance(one, TextKeyed) and one.has_text_keys for one in described)
         ahead = self._needed_at_once() if len(described) == 1 else None
         for one in described:
-            if text_keys and isinstance(one, TextKeyed):
-                self._corpora.append(one.open(text_keys=True))
-            elif isinstance(one, ParsesAhead) and one.can_parse_ahead:
-                self._corpora.append(one.open(ahead=ahead))
-            else:
-                self._corpora.append(one.open())
+            self._corpora.append(self._opened(one, text_keys and isinstance(one, TextKeyed), ahead))
+
+    def _opened(self, described: Any, text_keys: bool, ahead: Ahead | None) -> Corpus:
+        corpus: Corpus
+        if text_keys:
+            corpus = described.open(text_keys=True)
+        elif isinstance(described, ParsesAhead) and described.can_parse_ahead:
+            corpus = described.open(ahead=ahead)
+        else:
+            corpus = described.open()
+        return corpus
 
     def _needed_at_once(self) -> Ahead | None:
         """What is read at first: in order the first chunks, else all, if the window holds all from the start."""
@@ -471,7 +487,13 @@ class MinibatchSource:
                     f"timeline='global' it can",
                     key="timeline",
                 )
-        return arrange(self._corpora, defining=defining[0] if defining else None, frame_mode=frame_mode, strict=strict)
+        return arrange(
+            self._corpora,
+            defining=defining[0] if defining else None,
+            frame_mode=frame_mode,
+            strict=strict,
+            skipping=self._skipping,
+        )
 
     # ------------------------------------------------------------------------------------------------ streams
 
@@ -523,7 +545,7 @@ class MinibatchSource:
     def error_counts(self) -> dict[str, int]:
         """Errors that were forgiven so far, by kind, over all deserializers."""
         counts = sum((Counter(corpus.error_counts) for corpus in self._corpora), Counter())
-        counts["invalid utterance"] += self._num_invalid
+        counts["invalid utterance"] += self._num_invalid_told
         return dict(+counts)
 
     @property
@@ -616,6 +638,7 @@ class MinibatchSource:
                 if self._ready and not self._ready[-1].is_last:
                     self._fetch_ahead(request)
             fetched = self._ready.popleft()
+            self._num_invalid_told = fetched.num_invalid
             if fetched.error is not None:
                 raise fetched.error
             self._mark = fetched.mark
@@ -642,11 +665,13 @@ class MinibatchSource:
         elif self._ready:
             self._rewind(self._mark)
         self._ready.clear()
+        self._num_invalid = self._num_invalid_told  # what was thrown away is met again
 
     def _forget_parent(self) -> None:
         mark = self._mark
         for chunks in self._chunks:
             chunks.coming.clear()
+        self._num_invalid = self._num_invalid_told
         self._begin()
         self._rewind(mark)
         self._mark = mark
@@ -655,25 +680,27 @@ class MinibatchSource:
         """Make the next minibatches: as many as are worth a hand-over. Runs in the fetcher's thread."""
         made: list[_Fetched] = []
         orders: list[_Order] = []
-        before = self._timeline.mark()
+        before, num_invalid = self._timeline.mark(), self._num_invalid
         while not made or (len(made) < self._num_at_once and not made[-1].is_last):
             try:
                 made.append(self._fetch(request, orders, len(made)))
             except BaseException as error:  # it surfaces in the read that it belongs to
-                made.append(_Fetched(None, None, error))
+                made.append(_Fetched(None, None, self._num_invalid, error))
         try:
             all_packed = _core.pack([order.sequences for order in orders], self._num_threads)
         except BaseException as error:
             self._rewind(before)
-            return [_Fetched(None, None, error)]
+            self._num_invalid = num_invalid
+            return [_Fetched(None, None, num_invalid, error)]
         for order, packed in zip(orders, all_packed, strict=True):
             try:
                 self._deliver(order, packed)
             except CorpusError as error:
                 self._rewind(made[order.place].mark)
-                return [*made[: order.place], _Fetched(None, None, error)]
+                self._num_invalid = made[order.place].num_invalid
+                return [*made[: order.place], _Fetched(None, None, self._num_invalid, error)]
         if all_packed:
-            size = max(all_packed[-1].num_bytes * len(self._chunks), 1)
+            size = max(sum(packed.num_bytes for packed in all_packed) // len(made), 1)
             several = min(max(_HAND_OVER_BYTES // size, 2), _MOST_IN_HAND_OVER, 2 * self._num_at_once)
             self._num_at_once = 1 if size > _LARGE_MINIBATCH else several
         return made
@@ -695,7 +722,7 @@ class MinibatchSource:
 
     def _fetch(self, request: _Request, orders: list[_Order], place: int) -> _Fetched:
         """Make the next minibatch, but for what its `orders` bring. Runs in the fetcher's thread."""
-        before = self._timeline.mark()
+        before, num_invalid = self._timeline.mark(), self._num_invalid
         try:
             return self._fetch_from_here(request, orders, place)
         except CntkIoError:
@@ -704,6 +731,7 @@ class MinibatchSource:
         except BaseException:
             # What failed for another reason may succeed: the next read asks for it again.
             self._rewind(before)
+            self._num_invalid = num_invalid
             raise
 
     def _rewind(self, mark: Any) -> None:
@@ -715,7 +743,7 @@ class MinibatchSource:
         if selection is None:
             for corpus in self._corpora:
                 corpus.tell_totals()
-            return _Fetched(None, mark)
+            return _Fetched(None, mark, self._num_invalid)
         self._look_ahead(request.partition, selection)
         located = self._arrangement.locate(selection.sequences)
         if self._arrangement.flags is not None:
@@ -728,7 +756,7 @@ class MinibatchSource:
         if selection.end_of_sweep:
             for corpus in self._corpora:
                 corpus.tell_totals()
-        return _Fetched(minibatch, mark)
+        return _Fetched(minibatch, mark, self._num_invalid)
 
     def _without_invalid(self, selection: Selection, located: Located) -> tuple[Selection, Located] | None:
         """Take invalid utterances out, and count them; None if nothing is left.
@@ -787,7 +815,11 @@ class MinibatchSource:
         self._needed = needed
         kept = list(dict.fromkeys([*selection.chunks.tolist(), *needed]))
         ahead = []
-        room = self._read_ahead_in_bytes
+        num_waits = sum(chunks.num_waits for chunks in self._chunks)
+        if num_waits > self._num_waits:
+            self._room_ahead *= 2
+        self._num_waits = num_waits
+        room = min(self._room_ahead, self._read_ahead_in_bytes)
         for number in self._timeline.chunks_ahead(partition):
             room -= self._expected_bytes()
             if room < 0:
@@ -849,7 +881,8 @@ class MinibatchSource:
             if not self._keep_data_in_memory:
                 window = self._windows[number] if self._is_randomized else _NOTHING
             chunks.take(which, window)
-            handles = [chunks.get(one).chunk for one in which]
+            here = chunks.here
+            handles = [(here.get(one) or chunks.get(one)).chunk for one in which]
             if self._is_literal:  # an error in any of the window's chunks comes at once
                 for one in self._windows[number]:
                     chunks.get(one)
@@ -865,23 +898,23 @@ class MinibatchSource:
         self, number: int, selection: Selection, located: Located
     ) -> tuple[list[int], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
         """`Selection.places` for one of the corpora."""
-        corpus = self._corpora[number]
-        sequences = self._arrangement.partner(number, located.sequences)
-        is_direct = self._arrangement.partners is None
-        chunk_numbers = selection.chunks if is_direct else self._chunk_of(corpus, sequences)
-        which, first, places = np.unique(chunk_numbers, return_index=True, return_inverse=True)
-        order = np.argsort(first)
-        rank = np.empty(len(order), np.uint32)
-        rank[order] = np.arange(len(order))
-        local = (sequences - corpus.table.chunk_starts[chunk_numbers]).astype(np.uint32)
-        return which[order].tolist(), rank[places], local
+        partners = self._arrangement.partners
+        chunk_starts = self._corpora[number].table.chunk_starts
+        if isinstance(selection, LocalSelection):  # its chunks say what is in them when they come
+            which, first, places = np.unique(selection.chunks, return_index=True, return_inverse=True)
+            order = np.argsort(first)
+            local = located.sequences - chunk_starts[selection.chunks]
+            return which[order].tolist(), np.argsort(order)[places].astype(np.uint32), local.astype(np.uint32)
+        return _core.find_chunks(located.sequences, None if partners is None else partners[number], chunk_starts)
 
     def _samples_of(
         self, number: int, located: Located
     ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None:
         """Which samples of each sequence are wanted: the first of them and how many; None for all."""
         if located.frames is not None:
-            return located.frames, np.ones(len(located.frames), np.uint32)
+            if len(self._ones) < len(located.frames):
+                self._ones = np.ones(len(located.frames), np.uint32)
+            return located.frames, self._ones[: len(located.frames)]
         if not self._arrangement.repeats[number]:
             return None
         lengths = self._corpora[0].table.lengths[self._arrangement.partner(0, located.sequences)]

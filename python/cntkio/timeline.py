@@ -281,6 +281,7 @@ class Timeline:
         crosses_sweeps: Whether a read goes on into the next sweep. Classic readers do not.
         local_timeline: Whether the size counts this partition's samples only. In classic readers samples of all
             partitions count, also those that are only passed.
+        counts_sequences: Whether the size of a read is a number of sequences. Positions count samples all the same.
 
     Attributes:
         num_samples: Samples in a sweep.
@@ -313,6 +314,7 @@ class Timeline:
         right_splice: int = 0,
         crosses_sweeps: bool = True,
         local_timeline: bool = True,
+        counts_sequences: bool = False,
     ) -> None:
         max_samples = None if max_samples == INFINITELY_REPEAT else max_samples
         max_sweeps = None if max_sweeps == INFINITELY_REPEAT else max_sweeps
@@ -364,6 +366,7 @@ class Timeline:
         self._right_splice = right_splice
         self._crosses_sweeps = crosses_sweeps
         self._local_timeline = local_timeline
+        self._counts_sequences = counts_sequences
         self._settings: tuple[int, Partition] | None = None
         self._share = 0
         self._passed = 0
@@ -399,7 +402,14 @@ class Timeline:
             self._settle(minibatch_size_in_samples, partition)
         if self._truncation_length:
             return self._read_truncated(partition)
-        found = self._reader.read(self._share, self._passed, self._crosses_sweeps, partition.index, partition.count)
+        found = self._reader.read(
+            self._share,
+            self._passed,
+            self._crosses_sweeps,
+            self._counts_sequences,
+            partition.index,
+            partition.count,
+        )
         if found is None:
             return None
         sequences, chunks, end_of_sweep, position, places = found

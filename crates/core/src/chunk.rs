@@ -12,11 +12,12 @@
 //! together; sequence `n` of the chunk is found by the blocks' first sequences.
 //!
 //! Three kinds of column stay as their files have them: [`Stored`] and [`Frames`], which are bytes as they were read, and
-//! [`Runs`], one entry for samples of the same class. The packer makes values of them.
+//! [`Runs`], one entry for samples of the same class. The packer makes values of them; of runs one-hot vectors, or those
+//! of a table of [`Targets`].
 
 use cntkio_simd::memory::FileBytes;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Values in the precision in which they are stored.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,7 +73,8 @@ pub enum Samples {
     Stored(Stored),
     /// Frames of feature files as they were read, single precision when packed.
     Frames(Frames),
-    /// Runs of samples of one class each, sparse with one value a sample when packed, in single precision.
+    /// Runs of samples of one class each, in single precision when packed: sparse with one value a sample, or dense
+    /// where classes have targets.
     Runs(Runs),
 }
 
@@ -81,8 +83,9 @@ impl Samples {
     pub fn is_sparse(&self) -> bool {
         match self {
             Samples::Dense { .. } | Samples::Frames(_) => false,
-            Samples::Sparse { .. } | Samples::Runs(_) => true,
+            Samples::Sparse { .. } => true,
             Samples::Stored(stored) => stored.is_sparse,
+            Samples::Runs(runs) => runs.targets.is_none(),
         }
     }
 
@@ -101,7 +104,7 @@ impl Samples {
             Samples::Dense { dim, .. } | Samples::Sparse { dim, .. } => *dim,
             Samples::Stored(stored) => stored.dim,
             Samples::Frames(frames) => frames.dim(),
-            Samples::Runs(runs) => runs.dim,
+            Samples::Runs(runs) => runs.targets.as_ref().map_or(runs.dim, |targets| targets.dim),
         }
     }
 }
@@ -246,10 +249,52 @@ pub struct Runs {
     pub classes: Vec<u32>,
     /// Whether the first sample of a run has the value 2 instead of 1.
     pub marks_starts: bool,
+    /// What is delivered in place of one-hot vectors.
+    pub targets: Option<Targets>,
+    /// The class of each sample, for whoever asks for single samples; made when that is done first.
+    pub each: OnceLock<Vec<u32>>,
+}
+
+/// A dense vector of zeros and ones for each class.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Targets {
+    /// Values of a vector.
+    pub dim: usize,
+    /// The vectors, class after class, a byte for each value.
+    pub rows: Bytes,
+}
+
+impl Targets {
+    /// The vector of a class; none beyond the table.
+    #[inline]
+    pub fn row(&self, class: u32) -> &[u8] {
+        let begin = class as usize * self.dim;
+        self.rows.as_slice().get(begin..begin + self.dim).unwrap_or_default()
+    }
 }
 
 impl Runs {
+    /// The class of each sample of all sequences, one after the other; `sequence_offsets` are those of the column.
+    pub fn each(&self, sequence_offsets: &[u32]) -> &[u32] {
+        self.each.get_or_init(|| {
+            let mut each = Vec::with_capacity(sequence_offsets.last().map_or(0, |&end| end as usize));
+            for (runs, samples) in self.offsets.windows(2).zip(sequence_offsets.windows(2)) {
+                let ends = self.starts[runs[0] as usize..runs[1] as usize].iter().skip(1).copied();
+                let ends = ends.chain([samples[1] - samples[0]]).map(|end| (samples[0] + end) as usize);
+                for (&class, end) in self.classes[runs[0] as usize..runs[1] as usize].iter().zip(ends) {
+                    each.resize(end, class);
+                }
+            }
+            each
+        })
+    }
+
     fn check(&self, sequence_offsets: &[u32]) -> Result<(), String> {
+        if let Some(Targets { dim, rows }) = &self.targets
+            && (*dim == 0 || dim.checked_mul(self.dim) != Some(rows.as_slice().len()))
+        {
+            return Err(format!("{} bytes of targets, but {} classes of {dim}", rows.as_slice().len(), self.dim));
+        }
         check_offsets("run offsets", &self.offsets, sequence_offsets.len() - 1)?;
         let num_runs = self.offsets[self.offsets.len() - 1] as usize;
         if (self.starts.len(), self.classes.len()) != (num_runs, num_runs) {

@@ -302,17 +302,6 @@ pub fn rolling_order(num_frames: u32, window: u64, seed: u64) -> Vec<u32> {
     order
 }
 
-/// For each item the last of the ascending `starts` that is not behind it, and how far behind that the item is.
-pub fn locate(starts: &[i64], items: &[i64]) -> (Vec<i64>, Vec<u32>) {
-    items
-        .iter()
-        .map(|&item| {
-            let at = starts.partition_point(|&start| start <= item).saturating_sub(1);
-            (at as i64, starts.get(at).map_or(0, |start| item - start) as u32)
-        })
-        .unzip()
-}
-
 /// The first utterance of each chunk and, last, the number of utterances: a chunk is full when it has more than
 /// `limit` frames.
 pub fn chunk_starts(lengths: &[u32], limit: u64) -> Vec<i64> {
@@ -363,6 +352,10 @@ pub fn decode<T: Copy + From<f32>>(
     let width = frames.dim();
     for (row, sample) in samples.clone().enumerate() {
         let center = sample.min(last);
+        if row > 0 && sample > last {
+            out.copy_within((row - 1) * width..row * width, row * width);
+            continue;
+        }
         if row > 0 {
             // The sample before, one frame later.
             out.copy_within((row - 1) * width + dim..row * width, row * width);
@@ -514,14 +507,16 @@ mod tests {
         #[test]
         fn a_window_repeats_the_ends_and_never_reaches_beyond(
             num_frames in 1usize..6, left in 0usize..8, right in 0usize..8, is_big_endian: bool,
-            first in 0usize..6, count in 0usize..6,
+            first in 0usize..6, count in 0usize..6, is_broadcast: bool,
         ) {
             let values: Vec<f32> = (0..2 * num_frames).map(|number| number as f32).collect();
-            let range = first.min(num_frames)..(first + count).min(num_frames);
+            let end = if is_broadcast { usize::MAX } else { num_frames };
+            let range = first.min(end)..(first + count).min(end);
             let mut found = vec![0f32; range.len() * 2 * (1 + left + right)];
-            decode(&frames(is_big_endian, left, right, &values), 0, num_frames, range.clone(), &mut found);
+            let frames = Frames { is_broadcast, ..frames(is_big_endian, left, right, &values) };
+            decode(&frames, 0, num_frames, range.clone(), &mut found);
             let mut expected = Vec::new();
-            for center in range {
+            for center in range.map(|sample| sample.min(num_frames - 1)) {
                 for at in center as isize - left as isize..=(center + right) as isize {
                     let frame = at.clamp(0, num_frames as isize - 1) as usize;
                     expected.extend_from_slice(&values[2 * frame..2 * frame + 2]);

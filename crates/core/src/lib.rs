@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`ctf`] | bytes of a text corpus into its table of sequences, and into a block of columns |
 //! | [`cbf`] | the bytes of a binary chunk into columns, and columns into bytes |
+//! | [`find`] | sequences and frames of utterances into the chunks that hold them |
 //! | [`htk`] | lists of utterances into columns, and frames as they were read into values |
 //! | [`mlf`] | label files into runs of classes |
 //! | [`number`] | the digits of a number into its correctly rounded value |
@@ -18,7 +19,9 @@
 
 pub mod cbf;
 pub mod chunk;
+mod compact;
 pub mod ctf;
+pub mod find;
 mod gather;
 pub mod htk;
 pub mod mlf;

@@ -18,7 +18,8 @@ use crate::chunk::Runs;
 use crate::htk::{LONGEST_KEY, cut_extension};
 use memchr::{memchr, memmem};
 use rayon::prelude::*;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 
 /// What the numbers of a row count.
@@ -42,9 +43,44 @@ pub struct Rules {
     /// 100 ns units of a frame.
     pub frame_period: f64,
     /// The class of each label; None: the fourth column is the class.
-    pub classes: Option<HashMap<Vec<u8>, u32>>,
+    pub classes: Option<Classes>,
     /// Number of classes.
     pub dim: u32,
+}
+
+/// The class of each label.
+pub type Classes = HashMap<Vec<u8>, u32, BuildHasherDefault<LabelHasher>>;
+
+/// A hash for short labels of files that nobody attacks with: the names are the mapping file's, and few.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LabelHasher(u64);
+
+impl Hasher for LabelHasher {
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks::<8>();
+        for word in words {
+            self.write_u64(u64::from_le_bytes(*word));
+        }
+        if !rest.is_empty() {
+            self.write_u64(rest.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)));
+        }
+    }
+
+    #[inline]
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    #[inline]
+    fn write_usize(&mut self, word: usize) {
+        self.write_u64(word as u64);
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 32
+    }
 }
 
 /// What is noted with an entry; up to `OutOfOrder` it is invalid, beyond it is broken.
@@ -500,7 +536,7 @@ fn finish(labels: &mut Labels, rows: &[Row], mut fault: (Fault, u64), rules: &Ru
             Unit::Auto if rules.is_compatible => row.end - row.start >= LONG,
             _ => counts_time,
         };
-        let frame = |time: f64| if counts_time { (time / rules.frame_period + 0.5).floor() } else { time.floor() };
+        let frame = |time: f64| floor(if counts_time { time / rules.frame_period + 0.5 } else { time });
         let (from, to) = (frame(row.start), frame(row.end));
         if !(0.0..=f64::from(u32::MAX - 1)).contains(&from) || to > f64::from(u32::MAX - 1) {
             note(&mut fault, Fault::BadTime, row.at);
@@ -534,10 +570,32 @@ fn finish(labels: &mut Labels, rows: &[Row], mut fault: (Fault, u64), rules: &Ru
     labels.run_ends.push(labels.starts.len() as u64);
 }
 
+/// Rounded down; what is beyond 64 bits stays there.
+#[inline]
+fn floor(value: f64) -> f64 {
+    // Without an instruction for it, which not every processor has, rounding is a call.
+    if value >= 0.0 { value as u64 as f64 } else { value.floor() }
+}
+
 /// The first fault counts, but for one that is only of the dimension.
 fn note(fault: &mut (Fault, u64), found: Fault, at: u64) {
     if fault.0 == Fault::None {
         *fault = (found, at);
+    }
+}
+
+/// Add the labels of a text's rows to `names`: third columns of lines that begin with a time. The text is whole lines.
+pub fn label_names(text: &[u8], names: &mut HashSet<Vec<u8>>) {
+    for line in text.split(|&byte| byte == b'\n') {
+        let line = line.trim_ascii();
+        if !line.first().is_some_and(|byte| byte.is_ascii_digit() || matches!(byte, b'+' | b'-')) {
+            continue;
+        }
+        let Some(label) = (Columns { rest: Some(line), is_single_blank: false }).nth(2) else { continue };
+        if names.contains(label) {
+            continue;
+        }
+        names.insert(quoted_label(label, line).unwrap_or_else(|| label.to_vec()));
     }
 }
 
@@ -664,6 +722,7 @@ pub fn expand(
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::sync::OnceLock;
 
     fn rules(is_compatible: bool) -> Rules {
         let names = ["sil", "aa", "b c", "\u{e9}"];
@@ -738,9 +797,23 @@ mod tests {
     }
 
     #[test]
+    fn labels_are_found_in_rows_alone() {
+        let mut names = HashSet::new();
+        label_names(b"#!MLF!#\n\"u v w\"\n0 1 b 3\r\n 1\t2  'a\\040c' x\n2 3\n.\n-1 1 b", &mut names);
+        assert_eq!(names, HashSet::from([b"b".to_vec(), b"a c".to_vec()]));
+    }
+
+    #[test]
     fn runs_are_expanded_from_any_sample_on() {
-        let runs =
-            Runs { dim: 9, offsets: vec![0, 1, 3], starts: vec![0, 0, 2], classes: vec![8, 3, 4], marks_starts: true };
+        let runs = Runs {
+            dim: 9,
+            offsets: vec![0, 1, 3],
+            starts: vec![0, 0, 2],
+            classes: vec![8, 3, 4],
+            marks_starts: true,
+            targets: None,
+            each: OnceLock::new(),
+        };
         let all = |range| {
             let mut found = Vec::new();
             expand(&runs, 1, 5, range, |class, is_start, count| found.push((class, is_start, count)));
@@ -750,6 +823,7 @@ mod tests {
         assert_eq!(all(1..4), [(3, false, 1), (4, true, 2)]);
         assert_eq!(all(4..5), [(4, false, 1)]);
         assert_eq!(all(2..2), []);
+        assert_eq!(runs.each(&[0, 2, 7]), [8, 8, 3, 3, 4, 4, 4]);
     }
 
     #[test]

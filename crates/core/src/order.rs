@@ -453,6 +453,16 @@ pub struct Request {
     pub passed: u64,
     /// Whether the read goes on into the next sweep.
     pub crosses_sweeps: bool,
+    /// Whether `share` and `passed` count sequences instead of samples.
+    pub counts_sequences: bool,
+}
+
+impl Request {
+    /// What a sequence of so many samples counts for.
+    #[inline]
+    fn count(&self, length: u64) -> u64 {
+        if self.counts_sequences { 1 } else { length }
+    }
 }
 
 /// How a read ended.
@@ -540,6 +550,10 @@ impl Reader {
         self.samples_before[self.samples_before.len() - 1]
     }
 
+    fn is_of_single_samples(&self) -> bool {
+        self.num_samples() == u64::from(self.num_sequences)
+    }
+
     /// Where the reader stands.
     #[must_use]
     pub fn cursor(&self) -> Cursor {
@@ -625,12 +639,13 @@ impl Reader {
         }
         let mut passed = cursor.position - start;
         let mut until_pause = SEQUENCES_BETWEEN_PAUSES;
+        let is_of_single_samples = self.is_of_single_samples();
         let order = self.order(table, randomization, sweep);
-        let mut walk = Walk { order, table, pause, until_pause: &mut until_pause };
+        let mut walk = Walk { order, table, is_of_single_samples, pause, until_pause: &mut until_pause };
         while passed < offset && cursor.index < num_sequences {
             let before = cursor.place;
             let (_, sequence) = walk.at(&mut cursor)?;
-            passed += u64::from(table.lengths[sequence]);
+            passed += walk.length(sequence);
             cursor.index += 1;
             if cursor.place != before {
                 walk.order.forget(cursor.index - 1);
@@ -682,9 +697,10 @@ impl Reader {
         let mut until_pause = SEQUENCES_BETWEEN_PAUSES;
         while taken < request.share && passed < request.passed {
             let length = u64::from(table.lengths[cursor.index as usize]);
+            let counted = request.count(length);
             let is_local = turn == partition.index;
             if !nothing_yet
-                && ((is_local && taken + length > request.share) || passed.saturating_add(length) > request.passed)
+                && ((is_local && taken + counted > request.share) || passed.saturating_add(counted) > request.passed)
             {
                 break;
             }
@@ -693,10 +709,10 @@ impl Reader {
             }
             if is_local {
                 out.push(Delivered { sequence: cursor.index, chunk: cursor.place });
-                taken += length;
+                taken += counted;
                 nothing_yet = false;
             }
-            passed += length;
+            passed += counted;
             cursor.position = cursor.position.saturating_add(length);
             cursor.count += 1;
             turn = if turn + 1 == partition.count { 0 } else { turn + 1 };
@@ -736,6 +752,7 @@ impl Reader {
         let (mut taken, mut passed) = (0, 0);
         let mut nothing_yet = true;
         let (end, previous) = (self.end, self.previous);
+        let is_of_single_samples = self.is_of_single_samples();
         let mut until_pause = SEQUENCES_BETWEEN_PAUSES;
         let mut is_first_sweep = true;
         loop {
@@ -755,15 +772,15 @@ impl Reader {
                 let came_from = if previous.sweep == sweep { previous.index } else { cursor.index };
                 order.forget(came_from.min(cursor.index));
             }
-            let walk = Walk { order, table, pause, until_pause: &mut until_pause };
+            let walk = Walk { order, table, is_of_single_samples, pause, until_pause: &mut until_pause };
             let room =
                 Request { share: request.share - taken, passed: request.passed.saturating_sub(passed), ..request };
-            let (moved, took) = read_one_sweep(walk, room, nothing_yet, end - cursor.position, cursor, out)?;
+            let (moved, counted, took) = read_one_sweep(walk, room, nothing_yet, end - cursor.position, cursor, out)?;
             outcome.end_of_sweep |= cursor.position % samples + moved >= samples;
             cursor.position += moved;
             outcome.ended = cursor.position >= end;
             taken += took;
-            passed += moved;
+            passed += counted;
             // "At least one sequence" holds for the first sweep that the read touches.
             if !is_first_sweep && moved == 0 {
                 break;
@@ -883,6 +900,8 @@ impl Reader {
 struct Walk<'a, 'b, 'c> {
     order: &'a mut SweepOrder,
     table: Table<'a>,
+    /// Whether all lengths are 1, so that nobody has to look at them, who would wait for memory.
+    is_of_single_samples: bool,
     pause: &'b mut Pause<'c>,
     until_pause: &'b mut u32,
 }
@@ -891,6 +910,12 @@ struct Walk<'a, 'b, 'c> {
 const AHEAD: usize = 16;
 
 impl Walk<'_, '_, '_> {
+    /// Samples of a sequence.
+    #[inline]
+    fn length(&self, sequence: usize) -> u64 {
+        if self.is_of_single_samples { 1 } else { u64::from(self.table.lengths[sequence]) }
+    }
+
     /// Home place and number of the sequence at the cursor, whose place is brought up to date.
     #[inline]
     fn at(&mut self, cursor: &mut Cursor) -> Result<(u32, usize), Stopped> {
@@ -923,7 +948,7 @@ impl Walk<'_, '_, '_> {
 }
 
 /// Takes sequences up to the end of the cursor's sweep at most; moves the cursor but for its position.
-/// Returns the samples passed and the samples taken.
+/// Returns the samples passed, and what was passed and what was taken as the request counts.
 fn read_one_sweep(
     mut walk: Walk,
     request: Request,
@@ -931,30 +956,31 @@ fn read_one_sweep(
     until_end: u64,
     cursor: &mut Cursor,
     out: &mut Vec<Delivered>,
-) -> Result<(u64, u64), Stopped> {
-    let table = walk.table;
+) -> Result<(u64, u64, u64), Stopped> {
     let count = Remainder::new(request.partition.count.min(1 << 62));
     let num_sequences = walk.order.plan.num_sequences();
-    let (mut passed, mut taken) = (0, 0);
+    let (mut moved, mut passed, mut taken) = (0, 0, 0);
     while cursor.index < num_sequences {
         let (place, sequence) = walk.at(cursor)?;
-        let length = u64::from(table.lengths[sequence]);
+        let length = walk.length(sequence);
+        let counted = request.count(length);
         let is_local = count.of(u64::from(place)) == request.partition.index;
-        if !nothing_yet && ((is_local && taken + length > request.share) || passed + length > request.passed) {
+        if !nothing_yet && ((is_local && taken + counted > request.share) || passed + counted > request.passed) {
             break;
         }
-        if passed >= until_end {
+        if moved >= until_end {
             break;
         }
         if is_local {
             out.push(Delivered { sequence: sequence as u32, chunk: walk.order.plan.chunks[place as usize] });
-            taken += length;
+            taken += counted;
             nothing_yet = false;
         }
-        passed += length;
+        moved += length;
+        passed += counted;
         cursor.index += 1;
     }
-    Ok((passed, taken))
+    Ok((moved, passed, taken))
 }
 
 /// A sequence in a slot, of which `next ..` is not delivered yet.

@@ -4,7 +4,7 @@
 
 use crate::chunk::{Block, Chunk, Column, Samples, Values};
 use crate::number::Element;
-use crate::{cbf, gather, htk, mlf};
+use crate::{cbf, compact, gather, htk, mlf};
 use rayon::prelude::*;
 
 /// Sequences in delivered order: each a chunk (by its place in a list) and the sequence's number in it.
@@ -123,6 +123,9 @@ pub fn gather_all(selection: Selection, streams: &[Wanted]) -> Result<Vec<Ragged
 /// `is_double`'s form.
 pub fn gather(selection: Selection, stream: usize, is_sparse: bool, is_double: bool) -> Result<Ragged, Error> {
     selection.check()?;
+    if let Some(ragged) = compact::gather(selection, stream, is_sparse, is_double) {
+        return Ok(ragged);
+    }
     let mut sequence_offsets = Vec::with_capacity(selection.sequences.len() + 1);
     sequence_offsets.push(0i64);
     let (mut num_samples, mut num_values) = (0i64, 0usize);
@@ -139,7 +142,7 @@ pub fn gather(selection: Selection, stream: usize, is_sparse: bool, is_double: b
             }
             Samples::Stored(stored) => (last - first) * stored.dim,
             Samples::Frames(frames) => (last - first) * frames.dim(),
-            Samples::Runs(_) => last - first,
+            Samples::Runs(runs) => (last - first) * runs.targets.as_ref().map_or(1, |targets| targets.dim),
         };
         is_stored |= matches!(column.samples, Samples::Stored(_));
         if column.samples.is_sparse() != is_sparse || column.samples.is_double() != is_double {
@@ -292,6 +295,13 @@ fn fill<T: Element>(
                     out.resize(out.len() + count - usize::from(is_start), T::from(1.0));
                 });
             }
+            (Samples::Runs(runs), None) => {
+                let targets = runs.targets.as_ref().ok_or(Error::Mixed)?;
+                mlf::expand(runs, number, end - begin, first - begin..last - begin, |class, _, count| {
+                    let row = targets.row(class);
+                    (0..count).for_each(|_| out.extend(row.iter().map(|&value| T::from(f32::from(value)))));
+                });
+            }
             _ => return Err(Error::Mixed),
         }
     }
@@ -390,7 +400,10 @@ pub fn spread<T: Element>(
                 let mut rows = target.chunks_exact_mut(dim);
                 mlf::expand(runs, number, end - begin, first - begin..last - begin, |class, is_start, count| {
                     for (step, row) in rows.by_ref().take(count).enumerate() {
-                        if let Some(value) = row.get_mut(class as usize) {
+                        if let Some(targets) = &runs.targets {
+                            let values = targets.row(class).iter().map(|&value| T::from(f32::from(value)));
+                            row.iter_mut().zip(values).for_each(|(out, value)| *out = value);
+                        } else if let Some(value) = row.get_mut(class as usize) {
                             *value = T::from(if is_start && step == 0 { 2.0 } else { 1.0 });
                         }
                     }

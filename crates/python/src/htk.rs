@@ -2,14 +2,18 @@
 
 use crate::chunk::Chunk;
 use crate::pool::pool;
-use cntkio_core::chunk::{self, Block, Bytes, Column, Encoding, Frames, FramesPlace, Runs, Samples};
+use cntkio_core::chunk::{self, Block, Bytes, Column, Encoding, Frames, FramesPlace, Runs, Samples, Targets};
+use cntkio_core::find;
 use cntkio_core::htk::{self, ListRules};
 use cntkio_core::mlf::{self, Labels, Rules, Unit};
+use cntkio_simd::memory::append_read;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
+use std::collections::HashSet;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 type Rows<'py> = (Bound<'py, PyArray1<u8>>, usize);
 
@@ -79,8 +83,25 @@ pub(crate) fn locate<'py>(
     starts: PyReadonlyArray1<'py, i64>,
     items: PyReadonlyArray1<'py, i64>,
 ) -> PyResult<(Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<u32>>)> {
-    let (sequences, offsets) = htk::locate(starts.as_slice()?, items.as_slice()?);
+    let (sequences, offsets) = find::locate(starts.as_slice()?, items.as_slice()?);
     Ok((sequences.into_pyarray(py), offsets.into_pyarray(py)))
+}
+
+/// The chunks of sequences, and for each sequence the place of its chunk in that list and its number in the chunk.
+type PlaceArrays<'py> = (Vec<usize>, Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u32>>);
+
+/// Find the chunks of sequences, or of their partners.
+#[pyfunction]
+pub(crate) fn find_chunks<'py>(
+    py: Python<'py>,
+    sequences: PyReadonlyArray1<'py, i64>,
+    partners: Option<PyReadonlyArray1<'py, u32>>,
+    chunk_starts: PyReadonlyArray1<'py, i64>,
+) -> PyResult<PlaceArrays<'py>> {
+    let partners = partners.as_ref().map(|partners| partners.as_slice()).transpose()?;
+    let found = find::places(sequences.as_slice()?, partners, chunk_starts.as_slice()?)
+        .ok_or_else(|| PyValueError::new_err("a sequence that is not there"))?;
+    Ok((found.chunks, found.places.into_pyarray(py), found.numbers.into_pyarray(py)))
 }
 
 /// For each row of `width` bytes the number of the first row that is the same.
@@ -97,13 +118,49 @@ pub(crate) fn first_same<'py>(
 /// Big-endian; and the vectors `a` and `b` of a compressed file.
 type EncodingArrays<'py> = (bool, Option<(PyReadonlyArray1<'py, f32>, PyReadonlyArray1<'py, f32>)>);
 
-/// A chunk of frames as they were read. The bytes are kept, not copied.
+/// Bytes of files, read one behind the other, for `frames_chunk`.
+#[pyclass(frozen, module = "cntkio._core")]
+pub(crate) struct FileBytes {
+    bytes: Mutex<Vec<u8>>,
+}
+
+impl FileBytes {
+    fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut *self.bytes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[pymethods]
+impl FileBytes {
+    /// With room for so many bytes; more find room, too.
+    #[new]
+    fn new(size: usize) -> PyResult<FileBytes> {
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(size).map_err(|_| PyMemoryError::new_err(format!("no room for {size} bytes")))?;
+        Ok(FileBytes { bytes: Mutex::new(bytes) })
+    }
+
+    /// Read from an open file, behind what was read before: how many bytes there were, fewer only at its end.
+    fn read(&self, py: Python<'_>, descriptor: i32, at: u64, size: usize) -> PyResult<usize> {
+        let mut bytes = self.take();
+        bytes.try_reserve(size).map_err(|_| PyMemoryError::new_err(format!("no room for {size} bytes")))?;
+        let read = py.detach(|| append_read(&mut bytes, descriptor, size, at));
+        *self.bytes.lock().unwrap_or_else(PoisonError::into_inner) = bytes;
+        Ok(read?)
+    }
+
+    /// A copy of what was read.
+    fn copy<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.bytes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A chunk of frames as they were read. The bytes are taken, not copied: nothing is left of them.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn frames_chunk(
-    blocks: Vec<PyBackedBytes>,
+    bytes: &FileBytes,
     encodings: Vec<EncodingArrays<'_>>,
-    block_of: PyReadonlyArray1<'_, u32>,
     encoding_of: PyReadonlyArray1<'_, u32>,
     at: PyReadonlyArray1<'_, u64>,
     lengths: PyReadonlyArray1<'_, u32>,
@@ -119,21 +176,23 @@ pub(crate) fn frames_chunk(
         };
         Ok(Encoding { is_big_endian, scales })
     });
-    let places = block_of.as_slice()?.iter().zip(encoding_of.as_slice()?).zip(at.as_slice()?);
+    let places = encoding_of.as_slice()?.iter().zip(at.as_slice()?);
     let frames = Frames {
         frame_dim,
         left,
         right,
         is_broadcast,
-        blocks: blocks.into_iter().map(Bytes::new).collect(),
-        places: places.map(|((&block, &encoding), &at)| FramesPlace { block, encoding, at: at as usize }).collect(),
+        blocks: vec![Bytes::new(bytes.take())],
+        places: places.map(|(&encoding, &at)| FramesPlace { block: 0, encoding, at: at as usize }).collect(),
         encodings: encodings.collect::<PyResult<_>>()?,
     };
     chunk_of(lengths.as_slice()?, Samples::Frames(frames))
 }
 
-/// A chunk of runs of classes.
+/// A chunk of runs of classes; `targets` are values of a vector, and the vectors of all classes, a byte for each value.
 #[pyfunction]
+#[allow(clippy::too_many_arguments)]
+#[pyo3(signature = (lengths, offsets, starts, classes, dim, marks_starts, targets=None))]
 pub(crate) fn runs_chunk(
     lengths: PyReadonlyArray1<'_, u32>,
     offsets: PyReadonlyArray1<'_, u32>,
@@ -141,6 +200,7 @@ pub(crate) fn runs_chunk(
     classes: PyReadonlyArray1<'_, u32>,
     dim: usize,
     marks_starts: bool,
+    targets: Option<(usize, PyBackedBytes)>,
 ) -> PyResult<Chunk> {
     let runs = Runs {
         dim,
@@ -148,6 +208,8 @@ pub(crate) fn runs_chunk(
         starts: starts.as_slice()?.to_vec(),
         classes: classes.as_slice()?.to_vec(),
         marks_starts,
+        targets: targets.map(|(dim, rows)| Targets { dim, rows: Bytes::new(rows) }),
+        each: OnceLock::new(),
     };
     chunk_of(lengths.as_slice()?, Samples::Runs(runs))
 }
@@ -232,4 +294,29 @@ pub(crate) fn mlf_last_end(text: PyReadonlyArray1<'_, u8>) -> PyResult<usize> {
 pub(crate) fn mlf_scan_binary(py: Python<'_>, data: PyBackedBytes, dim: u32) -> LabelArrays<'_> {
     let labels = py.detach(|| mlf::scan_binary(&data, dim));
     label_arrays(py, labels)
+}
+
+/// The labels of the rows of an open file's text, each once, in the order of their bytes.
+#[pyfunction]
+pub(crate) fn mlf_names<'py>(py: Python<'py>, descriptor: i32, size: u64) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+    const BLOCK: usize = 16 << 20;
+    let mut names = HashSet::new();
+    py.detach(|| {
+        let (mut at, mut text) = (0, Vec::new());
+        while at < size {
+            let count = append_read(&mut text, descriptor, BLOCK, at)?;
+            at = if count == 0 { size } else { at + count as u64 };
+            let lines = if at >= size {
+                text.len()
+            } else {
+                text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1)
+            };
+            mlf::label_names(&text[..lines], &mut names);
+            text.drain(..lines);
+        }
+        std::io::Result::Ok(())
+    })?;
+    let mut names: Vec<Vec<u8>> = names.into_iter().collect();
+    names.sort_unstable();
+    Ok(names.iter().map(|name| PyBytes::new(py, name)).collect())
 }

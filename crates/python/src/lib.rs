@@ -3,6 +3,7 @@
 //! Nothing is decided here. An input that a caller inside the package can only get wrong by a bug is a `ValueError`;
 //! what users' files get wrong comes back as data.
 
+use cntkio_simd::allocator::Recycler;
 use pyo3::prelude::*;
 
 mod cbf;
@@ -13,6 +14,10 @@ mod order;
 mod packed;
 mod pool;
 mod text;
+
+/// Arrays that NumPy gets are let go of here, too.
+#[global_allocator]
+static ALLOCATOR: Recycler = Recycler::new();
 
 /// The compiled part of cntkio. Not public: its functions change without notice.
 #[pymodule]
@@ -38,8 +43,8 @@ mod _core {
 
     #[pymodule_export]
     use super::htk::{
-        first_same, frames_chunk, htk_chunk_starts, htk_scan_list, locate, mlf_last_end, mlf_scan, mlf_scan_binary,
-        rolling_order, runs_chunk,
+        FileBytes, find_chunks, first_same, frames_chunk, htk_chunk_starts, htk_scan_list, locate, mlf_last_end,
+        mlf_names, mlf_scan, mlf_scan_binary, rolling_order, runs_chunk,
     };
 
     #[pymodule_init]

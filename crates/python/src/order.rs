@@ -195,16 +195,19 @@ impl TimelineReader {
     }
 
     /// One read; None when the data have ended.
+    #[allow(clippy::too_many_arguments)]
     fn read<'py>(
         &self,
         py: Python<'py>,
         share: u64,
         passed: u64,
         crosses_sweeps: bool,
+        counts_sequences: bool,
         index: u64,
         count: u64,
     ) -> PyResult<Option<Read<'py>>> {
-        let request = Request { partition: Partition { index, count }, share, passed, crosses_sweeps };
+        let request =
+            Request { partition: Partition { index, count }, share, passed, crosses_sweeps, counts_sequences };
         let (sequences, chunks, places, outcome, position) = self.run(py, |state, table, pause| {
             state.delivered.clear();
             let outcome = state.reader.read(table, request, &mut state.delivered, pause)?;
@@ -231,7 +234,8 @@ impl TimelineReader {
         index: u64,
         count: u64,
     ) -> PyResult<Option<TruncatedRead<'py>>> {
-        let request = Request { partition: Partition { index, count }, share: 1, passed: u64::MAX, crosses_sweeps };
+        let partition = Partition { index, count };
+        let request = Request { partition, share: 1, passed: u64::MAX, crosses_sweeps, counts_sequences: false };
         let truncation = Truncation { steps, overlap };
         let (parts, Outcome { end_of_sweep, .. }, position) = self.run(py, |state, table, pause| {
             let mut parts = Vec::new();

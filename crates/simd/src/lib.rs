@@ -1,5 +1,5 @@
-//! The few loops that are worth vector instructions: numbers in text, and line ends; and [what else](memory) a core
-//! without `unsafe` cannot do for itself about memory.
+//! The few loops that are worth vector instructions: numbers in text, line ends, and [numbers in bytes](floats); and what
+//! else a core without `unsafe` cannot do for itself about [memory] and [where it comes from](allocator).
 //!
 //! Job: consume as much of a run of numbers as is *certain* to be in the common form, and leave the rest, untouched,
 //! to an exact parser. This crate is the only place of the project with `unsafe`; everything public is safe.
@@ -20,10 +20,12 @@
 //!
 //! What it does not do: no lines, no names, no errors, no opening of files.
 
+pub mod allocator;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+pub mod floats;
 pub mod memory;
 mod scalar;
 

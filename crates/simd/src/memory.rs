@@ -22,12 +22,17 @@ pub const WORTH_HUGE_PAGES: usize = 8 << 20;
 pub fn append<T: Copy + Send + Sync>(out: &mut Vec<T>, runs: &[&[T]]) {
     let total = length(runs);
     out.reserve(total);
-    if total * size_of::<T>() >= WORTH_HUGE_PAGES {
-        advise_huge_pages(out, out.len() + total);
-    }
+    advise_for(out, total);
     fill(&mut out.spare_capacity_mut()[..total], runs);
     // SAFETY: there is room for `total` values more, and `fill` has written each of them.
     unsafe { out.set_len(out.len() + total) };
+}
+
+/// Ask for huge pages where `count` values more are worth it.
+pub(crate) fn advise_for<T>(out: &mut Vec<T>, count: usize) {
+    if count * size_of::<T>() >= WORTH_HUGE_PAGES {
+        advise_huge_pages(out, out.len() + count);
+    }
 }
 
 /// Numbers that files hold, lowest byte first.
@@ -326,6 +331,37 @@ pub fn read_exact_at(descriptor: std::ffi::c_int, mut buffer: &mut [u8], mut at:
     Ok(())
 }
 
+/// Append `size` bytes from a position of an open file, or fewer where it ends before; how many they are.
+#[cfg(unix)]
+pub fn append_read(out: &mut Vec<u8>, descriptor: std::ffi::c_int, size: usize, mut at: u64) -> std::io::Result<usize> {
+    use std::io::{Error, ErrorKind};
+    out.reserve(size);
+    let mut done = 0;
+    while done < size {
+        let position = i64::try_from(at).map_err(|_| Error::from(ErrorKind::InvalidInput))?;
+        let room = out.spare_capacity_mut();
+        // SAFETY: at most as many bytes are written as were made room for and are not there yet. A number that is no open
+        // file is an error.
+        let count = unsafe { libc::pread(descriptor, room.as_mut_ptr().cast(), size - done, position) };
+        match usize::try_from(count) {
+            Ok(0) => break,
+            Ok(count) => {
+                // SAFETY: so many bytes were written behind those that are there.
+                unsafe { out.set_len(out.len() + count) };
+                done += count;
+                at += count as u64;
+            }
+            Err(_) => {
+                let error = Error::last_os_error();
+                if error.kind() != ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+        }
+    }
+    Ok(done)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -399,6 +435,12 @@ mod tests {
         let error = read_exact_at(file.as_raw_fd(), &mut buffer, 8).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
         assert!(read_exact_at(-1, &mut buffer, 0).is_err());
+        let mut bytes = vec![b'x'];
+        assert_eq!(append_read(&mut bytes, file.as_raw_fd(), 4, 2).unwrap(), 4);
+        assert_eq!(append_read(&mut bytes, file.as_raw_fd(), 9, 7).unwrap(), 3);
+        assert_eq!(append_read(&mut bytes, file.as_raw_fd(), 9, 10).unwrap(), 0);
+        assert_eq!(bytes, b"x2345789");
+        assert!(append_read(&mut bytes, -1, 1, 0).is_err());
         std::fs::remove_file(path).unwrap();
     }
 }

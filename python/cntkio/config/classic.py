@@ -29,11 +29,11 @@ logger = logging.getLogger("cntkio")
 _T = TypeVar("_T")
 
 _CLOSING = {"[": "]", "{": "}", "(": ")"}
-_BRACKET = re.compile(r'["\[\](){}]')
+_BRACKET = re.compile(r'"[^"]*"?|[\[\](){}]')
 _OPENING = '[{("'
 _BLANKS = " \t"
 _KEY_END = re.compile(r'[=\[({"]')
-_VARIABLE = re.compile(r"\$([A-Za-z_][^\s,/<>?;':\"\[\]{}\\|!@#%^&*()+=~`$]*)\$")
+VARIABLE = re.compile(r"\$([A-Za-z_][^\s,/<>?;':\"\[\]{}\\|!@#%^&*()+=~`$]*)\$")
 _REMARKABLE = re.compile(r"[#$]")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,1000}")
 _ARRAY_OF_SECTIONS = re.compile(r"[\[{][\s,:;]*[\[{(]")
@@ -137,20 +137,16 @@ class Text:
         return self._closing
 
     def _matched(self) -> dict[int, int]:
-        string, search = self.string, _BRACKET.search
+        string = self.string
         closing: dict[int, int] = {}
         open_at: list[int] = []
-        position = 0
-        while found := search(string, position):
-            at = found.start()
-            position = at + 1
+        for found in _BRACKET.finditer(string):
+            at, end = found.span()
             character = string[at]
             if character == '"':
-                end = string.find('"', position)
-                if end < 0:
+                if end == at + 1 or string[end - 1] != '"':
                     raise self.place(at).error('no closing " found for the quote that opens here')
-                closing[at] = end
-                position = end + 1
+                closing[at] = end - 1
             elif character in _CLOSING:
                 open_at.append(at)
                 if len(open_at) > _DEEPEST:
@@ -483,7 +479,7 @@ class Section:
         pieces: list[tuple[str, _Origin]] = []
         for value in entry.values:
             pieces += value.text.pieces(value.begin, value.end)
-            pieces.append((" ", value.place))
+            pieces.append((" ", pieces[-1][1]))
         text = Text(pieces)
         return Value(text, 0, len(text.string) - 1)
 
@@ -497,7 +493,7 @@ class Section:
         kept_from = begin  # up to here everything stands in `pieces`
         for start, line in _remarkable_lines(text.string, begin, end):
             kept = without_comment(line)
-            for found in _VARIABLE.finditer(kept):
+            for found in VARIABLE.finditer(kept):
                 at = start + found.start()
                 pieces += text.pieces(kept_from, at)
                 kept_from = start + found.end()

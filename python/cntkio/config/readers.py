@@ -12,6 +12,7 @@ It reads no data: files named in a section are opened by the deserializers.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import importlib
@@ -22,8 +23,9 @@ from typing import Any, Literal, NoReturn, TypeVar
 
 import numpy as np
 
-from cntkio.config.classic import Section, by_name, configuration, folded, truth
+from cntkio.config.classic import VARIABLE, Section, by_name, configuration, folded, truth
 from cntkio.errors import ConfigError
+from cntkio.htkmlf_reader import DEFAULT_MAX_UTTERANCE_LENGTH, HTKMLFReader, ReadMethod
 from cntkio.minibatch import Minibatch
 from cntkio.source import MinibatchSource
 from cntkio.streams import StreamDef, StreamDefs
@@ -102,8 +104,8 @@ _KEYS = {
     "keepDataInMemory frameMode cacheIndex verbosity " + _RANDOMIZATION,
     "CNTKBinaryReader": "readerType file input precision keepDataInMemory traceLevel verbosity " + _RANDOMIZATION,
     "HTK": "readerType readMethod randomize randomizationSeed minibatchMode frameMode truncated truncationLength "
-    "nbruttsineachrecurrentiter checkData useNumericSequenceKeys verbosity action precision pageFilePath "
-    "useMersenneTwisterRand maxUtteranceLength unigram traceLevel definesMBSize maxSequenceSize",
+    "nbruttsineachrecurrentiter checkData useNumericSequenceKeys hashSequenceKeys verbosity action precision "
+    "pageFilePath useMersenneTwisterRand maxUtteranceLength unigram traceLevel definesMBSize maxSequenceSize",
     "composite": "readerType deserializers frameMode truncated truncationLength rightSplice action precision "
     "traceLevel maxErrors useNumericSequenceKeys hashSequenceKeys checkData localTimeline multiThreadedDeserialization "
     "chunkSizeInBytes verbosity prefetch " + _RANDOMIZATION,
@@ -119,6 +121,15 @@ _KEYS = {
     "features": "scpFile dim contextWindow type expandToUtterance prefixPathInSCP definesMBSize maxSequenceSize",
     "labels": "mlfFile mlfFileList labelMappingFile labelDim dim labelType type phoneBoundaries "
     "labelToTargetMappingFile targetDim cacheIndex definesMBSize maxSequenceSize",
+}
+_KEYS_AS_TEXT = "keys are compared as text, numbers by their digits"
+_ALWAYS_CHECKED = ("checkData", True, "streams are always checked")
+_NEVER_HASHED = ("hashSequenceKeys", False, "keys are compared as they are")
+# Keys that change nothing, what they would have to say, and why.
+_WITHOUT_EFFECT: dict[str, tuple[tuple[str, bool, str], ...]] = {
+    "HTK": (_ALWAYS_CHECKED, ("useNumericSequenceKeys", False, _KEYS_AS_TEXT), _NEVER_HASHED),
+    "HTKMLFReader": (("useMersenneTwisterRand", True, "the random numbers are always those of the Mersenne twister"),),
+    "composite": (_ALWAYS_CHECKED, ("useNumericSequenceKeys", True, "keys that are numbers are always"), _NEVER_HASHED),
 }
 _KNOWN = {kind: {folded(key) for key in keys.split()} for kind, keys in _KEYS.items()}
 # Keys of CNTK's other readers, which stand in many sections and change nothing; and the dots of the documents.
@@ -190,7 +201,10 @@ class ReaderConfig:
             `utterances_per_minibatch` sequences run side by side.
         right_splice: How many samples successive parts of a truncated sequence have in common.
         utterances_per_minibatch: By epochs, the last one repeating.
-        minibatch_mode: ``"full"`` leaves out a sweep's last minibatch where it is not full.
+        read_method: How the HTKMLFReader shuffles.
+        minibatch_mode: ``"full"`` leaves out a sweep's last minibatch where it is not full; HTKMLFReader.
+        max_utterance_length: Longer utterances are skipped; HTKMLFReader.
+        page_file_path: The folder of the page file; empty: the system's; HTKMLFReader.
         local_timeline: Whether a partition's minibatches are filled with its own share of the size.
         max_errors: How many sequences may be marked as invalid.
         keep_data_in_memory: Whether chunks are kept once they were read.
@@ -220,7 +234,10 @@ class ReaderConfig:
     truncation_length: int = 0
     right_splice: int = 0
     utterances_per_minibatch: tuple[int, ...] = (1,)
+    read_method: ReadMethod = "blockRandomize"
     minibatch_mode: Literal["partial", "full"] = "partial"
+    max_utterance_length: int = DEFAULT_MAX_UTTERANCE_LENGTH
+    page_file_path: str = ""
     local_timeline: bool = False
     max_errors: int = 0
     keep_data_in_memory: bool = False
@@ -249,7 +266,9 @@ class ReaderConfig:
         return size, size * count
 
     def source_options(self, *, minibatch_size: int | None = None) -> dict[str, Any]:
-        """The keyword arguments of `MinibatchSource`, but for those at their default."""
+        """The keyword arguments of `MinibatchSource`, or of `HTKMLFReader`, but for those at their default."""
+        if self.kind == "HTKMLFReader":
+            return self._reader_options()
         options: dict[str, Any] = {}
         if self.window is None:
             options["randomize"] = False
@@ -274,6 +293,23 @@ class ReaderConfig:
             options["local_timeline"] = False
         return options
 
+    def _reader_options(self) -> dict[str, Any]:
+        counts = self.utterances_per_minibatch
+        given: list[tuple[str, Any, Any]] = [
+            ("readMethod", self.read_method, "blockRandomize"),
+            ("randomize", "none" if self.window is None else self.window.size, _WHOLE_DATA),
+            ("randomization_seed", self.randomization_seed, 0),
+            ("minibatchMode", self.minibatch_mode, "partial"),
+            ("frameMode", self.packing == "frame", True),
+            ("truncated", self.packing == "truncated", False),
+            ("truncationLength", self.truncation_length, 0),
+            ("nbruttsineachrecurrentiter", counts[0] if len(counts) == 1 else list(counts), 1),
+            ("maxUtteranceLength", self.max_utterance_length, DEFAULT_MAX_UTTERANCE_LENGTH),
+            ("pageFilePath", self.page_file_path, ""),
+            ("max_errors", self.max_errors, 0),
+        ]
+        return {key: value for key, value, default in given if value != default}
+
     def open(self, *, minibatch_size: int | None = None) -> MinibatchSource:
         """Open the reader's source. It never ends by itself; `epoch` reads one epoch of it.
 
@@ -281,12 +317,15 @@ class ReaderConfig:
             minibatch_size: Instead of the configured one, where the truncation length depends on it.
 
         Raises:
-            ConfigError: Options are not possible, or not supported yet.
+            ConfigError: Options are not possible.
             CorpusError: The deserializers have no sequence in common.
             FormatError: A file breaks its format where the index is made.
             OSError: A file cannot be read.
         """
-        return MinibatchSource(self.deserializers, **self.source_options(minibatch_size=minibatch_size))
+        options = self.source_options(minibatch_size=minibatch_size)
+        if self.kind == "HTKMLFReader":
+            return HTKMLFReader(self.deserializers, **options)
+        return MinibatchSource(self.deserializers, **options)
 
     def epoch(
         self,
@@ -312,33 +351,38 @@ class ReaderConfig:
             Minibatches. One without sequences is not the end: another partition has the next ones.
         """
         size = self.epoch_size if epoch_size is None else epoch_size
+        if isinstance(source, HTKMLFReader):
+            samples = self.minibatch_size(number) if minibatch_size is None else minibatch_size
+            yield from source.epoch(number, samples, size, num_data_partitions, partition_index)
+            return
         size = size or source.num_samples
         steps, samples = self._truncation(number, minibatch_size)
         source.begin_epoch(number * size, (number + 1) * size, truncation_length=steps or None)
-        has_full_ones = source.num_samples >= samples
         for minibatch in source.minibatches(samples, num_data_partitions, partition_index):
-            is_short = max(data.num_samples for data in minibatch.values()) < samples // num_data_partitions
-            if self.minibatch_mode == "full" and self.packing == "frame" and is_short and has_full_ones:
-                continue
             yield minibatch
             if source.has_ended:
                 return
 
     def to_python(self) -> str:
         """The program that opens the same source and reads an epoch of it."""
-        names = {call.name for call in self.calls} | {"MinibatchSource"}
+        made = "HTKMLFReader" if self.kind == "HTKMLFReader" else "MinibatchSource"
+        names = {call.name for call in self.calls} | {made}
         names |= {name for name in ("StreamDef", "StreamDefs") if any(name in repr(call) for call in self.calls)}
         options = [f"{key}={value!r}" for key, value in self.source_options().items()]
         calls = "[\n" + "".join(f"        {call.text(8)},\n" for call in self.calls) + "    ]"
-        samples = self._truncation(0, None)[1]
-        end = f"{self.epoch_size}" if self.epoch_size else "source.num_samples"
-        return (
+        program = (
             f"from cntkio import {', '.join(sorted(names, key=lambda name: (name.lower(), name)))}\n\n"
-            f"source = {_call('MinibatchSource', [calls, *options], 0)}\n"
-            f"source.begin_epoch(0, {end})\n"
-            f"for minibatch in source.minibatches({samples}):\n"
-            f"    print(minibatch.num_sequences, minibatch.end_of_sweep)\n"
+            f"source = {_call(made, [calls, *options], 0)}\n"
         )
+        if self.kind == "HTKMLFReader":
+            sizes = [self.minibatch_size(), *([self.epoch_size] if self.epoch_size else [])]
+            program += f"for minibatch in source.epoch(0, {', '.join(map(str, sizes))}):\n"
+        else:
+            end = f"{self.epoch_size}" if self.epoch_size else "source.num_samples"
+            program += (
+                f"source.begin_epoch(0, {end})\nfor minibatch in source.minibatches({self._truncation(0, None)[1]}):\n"
+            )
+        return program + "    print(minibatch.num_sequences, minibatch.end_of_sweep)\n"
 
     def facts(self) -> dict[str, str]:
         """What was understood, one fact a line, for people."""
@@ -356,6 +400,11 @@ class ReaderConfig:
                 if self.truncation_length
                 else f"minibatch size; {_by_epochs(self.utterances_per_minibatch)} sequences side by side"
             )
+        if self.kind == "HTKMLFReader":
+            facts["read method"] = self.read_method
+            facts["minibatch mode"] = self.minibatch_mode
+        if self.kind == "HTKMLFReader" and self.packing == "sequence":
+            facts["utterances"] = f"{_by_epochs(self.utterances_per_minibatch)} in a minibatch"
         facts["randomization window"] = window
         if self.window is not None:
             facts["randomization seed"] = str(self.randomization_seed)
@@ -782,6 +831,8 @@ class _Reading:
             fields["defines_mb_size"] = True
         keywords: list[tuple[str, Any]] = []
         prefix = stream.text("prefixPathInSCP", "")
+        if "\0" in prefix:
+            raise stream.error("prefixPathInSCP", f"prefixPathInSCP = {prefix!r} cannot be a path")
         if prefix:
             keywords.append(("prefix", prefix))
         longest = self._either(stream, around, "maxSequenceSize", lambda section: section.size("maxSequenceSize", 0))
@@ -803,7 +854,7 @@ class _Reading:
             return counts[0], counts[1]
         raise stream.error("contextWindow", f"contextWindow = {counts}; expected one odd number, or left:right")
 
-    def _labels(self, stream: Section, *, checks_type: bool) -> Call:
+    def _labels(self, stream: Section, *, checks_type: bool, has_targets: bool = False) -> Call:
         self._warn_of_unknown(stream, "labels")
         options: list[tuple[str, Any]] = []
         mlf: Any
@@ -812,6 +863,8 @@ class _Reading:
         else:
             given = stream.text("mlfFileList", own=True)
             files = stream.texts("mlfFileList", own=True)
+            if "\0" in given:
+                raise stream.error("mlfFileList", f"mlfFileList = {given!r} cannot be a path", own=True)
             if ":" in given or len(files) > 1:
                 mlf = [_in_directory(stream, file) for file in files]
             else:
@@ -829,12 +882,20 @@ class _Reading:
             if self.frame_mode:
                 raise stream.error("phoneBoundaries", "phoneBoundaries and frameMode exclude each other")
             options.append(("phoneBoundaries", True))
+        if stream.has("labelToTargetMappingFile") and not has_targets:
+            logger.warning(
+                "%s: labelToTargetMappingFile has no effect but in HTKMLFReader (section %s)", stream.place, stream.path
+            )
+        elif stream.text("labelToTargetMappingFile", ""):
+            options.append(("labelToTargetMappingFile", self._path(stream, "labelToTargetMappingFile")))
+            if stream.has("targetDim"):
+                options.append(("targetDim", stream.size("targetDim")))
         fields: dict[str, Any] = {"shape": dim}
         if mlf is not None:
             fields["mlf"] = mlf
         return Call("HTKMLFDeserializer", (mapping, StreamDefs({stream.name: StreamDef(**fields)})), tuple(options))
 
-    def _htk_streams(self) -> list[Call]:
+    def _htk_streams(self, is_old: bool) -> list[Call]:
         """Sections are told apart by their keys, whatever their names."""
         section = self.section
         features: list[Section] = []
@@ -861,7 +922,7 @@ class _Reading:
             self._features(stream, section, is_first=number == 0, checks_type=True)
             for number, stream in enumerate(features)
         ]
-        return calls + [self._labels(stream, checks_type=True) for stream in labels]
+        return calls + [self._labels(stream, checks_type=True, has_targets=is_old) for stream in labels]
 
     def _htk_reader(self, kind: Kind) -> dict[str, Any]:
         section = self.section
@@ -875,34 +936,83 @@ class _Reading:
             raise section.error(
                 "truncated", "truncated and frameMode exclude each other; frameMode is true by default here"
             )
-        calls = self._htk_streams()
+        calls = self._htk_streams(is_old)
         if is_old and len(calls) < 2 and not is_write:
             raise section.error("mlfFile", "HTKMLFReader wants at least two streams; there is one feature section only")
         window = None if is_write else self._htk_window(method)
-        if method == "rollingwindow" and window is not None:
-            logger.warning("%s: readMethod = rollingWindow is read as blockRandomize (section %s)", *self._here())
-        if is_old and not self.frame_mode and not truncated and not is_write:
-            logger.warning(
-                "%s: utterances are read by minibatch size, not by nbruttsineachrecurrentiter (section %s)",
-                *self._here(),
-            )
         counts = section.integers("nbruttsineachrecurrentiter", (1,)) or (1,)
         if min(counts) < 1:
             raise section.error("nbruttsineachrecurrentiter", f"it holds {min(counts)}; expected at least 1")
         mode = self._word("minibatchMode", "partial", ("partial", "full"))
-        return {
+        fields: dict[str, Any] = {
             "calls": tuple(calls),
             "packing": "truncated" if truncated else "frame" if self.frame_mode else "sequence",
             "window": window,
-            "randomization_seed": section.size("randomizationSeed", 0) if window is not None and not is_old else 0,
-            "truncation_length": section.size("truncationLength", 0) if truncated and not is_old else 0,
-            "utterances_per_minibatch": counts,
-            "minibatch_mode": mode if is_old else "partial",
+            "utterances_per_minibatch": (1,) if is_write else counts,
             "trace_level": section.integer("traceLevel", 1),
         }
+        self._warn_of_no_effect(_WITHOUT_EFFECT["HTK"])
+        if is_old:
+            return {**fields, **self._old_reader(method, mode, counts)}
+        if mode == "full":
+            self._warn("minibatchMode", "full has no effect in HTKDeserializers; HTKMLFReader has it")
+        fields["randomization_seed"] = section.size("randomizationSeed", 0) if window is not None else 0
+        fields["truncation_length"] = section.size("truncationLength", 0) if truncated else 0
+        return fields
 
-    def _here(self) -> tuple[Any, str]:
-        return self.section.place, self.section.path
+    def _old_reader(self, method: str, mode: str, counts: tuple[int, ...]) -> dict[str, Any]:
+        """What the HTKMLFReader alone has."""
+        section = self.section
+        is_rolling = method == "rollingwindow"
+        if is_rolling and not self.frame_mode and self.action != "write":
+            raise section.error(
+                "readMethod",
+                "readMethod = rollingWindow shuffles frames, and frameMode is false; whole utterances are shuffled by "
+                "blockRandomize",
+            )
+        if self.frame_mode and max(counts) > 1:
+            raise section.error(
+                "nbruttsineachrecurrentiter",
+                f"nbruttsineachrecurrentiter = {max(counts)} and frameMode exclude each other; frameMode is true by "
+                f"default here",
+            )
+        self._warn_of_no_effect(_WITHOUT_EFFECT["HTKMLFReader"])
+        for key, why in (
+            ("randomizationSeed", "sweep k is shuffled with k"),
+            ("truncationLength", "the minibatch size is the truncation length"),
+        ):
+            if section.has(key) and section.text(key, "") != "0":
+                self._warn(key, f"has no effect: {why}")
+        longest = section.integer("maxUtteranceLength", DEFAULT_MAX_UTTERANCE_LENGTH)
+        if longest < 1:
+            raise section.error("maxUtteranceLength", f"maxUtteranceLength = {longest}; expected at least 1")
+        folder = ""
+        if section.has("pageFilePath") and not is_rolling:
+            self._warn("pageFilePath", "has no effect without readMethod = rollingWindow")
+        elif section.text("pageFilePath", ""):
+            folder = self._path(section, "pageFilePath")
+        found = section.find("unigram")
+        if found is not None and found[0].values[0].is_section:
+            raise section.error("unigram", "unigram models, for sequence training, are not supported")
+        return {
+            "read_method": "rollingWindow" if is_rolling and self.frame_mode else "blockRandomize",
+            "minibatch_mode": mode,
+            "max_utterance_length": longest,
+            "page_file_path": folder if is_rolling and self.frame_mode else "",
+        }
+
+    def _warn(self, key: str, message: str) -> None:
+        found = self.section.find(key)
+        place = self.section.place if found is None else found[0].place
+        logger.warning("%s: %s %s (section %s)", place, key, message, self.section.path)
+
+    def _warn_of_no_effect(self, keys: Iterable[tuple[str, bool, str]]) -> None:
+        """Warn of keys that ask for something else than what happens. What they hold does no harm."""
+        for key, usual, why in keys:
+            found = self.section.find(key)
+            with contextlib.suppress(ValueError):
+                if found is not None and truth(found[0].values[0].string) != usual:
+                    self._warn(key, f"has no effect: {why}")
 
     def _htk_window(self, method: str) -> Window | None:
         section = self.section
@@ -946,6 +1056,8 @@ class _Reading:
         if not given:
             raise section.error("deserializers", "'deserializers' is empty; expected at least one section")
         calls = [self._deserializer(one, number) for number, one in enumerate(given)]
+        has_text_keys = any(call.name.startswith("HTK") for call in calls)
+        self._warn_of_no_effect(_WITHOUT_EFFECT["HTK" if has_text_keys else "composite"])
         window = None
         seed = 0
         if self._is_randomized() and not is_write:
@@ -1025,11 +1137,14 @@ def _in_directory(section: Section, path: str) -> str:
 
 
 def written_config(section: str, config: ReaderConfig) -> str:
-    """The configuration that describes a corpus in CTF, to be read by `read_config` and by CNTK.
+    """The configuration that says what `config` does, to be read by `read_config` and by CNTK.
 
     Args:
         section: Name of the action's section.
-        config: What it shall say; one `CTFDeserializer`.
+        config: What it shall say, but for its `section` and for what CNTK would print.
+
+    Raises:
+        ConfigError: A name cannot be written in a configuration, or an option has no key there.
 
     Example:
         >>> call = Call("CTFDeserializer", ("a.ctf", StreamDefs(x=StreamDef(field="x", shape=2))))
@@ -1042,50 +1157,226 @@ def written_config(section: str, config: ReaderConfig) -> str:
             reader = [
                 readerType = "CNTKTextFormatReader"
                 file = "a.ctf"
-                randomize = false
                 input = [
                     x = [ alias = "x" ; dim = 2 ; format = "dense" ]
                 ]
+                randomize = false
             ]
         ]
         <BLANKLINE>
     """
+    write: dict[Kind, Callable[[ReaderConfig], list[str]]] = {
+        "CNTKTextFormatReader": _written_file_reader,
+        "CNTKBinaryReader": _written_file_reader,
+        "HTKMLFReader": _written_htk_reader,
+        "HTKDeserializers": _written_htk_reader,
+        "composite": _written_composite,
+    }
+    reader = _group("reader", write[config.kind](config))
+    # The old reader reads in order, and features alone, where an action says so.
+    action = "train"
+    if config.kind == "HTKMLFReader" and config.window is None and config.read_method == "blockRandomize":
+        action = "write" if len(config.calls) == 1 else "test"
+    if config.kind == "HTKMLFReader" and len(config.calls) == 1 and action == "train":
+        raise ConfigError("HTKMLFReader wants at least two streams but where it reads in order", key="mlfFile")
+    sizes = {
+        "minibatchSize": (":".join(map(str, config.minibatch_sizes)), "256" if action == "train" else ""),
+        "epochSize": (str(config.epoch_size), "0"),
+    }
+    if action == "train":
+        sizes["maxEpochs"] = (str(config.max_epochs), "None")
+    given = [f"{key} = {value}" for key, (value, default) in sizes.items() if value != default]
+    around = given if action != "train" else _group("SGD", given) if given else []
+    lines = [
+        f"command = {section}",
+        f'precision = "{config.precision}"',
+        "",
+        *_group(section, [f'action = "{action}"', *around, *reader]),
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _group(name: str, lines: Iterable[str]) -> list[str]:
+    return [f"{name} = [", *(f"    {line}" for line in lines), "]"]
+
+
+def _entry(key: str, value: Any) -> str:
+    if isinstance(value, str):
+        return f'{key} = "{_plain(value)}"'
+    return f"{key} = {str(value).lower() if isinstance(value, bool) else value}"
+
+
+def _entries(given: Iterable[tuple[str, Any, Any]]) -> list[str]:
+    """Keys and values, but for those that are at their default."""
+    return [_entry(key, value) for key, value, default in given if value != default]
+
+
+def _written_window(config: ReaderConfig, default: Window | None, *, is_composite: bool = False) -> list[str]:
+    window = config.window
+    if window is None:
+        return ["randomize = false"]
+    lines = []
+    if window != default:
+        in_samples = window.unit == "samples"
+        is_whole = in_samples and window.size == _WHOLE_DATA and not is_composite
+        lines += [] if is_whole else [f"randomizationWindow = {window.size}"]
+        if in_samples != is_composite:
+            lines.append(f"sampleBasedRandomizationWindow = {str(in_samples).lower()}")
+    return lines + _entries([("randomizationSeed", config.randomization_seed, 0)])
+
+
+def _written_file_reader(config: ReaderConfig) -> list[str]:
     call = config.calls[0]
-    path, streams = call.arguments
-    lines = [f'file = "{_plain(path)}"']
+    default = classic_binary_window()
+    if call.name == "CTFDeserializer":
+        chunk_size = dict(call.keywords).get("chunk_size_in_bytes", _DEFAULT_CHUNK_SIZE)
+        default = classic_text_window(chunk_size_in_bytes=chunk_size)
+    return [
+        _entry("readerType", config.kind),
+        *_written_file(call),
+        *_written_window(config, default),
+        *_entries(
+            [("keepDataInMemory", config.keep_data_in_memory, False), ("frameMode", config.packing == "frame", False)]
+        ),
+    ]
+
+
+def _written_file(call: Call) -> list[str]:
+    """The entries of a deserializer of one file."""
+    path, *streams = call.arguments
+    keywords = dict(call.keywords)
+    lines = [_entry("file", os.fspath(path))]
     names = {
         "skip_sequence_ids": "skipSequenceIds",
         "max_errors": "maxErrors",
         "chunk_size_in_bytes": "chunkSizeInBytes",
         "cache_index": "cacheIndex",
     }
-    lines += [
-        f"{names[key]} = {str(value).lower() if isinstance(value, bool) else value}"
-        for key, value in call.keywords
-        if key in names
-    ]
-    if config.window is None:
-        lines.append("randomize = false")
-    lines.append("input = [")
-    for name in sorted(streams, key=by_name):
-        stream = streams[name]
-        form = "sparse" if stream["is_sparse"] else "dense"
-        defines = " ; definesMBSize = true" if stream["defines_mb_size"] else ""
-        lines.append(
-            f'    {_plain(name)} = [ alias = "{_plain(stream["stream_alias"])}" ; dim = {stream["dim"]} ; '
-            f'format = "{form}"{defines} ]'
+    lines += [_entry(key, keywords[name]) for name, key in names.items() if name in keywords]
+    made = []
+    for name in sorted(streams[0] if streams else (), key=by_name):
+        stream = streams[0][name]
+        entries = [_entry("alias", stream["stream_alias"])]
+        if call.name == "CTFDeserializer":
+            entries += [f"dim = {stream['dim']}", _entry("format", "sparse" if stream["is_sparse"] else "dense")]
+            entries += _entries([("definesMBSize", stream["defines_mb_size"], False)])
+        made.append(f"{_plain(name)} = [ {' ; '.join(entries)} ]")
+    return lines + (_group("input", made) if made else [])
+
+
+def _written_stream(call: Call) -> list[str]:
+    """The section of the stream of a deserializer of HTK."""
+    ((name, stream),) = call.arguments[-1].items()
+    keywords = dict(call.keywords)
+    if call.name == "HTKFeatureDeserializer":
+        context = stream.get("context")
+        return _group(
+            _plain(name),
+            [
+                _entry("scpFile", _one_file(stream.scp)),
+                f"dim = {stream.dim}",
+                *([] if context is None else [f"contextWindow = {context[0]}:{context[1]}"]),
+                *_entries(
+                    [
+                        ("expandToUtterance", bool(stream.get("broadcast", False)), False),
+                        ("prefixPathInSCP", keywords.get("prefix", ""), ""),
+                        ("definesMBSize", stream.defines_mb_size, False),
+                        ("maxSequenceSize", keywords.get("max_sequence_length") or 0, 0),
+                    ]
+                ),
+            ],
         )
-    lines.append("]")
-    inner = "".join(f"        {line}\n" for line in lines)
-    return (
-        f'command = {section}\nprecision = "{config.precision}"\n\n'
-        f'{section} = [\n    action = "train"\n    reader = [\n'
-        f'        readerType = "CNTKTextFormatReader"\n{inner}    ]\n]\n'
+    mlf = stream.get("mlf")
+    if mlf is None:
+        files = _entry("mlfFileList", keywords["stream_options"][name]["mlfFileList"])
+    elif isinstance(mlf, str | os.PathLike):
+        files = _entry("mlfFile", os.fspath(mlf))
+    else:
+        files = "mlfFileList = ( " + " : ".join(f'"{_plain(os.fspath(one))}"' for one in mlf) + " )"
+    mapping = call.arguments[0] if len(call.arguments) > 1 else None
+    return _group(
+        _plain(name),
+        [
+            files,
+            *([] if mapping is None else [_entry("labelMappingFile", os.fspath(mapping))]),
+            f"labelDim = {stream.dim}",
+            *_entries(
+                [
+                    ("phoneBoundaries", keywords.get("phoneBoundaries", False), False),
+                    ("labelToTargetMappingFile", os.fspath(keywords.get("labelToTargetMappingFile") or ""), ""),
+                    ("targetDim", keywords.get("targetDim"), None),
+                ]
+            ),
+        ],
     )
+
+
+def _one_file(files: Any) -> str:
+    if isinstance(files, str | os.PathLike):
+        return str(os.fspath(files))
+    if len(files) > 1:
+        raise ConfigError(f"several lists cannot be written in a configuration: {list(files)}", key="scpFile")
+    return str(os.fspath(files[0]))
+
+
+def _written_htk_reader(config: ReaderConfig) -> list[str]:
+    window, is_old = config.window, config.kind == "HTKMLFReader"
+    method, randomize = str(config.read_method), "auto"
+    if window is None:
+        method, randomize = ("rollingWindow", "none") if method == "rollingWindow" else ("none", "auto")
+    elif window.size != _WHOLE_DATA:
+        randomize = str(window.size)
+    counts = config.utterances_per_minibatch
+    lines = [_entry("readerType", config.kind)]
+    if not is_old or method != "none":
+        lines += _entries([("readMethod", method, "blockRandomize"), ("randomize", randomize, "auto")])
+    return [
+        *lines,
+        *_entries(
+            [
+                ("randomizationSeed", config.randomization_seed, 0),
+                ("minibatchMode", config.minibatch_mode, "partial"),
+                ("frameMode", config.packing == "frame", True),
+                ("truncated", config.packing == "truncated", False),
+                ("truncationLength", config.truncation_length, 0),
+                ("maxUtteranceLength", config.max_utterance_length, DEFAULT_MAX_UTTERANCE_LENGTH),
+                ("pageFilePath", config.page_file_path, ""),
+            ]
+        ),
+        *([f"nbruttsineachrecurrentiter = {':'.join(map(str, counts))}"] if counts != (1,) else []),
+        *(line for call in config.calls for line in _written_stream(call)),
+    ]
+
+
+def _written_composite(config: ReaderConfig) -> list[str]:
+    has_text_format = any(call.name == "CTFDeserializer" for call in config.calls)
+    lines = _written_window(config, composite_window(has_text_format=has_text_format), is_composite=True)
+    lines += _entries(
+        [
+            ("frameMode", config.packing == "frame", False),
+            ("truncated", config.packing == "truncated", False),
+            ("truncationLength", config.truncation_length, 0),
+            ("rightSplice", config.right_splice, 0),
+            ("localTimeline", config.local_timeline, True),
+            ("maxErrors", config.max_errors, 0),
+        ]
+    )
+    kinds = {"CTFDeserializer": "CNTKTextFormatDeserializer", "CBFDeserializer": "CNTKBinaryFormatDeserializer"}
+    parts = []
+    for call in config.calls:
+        kind = kinds.get(call.name, call.name)
+        inner = _written_file(call) if call.name in kinds else _group("input", _written_stream(call))
+        lead = [_entry("type", kind), _entry("module", _DESERIALIZERS[kind])]
+        parts.append(["[", *(f"    {line}" for line in [*lead, *inner]), "]"])
+    for part in parts[:-1]:
+        part[-1] += " :"
+    return [*lines, "deserializers = (", *(f"    {line}" for part in parts for line in part), ")"]
 
 
 def _plain(text: str) -> str:
     """A text that can stand in quotes in a configuration."""
-    if any(character in text for character in '"\n\r') or " #" in text or "\t#" in text or text.count("$") > 1:
+    hash_at = text.find("#")  # later ones in a line begin no comment
+    begins_comment = hash_at == 0 or (hash_at > 0 and text[hash_at - 1] in " \t")
+    if any(character in text for character in '"\n\r') or begins_comment or VARIABLE.search(text):
         raise ConfigError(f"{text!r} cannot be written in a configuration: a quote, line end, ' #' or '$' is in it")
     return text

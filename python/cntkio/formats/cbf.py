@@ -270,6 +270,23 @@ _KINDS = {0: "dense", 1: "sparse"}
 _ELEMENTS = {0: "float32", 1: "float64"}
 
 
+def is_binary(path: str | os.PathLike[str]) -> bool:
+    """Whether a file begins as one in the binary format does, in either layout.
+
+    Raises:
+        OSError: It cannot be read.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.ctf")
+        >>> _ = path.write_text("|x 1")
+        >>> is_binary(path)
+        False
+    """
+    with open(path, "rb") as file:
+        return file.read(8) in (MAGIC, _DOCUMENTED)
+
+
 def _read_header(file: _Text) -> _Header:
     head = file.read(0, _FIRST_CHUNK)
     if head[:8] == MAGIC:
@@ -574,7 +591,12 @@ class CBFCorpus:
 
     @property
     def error_counts(self) -> Mapping[str, int]:
-        """Warnings so far, by kind; no error is ever forgiven."""
+        """No error is ever forgiven."""
+        return {}
+
+    @property
+    def warning_counts(self) -> Mapping[str, int]:
+        """Warnings so far, by kind."""
         return dict(self._counts)
 
     def fingerprint(self) -> str:

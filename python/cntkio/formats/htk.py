@@ -42,7 +42,7 @@ CHUNK_FRAMES = 90_000
 _DEFAULT_LONGEST = 65535  # StreamDef's default, which CNTK 2.7 ignored: no limit
 _WHOLE_FILE = 2**32 - 1
 _LARGEST_DIM = 2**31 - 1
-_LARGEST_READ = 1 << 30
+_MOST_EXPECTED = 1 << 28  # bytes of a chunk; lists may promise what no file has
 _LEAST_SPAN = 2e-34  # below it the scales of compressed values overflow
 _MOST_OPEN_FILES = 32
 _MOST_IN_FULL = 10
@@ -166,18 +166,18 @@ class _Files:
 
     def __init__(self, compatible: bool) -> None:
         self._compatible = compatible
-        self._open: dict[bytes, tuple[int, Header]] = {}
+        self._open: dict[bytes, tuple[int, int, Header]] = {}
 
     def __enter__(self) -> _Files:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for file, _header in self._open.values():
+        for file, _size, _header in self._open.values():
             os.close(file)
         self._open.clear()
 
-    def open(self, path: bytes) -> tuple[int, Header]:
-        """A file and its header.
+    def open(self, path: bytes) -> tuple[int, int, Header]:
+        """A file, its size and its header.
 
         Raises:
             OSError: It cannot be opened or read.
@@ -189,30 +189,16 @@ class _Files:
                 self.__exit__()
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                header = parse_header(os.pread(file, 28, 0), os.fstat(file).st_size, compatible=self._compatible)
+                size = os.fstat(file).st_size
+                header = parse_header(os.pread(file, 28, 0), size, compatible=self._compatible)
             except _BadHeaderError as error:
                 os.close(file)
                 raise FormatError(str(error), path=os.fsdecode(path), byte=0) from None
             except BaseException:
                 os.close(file)
                 raise
-            found = self._open[path] = (file, header)
+            found = self._open[path] = (file, size, header)
         return found
-
-
-def _read(file: int, at: int, size: int) -> bytes:
-    """That many bytes, or fewer at the end of the file."""
-    data = os.pread(file, min(size, _LARGEST_READ), at)
-    if len(data) == size or not data:
-        return data
-    parts, done = [data], len(data)
-    while done < size:
-        data = os.pread(file, min(size - done, _LARGEST_READ), at + done)
-        if not data:
-            break
-        parts.append(data)
-        done += len(data)
-    return b"".join(parts)
 
 
 # ------------------------------------------------------------------------------------------------------ lists
@@ -295,12 +281,23 @@ def read_list(path: str | os.PathLike[str], *, prefix: str = "", compatible: boo
     lengths = last - first + np.uint32(1)
     with _Files(compatible) as opened:
         for number in np.flatnonzero(last == _WHOLE_FILE).tolist():
-            _, header = opened.open(paths[files[number]])
+            _, _, header = opened.open(paths[files[number]])
             if not header.num_frames:
                 raise FormatError("no frames", path=os.fsdecode(paths[files[number]]), byte=0)
             lengths[number] = header.num_frames
     del lines
     return Listed(text_rows(rows), paths, files, first, lengths)
+
+
+def first_header(path: str | os.PathLike[str]) -> Header:
+    """What the file of a list's first utterance says of itself.
+
+    Raises:
+        OSError, FormatError: The list, or the file, cannot be read.
+    """
+    listed = read_list(path)
+    with _Files(compatible=False) as opened:
+        return opened.open(listed.paths[int(listed.files[0])])[2]
 
 
 def _joined_lists(lists: Sequence[Listed]) -> Listed:
@@ -524,6 +521,28 @@ class HTKFeatureStream:
 
 # ----------------------------------------------------------------------------------------------------- corpus
 
+_Encoding = tuple[bool, tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]] | None]
+
+
+class Frames(NamedTuple):
+    """The frames of a chunk as they stand in the files.
+
+    Attributes:
+        bytes: What was read.
+        num_bytes: How much that is.
+        encodings: How values are stored: byte order and, where they are compressed, the scales.
+        encoding_of: The encoding of each utterance.
+        at: The first byte of each utterance.
+        mixes: Where files are not like the first one.
+    """
+
+    bytes: _core.FileBytes
+    num_bytes: int
+    encodings: list[_Encoding]
+    encoding_of: npt.NDArray[np.uint32]
+    at: npt.NDArray[np.uint64]
+    mixes: Counter[str]
+
 
 class HTKFeatureCorpus:
     """An opened stream of features.
@@ -541,7 +560,7 @@ class HTKFeatureCorpus:
         lists = [read_list(path, prefix=self._settings["prefix"], compatible=self._compatible) for path in self._lists]
         self._listed = self._without_unwanted(_joined_lists(lists))
         with _Files(self._compatible) as files:
-            _, self._model = files.open(self._path_of(0))
+            _, _, self._model = files.open(self._path_of(0))
             self._check_range(self._model, 0, 1)
         self._left, self._right = self._window()
         dim = self._model.dim * (1 + self._left + self._right)
@@ -650,6 +669,11 @@ class HTKFeatureCorpus:
         """How they join."""
         return self._utterances
 
+    @property
+    def num_files(self) -> int:
+        """Feature files in the lists, each counted once."""
+        return len(np.unique(self._listed.files))
+
     def complaint(self, number: int) -> CntkIoError:
         """Features are never invalid."""
         return CorpusError(f"{self.name}: utterance {self._key(number)}")
@@ -674,21 +698,28 @@ class HTKFeatureCorpus:
 
     def load(self, number: int) -> Loaded:
         """Read a chunk's frames."""
+        return self.made(number, self.read(number))
+
+    def read(self, number: int) -> Frames:
+        """A chunk's frames as they stand in the files."""
         begin, end = (int(at) for at in self._table.chunk_starts[number : number + 2])
         files, first = self._listed.files[begin:end], self._listed.first[begin:end].astype(np.int64)
         lengths = self._listed.lengths[begin:end]
         follows = (files[1:] == files[:-1]) & (first[1:] == first[:-1] + lengths[:-1])
         cuts = np.concatenate([[0], np.flatnonzero(~follows) + 1, [end - begin]])
-        blocks: list[bytes] = []
-        encodings: list[tuple[bool, tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]] | None]] = []
+        expected = int(lengths.sum(dtype=np.int64)) * self._model.frame_size
+        bytes_of_all = _core.FileBytes(min(expected, _MOST_EXPECTED))
+        begins: list[int] = []
+        encodings: list[_Encoding] = []
         mixes = Counter[str]()
         encoding_numbers: dict[bytes, int] = {}
         encoding_of, frame_sizes = [], []
+        total = 0
         with _Files(self._compatible) as opened:
             for low, high in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
                 path = self._path_of(begin + low)
                 try:
-                    file, header = opened.open(path)
+                    file, file_size, header = opened.open(path)
                 except FormatError as error:
                     raise self._of_utterance(error, begin + low) from None
                 if header != self._model:
@@ -696,10 +727,11 @@ class HTKFeatureCorpus:
                 self._check_range(header, begin + low, begin + high)
                 start = header.frames_at + int(first[low]) * header.frame_size
                 size = int(first[high - 1] + lengths[high - 1] - first[low]) * header.frame_size
-                data = _read(file, start, size)
-                if len(data) < size:
-                    raise self._truncated(begin, low, high, len(data) // header.frame_size, start + len(data))
-                blocks.append(data)
+                num_read = bytes_of_all.read(file, start, min(size, max(file_size - start, 0)))
+                if num_read < size:
+                    raise self._truncated(begin, low, high, num_read // header.frame_size, start + num_read)
+                begins.append(total)
+                total += size
                 which = path if header.is_compressed else (b"big" if header.is_big_endian else b"little")
                 if which not in encoding_numbers:
                     encoding_numbers[which] = len(encodings)
@@ -707,13 +739,24 @@ class HTKFeatureCorpus:
                 encoding_of.append(encoding_numbers[which])
                 frame_sizes.append(header.frame_size)
         sizes = np.diff(cuts)
-        block_of = np.repeat(np.arange(len(blocks), dtype=np.uint32), sizes)
         at = (first - np.repeat(first[cuts[:-1]], sizes)) * np.repeat(np.array(frame_sizes, np.int64), sizes)
+        at += np.repeat(np.array(begins, np.int64), sizes)
+        encodings_of = np.repeat(np.array(encoding_of, np.uint32), sizes)
+        return Frames(bytes_of_all, total, encodings, encodings_of, at.astype(np.uint64), mixes)
+
+    def made(self, number: int, frames: Frames) -> Loaded:
+        """A chunk of frames that were read; it takes their bytes."""
+        begin, end = (int(at) for at in self._table.chunk_starts[number : number + 2])
         chunk = _core.frames_chunk(
-            blocks, encodings, block_of, np.repeat(np.array(encoding_of, np.uint32), sizes), at.astype(np.uint64),
-            lengths, self._model.dim, self._left, self._right, self._utterances.is_broadcast,
+            frames.bytes, frames.encodings, frames.encoding_of, frames.at, self._listed.lengths[begin:end],
+            self._model.dim, self._left, self._right, self._utterances.is_broadcast,
         )  # fmt: skip
-        return Loaded(number, chunk, mixes)
+        return Loaded(number, chunk, frames.mixes)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all frames, if all files are stored as the first one is."""
+        return int(self._table.lengths.sum(dtype=np.int64)) * self._model.frame_size
 
     def _of_utterance(self, error: FormatError, number: int) -> FormatError:
         text = str(error).removeprefix(f"{error.path}, byte {error.byte}: ")
@@ -806,6 +849,28 @@ def parse_kind(text: str) -> int:
     return KINDS[base] | sum({QUALIFIERS[name] for name in qualifiers})
 
 
+_CHECK_BASE, _CHECK_MODULUS, _CHECK_ROW = 65536, 36897, 4096
+
+
+def check_sum(data: bytes, *, big_endian: bool = True) -> int:
+    """HTK's check sum of what stands behind a header: its 16-bit words as one number, remainder by 36897.
+
+    Example:
+        >>> check_sum(b"\\x00\\x01\\x00\\x02"), (1 * 65536 + 2) % 36897
+        (28641, 28641)
+    """
+    words = np.frombuffer(data, ">u2" if big_endian else "<u2").astype(np.uint64)
+    base = _CHECK_BASE % _CHECK_MODULUS
+    while len(words) > 1:
+        # Many digits become one of a larger base; zeros in front change nothing.
+        row = min(_CHECK_ROW, len(words))
+        powers = np.array([pow(base, power, _CHECK_MODULUS) for power in range(row)[::-1]], np.uint64)
+        rows = np.concatenate([np.zeros(-len(words) % row, np.uint64), words]).reshape(-1, row)
+        words = rows @ powers % _CHECK_MODULUS
+        base = pow(base, row, _CHECK_MODULUS)
+    return int(words[0]) % _CHECK_MODULUS if len(words) else 0
+
+
 def encode_features(
     frames: npt.NDArray[Any],
     *,
@@ -821,7 +886,7 @@ def encode_features(
 
     Args:
         frames: `[frames, values]`, at least one of each; written as float32.
-        kind: HTK's name, such as ``"MFCC_E_D_A"``; `_C` is added where it belongs.
+        kind: HTK's name, such as ``"MFCC_E_D_A"``; `_C` is added where it belongs. With `_K` a check sum comes last.
         period: Frame shift in units of 100 ns.
         big_endian: HTK's own byte order, or the other.
         compressed: Write 16-bit numbers and two vectors of scales.
@@ -841,10 +906,8 @@ def encode_features(
     order = ">" if big_endian else "<"
     num_frames, dim = values.shape
     code = parse_kind(kind)
-    if code & 0o77 in _OF_16_BITS or code & (_QUANTIZED | _CHECKED):
-        raise ConfigError(
-            f"kind {kind!r} cannot be written; expected one of float vectors, without _V and _K", key="kind"
-        )
+    if code & 0o77 in _OF_16_BITS or code & _QUANTIZED:
+        raise ConfigError(f"kind {kind!r} cannot be written; expected one of float vectors, without _V", key="kind")
     compressed = compressed or bool(code & _COMPRESSED)
     size = dim * (2 if compressed else 4)
     count = num_frames + (4 if compressed else 0)
@@ -852,8 +915,14 @@ def encode_features(
         raise ConfigError(
             f"{num_frames} frames of {size} bytes, period {period}: the header cannot hold that", key="frames"
         )
-    if not compressed:
-        return struct.pack(f"{order}iIHH", count, period, size, code) + values.astype(f"{order}f4").tobytes()
+    header = struct.pack(f"{order}iIHH", count, period, size, code | (_COMPRESSED if compressed else 0))
+    data = _compressed(values, order) if compressed else values.astype(f"{order}f4").tobytes()
+    check = struct.pack(f"{order}H", check_sum(data, big_endian=big_endian)) if code & _CHECKED else b""
+    return header + data + check
+
+
+def _compressed(values: npt.NDArray[np.float32], order: str) -> bytes:
+    """Two vectors of scales, and 16-bit numbers."""
     if not np.isfinite(values).all():
         raise ConfigError("values that are not finite cannot be compressed", key="compressed")
     least, most = values.min(axis=0).astype(np.float64), values.max(axis=0).astype(np.float64)
@@ -864,8 +933,7 @@ def encode_features(
     b = np.where(is_constant, least, (most + least) * 32767 / span).astype(np.float32)
     whole = np.where(is_constant, 0, np.rint(a.astype(np.float64) * values - b))
     whole = np.clip(whole, -32767, 32767).astype(f"{order}i2")
-    header = struct.pack(f"{order}iIHH", count, period, size, code | _COMPRESSED)
-    return b"".join([header, a.astype(f"{order}f4").tobytes(), b.astype(f"{order}f4").tobytes(), whole.tobytes()])
+    return b"".join([a.astype(f"{order}f4").tobytes(), b.astype(f"{order}f4").tobytes(), whole.tobytes()])
 
 
 def write_features(path: str | os.PathLike[str], frames: npt.NDArray[Any], **options: Any) -> None:
@@ -951,8 +1019,8 @@ def write_archive(
             begin += len(frames)
 
     target, path = Path(archive), os.fspath(archive)
-    if parse_kind(kind) & _COMPRESSED:
-        raise ConfigError("an archive is written uncompressed", key="kind")
+    if parse_kind(kind) & (_COMPRESSED | _CHECKED):
+        raise ConfigError("an archive is written uncompressed, and without a check sum", key="kind")
     write_whole(target, parts())
     if not ranges:
         target.unlink()

@@ -48,7 +48,7 @@ _MOST_IN_FULL = 10
 _STREAM_KEYS = {
     "mlffile": "mlf", "mlffilelist": "mlf_list", "labelmappingfile": "label_mapping_file", "dim": "dim",
     "labeldim": "dim", "phoneboundaries": "phone_boundaries", "definesmbsize": "defines_mb_size", "type": "",
-    "labeltype": "", "cacheindex": "cache_index",
+    "labeltype": "", "cacheindex": "cache_index", "labeltotargetmappingfile": "target_file", "targetdim": "target_dim",
 }  # fmt: skip
 
 # In the order of the core's `Fault`; up to _LAST_INVALID an utterance is invalid, beyond it is broken.
@@ -109,6 +109,88 @@ def read_mapping(path: str | os.PathLike[str]) -> list[bytes]:
     return names
 
 
+class Targets(NamedTuple):
+    """A dense vector of zeros and ones for each class.
+
+    Attributes:
+        dim: Values of a vector.
+        rows: The vectors, class after class, a byte for each value.
+    """
+
+    dim: int
+    rows: bytes
+
+
+def read_targets(
+    path: str | os.PathLike[str], num_classes: int, names: Sequence[bytes] | None = None, dim: int | None = None
+) -> Targets:
+    """Read what is delivered in place of one-hot vectors: for each class a line with its name, blanks, and 0s and 1s.
+
+    Args:
+        path: The file, its lines in the order of the classes. Empty ones do not count.
+        num_classes: How many classes there are; those without a name have zeros.
+        names: The names of the classes; None: any, and a line for every class.
+        dim: How many 0s and 1s a line has; None: as many as the first.
+
+    Raises:
+        OSError: The file cannot be read.
+        FormatError: A line is not of that form, has another name or length, or there are too few or too many.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "targets.txt")
+        >>> _ = path.write_text("sil 100\\naa 011\\n")
+        >>> read_targets(path, 2, [b"sil", b"aa"])
+        Targets(dim=3, rows=b'\\x01\\x00\\x00\\x00\\x01\\x01')
+    """
+    lines = Path(path).read_bytes().replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+    given = [(number, *line.rpartition(b" ")[::2]) for number, line in enumerate(map(_blanked, lines), 1) if line]
+    expected = num_classes if names is None else len(names)
+    rows = []
+    for at, (line, name, bits) in enumerate(given):
+        dim = len(bits) if dim is None else dim
+        if not name or bits.strip(b"01"):
+            raise FormatError("expected a name, a blank, and a text of 0s and 1s", path=path, line=line)
+        if len(bits) != dim:
+            raise FormatError(f"{len(bits)} values; expected {dim}", path=path, line=line)
+        if names is not None and at < len(names) and name.strip() != names[at]:
+            wanted = names[at].decode(errors="replace")
+            raise FormatError(
+                f"the label {name.decode(errors='replace')!r}; the mapping file has {wanted!r} here",
+                path=path,
+                line=line,
+            )
+        rows.append(bits)
+    if len(rows) != expected:
+        raise FormatError(f"targets of {len(rows)} labels; expected {expected}", path=path, line=len(lines))
+    missing = b"0" * (max(num_classes - expected, 0) * (dim or 0))
+    return Targets(dim or 0, (b"".join(rows) + missing).translate(_BITS))
+
+
+_BITS = bytes.maketrans(b"01", b"\0\1")
+
+
+def _blanked(line: bytes) -> bytes:
+    return line.replace(b"\t", b" ").strip(b" ")
+
+
+def infer_labels(path: str | os.PathLike[str]) -> list[bytes]:
+    """The labels in a label file, in the order of their bytes: names for who has no mapping file.
+
+    Raises:
+        OSError: The file cannot be read.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "a.mlf")
+        >>> _ = path.write_text('#!MLF!#\\n"u1"\\n0 3 sil\\n3 5 aa\\n.\\n')
+        >>> infer_labels(path)
+        [b'aa', b'sil']
+    """
+    with Path(path).open("rb") as file:
+        return _core.mlf_names(file.fileno(), os.fstat(file.fileno()).st_size)
+
+
 class _Entries(NamedTuple):
     """The entries of one file."""
 
@@ -138,6 +220,9 @@ class HTKMLFDeserializer:
         times: What the rows count: ``"100ns"``, ``"frames"``, or ``"auto"``, which is what each entry tells.
         frame_period: Duration of a frame in units of 100 ns.
         as_class_ids: Deliver the class of each frame (int32, shape ``()``) instead of a sparse vector.
+        labelToTargetMappingFile: Deliver a dense vector of zeros and ones for each class instead: a file with a line
+            for each, in the order of the classes, of its name, a blank, and 0s and 1s (docs/formats/htk.md).
+        targetDim: How many of them there are; None: as many as the file's first line has.
         unequal_lengths: What becomes of an utterance that is not as long as its features: ``"error"``, ``"drop"`` it,
             or ``"keep"`` it as it is.
         cache_index: Keep what was read in a file beside each label file, or in the user's cache folder.
@@ -161,6 +246,8 @@ class HTKMLFDeserializer:
     times: Literal["auto", "100ns", "frames"] = "auto"
     frame_period: float = FRAME_PERIOD
     as_class_ids: bool = False
+    labelToTargetMappingFile: str | os.PathLike[str] | None = None  # noqa: N815 - CNTK's name
+    targetDim: int | None = None  # noqa: N815 - CNTK's name
     unequal_lengths: Unequal | None = None
     cache_index: bool = False
     compatible: bool = False
@@ -178,6 +265,7 @@ class HTKMLFDeserializer:
         settings = _settings(self, self.label_mapping_file)
         if self.as_class_ids and settings["phone_boundaries"]:
             raise ConfigError("as_class_ids and phoneBoundaries exclude each other", key="as_class_ids")
+        _check_targets(self, settings)
 
     def __setitem__(self, key: str, value: Any) -> None:
         """Set an option by CNTK's name for it, upper or lower case."""
@@ -192,7 +280,16 @@ class HTKMLFDeserializer:
         """
         settings = _settings(self, self.label_mapping_file)
         mapping = settings.get("label_mapping_file")
-        names = read_mapping(mapping) if mapping else None
+        return self.open_with(read_mapping(mapping) if mapping else None)
+
+    def open_with(self, names: list[bytes] | None) -> MLFCorpus:
+        """As `open`, with these names in place of those of the mapping file."""
+        settings = _settings(self, self.label_mapping_file)
+        if settings["target_file"]:
+            settings["targets"] = read_targets(
+                settings["target_file"], settings["dim"], None if names is None else names[: settings["dim"]],
+                settings["target_dim"],
+            )  # fmt: skip
         return MLFCorpus(self, settings, [self._entries(path, names, settings) for path in settings["mlf"]])
 
     def _entries(self, path: str, names: list[bytes] | None, settings: Mapping[str, Any]) -> _Entries:
@@ -327,13 +424,22 @@ def _check(options: _Described, kind: str) -> None:
 
 def _settings(options: _Described, mapping: str | None) -> dict[str, Any]:
     ((name, stream),) = options.streams.items()
-    with_own = Record({**stream, "label_mapping_file": mapping, "phone_boundaries": options.phoneBoundaries})
+    with_own = Record(
+        {
+            **stream,
+            "label_mapping_file": mapping,
+            "phone_boundaries": options.phoneBoundaries,
+            "target_file": getattr(options, "labelToTargetMappingFile", None),
+            "target_dim": getattr(options, "targetDim", None),
+        }
+    )
     settings = stream_of(name, with_own, options.stream_options, _STREAM_KEYS)
     mlf = settings.get("mlf") or []
     files = [os.fspath(mlf)] if isinstance(mlf, str | os.PathLike) else [os.fspath(one) for one in mlf]
     listed = settings.get("mlf_list") or []
     if isinstance(listed, str):
-        listed = [line.strip() for line in Path(listed).read_text(encoding="utf-8").splitlines() if line.strip()]
+        lines = os.fsdecode(Path(listed).read_bytes()).split("\n")
+        listed = [line.strip() for line in lines if line.strip()]
     settings["mlf"] = [*files, *listed]
     if not settings["mlf"]:
         raise ConfigError("no master label files specified: StreamDef(mlf=...) is missing", key=name)
@@ -348,6 +454,19 @@ def _settings(options: _Described, mapping: str | None) -> dict[str, Any]:
     limit = settings.get("max_sequence_length")
     settings["max_sequence_length"] = None if options.compatible or limit == _DEFAULT_LONGEST else limit
     return settings
+
+
+def _check_targets(options: HTKMLFDeserializer, settings: Mapping[str, Any]) -> None:
+    dim = settings["target_dim"]
+    if not settings["target_file"]:
+        if dim is not None:
+            raise ConfigError(f"targetDim={dim} goes with a labelToTargetMappingFile", key="targetDim")
+        return
+    if isinstance(dim, bool) or not (dim is None or (isinstance(dim, int | np.integer) and 1 <= dim <= _LARGEST_DIM)):
+        raise ConfigError(f"targetDim is {dim!r}; expected 1 to {_LARGEST_DIM} values", key="targetDim")
+    for name, other in (("as_class_ids", options.as_class_ids), ("phoneBoundaries", settings["phone_boundaries"])):
+        if other:
+            raise ConfigError(f"{name} and labelToTargetMappingFile exclude each other", key="labelToTargetMappingFile")
 
 
 def _set_option(options: _Described, key: str, value: Any) -> None:
@@ -411,7 +530,10 @@ class MLFCorpus:
         self._told: Counter[str] = Counter()
         self._lock = threading.Lock()
         ((name, _),) = options.streams.items()
-        if options.as_class_ids:
+        self._targets: Targets | None = settings.get("targets")
+        if self._targets is not None:
+            info = StreamInformation(name, 0, "dense", np.float32, self._targets.dim, settings["defines_mb_size"])
+        elif options.as_class_ids:
             info = StreamInformation(name, 0, "dense", np.int32, (), settings["defines_mb_size"])
         else:
             info = StreamInformation(name, 0, "sparse", np.float32, self._dim, settings["defines_mb_size"])
@@ -505,6 +627,17 @@ class MLFCorpus:
         """How they join, and which are not sound."""
         return self._utterances
 
+    @property
+    def num_rows(self) -> int:
+        """Rows of all entries; empty ones do not count."""
+        return len(self._starts)
+
+    def rows(self, number: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+        """The frames and the class of each row of an entry."""
+        begin, end = (int(at) for at in self._run_bounds[number : number + 2])
+        bounds = np.append(self._starts[begin:end], self._table.lengths[number]).astype(np.int64)
+        return bounds[1:] - bounds[:-1], self._classes[begin:end]
+
     def complaint(self, number: int) -> CntkIoError:
         """What is wrong with an entry."""
         file, place = self._file_of(number)
@@ -534,6 +667,8 @@ class MLFCorpus:
         digest = hashlib.blake2b(digest_size=16)
         for part in (self._table.keys, self._table.lengths, self._classes, self._starts):
             digest.update(np.ascontiguousarray(part).data.cast("B"))
+        if self._targets is not None:
+            digest.update(self._targets.rows)
         return f"{self._table.num_sequences}:{digest.hexdigest()}"
 
     def load(self, number: int) -> Loaded:
@@ -543,7 +678,7 @@ class MLFCorpus:
         offsets = (self._run_bounds[begin : end + 1] - first).astype(np.uint32)
         chunk = _core.runs_chunk(
             self._table.lengths[begin:end], offsets, self._starts[first:last], self._classes[first:last], self._dim,
-            self._marks_starts,
+            self._marks_starts, self._targets,
         )  # fmt: skip
         return Loaded(number, chunk)
 

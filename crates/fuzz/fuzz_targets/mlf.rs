@@ -1,0 +1,84 @@
+//! Read label files, text and binary: any bytes, both rules, cut in pieces; what was read is gathered.
+#![no_main]
+
+use cntkio_core::chunk::{Block, Chunk, Column, Runs, Samples};
+use cntkio_core::mlf::{self, Classes, Labels, Rules, Unit};
+use cntkio_core::pack::{self, Selection};
+use libfuzzer_sys::fuzz_target;
+use std::collections::HashSet;
+use std::sync::OnceLock;
+
+/// Frames that are gathered: times in a text of some bytes may promise any number.
+const MOST_FRAMES: usize = 1 << 16;
+
+fn check(labels: &Labels, dim: u32, marks_starts: bool) {
+    let count = labels.at.len();
+    assert_eq!([labels.key_ends.len(), labels.frames.len(), labels.faults.len(), labels.run_ends.len()], [count; 4]);
+    assert_eq!(labels.starts.len(), labels.classes.len());
+    assert!(labels.key_ends.windows(2).all(|pair| pair[0] <= pair[1]));
+    // The sound ones, as the packer gets them.
+    let (mut sequence_offsets, mut offsets) = (vec![0u32], vec![0u32]);
+    let (mut starts, mut classes, mut total) = (Vec::new(), Vec::new(), 0usize);
+    for number in 0..count {
+        let begin = if number == 0 { 0 } else { labels.run_ends[number - 1] as usize };
+        let end = labels.run_ends[number] as usize;
+        total = total.saturating_add(labels.frames[number] as usize);
+        if labels.faults[number] != 0 || total > MOST_FRAMES {
+            continue;
+        }
+        starts.extend_from_slice(&labels.starts[begin..end]);
+        classes.extend_from_slice(&labels.classes[begin..end]);
+        offsets.push(starts.len() as u32);
+        sequence_offsets.push(sequence_offsets[sequence_offsets.len() - 1] + labels.frames[number]);
+    }
+    let num_sequences = offsets.len() - 1;
+    let runs = Runs { dim: dim as usize, offsets, starts, classes, marks_starts, each: OnceLock::new() };
+    let column = Column { sequence_offsets: sequence_offsets.clone(), samples: Samples::Runs(runs) };
+    column.check(num_sequences).expect("runs that were read cover their utterances");
+    let chunk = Chunk::new(vec![Block { num_sequences, columns: vec![column] }]);
+    let (places, sequences) = (vec![0; num_sequences], (0..num_sequences as u32).collect::<Vec<u32>>());
+    let whole = Selection { chunks: &[&chunk], places: &places, sequences: &sequences, parts: None };
+    let whole = pack::gather(whole, 0, true, false).expect("what was checked can be gathered");
+    let (_, indices) = whole.sparse.expect("labels are sparse");
+    assert_eq!(indices.len(), sequence_offsets[num_sequences] as usize);
+    // The last frame of each, one by one, is what it is in the whole.
+    let lasts: Vec<u32> = sequence_offsets.windows(2).map(|pair| (pair[1] - pair[0]).saturating_sub(1)).collect();
+    if sequence_offsets.windows(2).all(|pair| pair[0] < pair[1]) && num_sequences > 0 {
+        let parts = Some((&lasts[..], &vec![1; num_sequences][..]));
+        let single = Selection { chunks: &[&chunk], places: &places, sequences: &sequences, parts };
+        let (_, found) = pack::gather(single, 0, true, false).expect("frames are there").sparse.expect("sparse");
+        let expected: Vec<i32> = sequence_offsets[1..].iter().map(|&end| indices[end as usize - 1]).collect();
+        assert_eq!(found, expected);
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    // The first bytes choose the setting, so that the fuzzer can find all of them.
+    let Some((&[choice, dim], bytes)) = data.split_first_chunk() else { return };
+    let has = |bit: u8| choice & (1 << bit) != 0;
+    let dim = 1 + u32::from(dim);
+    if has(7) {
+        check(&mlf::scan_binary(bytes, dim), dim, has(0));
+        return;
+    }
+    let names = ["sil", "aa", "b c", "0"];
+    let classes: Classes = names.iter().zip(0..).map(|(name, class)| (name.as_bytes().to_vec(), class)).collect();
+    let rules = Rules {
+        is_compatible: has(1),
+        unit: [Unit::Auto, Unit::Auto, Unit::Time, Unit::Frames][usize::from(choice >> 2 & 3)],
+        frame_period: if has(4) { 100_000.0 } else { 50_000.5 },
+        classes: has(5).then_some(classes),
+        dim,
+    };
+    let whole = mlf::scan(bytes, 0, true, &rules, usize::MAX);
+    assert_eq!(mlf::scan(bytes, 0, true, &rules, 16), whole);
+    check(&whole, dim, has(0));
+    let end = mlf::last_end(bytes);
+    assert!(end <= bytes.len());
+    let (mut first, rest) = (mlf::scan(&bytes[..end], 0, end == bytes.len(), &rules, 64), &bytes[end..]);
+    if first.stop.is_none() && end > 0 && end < bytes.len() {
+        first.append(mlf::scan(rest, end as u64, true, &rules, 64));
+        assert_eq!(first, whole);
+    }
+    mlf::label_names(bytes, &mut HashSet::new());
+});
