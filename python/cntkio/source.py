@@ -819,10 +819,13 @@ class MinibatchSource:
         if num_waits > self._num_waits:
             self._room_ahead *= 2
         self._num_waits = num_waits
-        room = min(self._room_ahead, self._read_ahead_in_bytes)
+        room, room_to_load = self._read_ahead_in_bytes, self._room_ahead
         for number in self._timeline.chunks_ahead(partition):
-            room -= self._expected_bytes()
-            if room < 0:
+            size = self._expected_bytes()
+            room -= size
+            if not self._is_here(number):  # one that was parsed with the index may stay
+                room_to_load -= size
+            if min(room, room_to_load) < 0:
                 break
             ahead.append(number)
         wanted = list(dict.fromkeys([*kept, *ahead]))
@@ -843,6 +846,14 @@ class MinibatchSource:
             for chunks, numbers in zip(self._chunks, wanted_of, strict=True):
                 chunks.keep_only(numbers)
         self._loaders.want(wishes)
+
+    def _is_here(self, primary: int) -> bool:
+        """Whether what a chunk of the joined table needs is in memory."""
+        return all(
+            one in chunks.here
+            for chunks, of_corpus in zip(self._chunks, self._partners(primary), strict=True)
+            for one in of_corpus.tolist()
+        )
 
     def _expected_bytes(self) -> int:
         """What a chunk takes in memory, going by those that are there."""

@@ -22,11 +22,12 @@ const LEAST: usize = 128 << 10;
 /// Larger ones, too.
 const MOST: usize = 32 << 20;
 /// Bytes that are kept at most.
-const LIMIT: usize = 48 << 20;
+const LIMIT: usize = 64 << 20;
 /// Blocks that are kept at most.
 const NUM_SLOTS: usize = 64;
-/// Blocks of this size and more are backed by huge pages, where the system has them.
-const WORTH_HUGE_PAGES: usize = 4 << 20;
+/// Blocks of this size and more are backed by huge pages, where the system has them; the size of one.
+#[cfg(target_os = "linux")]
+const HUGE_PAGE: usize = 2 << 20;
 /// Blocks of this size and more are asked of the system itself.
 const LEAST_MAPPED: usize = 1 << 20;
 /// Of every block that may be kept.
@@ -126,19 +127,33 @@ const fn is_mapped(size: usize) -> bool {
 fn fresh(size: usize) -> *mut u8 {
     #[cfg(target_os = "linux")]
     if is_mapped(size) {
-        use libc::{MADV_HUGEPAGE, MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, madvise, mmap};
+        use libc::{
+            MADV_HUGEPAGE, MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, madvise, mmap, munmap,
+        };
         let (access, kind) = (PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
-        // SAFETY: memory of no file at a place that the system chooses touches nothing that is there. The advice is about
-        // that memory alone, and changes neither its content nor whether it may be used.
+        // Huge pages start at multiples of their size: there is one more to choose from, and what is not needed goes back.
+        let room = if size >= HUGE_PAGE { size + HUGE_PAGE } else { size };
+        // SAFETY: memory of no file at a place that the system chooses touches nothing that is there. What is given back is
+        // part of that memory, and outside of the block. The advice is about the block alone, and changes neither its
+        // content nor whether it may be used.
         unsafe {
-            let block = mmap(std::ptr::null_mut(), size, access, kind, -1, 0);
-            if block == MAP_FAILED {
+            let first = mmap(std::ptr::null_mut(), room, access, kind, -1, 0);
+            if first == MAP_FAILED {
                 return std::ptr::null_mut();
             }
-            if size >= WORTH_HUGE_PAGES {
-                madvise(block, size, MADV_HUGEPAGE);
+            if room == size {
+                return first.cast();
             }
-            return block.cast();
+            let lead = (first as usize).next_multiple_of(HUGE_PAGE) - first as usize;
+            let block = first.cast::<u8>().add(lead);
+            if lead > 0 {
+                munmap(first, lead);
+            }
+            if lead < HUGE_PAGE {
+                munmap(block.add(size).cast(), HUGE_PAGE - lead);
+            }
+            madvise(block.cast(), size, MADV_HUGEPAGE);
+            return block;
         }
     }
     // SAFETY: its size is not 0.
