@@ -29,7 +29,16 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio.arrangement import BROKEN, INVALID, Arrangement, Located, arrange
-from cntkio.errors import CheckpointError, CntkIoError, ConfigError, CorpusError
+from cntkio.errors import (
+    CheckpointError,
+    CntkIoError,
+    ConfigError,
+    CorpusError,
+    OutOfRangeError,
+    UnsupportedError,
+    did_you_mean,
+    suggests_keywords,
+)
 from cntkio.formats import Corpus, Deserializer, Loaded, TextKeyed, UtteranceCorpus, num_threads
 from cntkio.formats.user import LocalUserCorpus
 from cntkio.local_timeline import LocalSelection, LocalTimeline, chunk_and_number
@@ -194,6 +203,16 @@ class _Request(NamedTuple):
     partition: Partition
 
 
+def _check_words(**options: Any) -> None:
+    """Refuse what is no number without a sign of 64 bits."""
+    for name, value in options.items():
+        if not isinstance(value, int | np.integer):
+            raise TypeError(f"{name} is {value!r}; expected a whole number")
+        if not 0 <= value <= INFINITELY_REPEAT:
+            raise OutOfRangeError(f"{name} is {value}; expected 0 to {INFINITELY_REPEAT} (2^64 - 1)", key=name)
+
+
+@suggests_keywords
 class MinibatchSource:
     """Minibatches from one or several deserializers, in CNTK 2.7's order.
 
@@ -224,7 +243,9 @@ class MinibatchSource:
         left_out: For each deserializer how many of its sequences the join left out.
 
     Raises:
-        ConfigError: An option is not possible, or two exclude each other.
+        ConfigError: An option is not possible, or two exclude each other. For a number below 0 or above ``2**64 - 1``
+            it is an `OverflowError` as well.
+        TypeError: A number is not whole, or there is no such keyword.
         CorpusError: The deserializers have no sequence in common.
         FormatError: A file breaks its format where the index is made.
         OSError: A file cannot be read.
@@ -266,10 +287,28 @@ class MinibatchSource:
         crosses_sweeps: bool = True,
         local_timeline: bool = True,
     ) -> None:
-        given: list[Deserializer] = list(deserializers) if isinstance(deserializers, Sequence) else [deserializers]
+        given: list[Any] = list(deserializers) if isinstance(deserializers, list | tuple) else [deserializers]
         self._arguments = {key: value for key, value in locals().items() if key not in ("self", "given", "__class__")}
         if not given:
-            raise ConfigError("no deserializers; expected one, or a list of at least one", key="deserializers")
+            raise ConfigError(
+                "could not find deserializers: the list is empty; expected one, or a list of at least one",
+                key="deserializers",
+            )
+        for one in given:
+            if not hasattr(one, "open"):
+                raise ConfigError(
+                    f"{one!r} is no deserializer; expected one such as CTFDeserializer(path, StreamDefs(...))",
+                    key="deserializers",
+                )
+        _check_words(
+            max_samples=max_samples,
+            max_sweeps=max_sweeps,
+            randomization_window_in_chunks=randomization_window_in_chunks,
+            randomization_window_in_samples=randomization_window_in_samples,
+            randomization_seed=randomization_seed,
+            truncation_length=truncation_length,
+            max_errors=max_errors,
+        )
         if frame_mode and truncation_length:
             raise ConfigError(
                 f"frame_mode and truncation_length={truncation_length} exclude each other", key="truncation_length"
@@ -458,8 +497,11 @@ class MinibatchSource:
         for info in self._streams:
             if info.name == name:
                 return info
-        names = ", ".join(repr(info.name) for info in self._streams)
-        raise ConfigError(f"no stream has the name {name!r}; there are: {names}", key=name)
+        names = [info.name for info in self._streams]
+        raise ConfigError(
+            f"no stream has the name {name!r}; there are: {', '.join(map(repr, names))}{did_you_mean(name, names)}",
+            key=name,
+        )
 
     def __getitem__(self, name: str) -> StreamInformation:
         """The stream of that name."""
@@ -468,6 +510,11 @@ class MinibatchSource:
     def is_infinite(self) -> bool:
         """Whether there is no limit."""
         return self._is_infinite
+
+    @property
+    def has_text_keys(self) -> bool:
+        """Whether sequences have texts as keys, and not numbers."""
+        return isinstance(self._timeline, LocalTimeline) or self._keys.dtype.kind not in "ui"
 
     @property
     def num_samples(self) -> int:
@@ -513,7 +560,8 @@ class MinibatchSource:
 
         Args:
             minibatch_size_in_samples: Samples of all partitions together, at least 1.
-            input_map: Keys for the result, each with the stream that it shall show.
+            input_map: Keys for the result, anything that can be hashed, each with the stream that it shall show; None
+                or empty: the streams themselves.
             device: Not used.
             num_data_partitions: How many readers share the data; None: 1.
             partition_index: Which of them this is; None: 0.
@@ -523,13 +571,15 @@ class MinibatchSource:
             are `TruncatedMinibatchData`, else `MinibatchData`.
 
         Raises:
-            ConfigError: An argument is not possible.
+            ConfigError: An argument is not possible. For a size that is negative or not whole it is a
+                `NotImplementedError` as well.
             FormatError: A chunk read for this minibatch breaks its format.
             CorpusError: A sequence does not fit frame mode or truncation, or a file has changed.
         """
-        if type(minibatch_size_in_samples) is not int and not isinstance(minibatch_size_in_samples, int | np.integer):
-            raise ConfigError(
-                f"minibatch_size_in_samples is {minibatch_size_in_samples!r}; expected a whole number",
+        is_whole = type(minibatch_size_in_samples) is int or isinstance(minibatch_size_in_samples, int | np.integer)
+        if not is_whole or minibatch_size_in_samples < 0:
+            raise UnsupportedError(
+                f"minibatch_size_in_samples is {minibatch_size_in_samples!r}; expected a whole number, at least 1",
                 key="minibatch_size_in_samples",
             )
         if minibatch_size_in_samples > _LARGEST_SIZE:
@@ -546,7 +596,7 @@ class MinibatchSource:
         minibatch = self._next(_Request(int(minibatch_size_in_samples), partition))
         if minibatch is None:
             return {}
-        if input_map is not None:
+        if input_map:
             return {key: minibatch[stream] for key, stream in input_map.items()}
         return minibatch
 
