@@ -3,6 +3,8 @@
 import importlib
 import inspect
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -297,6 +299,22 @@ def test_stream_information_is_equal_by_content_and_has_cntks_names() -> None:
     assert (one.m_sample_layout, one.m_defines_mb_size, one.sample_shape) == ((2, 5), True, (2, 5))
 
 
+@pytest.mark.parametrize("name", ["arrow", "jax"])
+def test_a_framework_that_is_not_installed_is_told_with_how_to_install_it(name: str) -> None:
+    module = "pyarrow" if name == "arrow" else name
+    program = f"""
+import sys
+sys.modules[{module!r}] = None  # not there
+import cntkio
+try:
+    cntkio.{name}
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert f"which is not installed: pip install 'cntkio[{name}]'" in ran.stdout
+
+
 # --------------------------------------------------------------------------------------------------- near names
 
 
@@ -320,6 +338,7 @@ def test_a_near_name_is_one_that_could_have_been_meant(name: str, known: list[st
         (lambda path: CBFDeserializer(path, keep_in_memory=1), TypeError, "did you mean 'keep_data_in_memory'?"),
         (lambda path: CBFDeserializer(path, banana=1), TypeError, "it has: filename, streams, dtype"),
         (lambda path: MinibatchSource(CTFDeserializer(path, X), max_sweep=1), TypeError, "did you mean 'max_sweeps'?"),
+        (lambda path: cntkio.MinibatchSorce, AttributeError, "did you mean 'MinibatchSource'?"),
         (lambda path: StreamDef(feild="x"), TypeError, "did you mean 'field'?"),
         (lambda path: MinibatchSource(path), ConfigError, "is no deserializer; expected one such as CTFDeserializer"),
         (lambda path: CTFDeserializer(path, StreamDef(field="x", shape=2)), ConfigError,

@@ -1,11 +1,23 @@
 """CNTK's data formats and reader semantics for today's frameworks."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from cntkio import transforms
 from cntkio.absent import Base64ImageDeserializer, ImageDeserializer, LatticeDeserializer
 from cntkio.config import ReaderConfig, read_config
 from cntkio.convert import sequence_to_cntk_text_format, write_cbf, write_ctf
 from cntkio.corpus import read_ctf
-from cntkio.errors import CheckpointError, CntkIoError, ConfigError, CorpusError, FormatError, UnsupportedError
+from cntkio.errors import (
+    CheckpointError,
+    CntkIoError,
+    ConfigError,
+    CorpusError,
+    FormatError,
+    OutOfRangeError,
+    UnsupportedError,
+    did_you_mean,
+)
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.htk import HTKFeatureDeserializer
@@ -38,6 +50,7 @@ __all__ = [
     "MinibatchData",
     "MinibatchSource",
     "MinibatchSourceFromData",
+    "OutOfRangeError",
     "ReaderConfig",
     "Record",
     "StreamConfiguration",
@@ -58,3 +71,11 @@ __all__ = [
     "write_cbf",
     "write_ctf",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Load the module of a framework when it is asked for; of another name tell the near one."""
+        if name in ("arrow", "jax", "torch"):
+            return importlib.import_module(f"cntkio.{name}")
+        raise AttributeError(f"module 'cntkio' has no attribute {name!r}{did_you_mean(name, __all__)}")

@@ -279,8 +279,8 @@ def write_parquet(
         OSError: A file cannot be read or written.
 
     Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp(), "a.parquet")
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.parquet")
         >>> write_parquet(path, {"x": [np.float32([[1, 2]]), np.float32([[3, 4], [5, 6]])]})
         >>> parquet.read_table(path).to_pylist()
         [{'key': 0, 'x': [[1.0, 2.0]]}, {'key': 1, 'x': [[3.0, 4.0], [5.0, 6.0]]}]
@@ -336,9 +336,9 @@ def read(
         OSError: The file cannot be read.
 
     Example:
-        >>> import tempfile
+        >>> import pathlib, tempfile
         >>> from cntkio import write_ctf
-        >>> path = Path(tempfile.mkdtemp(), "a.ctf")
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.ctf")
         >>> write_ctf(path, read(pa.table({"x": [[1.0], [2.0, 3.0]], "key": [7, 9]})))
         >>> path.read_text().splitlines()
         ['7\\t|x 1', '9\\t|x 2', '9\\t|x 3']

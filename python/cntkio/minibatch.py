@@ -311,7 +311,14 @@ def _in_floats(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _csr(values: npt.NDArray[Any], indices: npt.NDArray[np.int32], indptr: npt.NDArray[np.int64], dim: int) -> Any:
-    from scipy import sparse
+    try:
+        from scipy import sparse
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "matrices need scipy, which is not installed: pip install 'cntkio[scipy]'; values, indices and indptr hold "
+            "the same",
+            name=error.name,
+        ) from None
 
     if indptr[-1] < 2**31:
         indptr = indptr.astype(np.int32)  # SciPy wants one type for both

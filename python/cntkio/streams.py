@@ -111,7 +111,7 @@ def StreamDef(  # noqa: N802 - CNTK's name
         mlf: HTK label files; makes the stream sparse.
         broadcast: Whether one frame stands for a whole sequence (HTK features).
         defines_mb_size: Whether this stream's samples are what minibatch sizes count.
-        max_sequence_length: Kept for CNTK's sake; has no effect.
+        max_sequence_length: Longer utterances are left out (HTK features); elsewhere only kept.
 
     Returns:
         A record with the keys ``stream_alias``, ``is_sparse``, ``defines_mb_size``, ``max_sequence_length`` and,
