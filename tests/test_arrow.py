@@ -18,6 +18,7 @@ from cntkio import (
     CTFDeserializer,
     FormatError,
     HTKFeatureDeserializer,
+    HTKMLFDeserializer,
     Minibatch,
     MinibatchSource,
     StreamDef,
@@ -303,3 +304,17 @@ def test_keys_of_utterances_are_texts(tmp_path: Path) -> None:
     assert rows == [{"key": "one/b", "f": [[0, 1], [2, 3]]}, {"key": "two/ä", "f": [[2, 3], [4, 5]]}]
     source = MinibatchSource(corpus, randomize=False, max_sweeps=1)
     assert pa.table(RecordBatches(source)).to_pylist() == rows
+
+
+def test_numbers_of_classes_stay_whole_numbers(tmp_path: Path) -> None:
+    (tmp_path / "a.htk").write_bytes(struct.pack(">iihh", 3, 100_000, 8, 9) + np.zeros((3, 2), ">f4").tobytes())
+    (tmp_path / "a.scp").write_text(f"one={tmp_path}/a.htk[0,2]\n")
+    (tmp_path / "a.mlf").write_text('#!MLF!#\n"*/one.lab"\n0 100000 a\n100000 300000 b\n.\n')
+    (tmp_path / "names").write_text("a\nb\n")
+    features = HTKFeatureDeserializer(StreamDefs(f=StreamDef(scp=str(tmp_path / "a.scp"), shape=2)))
+    streams = StreamDefs(l=StreamDef(mlf=str(tmp_path / "a.mlf"), shape=2))
+    labels = HTKMLFDeserializer(str(tmp_path / "names"), streams, as_class_ids=True)
+    source = MinibatchSource([features, labels], randomize=False, max_sweeps=1)
+    for table in (pa.table(RecordBatches(labels)), pa.table(RecordBatches(source))):
+        assert table.schema.field("l").type.value_type == pa.int32()
+        assert table["l"].to_pylist() == [[0, 1, 1]]

@@ -50,6 +50,7 @@ _PIECE_BYTES = 16 << 20
 _SEQUENCES_A_CORE = 2048
 _SAMPLES_AT_ONCE = 1 << 16
 _BLOCK = 8 << 20
+_LARGEST_DIM = 2**31 - 1
 
 
 # ---------------------------------------------------------------------------------------------------- pieces
@@ -160,6 +161,9 @@ def _column(data: MinibatchData) -> _Column:
     if not isinstance(data, MinibatchData):
         raise ConfigError("truncated minibatches cannot be written; expected whole sequences", key="truncation_length")
     offsets = data.offsets.astype(np.uint32)
+    if data.stream.dtype == np.int32:  # numbers of classes, which a chunk has as entries of value 1
+        entries = np.arange(data.num_samples + 1, dtype=np.uint32), np.ascontiguousarray(data.values)
+        return offsets, np.ones(data.num_samples, np.float32), _LARGEST_DIM, entries
     if data.indptr is None or data.indices is None:
         return offsets, np.ascontiguousarray(data.values).reshape(-1), data.stream.dim, None
     return offsets, data.values, data.stream.dim, (data.indptr.astype(np.uint32), data.indices)
