@@ -25,6 +25,7 @@ from cntkio import _core
 from cntkio.convert import AnyPath, Piece, Pieces, Progress, format_of, pieces_of
 from cntkio.errors import ConfigError, CorpusError, FormatError, did_you_mean
 from cntkio.files import open_to_read, written_whole
+from cntkio.formats import num_threads
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.streams import StreamInformation
 
@@ -105,9 +106,8 @@ class RecordBatches:
         with pieces_of(self._data, None) as given:
             flat = _flat_names(self._flat, given.streams)
             for number, piece in enumerate(given.pieces):
-                for batch in _batches_of(piece, given, self._schema, self._key, flat, count):
-                    yield batch
-                    count += batch.num_rows
+                yield _batch_of(piece, given, self._schema, self._key, flat, count)
+                count += piece.chunk.num_sequences
                 if progress is not None:
                     progress(number + 1, given.total)
 
@@ -150,24 +150,20 @@ def _entries(number: pa.DataType) -> list[pa.Field]:
     return [pa.field("indices", pa.list_(pa.int32()), False), pa.field("values", pa.list_(number), False)]
 
 
-def _batches_of(
+def _batch_of(
     piece: Piece, given: Pieces, schema: pa.Schema, key: str | None, flat: frozenset[str], count: int
-) -> Iterator[pa.RecordBatch]:
+) -> pa.RecordBatch:
     num_rows = piece.chunk.num_sequences
     layout = [
         (n, info.is_sparse or info.dtype == np.int32, info.dtype == np.float64) for n, info in enumerate(given.streams)
     ]
     places, rows = np.zeros(num_rows, np.uint32), np.arange(num_rows, dtype=np.uint32)
     keys = np.arange(count, count + num_rows, dtype=np.uint64) if piece.keys is None else piece.keys
+    (packed,) = _core.pack([([piece.chunk], places, rows, layout, None)], num_threads())
     columns: list[pa.Array] = [] if key is None else [_keys(keys)]
-    for info, (values, offsets, entries) in zip(
-        given.streams, _core.gather([piece.chunk], places, rows, layout), strict=True
-    ):
-        if entries is not None and info.dtype == np.int32:
-            values, entries = entries[1], None
-        indptr, indices = (None, None) if entries is None else entries
-        columns.append(_column(info, values, offsets, indptr, indices, info.name in flat, keys))
-    yield pa.RecordBatch.from_arrays(columns, schema=schema)
+    for number, info in enumerate(given.streams):
+        columns.append(_column(MinibatchData.of(info, packed, number, False), info.name in flat, keys))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _keys(keys: npt.NDArray[Any]) -> pa.Array:
@@ -176,27 +172,16 @@ def _keys(keys: npt.NDArray[Any]) -> pa.Array:
     return pa.array(keys, pa.string() if keys.dtype.kind == "U" else pa.uint64())
 
 
-def _column(
-    info: StreamInformation,
-    values: npt.NDArray[Any],
-    offsets: npt.NDArray[np.int64],
-    indptr: npt.NDArray[np.int64] | None,
-    indices: npt.NDArray[np.int32] | None,
-    is_flat: bool,
-    keys: npt.NDArray[Any],
-) -> pa.Array:
+def _column(data: MinibatchData, is_flat: bool, keys: npt.NDArray[Any]) -> pa.Array:
     """A stream's column, of the packer's arrays: all but offsets are used where they lie."""
+    info, values, offsets, indptr, indices = data.stream, data.values, data.offsets, data.indptr, data.indices
     flat_values = pa.array(np.ascontiguousarray(values).reshape(-1))
     if indptr is None or indices is None:
         samples = flat_values if info.dim == 1 else _fixed(flat_values, info.dim)
     else:
         bounds = _offsets(indptr, info)
-        fields = [
-            pa.field("indices", pa.list_(pa.int32()), False),
-            pa.field("values", pa.list_(flat_values.type), False),
-        ]
         lists = [pa.ListArray.from_arrays(bounds, pa.array(indices)), pa.ListArray.from_arrays(bounds, flat_values)]
-        samples = pa.StructArray.from_arrays(lists, fields=fields)
+        samples = pa.StructArray.from_arrays(lists, fields=_entries(flat_values.type))
     if is_flat:
         counts = np.diff(offsets)
         if (counts != 1).any():
@@ -246,7 +231,7 @@ def convert(minibatch: Minibatch, *, key: str | None = KEY, flat: Collection[str
     for info, data in minibatch.items():
         is_flat = info.name in names
         fields.append(_field(info, is_flat))
-        columns.append(_column(info, data.values, data.offsets, data.indptr, data.indices, is_flat, keys))
+        columns.append(_column(data, is_flat, keys))
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
