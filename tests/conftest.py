@@ -1,10 +1,15 @@
-"""What holds for all tests: those that load other libraries come last, and load them when they run.
+"""What holds for all tests.
 
-JAX warns of every fork in its process from then on, and warnings are errors here. With polars in the process, an
-interrupt does not end a wait.
+Properties are searched without a clock, since the machine may be busy. Tests that load other libraries come last, and
+load them when they run: JAX warns of every fork in its process from then on, and warnings are errors here; with polars
+in the process, an interrupt does not end a wait.
 """
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("cntkio", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("cntkio")
 
 _LAST = ["test_arrow.py", "test_jax.py"]
 
