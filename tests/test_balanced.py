@@ -7,7 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cntkio import ConfigError, CTFDeserializer, MinibatchSource, StreamDef, StreamDefs
+from cntkio import (
+    ConfigError,
+    CTFDeserializer,
+    MinibatchSource,
+    StreamDef,
+    StreamDefs,
+    StreamInformation,
+    UserDeserializer,
+)
+from cntkio.formats import htk, mlf
 from cntkio.timeline import BalancedPartition
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -166,6 +175,43 @@ def test_what_cannot_be_balanced_is_refused(
 ) -> None:
     with make(folder, [1, 2, 3], **options) as source, pytest.raises(ConfigError, match=message):
         source.read(20, BalancedPartition(*partition))
+
+
+def test_who_has_only_an_invalid_utterance_has_an_empty_minibatch(tmp_path: Path) -> None:
+    utterances = [(f"u{number}", np.ones((length, 2))) for number, length in enumerate((3, 1, 4))]
+    htk.write_archive(tmp_path / "a.ark", tmp_path / "a.scp", utterances)
+    classes = [(key, np.zeros(len(frames), np.int64)) for key, frames in utterances]
+    mlf.write_mlf(tmp_path / "a.mlf", classes, ["sil", "a"])
+    mlf.write_mapping(tmp_path / "states.list", ["sil", "a"])
+    text = (tmp_path / "a.mlf").read_text()
+    (tmp_path / "a.mlf").write_text(text.replace("0 100000 sil", "100000 200000 sil"))  # u1 begins too late
+    features = htk.HTKFeatureDeserializer(StreamDefs(F=StreamDef(scp=tmp_path / "a.scp", shape=2)))
+    streams = StreamDefs(L=StreamDef(mlf=tmp_path / "a.mlf", shape=2))
+    labels = mlf.HTKMLFDeserializer(tmp_path / "states.list", streams)
+    found = []
+    for index in range(3):
+        with MinibatchSource([features, labels], randomize=False, max_sweeps=1, max_errors=1) as source:
+            partition = BalancedPartition(index, 3)
+            minibatches = iter(lambda source=source, partition=partition: source.read(12, partition), None)
+            found.append([minibatch.keys_of_sequences.tolist() for minibatch in minibatches])
+    assert found == [[[b"u0"]], [[]], [[b"u2"]]]
+
+
+def test_a_user_defined_timeline_has_no_balanced_partitions() -> None:
+    class Ones(UserDeserializer):
+        def stream_infos(self) -> Any:
+            return [StreamInformation("x", 0, "dense", np.float32, (1,))]
+
+        def num_chunks(self) -> int:
+            return 2
+
+        def get_chunk(self, chunk_id: int) -> Any:
+            return {"x": np.ones((3, 1), np.float32)}
+
+    with MinibatchSource(Ones()) as source, pytest.raises(ConfigError, match="timeline='global'"):
+        source.read(2, BalancedPartition(0, 2))
+    with MinibatchSource(Ones(timeline="global"), max_sweeps=1) as source:
+        assert source.read(2, BalancedPartition(0, 2)) is not None
 
 
 @pytest.mark.parametrize("wrong", [(2, 2), (0, 2, "keep"), (0, 2, "drop", 1, 1), (0, 0)])

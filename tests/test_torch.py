@@ -18,7 +18,17 @@ from typing import Any
 import cntkio
 import numpy as np
 import pytest
-from cntkio import CheckpointError, ConfigError, CTFDeserializer, MinibatchSource, StreamDef, StreamDefs
+from cntkio import (
+    CheckpointError,
+    ConfigError,
+    CTFDeserializer,
+    HTKFeatureDeserializer,
+    HTKMLFDeserializer,
+    MinibatchSource,
+    StreamDef,
+    StreamDefs,
+)
+from cntkio.formats import htk, mlf
 from cntkio.minibatch import Minibatch
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -187,6 +197,25 @@ def test_dense_one_hot_streams_have_classes(tmp_path: Path) -> None:
     (tmp_path / "c.ctf").write_text("|y 0 1 0\n|y 0 1 1\n|y 1 0 0\n")
     with pytest.raises(ConfigError, match="sample 1"):
         convert(cntkio.read_ctf(tmp_path / "c.ctf"), layout="ids")["y"]
+
+
+def test_streams_of_classes_stay_what_they_are(tmp_path: Path) -> None:
+    utterances = [("u0", np.ones((3, 2))), ("u1", np.ones((1, 2)))]
+    htk.write_archive(tmp_path / "a.ark", tmp_path / "a.scp", utterances)
+    features = HTKFeatureDeserializer(StreamDefs(F=StreamDef(scp=tmp_path / "a.scp", shape=2)))
+    mlf.write_mlf(tmp_path / "a.mlf", [("u0", np.array([0, 0, 2])), ("u1", np.array([1]))], ["a", "b", "c"])
+    mlf.write_mapping(tmp_path / "states.list", ["a", "b", "c"])
+    streams = StreamDefs(L=StreamDef(mlf=tmp_path / "a.mlf", shape=3))
+    labels = HTKMLFDeserializer(tmp_path / "states.list", streams, as_class_ids=True)
+    with MinibatchSource([features, labels], randomize=False) as source:
+        minibatch = source.read(4)
+        assert minibatch is not None
+    for layout in ("ragged", "ragged_ids"):
+        classes = convert(minibatch, layout=layout)["L"].values
+        assert classes.dtype == torch.int32 and classes.tolist() == [0, 0, 2, 1]
+        assert classes.data_ptr() == pointer(minibatch["L"].values)
+    for layout in ("padded", "padded_ids"):
+        assert convert(minibatch, layout=layout)["L"].values.tolist() == [[0, 0, 2], [1, 0, 0]]
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,8 @@ def train(model: Tagger, num_sweeps: int, checkpoint: Path | None = None) -> Ite
         torch.set_rng_state(saved["generator"])
     for sweep in range(dataset.epoch, num_sweeps):
         dataset.set_epoch(sweep)
-        for minibatch in DataLoader(dataset, batch_size=None):
+        # The loader draws a number at its start; a generator of its own keeps what dropout draws as it is.
+        for minibatch in DataLoader(dataset, batch_size=None, generator=torch.Generator()):
             optimizer.zero_grad()
             loss = loss_of(model, minibatch)
             loss.backward()

@@ -144,6 +144,10 @@ class MinibatchData:
         if self.indices is None or self.indptr is None:
             if self.num_samples == self.num_sequences * self.num_steps:
                 return self.values.reshape(self.shape)
+            if self.values.dtype == np.int32:  # numbers of classes
+                classes = np.zeros(self.shape, np.int32)
+                classes[self.mask != 0] = self.values
+                return classes
             flat = _core.pad(self.values.reshape(-1), self.offsets, self.num_steps, self.stream.dim)
             return flat.reshape(self.shape)
         padded = np.zeros((self.num_sequences * self.num_steps, self.stream.dim), self.values.dtype)

@@ -563,6 +563,9 @@ class MinibatchSource:
             minibatch_size_in_samples: Samples of all partitions together, at least 1.
             partition: The share to deliver. It may change between reads.
         """
+        request = self._request
+        if request is not None and request.partition is partition and request.size == minibatch_size_in_samples:
+            return self._next(request)  # as in the read before, and so it was checked
         if type(minibatch_size_in_samples) is not int and not isinstance(minibatch_size_in_samples, int | np.integer):
             raise ConfigError(
                 f"minibatch_size_in_samples is {minibatch_size_in_samples!r}; expected a whole number",

@@ -128,21 +128,24 @@ class TensorMinibatch:
         self._minibatch: Any = minibatch
         self._layout = layout
         self._device = device
-        self._made: dict[str, Any] = {}
+        self._made: dict[str | StreamInformation, Any] = {}
 
     def __getitem__(self, stream: str | StreamInformation) -> Any:
         """The tensors of a stream, by its name or its `StreamInformation`."""
-        name = stream if isinstance(stream, str) else stream.name
-        made = self._made.get(name)
+        made = self._made.get(stream)
         if made is None:
-            data = self._minibatch[name]
-            layout = self._layout
-            if layout is None and self._device is None and type(data) is MinibatchData and not data.stream.is_sparse:
-                made = Ragged(_tensor(data.values), data)  # what small minibatches would notice most
-            else:
-                made = data if isinstance(self._minibatch, _Finished) else self._converted(name, data)
-            self._made[name] = made
+            made = self._made[stream] = self._make(stream) if isinstance(stream, str) else self[stream.name]
         return made
+
+    def _make(self, name: str) -> Any:
+        data = self._minibatch[name]
+        if self._layout is None and self._device is None and type(data) is MinibatchData:
+            if data.stream.storage_format == "dense":  # the common case, without what small minibatches would notice
+                array = data.values
+                return Ragged(torch.from_numpy(array) if array.flags.writeable else _tensor(array), data)
+        elif isinstance(self._minibatch, _Finished):
+            return data
+        return self._converted(name, data)
 
     def _converted(self, name: str, data: Data) -> Any:
         layout = self._layout
@@ -466,8 +469,7 @@ class MinibatchDataset(torch.utils.data.IterableDataset):
             raise ConfigError(f"partition is {partition!r}; expected 'cntk' or 'balanced'", key="partition")
         if (rank is None) != (world_size is None):
             raise ConfigError(f"rank={rank} and world_size={world_size} are given together or not at all", key="rank")
-        if rank is not None and world_size is not None:
-            BalancedPartition(rank, world_size, remainder)
+        BalancedPartition(rank or 0, 1 if world_size is None else world_size, remainder)  # refuses what is not possible
         self.source = source
         self.minibatch_size = minibatch_size
         self.layout = layout
