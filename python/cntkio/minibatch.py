@@ -136,6 +136,15 @@ class MinibatchData:
         """CNTK's `Value` of this stream: itself, or None if there are no sequences."""
         return self if self.num_sequences else None
 
+    def dense_values(self) -> npt.NDArray[Any]:
+        """`values` of a dense stream, for who needs nothing else: the other array objects are not made here."""
+        if self._packed is None or self.stream.dtype == np.int32:
+            values: npt.NDArray[Any] = self.values
+            return values
+        packed, number = self._packed
+        values = packed.arrays(number)[0]
+        return values.reshape(-1, *self.stream.shape)
+
     def asarray(self) -> npt.NDArray[Any]:
         """The padded array, of `shape`; a view of `values` where there is nothing to pad.
 
