@@ -20,16 +20,16 @@ mod _core {
     use super::*;
 
     #[pymodule_export]
-    use super::cbf::{cbf_parse, cbf_sizes, cbf_write};
+    use super::cbf::{BinaryFile, cbf_read, cbf_sizes, cbf_write};
 
     #[pymodule_export]
-    use super::chunk::{Chunk, gather, pad, spread};
+    use super::chunk::{Chunk, pad, spread};
 
     #[pymodule_export]
     use super::ctf::{Spare, ctf_chunk_starts, ctf_infer, ctf_parse, ctf_scan, ctf_scan_words};
 
     #[pymodule_export]
-    use super::packed::Packed;
+    use super::packed::{Packed, pack};
 
     #[pymodule_export]
     use super::text::{Dictionary, text_numbers, text_tokens, text_write};
