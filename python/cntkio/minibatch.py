@@ -173,6 +173,15 @@ class MinibatchData:
     def erase(self) -> None:
         """Do nothing. In CNTK a minibatch's data had to be let go of before the next was read; here they stay valid."""
 
+    def dense_values(self) -> npt.NDArray[Any]:
+        """`values` of a dense stream, for who needs nothing else: the other array objects are not made here."""
+        if self._packed is None or self.stream.dtype == np.int32:
+            values: npt.NDArray[Any] = self.values
+            return values
+        packed, number = self._packed
+        values = packed.arrays(number)[0]
+        return values.reshape(-1, *self.stream.shape)
+
     def asarray(self) -> npt.NDArray[Any]:
         """The padded array, of `shape`; a view of `values` where there is nothing to pad.
 
@@ -181,6 +190,10 @@ class MinibatchData:
         if self.indices is None or self.indptr is None:
             if self.num_samples == self.num_sequences * self.num_steps:
                 return self.values.reshape(self.shape)
+            if self.values.dtype == np.int32:  # numbers of classes
+                classes = np.zeros(self.shape, np.int32)
+                classes[self.mask != 0] = self.values
+                return classes
             flat = _core.pad(self.values.reshape(-1), self.offsets, self.num_steps, self.stream.dim)
             return flat.reshape(self.shape)
         padded = np.zeros((self.num_sequences * self.num_steps, self.stream.dim), self.values.dtype)

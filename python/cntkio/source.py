@@ -48,6 +48,7 @@ from cntkio.timeline import (
     DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS,
     FULL_DATA_SWEEP,
     INFINITELY_REPEAT,
+    BalancedPartition,
     Partition,
     Selection,
     Timeline,
@@ -385,6 +386,7 @@ class MinibatchSource:
         if isinstance(self._timeline, LocalTimeline):
             self._settings["timeline"] = "local"
         self._epoch: list[int] | None = None
+        self._fingerprints: list[str] | None = None
         self._chunks = [_Chunks(corpus) for corpus in self._corpora]
         self._is_literal = any(
             isinstance(corpus, UtteranceCorpus) and corpus.utterances.is_literal for corpus in self._corpora
@@ -527,6 +529,18 @@ class MinibatchSource:
         return isinstance(self._timeline, LocalTimeline) or self._keys.dtype.kind not in "ui"
 
     @property
+    def is_randomized(self) -> bool:
+        """Whether sweeps are shuffled."""
+        return self._is_randomized
+
+    @property
+    def span(self) -> tuple[int, int] | None:
+        """Positions at which the data, or the epoch, begin and end; None: no end, or a timeline without positions."""
+        if self._is_infinite or isinstance(self._timeline, LocalTimeline):
+            return None
+        return (0 if self._epoch is None else self._epoch[0]), self._timeline.end
+
+    @property
     def num_samples(self) -> int:
         """Samples in a sweep."""
         return self._timeline.num_samples
@@ -586,6 +600,31 @@ class MinibatchSource:
             FormatError: A chunk read for this minibatch breaks its format.
             CorpusError: A sequence does not fit frame mode or truncation, or a file has changed.
         """
+        partition = _WHOLE
+        if partition_index is not None or num_data_partitions is not None:
+            partition = Partition(
+                0 if partition_index is None else int(partition_index),
+                1 if num_data_partitions is None else int(num_data_partitions),
+            )
+        minibatch = self.read(minibatch_size_in_samples, partition)
+        if minibatch is None:
+            return {}
+        if input_map:
+            return {key: minibatch[stream] for key, stream in input_map.items()}
+        return minibatch
+
+    def read(self, minibatch_size_in_samples: int, partition: Partition = _WHOLE) -> Minibatch | None:
+        """Return the next minibatch of a `Partition` or a `BalancedPartition`, or None when the data have ended.
+
+        Errors are those of `next_minibatch`.
+
+        Args:
+            minibatch_size_in_samples: Samples of all partitions together, at least 1.
+            partition: The share to deliver. It may change between reads.
+        """
+        request = self._request
+        if request is not None and request.partition is partition and request.size == minibatch_size_in_samples:
+            return self._next(request)  # as in the read before, and so it was checked
         is_whole = type(minibatch_size_in_samples) is int or isinstance(minibatch_size_in_samples, int | np.integer)
         if not is_whole or minibatch_size_in_samples < 0:
             raise UnsupportedError(
@@ -597,18 +636,7 @@ class MinibatchSource:
                 f"minibatch_size_in_samples is {minibatch_size_in_samples}; expected at most {_LARGEST_SIZE}",
                 key="minibatch_size_in_samples",
             )
-        partition = _WHOLE
-        if partition_index is not None or num_data_partitions is not None:
-            partition = Partition(
-                0 if partition_index is None else int(partition_index),
-                1 if num_data_partitions is None else int(num_data_partitions),
-            )
-        minibatch = self._next(_Request(int(minibatch_size_in_samples), partition))
-        if minibatch is None:
-            return {}
-        if input_map:
-            return {key: minibatch[stream] for key, stream in input_map.items()}
-        return minibatch
+        return self._next(_Request(int(minibatch_size_in_samples), partition))
 
     def minibatches(
         self, minibatch_size_in_samples: int, num_data_partitions: int | None = None, partition_index: int | None = None
@@ -658,6 +686,8 @@ class MinibatchSource:
 
     def _drop_ahead(self) -> None:
         """Throw away what was fetched ahead, and go back to where the last delivered minibatch ended."""
+        if self._process != os.getpid():
+            self._forget_parent()
         if self._ahead is not None:
             if not self._ahead.cancel():
                 self._wait(self._ahead)
@@ -743,7 +773,8 @@ class MinibatchSource:
         self._look_ahead(request.partition, selection)
         located = self._arrangement.locate(selection.sequences)
         if self._arrangement.flags is not None:
-            sound = self._without_invalid(selection, located)
+            is_balanced = isinstance(request.partition, BalancedPartition)
+            sound = self._without_invalid(selection, located, is_balanced)
             if sound is None:
                 return self._fetch_from_here(request, orders, place)
             selection, located = sound
@@ -754,8 +785,10 @@ class MinibatchSource:
                 corpus.tell_totals()
         return _Fetched(minibatch, mark)
 
-    def _without_invalid(self, selection: Selection, located: Located) -> tuple[Selection, Located] | None:
-        """Take invalid utterances out, and count them; None if nothing is left.
+    def _without_invalid(
+        self, selection: Selection, located: Located, is_balanced: bool
+    ) -> tuple[Selection, Located] | None:
+        """Take invalid utterances out, and count them; None if nothing is left, but where partitions are balanced.
 
         Raises:
             FormatError: A broken utterance.
@@ -781,7 +814,7 @@ class MinibatchSource:
         if parts is not None:
             names = ("slot", "first_sample", "num_samples", "step", "goes_on")
             parts = dataclasses.replace(parts, **{name: getattr(parts, name)[is_sound] for name in names})
-        elif not is_sound.any() and not self._is_literal:
+        elif not is_sound.any() and not self._is_literal and not is_balanced:
             return None
         frames = None if located.frames is None else located.frames[is_sound]
         kept = dataclasses.replace(
@@ -1050,20 +1083,14 @@ class MinibatchSource:
     def state_dict(self) -> dict[str, Any]:
         """All that is needed to go on just here, and to notice other data or settings: a small dict for JSON."""
         with self._lock:
-            if self._ahead is None and not self._ready:
-                timeline = self._timeline.state()
-            else:
-                if self._ahead is not None:
-                    self._wait(self._ahead)
-                there = self._timeline.mark()
-                self._rewind(self._mark)
-                timeline = self._timeline.state()
-                self._rewind(there)
+            timeline = self._timeline.state(self._mark)
             state = {"version": _STATE_VERSION, "timeline": timeline, "settings": self._settings, "data": self._data()}
             return state if self._epoch is None else {**state, "epoch": self._epoch}
 
     def _data(self) -> list[str]:
-        return [corpus.fingerprint() for corpus in self._corpora]
+        if self._fingerprints is None:
+            self._fingerprints = [corpus.fingerprint() for corpus in self._corpora]
+        return self._fingerprints
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a `state_dict` was taken, in this or another process.
