@@ -14,6 +14,7 @@ All of it runs in a folder that holds a copy of `examples/` and nothing else, as
 docstrings of a framework's module, in a process of their own, since frameworks bear no threads and forks of others.
 """
 
+import builtins
 import contextlib
 import doctest
 import importlib
@@ -24,6 +25,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -205,7 +207,11 @@ def in_a_process(kind: str, what: str, folder: Path) -> None:
 
 def as_program(kind: str, what: str) -> int:
     """What `in_a_process` runs; prints the frameworks that are missing."""
-    warnings.simplefilter("error")
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        filters = tomllib.load(file)["tool"]["pytest"]["ini_options"]["filterwarnings"]
+    for text in filters:  # as pytest has them: action:message:category
+        action, message, category = [*text.split(":"), "", ""][:3]
+        warnings.filterwarnings(action, message, getattr(builtins, category or "Warning"))
     if kind == "page":
         missing = run_page((ROOT / what).read_text(encoding="utf-8"), what)
     else:
