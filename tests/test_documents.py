@@ -7,8 +7,7 @@
 - ```` ```sh ````: what sets a machine up, and so is not run here; the Makefile must know every `make` verb in it.
 - `...` stands for any text, in all of them.
 
-A block that needs a framework which is not installed is left out, with what it would have printed; the others of its
-page are run, and the test then counts as skipped.
+A page is run up to the first block that needs a framework which is not installed, and then counts as skipped.
 
 All of it runs in a folder that holds a copy of `examples/` and nothing else, as in a fresh clone; pages, and the
 docstrings of a framework's module, in a process of their own, since frameworks bear no threads and forks of others.
@@ -99,16 +98,11 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run_page(text: str, name: str) -> set[str]:
-    """Run all blocks of a page, in order, in the present folder; name the frameworks that were missing."""
+    """Run all blocks of a page, in order, in the present folder; name the framework that was missing, if any."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
     printed: str | None = None
-    missing: set[str] = set()
-    was_left_out = False
     for block in blocks(text):
         place = f"{name}, line {block.line}"
-        if block.language == "output" and was_left_out:
-            continue
-        was_left_out = False
         if block.language == "python" and block.text.lstrip().startswith(">>>"):
             run_doctest(block, namespace, name)
             printed = None
@@ -118,8 +112,7 @@ def run_page(text: str, name: str) -> set[str]:
             except ModuleNotFoundError as error:
                 if error.name not in OPTIONAL_PACKAGES:
                     raise
-                missing.add(error.name)
-                was_left_out = True
+                return {error.name}
         elif block.language == "output":
             assert printed is not None, f"{place}: no python block without prompts stands before this output"
             assert agrees(block.text, printed), f"{place}: the page shows\n{block.text}\nand it printed\n{printed}"
@@ -131,7 +124,7 @@ def run_page(text: str, name: str) -> set[str]:
             assert_make_verbs_exist(block.text, place)
         else:
             assert block.language in DATA_LANGUAGES, f"{place}: a block of an unknown language, '{block.language}'"
-    return missing
+    return set()
 
 
 def run_python(block: Block, namespace: dict[str, Any], name: str) -> str:
