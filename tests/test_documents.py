@@ -110,9 +110,7 @@ def run_page(text: str, name: str) -> set[str]:
             try:
                 printed = run_python(block, namespace, name)
             except ModuleNotFoundError as error:
-                if error.name not in OPTIONAL_PACKAGES:
-                    raise
-                return {error.name}
+                return {optional_package(error)}
         elif block.language == "output":
             assert printed is not None, f"{place}: no python block without prompts stands before this output"
             assert agrees(block.text, printed), f"{place}: the page shows\n{block.text}\nand it printed\n{printed}"
@@ -125,6 +123,14 @@ def run_page(text: str, name: str) -> set[str]:
         else:
             assert block.language in DATA_LANGUAGES, f"{place}: a block of an unknown language, '{block.language}'"
     return set()
+
+
+def optional_package(error: ModuleNotFoundError) -> str:
+    """The framework that is missing; the error again if it is about something else."""
+    package = (error.name or "").partition(".")[0]
+    if package not in OPTIONAL_PACKAGES:
+        raise error
+    return package
 
 
 def run_python(block: Block, namespace: dict[str, Any], name: str) -> str:
@@ -219,9 +225,7 @@ def run_docstrings(module: str) -> set[str]:
     try:
         found = docstring_examples(module)
     except ModuleNotFoundError as error:
-        if error.name not in OPTIONAL_PACKAGES:
-            raise
-        return {error.name}
+        return {optional_package(error)}
     for examples in found:
         run_examples(examples)
     return set()
