@@ -407,6 +407,17 @@ def test_each_epoch_has_an_order_of_its_own_and_every_sequence_once(corpus: Path
     assert sum(orders[:3], []) == whole
 
 
+def test_epochs_may_be_shorter_than_a_sweep_and_follow_each_other(corpus: Path) -> None:
+    dataset = MinibatchDataset(make(corpus, max_sweeps=cntkio.INFINITELY_REPEAT, max_samples=90), 20)
+    found = []
+    for epoch in range(4):
+        dataset.set_epoch(epoch)
+        found += [key for minibatch in dataset for key in minibatch.keys_of_sequences.tolist()]
+    with make(corpus, max_sweeps=2) as source:
+        whole = [key for one in source.minibatches(20) for key in one.keys_of_sequences.tolist()]
+    assert len(found) > NUM_SEQUENCES and found == whole[: len(found)]
+
+
 def test_without_a_new_epoch_an_iteration_begins_anew(corpus: Path) -> None:
     dataset = MinibatchDataset(make(corpus), 20)
     first = [shown(minibatch) for minibatch in dataset]
