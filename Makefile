@@ -7,7 +7,7 @@ FUZZ_SECONDS ?= 60
 RUST := Cargo.toml $(wildcard Cargo.lock) $(shell find crates -name '*.rs' -o -name Cargo.toml | grep -v /target/)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: all build debug-build demo test check bench fuzz docs format clean
+.PHONY: all build debug-build demo test torch check bench fuzz docs format clean
 all: build
 
 $(BIN)/python:
@@ -21,6 +21,11 @@ $(VENV)/.tools: pyproject.toml | $(BIN)/python
 
 $(VENV)/.test-tools: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install -q --group test
+	touch $@
+
+# Some 2 minutes and 5 GB: PyPI's Linux wheels bring CUDA along and do not load without it.
+$(VENV)/.torch-tools: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install -q --group torch
 	touch $@
 
 $(VENV)/.check-tools: pyproject.toml | $(BIN)/python
@@ -46,6 +51,9 @@ debug-build: $(VENV)/.debug
 
 demo: build
 	$(BIN)/python examples/demo.py
+
+# PyTorch beside the tools, so that `make test` tests what needs it, too.
+torch: $(VENV)/.torch-tools
 
 # Both builds pass all tests. The release build comes last and stays.
 test: $(VENV)/.test-tools

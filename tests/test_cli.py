@@ -172,7 +172,7 @@ def test_a_file_that_is_no_corpus_has_status_1_in_every_verb(
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_file_that_is_not_there_is_a_bad_call(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([verb, "nowhere.ctf"]) == 2
-    assert capsys.readouterr().err == "cntkio: nowhere.ctf: No such file or directory\n"
+    assert capsys.readouterr().err.startswith("cntkio: nowhere.ctf: No such file or directory")
 
 
 @pytest.mark.parametrize(

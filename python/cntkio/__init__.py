@@ -1,9 +1,23 @@
 """CNTK's data formats and reader semantics for today's frameworks."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from cntkio import transforms
+from cntkio.absent import Base64ImageDeserializer, ImageDeserializer, LatticeDeserializer
 from cntkio.config import ReaderConfig, read_config
 from cntkio.convert import sequence_to_cntk_text_format, write_cbf, write_ctf
 from cntkio.corpus import read_ctf
-from cntkio.errors import CheckpointError, CntkIoError, ConfigError, CorpusError, FormatError
+from cntkio.errors import (
+    CheckpointError,
+    CntkIoError,
+    ConfigError,
+    CorpusError,
+    FormatError,
+    OutOfRangeError,
+    UnsupportedError,
+    did_you_mean,
+)
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.htk import HTKFeatureDeserializer
@@ -13,9 +27,9 @@ from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer, wri
 from cntkio.formats.mlf import write_mapping as write_label_mapping
 from cntkio.formats.user import UserDeserializer
 from cntkio.htkmlf_reader import HTKMLFReader
-from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
+from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData, Value
 from cntkio.source import MinibatchSource, TraceLevel
-from cntkio.streams import StreamDef, StreamDefs, StreamInformation
+from cntkio.streams import Record, StreamConfiguration, StreamDef, StreamDefs, StreamInformation
 from cntkio.timeline import DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS, FULL_DATA_SWEEP, INFINITELY_REPEAT
 from cntkio.user_source import MinibatchSourceFromData, UserMinibatchSource
 
@@ -23,6 +37,7 @@ __all__ = [
     "DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS",
     "FULL_DATA_SWEEP",
     "INFINITELY_REPEAT",
+    "Base64ImageDeserializer",
     "CBFDeserializer",
     "CTFDeserializer",
     "CheckpointError",
@@ -34,22 +49,30 @@ __all__ = [
     "HTKMLFBinaryDeserializer",
     "HTKMLFDeserializer",
     "HTKMLFReader",
+    "ImageDeserializer",
+    "LatticeDeserializer",
     "Minibatch",
     "MinibatchData",
     "MinibatchSource",
     "MinibatchSourceFromData",
+    "OutOfRangeError",
     "ReaderConfig",
+    "Record",
+    "StreamConfiguration",
     "StreamDef",
     "StreamDefs",
     "StreamInformation",
     "TraceLevel",
     "TruncatedMinibatchData",
+    "UnsupportedError",
     "UserDeserializer",
     "UserMinibatchSource",
+    "Value",
     "infer_streams",
     "read_config",
     "read_ctf",
     "sequence_to_cntk_text_format",
+    "transforms",
     "write_binary_mlf",
     "write_cbf",
     "write_ctf",
@@ -58,3 +81,11 @@ __all__ = [
     "write_label_mapping",
     "write_mlf",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Load the module of a framework when it is asked for; of another name tell the near one."""
+        if name in ("arrow", "jax", "torch"):
+            return importlib.import_module(f"cntkio.{name}")
+        raise AttributeError(f"module 'cntkio' has no attribute {name!r}{did_you_mean(name, __all__)}")

@@ -381,6 +381,46 @@ def _read_labels(options: argparse.Namespace) -> int:
     return FINE
 
 
+def _convert(options: argparse.Namespace) -> int:
+    if options.to is None:
+        return convert.run(options)
+    if hasattr(options, "convert"):
+        raise ConfigError("--to and a converter's name exclude each other", key="to")
+    if options.input is None or options.output is None:
+        raise ConfigError(f"--to {options.to} needs --input FILE and --output FILE", key="to")
+    kind = convert.format_of(options.input)
+    is_table = kind in ("parquet", "arrow")
+    streams = StreamDefs(options.stream or ())
+    corpus: Any
+    if kind == "cbf":
+        corpus = CBFDeserializer(options.input, streams)
+    elif kind == "ctf":
+        corpus = CTFDeserializer(options.input, streams or infer_streams(options.input), max_errors=options.max_errors)
+    with convert.progress_bar() as progress:
+        if is_table or options.to in ("parquet", "arrow"):
+            arrow = _arrow()
+        if is_table:
+            shapes = {name: stream.dim for name, stream in streams.items()}
+            key = None if options.key == "key" else options.key
+            corpus = arrow.read(options.input, key=key, shapes=shapes)
+        if options.to in ("parquet", "arrow"):
+            flat = options.flat or options.flat is not None
+            write = arrow.write_parquet if options.to == "parquet" else arrow.write_arrow
+            write(options.output, corpus, key=options.key, flat=flat, progress=progress)
+        else:
+            (convert.write_ctf if options.to == "ctf" else convert.write_cbf)(options.output, corpus, progress=progress)
+    return FINE
+
+
+def _arrow() -> Any:
+    """The module of Arrow, loaded when it is needed: its library is large, and need not be there."""
+    try:
+        from cntkio import arrow
+    except ModuleNotFoundError as error:
+        raise ConfigError(str(error), key="to") from None
+    return arrow
+
+
 def _index(options: argparse.Namespace) -> int:
     deserializer = CTFDeserializer(options.file, _streams(options), cache_index=True)
     milliseconds = []
@@ -554,12 +594,41 @@ def _parser() -> argparse.ArgumentParser:
     understood.add_argument("arguments", metavar="SECTION | KEY=VALUE", nargs="*", help="as for `read`")
     understood.add_argument("--python", action="store_true", help="print the Python program that does the same")
     add(_index, "index", "write the index cache for a quick next start", "cntkio index examples/alice/train.ctf")
-    converters = verbs.add_parser(
-        "convert", help=convert.HELP, description=f"{convert.HELP[0].upper()}{convert.HELP[1:]}."
-    )
-    convert.add_arguments(converters)
-    converters.set_defaults(verb=convert.run)
+    _add_converters(verbs)
     return parser
+
+
+def _add_converters(verbs: Any) -> None:
+    converters = verbs.add_parser(
+        "convert",
+        help=convert.HELP,
+        description=f"{convert.HELP[0].upper()}{convert.HELP[1:]}. With --to the input's format is found out.",
+        epilog="example:\n  $ cntkio convert --to parquet --input examples/iris/iris.ctf --output iris.parquet",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_option = converters.add_argument
+    add_option("--to", choices=("parquet", "arrow", "ctf", "cbf"), help="the format to be written")
+    add_option("--input", metavar="FILE", type=Path, help="with --to: a corpus in any of these formats")
+    add_option("--output", metavar="FILE", type=Path, help="with --to: the file to be written")
+    add_option(
+        "--stream",
+        metavar="NAME:DIM[:sparse][:ALIAS]",
+        type=_stream,
+        action="append",
+        help="with --to: a stream of a text to be read, or of a table that says no dimension; may be repeated; without "
+        "it all streams, as the file shows them",
+    )
+    add_option(
+        "--flat",
+        metavar="NAME",
+        nargs="*",
+        help="with --to parquet or arrow: streams that have one sample in each sequence, and are written without the "
+        "list around it; all if none is named",
+    )
+    add_option("--key", metavar="NAME", default="key", help="with --to: the column of the sequences' keys (key)")
+    add_option("--max-errors", metavar="N", type=int, default=0, help="with --to: errors that a text is forgiven (0)")
+    convert.add_arguments(converters)
+    converters.set_defaults(verb=_convert)
 
 
 if __name__ == "__main__":

@@ -32,16 +32,16 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio.errors import ConfigError, CorpusError, FormatError
-from cntkio.files import written_whole
+from cntkio.files import open_to_read, written_whole
 from cntkio.formats import Corpus, Loaded
-from cntkio.formats.cbf import CBFDeserializer, CBFWriter, Layout
+from cntkio.formats.cbf import DOCUMENTED, MAGIC, CBFDeserializer, CBFWriter, Layout
 from cntkio.formats.ctf import CTFDeserializer, infer_streams, num_threads
 from cntkio.minibatch import MinibatchData
 from cntkio.streams import StreamDef, StreamDefs, StreamInformation
 
 logger = logging.getLogger("cntkio")
 
-Path_ = str | os.PathLike[str]
+AnyPath = str | os.PathLike[str]
 # Told how much is done, out of how much; the second is 0 where nobody knows.
 Progress = Callable[[int, int], None]
 
@@ -50,12 +50,13 @@ _PIECE_BYTES = 16 << 20
 _SEQUENCES_A_CORE = 2048
 _SAMPLES_AT_ONCE = 1 << 16
 _BLOCK = 8 << 20
+_LARGEST_DIM = 2**31 - 1
 
 
 # ---------------------------------------------------------------------------------------------------- pieces
 
 
-class _Piece(NamedTuple):
+class Piece(NamedTuple):
     """Some sequences: their columns, and their keys and what they count for where that is known."""
 
     chunk: _core.Chunk
@@ -63,18 +64,33 @@ class _Piece(NamedTuple):
     lengths: npt.NDArray[np.uint32] | None = None
 
 
-class _Pieces(NamedTuple):
+class Pieces(NamedTuple):
     """All sequences of something, piece by piece, and how many pieces there are (0: nobody knows)."""
 
     name: str
     streams: list[StreamInformation]
-    pieces: Iterator[_Piece]
+    pieces: Iterator[Piece]
     total: int
+    has_text_keys: bool = False
+    # Whether a key may come again, as in a second sweep: no file of sequences can be told apart by it.
+    repeats_keys: bool = False
 
 
 @contextlib.contextmanager
-def _pieces_of(data: Any, dtype: npt.DTypeLike | None) -> Iterator[_Pieces]:
-    if hasattr(data, "open"):
+def pieces_of(data: Any, dtype: npt.DTypeLike | None) -> Iterator[Pieces]:
+    """What is to be written, piece by piece.
+
+    Args:
+        data: As for `write_cbf`; or anything with a context manager ``opened_pieces()`` of `Pieces`.
+        dtype: float32 or float64, of arrays; None: their own.
+
+    Raises:
+        ConfigError: It is nothing that can be written.
+    """
+    if hasattr(data, "opened_pieces"):
+        with data.opened_pieces() as given:
+            yield given
+    elif hasattr(data, "open"):
         with contextlib.closing(data.open()) as corpus:
             yield _of_corpus(corpus)
     elif hasattr(data, "load") and hasattr(data, "table"):
@@ -85,22 +101,22 @@ def _pieces_of(data: Any, dtype: npt.DTypeLike | None) -> Iterator[_Pieces]:
         yield _of_arrays(data, dtype)
     else:
         raise ConfigError(
-            f"cannot write a {type(data).__name__}; expected a deserializer, a MinibatchSource with an end, or a "
-            "mapping of names to arrays"
+            f"cannot write a {type(data).__name__}; expected a deserializer, a MinibatchSource with an end, a "
+            "mapping of names to arrays, or what cntkio.arrow.read gives"
         )
 
 
-def _of_corpus(corpus: Corpus) -> _Pieces:
+def _of_corpus(corpus: Corpus) -> Pieces:
     table = corpus.table
 
-    def pieces() -> Iterator[_Piece]:
+    def pieces() -> Iterator[Piece]:
         for number, loaded in enumerate(_loaded_ahead(corpus)):
             corpus.settle(loaded)
             first, last = table.chunk_starts[number : number + 2]
-            yield _Piece(loaded.chunk.plain(), table.keys[first:last], table.lengths[first:last])
+            yield Piece(loaded.chunk.plain(), table.keys[first:last], table.lengths[first:last])
         corpus.tell_totals()
 
-    return _Pieces(corpus.name, list(corpus.streams), pieces(), table.num_chunks)
+    return Pieces(corpus.name, list(corpus.streams), pieces(), table.num_chunks, table.keys.dtype.kind not in "ui")
 
 
 def _loaded_ahead(corpus: Corpus) -> Iterator[Loaded]:
@@ -119,19 +135,21 @@ def _loaded_ahead(corpus: Corpus) -> Iterator[Loaded]:
                 future.cancel()
 
 
-def _of_source(source: Any) -> _Pieces:
+def _of_source(source: Any) -> Pieces:
     if source.is_infinite():
         raise ConfigError(
             "a source without an end cannot be written; expected max_sweeps or max_samples", key="max_sweeps"
         )
     infos: list[StreamInformation] = source.stream_infos()
 
-    def pieces() -> Iterator[_Piece]:
+    def pieces() -> Iterator[Piece]:
         for minibatch in source.minibatches(_SAMPLES_AT_ONCE):
             datas = [minibatch[info] for info in infos]
-            yield _Piece(_core.Chunk.from_columns(datas[0].num_sequences, [_column(data) for data in datas]))
+            chunk = _core.Chunk.from_columns(datas[0].num_sequences, [_column(data) for data in datas])
+            keys = minibatch.keys_of_sequences
+            yield Piece(chunk, keys if keys.ndim == 1 else None)
 
-    return _Pieces("source", infos, pieces(), 0)
+    return Pieces("source", infos, pieces(), 0, source.has_text_keys, repeats_keys=True)
 
 
 _Column = tuple[
@@ -143,6 +161,9 @@ def _column(data: MinibatchData) -> _Column:
     if not isinstance(data, MinibatchData):
         raise ConfigError("truncated minibatches cannot be written; expected whole sequences", key="truncation_length")
     offsets = data.offsets.astype(np.uint32)
+    if data.stream.dtype == np.int32:  # numbers of classes, which a chunk has as entries of value 1
+        entries = np.arange(data.num_samples + 1, dtype=np.uint32), np.ascontiguousarray(data.values)
+        return offsets, np.ones(data.num_samples, np.float32), _LARGEST_DIM, entries
     if data.indptr is None or data.indices is None:
         return offsets, np.ascontiguousarray(data.values).reshape(-1), data.stream.dim, None
     return offsets, data.values, data.stream.dim, (data.indptr.astype(np.uint32), data.indices)
@@ -252,7 +273,7 @@ def _is_matrix(data: Any) -> bool:
     return hasattr(data, "tocsr") and hasattr(data, "nnz")
 
 
-def _of_arrays(data: Mapping[Any, Any], dtype: npt.DTypeLike | None) -> _Pieces:
+def _of_arrays(data: Mapping[Any, Any], dtype: npt.DTypeLike | None) -> Pieces:
     named = {key.name if isinstance(key, StreamInformation) else str(key): value for key, value in data.items()}
     if not named:
         raise ConfigError("no stream to write; expected at least one", key="streams")
@@ -264,25 +285,28 @@ def _of_arrays(data: Mapping[Any, Any], dtype: npt.DTypeLike | None) -> _Pieces:
     total = sum(stream.num_bytes() for stream in streams)
     step = max(1, count * _PIECE_BYTES // max(total, 1)) if total > _PIECE_BYTES else max(count, 1)
     keys = getattr(data, "keys_of_sequences", None)
+    if keys is not None and keys.ndim != 1:
+        keys = None
 
-    def pieces() -> Iterator[_Piece]:
+    def pieces() -> Iterator[Piece]:
         for first in range(0, count, step):
             last = min(first + step, count)
             columns = [stream.column(first, last) for stream in streams]
-            yield _Piece(_core.Chunk.from_columns(last - first, columns), None if keys is None else keys[first:last])
+            yield Piece(_core.Chunk.from_columns(last - first, columns), None if keys is None else keys[first:last])
 
     infos = [
         StreamInformation(stream.name, number, stream.info.storage_format, stream.dtype, stream.info.shape)
         for number, stream in enumerate(streams)
     ]
-    return _Pieces("arrays", infos, pieces(), -(-count // step))
+    has_text_keys = keys is not None and keys.dtype.kind not in "ui"
+    return Pieces("arrays", infos, pieces(), -(-count // step), has_text_keys)
 
 
 # ---------------------------------------------------------------------------------------------------- binary
 
 
 def write_cbf(
-    path: Path_,
+    path: AnyPath,
     data: Any,
     *,
     chunk_size_in_bytes: int = 32 << 20,
@@ -318,7 +342,7 @@ def write_cbf(
         >>> CBFDeserializer(path).open().table.lengths
         array([2, 1, 5], dtype=uint32)
     """
-    with _pieces_of(data, dtype) as given:
+    with pieces_of(data, dtype) as given:
         columns = _columns(given, order)
         infos = [_in_precision(given.streams[column], dtype) for column in columns]
         with CBFWriter(path, infos, chunk_size_in_bytes=chunk_size_in_bytes, layout=layout) as writer:
@@ -328,7 +352,7 @@ def write_cbf(
                     progress(number + 1, given.total)
 
 
-def _columns(given: _Pieces, order: Sequence[str] | None) -> list[int]:
+def _columns(given: Pieces, order: Sequence[str] | None) -> list[int]:
     names = [info.name for info in given.streams]
     unknown = [name for name in order or () if name not in names]
     if unknown:
@@ -344,11 +368,33 @@ def _in_precision(info: StreamInformation, dtype: npt.DTypeLike | None) -> Strea
     )
 
 
+FileFormat = Literal["ctf", "cbf", "parquet", "arrow"]
+
+
+def format_of(path: AnyPath) -> FileFormat:
+    """Which format a corpus is in, by its first bytes; text if they are of no other.
+
+    Raises:
+        OSError: The file cannot be read.
+
+    Example:
+        >>> format_of("examples/iris/iris.ctf")
+        'ctf'
+    """
+    with open(open_to_read(path), "rb") as file:
+        head = file.read(8)
+    if head[:4] == b"PAR1":
+        return "parquet"
+    if head[:6] == b"ARROW1":
+        return "arrow"
+    return "cbf" if head in (MAGIC, DOCUMENTED) else "ctf"
+
+
 # ------------------------------------------------------------------------------------------------------ text
 
 
 def write_ctf(
-    path: Path_,
+    path: AnyPath,
     data: Any,
     *,
     order: Sequence[str] | None = None,
@@ -379,11 +425,11 @@ def write_ctf(
         >>> path.read_text().splitlines()
         ['0\\t|x 1 0.1 |y 7', '1\\t|x 2 3 |y 8', '1\\t|x 4 5']
     """
-    with _pieces_of(data, None) as given, written_whole(path) as file:
+    with pieces_of(data, None) as given, written_whole(path) as file:
         streams = [(column, _text_name(given.streams[column].name)) for column in _columns(given, order)]
         count, last_key = 0, None
         for number, piece in enumerate(given.pieces):
-            keys = _text_keys(piece, count)
+            keys = _text_keys(None if given.repeats_keys else piece.keys, piece.chunk.num_sequences, count)
             if (last_key is not None and len(keys) and keys[0] == last_key) or bool(np.any(keys[1:] == keys[:-1])):
                 raise CorpusError(
                     f"{given.name}: two neighbouring sequences have one key; in the text they would be one"
@@ -401,14 +447,14 @@ def write_ctf(
             raise CorpusError(f"{given.name}: no sequence to write")
 
 
-def _text_keys(piece: _Piece, count: int) -> npt.NDArray[np.uint64]:
-    if piece.keys is not None and piece.keys.dtype.kind in "ui":
-        return piece.keys.astype(np.uint64)
-    return np.arange(count, count + piece.chunk.num_sequences, dtype=np.uint64)
+def _text_keys(keys: npt.NDArray[Any] | None, num_sequences: int, count: int) -> npt.NDArray[np.uint64]:
+    if keys is not None and keys.dtype.kind in "ui":
+        return keys.astype(np.uint64)
+    return np.arange(count, count + num_sequences, dtype=np.uint64)
 
 
 def _unwritable(
-    given: _Pieces,
+    given: Pieces,
     streams: list[tuple[int, bytes]],
     keys: npt.NDArray[np.uint64],
     why: tuple[int, tuple[int, float] | None],
@@ -485,7 +531,7 @@ def _sparse_text(name: str, sample: Mapping[int, Any]) -> str:
 # ------------------------------------------------------------------------------------- text to binary and back
 
 
-def read_header_file(path: Path_) -> StreamDefs:
+def read_header_file(path: AnyPath) -> StreamDefs:
     """Read a header file of `ctf2bin.py`.
 
     It has a line for each stream: its name, its name in the text, `dense` or `sparse`, and its dimension, separated by
@@ -522,8 +568,8 @@ def read_header_file(path: Path_) -> StreamDefs:
 
 
 def ctf_to_cbf(
-    source: Path_,
-    target: Path_,
+    source: AnyPath,
+    target: AnyPath,
     streams: StreamDefs | Mapping[str, Any] | None = None,
     *,
     chunk_size_in_bytes: int = 32 << 20,
@@ -585,8 +631,8 @@ def ctf_to_cbf(
 
 
 def cbf_to_ctf(
-    source: Path_,
-    target: Path_,
+    source: AnyPath,
+    target: AnyPath,
     streams: StreamDefs | Mapping[str, Any] | None = None,
     *,
     progress: Progress | None = None,
@@ -618,14 +664,14 @@ def cbf_to_ctf(
 # ------------------------------------------------------------------------------------ token files, number files
 
 
-def _open_text(path: Path_) -> BinaryIO:
+def _open_text(path: AnyPath) -> BinaryIO:
     """A file to be read as bytes, unpacked if its name says that it is packed."""
-    packed: dict[str, Callable[[Path_], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+    packed: dict[str, Callable[[AnyPath], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
     opened: BinaryIO = packed.get(Path(path).suffix, _open_plain)(path)
     return opened
 
 
-def _open_plain(path: Path_) -> BinaryIO:
+def _open_plain(path: AnyPath) -> BinaryIO:
     return Path(path).open("rb")
 
 
@@ -642,7 +688,7 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
         yield rest
 
 
-def _read_progress(paths: Sequence[Path_], progress: Progress | None) -> Callable[[int], None]:
+def _read_progress(paths: Sequence[AnyPath], progress: Progress | None) -> Callable[[int], None]:
     total = 0
     if progress is not None:
         total = sum(
@@ -669,7 +715,7 @@ class _Given(NamedTuple):
     file: BinaryIO
 
 
-def _opened(paths: Iterable[Path_], stdin: BinaryIO | None) -> Iterator[_Given]:
+def _opened(paths: Iterable[AnyPath], stdin: BinaryIO | None) -> Iterator[_Given]:
     if stdin is not None:
         yield _Given("standard input", stdin)
     for path in paths:
@@ -678,7 +724,7 @@ def _opened(paths: Iterable[Path_], stdin: BinaryIO | None) -> Iterator[_Given]:
 
 
 @contextlib.contextmanager
-def _output(target: Path_ | BinaryIO) -> Iterator[BinaryIO]:
+def _output(target: AnyPath | BinaryIO) -> Iterator[BinaryIO]:
     if isinstance(target, str | os.PathLike):
         with written_whole(target) as file:
             yield file
@@ -700,7 +746,7 @@ def _line_error(
     return FormatError(what, path=name, line=first_line + line + 1)
 
 
-def _dictionary(path: Path_) -> _core.Dictionary:
+def _dictionary(path: AnyPath) -> _core.Dictionary:
     content = Path(path).read_bytes()
     try:
         return _core.Dictionary(content.decode("utf-8"))
@@ -709,9 +755,9 @@ def _dictionary(path: Path_) -> _core.Dictionary:
 
 
 def txt_to_ctf(
-    sources: Sequence[Path_] | BinaryIO,
-    target: Path_ | BinaryIO,
-    dictionaries: Sequence[Path_],
+    sources: Sequence[AnyPath] | BinaryIO,
+    target: AnyPath | BinaryIO,
+    dictionaries: Sequence[AnyPath],
     *,
     names: Sequence[str] | None = None,
     unknown: str | None = None,
@@ -793,8 +839,8 @@ LabelType = Literal["Category", "Regression", "None"]
 
 
 def uci_to_ctf(
-    source: Path_ | BinaryIO,
-    target: Path_ | BinaryIO,
+    source: AnyPath | BinaryIO,
+    target: AnyPath | BinaryIO,
     *,
     features_start: int,
     features_dim: int,
@@ -802,7 +848,7 @@ def uci_to_ctf(
     labels_start: int | None = None,
     labels_dim: int = 1,
     num_labels: int | None = None,
-    mapping_file: Path_ | None = None,
+    mapping_file: AnyPath | None = None,
     sparse_labels: bool = False,
     delimiter: str | None = None,
     progress: Progress | None = None,
@@ -876,7 +922,7 @@ def uci_to_ctf(
 
 
 def _labels(
-    label_type: str, start: int | None, dim: int, num_labels: int | None, mapping_file: Path_ | None, is_sparse: bool
+    label_type: str, start: int | None, dim: int, num_labels: int | None, mapping_file: AnyPath | None, is_sparse: bool
 ) -> tuple[int, int, tuple[_core.Dictionary, int, bool] | None]:
     if start is None or start < 0:
         raise ConfigError(
@@ -914,7 +960,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         >>> parser.parse_args(["ctf2bin", "--input", "a.ctf", "--output", "a.cbf"]).output
         PosixPath('a.cbf')
     """
-    verbs = parser.add_subparsers(title="converters", metavar="CONVERTER", required=True)
+    verbs = parser.add_subparsers(title="converters", metavar="CONVERTER")
 
     def add(convert: Callable[..., None], name: str, aliases: Sequence[str], help: str) -> argparse.ArgumentParser:
         added = verbs.add_parser(name, aliases=aliases, help=help, description=f"{help[0].upper()}{help[1:]}.")
@@ -981,8 +1027,13 @@ def run(options: argparse.Namespace) -> int:
 
     Returns:
         0. Errors are raised as by the functions of this module.
+
+    Raises:
+        ConfigError: No converter is named.
     """
-    with _bar() as progress:
+    if not hasattr(options, "convert"):
+        raise ConfigError("no converter is named, and no --to; cntkio convert --help shows both", key="convert")
+    with progress_bar() as progress:
         options.convert(options, progress)
     return 0
 
@@ -1025,7 +1076,7 @@ def _truth(text: str) -> bool:
 
 
 @contextlib.contextmanager
-def _bar() -> Iterator[Progress | None]:
+def progress_bar() -> Iterator[Progress | None]:
     """A progress bar on standard error, if that is a terminal."""
     if not sys.stderr.isatty():
         yield None

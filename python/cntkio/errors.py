@@ -2,22 +2,31 @@
 
 ::
 
-    CntkIoError
+    CntkIoError          (RuntimeError)
     ├── ConfigError      (ValueError)   an option or a configuration text is wrong
     ├── FormatError      (ValueError)   bytes break their format
     ├── CorpusError                     inputs fine alone, not together or not any more
     └── CheckpointError  (ValueError)   a state does not fit this source
 
-Failures of the operating system stay ``OSError``. A message says where, what was found, and what was expected.
+CNTK raised ``ValueError`` for an invalid argument and ``RuntimeError`` for the rest: a program that catches them goes
+on to do so. Where it raised ``OverflowError`` or ``NotImplementedError`` for a number out of range, a `ConfigError` is
+one of these, too. Failures of the operating system stay ``OSError``. A message says where, what was found, what was
+expected, and which of the names there are is near to the one that was asked for. (docs/errors.md)
 """
 
 from __future__ import annotations
 
+import difflib
+import functools
+import inspect
 import os
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+_C = TypeVar("_C", bound=Callable[..., Any])
 
 
-class CntkIoError(Exception):
+class CntkIoError(RuntimeError):
     """The root of all exceptions that cntkio raises by itself."""
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -53,6 +62,14 @@ class ConfigError(CntkIoError, ValueError):
         self.key = key
         self.path = None if path is None else os.fspath(path)
         self.line = line
+
+
+class OutOfRangeError(ConfigError, OverflowError):
+    """A number that is none of 64 bits without a sign, where CNTK raised ``OverflowError``."""
+
+
+class UnsupportedError(ConfigError, NotImplementedError):
+    """What there is not: a part of CNTK that cntkio does without, or an argument that no method takes."""
 
 
 class FormatError(CntkIoError, ValueError):
@@ -120,3 +137,63 @@ class CheckpointError(CntkIoError, ValueError):
         super().__init__(message)
         self.saved = saved
         self.current = current
+
+
+# ------------------------------------------------------------------------------------------------ near names
+
+
+def near_name(name: object, known: Iterable[str]) -> str | None:
+    """The known name that is nearest to one that is not known, if any is near; upper and lower case are the same.
+
+    Example:
+        >>> near_name("lenghts", ["lengths", "species"])
+        'lengths'
+        >>> near_name("x", ["lengths", "species"])
+    """
+    folded = {_folded(one): one for one in known}
+    found = difflib.get_close_matches(_folded(str(name)), folded, n=1)
+    return folded[found[0]] if found else None
+
+
+def _folded(name: str) -> str:
+    return name.lower().replace("_", "")
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """The end of a message about a name that is not known: the near one, if there is one.
+
+    Example:
+        >>> "no stream 'lenghts'" + did_you_mean("lenghts", ["lengths", "species"])
+        "no stream 'lenghts'; did you mean 'lengths'?"
+    """
+    near = near_name(name, known)
+    return f"; did you mean {near!r}?" if near else ""
+
+
+def suggests_keywords(called: _C) -> _C:
+    """Make a class or a function tell the near name when it is called with a keyword that it does not have.
+
+    Example:
+        >>> @suggests_keywords
+        ... class Source:
+        ...     def __init__(self, max_sweeps=1): ...
+        >>> Source(max_sweep=2)
+        Traceback (most recent call last):
+        TypeError: Source has no keyword 'max_sweep'; did you mean 'max_sweeps'?
+    """
+    plain: Any = called.__init__ if isinstance(called, type) else called  # type: ignore[misc]
+    name = called.__name__
+    known = [parameter for parameter in inspect.signature(plain).parameters if parameter != "self"]
+
+    @functools.wraps(plain)
+    def checked(*arguments: Any, **keywords: Any) -> Any:
+        for keyword in keywords:
+            if keyword not in known:
+                hint = did_you_mean(keyword, known) or f"; it has: {', '.join(known)}"
+                raise TypeError(f"{name} has no keyword {keyword!r}{hint}")
+        return plain(*arguments, **keywords)
+
+    if not isinstance(called, type):
+        return checked  # type: ignore[return-value]
+    called.__init__ = checked  # type: ignore[misc]
+    return called

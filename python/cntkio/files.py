@@ -1,4 +1,4 @@
-"""Files that come into being whole: written beside their name, and renamed when all is there.
+"""Files that come into being whole, written beside their name and renamed; and what to say of one that is missing.
 
 Its law: under the name there is the old file or the whole new one, whatever interrupts the writing. What is no file
 (a pipe, a terminal) is written as it comes.
@@ -7,11 +7,15 @@ Its law: under the name there is the old file or the whole new one, whatever int
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
+
+from cntkio.errors import near_name
 
 
 @contextlib.contextmanager
@@ -61,3 +65,42 @@ def _scratch(target: Path) -> Iterator[tuple[Path, BinaryIO]]:
         finally:
             file.close()
             temporary.unlink(missing_ok=True)
+
+
+def open_to_read(path: str | os.PathLike[str]) -> int:
+    """Open a file and give its descriptor.
+
+    Raises:
+        FileNotFoundError: It is not there; the message says which folder was looked in, and which file is near.
+        OSError: It cannot be read.
+
+    Example:
+        >>> open_to_read("examples/iris/iris.cft")
+        Traceback (most recent call last):
+        FileNotFoundError: [Errno 2] No such file or directory; did you mean 'examples/iris/iris.ctf'?: ...
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise IsADirectoryError(errno.EISDIR, "Is a folder; expected a file", os.fspath(path))
+        return descriptor
+    except FileNotFoundError as error:
+        raise FileNotFoundError(error.errno, f"{error.strerror}{_hint(Path(path))}", os.fspath(path)) from None
+
+
+def _hint(path: Path) -> str:
+    """What to do about a path that is not there."""
+    missing = path
+    while not missing.parent.exists():
+        missing = missing.parent
+    try:
+        near = near_name(missing.name, [entry.name for entry in missing.parent.iterdir()])
+    except OSError:
+        near = None
+    if near is not None:
+        rest = path.parts[len(missing.parts) :]
+        return f"; did you mean {str(missing.parent.joinpath(near, *rest))!r}?"
+    place = "" if path.is_absolute() else f" from the folder {str(Path.cwd())!r}"
+    folder = "" if missing == path else f": there is no {str(missing)!r}"
+    return f"{place}{folder}"

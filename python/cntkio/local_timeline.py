@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
-from cntkio.timeline import FULL_DATA_SWEEP, INFINITELY_REPEAT, Partition, Parts, Selection, Window
+from cntkio.timeline import FULL_DATA_SWEEP, INFINITELY_REPEAT, BalancedPartition, Partition, Parts, Selection, Window
 
 _ALL = Partition()
 _LARGEST_WORD = 2**64 - 1
@@ -320,6 +320,12 @@ class LocalTimeline:
             )
         if self._max_samples == 0:
             raise ConfigError("max_samples is 0, but it is at least 1", key="max_samples")
+        if isinstance(partition, BalancedPartition):
+            raise ConfigError(
+                "a user-defined deserializer on its own timeline has no balanced partitions; with timeline='global' it "
+                "has",
+                key="timeline",
+            )
         num_slots = 0
         if self._truncation_length:
             num_slots = max(1, size // self._truncation_length)
@@ -478,20 +484,21 @@ class LocalTimeline:
         self._slots = ()
         self._has_ended = False
 
-    def state(self) -> dict[str, Any]:
-        """All that is needed to go on just here: a small dict for JSON.
+    def state(self, mark: LocalMark | None = None) -> dict[str, Any]:
+        """All that is needed to go on just here, or at a mark of this timeline: a small dict for JSON.
 
         Returns:
             The keys of `checkpoint`; and after a first read ``minibatch_size``, ``partition`` (index and count) and,
             truncated, ``slots`` (for each a list of chunk, number in the chunk, length, first sample not delivered, and
             whether its read met the end of a sweep).
         """
-        state: dict[str, Any] = dict(self.checkpoint())
-        if self._settings is not None:
-            size, partition = self._settings
+        mark = self.mark() if mark is None else mark
+        state: dict[str, Any] = dict(self.checkpoint(mark))
+        if mark.settings is not None:
+            size, partition = mark.settings
             state.update(minibatch_size=size, partition=[partition.index, partition.count])
             if self._truncation_length:
-                state["slots"] = [[list(owed) for owed in slot] for slot in self._slots]
+                state["slots"] = [[list(owed) for owed in slot] for slot in mark.slots]
         return state
 
     def load_state(self, state: Mapping[str, Any]) -> None:

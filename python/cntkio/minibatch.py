@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.errors import ConfigError
+from cntkio.errors import ConfigError, did_you_mean
 from cntkio.streams import StreamInformation
 
 
 class MinibatchData:
     """One stream of a minibatch.
+
+    A source written in Python makes it of arrays, or as in CNTK of a `Value` and what is in it:
+    ``MinibatchData(value, num_sequences, num_samples, sweep_end)``.
 
     Attributes:
         stream: The stream's description.
@@ -36,7 +39,34 @@ class MinibatchData:
     __slots__ = ("__dict__", "_packed", "end_of_sweep", "indices", "indptr", "offsets", "stream", "values")
     _packed: tuple[_core.Packed, int] | None  # the packer's result and this stream's number in it
 
+    @overload
     def __init__(
+        self,
+        stream: StreamInformation,
+        values: npt.NDArray[Any],
+        offsets: npt.NDArray[np.int64],
+        indptr: npt.NDArray[np.int64] | None = None,
+        indices: npt.NDArray[np.int32] | None = None,
+        end_of_sweep: bool = False,
+    ) -> None: ...
+
+    @overload
+    def __init__(self, value: Value, num_sequences: int, num_samples: int, sweep_end: bool) -> None: ...
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        is_value = "value" in keywords or (len(arguments) > 0 and isinstance(arguments[0], Value))
+        (self._set_value if is_value else self._set_arrays)(*arguments, **keywords)
+
+    def _set_value(self, value: Value, num_sequences: int, num_samples: int, sweep_end: bool) -> None:
+        if (num_sequences, num_samples) != (value.num_sequences, value.num_samples):
+            raise ConfigError(
+                f"a value of {value.num_sequences} sequences and {value.num_samples} samples is said to have "
+                f"{num_sequences} and {num_samples}",
+                key="num_samples" if num_sequences == value.num_sequences else "num_sequences",
+            )
+        self._set_arrays(value.stream, value.values, value.offsets, value.indptr, value.indices, bool(sweep_end))
+
+    def _set_arrays(
         self,
         stream: StreamInformation,
         values: npt.NDArray[Any],
@@ -136,6 +166,22 @@ class MinibatchData:
         """CNTK's `Value` of this stream: itself, or None if there are no sequences."""
         return self if self.num_sequences else None
 
+    def masked_count(self) -> int:
+        """How many cells of the padded array are padding."""
+        return self.num_sequences * self.num_steps - self.num_samples
+
+    def erase(self) -> None:
+        """Do nothing. In CNTK a minibatch's data had to be let go of before the next was read; here they stay valid."""
+
+    def dense_values(self) -> npt.NDArray[Any]:
+        """`values` of a dense stream, for who needs nothing else: the other array objects are not made here."""
+        if self._packed is None or self.stream.dtype == np.int32:
+            values: npt.NDArray[Any] = self.values
+            return values
+        packed, number = self._packed
+        values = packed.arrays(number)[0]
+        return values.reshape(-1, *self.stream.shape)
+
     def asarray(self) -> npt.NDArray[Any]:
         """The padded array, of `shape`; a view of `values` where there is nothing to pad.
 
@@ -144,6 +190,10 @@ class MinibatchData:
         if self.indices is None or self.indptr is None:
             if self.num_samples == self.num_sequences * self.num_steps:
                 return self.values.reshape(self.shape)
+            if self.values.dtype == np.int32:  # numbers of classes
+                classes = np.zeros(self.shape, np.int32)
+                classes[self.mask != 0] = self.values
+                return classes
             flat = _core.pad(self.values.reshape(-1), self.offsets, self.num_steps, self.stream.dim)
             return flat.reshape(self.shape)
         padded = np.zeros((self.num_sequences * self.num_steps, self.stream.dim), self.values.dtype)
@@ -186,8 +236,102 @@ class MinibatchData:
         return matrices
 
 
+class Value(MinibatchData):
+    """The data of a stream by themselves, for sources written in Python; the part of CNTK's `Value` that they need.
+
+    Args:
+        batch: A list with the samples of each sequence, as an array ``[samples, *shape]`` or a SciPy matrix
+            ``[samples, dim]``; or an array, ``[sequences, samples, *shape]``, or with two axes ``[sequences, dim]``
+            of one sample each.
+        seq_starts: Not used: no sequence goes on with one of an earlier minibatch.
+        device: Not used.
+
+    Raises:
+        ConfigError: The batch is empty, or its sequences have different shapes.
+
+    Example:
+        >>> Value([[[1, 2]], [[3, 4], [5, 6]]]).shape
+        (2, 2, 2)
+        >>> words = Value.one_hot([[3, 1], [4]], num_classes=5)
+        >>> words.shape, words.indices.tolist()
+        ((2, 2, 5), [3, 1, 4])
+    """
+
+    ONE_HOT_SKIP = 2**32 - 1
+
+    def __init__(self, batch: Any, seq_starts: object = None, device: object = None) -> None:
+        if len(batch) == 0 if not hasattr(batch, "tocsr") else batch.shape[0] == 0:
+            raise ConfigError("a value of no sequences; expected at least one", key="batch")
+        if hasattr(batch, "tocsr"):
+            self._set_matrix(batch.tocsr(), np.arange(batch.shape[0] + 1))
+            return
+        if hasattr(batch[0], "tocsr"):
+            from scipy import sparse
+
+            lengths = [matrix.shape[0] for matrix in batch]
+            self._set_matrix(sparse.vstack(batch, format="csr"), np.cumsum([0, *lengths]))
+            return
+        if isinstance(batch, np.ndarray) and batch.ndim < 3:
+            batch = batch.reshape(len(batch), 1, -1)
+        sequences = [_in_floats(np.asarray(sequence)) for sequence in batch]
+        shapes = {sequence.shape[1:] for sequence in sequences}
+        if len(shapes) > 1 or sequences[0].ndim == 0:
+            raise ConfigError(f"sequences with samples of shapes {sorted(shapes)}; expected one shape", key="batch")
+        offsets = np.cumsum([0, *map(len, sequences)])
+        values = np.concatenate(sequences)
+        shape = values.shape[1:] or (1,)
+        self._set_arrays(StreamInformation("", 0, "dense", values.dtype, shape), values, offsets)
+
+    def _set_matrix(self, matrix: Any, offsets: npt.NDArray[np.int64]) -> None:
+        info = StreamInformation("", 0, "sparse", np.float32, (matrix.shape[1],))
+        values, indices = _in_floats(matrix.data), matrix.indices.astype(np.int32, copy=False)
+        self._set_arrays(info, values, offsets, matrix.indptr.astype(np.int64), indices)
+
+    @classmethod
+    def one_hot(
+        cls, batch: Sequence[Iterable[int]], num_classes: int, dtype: npt.DTypeLike | None = None, device: object = None
+    ) -> Value:
+        """A sparse value of which each sample has a single 1.
+
+        Args:
+            batch: For each sequence the class of each sample; `ONE_HOT_SKIP` is a sample of zeros.
+            num_classes: How many classes there are.
+            dtype: float32 (None) or float64.
+            device: Not used.
+
+        Raises:
+            ConfigError: A class is not in ``0 .. num_classes - 1``.
+        """
+        sequences = [np.asarray(list(sequence), np.int64) for sequence in batch]
+        classes = np.concatenate(sequences) if sequences else np.empty(0, np.int64)
+        is_one = classes != cls.ONE_HOT_SKIP
+        if not ((classes[is_one] >= 0) & (classes[is_one] < num_classes)).all():
+            raise ConfigError(f"a class is not in 0..{num_classes - 1}", key="batch")
+        value = cls.__new__(cls)
+        kind = np.dtype(np.float32 if dtype is None else dtype)
+        value._set_arrays(
+            StreamInformation("", 0, "sparse", kind, (num_classes,)),
+            np.ones(int(is_one.sum()), kind),
+            np.cumsum([0, *map(len, sequences)]),
+            np.concatenate([[0], np.cumsum(is_one)]),
+            classes[is_one].astype(np.int32),
+        )
+        return value
+
+
+def _in_floats(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return values.astype(np.float64 if values.dtype == np.float64 else np.float32, copy=False)
+
+
 def _csr(values: npt.NDArray[Any], indices: npt.NDArray[np.int32], indptr: npt.NDArray[np.int64], dim: int) -> Any:
-    from scipy import sparse
+    try:
+        from scipy import sparse
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "matrices need scipy, which is not installed: pip install 'cntkio[scipy]'; values, indices and indptr hold "
+            "the same",
+            name=error.name,
+        ) from None
 
     if indptr[-1] < 2**31:
         indptr = indptr.astype(np.int32)  # SciPy wants one type for both
@@ -303,7 +447,9 @@ class Minibatch(dict[StreamInformation, Any]):
         for stream, data in self.items():
             if stream.name == name:
                 return data
-        raise KeyError(f"no stream {name!r}; there are: {', '.join(repr(stream.name) for stream in self) or 'none'}")
+        names = [stream.name for stream in self]
+        there = ", ".join(map(repr, names)) or "none"
+        raise KeyError(f"no stream {name!r}; there are: {there}{did_you_mean(name, names)}")
 
     @property
     def keys_of_sequences(self) -> npt.NDArray[Any]:

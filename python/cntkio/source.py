@@ -29,7 +29,16 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio.arrangement import BROKEN, INVALID, Arrangement, Located, Skipping, arrange
-from cntkio.errors import CheckpointError, CntkIoError, ConfigError, CorpusError
+from cntkio.errors import (
+    CheckpointError,
+    CntkIoError,
+    ConfigError,
+    CorpusError,
+    OutOfRangeError,
+    UnsupportedError,
+    did_you_mean,
+    suggests_keywords,
+)
 from cntkio.formats import (
     Ahead,
     Corpus,
@@ -49,6 +58,7 @@ from cntkio.timeline import (
     DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS,
     FULL_DATA_SWEEP,
     INFINITELY_REPEAT,
+    BalancedPartition,
     Partition,
     Selection,
     Timeline,
@@ -219,6 +229,16 @@ class _Order(NamedTuple):
     sequences: _core.PackRequest
 
 
+def _check_words(**options: Any) -> None:
+    """Refuse what is no number without a sign of 64 bits."""
+    for name, value in options.items():
+        if not isinstance(value, int | np.integer):
+            raise TypeError(f"{name} is {value!r}; expected a whole number")
+        if not 0 <= value <= INFINITELY_REPEAT:
+            raise OutOfRangeError(f"{name} is {value}; expected 0 to {INFINITELY_REPEAT} (2^64 - 1)", key=name)
+
+
+@suggests_keywords
 class MinibatchSource:
     """Minibatches from one or several deserializers, in CNTK 2.7's order.
 
@@ -250,7 +270,9 @@ class MinibatchSource:
         left_out: For each deserializer how many of its sequences the join left out.
 
     Raises:
-        ConfigError: An option is not possible, or two exclude each other.
+        ConfigError: An option is not possible, or two exclude each other. For a number below 0 or above ``2**64 - 1``
+            it is an `OverflowError` as well.
+        TypeError: A number is not whole, or there is no such keyword.
         CorpusError: The deserializers have no sequence in common.
         FormatError: A file breaks its format where the index is made.
         OSError: A file cannot be read.
@@ -293,10 +315,28 @@ class MinibatchSource:
         crosses_sweeps: bool = True,
         local_timeline: bool = True,
     ) -> None:
-        given: list[Deserializer] = list(deserializers) if isinstance(deserializers, Sequence) else [deserializers]
+        given: list[Any] = list(deserializers) if isinstance(deserializers, list | tuple) else [deserializers]
         self._arguments = {key: value for key, value in locals().items() if key not in ("self", "given", "__class__")}
         if not given:
-            raise ConfigError("no deserializers; expected one, or a list of at least one", key="deserializers")
+            raise ConfigError(
+                "could not find deserializers: the list is empty; expected one, or a list of at least one",
+                key="deserializers",
+            )
+        for one in given:
+            if not hasattr(one, "open"):
+                raise ConfigError(
+                    f"{one!r} is no deserializer; expected one such as CTFDeserializer(path, StreamDefs(...))",
+                    key="deserializers",
+                )
+        _check_words(
+            max_samples=max_samples,
+            max_sweeps=max_sweeps,
+            randomization_window_in_chunks=randomization_window_in_chunks,
+            randomization_window_in_samples=randomization_window_in_samples,
+            randomization_seed=randomization_seed,
+            truncation_length=truncation_length,
+            max_errors=max_errors,
+        )
         if frame_mode and truncation_length:
             raise ConfigError(
                 f"frame_mode and truncation_length={truncation_length} exclude each other", key="truncation_length"
@@ -361,6 +401,7 @@ class MinibatchSource:
         if isinstance(self._timeline, LocalTimeline):
             self._settings["timeline"] = "local"
         self._epoch: list[int] | None = None
+        self._fingerprints: list[str] | None = None
         self._chunks = [_Chunks(corpus) for corpus in self._corpora]
         self._is_literal = any(
             isinstance(corpus, UtteranceCorpus) and corpus.utterances.is_literal for corpus in self._corpora
@@ -515,8 +556,11 @@ class MinibatchSource:
         for info in self._streams:
             if info.name == name:
                 return info
-        names = ", ".join(repr(info.name) for info in self._streams)
-        raise ConfigError(f"no stream has the name {name!r}; there are: {names}", key=name)
+        names = [info.name for info in self._streams]
+        raise ConfigError(
+            f"no stream has the name {name!r}; there are: {', '.join(map(repr, names))}{did_you_mean(name, names)}",
+            key=name,
+        )
 
     def __getitem__(self, name: str) -> StreamInformation:
         """The stream of that name."""
@@ -525,6 +569,23 @@ class MinibatchSource:
     def is_infinite(self) -> bool:
         """Whether there is no limit."""
         return self._is_infinite
+
+    @property
+    def has_text_keys(self) -> bool:
+        """Whether sequences have texts as keys, and not numbers."""
+        return isinstance(self._timeline, LocalTimeline) or self._keys.dtype.kind not in "ui"
+
+    @property
+    def is_randomized(self) -> bool:
+        """Whether sweeps are shuffled."""
+        return self._is_randomized
+
+    @property
+    def span(self) -> tuple[int, int] | None:
+        """Positions at which the data, or the epoch, begin and end; None: no end, or a timeline without positions."""
+        if self._is_infinite or isinstance(self._timeline, LocalTimeline):
+            return None
+        return (0 if self._epoch is None else self._epoch[0]), self._timeline.end
 
     @property
     def num_samples(self) -> int:
@@ -570,7 +631,8 @@ class MinibatchSource:
 
         Args:
             minibatch_size_in_samples: Samples of all partitions together, at least 1.
-            input_map: Keys for the result, each with the stream that it shall show.
+            input_map: Keys for the result, anything that can be hashed, each with the stream that it shall show; None
+                or empty: the streams themselves.
             device: Not used.
             num_data_partitions: How many readers share the data; None: 1.
             partition_index: Which of them this is; None: 0.
@@ -580,13 +642,40 @@ class MinibatchSource:
             are `TruncatedMinibatchData`, else `MinibatchData`.
 
         Raises:
-            ConfigError: An argument is not possible.
+            ConfigError: An argument is not possible. For a size that is negative or not whole it is a
+                `NotImplementedError` as well.
             FormatError: A chunk read for this minibatch breaks its format.
             CorpusError: A sequence does not fit frame mode or truncation, or a file has changed.
         """
-        if type(minibatch_size_in_samples) is not int and not isinstance(minibatch_size_in_samples, int | np.integer):
-            raise ConfigError(
-                f"minibatch_size_in_samples is {minibatch_size_in_samples!r}; expected a whole number",
+        partition = _WHOLE
+        if partition_index is not None or num_data_partitions is not None:
+            partition = Partition(
+                0 if partition_index is None else int(partition_index),
+                1 if num_data_partitions is None else int(num_data_partitions),
+            )
+        minibatch = self.read(minibatch_size_in_samples, partition)
+        if minibatch is None:
+            return {}
+        if input_map:
+            return {key: minibatch[stream] for key, stream in input_map.items()}
+        return minibatch
+
+    def read(self, minibatch_size_in_samples: int, partition: Partition = _WHOLE) -> Minibatch | None:
+        """Return the next minibatch of a `Partition` or a `BalancedPartition`, or None when the data have ended.
+
+        Errors are those of `next_minibatch`.
+
+        Args:
+            minibatch_size_in_samples: Samples of all partitions together, at least 1.
+            partition: The share to deliver. It may change between reads.
+        """
+        request = self._request
+        if request is not None and request.partition is partition and request.size == minibatch_size_in_samples:
+            return self._next(request)  # as in the read before, and so it was checked
+        is_whole = type(minibatch_size_in_samples) is int or isinstance(minibatch_size_in_samples, int | np.integer)
+        if not is_whole or minibatch_size_in_samples < 0:
+            raise UnsupportedError(
+                f"minibatch_size_in_samples is {minibatch_size_in_samples!r}; expected a whole number, at least 1",
                 key="minibatch_size_in_samples",
             )
         if minibatch_size_in_samples > _LARGEST_SIZE:
@@ -594,18 +683,7 @@ class MinibatchSource:
                 f"minibatch_size_in_samples is {minibatch_size_in_samples}; expected at most {_LARGEST_SIZE}",
                 key="minibatch_size_in_samples",
             )
-        partition = _WHOLE
-        if partition_index is not None or num_data_partitions is not None:
-            partition = Partition(
-                0 if partition_index is None else int(partition_index),
-                1 if num_data_partitions is None else int(num_data_partitions),
-            )
-        minibatch = self._next(_Request(int(minibatch_size_in_samples), partition))
-        if minibatch is None:
-            return {}
-        if input_map is not None:
-            return {key: minibatch[stream] for key, stream in input_map.items()}
-        return minibatch
+        return self._next(_Request(int(minibatch_size_in_samples), partition))
 
     def minibatches(
         self, minibatch_size_in_samples: int, num_data_partitions: int | None = None, partition_index: int | None = None
@@ -657,6 +735,8 @@ class MinibatchSource:
 
     def _drop_ahead(self) -> None:
         """Throw away what was fetched ahead, and go back to where the last delivered minibatch ended."""
+        if self._process != os.getpid():
+            self._forget_parent()
         if self._ahead is not None:
             if not self._ahead.cancel():
                 self._wait(self._ahead)
@@ -747,7 +827,8 @@ class MinibatchSource:
         self._look_ahead(request.partition, selection)
         located = self._arrangement.locate(selection.sequences)
         if self._arrangement.flags is not None:
-            sound = self._without_invalid(selection, located)
+            is_balanced = isinstance(request.partition, BalancedPartition)
+            sound = self._without_invalid(selection, located, is_balanced)
             if sound is None:
                 return self._fetch_from_here(request, orders, place)
             selection, located = sound
@@ -758,8 +839,10 @@ class MinibatchSource:
                 corpus.tell_totals()
         return _Fetched(minibatch, mark, self._num_invalid)
 
-    def _without_invalid(self, selection: Selection, located: Located) -> tuple[Selection, Located] | None:
-        """Take invalid utterances out, and count them; None if nothing is left.
+    def _without_invalid(
+        self, selection: Selection, located: Located, is_balanced: bool
+    ) -> tuple[Selection, Located] | None:
+        """Take invalid utterances out, and count them; None if nothing is left, but where partitions are balanced.
 
         Raises:
             FormatError: A broken utterance.
@@ -785,7 +868,7 @@ class MinibatchSource:
         if parts is not None:
             names = ("slot", "first_sample", "num_samples", "step", "goes_on")
             parts = dataclasses.replace(parts, **{name: getattr(parts, name)[is_sound] for name in names})
-        elif not is_sound.any() and not self._is_literal:
+        elif not is_sound.any() and not self._is_literal and not is_balanced:
             return None
         frames = None if located.frames is None else located.frames[is_sound]
         kept = dataclasses.replace(
@@ -1070,20 +1153,14 @@ class MinibatchSource:
     def state_dict(self) -> dict[str, Any]:
         """All that is needed to go on just here, and to notice other data or settings: a small dict for JSON."""
         with self._lock:
-            if self._ahead is None and not self._ready:
-                timeline = self._timeline.state()
-            else:
-                if self._ahead is not None:
-                    self._wait(self._ahead)
-                there = self._timeline.mark()
-                self._rewind(self._mark)
-                timeline = self._timeline.state()
-                self._rewind(there)
+            timeline = self._timeline.state(self._mark)
             state = {"version": _STATE_VERSION, "timeline": timeline, "settings": self._settings, "data": self._data()}
             return state if self._epoch is None else {**state, "epoch": self._epoch}
 
     def _data(self) -> list[str]:
-        return [corpus.fingerprint() for corpus in self._corpora]
+        if self._fingerprints is None:
+            self._fingerprints = [corpus.fingerprint() for corpus in self._corpora]
+        return self._fingerprints
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a `state_dict` was taken, in this or another process.

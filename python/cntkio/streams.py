@@ -12,6 +12,8 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from cntkio.errors import ConfigError, did_you_mean, suggests_keywords
+
 StorageFormat = Literal["dense", "sparse"]
 
 
@@ -24,13 +26,24 @@ class Record(dict[str, Any]):
         >>> Record(a=1).b
         Traceback (most recent call last):
         AttributeError: record has no attribute 'b'; it has: a
+        >>> Record(a=1).updated_with(b=2)
+        Record(a=1, b=2)
     """
 
     def __getattr__(self, name: str) -> Any:
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(f"record has no attribute {name!r}; it has: {', '.join(self) or 'none'}") from None
+            raise AttributeError(
+                f"record has no attribute {name!r}; it has: {', '.join(self) or 'none'}{did_you_mean(name, self)}"
+            ) from None
+
+    def __missing__(self, name: object) -> Any:
+        raise KeyError(f"no {name!r}; there are: {', '.join(map(repr, self)) or 'none'}{did_you_mean(name, self)}")
+
+    def updated_with(self, **items: Any) -> Record:
+        """The same with further items, or with others of the same names."""
+        return type(self)({**self, **items})
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise AttributeError("record is immutable")
@@ -55,6 +68,25 @@ class StreamDefs(Record):
     """
 
 
+def checked_streams(streams: Mapping[str, Any]) -> StreamDefs:
+    """The streams of a deserializer.
+
+    Raises:
+        ConfigError: They are no mapping of names to what `StreamDef` gives.
+    """
+    if not isinstance(streams, Mapping):
+        raise ConfigError(
+            f"streams is {streams!r}; expected StreamDefs(name=StreamDef(field=..., shape=...))", key="streams"
+        )
+    for name, stream in streams.items():
+        if not isinstance(stream, Mapping):
+            raise ConfigError(
+                f"stream {name!r} is {stream!r}; expected StreamDefs({name}=StreamDef(field=..., shape=...))", key=name
+            )
+    return StreamDefs(streams)
+
+
+@suggests_keywords
 def StreamDef(  # noqa: N802 - CNTK's name
     field: str | None = None,
     shape: int | tuple[int, ...] | None = None,
@@ -79,7 +111,7 @@ def StreamDef(  # noqa: N802 - CNTK's name
         mlf: HTK label files; makes the stream sparse.
         broadcast: Whether one frame stands for a whole sequence (HTK features).
         defines_mb_size: Whether this stream's samples are what minibatch sizes count.
-        max_sequence_length: Kept for CNTK's sake; has no effect.
+        max_sequence_length: Longer utterances are left out (HTK features); elsewhere only kept.
 
     Returns:
         A record with the keys ``stream_alias``, ``is_sparse``, ``defines_mb_size``, ``max_sequence_length`` and,
@@ -97,6 +129,45 @@ def StreamDef(  # noqa: N802 - CNTK's name
         max_sequence_length=max_sequence_length,
         **{key: value for key, value in given.items() if value is not None},
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class StreamConfiguration:
+    """One stream of a text corpus, in CNTK's older form. `StreamDef` says the same; `as_stream_def` makes one.
+
+    Attributes:
+        name: The stream's name in Python.
+        dim: Values of a sample, or the bound of its indices.
+        is_sparse: Whether samples are lists of index and value.
+        stream_alias: Its name in the file; empty: the same.
+        defines_mb_size: Whether this stream's samples are what minibatch sizes count.
+
+    Example:
+        >>> words = StreamConfiguration("words", 1323, is_sparse=True, stream_alias="w")
+        >>> StreamDefs({words.name: words.as_stream_def()}).words.stream_alias
+        'w'
+    """
+
+    name: str
+    dim: int
+    is_sparse: bool = False
+    stream_alias: str = ""
+    defines_mb_size: bool = False
+
+    m_stream_name = property(lambda self: self.name, doc="CNTK's name for `name`.")
+    m_dim = property(lambda self: self.dim, doc="CNTK's name for `dim`.")
+    m_is_sparse = property(lambda self: self.is_sparse, doc="CNTK's name for `is_sparse`.")
+    m_stream_alias = property(lambda self: self.stream_alias, doc="CNTK's name for `stream_alias`.")
+    m_defines_mb_size = property(lambda self: self.defines_mb_size, doc="CNTK's name for `defines_mb_size`.")
+
+    def as_stream_def(self) -> Record:
+        """The `StreamDef` that says the same."""
+        return StreamDef(
+            field=self.stream_alias or self.name,
+            shape=self.dim,
+            is_sparse=self.is_sparse,
+            defines_mb_size=self.defines_mb_size,
+        )
 
 
 @dataclasses.dataclass(frozen=True, init=False)

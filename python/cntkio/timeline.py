@@ -208,6 +208,52 @@ class Partition:
         """
         return whole // self.count + (self.index < whole % self.count)
 
+    @property
+    def of_chunks(self) -> Partition:
+        """Whose chunks its sequences come from: where there is randomization, its own."""
+        return self
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BalancedPartition(Partition):
+    """One share of equally many minibatches: number `index` of `count`. (docs/timeline.md, "Balanced partitions")
+
+    Minibatches of the whole data are dealt out in rounds, one to each partition, and no round goes past the end of a
+    sweep. The last round of a sweep is cut so that each partition gets one; where fewer sequences are left than there
+    are partitions, these are the remainder.
+
+    Attributes:
+        remainder: ``"drop"``: the remainder is not delivered. ``"repeat"``: it is delivered, some of its sequences to
+            several partitions.
+        worker: Which of the workers of this partition this is. They take rounds in turn.
+        num_workers: How many workers this partition has.
+
+    Raises:
+        ConfigError: `index`, `remainder` or `worker` is not possible.
+
+    Example:
+        >>> timeline = Timeline(np.ones(7, np.uint32), np.array([0, 7]), window=None, max_sweeps=1)
+        >>> one = BalancedPartition(1, 2)
+        >>> [selection.sequences.tolist() for selection in iter(lambda: timeline.read(4, one), None)]
+        [[2, 3], [6]]
+    """
+
+    remainder: Literal["drop", "repeat"] = "drop"
+    worker: int = 0
+    num_workers: int = 1
+
+    def __post_init__(self) -> None:
+        Partition.__post_init__(self)
+        if self.remainder not in ("drop", "repeat"):
+            raise ConfigError(f"remainder is {self.remainder!r}; expected 'drop' or 'repeat'", key="remainder")
+        if not 0 <= self.worker < self.num_workers:
+            raise ConfigError(f"worker {self.worker} is outside 0..{self.num_workers - 1}", key="worker")
+
+    @property
+    def of_chunks(self) -> Partition:
+        """Sequences of any chunk may come."""
+        return Partition()
+
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Parts:
@@ -261,6 +307,7 @@ class Mark:
     settings: tuple[int, Partition] | None
     cursor: tuple[int, int, int, int, int]
     owed: list[list[tuple[int, int, bool]]]
+    rounds_to_pass: int = 0
 
 
 class Timeline:
@@ -371,7 +418,13 @@ class Timeline:
         self._share = 0
         self._passed = 0
         self._num_slots = 0
+        self._rounds_to_pass = 0
         self._needed: tuple[object, list[int], int] = (None, [], 0)
+
+    @property
+    def end(self) -> int:
+        """Position at which the data end."""
+        return self._end
 
     @property
     def position(self) -> int:
@@ -402,6 +455,8 @@ class Timeline:
             self._settle(minibatch_size_in_samples, partition)
         if self._truncation_length:
             return self._read_truncated(partition)
+        if isinstance(partition, BalancedPartition):
+            return self._read_balanced(minibatch_size_in_samples, partition)
         found = self._reader.read(
             self._share,
             self._passed,
@@ -414,6 +469,57 @@ class Timeline:
             return None
         sequences, chunks, end_of_sweep, position, places = found
         return Selection(sequences, chunks, end_of_sweep, position, None, places)
+
+    def _read_balanced(self, size: int, partition: BalancedPartition) -> Selection | None:
+        while True:
+            dealt = self._round(size, partition)
+            if dealt is None:
+                return None
+            if not self._rounds_to_pass:
+                self._rounds_to_pass = partition.num_workers - 1
+                return dealt
+            self._rounds_to_pass -= 1
+
+    def _round(self, size: int, partition: BalancedPartition) -> Selection | None:
+        """What the next round has for this partition; None when there is no further round."""
+        runs: list[npt.NDArray[np.int64]] = []  # of pairs of sequence and chunk
+        found = None
+        end_of_sweep = False
+        for index in range(partition.count):
+            share = max(1, Partition(index, partition.count).share(min(size, _LARGEST_POSITION)))
+            found = self._reader.read(share, _LARGEST_WORD, False, self._counts_sequences, 0, 1)
+            if found is None:
+                break
+            sequences, chunks, end_of_sweep, position, places = found
+            if index == partition.index:
+                own = Selection(sequences, chunks, end_of_sweep, position, None, places)
+            runs.append(np.stack([sequences, chunks]))
+            if end_of_sweep:
+                break
+        if len(runs) == partition.count:
+            if not end_of_sweep and partition.remainder == "drop":
+                end_of_sweep = self._pass_remainder(partition.count)
+            return dataclasses.replace(own, end_of_sweep=end_of_sweep, position=self.position)
+        num_left = sum(run.shape[1] for run in runs)
+        if not num_left or (num_left < partition.count and partition.remainder == "drop"):
+            return self._round(size, partition) if end_of_sweep else None
+        if num_left < partition.count:
+            left = np.concatenate(runs, axis=1)
+            runs = [left[:, [index % num_left]] for index in range(partition.count)]
+        while len(runs) < partition.count:
+            longest = max(range(len(runs)), key=lambda number: runs[number].shape[1])
+            half = (runs[longest].shape[1] + 1) // 2
+            runs[longest : longest + 1] = [runs[longest][:, :half], runs[longest][:, half:]]
+        sequences, chunks = runs[partition.index]
+        return Selection(sequences, chunks, end_of_sweep, self.position)
+
+    def _pass_remainder(self, count: int) -> bool:
+        """Go past what is left of the sweep if it is less than a sequence for each; whether that is its end."""
+        index = self._reader.cursor[2]
+        if self.num_sequences - index >= count:
+            return False
+        found = self._reader.read(_LARGEST_POSITION, _LARGEST_WORD, False, False, 0, 1)
+        return found is not None and found[2]
 
     def _has_ended(self) -> bool:
         return self.position >= self._end and not any(self._reader.owed)
@@ -436,7 +542,9 @@ class Timeline:
     def _settle(self, size: int, partition: Partition) -> None:
         """Take up a size and a partition, as at the first read, after a restore, and when they change."""
         self._check_and_share(size, partition)
-        self._reader.settle(partition.index, partition.count, self._num_slots)
+        self._rounds_to_pass = partition.worker if isinstance(partition, BalancedPartition) else 0
+        of_chunks = partition.of_chunks
+        self._reader.settle(of_chunks.index, of_chunks.count, self._num_slots)
 
     def _check_and_share(self, size: int, partition: Partition) -> None:
         if size < 1:
@@ -450,6 +558,19 @@ class Timeline:
                 f"the data would end at sample {self._end}, but a randomized source counts up to 2^63 - 1",
                 key="max_samples" if self._max_samples is not None else "max_sweeps",
             )
+        if isinstance(partition, BalancedPartition):
+            if self._truncation_length:
+                raise ConfigError(
+                    f"truncation_length={self._truncation_length} and balanced partitions exclude each other: the "
+                    f"slots of truncated minibatches are shared out evenly as it is",
+                    key="truncation_length",
+                )
+            if partition.count > self.num_sequences and partition.remainder == "drop":
+                raise ConfigError(
+                    f"{partition.count} partitions share {self.num_sequences} sequences: with remainder='drop' nothing "
+                    f"would be delivered; remainder='repeat' gives one to each",
+                    key="remainder",
+                )
         if self._truncation_length:
             num_slots = max(1, size // self._truncation_length)
             if partition.count > num_slots:
@@ -493,13 +614,14 @@ class Timeline:
         self._reader.set_end(min(end, _LARGEST_WORD))
         self.restore(begin)
 
-    def state(self) -> dict[str, Any]:
-        """All that is needed to go on just here: a small dict for JSON.
+    def state(self, mark: Mark | None = None) -> dict[str, Any]:
+        """All that is needed to go on just here, or at a mark of this timeline: a small dict for JSON.
 
         Returns:
             ``position``; and after a first read ``minibatch_size``, ``partition`` (index and count), ``count`` (the
-            running count of sequences, in order) and ``slots`` (truncated: for each slot a list of sequence, first
-            sample not delivered, and whether its read met the end of a sweep).
+            running count of sequences, in order), ``slots`` (truncated: for each slot a list of sequence, first
+            sample not delivered, and whether its read met the end of a sweep) and ``balanced`` (of balanced partitions:
+            remainder, worker, number of workers, and how many rounds are for other workers before the next).
 
         Example:
             >>> timeline = Timeline(np.array([3, 1, 5], np.uint32), np.array([0, 3]), window=None)
@@ -513,15 +635,19 @@ class Timeline:
             >>> again.read(4).sequences.tolist()
             [2]
         """
-        position, _, _, _, count = self._reader.cursor
+        mark = self.mark() if mark is None else mark
+        position, _, _, _, count = mark.cursor
         state: dict[str, Any] = {"position": position}
-        if self._settings is not None:
-            size, partition = self._settings
+        if mark.settings is not None:
+            size, partition = mark.settings
             state.update(minibatch_size=size, partition=[partition.index, partition.count])
             if not self._is_randomized:
                 state["count"] = count
             if self._truncation_length:
-                state["slots"] = [[list(owed) for owed in slot] for slot in self._reader.owed]
+                state["slots"] = [[list(owed) for owed in slot] for slot in mark.owed]
+            if isinstance(partition, BalancedPartition):
+                turns = [partition.worker, partition.num_workers, mark.rounds_to_pass]
+                state["balanced"] = [partition.remainder, *turns]
         return state
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -533,8 +659,15 @@ class Timeline:
         try:
             position = state["position"]
             settings = None
+            rounds_to_pass = 0
             if "minibatch_size" in state:
-                settings = (int(state["minibatch_size"]), Partition(*(int(number) for number in state["partition"])))
+                index, partition_count = (int(number) for number in state["partition"])
+                settings = (int(state["minibatch_size"]), Partition(index, partition_count))
+            if settings is not None and "balanced" in state:
+                remainder, *turns = state["balanced"]
+                worker, num_workers, rounds_to_pass = (int(number) for number in turns)
+                share = BalancedPartition(index, partition_count, remainder, worker, num_workers)
+                settings = (settings[0], share)
             count = int(state.get("count", 0))
             slots = [[(int(s), int(n), bool(f)) for s, n, f in slot] for slot in state.get("slots", [])]
         except (KeyError, TypeError, ValueError) as error:
@@ -549,6 +682,7 @@ class Timeline:
         if settings is None:
             return
         self._settle(*settings)
+        self._rounds_to_pass = rounds_to_pass
         if not self._is_randomized:
             self._reader.set_count(count)
         if self._truncation_length:
@@ -579,13 +713,15 @@ class Timeline:
 
     def mark(self) -> Mark:
         """Where the timeline stands, for `rewind`. Cheap."""
-        return Mark(self._settings, self._reader.cursor, self._reader.owed if self._truncation_length else [])
+        owed = self._reader.owed if self._truncation_length else []
+        return Mark(self._settings, self._reader.cursor, owed, self._rounds_to_pass)
 
     def rewind(self, mark: Mark) -> None:
         """Go back to a mark of this timeline. Cheap over one read; from farther back the order is worked out again."""
         self._settings = None
         if mark.settings is not None:
             self._settle(*mark.settings)
+            self._rounds_to_pass = mark.rounds_to_pass
         self._reader.rewind(mark.cursor)
         if mark.settings is not None and self._truncation_length:
             self._reader.owe(mark.owed)
@@ -601,6 +737,7 @@ class Timeline:
         window of the place where the reader is; in order, the chunk where it is. After the end there are only those
         that slots owe.
         """
+        partition = partition.of_chunks
         place = self._reader.place
         key = (place, partition)
         if self._needed[0] != key:
@@ -618,6 +755,7 @@ class Timeline:
 
         Worked out as far as it is asked for. A chunk may come twice: once in each sweep.
         """
+        partition = partition.of_chunks
         self.needed_chunks(partition)
         place = self._reader.place
         if place is None:

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.errors import CheckpointError, ConfigError, CorpusError
+from cntkio.errors import CheckpointError, ConfigError, CorpusError, did_you_mean
 from cntkio.formats.user import Column, column, joined_columns
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.streams import Record, StreamInformation
-from cntkio.timeline import FULL_DATA_SWEEP, INFINITELY_REPEAT, Partition
+from cntkio.timeline import DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS, FULL_DATA_SWEEP, INFINITELY_REPEAT, Partition
 
 
 class UserMinibatchSource:
@@ -37,6 +37,10 @@ class UserMinibatchSource:
         >>> Ones().next_minibatch(1)[Ones().streams.x].shape
         (1, 1, 2)
     """
+
+    infinitely_repeat = INFINITELY_REPEAT
+    full_data_sweep = FULL_DATA_SWEEP
+    default_randomization_window_in_chunks = DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS
 
     def stream_infos(self) -> Sequence[StreamInformation]:
         """The streams."""
@@ -59,13 +63,13 @@ class UserMinibatchSource:
         """All that is needed to go on; nothing, as it is here."""
         return {}
 
-    def restore_from_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
+    def restore_from_checkpoint(self, state: Mapping[str, Any]) -> None:
         """Go on from a `get_checkpoint_state`.
 
         Raises:
             NotImplementedError: The state is not empty, and the subclass does not say what it means.
         """
-        if checkpoint:
+        if state:
             raise NotImplementedError(f"{type(self).__name__}.restore_from_checkpoint")
 
     @property
@@ -96,8 +100,11 @@ class UserMinibatchSource:
         for info in infos:
             if info.name == name:
                 return info
-        names = ", ".join(repr(info.name) for info in infos)
-        raise ConfigError(f"no stream has the name {name!r}; there are: {names}", key=name)
+        names = [info.name for info in infos]
+        raise ConfigError(
+            f"no stream has the name {name!r}; there are: {', '.join(map(repr, names))}{did_you_mean(name, names)}",
+            key=name,
+        )
 
     def __getitem__(self, name: str) -> StreamInformation:
         """The stream of that name."""
@@ -137,9 +144,6 @@ class MinibatchSourceFromData(UserMinibatchSource):
         >>> source.next_minibatch(2)
         {}
     """
-
-    infinitely_repeat = INFINITELY_REPEAT
-    full_data_sweep = FULL_DATA_SWEEP
 
     def __init__(self, data_streams: Mapping[str, Any], max_samples: int = INFINITELY_REPEAT) -> None:
         if not data_streams:

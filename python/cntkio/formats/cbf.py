@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import logging
 import os
 import shutil
@@ -28,19 +27,19 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.errors import ConfigError, CorpusError, FormatError
+from cntkio.errors import ConfigError, CorpusError, FormatError, did_you_mean, suggests_keywords
 from cntkio.files import scratch_beside, written_whole
 from cntkio.formats import Loaded
 from cntkio.formats.ctf import _size, _Text, num_threads
 from cntkio.index import SequenceTable, fingerprint
-from cntkio.streams import StreamDefs, StreamInformation, named
+from cntkio.streams import StreamDefs, StreamInformation, checked_streams, named
 
 logger = logging.getLogger("cntkio")
 
 Layout = Literal["2.x", "documented"]
 
 MAGIC = b"nib_ktnc"
-_DOCUMENTED = struct.pack("<q", 1)
+DOCUMENTED = struct.pack("<q", 1)
 _VERSION = 1
 _FIRST_CHUNK = 12
 _SMALLEST_FILE = 36
@@ -64,10 +63,13 @@ _CHUNK_ROW = {
 
 
 # CNTK's names of options that do nothing here: the source decides, or nothing ever did.
-_CNTK_OPTIONS_WITHOUT_EFFECT = {"tracelevel", "verbosity", "randomize", "randomizationwindow"}
+_CNTK_OPTIONS_WITHOUT_EFFECT = {
+    "tracelevel", "verbosity", "randomize", "randomizationwindow", "chunksizeinbytes", "framemode", "cacheindex",
+}  # fmt: skip
 _PRECISIONS = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
 
 
+@suggests_keywords
 @dataclasses.dataclass(frozen=True, eq=False)
 class CBFDeserializer:
     """A corpus in the CNTK binary format, in either of its two layouts.
@@ -108,7 +110,7 @@ class CBFDeserializer:
         """Check what can be checked without the file."""
         set_field = object.__setattr__
         set_field(self, "filename", os.fspath(self.filename))
-        set_field(self, "streams", StreamDefs(self.streams))
+        set_field(self, "streams", checked_streams(self.streams))
         if self.dtype is not None:
             set_field(self, "dtype", np.dtype(self.dtype))
             if self.dtype not in (np.float32, np.float64):
@@ -130,12 +132,12 @@ class CBFDeserializer:
         return f"CBFDeserializer({', '.join(arguments)})"
 
     def __setitem__(self, key: str, value: Any) -> None:
-        """Set an option by CNTK's name for it, upper or lower case.
+        """Set an option by CNTK's name for it, upper or lower case, or by ours.
 
         Raises:
             ConfigError: The value is not possible.
         """
-        name = key.lower()
+        name = key.lower().replace("_", "")
         if name == "precision":
             dtype = _PRECISIONS.get(str(value).lower())
             if dtype is None:
@@ -149,8 +151,7 @@ class CBFDeserializer:
         elif name == "maxerrors":
             logger.warning("%s: option %r has no effect: no error in a binary file is forgiven", self.filename, key)
         elif name not in _CNTK_OPTIONS_WITHOUT_EFFECT:
-            near = difflib.get_close_matches(name, ("precision", "keepdatainmemory"), n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(name, ("precision", "keepDataInMemory"))
             logger.warning("%s: option %r is unknown and ignored%s", self.filename, key, hint)
 
     def __getitem__(self, key: str) -> Any:
@@ -162,7 +163,7 @@ class CBFDeserializer:
             "type": "CNTKBinaryFormatDeserializer",
             "precision": precision,
             "keepdatainmemory": self.keep_data_in_memory,
-        }[key.lower()]
+        }[key.lower().replace("_", "")]
 
     def open(self) -> CBFCorpus:
         """Open the file and read its header and the lengths of its sequences.
@@ -284,14 +285,14 @@ def is_binary(path: str | os.PathLike[str]) -> bool:
         False
     """
     with open(path, "rb") as file:
-        return file.read(8) in (MAGIC, _DOCUMENTED)
+        return file.read(8) in (MAGIC, DOCUMENTED)
 
 
 def _read_header(file: _Text) -> _Header:
     head = file.read(0, _FIRST_CHUNK)
     if head[:8] == MAGIC:
         return _read_2x_header(file, head)
-    if head[:8] == _DOCUMENTED:
+    if head[:8] == DOCUMENTED:
         return _read_documented_header(file)
     raise FormatError(
         f"this is not a file in the CNTK binary format: it begins with {_shown(head[:8])}; "

@@ -7,7 +7,6 @@ what an error means, which one is too many and how it is told. Nothing here loop
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import logging
 import os
 import threading
@@ -22,11 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.errors import ConfigError, CorpusError, FormatError
+from cntkio.errors import ConfigError, CorpusError, FormatError, did_you_mean, near_name, suggests_keywords
+from cntkio.files import open_to_read
 from cntkio.formats import Ahead, Loaded
 from cntkio.formats import num_threads as num_threads
 from cntkio.index import IndexCache, SequenceTable, fingerprint
-from cntkio.streams import StreamDef, StreamDefs, StreamInformation, named
+from cntkio.streams import StreamDef, StreamDefs, StreamInformation, checked_streams, named
 
 logger = logging.getLogger("cntkio")
 _T = TypeVar("_T")
@@ -41,11 +41,18 @@ _PART = 512 << 10
 # Enough to read the rest of most lines.
 _LINE = 1 << 14
 _MOST_IN_FULL = 10
+# How much of a file is looked through for advice on an error.
+_ADVICE_BYTES = 1 << 16
 # Memory of chunks that are gone is kept for others, up to so many chunks' bytes of text.
 _SPARE_CHUNKS = 2
 
 
 # ----------------------------------------------------------------------------------------------- description
+
+
+def _folded(key: str) -> str:
+    """An option's name as it is looked up: CNTK's in upper or lower case, or ours."""
+    return key.lower().replace("_", "")
 
 
 def _truth(value: Any) -> bool:
@@ -75,11 +82,13 @@ _CNTK_OPTIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {
 _CNTK_OPTIONS_WITHOUT_EFFECT = {"precision", "framemode", "keepdatainmemory", "tracelevel"}
 
 
+@suggests_keywords
 @dataclasses.dataclass(frozen=True, eq=False)
 class CTFDeserializer:
     """A corpus in the CNTK text format.
 
-    Options of CNTK can be set by their own names, too: ``deserializer["chunkSizeInBytes"] = 1 << 20``.
+    Options of CNTK can be set by their own names, too: ``deserializer["chunkSizeInBytes"] = 1 << 20`` is the same as
+    ``chunk_size_in_bytes=1 << 20``.
 
     Args:
         filename: The file.
@@ -115,7 +124,7 @@ class CTFDeserializer:
         """Check what can be checked without the file."""
         set_field = object.__setattr__
         set_field(self, "filename", os.fspath(self.filename))
-        set_field(self, "streams", StreamDefs(self.streams))
+        set_field(self, "streams", checked_streams(self.streams))
         if not self.streams:
             raise ConfigError("CTFDeserializer: no streams; expected at least one StreamDef", key="streams")
         set_field(self, "dtype", np.dtype(self.dtype))
@@ -169,17 +178,17 @@ class CTFDeserializer:
         return f"CTFDeserializer({', '.join(arguments)})"
 
     def __setitem__(self, key: str, value: Any) -> None:
-        """Set an option by CNTK's name for it, upper or lower case; text is read as CNTK reads it.
+        """Set an option by CNTK's name for it, upper or lower case, or by ours; text is read as CNTK reads it.
 
         Raises:
             ConfigError: The value is not possible.
         """
-        name = key.lower()
+        name = _folded(key)
         if name in _CNTK_OPTIONS_WITHOUT_EFFECT:
             return
         if name not in _CNTK_OPTIONS:
-            near = difflib.get_close_matches(name, _CNTK_OPTIONS, n=1)
-            hint = f"; did you mean {_CNTK_OPTIONS[near[0]][0]!r}?" if near else ""
+            near = near_name(name, _CNTK_OPTIONS)
+            hint = f"; did you mean {_CNTK_OPTIONS[near][0]!r}?" if near else ""
             logger.warning("%s: option %r is unknown and ignored%s", self.filename, key, hint)
             return
         field, read = _CNTK_OPTIONS[name]
@@ -197,9 +206,12 @@ class CTFDeserializer:
     def __getitem__(self, key: str) -> Any:
         """An option by CNTK's name for it; also ``"file"``, ``"input"`` and ``"type"``."""
         known = {"file": self.filename, "input": self.streams, "type": "CNTKTextFormatDeserializer"}
-        if key.lower() in known:
-            return known[key.lower()]
-        return getattr(self, _CNTK_OPTIONS[key.lower()][0])
+        name = _folded(key)
+        if name in known:
+            return known[name]
+        if name not in _CNTK_OPTIONS:
+            raise KeyError(f"no option {key!r}{did_you_mean(name, [*known, *_CNTK_OPTIONS])}")
+        return getattr(self, _CNTK_OPTIONS[name][0])
 
     def open(self, *, text_keys: bool = False, ahead: Ahead | None = None) -> CTFCorpus:
         """Open the file and index it, or load the index.
@@ -239,7 +251,7 @@ class _Text:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._file = open_to_read(path)
         self.close = weakref.finalize(self, os.close, self._file)
         self.status = os.fstat(self._file)
         self.size = self.status.st_size
@@ -666,6 +678,11 @@ _KINDS = (
     _Kind("byte above 0x7F", "{byte} ended the sample's values; what follows it is lost"),
     _Kind("short dense sample", "{found} values, but the dimension is {dim}; the rest was filled with zeros"),
 )
+# Those that a wrong name, form or dimension leads to.
+_KINDS_OF_MISFITS = {
+    "bad number", "bad index", "index out of range", "missing colon", "too many values",
+    "line without a sample", "stream without a sample",
+}  # fmt: skip
 _INDEX_WORDS = {
     "repeated id": "this id stood earlier in the file already, for another sequence",
     "line left out": "the line has no sample of the stream that defines the minibatch size, and is left out",
@@ -729,6 +746,7 @@ class CTFCorpus:
             alias = self._schema[self._defining][0].decode() if self._defining is not None else ""
             raise CorpusError(
                 f"{options.filename}: no sequence holds {alias!r}, which defines the minibatch size; nothing is left"
+                + did_you_mean(alias, [name.decode() for name in _streams_at_the_start(self._text)])
             )
 
     @property
@@ -846,8 +864,28 @@ class CTFCorpus:
         )
         if is_last and self._budget:
             what += f" (error {self._budget + 1}, and max_errors is {self._budget})"
+        if is_last and _KINDS[finding.kind].name in _KINDS_OF_MISFITS:
+            what += self._advice(finding.stream)
         stream = None if finding.stream is None else self._streams[finding.stream].name
         return self._places.error(byte, what, sequence=_shown_key(self.table.keys[sequence]), stream=stream)
+
+    def _advice(self, stream: int | None) -> str:
+        """What to do if the file's first lines hold other streams than were asked for, or hold them in another form."""
+        there = _streams_at_the_start(self._text)
+        asked = range(len(self._schema)) if stream is None else [stream]
+        for number in asked:
+            alias, is_sparse, dim, _ = self._schema[number]
+            found = there.get(alias)
+            if found is None:
+                if not there:
+                    break
+                names = [name.decode() for name in there]
+                hint = did_you_mean(alias.decode(), names) or f"; they have: {', '.join(map(repr, names))}"
+                return f"; the file's first lines have no {alias.decode()!r}{hint}"
+            if found[0] != is_sparse or found[1] > dim:
+                form = ", is_sparse=True" if found[0] else ""
+                return f"; its first lines would fit StreamDef(field={alias.decode()!r}, shape={found[1]}{form})"
+        return ""
 
     def _may_tell(self, kind: str) -> bool:
         """Whether one more of a kind is told in full; counts those that are."""
@@ -881,6 +919,19 @@ class CTFCorpus:
 
 
 # ------------------------------------------------------------------------------------------------- inference
+
+
+def _streams_at_the_start(text: _Text) -> dict[bytes, tuple[bool, int]]:
+    """The names in the first lines of a file: for each whether it is sparse, and its dimension as far as it is seen."""
+    try:
+        first, _ = _first_line(text)
+        block = _core.ctf_infer(np.frombuffer(text.read(first, _ADVICE_BYTES), np.uint8))
+    except (FormatError, OSError):
+        return {}
+    return {
+        name: (indexed > plain, largest + 1 if indexed > plain else most)
+        for name, _, plain, indexed, most, largest in block or ()
+    }
 
 
 def infer_streams(path: str | os.PathLike[str]) -> StreamDefs:

@@ -1,0 +1,49 @@
+"""The names of CNTK's image transforms. Each says, when called, what to use instead. (docs/coming-from-cntk.md)"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from cntkio.errors import UnsupportedError
+
+
+def _instead(name: str, use: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"cntkio reads no images, so there is no transform {name!r}; use {use} in the PyTorch dataset that reads the "
+        f"images (docs/coming-from-cntk.md)",
+        key="transforms",
+    )
+
+
+def crop(
+    crop_type: str = "center",
+    crop_size: int | tuple[int, int] = 0,
+    side_ratio: float | tuple[float, float] = 0.0,
+    area_ratio: float | tuple[float, float] = 0.0,
+    aspect_ratio: float | tuple[float, float] = 1.0,
+    jitter_type: str = "none",
+) -> NoReturn:
+    """Raise `UnsupportedError`: torchvision has ``CenterCrop`` and ``RandomResizedCrop``."""
+    raise _instead("crop", "torchvision.transforms.v2.CenterCrop, RandomCrop or RandomResizedCrop")
+
+
+def scale(
+    width: int,
+    height: int,
+    channels: int,
+    interpolations: str = "linear",
+    scale_mode: str = "fill",
+    pad_value: int = -1,
+) -> NoReturn:
+    """Raise `UnsupportedError`: torchvision has ``Resize``."""
+    raise _instead("scale", "torchvision.transforms.v2.Resize")
+
+
+def mean(filename: str) -> NoReturn:
+    """Raise `UnsupportedError`: torchvision has ``Normalize``."""
+    raise _instead("mean", "torchvision.transforms.v2.Normalize with the values of the file")
+
+
+def color(brightness_radius: float = 0.0, contrast_radius: float = 0.0, saturation_radius: float = 0.0) -> NoReturn:
+    """Raise `UnsupportedError`: torchvision has ``ColorJitter``."""
+    raise _instead("color", "torchvision.transforms.v2.ColorJitter")

@@ -1,0 +1,180 @@
+"""A stand-in for the package `cntk`, thin, so that programs and tests written for `cntk.io` run on cntkio.
+
+`install()` makes `import cntk`, `from cntk.io import ...`, `from cntk.cntk_py import ...` and `import ctf2bin` work. As
+a plugin of pytest it runs the reader tests that the wheel of CNTK carries (CONTRIBUTING.md says how). The names of
+`cntk.io` are those of cntkio, untouched; what stands here is of `cntk.cntk_py` and of the rest of CNTK.
+"""
+
+from __future__ import annotations
+
+import enum
+import sys
+from types import ModuleType
+from typing import Any
+
+import cntkio
+import numpy as np
+import pytest
+from cntkio.convert import ctf_to_cbf
+from cntkio.timeline import python_window
+
+
+class _Flag:
+    def __init__(self) -> None:
+        self.value = False
+
+    def set(self, value: bool) -> None:
+        self.value = bool(value)
+
+
+class MinibatchSourceConfig:
+    """What the constructor of `MinibatchSource` fills in, in CNTK."""
+
+    def __init__(self, deserializers: list[Any], randomize: bool = True) -> None:
+        self.deserializers = deserializers
+        self.max_samples = self.max_sweeps = cntkio.INFINITELY_REPEAT
+        self.randomization_window_in_chunks = cntkio.DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS if randomize else 0
+        self.randomization_window_in_samples = self.randomization_seed = 0
+        self.trace_level: int = cntkio.TraceLevel.Warning
+        self.is_multithreaded = _Flag()
+        self.is_frame_mode_enabled = False
+        self.truncation_length = self.max_errors = 0
+
+
+def to_dictionary(config: MinibatchSourceConfig) -> dict[str, Any]:
+    """Check a configuration, as making a source of it does, and give it as CNTK's dictionary."""
+    cntkio.MinibatchSource(
+        config.deserializers,
+        max_samples=config.max_samples,
+        max_sweeps=config.max_sweeps,
+        randomization_window_in_chunks=config.randomization_window_in_chunks,
+        randomization_window_in_samples=config.randomization_window_in_samples,
+        randomization_seed=config.randomization_seed,
+        trace_level=config.trace_level,
+        multithreaded_deserializer=config.is_multithreaded.value,
+        frame_mode=config.is_frame_mode_enabled,
+        truncation_length=config.truncation_length,
+        max_errors=config.max_errors,
+    ).close()
+    window = python_window(config.randomization_window_in_chunks, config.randomization_window_in_samples)
+    made: dict[str, Any] = {
+        "frameMode": config.is_frame_mode_enabled,
+        "multiThreadedDeserialization": config.is_multithreaded.value,
+        "traceLevel": config.trace_level,
+        "randomize": window is not None,
+        "deserializers": config.deserializers,
+    }
+    if window is not None:
+        made["randomizationWindow"] = window.size
+        made["sampleBasedRandomizationWindow"] = window.unit == "samples"
+        made["randomizationSeed"] = config.randomization_seed
+    if config.truncation_length:
+        made["truncated"], made["truncationLength"] = True, config.truncation_length
+    if config.max_errors:
+        made["maxErrors"] = config.max_errors
+    return made
+
+
+def DictionaryValue(value: Any) -> Any:
+    """CNTK's box around an option's value; cntkio takes plain values."""
+    return value
+
+
+def are_equal(one: Any, other: Any) -> bool:
+    """Whether two values hold the same."""
+    return one.shape == other.shape and np.array_equal(one.asarray(), other.asarray())
+
+
+def _is_tensor(data: Any) -> bool:
+    """Whether `sequence_to_cntk_text_format` takes something as dense: an array, or lists of nothing but numbers."""
+    if isinstance(data, np.ndarray):
+        return True
+    return isinstance(data, list) and all(
+        isinstance(item, int | float | np.number) or (isinstance(item, list) and _is_tensor(item)) for item in data
+    )
+
+
+class _Variable:
+    """A key for `input_map`, and what `as_sequences` is given for sparse streams."""
+
+    def __init__(self, shape: Any = (), is_sparse: bool = False, name: str = "") -> None:
+        self.shape, self.is_sparse, self.name = shape, is_sparse, name
+
+
+class ElementType(enum.IntEnum):
+    """Of CNTK's script `ctf2bin`."""
+
+    FLOAT = 0
+    DOUBLE = 1
+
+
+def ctf2bin_process(text: str, binary: str, header: list[str], element_type: ElementType) -> None:
+    """The function `process` of CNTK's script `ctf2bin`."""
+    streams = {}
+    for line in header:
+        name, alias, form, dim = line.split()
+        streams[name] = cntkio.StreamDef(field=alias, shape=int(dim), is_sparse=form == "sparse")
+    dtype = np.float32 if element_type == ElementType.FLOAT else np.float64
+    ctf_to_cbf(text, binary, cntkio.StreamDefs(streams), dtype=dtype)
+
+
+def _module(name: str, names: dict[str, Any]) -> ModuleType:
+    module = ModuleType(name)
+    module.__dict__.update(names)
+    module.__path__ = []  # so that what is below it can be imported
+    sys.modules[name] = module
+    parent, _, last = name.rpartition(".")
+    if parent:
+        setattr(sys.modules[parent], last, module)
+    return module
+
+
+def install() -> None:
+    """Make `import cntk` give this."""
+    names = {name: getattr(cntkio, name) for name in cntkio.__all__}
+    _module("cntk", {"Value": cntkio.Value, "input_variable": _Variable})
+    _module("cntk.io", {**names, "_is_tensor": _is_tensor})
+    sys.modules["cntk.io.transforms"] = cntkio.transforms
+    _module("cntk.core", {"Value": cntkio.Value})
+    _module("cntk.logging", {"TraceLevel": cntkio.TraceLevel})
+    _module("cntk.sequence", {"input_variable": _Variable})
+    _module("cntk.device", {"cpu": lambda: None})
+    _module(
+        "cntk.cntk_py",
+        {
+            "MinibatchSourceConfig": MinibatchSourceConfig,
+            "to_dictionary": to_dictionary,
+            "DictionaryValue": DictionaryValue,
+            "are_equal": are_equal,
+        },
+    )
+    _module("cntk.ops", {})
+    _module("cntk.ops.tests", {})
+    _module("cntk.ops.tests.ops_test_utils", {"cntk_device": lambda _: None})
+    _module("ctf2bin", {"process": ctf2bin_process, "ElementType": ElementType})
+
+
+# CNTK's tests of images and of training, which a reader has no part in.
+_NO_READER_TESTS = {
+    "test_image", "test_image_with_crop_range", "test_create_two_image_deserializers", "test_base64_image_deserializer",
+    "test_base64_is_equal_image", "test_crop_dimensionality", "test_composite_source_synced_transforms",
+    "test_usermbsource_training",
+}  # fmt: skip
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out CNTK's tests of images and of training; pytest says how many."""
+    left_out = [item for item in items if getattr(item, "originalname", item.name) in _NO_READER_TESTS]
+    if left_out:
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
+
+
+@pytest.fixture
+def device_id() -> int:
+    """CNTK's number of the CPU, for tests that ask for a device."""
+    return -1
+
+
+if __name__ != "__main__" and "cntk" not in sys.modules:
+    install()

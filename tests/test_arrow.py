@@ -1,0 +1,320 @@
+"""Corpora as Arrow record batches, in files and in other libraries, and back."""
+
+import struct
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pyarrow")
+
+import pyarrow as pa
+from cntkio import (
+    CBFDeserializer,
+    ConfigError,
+    CorpusError,
+    CTFDeserializer,
+    FormatError,
+    HTKFeatureDeserializer,
+    HTKMLFDeserializer,
+    Minibatch,
+    MinibatchSource,
+    StreamDef,
+    StreamDefs,
+    read_ctf,
+    write_cbf,
+    write_ctf,
+)
+from cntkio.arrow import RecordBatches, convert, read, write_arrow, write_parquet
+from cntkio.cli import main
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+STREAMS = StreamDefs(
+    x=StreamDef(field="x", shape=(1, 2)),
+    s=StreamDef(field="s", shape=9, is_sparse=True),
+    y=StreamDef(field="y", shape=1),
+)
+TEXT = "7 |x 1 2 |s 3:1 0:0.5 |y 5\n7 |x 3 4.5 |s\n9 |x 6 7 |s 8:2 |y 6\n"
+ROWS = [
+    {"key": 7, "s": [{"indices": [3, 0], "values": [1, 0.5]}, {"indices": [], "values": []}],
+     "x": [[1, 2], [3, 4.5]], "y": [5]},
+    {"key": 9, "s": [{"indices": [8], "values": [2]}], "x": [[6, 7]], "y": [6]},
+]  # fmt: skip
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> CTFDeserializer:
+    (tmp_path / "a.ctf").write_text(TEXT)
+    return CTFDeserializer(tmp_path / "a.ctf", STREAMS)
+
+
+def text_of(folder: Path, data: Any) -> str:
+    write_ctf(folder / "out.ctf", data)
+    return (folder / "out.ctf").read_text()
+
+
+def test_a_row_is_a_sequence_with_its_key_and_lists_of_samples(corpus: CTFDeserializer) -> None:
+    table = pa.table(RecordBatches(corpus))
+    table.validate(full=True)
+    assert table.to_pylist() == ROWS
+    assert table.schema.field("key").type == pa.uint64()
+    assert table.schema.field("x").type.value_type == pa.list_(pa.field("item", pa.float32(), False), 2)
+    assert table.schema.equals(RecordBatches(corpus).schema)
+
+
+def test_a_stream_can_be_asked_for_again_and_again(corpus: CTFDeserializer) -> None:
+    batches = RecordBatches(corpus)
+    assert pa.table(batches).to_pylist() == pa.table(batches).to_pylist() == ROWS
+    assert [row for batch in batches for row in batch.to_pylist()] == ROWS
+
+
+def test_the_column_of_keys_is_named_or_left_out(corpus: CTFDeserializer) -> None:
+    assert RecordBatches(corpus, key="id").schema.names == ["id", "s", "x", "y"]
+    assert RecordBatches(corpus, key=None).schema.names == ["s", "x", "y"]
+    with pytest.raises(ConfigError, match="both named 'x'; give key="):
+        RecordBatches(corpus, key="x")
+
+
+def test_a_flat_stream_has_no_list_around_its_sample(corpus: CTFDeserializer) -> None:
+    rows = pa.table(RecordBatches(corpus, flat=["y"])).to_pylist()
+    assert [row["y"] for row in rows] == [5, 6] and rows[0]["x"] == ROWS[0]["x"]
+    with pytest.raises(ConfigError, match="flat: no stream 'yy'.*did you mean 'y'"):
+        RecordBatches(corpus, flat=["yy"])
+    with pytest.raises(CorpusError, match="sequence 7, stream 'x': 2 samples, but a flat column has one"):
+        list(RecordBatches(corpus, flat=["x"]))
+
+
+def test_a_minibatch_becomes_a_batch_without_a_copy_of_its_values(corpus: CTFDeserializer) -> None:
+    minibatch = MinibatchSource(corpus, randomize=False).next_minibatch(3)
+    assert isinstance(minibatch, Minibatch)
+    batch = convert(minibatch)
+    assert batch.to_pylist() == ROWS
+    x = batch.column("x").flatten().flatten()
+    assert x.buffers()[1].address == minibatch["x"].values.ctypes.data
+    entries = dict(zip(("indices", "values"), batch.column("s").flatten().flatten(), strict=True))
+    assert entries["values"].flatten().buffers()[1].address == minibatch["s"].values.ctypes.data
+    assert entries["indices"].flatten().buffers()[1].address == minibatch["s"].indices.ctypes.data
+
+
+def test_a_source_with_an_end_keeps_its_order_and_keys(corpus: CTFDeserializer) -> None:
+    source = MinibatchSource(corpus, max_sweeps=3, randomization_seed=1)
+    keys = [key for minibatch in source.minibatches(1) for key in minibatch.keys_of_sequences.tolist()]
+    source = MinibatchSource(corpus, max_sweeps=3, randomization_seed=1)
+    assert pa.table(RecordBatches(source))["key"].to_pylist() == keys
+    with pytest.raises(ConfigError, match="without an end"):
+        RecordBatches(MinibatchSource(corpus))
+
+
+def test_arrays_and_keys_that_are_texts_become_rows() -> None:
+    rows = pa.table(RecordBatches({"x": np.eye(2), "t": [np.ones((2, 1)), np.zeros((1, 1))]})).to_pylist()
+    assert rows == [{"key": 0, "x": [[1, 0]], "t": [1, 1]}, {"key": 1, "x": [[0, 1]], "t": [0]}]
+    keyed = read(pa.table({"key": ["a", "b"], "x": [[1.0], [2.0, 3.0]]}))
+    assert pa.table(RecordBatches(keyed))["key"].to_pylist() == ["a", "b"]
+
+
+# -------------------------------------------------------------------------------------------------------- files
+
+
+@pytest.mark.parametrize("write", [write_parquet, write_arrow])
+@pytest.mark.parametrize("flat", [[], ["y"]])
+def test_a_file_gives_back_the_same_text_and_the_same_binary_corpus(
+    corpus: CTFDeserializer, tmp_path: Path, write: Any, flat: list[str]
+) -> None:
+    write(tmp_path / "a.table", corpus, flat=flat)
+    assert text_of(tmp_path, read(tmp_path / "a.table")) == text_of(tmp_path, corpus)
+    write_cbf(tmp_path / "one.cbf", corpus)
+    write_cbf(tmp_path / "other.cbf", read(tmp_path / "a.table"))
+    assert (tmp_path / "one.cbf").read_bytes() == (tmp_path / "other.cbf").read_bytes()
+    assert read(tmp_path / "a.table").streams[1].shape == (1, 2)
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_any_corpus_comes_back_with_the_same_bits(tmp_path: Path, data: st.DataObject) -> None:
+    lengths = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=8))
+    dtype = data.draw(st.sampled_from([np.float32, np.float64]))
+    values = st.floats(width=32, allow_nan=False, allow_infinity=False)
+    dim = data.draw(st.integers(1, 3))
+    dense = [
+        np.array(data.draw(st.lists(values, min_size=n * dim, max_size=n * dim)), dtype).reshape(n, dim)
+        for n in lengths
+    ]
+    cbf = tmp_path / "a.cbf"
+    write_cbf(cbf, {"d": dense, "e": [one[:1] for one in dense]})
+    file = tmp_path / ("a." + data.draw(st.sampled_from(["parquet", "arrow"])))
+    (write_parquet if file.suffix == ".parquet" else write_arrow)(file, CBFDeserializer(cbf))
+    write_cbf(tmp_path / "b.cbf", read(file))
+    again, once = CBFDeserializer(tmp_path / "b.cbf").open(), CBFDeserializer(cbf).open()
+    assert [info.dtype for info in again.streams] == [info.dtype for info in once.streams] == [dtype, dtype]
+    assert (tmp_path / "b.cbf").read_bytes() == cbf.read_bytes()
+
+
+def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
+    (tmp_path / "bad.ctf").write_text("|x 1 2\n|x 1 2 3\n")
+    bad = CTFDeserializer(tmp_path / "bad.ctf", StreamDefs(x=StreamDef(field="x", shape=2)))
+    for write in (write_parquet, write_arrow):
+        (tmp_path / "out").write_text("old")
+        with pytest.raises(FormatError, match="3 values, but the dimension is 2"):
+            write(tmp_path / "out", bad)
+        assert (tmp_path / "out").read_text() == "old"
+    assert {path.name for path in tmp_path.iterdir()} == {"bad.ctf", "out"}
+
+
+def test_memory_is_bounded_by_chunks_and_not_by_the_corpus(tmp_path: Path) -> None:
+    (tmp_path / "a.ctf").write_text("".join(f"{key} |x {key} {key / 8} 3 4\n" for key in range(60_000)))
+    streams = StreamDefs(x=StreamDef(field="x", shape=4))
+    corpus = CTFDeserializer(tmp_path / "a.ctf", streams, chunk_size_in_bytes=1 << 15)
+    write_parquet(tmp_path / "a.parquet", corpus)  # what is made once is made
+    before = pa.total_allocated_bytes()
+    most = 0
+    tracemalloc.start()
+    try:
+        for batch in RecordBatches(corpus):
+            most = max(most, batch.nbytes)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 1 << 17 and peak < 8 << 20 and pa.total_allocated_bytes() - before < 1 << 20
+    assert parquet.ParquetFile(tmp_path / "a.parquet").metadata.num_row_groups > 10
+
+
+# --------------------------------------------------------------------------------------------- others' tables
+
+
+def test_tables_of_others_are_read_with_shapes(tmp_path: Path) -> None:
+    plain = pa.table({
+        "n": [3.0, 4.0],
+        "pair": pa.array([[1.0, 2.0], [3.0, 4.0]], pa.list_(pa.float32(), 2)),
+        "list": pa.array([[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]]], pa.large_list(pa.list_(pa.float64()))),
+        "run": [[1.0, 2.0, 3.0, 4.0], [5.0, 6.0]],
+        "s": [{"indices": [2], "values": [1.0]}, {"indices": [], "values": []}],
+    })  # fmt: skip
+    text = text_of(tmp_path, read(plain, shapes={"s": 3, "list": 2, "run": 2}))
+    assert text.splitlines() == [
+        "0\t|n 3 |pair 1 2 |list 1 2 |run 1 2 |s 2:1",
+        "0\t|run 3 4",
+        "1\t|n 4 |pair 3 4 |list 3 4 |run 5 6 |s",
+        "1\t|list 5 6",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "words"),
+    [
+        ({"s": [[{"indices": [2], "values": [1.0]}]]}, {}, "is not known; give it, as shapes={'s': ...}"),
+        ({"s": [[{"indices": [9], "values": [1.0]}]]}, {"shapes": {"s": 3}}, "from 9 to 9, but the dimension is 3"),
+        ({"s": [[{"indices": [1, 2], "values": [1.0]}]]}, {"shapes": {"s": 3}}, "more indices than values"),
+        ({"x": [[[1.0, 2.0]]]}, {}, "does not say how many values a sample has"),
+        ({"x": [[[1.0, 2.0], [3.0]]]}, {"shapes": {"x": 2}}, "not all samples have 2 values"),
+        ({"x": [[1.0, 2.0, 3.0]]}, {"shapes": {"x": 2}}, "not all samples have 2 values"),
+        ({"x": [[1.0, None]]}, {}, "1 nulls"),
+        ({"x": [None, [1.0]]}, {}, "1 nulls"),
+        ({"x": [1.0], "key": [None]}, {"key": "key"}, "column 'key' has nulls"),
+        ({"x": ["a"]}, {}, "column 'x' is string; expected numbers"),
+        ({"x": [{"a": 1}]}, {}, "expected structs of indices and values"),
+        ({"x": [1.0]}, {"key": "y"}, "no column 'y'"),
+        ({"x": [1.0]}, {"shapes": {"X": 1}}, "did you mean 'x'"),
+        ({"key": [1]}, {}, "no column but the keys"),
+    ],
+)  # fmt: skip
+def test_a_table_that_is_no_corpus_is_refused(
+    tmp_path: Path, columns: dict[str, Any], options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises((ConfigError, CorpusError)) as caught:
+        text_of(tmp_path, read(pa.table(columns), **options))
+    assert words in str(caught.value)
+
+
+def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.ctf").write_text(TEXT)
+    with pytest.raises(FormatError, match="neither a Parquet nor an Arrow file; it looks like CTF"):
+        read(tmp_path / "a.ctf")
+    with pytest.raises(ConfigError, match="a list is no record batches"):
+        read([1])
+    with pytest.raises(FileNotFoundError, match=r"did you mean '.*a\.ctf'"):
+        read(tmp_path / "a.ct")
+
+
+@pytest.mark.parametrize("library", ["polars", "pandas", "duckdb"])
+def test_other_libraries_read_a_stream_and_are_read(corpus: CTFDeserializer, tmp_path: Path, library: str) -> None:
+    batches = RecordBatches(corpus)
+    shapes: dict[str, Any] = {"s": 9, "x": 2}
+    if library == "polars":
+        polars = pytest.importorskip("polars")
+        frame: Any = polars.DataFrame(batches)
+        assert frame.rows(named=True) == ROWS
+    elif library == "pandas":
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame.from_arrow(batches)
+        assert [one.tolist() for one in frame["y"]] == [[5], [6]] and frame["key"].tolist() == [7, 9]
+        return  # what it gives back has no types in its lists
+    else:
+        duckdb = pytest.importorskip("duckdb")
+        frame = duckdb.sql("select * from batches").to_arrow_table()
+        assert frame.to_pylist() == ROWS
+    assert text_of(tmp_path, read(frame, shapes=shapes)) == text_of(tmp_path, corpus)
+
+
+# ----------------------------------------------------------------------------------------------- command line
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_the_command_converts_to_tables_and_back(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "a.ctf").write_text(TEXT)
+    table, binary, text = tmp_path / f"a.{kind}", tmp_path / "a.cbf", tmp_path / "b.ctf"
+    for to, source, target in ((kind, tmp_path / "a.ctf", table), ("cbf", table, binary), (kind, binary, table),
+                               ("ctf", table, text)):  # fmt: skip
+        assert main(["convert", "--to", to, "--input", str(source), "--output", str(target)]) == 0
+    for name in ("x", "s", "y"):
+        assert np.array_equal(read_ctf(text)[name].values, read_ctf(tmp_path / "a.ctf")[name].values)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "no converter is named"),
+        (["--to", "parquet"], "needs --input FILE and --output FILE"),
+        (["--to", "parquet", "--flat", "--input", "{a}", "--output", "{b}"], "leave the stream out of flat"),
+        (["--to", "parquet", "--flat", "z", "--input", "{a}", "--output", "{b}"], "flat: no stream 'z'"),
+        (["--to", "ctf", "--input", "{a}t", "--output", "{b}"], "did you mean"),
+        (["--to", "cbf", "ctf2cbf", "--input", "{a}", "--output", "{b}"], "exclude each other"),
+    ],
+)
+def test_a_wrong_call_of_the_command_says_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    (tmp_path / "a.ctf").write_text(TEXT)
+    given_ = [one.format(a=tmp_path / "a.ctf", b=tmp_path / "b") for one in arguments]
+    assert main(["convert", *given_]) in (1, 2)
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "b").exists()
+
+
+def test_keys_of_utterances_are_texts(tmp_path: Path) -> None:
+    frames = np.arange(6, dtype=">f4").reshape(3, 2)
+    (tmp_path / "a.htk").write_bytes(struct.pack(">iihh", 3, 100_000, 8, 9) + frames.tobytes())
+    scp = f"one/b={tmp_path}/a.htk[0,1]\ntwo/ä={tmp_path}/a.htk[1,2]\n"
+    (tmp_path / "a.scp").write_text(scp, encoding="utf-8")
+    corpus = HTKFeatureDeserializer(StreamDefs(f=StreamDef(scp=str(tmp_path / "a.scp"), shape=2)))
+    rows = pa.table(RecordBatches(corpus)).to_pylist()
+    assert rows == [{"key": "one/b", "f": [[0, 1], [2, 3]]}, {"key": "two/ä", "f": [[2, 3], [4, 5]]}]
+    source = MinibatchSource(corpus, randomize=False, max_sweeps=1)
+    assert pa.table(RecordBatches(source)).to_pylist() == rows
+
+
+def test_numbers_of_classes_stay_whole_numbers(tmp_path: Path) -> None:
+    (tmp_path / "a.htk").write_bytes(struct.pack(">iihh", 3, 100_000, 8, 9) + np.zeros((3, 2), ">f4").tobytes())
+    (tmp_path / "a.scp").write_text(f"one={tmp_path}/a.htk[0,2]\n")
+    (tmp_path / "a.mlf").write_text('#!MLF!#\n"*/one.lab"\n0 100000 a\n100000 300000 b\n.\n')
+    (tmp_path / "names").write_text("a\nb\n")
+    features = HTKFeatureDeserializer(StreamDefs(f=StreamDef(scp=str(tmp_path / "a.scp"), shape=2)))
+    streams = StreamDefs(l=StreamDef(mlf=str(tmp_path / "a.mlf"), shape=2))
+    labels = HTKMLFDeserializer(str(tmp_path / "names"), streams, as_class_ids=True)
+    source = MinibatchSource([features, labels], randomize=False, max_sweeps=1)
+    for table in (pa.table(RecordBatches(labels)), pa.table(RecordBatches(source))):
+        assert table.schema.field("l").type.value_type == pa.int32()
+        assert table["l"].to_pylist() == [[0, 1, 1]]

@@ -1,0 +1,136 @@
+"""Minibatches as arrays of JAX. It is loaded when the first of these tests runs (`conftest.py` says why)."""
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from cntkio import ConfigError, CTFDeserializer, Minibatch, MinibatchSource, StreamDef, StreamDefs
+
+LENGTHS = [3, 1, 2]
+STREAMS = StreamDefs(
+    x=StreamDef(field="x", shape=2),
+    w=StreamDef(field="w", shape=9, is_sparse=True),
+    c=StreamDef(field="c", shape=3),
+)
+
+
+@pytest.fixture
+def jax() -> Any:
+    return pytest.importorskip("jax")
+
+
+@pytest.fixture
+def adapter(jax: Any) -> ModuleType:
+    return importlib.import_module("cntkio.jax")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> MinibatchSource:
+    lines = [
+        f"{key} |x {key} {step} |w {key + step}:1 |c {int(key == 0)} {int(key == 1)} {int(key == 2)}"
+        for key, length in enumerate(LENGTHS)
+        for step in range(length)
+    ]
+    (tmp_path / "a.ctf").write_text("\n".join(lines) + "\n")
+    return MinibatchSource(CTFDeserializer(tmp_path / "a.ctf", STREAMS), randomize=False, max_sweeps=1)
+
+
+@pytest.fixture
+def minibatch(source: MinibatchSource) -> Minibatch:
+    read = source.next_minibatch(6)
+    assert isinstance(read, Minibatch)
+    return read
+
+
+def test_without_a_layout_samples_come_one_after_the_other(adapter: ModuleType, jax: Any, minibatch: Minibatch) -> None:
+    made = adapter.convert(minibatch)
+    assert isinstance(made["x"], adapter.Ragged) and isinstance(made["x"].values, jax.Array)
+    assert np.array_equal(made["x"].values, minibatch["x"].values)
+    assert made["x"].offsets.tolist() == [0, 3, 4, 6] and made["x"].offsets.dtype == np.int32
+    assert made["w"].values.shape == (6, 9)
+    assert np.array_equal(made["w"].values.todense(), minibatch["w"].tocsr().toarray())
+
+
+def test_padded_arrays_have_the_rows_and_steps_that_were_asked_for(adapter: ModuleType, minibatch: Minibatch) -> None:
+    made = adapter.convert(minibatch, pad_to=5, num_sequences=4)
+    for name, dim in (("x", 2), ("w", 9), ("c", 3)):
+        padded = made[name]
+        assert isinstance(padded, adapter.Padded) and padded.values.shape == (4, 5, dim)
+        assert padded.lengths.tolist() == [3, 1, 2, 0]
+        assert np.array_equal(padded.values[:3, :3], minibatch[name].asarray())
+        assert not padded.values[3:].any() and not padded.values[:, 3:].any()
+        assert np.array_equal(padded.mask[:3, :3], minibatch[name].mask > 0) and padded.mask.sum() == 6
+
+
+@pytest.mark.parametrize(("size", "shape"), [(3, (2, 4, 2)), (4, (2, 4, 2)), (6, (8, 4, 2))])
+def test_the_smallest_shape_that_is_enough_is_taken(
+    adapter: ModuleType, source: MinibatchSource, size: int, shape: tuple[int, ...]
+) -> None:
+    made = adapter.convert(source.next_minibatch(size), layout="padded", pad_to=(16, 4), num_sequences=(2, 8))
+    assert made["x"].values.shape == shape
+
+
+def test_a_compiled_function_is_compiled_once_for_a_shape(
+    adapter: ModuleType, jax: Any, source: MinibatchSource
+) -> None:
+    count = 0
+
+    @jax.jit
+    def total(batch: dict[str, Any]) -> Any:
+        nonlocal count
+        count += 1
+        return jax.numpy.where(batch["x"].mask[..., None], batch["x"].values, 0).sum()
+
+    totals = [float(total(adapter.convert(one, pad_to=4, num_sequences=2))) for one in source.minibatches(3)]
+    assert totals == [3.0, 1.0 + 5.0] and count == 1
+
+
+def test_what_no_shape_is_enough_for_is_an_error(adapter: ModuleType, minibatch: Minibatch) -> None:
+    with pytest.raises(ConfigError, match=r"stream 'c': a sequence of 3 samples, and pad_to allows 2 at most"):
+        adapter.convert(minibatch, pad_to=2)
+    with pytest.raises(ConfigError, match="a minibatch of 3 sequences, and num_sequences allows 2 at most"):
+        adapter.convert(minibatch, num_sequences=(1, 2))
+
+
+def test_a_one_hot_stream_can_be_classes(adapter: ModuleType, minibatch: Minibatch) -> None:
+    made = adapter.convert(minibatch, layout={"w": "padded_ids", "c": "ids"}, pad_to=4)
+    assert made["w"].values.tolist() == [[0, 1, 2, 0], [1, 0, 0, 0], [2, 3, 0, 0]]
+    assert made["c"].tolist() == [0, 0, 0, 1, 2, 2]
+    ragged = adapter.convert(minibatch, layout={"w": "ragged_ids"})["w"]
+    assert ragged.values.tolist() == [0, 1, 2, 1, 2, 3] and ragged.offsets.tolist() == [0, 3, 4, 6]
+    with pytest.raises(ConfigError, match="stream 'x' is not one-hot"):
+        adapter.convert(minibatch, layout={"x": "ids"})
+
+
+def test_a_layout_that_there_is_not_is_refused(adapter: ModuleType, minibatch: Minibatch) -> None:
+    with pytest.raises(ConfigError, match="expected one of"):
+        adapter.convert(minibatch, layout="round")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="did you mean 'w'"):
+        adapter.convert(minibatch, layout={"ww": "ids"})
+    with pytest.raises(ConfigError, match="is dense, and no matrix"):
+        adapter.convert(minibatch, layout={"x": "csr"})
+
+
+def test_a_truncated_minibatch_keeps_its_shape(adapter: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "b.ctf").write_text("".join(f"0 |x {step} 0\n" for step in range(5)))
+    streams = StreamDefs(x=STREAMS.x)
+    source = MinibatchSource(CTFDeserializer(tmp_path / "b.ctf", streams), truncation_length=3, randomize=False)
+    first, second = (adapter.convert(source.next_minibatch(3))["x"] for _ in range(2))
+    assert isinstance(first, adapter.Truncated) and first.values.shape == second.values.shape == (1, 3, 2)
+    assert (first.mask.tolist(), first.continues.tolist()) == ([[2, 1, 1]], [False])
+    assert second.continues.tolist() == [True]
+
+
+def test_padded_values_are_taken_over_by_jax_without_a_copy(adapter: ModuleType) -> None:
+    memory = adapter._aligned((7, 5), np.float32)
+    assert adapter._array(memory, None).unsafe_buffer_pointer() == memory.ctypes.data
+
+
+def test_arrays_go_to_the_device_that_is_named(adapter: ModuleType, jax: Any, minibatch: Minibatch) -> None:
+    device = jax.devices()[0]
+    made = adapter.convert(minibatch, device, "padded")
+    assert made["x"].values.devices() == {device}
+    assert np.array_equal(made["x"].values, minibatch["x"].asarray())
