@@ -145,9 +145,11 @@ def first_same(rows: npt.NDArray[np.uint8], width: int) -> npt.NDArray[np.uint32
 class FileBytes:
     def __new__(cls, size: int) -> FileBytes: ...
     def read(self, descriptor: int, at: int, size: int) -> int: ...
+    def show(self, descriptor: int, name: str, at: int, size: int) -> int: ...
 
 def frames_chunk(
     bytes: FileBytes,
+    block_of: npt.NDArray[np.uint32],
     encodings: list[tuple[bool, tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]] | None]],
     encoding_of: npt.NDArray[np.uint32],
     at: npt.NDArray[np.uint64],

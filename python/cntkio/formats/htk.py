@@ -43,6 +43,7 @@ _DEFAULT_LONGEST = 65535  # StreamDef's default, which CNTK 2.7 ignored: no limi
 _WHOLE_FILE = 2**32 - 1
 _LARGEST_DIM = 2**31 - 1
 _MOST_EXPECTED = 1 << 28  # bytes of a chunk; lists may promise what no file has
+_LEAST_SHOWN = 4 << 20  # shorter runs of frames are copied: each map is looked after for every minibatch
 _LEAST_SPAN = 2e-34  # below it the scales of compressed values overflow
 _MOST_OPEN_FILES = 32
 _MOST_IN_FULL = 10
@@ -411,6 +412,8 @@ class HTKFeatureDeserializer:
         max_sequence_length: Longer utterances are left out; None: none are. Streams may have their own.
         compatible: Read as CNTK 2.7 does, to the letter (docs/formats/htk.md, "Compatible").
         strict: Take what is only warned of as an error.
+        memory_map: Look at long runs of frames where the system has them. A file that another process makes shorter in
+            just that moment ends this one; without, frames are copied first, which takes more time and memory.
         stream_options: For each stream further keys by CNTK's names, such as ``{"F": {"contextWindow": 11}}``.
 
     Raises:
@@ -429,6 +432,7 @@ class HTKFeatureDeserializer:
     max_sequence_length: int | None = None
     compatible: bool = False
     strict: bool = False
+    memory_map: bool = True
     stream_options: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     has_text_keys = True
 
@@ -681,8 +685,10 @@ class HTKFeatureCorpus:
         lengths = self._listed.lengths[begin:end]
         follows = (files[1:] == files[:-1]) & (first[1:] == first[:-1] + lengths[:-1])
         cuts = np.concatenate([[0], np.flatnonzero(~follows) + 1, [end - begin]])
-        expected = int(lengths.sum(dtype=np.int64)) * self._model.frame_size
-        bytes_of_all = _core.FileBytes(min(expected, _MOST_EXPECTED))
+        sizes = np.add.reduceat(lengths, cuts[:-1], dtype=np.int64) * self._model.frame_size
+        to_read = sizes[sizes < _LEAST_SHOWN] if self._options.memory_map else sizes
+        bytes_of_all = _core.FileBytes(min(int(to_read.sum()), _MOST_EXPECTED))
+        block_of: list[int] = []
         begins: list[int] = []
         encodings: list[tuple[bool, tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]] | None]] = []
         mixes = Counter[str]()
@@ -701,23 +707,29 @@ class HTKFeatureCorpus:
                 self._check_range(header, begin + low, begin + high)
                 start = header.frames_at + int(first[low]) * header.frame_size
                 size = int(first[high - 1] + lengths[high - 1] - first[low]) * header.frame_size
-                num_read = bytes_of_all.read(file, start, min(size, max(file_size - start, 0)))
-                if num_read < size:
-                    raise self._truncated(begin, low, high, num_read // header.frame_size, start + num_read)
-                begins.append(total)
-                total += size
+                if self._options.memory_map and size >= _LEAST_SHOWN and start + size <= file_size:
+                    block_of.append(bytes_of_all.show(file, os.fsdecode(path), start, size))
+                    begins.append(0)
+                else:
+                    num_read = bytes_of_all.read(file, start, min(size, max(file_size - start, 0)))
+                    if num_read < size:
+                        raise self._truncated(begin, low, high, num_read // header.frame_size, start + num_read)
+                    block_of.append(0)
+                    begins.append(total)
+                    total += size
                 which = path if header.is_compressed else (b"big" if header.is_big_endian else b"little")
                 if which not in encoding_numbers:
                     encoding_numbers[which] = len(encodings)
                     encodings.append((header.is_big_endian, self._scales(file, header, path)))
                 encoding_of.append(encoding_numbers[which])
                 frame_sizes.append(header.frame_size)
-        sizes = np.diff(cuts)
-        at = (first - np.repeat(first[cuts[:-1]], sizes)) * np.repeat(np.array(frame_sizes, np.int64), sizes)
-        at += np.repeat(np.array(begins, np.int64), sizes)
+        counts = np.diff(cuts)
+        at = (first - np.repeat(first[cuts[:-1]], counts)) * np.repeat(np.array(frame_sizes, np.int64), counts)
+        at += np.repeat(np.array(begins, np.int64), counts)
         chunk = _core.frames_chunk(
-            bytes_of_all, encodings, np.repeat(np.array(encoding_of, np.uint32), sizes), at.astype(np.uint64),
-            lengths, self._model.dim, self._left, self._right, self._utterances.is_broadcast,
+            bytes_of_all, np.repeat(np.array(block_of, np.uint32), counts), encodings,
+            np.repeat(np.array(encoding_of, np.uint32), counts), at.astype(np.uint64), lengths, self._model.dim,
+            self._left, self._right, self._utterances.is_broadcast,
         )  # fmt: skip
         return Loaded(number, chunk, mixes)
 
