@@ -376,6 +376,49 @@ def stream_of(
     return merged
 
 
+def values_of(name: str, shape: Any, most: int, what: str) -> int:
+    """How many values a shape has.
+
+    Raises:
+        ConfigError: None, or too many.
+    """
+    sizes = [shape] if isinstance(shape, int | np.integer) else [] if shape is None else list(shape)
+    total = int(np.prod([int(size) for size in sizes], dtype=np.int64)) if sizes else 0
+    if not 1 <= total <= most:
+        raise ConfigError(f"stream {name!r}: shape {shape!r}; expected 1 to {most} {what}", key=name)
+    return total
+
+
+def paths_of(given: Any) -> list[str]:
+    """One path or several."""
+    return [os.fspath(given)] if isinstance(given, str | os.PathLike) else [os.fspath(one) for one in given]
+
+
+def check_streams(options: Any, kind: str) -> None:
+    """What all deserializers of HTK's formats check of their streams and take up.
+
+    Raises:
+        ConfigError: A stream has a name in the file, or an option is not possible.
+    """
+    object.__setattr__(options, "streams", StreamDefs(options.streams))
+    for name, stream in options.streams.items():
+        if stream.get("stream_alias"):
+            raise ConfigError(f"{kind} does not support stream names: stream {name!r} has a field", key=name)
+    if options.unequal_lengths not in (None, *_UNEQUAL):
+        raise ConfigError(
+            f"unequal_lengths is {options.unequal_lengths!r}; expected one of {_UNEQUAL}", key="unequal_lengths"
+        )
+    object.__setattr__(options, "_defines_mb_size", False)
+
+
+def set_option(options: Any, key: str, value: Any) -> None:
+    """Set an option of a deserializer by CNTK's name for it, upper or lower case."""
+    if key.lower() == "definesmbsize":
+        object.__setattr__(options, "_defines_mb_size", str(value).lower() in ("true", "1", "t"))
+    elif key.lower() not in ("chunksizeinbytes", "framemode", "cacheindex", "precision", "type", "module"):
+        logger.warning("%s: option %r is unknown and ignored", type(options).__name__, key)
+
+
 def window_of(context: Any) -> tuple[int, int]:
     """Frames to the left and to the right, from a pair, an odd total, or the text of either.
 
@@ -438,35 +481,20 @@ class HTKFeatureDeserializer:
 
     def __post_init__(self) -> None:
         """Check what can be checked without the files."""
-        object.__setattr__(self, "streams", StreamDefs(self.streams))
+        check_streams(self, "HTKFeatureDeserializer")
         if not self.streams:
             raise ConfigError("HTKFeatureDeserializer: no feature streams found", key="streams")
-        if self.unequal_lengths not in (None, *_UNEQUAL):
-            raise ConfigError(
-                f"unequal_lengths is {self.unequal_lengths!r}; expected one of {_UNEQUAL}", key="unequal_lengths"
-            )
-        object.__setattr__(self, "_defines_mb_size", False)
         for name in self.streams:
             self._settings(name)
 
     def _settings(self, name: str) -> dict[str, Any]:
         stream = stream_of(name, self.streams[name], self.stream_options, _STREAM_KEYS)
-        if stream.get("stream_alias"):
-            raise ConfigError(
-                f"HTKFeatureDeserializer does not support stream names: stream {name!r} has a field", key=name
-            )
         if not stream.get("scp"):
             raise ConfigError(f"no scp files specified for HTKFeatureDeserializer: stream {name!r}", key=name)
-        dim = stream.get("dim")
-        sizes = [dim] if isinstance(dim, int | np.integer) else [] if dim is None else list(dim)
-        total = int(np.prod([int(size) for size in sizes], dtype=np.int64)) if sizes else 0
-        if not 1 <= total <= _LARGEST_DIM:
-            raise ConfigError(f"stream {name!r}: shape {dim!r}; expected 1 to {_LARGEST_DIM} values", key=name)
-        stream["dim"] = total
+        stream["dim"] = values_of(name, stream.get("dim"), _LARGEST_DIM, "values")
         stream["context"] = window_of(stream.get("context", (0, 0)))
         stream["prefix"] = str(stream.get("prefix", self.prefix))
-        scp = stream["scp"]
-        stream["scp"] = [os.fspath(scp)] if isinstance(scp, str | os.PathLike) else [os.fspath(one) for one in scp]
+        stream["scp"] = paths_of(stream["scp"])
         limit = stream.get("max_sequence_length")
         limits = [self.max_sequence_length, None if self.compatible or limit == _DEFAULT_LONGEST else limit]
         stream["max_sequence_length"] = min((limit for limit in limits if limit is not None), default=None)
@@ -475,13 +503,10 @@ class HTKFeatureDeserializer:
 
     def __setitem__(self, key: str, value: Any) -> None:
         """Set an option by CNTK's name for it, upper or lower case."""
-        name = key.lower()
-        if name == "maxsequencesize":
+        if key.lower() == "maxsequencesize":
             object.__setattr__(self, "max_sequence_length", int(value))
-        elif name == "definesmbsize":
-            object.__setattr__(self, "_defines_mb_size", str(value).lower() in ("true", "1", "t"))
-        elif name not in ("chunksizeinbytes", "framemode", "cacheindex", "precision", "type", "module"):
-            logger.warning("HTKFeatureDeserializer: option %r is unknown and ignored", key)
+        else:
+            set_option(self, key, value)
 
     def parts(self) -> tuple[HTKFeatureStream, ...]:
         """One deserializer for each stream, in the order in which streams are numbered."""
