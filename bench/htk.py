@@ -3,17 +3,16 @@
     python bench/htk.py FOLDER [--repeat 3] [--size 1024] [--cntk PYTHON] [--mlf]
 
 FOLDER holds feat.ark (40 values a frame), all.scp, all.mlf and states.list (500 names). Every figure is the best of
---repeat runs; engines take turns. MB are 10^6 bytes of features. A sweep is everything from the construction of the
-source to the end of one sweep in a Python loop of minibatches of --size samples. --mlf measures the index of the label
-file instead, repeated up to 500 MB. PYTHON is an interpreter with CNTK 2.7; without it its columns stay empty.
+--repeat runs; engines take turns. Beside ours is the processor's time, which a busy machine changes less. MB are 10^6
+bytes of features. A sweep is everything from the construction of the source to the end of one sweep in a Python loop of
+minibatches of --size samples. --mlf measures the index of the label file instead, repeated up to 500 MB. PYTHON is an
+interpreter with CNTK 2.7; without it its columns stay empty.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from cntkio import HTKFeatureDeserializer, HTKMLFDeserializer, MinibatchSource, StreamDef, StreamDefs
+from ctf import Engine
 
 # Times CNTK 2.7's speed that a sweep shall reach.
 JOBS: dict[str, tuple[tuple[int, int], bool, int]] = {
@@ -73,33 +73,25 @@ def main() -> None:
     if options.mlf:
         index(options.folder)
         return
-    peer = None
-    if options.cntk:
-        script = str(Path(__file__).with_name("htk_cntk27.py"))
-        peer = subprocess.Popen(
-            [options.cntk, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
+    peer = Engine(options.cntk, Path(__file__).with_name("cntk27.py")) if options.cntk else None
     size = (options.folder / "feat.ark").stat().st_size / 1e6
-    print(f"{'':32}{'cntkio MB/s':>12}{'CNTK MB/s':>12}{'ratio':>8}{'goal':>6}", flush=True)
+    print(f"{'':32}{'cntkio MB/s':>12}{'CPU s':>8}{'CNTK MB/s':>12}{'ratio':>8}{'goal':>6}", flush=True)
     for name, (context, frame_mode, goal) in JOBS.items():
         for randomize in (False, True):
-            ours, theirs = [], []
+            ours, theirs, processor = [], [], []
             for _ in range(options.repeat):
+                before = time.process_time()
                 ours.append(sweep(options.folder, context, frame_mode, randomize, options.size))
-                if peer is not None and peer.stdin is not None and peer.stdout is not None:
-                    request = {
-                        "folder": str(options.folder), "context": context, "frame_mode": frame_mode,
-                        "randomize": randomize, "size": options.size,
-                    }  # fmt: skip
-                    peer.stdin.write(json.dumps(request) + "\n")
-                    peer.stdin.flush()
-                    theirs.append(json.loads(peer.stdout.readline())["seconds"])
+                processor.append(time.process_time() - before)
+                if peer is not None:
+                    asked = {"frame_mode": frame_mode, "randomize": randomize, "size": options.size}
+                    answer = peer.ask(folder=str(options.folder), context=context, **asked)
+                    theirs.append(float(answer["seconds"]))
             label = f"{name}, {'randomized' if randomize else 'in order'}"
-            speed = size / min(ours)
             beside = f"{size / min(theirs):12.0f}{min(theirs) / min(ours):8.1f}" if theirs else " " * 20
-            print(f"{label:32}{speed:12.0f}{beside}{goal:6}", flush=True)
+            print(f"{label:32}{size / min(ours):12.0f}{min(processor):8.2f}{beside}{goal:6}", flush=True)
     if peer is not None:
-        peer.terminate()
+        peer.close()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
     print(f"most memory: {peak:.0f} MB, features {size:.0f} MB", file=sys.stderr)
 

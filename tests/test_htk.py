@@ -181,6 +181,33 @@ def test_the_documented_example_reads_with_blanks_in_paths_and_columns(tmp_path:
     assert found["plp"].tolist() == [[0, 1], [1, 2], [2, 3], [3, 4], [4, 4]]
 
 
+def test_long_runs_of_frames_are_shown_or_copied_and_say_the_same(tmp_path: Path) -> None:
+    frames = np.arange(3 << 19, dtype=np.float32).reshape(-1, 2)
+    utterances = [("a", frames), ("b", frames[:3]), ("c", frames[7:20])]
+    htk.write_archive(tmp_path / "a.ark", tmp_path / "a.scp", utterances)
+    for memory_map in (True, False):
+        found = read(features(tmp_path / "a.scp", 2, memory_map=memory_map))
+        for (key, expected), one in zip(utterances, found, strict=True):
+            assert one["key"] == key
+            np.testing.assert_array_equal(one["F"], expected)
+
+
+@pytest.mark.parametrize("memory_map", [True, False])
+def test_a_file_that_changes_under_a_source_is_an_error_where_it_is_shown(memory_map: bool, tmp_path: Path) -> None:
+    frames = np.ones((1 << 15, 16), np.float32)  # two megabytes, three or four of them in a chunk
+    htk.write_archive(tmp_path / "a.ark", tmp_path / "a.scp", [(f"u{n}", frames) for n in range(12)])
+    deserializer = features(tmp_path / "a.scp", 16, memory_map=memory_map)
+    with MinibatchSource(deserializer, randomize=True, max_sweeps=1) as source:
+        assert source.next_minibatch(1)
+        with (tmp_path / "a.ark").open("ab") as file:
+            file.write(b"more")
+        if memory_map:
+            with pytest.raises(CorpusError, match=r"a.ark: changed while in use"):
+                list(source.minibatches(1))
+        else:
+            assert len(list(source.minibatches(1))) == 11
+
+
 def test_broken_labels_are_named_with_file_line_utterance_and_row(corpus: Path) -> None:
     text = (corpus / "a.mlf").read_text()
     for old, new, what in [

@@ -27,10 +27,14 @@ NAMES = [b"sil", b"aa", b"b c", b"\xc3\xa9"]
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def in_a_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Short paths, and no warnings on the screen."""
-    monkeypatch.chdir(tmp_path_factory.getbasetemp())
-    logging.getLogger("cntkio").setLevel(logging.ERROR)
+    monkeypatch.chdir(tmp_path_factory.mktemp("slow_htk"))
+    logger = logging.getLogger("cntkio")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    yield
+    logger.setLevel(before)
 
 
 # -------------------------------------------------------------------------------------------------------- features

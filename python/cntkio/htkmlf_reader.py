@@ -66,7 +66,7 @@ class _PageFile:
         self._file = -1
         self._close: Any = None
         self._end = 0
-        self._kept: dict[int, tuple[int, Frames]] = {}
+        self._kept: dict[int, tuple[int, int, Frames]] = {}
 
     def _open(self) -> None:
         """Take up a file of this process's own: a fork of it must not write where its parent does."""
@@ -94,7 +94,7 @@ class _PageFile:
             folder = self._folder or tempfile.gettempdir()
             raise OSError(error.errno, f"the page file cannot be written: {error.strerror}", folder) from error
         with self._lock:
-            self._kept[number] = (begin, frames)
+            self._kept[number] = (begin, len(data), frames)
 
     def read(self, number: int) -> Frames | None:
         """The frames of a chunk, if this process has kept them."""
@@ -102,9 +102,9 @@ class _PageFile:
             kept = self._kept.get(number) if self._process == os.getpid() else None
         if kept is None:
             return None
-        begin, frames = kept
-        data = _core.FileBytes(frames.num_bytes)
-        data.read(self._file, begin, frames.num_bytes)
+        begin, size, frames = kept
+        data = _core.FileBytes(size)
+        data.read(self._file, begin, size)
         return frames._replace(bytes=data)
 
     def close(self) -> None:
@@ -133,7 +133,7 @@ class PagedFeatures(HTKFeatureCorpus):
             return super().load(number)
         frames = self._pages.read(number)
         if frames is None:
-            frames = self.read(number)
+            frames = self.read(number, memory_map=False)
             self._pages.write(number, frames)
         return self.made(number, frames)
 

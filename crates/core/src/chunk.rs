@@ -109,20 +109,25 @@ impl Samples {
     }
 }
 
-/// Bytes as they were read, shared and never changed.
+/// Bytes of a file, shared: as they were read, or shown where the system has them.
 #[derive(Clone)]
-pub struct Bytes(Arc<dyn AsRef<[u8]> + Send + Sync>);
+pub struct Bytes(Arc<FileBytes>);
 
 impl Bytes {
-    /// Share bytes, whoever owns them.
-    pub fn new(owner: impl AsRef<[u8]> + Send + Sync + 'static) -> Bytes {
-        Bytes(Arc::new(owner))
+    /// Bytes that were read.
+    pub fn new(bytes: Vec<u8>) -> Bytes {
+        Bytes::of(FileBytes::here(bytes))
+    }
+
+    /// Bytes that were read, or are shown.
+    pub fn of(bytes: FileBytes) -> Bytes {
+        Bytes(Arc::new(bytes))
     }
 
     /// The bytes.
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
-        (*self.0).as_ref()
+        self.0.as_slice()
     }
 }
 
@@ -508,6 +513,9 @@ impl Chunk {
     pub fn changed(&self) -> Option<&str> {
         match self.blocks.first()?.columns.first() {
             Some(Column { samples: Samples::Stored(stored), .. }) => stored.bytes.changed(),
+            Some(Column { samples: Samples::Frames(frames), .. }) => {
+                frames.blocks.iter().find_map(|block| block.0.changed())
+            }
             _ => None,
         }
     }

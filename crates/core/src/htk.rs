@@ -8,6 +8,7 @@
 //! The law: no file is opened here, no input panics, and a line that cannot be understood is an error with its number.
 
 use crate::chunk::{Encoding, Frames};
+use crate::lines::Lines;
 use crate::order::MersenneTwister;
 use memchr::{memchr, memmem, memrchr};
 use std::collections::HashMap;
@@ -93,20 +94,9 @@ struct Line<'a> {
 pub fn scan_list(text: &[u8], rules: &ListRules) -> Result<List, ListError> {
     let mut list = List::default();
     let mut numbers: HashMap<Vec<u8>, u32> = HashMap::new();
-    let (mut at, mut number) = (0, 0);
-    while at < text.len() {
-        number += 1;
-        let rest = &text[at..];
-        // The older reader also took lines that end with a carriage return alone.
-        let length = match memchr(b'\n', rest) {
-            Some(feed) if rules.is_compatible => feed,
-            None if rules.is_compatible => rest.len(),
-            feed => {
-                let end = feed.unwrap_or(rest.len());
-                memchr(b'\r', &rest[..end]).filter(|&cr| cr + 1 < end).unwrap_or(end)
-            }
-        };
-        let line = &rest[..length];
+    // The older reader also took lines that end with a carriage return alone.
+    let lines = if rules.is_compatible { Lines::new(text) } else { Lines::of_any_end(text) };
+    for ((at, line), number) in lines.zip(1..) {
         let read = if rules.is_compatible { literal_line(line, rules) } else { free_line(line, rules) };
         if let Some(Line { key, path, first, last }) = read.map_err(|fault| ListError { line: number, at, fault })? {
             let refuse = |fault| Err(ListError { line: number, at, fault });
@@ -135,7 +125,6 @@ pub fn scan_list(text: &[u8], rules: &ListRules) -> Result<List, ListError> {
             list.last.push(last);
             list.lines.push(number);
         }
-        at += length + 1;
     }
     Ok(list)
 }

@@ -24,6 +24,7 @@ pub mod ctf;
 pub mod find;
 mod gather;
 pub mod htk;
+mod lines;
 pub mod mlf;
 pub mod number;
 pub mod order;

@@ -16,6 +16,7 @@
 
 use crate::chunk::Runs;
 use crate::htk::{LONGEST_KEY, cut_extension};
+use crate::lines::Lines;
 use memchr::{memchr, memmem};
 use rayon::prelude::*;
 use std::collections::{HashMap, HashSet};
@@ -275,20 +276,15 @@ struct Row {
 fn scan_piece(text: &[u8], first: u64, is_last: bool, rules: &Rules) -> Labels {
     let mut labels = Labels::default();
     let mut rows: Vec<Row> = Vec::new();
-    let mut at = 0;
-    if first == 0 && !rules.is_compatible && text.starts_with(b"\xef\xbb\xbf") {
-        at = 3;
-    }
+    let has_mark = first == 0 && !rules.is_compatible && text.starts_with(b"\xef\xbb\xbf");
+    let begin = if has_mark { 3 } else { 0 };
     let mut needs_header = first == 0;
     // Between entries, or in one: where it begins, and its key if it has one.
     let mut entry: Option<(u64, Option<&[u8]>)> = None;
     let mut fault = (Fault::None, 0u64);
     let mut last_row: Option<(u64, bool)> = None;
-    while at < text.len() {
-        let size = memchr(b'\n', &text[at..]).unwrap_or(text.len() - at);
-        let line = &text[at..at + size];
-        let place = first + at as u64;
-        at += size + 1;
+    for (at, line) in Lines::new(&text[begin..]) {
+        let place = first + (begin + at) as u64;
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let line = if rules.is_compatible { line } else { line.trim_ascii_end() };
         if line.is_empty() {
@@ -586,7 +582,7 @@ fn note(fault: &mut (Fault, u64), found: Fault, at: u64) {
 
 /// Add the labels of a text's rows to `names`: third columns of lines that begin with a time. The text is whole lines.
 pub fn label_names(text: &[u8], names: &mut HashSet<Vec<u8>>) {
-    for line in text.split(|&byte| byte == b'\n') {
+    for (_, line) in Lines::new(text) {
         let line = line.trim_ascii();
         if !line.first().is_some_and(|byte| byte.is_ascii_digit() || matches!(byte, b'+' | b'-')) {
             continue;

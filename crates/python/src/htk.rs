@@ -6,14 +6,14 @@ use cntkio_core::chunk::{self, Block, Bytes, Column, Encoding, Frames, FramesPla
 use cntkio_core::find;
 use cntkio_core::htk::{self, ListRules};
 use cntkio_core::mlf::{self, Labels, Rules, Unit};
-use cntkio_simd::memory::append_read;
+use cntkio_simd::memory::{self, append_read};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 use std::collections::HashSet;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 type Rows<'py> = (Bound<'py, PyArray1<u8>>, usize);
 
@@ -118,40 +118,60 @@ pub(crate) fn first_same<'py>(
 /// Big-endian; and the vectors `a` and `b` of a compressed file.
 type EncodingArrays<'py> = (bool, Option<(PyReadonlyArray1<'py, f32>, PyReadonlyArray1<'py, f32>)>);
 
-/// Bytes of files, read one behind the other, for `frames_chunk`.
+/// Bytes of files for `frames_chunk`: block 0 is what was read, one behind the other; each of the others shows a file.
 #[pyclass(frozen, module = "cntkio._core")]
 pub(crate) struct FileBytes {
-    bytes: Mutex<Vec<u8>>,
+    blocks: Mutex<(Vec<u8>, Vec<memory::FileBytes>)>,
 }
 
 impl FileBytes {
-    fn take(&self) -> Vec<u8> {
-        std::mem::take(&mut *self.bytes.lock().unwrap_or_else(PoisonError::into_inner))
+    fn take(&self) -> (Vec<u8>, Vec<memory::FileBytes>) {
+        std::mem::take(&mut *self.blocks.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn put(&self, blocks: (Vec<u8>, Vec<memory::FileBytes>)) {
+        *self.blocks.lock().unwrap_or_else(PoisonError::into_inner) = blocks;
     }
 }
 
 #[pymethods]
 impl FileBytes {
-    /// With room for so many bytes; more find room, too.
+    /// With room for so many bytes to be read; more find room, too.
     #[new]
     fn new(size: usize) -> PyResult<FileBytes> {
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(size).map_err(|_| PyMemoryError::new_err(format!("no room for {size} bytes")))?;
-        Ok(FileBytes { bytes: Mutex::new(bytes) })
+        Ok(FileBytes { blocks: Mutex::new((bytes, Vec::new())) })
     }
 
     /// Read from an open file, behind what was read before: how many bytes there were, fewer only at its end.
     fn read(&self, py: Python<'_>, descriptor: i32, at: u64, size: usize) -> PyResult<usize> {
-        let mut bytes = self.take();
-        bytes.try_reserve(size).map_err(|_| PyMemoryError::new_err(format!("no room for {size} bytes")))?;
-        let read = py.detach(|| append_read(&mut bytes, descriptor, size, at));
-        *self.bytes.lock().unwrap_or_else(PoisonError::into_inner) = bytes;
+        let mut blocks = self.take();
+        let room = blocks.0.try_reserve(size);
+        let read = py.detach(|| match room {
+            Ok(()) => append_read(&mut blocks.0, descriptor, size, at),
+            Err(_) => Err(std::io::ErrorKind::OutOfMemory.into()),
+        });
+        self.put(blocks);
         Ok(read?)
     }
 
     /// A copy of what was read.
     fn copy<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.bytes.lock().unwrap_or_else(PoisonError::into_inner))
+        PyBytes::new(py, &self.blocks.lock().unwrap_or_else(PoisonError::into_inner).0)
+    }
+
+    /// Show bytes of an open file, which are all there: the number of the block. `name` is for messages.
+    fn show(&self, py: Python<'_>, descriptor: i32, name: String, at: u64, size: usize) -> PyResult<usize> {
+        let shown = py.detach(|| {
+            let file = Arc::new(memory::MappedFile::new(descriptor, name)?);
+            memory::FileBytes::of_file(&file, at, size, true)
+        })?;
+        let mut blocks = self.take();
+        blocks.1.push(shown);
+        let number = blocks.1.len();
+        self.put(blocks);
+        Ok(number)
     }
 }
 
@@ -160,6 +180,7 @@ impl FileBytes {
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn frames_chunk(
     bytes: &FileBytes,
+    block_of: PyReadonlyArray1<'_, u32>,
     encodings: Vec<EncodingArrays<'_>>,
     encoding_of: PyReadonlyArray1<'_, u32>,
     at: PyReadonlyArray1<'_, u64>,
@@ -176,14 +197,15 @@ pub(crate) fn frames_chunk(
         };
         Ok(Encoding { is_big_endian, scales })
     });
-    let places = encoding_of.as_slice()?.iter().zip(at.as_slice()?);
+    let places = block_of.as_slice()?.iter().zip(encoding_of.as_slice()?).zip(at.as_slice()?);
+    let (read, shown) = bytes.take();
     let frames = Frames {
         frame_dim,
         left,
         right,
         is_broadcast,
-        blocks: vec![Bytes::new(bytes.take())],
-        places: places.map(|(&encoding, &at)| FramesPlace { block: 0, encoding, at: at as usize }).collect(),
+        blocks: std::iter::once(Bytes::new(read)).chain(shown.into_iter().map(Bytes::of)).collect(),
+        places: places.map(|((&block, &encoding), &at)| FramesPlace { block, encoding, at: at as usize }).collect(),
         encodings: encodings.collect::<PyResult<_>>()?,
     };
     chunk_of(lengths.as_slice()?, Samples::Frames(frames))
@@ -208,7 +230,7 @@ pub(crate) fn runs_chunk(
         starts: starts.as_slice()?.to_vec(),
         classes: classes.as_slice()?.to_vec(),
         marks_starts,
-        targets: targets.map(|(dim, rows)| Targets { dim, rows: Bytes::new(rows) }),
+        targets: targets.map(|(dim, rows)| Targets { dim, rows: Bytes::new(rows.to_vec()) }),
         each: OnceLock::new(),
     };
     chunk_of(lengths.as_slice()?, Samples::Runs(runs))

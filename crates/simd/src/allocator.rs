@@ -22,7 +22,7 @@ const LEAST: usize = 128 << 10;
 /// Larger ones, too.
 const MOST: usize = 32 << 20;
 /// Bytes that are kept at most.
-const LIMIT: usize = 64 << 20;
+const LIMIT: usize = 32 << 20;
 /// Blocks that are kept at most.
 const NUM_SLOTS: usize = 64;
 /// Blocks of this size and more are backed by huge pages, where the system has them; the size of one.

@@ -43,6 +43,7 @@ _DEFAULT_LONGEST = 65535  # StreamDef's default, which CNTK 2.7 ignored: no limi
 _WHOLE_FILE = 2**32 - 1
 _LARGEST_DIM = 2**31 - 1
 _MOST_EXPECTED = 1 << 28  # bytes of a chunk; lists may promise what no file has
+_LEAST_SHOWN = 4 << 20  # shorter runs of frames are copied: each map is looked after for every minibatch
 _LEAST_SPAN = 2e-34  # below it the scales of compressed values overflow
 _MOST_OPEN_FILES = 32
 _MOST_IN_FULL = 10
@@ -375,6 +376,49 @@ def stream_of(
     return merged
 
 
+def values_of(name: str, shape: Any, most: int, what: str) -> int:
+    """How many values a shape has.
+
+    Raises:
+        ConfigError: None, or too many.
+    """
+    sizes = [shape] if isinstance(shape, int | np.integer) else [] if shape is None else list(shape)
+    total = int(np.prod([int(size) for size in sizes], dtype=np.int64)) if sizes else 0
+    if not 1 <= total <= most:
+        raise ConfigError(f"stream {name!r}: shape {shape!r}; expected 1 to {most} {what}", key=name)
+    return total
+
+
+def paths_of(given: Any) -> list[str]:
+    """One path or several."""
+    return [os.fspath(given)] if isinstance(given, str | os.PathLike) else [os.fspath(one) for one in given]
+
+
+def check_streams(options: Any, kind: str) -> None:
+    """What all deserializers of HTK's formats check of their streams and take up.
+
+    Raises:
+        ConfigError: A stream has a name in the file, or an option is not possible.
+    """
+    object.__setattr__(options, "streams", StreamDefs(options.streams))
+    for name, stream in options.streams.items():
+        if stream.get("stream_alias"):
+            raise ConfigError(f"{kind} does not support stream names: stream {name!r} has a field", key=name)
+    if options.unequal_lengths not in (None, *_UNEQUAL):
+        raise ConfigError(
+            f"unequal_lengths is {options.unequal_lengths!r}; expected one of {_UNEQUAL}", key="unequal_lengths"
+        )
+    object.__setattr__(options, "_defines_mb_size", False)
+
+
+def set_option(options: Any, key: str, value: Any) -> None:
+    """Set an option of a deserializer by CNTK's name for it, upper or lower case."""
+    if key.lower() == "definesmbsize":
+        object.__setattr__(options, "_defines_mb_size", str(value).lower() in ("true", "1", "t"))
+    elif key.lower() not in ("chunksizeinbytes", "framemode", "cacheindex", "precision", "type", "module"):
+        logger.warning("%s: option %r is unknown and ignored", type(options).__name__, key)
+
+
 def window_of(context: Any) -> tuple[int, int]:
     """Frames to the left and to the right, from a pair, an odd total, or the text of either.
 
@@ -411,6 +455,8 @@ class HTKFeatureDeserializer:
         max_sequence_length: Longer utterances are left out; None: none are. Streams may have their own.
         compatible: Read as CNTK 2.7 does, to the letter (docs/formats/htk.md, "Compatible").
         strict: Take what is only warned of as an error.
+        memory_map: Look at long runs of frames where the system has them. A file that another process makes shorter in
+            just that moment ends this one; without, frames are copied first, which takes more time and memory.
         stream_options: For each stream further keys by CNTK's names, such as ``{"F": {"contextWindow": 11}}``.
 
     Raises:
@@ -429,40 +475,26 @@ class HTKFeatureDeserializer:
     max_sequence_length: int | None = None
     compatible: bool = False
     strict: bool = False
+    memory_map: bool = True
     stream_options: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     has_text_keys = True
 
     def __post_init__(self) -> None:
         """Check what can be checked without the files."""
-        object.__setattr__(self, "streams", StreamDefs(self.streams))
+        check_streams(self, "HTKFeatureDeserializer")
         if not self.streams:
             raise ConfigError("HTKFeatureDeserializer: no feature streams found", key="streams")
-        if self.unequal_lengths not in (None, *_UNEQUAL):
-            raise ConfigError(
-                f"unequal_lengths is {self.unequal_lengths!r}; expected one of {_UNEQUAL}", key="unequal_lengths"
-            )
-        object.__setattr__(self, "_defines_mb_size", False)
         for name in self.streams:
             self._settings(name)
 
     def _settings(self, name: str) -> dict[str, Any]:
         stream = stream_of(name, self.streams[name], self.stream_options, _STREAM_KEYS)
-        if stream.get("stream_alias"):
-            raise ConfigError(
-                f"HTKFeatureDeserializer does not support stream names: stream {name!r} has a field", key=name
-            )
         if not stream.get("scp"):
             raise ConfigError(f"no scp files specified for HTKFeatureDeserializer: stream {name!r}", key=name)
-        dim = stream.get("dim")
-        sizes = [dim] if isinstance(dim, int | np.integer) else [] if dim is None else list(dim)
-        total = int(np.prod([int(size) for size in sizes], dtype=np.int64)) if sizes else 0
-        if not 1 <= total <= _LARGEST_DIM:
-            raise ConfigError(f"stream {name!r}: shape {dim!r}; expected 1 to {_LARGEST_DIM} values", key=name)
-        stream["dim"] = total
+        stream["dim"] = values_of(name, stream.get("dim"), _LARGEST_DIM, "values")
         stream["context"] = window_of(stream.get("context", (0, 0)))
         stream["prefix"] = str(stream.get("prefix", self.prefix))
-        scp = stream["scp"]
-        stream["scp"] = [os.fspath(scp)] if isinstance(scp, str | os.PathLike) else [os.fspath(one) for one in scp]
+        stream["scp"] = paths_of(stream["scp"])
         limit = stream.get("max_sequence_length")
         limits = [self.max_sequence_length, None if self.compatible or limit == _DEFAULT_LONGEST else limit]
         stream["max_sequence_length"] = min((limit for limit in limits if limit is not None), default=None)
@@ -471,13 +503,10 @@ class HTKFeatureDeserializer:
 
     def __setitem__(self, key: str, value: Any) -> None:
         """Set an option by CNTK's name for it, upper or lower case."""
-        name = key.lower()
-        if name == "maxsequencesize":
+        if key.lower() == "maxsequencesize":
             object.__setattr__(self, "max_sequence_length", int(value))
-        elif name == "definesmbsize":
-            object.__setattr__(self, "_defines_mb_size", str(value).lower() in ("true", "1", "t"))
-        elif name not in ("chunksizeinbytes", "framemode", "cacheindex", "precision", "type", "module"):
-            logger.warning("HTKFeatureDeserializer: option %r is unknown and ignored", key)
+        else:
+            set_option(self, key, value)
 
     def parts(self) -> tuple[HTKFeatureStream, ...]:
         """One deserializer for each stream, in the order in which streams are numbered."""
@@ -528,16 +557,16 @@ class Frames(NamedTuple):
     """The frames of a chunk as they stand in the files.
 
     Attributes:
-        bytes: What was read.
-        num_bytes: How much that is.
+        bytes: What was read or is shown.
+        block_of: Where each utterance is in that: 0, what was read, or the number of what is shown.
         encodings: How values are stored: byte order and, where they are compressed, the scales.
         encoding_of: The encoding of each utterance.
-        at: The first byte of each utterance.
+        at: The first byte of each utterance there.
         mixes: Where files are not like the first one.
     """
 
     bytes: _core.FileBytes
-    num_bytes: int
+    block_of: npt.NDArray[np.uint32]
     encodings: list[_Encoding]
     encoding_of: npt.NDArray[np.uint32]
     at: npt.NDArray[np.uint64]
@@ -698,17 +727,19 @@ class HTKFeatureCorpus:
 
     def load(self, number: int) -> Loaded:
         """Read a chunk's frames."""
-        return self.made(number, self.read(number))
+        return self.made(number, self.read(number, memory_map=self._options.memory_map))
 
-    def read(self, number: int) -> Frames:
-        """A chunk's frames as they stand in the files."""
+    def read(self, number: int, *, memory_map: bool) -> Frames:
+        """A chunk's frames as they stand in the files: copied, or shown where runs are long."""
         begin, end = (int(at) for at in self._table.chunk_starts[number : number + 2])
         files, first = self._listed.files[begin:end], self._listed.first[begin:end].astype(np.int64)
         lengths = self._listed.lengths[begin:end]
         follows = (files[1:] == files[:-1]) & (first[1:] == first[:-1] + lengths[:-1])
         cuts = np.concatenate([[0], np.flatnonzero(~follows) + 1, [end - begin]])
-        expected = int(lengths.sum(dtype=np.int64)) * self._model.frame_size
-        bytes_of_all = _core.FileBytes(min(expected, _MOST_EXPECTED))
+        sizes = np.add.reduceat(lengths, cuts[:-1], dtype=np.int64) * self._model.frame_size
+        to_read = sizes[sizes < _LEAST_SHOWN] if memory_map else sizes
+        bytes_of_all = _core.FileBytes(min(int(to_read.sum()), _MOST_EXPECTED))
+        block_of: list[int] = []
         begins: list[int] = []
         encodings: list[_Encoding] = []
         mixes = Counter[str]()
@@ -727,29 +758,35 @@ class HTKFeatureCorpus:
                 self._check_range(header, begin + low, begin + high)
                 start = header.frames_at + int(first[low]) * header.frame_size
                 size = int(first[high - 1] + lengths[high - 1] - first[low]) * header.frame_size
-                num_read = bytes_of_all.read(file, start, min(size, max(file_size - start, 0)))
-                if num_read < size:
-                    raise self._truncated(begin, low, high, num_read // header.frame_size, start + num_read)
-                begins.append(total)
-                total += size
+                if memory_map and size >= _LEAST_SHOWN and start + size <= file_size:
+                    block_of.append(bytes_of_all.show(file, os.fsdecode(path), start, size))
+                    begins.append(0)
+                else:
+                    num_read = bytes_of_all.read(file, start, min(size, max(file_size - start, 0)))
+                    if num_read < size:
+                        raise self._truncated(begin, low, high, num_read // header.frame_size, start + num_read)
+                    block_of.append(0)
+                    begins.append(total)
+                    total += size
                 which = path if header.is_compressed else (b"big" if header.is_big_endian else b"little")
                 if which not in encoding_numbers:
                     encoding_numbers[which] = len(encodings)
                     encodings.append((header.is_big_endian, self._scales(file, header, path)))
                 encoding_of.append(encoding_numbers[which])
                 frame_sizes.append(header.frame_size)
-        sizes = np.diff(cuts)
-        at = (first - np.repeat(first[cuts[:-1]], sizes)) * np.repeat(np.array(frame_sizes, np.int64), sizes)
-        at += np.repeat(np.array(begins, np.int64), sizes)
-        encodings_of = np.repeat(np.array(encoding_of, np.uint32), sizes)
-        return Frames(bytes_of_all, total, encodings, encodings_of, at.astype(np.uint64), mixes)
+        counts = np.diff(cuts)
+        at = (first - np.repeat(first[cuts[:-1]], counts)) * np.repeat(np.array(frame_sizes, np.int64), counts)
+        at += np.repeat(np.array(begins, np.int64), counts)
+        blocks_of = np.repeat(np.array(block_of, np.uint32), counts)
+        encodings_of = np.repeat(np.array(encoding_of, np.uint32), counts)
+        return Frames(bytes_of_all, blocks_of, encodings, encodings_of, at.astype(np.uint64), mixes)
 
     def made(self, number: int, frames: Frames) -> Loaded:
         """A chunk of frames that were read; it takes their bytes."""
         begin, end = (int(at) for at in self._table.chunk_starts[number : number + 2])
         chunk = _core.frames_chunk(
-            frames.bytes, frames.encodings, frames.encoding_of, frames.at, self._listed.lengths[begin:end],
-            self._model.dim, self._left, self._right, self._utterances.is_broadcast,
+            frames.bytes, frames.block_of, frames.encodings, frames.encoding_of, frames.at,
+            self._listed.lengths[begin:end], self._model.dim, self._left, self._right, self._utterances.is_broadcast,
         )  # fmt: skip
         return Loaded(number, chunk, frames.mixes)
 

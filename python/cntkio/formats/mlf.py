@@ -30,7 +30,18 @@ from cntkio import _core
 from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
 from cntkio.formats import Loaded, Utterances, num_threads
 from cntkio.formats.ctf import _Places, _Text
-from cntkio.formats.htk import _DEFAULT_LONGEST, _UNEQUAL, Unequal, first_same, stream_of, text_rows, write_whole
+from cntkio.formats.htk import (
+    _DEFAULT_LONGEST,
+    Unequal,
+    check_streams,
+    first_same,
+    paths_of,
+    set_option,
+    stream_of,
+    text_rows,
+    values_of,
+    write_whole,
+)
 from cntkio.index import IndexCache, SequenceTable, fingerprint
 from cntkio.streams import Record, StreamDefs, StreamInformation
 
@@ -269,7 +280,7 @@ class HTKMLFDeserializer:
 
     def __setitem__(self, key: str, value: Any) -> None:
         """Set an option by CNTK's name for it, upper or lower case."""
-        _set_option(self, key, value)
+        set_option(self, key, value)
 
     def open(self, *, text_keys: bool = True) -> MLFCorpus:
         """Read the files, or the index caches beside them.
@@ -384,7 +395,7 @@ class HTKMLFBinaryDeserializer:
 
     def __setitem__(self, key: str, value: Any) -> None:
         """Set an option by CNTK's name for it, upper or lower case."""
-        _set_option(self, key, value)
+        set_option(self, key, value)
 
     def open(self, *, text_keys: bool = True) -> MLFCorpus:
         """Read the files.
@@ -409,17 +420,9 @@ _Described = HTKMLFDeserializer | HTKMLFBinaryDeserializer
 
 
 def _check(options: _Described, kind: str) -> None:
-    object.__setattr__(options, "streams", StreamDefs(options.streams))
+    check_streams(options, kind)
     if len(options.streams) != 1:
         raise ConfigError(f"{kind} only accepts a single stream; it has {len(options.streams)}", key="streams")
-    ((name, stream),) = options.streams.items()
-    if stream.get("stream_alias"):
-        raise ConfigError(f"{kind} does not support stream names: stream {name!r} has a field", key=name)
-    if options.unequal_lengths not in (None, *_UNEQUAL):
-        raise ConfigError(
-            f"unequal_lengths is {options.unequal_lengths!r}; expected one of {_UNEQUAL}", key="unequal_lengths"
-        )
-    object.__setattr__(options, "_defines_mb_size", False)
 
 
 def _settings(options: _Described, mapping: str | None) -> dict[str, Any]:
@@ -434,8 +437,7 @@ def _settings(options: _Described, mapping: str | None) -> dict[str, Any]:
         }
     )
     settings = stream_of(name, with_own, options.stream_options, _STREAM_KEYS)
-    mlf = settings.get("mlf") or []
-    files = [os.fspath(mlf)] if isinstance(mlf, str | os.PathLike) else [os.fspath(one) for one in mlf]
+    files = paths_of(settings.get("mlf") or [])
     listed = settings.get("mlf_list") or []
     if isinstance(listed, str):
         lines = os.fsdecode(Path(listed).read_bytes()).split("\n")
@@ -443,13 +445,8 @@ def _settings(options: _Described, mapping: str | None) -> dict[str, Any]:
     settings["mlf"] = [*files, *listed]
     if not settings["mlf"]:
         raise ConfigError("no master label files specified: StreamDef(mlf=...) is missing", key=name)
-    dim = settings.get("dim")
-    sizes = [dim] if isinstance(dim, int | np.integer) else [] if dim is None else list(dim)
-    total = int(np.prod([int(size) for size in sizes], dtype=np.int64)) if sizes else 0
     most = _LARGEST_LITERAL_DIM if options.compatible else _LARGEST_DIM
-    if not 1 <= total <= most:
-        raise ConfigError(f"stream {name!r}: shape {dim!r}; expected 1 to {most} classes", key=name)
-    settings["dim"] = total
+    settings["dim"] = values_of(name, settings.get("dim"), most, "classes")
     settings["defines_mb_size"] = bool(settings["defines_mb_size"] or getattr(options, "_defines_mb_size", False))
     limit = settings.get("max_sequence_length")
     settings["max_sequence_length"] = None if options.compatible or limit == _DEFAULT_LONGEST else limit
@@ -467,13 +464,6 @@ def _check_targets(options: HTKMLFDeserializer, settings: Mapping[str, Any]) -> 
     for name, other in (("as_class_ids", options.as_class_ids), ("phoneBoundaries", settings["phone_boundaries"])):
         if other:
             raise ConfigError(f"{name} and labelToTargetMappingFile exclude each other", key="labelToTargetMappingFile")
-
-
-def _set_option(options: _Described, key: str, value: Any) -> None:
-    if key.lower() == "definesmbsize":
-        object.__setattr__(options, "_defines_mb_size", str(value).lower() in ("true", "1", "t"))
-    elif key.lower() not in ("chunksizeinbytes", "framemode", "cacheindex", "precision", "type", "module"):
-        logger.warning("%s: option %r is unknown and ignored", type(options).__name__, key)
 
 
 def _refuse(stop: tuple[int, int] | None, text: _Text) -> None:

@@ -1,0 +1,57 @@
+//! The lines of a text, with their places.
+
+use memchr::memchr;
+
+/// The lines of a text: each with its first byte's place, and without what ends it.
+pub(crate) struct Lines<'a> {
+    text: &'a [u8],
+    at: usize,
+    ends_at_returns: bool,
+}
+
+impl<'a> Lines<'a> {
+    /// Lines that a line feed ends, which a carriage return may stand before: that is left to the reader.
+    pub(crate) fn new(text: &'a [u8]) -> Lines<'a> {
+        Lines { text, at: 0, ends_at_returns: false }
+    }
+
+    /// Lines that a carriage return alone ends, too, as older readers took them.
+    pub(crate) fn of_any_end(text: &'a [u8]) -> Lines<'a> {
+        Lines { ends_at_returns: true, ..Lines::new(text) }
+    }
+}
+
+impl<'a> Iterator for Lines<'a> {
+    type Item = (usize, &'a [u8]);
+
+    #[inline]
+    fn next(&mut self) -> Option<(usize, &'a [u8])> {
+        let rest = self.text.get(self.at..).filter(|rest| !rest.is_empty())?;
+        let mut end = memchr(b'\n', rest).unwrap_or(rest.len());
+        if self.ends_at_returns
+            && let Some(cr) = memchr(b'\r', &rest[..end])
+            && cr + 1 < end
+        {
+            end = cr;
+        }
+        let place = self.at;
+        self.at += end + 1;
+        Some((place, &rest[..end]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_has_the_lines_that_its_ends_make() {
+        let text = b"a\r\nb\n\nc\rd";
+        let found: Vec<_> = Lines::new(text).collect();
+        assert_eq!(found, [(0, &b"a\r"[..]), (3, b"b"), (5, b""), (6, b"c\rd")]);
+        let found: Vec<_> = Lines::of_any_end(text).collect();
+        assert_eq!(found, [(0, &b"a\r"[..]), (3, b"b"), (5, b""), (6, b"c"), (8, b"d")]);
+        assert_eq!(Lines::new(b"").next(), None);
+        assert_eq!(Lines::new(b"\n").collect::<Vec<_>>(), [(0, &b""[..])]);
+    }
+}
