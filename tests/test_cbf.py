@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import pickle
 import struct
 import subprocess
@@ -200,6 +201,40 @@ def test_kept_chunks_are_read_once(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="changed while in use"):
         corpus.load(1)
     corpus.close()
+
+
+def in_chunks(path: Path) -> Path:
+    write_cbf(path, {"x": np.arange(60_000.0).reshape(-1, 1, 10)}, chunk_size_in_bytes=8 << 10)
+    return path
+
+
+@pytest.mark.parametrize("randomize", [False, True])
+def test_a_file_that_was_changed_is_not_looked_at_any_more(tmp_path: Path, randomize: bool) -> None:
+    path = in_chunks(tmp_path / "a.cbf")
+    with MinibatchSource(CBFDeserializer(path), randomize=randomize) as source:
+        assert source.next_minibatch(1000)
+        os.utime(path, ns=(0, 0))
+        with pytest.raises(CorpusError, match=r"a\.cbf: changed while in use"):
+            for _ in range(100):
+                source.next_minibatch(1000)
+
+
+def test_without_a_memory_map_a_file_may_be_cut_short_at_any_time(tmp_path: Path) -> None:
+    path = in_chunks(tmp_path / "a.cbf")
+    with MinibatchSource(CBFDeserializer(path, memory_map=False), randomize=False) as source:
+        assert source.next_minibatch(1000)
+        path.write_bytes(path.read_bytes()[:5000])
+        with pytest.raises(CorpusError, match=r"a\.cbf: changed while in use"):
+            for _ in range(100):
+                source.next_minibatch(1000)
+
+
+def test_a_memory_map_and_a_copy_deliver_the_same(tmp_path: Path) -> None:
+    path = in_chunks(tmp_path / "a.cbf")
+    sources = [MinibatchSource(CBFDeserializer(path, memory_map=shown), max_sweeps=1) for shown in (True, False)]
+    read = [[minibatch["x"].values.tolist() for minibatch in source.minibatches(700)] for source in sources]
+    assert read[0] == read[1]
+    assert sum(len(values) for values in read[0]) == 6000
 
 
 # --------------------------------------------------------------------------------------------- damaged files

@@ -37,15 +37,6 @@ class Chunk:
 class Packed:
     """The streams of one minibatch, gathered, ragged. An array object is only made where one is asked for."""
 
-    def __new__(
-        cls,
-        chunks: list[Chunk],
-        places: npt.NDArray[np.uint32],
-        sequences: npt.NDArray[np.uint32],
-        streams: list[tuple[int, bool, bool]],
-        num_threads: int,
-        parts: tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None = None,
-    ) -> Packed: ...
     @property
     def num_sequences(self) -> int: ...
     @property
@@ -54,13 +45,15 @@ class Packed:
     def longest(self, stream: int) -> int: ...
     def arrays(self, stream: int) -> _Ragged: ...
 
-def gather(
-    chunks: list[Chunk],
-    places: npt.NDArray[np.uint32],
-    sequences: npt.NDArray[np.uint32],
-    streams: list[tuple[int, bool, bool]],
-    parts: tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None = None,
-) -> list[_Ragged]: ...
+PackRequest = tuple[
+    list[Chunk],
+    npt.NDArray[np.uint32],
+    npt.NDArray[np.uint32],
+    list[tuple[int, bool, bool]],
+    tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None,
+]
+
+def pack(requests: list[PackRequest], num_threads: int) -> list[Packed]: ...
 def spread(
     chunks: list[Chunk],
     places: npt.NDArray[np.uint32],
@@ -242,8 +235,15 @@ class TimelineReader:
 
 _Fault = tuple[int, int, int | None, int | None, int, int]
 
-def cbf_parse(
-    bytes: npt.NDArray[np.uint8],
+@final
+class BinaryFile:
+    def __new__(cls, descriptor: int, name: str) -> BinaryFile: ...
+
+def cbf_read(
+    file: BinaryFile,
+    begin: int,
+    size: int,
+    memory_map: bool,
     num_sequences: int,
     streams: list[tuple[bool, int, bool, bool]],
     most_samples: int | None,

@@ -65,7 +65,7 @@ def _whole(corpus: Corpus) -> Minibatch:
     local = np.arange(table.num_sequences, dtype=np.int64) - np.repeat(table.chunk_starts[:-1], sizes)
     layout = [(info.stream_id, info.is_sparse, info.dtype == np.float64) for info in corpus.streams]
     data: dict[StreamInformation, MinibatchData] = {}
-    packed = _core.Packed(chunks, places, local.astype(np.uint32), layout, num_threads())
+    (packed,) = _core.pack([(chunks, places, local.astype(np.uint32), layout, None)], num_threads())
     for number, info in enumerate(corpus.streams):
         data[info] = MinibatchData.of(info, packed, number, end_of_sweep=True)
     return Minibatch(data, lambda: table.keys)

@@ -59,7 +59,7 @@ logger = logging.getLogger("cntkio")
 
 _NUM_LOADERS = 2
 # Small minibatches are made several at a time: handing one over to another thread takes longer than making it.
-_HAND_OVER_BYTES = 512 << 10
+_HAND_OVER_BYTES = 2 << 20
 _MOST_IN_HAND_OVER = 64
 _LARGE_MINIBATCH = 16 << 20
 _WHOLE = Partition()
@@ -202,6 +202,16 @@ class _Fetched(NamedTuple):
 class _Request(NamedTuple):
     size: int
     partition: Partition
+
+
+class _Order(NamedTuple):
+    """Streams of a minibatch that are to be packed: those of one corpus."""
+
+    minibatch: Minibatch
+    place: int  # of the minibatch among those that are made together
+    streams: list[StreamInformation]
+    end_of_sweep: bool
+    sequences: _core.PackRequest
 
 
 class MinibatchSource:
@@ -642,18 +652,50 @@ class MinibatchSource:
     def _fetch_several(self, request: _Request) -> list[_Fetched]:
         """Make the next minibatches: as many as are worth a hand-over. Runs in the fetcher's thread."""
         made: list[_Fetched] = []
+        orders: list[_Order] = []
+        before = self._timeline.mark()
         while not made or (len(made) < self._num_at_once and not made[-1].is_last):
             try:
-                made.append(self._fetch(request))
+                made.append(self._fetch(request, orders, len(made)))
             except BaseException as error:  # it surfaces in the read that it belongs to
                 made.append(_Fetched(None, None, error))
+        try:
+            all_packed = _core.pack([order.sequences for order in orders], self._num_threads)
+        except BaseException as error:
+            self._rewind(before)
+            return [_Fetched(None, None, error)]
+        for order, packed in zip(orders, all_packed, strict=True):
+            try:
+                self._deliver(order, packed)
+            except CorpusError as error:
+                self._rewind(made[order.place].mark)
+                return [*made[: order.place], _Fetched(None, None, error)]
+        if all_packed:
+            size = max(all_packed[-1].num_bytes * len(self._chunks), 1)
+            several = min(max(_HAND_OVER_BYTES // size, 2), _MOST_IN_HAND_OVER)
+            self._num_at_once = 1 if size > _LARGE_MINIBATCH else several
         return made
 
-    def _fetch(self, request: _Request) -> _Fetched:
-        """Make the next minibatch. Runs in the fetcher's thread."""
+    def _deliver(self, order: _Order, packed: _core.Packed) -> None:
+        """Put what was packed into its minibatch.
+
+        Raises:
+            CorpusError: A sequence does not fit frame mode.
+        """
+        for number, info in enumerate(order.streams):
+            data = order.minibatch[info] = MinibatchData.of(info, packed, number, order.end_of_sweep)
+            if self._frame_mode and packed.longest(number) > 1:
+                key = order.minibatch.keys_of_sequences[int(data.lengths.argmax())]
+                raise CorpusError(
+                    f"sequence {key}, stream {info.name!r}: {packed.longest(number)} samples; frame mode takes one at "
+                    f"most (frame_mode=False reads sequences)"
+                )
+
+    def _fetch(self, request: _Request, orders: list[_Order], place: int) -> _Fetched:
+        """Make the next minibatch, but for what its `orders` bring. Runs in the fetcher's thread."""
         before = self._timeline.mark()
         try:
-            return self._fetch_from_here(request)
+            return self._fetch_from_here(request, orders, place)
         except CntkIoError:
             # Data that are wrong stay so: as in CNTK, the next read goes on behind the minibatch that needs them.
             raise
@@ -665,7 +707,7 @@ class MinibatchSource:
     def _rewind(self, mark: Any) -> None:
         self._timeline.rewind(mark)
 
-    def _fetch_from_here(self, request: _Request) -> _Fetched:
+    def _fetch_from_here(self, request: _Request, orders: list[_Order], place: int) -> _Fetched:
         selection = self._timeline.read(request.size, request.partition)
         mark = self._timeline.mark()
         if selection is None:
@@ -677,9 +719,10 @@ class MinibatchSource:
         if self._arrangement.flags is not None:
             sound = self._without_invalid(selection, located)
             if sound is None:
-                return self._fetch_from_here(request)
+                return self._fetch_from_here(request, orders, place)
             selection, located = sound
-        minibatch = self._packed(selection, located)
+        minibatch, of_minibatch = self._packed(selection, located, place)
+        orders += of_minibatch
         if selection.end_of_sweep:
             for corpus in self._corpora:
                 corpus.tell_totals()
@@ -789,9 +832,11 @@ class MinibatchSource:
     def _chunk_of(corpus: Corpus, sequences: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         return np.searchsorted(corpus.table.chunk_starts, sequences, side="right") - 1
 
-    def _packed(self, selection: Selection, located: Located) -> Minibatch:
-        data: dict[StreamInformation, Any] = {}
+    def _packed(self, selection: Selection, located: Located, place: int) -> tuple[Minibatch, list[_Order]]:
+        """A minibatch, and what is still to be packed for it: nothing in truncated mode."""
         keys = self._keys_of(selection, located)
+        minibatch = Minibatch({}, keys)
+        orders: list[_Order] = []
         is_direct = self._arrangement.partners is None and located.frames is None
         for number, chunks in enumerate(self._chunks):
             if is_direct and selection.places is not None:
@@ -806,12 +851,13 @@ class MinibatchSource:
             if self._is_literal:  # an error in any of the window's chunks comes at once
                 for one in self._windows[number]:
                     chunks.get(one)
+            infos, layout = self._layouts[number]
             if selection.parts is None:
-                self._gather(data, number, handles, places, local, located, selection, keys)
+                sequences = (handles, places, local, layout, self._samples_of(number, located))
+                orders.append(_Order(minibatch, place, infos, selection.end_of_sweep, sequences))
             else:
-                infos = self._layouts[number][0]
-                data.update(self._spread(infos, chunks.corpus, handles, places, local, selection, keys))
-        return Minibatch(data, keys)
+                minibatch.update(self._spread(infos, chunks.corpus, handles, places, local, selection, keys))
+        return minibatch, orders
 
     def _found(
         self, number: int, selection: Selection, located: Located
@@ -851,33 +897,6 @@ class MinibatchSource:
         """For a timeline that learns lengths from the chunks."""
         lengths: npt.NDArray[np.uint32] = self._chunks[0].get(number).findings
         return lengths
-
-    def _gather(
-        self,
-        data: dict[StreamInformation, Any],
-        number: int,
-        handles: list[_core.Chunk],
-        places: npt.NDArray[np.uint32],
-        local: npt.NDArray[np.uint32],
-        located: Located,
-        selection: Selection,
-        keys: Callable[[], npt.NDArray[Any]],
-    ) -> None:
-        """Gather the streams of one corpus into `data`."""
-        infos, layout = self._layouts[number]
-        packed = _core.Packed(handles, places, local, layout, self._num_threads, self._samples_of(number, located))
-        if len(data) == 0:
-            size = max(packed.num_bytes * len(self._chunks), 1)
-            several = min(max(_HAND_OVER_BYTES // size, 2), _MOST_IN_HAND_OVER)
-            self._num_at_once = 1 if size > _LARGE_MINIBATCH else several
-        for stream, info in enumerate(infos):
-            data[info] = MinibatchData.of(info, packed, stream, selection.end_of_sweep)
-            if self._frame_mode and packed.longest(stream) > 1:
-                longest = int(data[info].lengths.argmax())
-                raise CorpusError(
-                    f"sequence {keys()[longest]}, stream {info.name!r}: {packed.longest(stream)} samples; frame mode "
-                    f"takes one at most (frame_mode=False reads sequences)"
-                )
 
     def _spread(
         self,

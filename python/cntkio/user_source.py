@@ -206,11 +206,8 @@ class MinibatchSourceFromData(UserMinibatchSource):
         return self._gathered(sequences, end_of_sweep)
 
     def _gathered(self, sequences: npt.NDArray[np.uint32], end_of_sweep: bool) -> Minibatch:
-        ragged = _core.gather([self._chunk], np.zeros(len(sequences), np.uint32), sequences, self._layout)
-        data = {}
-        for info, (values, offsets, entries) in zip(self._streams, ragged, strict=True):
-            indptr, indices = entries if entries is not None else (None, None)
-            data[info] = MinibatchData(info, values, offsets, indptr, indices, end_of_sweep)
+        (packed,) = _core.pack([([self._chunk], np.zeros(len(sequences), np.uint32), sequences, self._layout, None)], 1)
+        data = {info: MinibatchData.of(info, packed, number, end_of_sweep) for number, info in enumerate(self._streams)}
         return Minibatch(data, lambda: sequences.astype(np.uint64))
 
     def get_checkpoint_state(self) -> dict[str, int]:

@@ -9,9 +9,10 @@
 //! 64 bits; what is delivered is what is stored, order, repetitions and special values included. Headers, and what a
 //! fault means, are Python's.
 
-use crate::chunk::{Block, Chunk, Column, Pool, Samples, Values};
-use cntkio_simd::memory::advise_huge_pages;
+use crate::chunk::{Block, Chunk, Column, Pool, Samples, Stored, Values};
+use cntkio_simd::memory::{FileBytes, advise_huge_pages, prefetch};
 use rayon::prelude::*;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What a stream is in the file, and in which precision it is delivered or written.
@@ -105,7 +106,7 @@ const LARGEST_I32: u64 = i32::MAX as u64;
 
 #[inline]
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
 #[inline]
@@ -113,7 +114,7 @@ fn i32_at(bytes: &[u8], at: usize) -> i32 {
     u32_at(bytes, at) as i32
 }
 
-fn i32s(bytes: &[u8]) -> impl ExactSizeIterator<Item = i32> + '_ {
+pub(crate) fn i32s(bytes: &[u8]) -> impl ExactSizeIterator<Item = i32> + '_ {
     bytes.chunks_exact(4).map(|four| i32::from_le_bytes([four[0], four[1], four[2], four[3]]))
 }
 
@@ -175,7 +176,7 @@ impl Room {
         let (sample_offsets, indices, values) = match samples {
             Some(Samples::Dense { values, .. }) => (Vec::new(), Vec::new(), Some(values)),
             Some(Samples::Sparse { sample_offsets, indices, values, .. }) => (sample_offsets, indices, Some(values)),
-            None | Some(Samples::Frames(_) | Samples::Runs(_)) => (Vec::new(), Vec::new(), None),
+            None | Some(Samples::Stored(_) | Samples::Frames(_) | Samples::Runs(_)) => (Vec::new(), Vec::new(), None),
         };
         let values = match values {
             Some(values) if values.is_double() == stream.becomes_double => values,
@@ -255,35 +256,30 @@ fn build(
 
 // ------------------------------------------------------------------------------------------------ 2.x layout
 
-/// Parse a chunk of the 2.x layout into blocks of about `piece` bytes.
-///
-/// Memory is taken from `pool`, and given back to it when the chunk is dropped.
-pub fn parse(
-    bytes: &[u8],
-    num_sequences: usize,
-    streams: &[Stream],
-    piece: usize,
-    pool: Option<&Arc<Pool>>,
-) -> Result<Parsed, Fault> {
+/// Check a chunk of the 2.x layout, and keep its bytes as they are: the packer copies sequences straight from there.
+pub fn parse(file: Arc<FileBytes>, num_sequences: usize, streams: &[Stream]) -> Result<Parsed, Fault> {
+    let bytes = file.as_slice();
     let mut walk = Walk { bytes, at: 0, stream: 0 };
     let list = (num_sequences as u64).saturating_mul(4);
     walk.take(list, Kind::LengthList, None).map_err(|fault| Fault { stream: None, ..fault })?;
-    let mut places = Vec::with_capacity(streams.len());
+    let mut columns = Vec::with_capacity(streams.len());
     for (number, stream) in streams.iter().enumerate() {
         walk.stream = number;
-        places.push(sequence_places(&mut walk, stream, num_sequences)?);
+        let places = sequence_places(&mut walk, stream, num_sequences)?;
+        let mut num_samples = 0;
+        let sequence_offsets = std::iter::once(0)
+            .chain(places[..num_sequences].iter().map(|&place| {
+                num_samples += u32_at(bytes, place);
+                num_samples
+            }))
+            .collect();
+        let Stream { is_sparse, dim, is_double, becomes_double } = *stream;
+        let stored = Stored { dim, is_sparse, is_double, becomes_double, bytes: file.clone(), places };
+        columns.push(Column { sequence_offsets, samples: Samples::Stored(stored) });
     }
-    let size = |sequence: usize| places.iter().map(|places| places[sequence + 1] - places[sequence]).sum();
-    let starts = block_starts(num_sequences, piece, size);
-    let chunk = build(&starts, streams, pool, |number, room, first, last| {
-        let places = &places[number][first..=last];
-        if streams[number].is_sparse {
-            sparse_column(bytes, &streams[number], room, places, number, first)
-        } else {
-            Ok(dense_column(bytes, &streams[number], room, places))
-        }
-    })?;
-    Ok(Parsed { chunk, num_used: walk.at, lengths: Vec::new() })
+    let num_used = walk.at;
+    let chunk = Chunk::new(vec![Block { num_sequences, columns }]);
+    Ok(Parsed { chunk, num_used, lengths: Vec::new() })
 }
 
 /// Where each sequence of a stream begins, and where the last one ends.
@@ -302,6 +298,8 @@ fn sequence_places(walk: &mut Walk, stream: &Stream, num_sequences: usize) -> Re
                 return Err(walk.fault(Kind::NegativeValues, start + 4, Some(sequence), num_values.into()));
             };
             walk.take(num_values * (width + 4) + num_samples * 4, Kind::Sparse, Some(sequence))?;
+            // At once, while the bytes are on their way into the cache.
+            check_sparse(walk, stream, sequence, start)?;
         } else {
             walk.take(4, Kind::Count, Some(sequence))?;
             let num_samples = u64::from(u32_at(walk.bytes, start));
@@ -313,86 +311,97 @@ fn sequence_places(walk: &mut Walk, stream: &Stream, num_sequences: usize) -> Re
     Ok(places)
 }
 
-fn dense_column(bytes: &[u8], stream: &Stream, mut room: Room, places: &[usize]) -> Column {
-    let num_sequences = places.len() - 1;
-    let size = places[num_sequences] - places[0] - 4 * num_sequences;
-    room.reserve(num_sequences, 0, 0, size / stream.width());
-    room.sequence_offsets.push(0);
-    let mut num_samples = 0u32;
-    for pair in places.windows(2) {
-        num_samples += u32_at(bytes, pair[0]);
-        room.sequence_offsets.push(num_samples);
-        append(&mut room.values, &bytes[pair[0] + 4..pair[1]], stream.is_double);
+/// How far ahead of the check bytes are asked for, and how many at most at a time.
+const AHEAD: usize = 1024;
+
+/// Check the indices and the numbers of values of a sparse sequence, which was just walked over.
+fn check_sparse(walk: &Walk, stream: &Stream, sequence: usize, place: usize) -> Result<(), Fault> {
+    let bytes = walk.bytes;
+    let (num_samples, num_values) = (u32_at(bytes, place) as usize, u32_at(bytes, place + 4) as usize);
+    let indices_at = place + 8 + num_values * stream.width();
+    let sizes_at = indices_at + num_values * 4;
+    let fault = |kind, at, found, limit| Fault { limit, ..walk.fault(kind, at, Some(sequence), found) };
+    // The processor does not see by itself how it goes on behind the end of a page.
+    let end = sizes_at + 4 * num_samples;
+    prefetch(bytes.get(end + AHEAD..end + AHEAD + (end - place)).unwrap_or(&[]), AHEAD);
+    let indices = &bytes[indices_at..sizes_at];
+    if let Some(bad) = index_beyond(indices, stream.dim) {
+        let at = indices_at + 4 * bad;
+        return Err(fault(Kind::Index, at, i32_at(bytes, at).into(), stream.dim as i64));
     }
-    room.dense(stream.dim)
+    let mut taken = 0u64;
+    for (sample, size) in i32s(&bytes[sizes_at..sizes_at + 4 * num_samples]).enumerate() {
+        let Ok(size) = u64::try_from(size) else {
+            return Err(fault(Kind::NegativeSize, sizes_at + 4 * sample, size.into(), 0));
+        };
+        taken += size;
+        if taken > num_values as u64 {
+            return Err(fault(Kind::SizeSum, sizes_at + 4 * sample, taken as i64, num_values as i64));
+        }
+    }
+    if taken < num_values as u64 {
+        return Err(fault(Kind::SizeSum, sizes_at, taken as i64, num_values as i64));
+    }
+    Ok(())
 }
 
-fn sparse_column(
-    bytes: &[u8],
-    stream: &Stream,
-    mut room: Room,
-    places: &[usize],
-    number: usize,
-    first_sequence: usize,
-) -> Result<Column, Fault> {
-    let num_sequences = places.len() - 1;
-    let (mut num_samples, mut num_entries) = (0, 0);
-    for &place in &places[..num_sequences] {
-        num_samples += u32_at(bytes, place) as usize;
-        num_entries += u32_at(bytes, place + 4) as usize;
+/// What a sequence of the 2.x layout is made of, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sequence<'a> {
+    /// Of all samples.
+    pub values: &'a [u8],
+    /// For a sparse stream: the index of each value.
+    pub indices: &'a [u8],
+    /// For a sparse stream: the number of values of each sample.
+    pub sizes: &'a [u8],
+}
+
+impl Stored {
+    /// Bytes of a value.
+    fn width(&self) -> usize {
+        if self.is_double { 8 } else { 4 }
     }
-    let width = stream.width();
-    room.reserve(num_sequences, num_samples + 1, num_entries, num_entries);
-    let Room { sequence_offsets, sample_offsets, indices, values } = &mut room;
-    sample_offsets.push(0);
-    sequence_offsets.push(0);
-    for (sequence, &place) in places[..num_sequences].iter().enumerate() {
-        let num_values = u32_at(bytes, place + 4) as usize;
-        let values_at = place + 8;
-        let indices_at = values_at + num_values * width;
-        let sizes_at = indices_at + num_values * 4;
-        let fault = |kind, at, found, limit| Fault {
-            kind,
-            at,
-            stream: Some(number),
-            sequence: Some(first_sequence + sequence),
-            found,
-            limit,
-        };
-        append(values, &bytes[values_at..indices_at], stream.is_double);
-        let before = indices.len();
-        indices.extend(i32s(&bytes[indices_at..sizes_at]));
-        if let Some(bad) = index_beyond(&indices[before..], stream.dim) {
-            let index = indices[before + bad];
-            return Err(fault(Kind::Index, indices_at + 4 * bad, index.into(), stream.dim as i64));
+
+    /// A sequence of so many samples.
+    #[inline]
+    pub(crate) fn sequence(&self, number: usize, num_samples: usize) -> Sequence<'_> {
+        let bytes = &self.bytes.as_slice()[self.places[number]..self.places[number + 1]];
+        if !self.is_sparse {
+            return Sequence { values: &bytes[4..], indices: &[], sizes: &[] };
         }
-        let sizes = &bytes[sizes_at..sizes_at + 4 * u32_at(bytes, place) as usize];
-        let mut taken = 0u64;
-        for (sample, size) in i32s(sizes).enumerate() {
-            let Ok(size) = u64::try_from(size) else {
-                return Err(fault(Kind::NegativeSize, sizes_at + 4 * sample, size.into(), 0));
-            };
-            taken += size;
-            if taken > num_values as u64 {
-                return Err(fault(Kind::SizeSum, sizes_at + 4 * sample, taken as i64, num_values as i64));
-            }
-            sample_offsets.push((before as u64 + taken) as u32);
-        }
-        if taken < num_values as u64 {
-            return Err(fault(Kind::SizeSum, sizes_at, taken as i64, num_values as i64));
-        }
-        sequence_offsets.push((sample_offsets.len() - 1) as u32);
+        let (bytes, sizes) = bytes[8..].split_at(bytes.len() - 8 - 4 * num_samples);
+        let (values, indices) = bytes.split_at(bytes.len() / (self.width() + 4) * self.width());
+        Sequence { values, indices, sizes }
     }
-    Ok(room.sparse(stream.dim))
+
+    /// The part of a sequence that `samples` of it are.
+    pub(crate) fn part(&self, number: usize, num_samples: usize, samples: Range<usize>) -> Sequence<'_> {
+        let Sequence { values, indices, sizes } = self.sequence(number, num_samples);
+        let width = self.width();
+        if !self.is_sparse {
+            let size = self.dim * width;
+            return Sequence { values: &values[samples.start * size..samples.end * size], indices, sizes };
+        }
+        let entries = |sizes: &[u8]| i32s(sizes).map(|size| size as usize).sum::<usize>();
+        let first = entries(&sizes[..4 * samples.start]);
+        let sizes = &sizes[4 * samples.start..4 * samples.end];
+        let last = first + entries(sizes);
+        Sequence { values: &values[first * width..last * width], indices: &indices[4 * first..4 * last], sizes }
+    }
+
+    /// Append values, converted.
+    pub(crate) fn append_values(&self, out: &mut Values, bytes: &[u8]) {
+        append(out, bytes, self.is_double);
+    }
 }
 
 /// The first index that is not 0 to `dim - 1`.
-fn index_beyond(indices: &[i32], dim: usize) -> Option<usize> {
-    let largest = indices.iter().fold(0, |largest, &index| largest.max(index as u32)); // negative ones are the largest
+fn index_beyond(indices: &[u8], dim: usize) -> Option<usize> {
+    let largest = i32s(indices).fold(0, |largest, index| largest.max(index as u32)); // negative ones are the largest
     if (largest as usize) < dim {
         return None;
     }
-    indices.iter().position(|&index| index as u32 as usize >= dim)
+    i32s(indices).position(|index| index as u32 as usize >= dim)
 }
 
 // ----------------------------------------------------------------------------------------- documented layout
@@ -597,7 +606,7 @@ impl<'a> Part<'a> {
         match &self.column.samples {
             Samples::Dense { dim, .. } => (self.last - self.first) * dim,
             Samples::Sparse { sample_offsets, .. } => (sample_offsets[self.last] - sample_offsets[self.first]) as usize,
-            Samples::Frames(_) | Samples::Runs(_) => 0, // the caller has looked
+            Samples::Stored(_) | Samples::Frames(_) | Samples::Runs(_) => 0, // the caller has looked
         }
     }
 
@@ -609,7 +618,7 @@ impl<'a> Part<'a> {
             (Samples::Dense { .. }, false) => 4,
             (Samples::Sparse { .. }, true) => 4 + 4 * self.num_entries(),
             (Samples::Sparse { .. }, false) => 8 + 4 * self.num_entries() + 4 * self.num_samples(),
-            (Samples::Frames(_) | Samples::Runs(_), _) => 0,
+            (Samples::Stored(_) | Samples::Frames(_) | Samples::Runs(_), _) => 0,
         };
         counts + self.num_entries() * width
     }
@@ -620,7 +629,7 @@ impl<'a> Part<'a> {
             Samples::Sparse { sample_offsets, values, .. } => {
                 (values, sample_offsets[self.first] as usize, sample_offsets[self.last] as usize)
             }
-            Samples::Frames(_) | Samples::Runs(_) => {
+            Samples::Stored(_) | Samples::Frames(_) | Samples::Runs(_) => {
                 static NONE: Values = Values::F32(Vec::new());
                 (&NONE, 0, 0)
             }

@@ -11,8 +11,10 @@
 //! A parser that works on several cores leaves one block per piece of its input, so that nothing is copied
 //! together; sequence `n` of the chunk is found by the blocks' first sequences.
 //!
-//! Two kinds of column stay as compact as their files: [`Frames`], which are bytes as they were read, and [`Runs`],
-//! one entry for samples of the same class. The packer makes values of them.
+//! Three kinds of column stay as their files have them: [`Stored`] and [`Frames`], which are bytes as they were read, and
+//! [`Runs`], one entry for samples of the same class. The packer makes values of them.
+
+use cntkio_simd::memory::FileBytes;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -66,6 +68,8 @@ pub enum Samples {
         /// One for each index.
         values: Values,
     },
+    /// Sequences of a binary file as they were read.
+    Stored(Stored),
     /// Frames of feature files as they were read, single precision when packed.
     Frames(Frames),
     /// Runs of samples of one class each, sparse with one value a sample when packed, in single precision.
@@ -75,13 +79,18 @@ pub enum Samples {
 impl Samples {
     /// Whether it packs as a list of (index, value) a sample.
     pub fn is_sparse(&self) -> bool {
-        matches!(self, Samples::Sparse { .. } | Samples::Runs(_))
+        match self {
+            Samples::Dense { .. } | Samples::Frames(_) => false,
+            Samples::Sparse { .. } | Samples::Runs(_) => true,
+            Samples::Stored(stored) => stored.is_sparse,
+        }
     }
 
     /// Whether it packs in double precision.
     pub fn is_double(&self) -> bool {
         match self {
             Samples::Dense { values, .. } | Samples::Sparse { values, .. } => values.is_double(),
+            Samples::Stored(stored) => stored.becomes_double,
             Samples::Frames(_) | Samples::Runs(_) => false,
         }
     }
@@ -90,6 +99,7 @@ impl Samples {
     pub fn dim(&self) -> usize {
         match self {
             Samples::Dense { dim, .. } | Samples::Sparse { dim, .. } => *dim,
+            Samples::Stored(stored) => stored.dim,
             Samples::Frames(frames) => frames.dim(),
             Samples::Runs(runs) => runs.dim,
         }
@@ -123,6 +133,23 @@ impl PartialEq for Bytes {
     fn eq(&self, other: &Bytes) -> bool {
         self.as_slice() == other.as_slice()
     }
+}
+
+/// Sequences of a binary file as they were read and checked. (docs/formats/cbf.md, "The 2.x layout")
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stored {
+    /// Values of a sample, or the bound of its indices.
+    pub dim: usize,
+    /// Whether samples are lists of index and value.
+    pub is_sparse: bool,
+    /// Whether values are in double precision here.
+    pub is_double: bool,
+    /// Whether they are when packed.
+    pub becomes_double: bool,
+    /// The bytes of the chunk, all streams'.
+    pub bytes: Arc<FileBytes>,
+    /// Where each sequence begins, and where the last one ends.
+    pub places: Vec<usize>,
 }
 
 /// How the values of a frame are stored.
@@ -290,6 +317,7 @@ impl Column {
                     return Err(format!("index {index}, but the dimension is {dim}"));
                 }
             }
+            Samples::Stored(_) => {} // checked where they were read
             Samples::Frames(frames) => frames.check(&self.sequence_offsets)?,
             Samples::Runs(runs) => runs.check(&self.sequence_offsets)?,
         }
@@ -327,7 +355,7 @@ impl Block {
                     Samples::Sparse { sample_offsets, indices, values, .. } => {
                         4 * (sample_offsets.capacity() + indices.capacity()) + of_values(values)
                     }
-                    Samples::Frames(_) | Samples::Runs(_) => 0, // not what a pool is for
+                    Samples::Stored(_) | Samples::Frames(_) | Samples::Runs(_) => 0, // not in blocks of a pool
                 }
         };
         self.columns.iter().map(of_column).sum()
@@ -431,9 +459,18 @@ impl Chunk {
         (&self.blocks[at], sequence - self.first_sequences[at])
     }
 
+    /// The name of the file whose bytes it shows, if that is not any more as it was.
+    pub fn changed(&self) -> Option<&str> {
+        match self.blocks.first()?.columns.first() {
+            Some(Column { samples: Samples::Stored(stored), .. }) => stored.bytes.changed(),
+            _ => None,
+        }
+    }
+
     /// Bytes that so many of its sequences take when packed, or so many samples of each, roughly.
     pub fn packed_size(&self, num_sequences: usize, counts: Option<&[u32]>) -> usize {
-        if self.is_plain() {
+        let is_stored = |column: &Column| matches!(column.samples, Samples::Stored(_));
+        if self.is_plain() || self.blocks.iter().flat_map(|block| &block.columns).all(is_stored) {
             return self.num_bytes() / self.num_sequences().max(1) * num_sequences;
         }
         let Some(block) = self.blocks.first() else { return 0 };
@@ -456,6 +493,9 @@ impl Chunk {
                     Samples::Dense { values, .. } => width(values),
                     Samples::Sparse { sample_offsets, indices, values, .. } => {
                         4 * sample_offsets.len() + 4 * indices.len() + width(values)
+                    }
+                    Samples::Stored(Stored { places, .. }) => {
+                        size_of_val(&places[..]) + places.last().map_or(0, |last| last - places[0])
                     }
                     Samples::Frames(frames) => {
                         size_of_val(&frames.places[..])

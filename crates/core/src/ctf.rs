@@ -761,7 +761,7 @@ impl Builder {
                 expect(indices, ratio);
                 expect_values(values, ratio);
             }
-            Samples::Frames(_) | Samples::Runs(_) => {}
+            Samples::Stored(_) | Samples::Frames(_) | Samples::Runs(_) => {}
         }
     }
 

@@ -3,9 +3,8 @@
 //! The law: every value is copied once, in delivered order; nothing is summed, sorted or dropped.
 
 use crate::chunk::{Block, Chunk, Column, Samples, Values};
-use crate::gather;
 use crate::number::Element;
-use crate::{htk, mlf};
+use crate::{cbf, gather, htk, mlf};
 use rayon::prelude::*;
 
 /// Sequences in delivered order: each a chunk (by its place in a list) and the sequence's number in it.
@@ -52,6 +51,8 @@ pub enum Error {
     Missing,
     /// Chunks that disagree about a stream's form, dimension or precision.
     Mixed,
+    /// A file of this name, whose bytes a chunk shows, was changed.
+    Changed(String),
     /// More memory than there is.
     TooLarge,
     /// A sequence that has other than its length in samples.
@@ -66,6 +67,14 @@ pub enum Error {
 }
 
 impl<'a> Selection<'a> {
+    /// Bytes of a file that was changed are not looked at.
+    fn check(self) -> Result<(), Error> {
+        match self.chunks.iter().find_map(|chunk| chunk.changed()) {
+            None => Ok(()),
+            Some(name) => Err(Error::Changed(name.to_owned())),
+        }
+    }
+
     fn find(self, stream: usize) -> impl Iterator<Item = Result<Found<'a>, Error>> {
         self.places.iter().zip(self.sequences).enumerate().map(move |(at, (&place, &sequence))| {
             let chunk = self.chunks.get(place as usize).ok_or(Error::Missing)?;
@@ -96,6 +105,7 @@ pub type Wanted = (usize, bool, bool);
 
 /// Gather several streams of a selection, as [`gather`] does each; on all threads where it is called on those of a pool.
 pub fn gather_all(selection: Selection, streams: &[Wanted]) -> Result<Vec<Ragged>, Error> {
+    selection.check()?;
     let numbers: Vec<usize> = streams.iter().map(|&(stream, ..)| stream).collect();
     let located = if selection.parts.is_none() { gather::locate(selection, &numbers) } else { None };
     let one = |&(stream, is_sparse, is_double): &Wanted| {
@@ -112,19 +122,26 @@ pub fn gather_all(selection: Selection, streams: &[Wanted]) -> Result<Vec<Ragged
 /// Gather one stream of a selection. With no sequence selected the arrays are empty, in `is_sparse` and
 /// `is_double`'s form.
 pub fn gather(selection: Selection, stream: usize, is_sparse: bool, is_double: bool) -> Result<Ragged, Error> {
+    selection.check()?;
     let mut sequence_offsets = Vec::with_capacity(selection.sequences.len() + 1);
     sequence_offsets.push(0i64);
     let (mut num_samples, mut num_values) = (0i64, 0usize);
+    let mut is_stored = false;
     for found in selection.find(stream) {
-        let Found { column, first, last, .. } = found?;
+        let Found { column, number, begin, end, first, last } = found?;
         num_samples += (last - first) as i64;
         sequence_offsets.push(num_samples);
         num_values += match &column.samples {
             Samples::Dense { dim, .. } => (last - first) * dim,
             Samples::Sparse { sample_offsets, .. } => (sample_offsets[last] - sample_offsets[first]) as usize,
+            Samples::Stored(stored) if stored.is_sparse => {
+                stored.part(number, end - begin, first - begin..last - begin).indices.len() / 4
+            }
+            Samples::Stored(stored) => (last - first) * stored.dim,
             Samples::Frames(frames) => (last - first) * frames.dim(),
             Samples::Runs(_) => last - first,
         };
+        is_stored |= matches!(column.samples, Samples::Stored(_));
         if column.samples.is_sparse() != is_sparse || column.samples.is_double() != is_double {
             return Err(Error::Mixed);
         }
@@ -138,6 +155,23 @@ pub fn gather(selection: Selection, stream: usize, is_sparse: bool, is_double: b
     if let Some(Found { column: Column { samples: Samples::Frames(_), .. }, .. }) = found().next() {
         let found: Vec<Found> = found().collect();
         return Ok(Ragged { values: Values::F32(decode_all(&found, num_values)?), sequence_offsets, sparse: None });
+    }
+    if is_stored {
+        let mut values = if is_double { Values::F64(room(num_values)?) } else { Values::F32(room(num_values)?) };
+        for Found { column, number, begin, end, first, last } in found() {
+            let Samples::Stored(stored) = &column.samples else { return Err(Error::Mixed) };
+            let part = stored.part(number, end - begin, first - begin..last - begin);
+            stored.append_values(&mut values, part.values);
+            if let Some((offsets, indices)) = &mut sparse {
+                indices.extend(cbf::i32s(part.indices));
+                let mut at = offsets[offsets.len() - 1];
+                offsets.extend(cbf::i32s(part.sizes).map(|size| {
+                    at += i64::from(size);
+                    at
+                }));
+            }
+        }
+        return Ok(Ragged { sequence_offsets, values, sparse });
     }
     let values = if is_double {
         let mut out = room(num_values)?;
@@ -303,6 +337,7 @@ pub fn spread<T: Element>(
     num_cells: usize,
     typed: impl Fn(&Values) -> Option<&[T]>,
 ) -> Result<Vec<T>, Error> {
+    selection.check()?;
     let size = num_cells.checked_mul(dim).ok_or(Error::Missing)?;
     let mut out = Vec::new();
     out.try_reserve_exact(size).map_err(|_| Error::TooLarge)?;
@@ -328,6 +363,24 @@ pub fn spread<T: Element>(
                     for (&index, &value) in indices[from..to].iter().zip(&values[from..to]) {
                         *row.get_mut(index as usize).ok_or(Error::Mixed)? = value;
                     }
+                }
+            }
+            Samples::Stored(stored) => {
+                let part = stored.part(number, end - begin, first - begin..last - begin);
+                let mut values = if stored.becomes_double { Values::F64(Vec::new()) } else { Values::F32(Vec::new()) };
+                stored.append_values(&mut values, part.values);
+                let values = typed(&values).ok_or(Error::Mixed)?;
+                if stored.is_sparse {
+                    let mut entries = cbf::i32s(part.indices).zip(values);
+                    for (size, row) in cbf::i32s(part.sizes).zip(target.chunks_exact_mut(dim)) {
+                        for (index, &value) in entries.by_ref().take(size as usize) {
+                            *row.get_mut(index as usize).ok_or(Error::Mixed)? = value;
+                        }
+                    }
+                } else if values.len() == target.len() {
+                    target.copy_from_slice(values);
+                } else {
+                    return Err(Error::Mixed);
                 }
             }
             Samples::Frames(frames) => {

@@ -2,7 +2,10 @@
 #![no_main]
 
 use cntkio_core::cbf::{self, Parsed, Run, Stream};
+use cntkio_simd::memory::FileBytes;
+use cntkio_core::pack;
 use libfuzzer_sys::fuzz_target;
+use std::sync::Arc;
 
 fuzz_target!(|data: &[u8]| {
     // The first bytes choose the setting, so that the fuzzer can find all of them.
@@ -16,12 +19,13 @@ fuzz_target!(|data: &[u8]| {
     }
     let num_sequences = if count == 255 { u32::MAX as usize } else { usize::from(count) };
     let is_documented = has(6);
+    // In the 2.x layout nothing is cut in pieces; the bytes are kept, and become columns when they are packed.
     let parse = |bytes: &[u8], piece| {
         if is_documented {
-            cbf::parse_documented(bytes, num_sequences, &streams, 1 << 16, piece, None)
-        } else {
-            cbf::parse(bytes, num_sequences, &streams, piece, None)
+            return cbf::parse_documented(bytes, num_sequences, &streams, 1 << 16, piece, None);
         }
+        let parsed = cbf::parse(Arc::new(FileBytes::here(bytes.to_vec())), num_sequences, &streams)?;
+        Ok(Parsed { chunk: pack::plain(&parsed.chunk).expect("it can be packed"), ..parsed })
     };
     let (whole, in_pieces) = (parse(bytes, usize::MAX), parse(bytes, 16));
     let Ok(Parsed { chunk, num_used, lengths }) = whole else {

@@ -4,9 +4,11 @@ use crate::chunk::Chunk;
 use crate::ctf::Spare;
 use crate::pool::pool;
 use cntkio_core::cbf::{self, Fault, Run, Stream};
+use cntkio_simd::memory::{FileBytes, MappedFile};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use std::sync::Arc;
 
 /// Kind, byte in the chunk, stream, sequence in the chunk, what was found, what it was held against.
 type FaultTuple = (u8, usize, Option<usize>, Option<usize>, i64, i64);
@@ -18,14 +20,33 @@ fn tuple(fault: Fault) -> FaultTuple {
 /// The chunk, bytes that were used, samples of each sequence (documented layout only); or what is wrong.
 type ParsedChunk<'py> = (Option<Chunk>, usize, Bound<'py, PyArray1<u32>>, Option<FaultTuple>);
 
-/// Parse a chunk's bytes. `streams`: sparse, dimension, double in the file, double in the columns.
+/// An open binary file.
+#[pyclass(frozen, module = "cntkio._core")]
+pub(crate) struct BinaryFile {
+    file: Arc<MappedFile>,
+}
+
+#[pymethods]
+impl BinaryFile {
+    /// A file that is open; closing the descriptor does not close it here. `name` is for messages.
+    #[new]
+    fn new(descriptor: i32, name: String) -> PyResult<BinaryFile> {
+        Ok(BinaryFile { file: Arc::new(MappedFile::new(descriptor, name)?) })
+    }
+}
+
+/// Read a chunk, `size` bytes of a file from `begin` on, as a map of the file or else copied. `streams`: sparse, dimension, double in the file, double
+/// when packed.
 ///
 /// `most_samples` is given for the documented layout only: how many samples a stream may have.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
-pub(crate) fn cbf_parse<'py>(
+pub(crate) fn cbf_read<'py>(
     py: Python<'py>,
-    bytes: PyReadonlyArray1<'py, u8>,
+    file: Py<BinaryFile>,
+    begin: u64,
+    size: usize,
+    memory_map: bool,
     num_sequences: usize,
     streams: Vec<(bool, usize, bool, bool)>,
     most_samples: Option<u64>,
@@ -33,21 +54,23 @@ pub(crate) fn cbf_parse<'py>(
     piece_size: usize,
     spare: Py<Spare>,
 ) -> PyResult<ParsedChunk<'py>> {
-    let bytes = bytes.as_slice()?;
     let pool = pool(num_threads)?;
     if streams.iter().any(|&(_, dim, ..)| dim == 0 || u32::try_from(dim).is_err()) {
         return Err(PyValueError::new_err("a dimension must be 1 to 2^32 - 1"));
     }
     let stream = |(is_sparse, dim, is_double, becomes_double)| Stream { is_sparse, dim, is_double, becomes_double };
     let streams: Vec<Stream> = streams.into_iter().map(stream).collect();
-    let spare = Some(&spare.get().pool);
-    let parsed = py.detach(|| {
-        pool.install(|| match most_samples {
-            None => cbf::parse(bytes, num_sequences, &streams, piece_size, spare),
-            Some(most) => cbf::parse_documented(bytes, num_sequences, &streams, most, piece_size, spare),
-        })
+    let spare = &spare.get().pool;
+    let parsed: std::io::Result<_> = py.detach(|| {
+        let bytes = FileBytes::of_file(&file.get().file, begin, size, memory_map)?;
+        Ok(pool.install(|| match most_samples {
+            None => cbf::parse(Arc::new(bytes), num_sequences, &streams),
+            Some(most) => {
+                cbf::parse_documented(bytes.as_slice(), num_sequences, &streams, most, piece_size, Some(spare))
+            }
+        }))
     });
-    Ok(match parsed {
+    Ok(match parsed? {
         Ok(parsed) => {
             let lengths = parsed.lengths.into_pyarray(py);
             (Some(Chunk { inner: parsed.chunk }), parsed.num_used, lengths, None)

@@ -6,6 +6,8 @@ use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::{PyMemoryError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
+pyo3::import_exception!(cntkio.errors, CorpusError);
+
 /// The parsed form of a run of consecutive sequences: immutable columns, one for each stream.
 #[pyclass(frozen, module = "cntkio._core")]
 pub(crate) struct Chunk {
@@ -84,33 +86,6 @@ fn column_from_arrays((offsets, values, dim, sparse): ColumnArrays<'_>) -> PyRes
 pub(crate) type RaggedArrays<'py> =
     (Bound<'py, PyAny>, Bound<'py, PyArray1<i64>>, Option<(Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<i32>>)>);
 
-/// Gather the selected sequences of all streams, ragged: `streams` tells for each whether it is sparse and double.
-/// With `parts` only some samples of each: from which on, and how many.
-#[pyfunction]
-#[pyo3(signature = (chunks, places, sequences, streams, parts=None))]
-pub(crate) fn gather<'py>(
-    py: Python<'py>,
-    chunks: Vec<Py<Chunk>>,
-    places: PyReadonlyArray1<'py, u32>,
-    sequences: PyReadonlyArray1<'py, u32>,
-    streams: Vec<(usize, bool, bool)>,
-    parts: Option<(PyReadonlyArray1<'py, u32>, PyReadonlyArray1<'py, u32>)>,
-) -> PyResult<Vec<RaggedArrays<'py>>> {
-    let handles: Vec<&chunk::Chunk> = chunks.iter().map(|chunk| &chunk.get().inner).collect();
-    let parts = match &parts {
-        Some((first, count)) => Some((first.as_slice()?, count.as_slice()?)),
-        None => None,
-    };
-    let selection = Selection { chunks: &handles, places: places.as_slice()?, sequences: sequences.as_slice()?, parts };
-    let gathered: Result<Vec<Ragged>, pack::Error> = py.detach(|| {
-        streams
-            .iter()
-            .map(|&(stream, is_sparse, is_double)| pack::gather(selection, stream, is_sparse, is_double))
-            .collect()
-    });
-    Ok(gathered.map_err(refused)?.into_iter().map(|ragged| ragged_arrays(py, ragged)).collect())
-}
-
 /// The values of each stream; or which sequence, in which stream, has how many samples, when that is not its length.
 type SpreadArrays<'py> = (Vec<Bound<'py, PyAny>>, Option<(usize, usize, usize)>);
 
@@ -163,6 +138,7 @@ pub(crate) fn spread<'py>(
 
 pub(crate) fn refused(why: pack::Error) -> PyErr {
     match why {
+        pack::Error::Changed(name) => CorpusError::new_err(format!("{name}: changed while in use; open it again")),
         pack::Error::TooLarge => PyMemoryError::new_err("the minibatch does not fit into memory"),
         _ => PyValueError::new_err(format!("cannot pack: {why:?}")),
     }

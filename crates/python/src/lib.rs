@@ -20,10 +20,10 @@ mod _core {
     use super::*;
 
     #[pymodule_export]
-    use super::cbf::{cbf_parse, cbf_sizes, cbf_write};
+    use super::cbf::{BinaryFile, cbf_read, cbf_sizes, cbf_write};
 
     #[pymodule_export]
-    use super::chunk::{Chunk, gather, pad, spread};
+    use super::chunk::{Chunk, pad, spread};
 
     #[pymodule_export]
     use super::ctf::{
@@ -31,7 +31,7 @@ mod _core {
     };
 
     #[pymodule_export]
-    use super::packed::Packed;
+    use super::packed::{Packed, pack};
 
     #[pymodule_export]
     use super::text::{Dictionary, text_numbers, text_tokens, text_write};

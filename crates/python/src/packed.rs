@@ -3,10 +3,11 @@
 use crate::chunk::{Chunk, RaggedArrays, ragged_arrays, refused};
 use crate::pool::pool;
 use cntkio_core::chunk;
-use cntkio_core::pack::{self, Ragged, Selection};
+use cntkio_core::pack::{Error, Ragged, Selection, Wanted, gather_all};
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use rayon::prelude::*;
 use std::sync::{Mutex, PoisonError};
 
 /// Bytes from which on more than one thread is worth while.
@@ -56,42 +57,6 @@ impl Packed {
 
 #[pymethods]
 impl Packed {
-    /// Gather the selected sequences of all streams, as `gather` does.
-    #[new]
-    #[pyo3(signature = (chunks, places, sequences, streams, num_threads, parts=None))]
-    fn new(
-        py: Python<'_>,
-        chunks: Vec<Py<Chunk>>,
-        places: PyReadonlyArray1<'_, u32>,
-        sequences: PyReadonlyArray1<'_, u32>,
-        streams: Vec<(usize, bool, bool)>,
-        num_threads: usize,
-        parts: Option<(PyReadonlyArray1<'_, u32>, PyReadonlyArray1<'_, u32>)>,
-    ) -> PyResult<Packed> {
-        let handles: Vec<&chunk::Chunk> = chunks.iter().map(|chunk| &chunk.get().inner).collect();
-        let parts = match &parts {
-            Some((first, count)) => Some((first.as_slice()?, count.as_slice()?)),
-            None => None,
-        };
-        let selection =
-            Selection { chunks: &handles, places: places.as_slice()?, sequences: sequences.as_slice()?, parts };
-        let gather_all = || pack::gather_all(selection, &streams);
-        let num_sequences = selection.sequences.len();
-        // What a minibatch takes: as much of its first chunk as it takes of that chunk's samples.
-        let expected =
-            handles.first().map_or(0, |first| first.packed_size(num_sequences, parts.map(|(_, count)| count)));
-        let gathered = if expected >= WORTH_THREADS && num_threads > 1 {
-            let pool = pool(num_threads)?;
-            py.detach(|| pool.install(gather_all))
-        } else if expected >= WORTH_UNLOCKING {
-            py.detach(gather_all)
-        } else {
-            gather_all()
-        };
-        let streams = gathered.map_err(refused)?.into_iter().map(Stream::of).collect();
-        Ok(Packed { num_sequences, num_bytes: expected, streams })
-    }
-
     /// Samples of a stream.
     fn num_samples(&self, stream: usize) -> PyResult<i64> {
         Ok(self.stream(stream)?.num_samples)
@@ -113,4 +78,50 @@ impl Packed {
         let sparse = sparse.as_ref().map(|(offsets, indices)| (offsets.bind(py).clone(), indices.bind(py).clone()));
         Ok((values.bind(py).clone(), offsets.bind(py).clone(), sparse))
     }
+}
+
+/// What one minibatch takes: chunks; for each sequence the place of its chunk in them, and its number in the chunk; for
+/// each stream its number, whether it is sparse, and whether it is double; and, unless whole sequences are taken, the
+/// first of the samples of each, and how many.
+type Request<'py> = (
+    Vec<Py<Chunk>>,
+    PyReadonlyArray1<'py, u32>,
+    PyReadonlyArray1<'py, u32>,
+    Vec<(usize, bool, bool)>,
+    Option<(PyReadonlyArray1<'py, u32>, PyReadonlyArray1<'py, u32>)>,
+);
+
+/// Gather the selected sequences of all streams, for several minibatches at once: waking other threads takes as long as
+/// making a small one.
+#[pyfunction]
+pub(crate) fn pack(py: Python<'_>, requests: Vec<Request<'_>>, num_threads: usize) -> PyResult<Vec<Packed>> {
+    let handles: Vec<Vec<&chunk::Chunk>> =
+        requests.iter().map(|(chunks, ..)| chunks.iter().map(|chunk| &chunk.get().inner).collect()).collect();
+    let mut selections = Vec::with_capacity(requests.len());
+    for ((_, places, sequences, streams, parts), chunks) in requests.iter().zip(&handles) {
+        let parts = match parts {
+            Some((first, count)) => Some((first.as_slice()?, count.as_slice()?)),
+            None => None,
+        };
+        let selection = Selection { chunks, places: places.as_slice()?, sequences: sequences.as_slice()?, parts };
+        // What it takes: as much of its first chunk as it takes of that chunk's samples.
+        let num_sequences = selection.sequences.len();
+        let expected =
+            chunks.first().map_or(0, |first| first.packed_size(num_sequences, parts.map(|(_, count)| count)));
+        selections.push((selection, &streams[..], expected));
+    }
+    let one = |&(selection, streams, expected): &(Selection, &[Wanted], usize)| {
+        let streams = gather_all(selection, streams)?.into_iter().map(Stream::of).collect();
+        Ok(Packed { num_sequences: selection.sequences.len(), num_bytes: expected, streams })
+    };
+    let expected: usize = selections.iter().map(|&(.., expected)| expected).sum();
+    let packed: Result<Vec<Packed>, Error> = if expected >= WORTH_THREADS && num_threads > 1 {
+        let pool = pool(num_threads)?;
+        py.detach(|| pool.install(|| selections.par_iter().map(one).collect()))
+    } else if expected >= WORTH_UNLOCKING {
+        py.detach(|| selections.iter().map(one).collect())
+    } else {
+        selections.iter().map(one).collect()
+    };
+    packed.map_err(refused)
 }

@@ -30,6 +30,62 @@ pub fn append<T: Copy + Send + Sync>(out: &mut Vec<T>, runs: &[&[T]]) {
     unsafe { out.set_len(out.len() + total) };
 }
 
+/// Numbers that files hold, lowest byte first.
+pub trait Number: Copy + Send + Sync + private::Sealed {
+    /// The number whose bytes were copied as they stand in a file.
+    fn of_file(self) -> Self;
+}
+
+mod private {
+    /// For types of which any bytes are a value.
+    pub trait Sealed {}
+}
+
+macro_rules! numbers {
+    ($($number:ty, $bits:ty, $to:expr, $from:expr;)*) => {$(
+        impl private::Sealed for $number {}
+        impl Number for $number {
+            #[inline]
+            fn of_file(self) -> $number {
+                let (to, from): (fn($number) -> $bits, fn($bits) -> $number) = ($to, $from);
+                from(<$bits>::from_le(to(self)))
+            }
+        }
+    )*};
+}
+
+numbers! {
+    f32, u32, f32::to_bits, f32::from_bits;
+    f64, u64, f64::to_bits, f64::from_bits;
+    i32, u32, |number| number as u32, |bits| bits as i32;
+}
+
+/// Append the numbers that runs of a file's bytes hold; each run holds whole ones. Otherwise as [`append`].
+///
+/// ```
+/// let mut out = vec![1];
+/// cntkio_simd::memory::append_stored(&mut out, &[&[2, 0, 0, 0, 255, 255, 255, 255], &[]]);
+/// assert_eq!(out, [1, 2, -1]);
+/// ```
+pub fn append_stored<T: Number>(out: &mut Vec<T>, runs: &[&[u8]]) {
+    let size = length(runs);
+    assert!(size.is_multiple_of(size_of::<T>()));
+    let count = size / size_of::<T>();
+    out.reserve(count);
+    if size >= WORTH_HUGE_PAGES {
+        advise_huge_pages(out, out.len() + count);
+    }
+    let before = out.len();
+    let room = &mut out.spare_capacity_mut()[..count];
+    // SAFETY: the same memory as bytes, which may have any address; they are `size` ones.
+    fill(unsafe { std::slice::from_raw_parts_mut(room.as_mut_ptr().cast::<MaybeUninit<u8>>(), size) }, runs);
+    // SAFETY: there is room for `count` values more, `fill` has written all their bytes, and any bytes are a number.
+    unsafe { out.set_len(before + count) };
+    if cfg!(target_endian = "big") {
+        out[before..].iter_mut().for_each(|number| *number = number.of_file());
+    }
+}
+
 fn length<T>(runs: &[&[T]]) -> usize {
     runs.iter().map(|run| run.len()).sum()
 }
@@ -90,6 +146,164 @@ pub fn advise_huge_pages<T>(values: &mut Vec<T>, count: usize) {
     let _ = (values, count);
 }
 
+/// An open file whose bytes are shown where they lie in the page cache: neither copied nor held in fresh memory.
+#[cfg(unix)]
+#[derive(Debug)]
+pub struct MappedFile {
+    descriptor: std::os::fd::OwnedFd,
+    name: String,
+    opened: Status,
+}
+
+/// What changes when a file is changed: its size, and when it was modified last, in seconds and nanoseconds.
+type Status = (i64, i64, i64);
+
+#[cfg(unix)]
+impl MappedFile {
+    /// A file that is open, and what it is called; it stays open until this is dropped.
+    pub fn new(descriptor: std::ffi::c_int, name: String) -> std::io::Result<MappedFile> {
+        use std::os::fd::FromRawFd;
+        // SAFETY: a number that is no open file is an error.
+        let copy = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
+        if copy < 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        // SAFETY: it was made just now, and belongs to nobody else.
+        let descriptor = unsafe { std::os::fd::OwnedFd::from_raw_fd(copy) };
+        let opened = status(&descriptor)?;
+        Ok(MappedFile { descriptor, name, opened })
+    }
+
+    /// Its name, if it is not any more as it was when this was made.
+    fn changed(&self) -> Option<&str> {
+        if status(&self.descriptor).is_ok_and(|now| now == self.opened) { None } else { Some(&self.name) }
+    }
+}
+
+#[cfg(unix)]
+fn status(descriptor: &impl std::os::fd::AsRawFd) -> std::io::Result<Status> {
+    let mut status = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the file is open, and there is room for its status.
+    if unsafe { libc::fstat(descriptor.as_raw_fd(), status.as_mut_ptr()) } != 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: the call has filled it.
+    let status = unsafe { status.assume_init() };
+    Ok((status.st_size, status.st_mtime, status.st_mtime_nsec))
+}
+
+/// Some bytes of a file, shown or copied.
+///
+/// Shown bytes go with the file: whoever looks at them asks [`changed`](FileBytes::changed) first. A file that
+/// another process makes shorter between the question and the look ends this process, as with every memory map.
+#[derive(Debug)]
+pub struct FileBytes(Kept);
+
+#[derive(Debug)]
+enum Kept {
+    Here(Vec<u8>),
+    #[cfg(unix)]
+    Shown {
+        file: std::sync::Arc<MappedFile>,
+        first: *const u8,
+        size: usize,
+        mapped: *mut libc::c_void,
+        mapped_size: usize,
+    },
+}
+
+// SAFETY: the memory of a map is read only, belongs to no thread, and stays until the owner is dropped.
+unsafe impl Send for FileBytes {}
+// SAFETY: as above.
+unsafe impl Sync for FileBytes {}
+
+impl FileBytes {
+    /// Bytes that were copied.
+    pub fn here(bytes: Vec<u8>) -> FileBytes {
+        FileBytes(Kept::Here(bytes))
+    }
+
+    /// `size` bytes from a position on, shown, or else copied; copied also where the file's system cannot show them. An
+    /// error if the file ends before.
+    #[cfg(unix)]
+    pub fn of_file(
+        file: &std::sync::Arc<MappedFile>,
+        begin: u64,
+        size: usize,
+        is_shown: bool,
+    ) -> std::io::Result<FileBytes> {
+        use std::os::fd::AsRawFd;
+        let file_size = u64::try_from(status(&file.descriptor)?.0).unwrap_or(0);
+        if begin.checked_add(size as u64).is_none_or(|end| end > file_size) {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        let copied = || {
+            let mut bytes = vec![0; size];
+            read_exact_at(file.descriptor.as_raw_fd(), &mut bytes, begin)?;
+            Ok(FileBytes::here(bytes))
+        };
+        if size == 0 || !is_shown {
+            return copied();
+        }
+        // SAFETY: asking for the size of a page has no conditions.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.max(1) as u64;
+        let lead = (begin % page) as usize;
+        #[cfg(target_os = "linux")]
+        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+        #[cfg(not(target_os = "linux"))]
+        let flags = libc::MAP_SHARED;
+        let descriptor = file.descriptor.as_raw_fd();
+        // SAFETY: memory for reading at an address of the system's choice, over bytes that the file was just seen to have.
+        let mapped = unsafe {
+            let at = (begin - lead as u64) as libc::off_t;
+            libc::mmap(std::ptr::null_mut(), lead + size, libc::PROT_READ, flags, descriptor, at)
+        };
+        if mapped == libc::MAP_FAILED {
+            return copied();
+        }
+        // SAFETY: `lead` is inside the memory.
+        let first = unsafe { mapped.cast::<u8>().add(lead) };
+        Ok(FileBytes(Kept::Shown { file: file.clone(), first, size, mapped, mapped_size: lead + size }))
+    }
+
+    /// The bytes.
+    #[inline]
+    pub fn as_slice(&self) -> &[u8] {
+        match &self.0 {
+            Kept::Here(bytes) => bytes,
+            // SAFETY: the memory is `size` bytes and stays as long as this does. That others may write to the file while
+            // it is looked at is asked for just before; what is read is only copied, and all that is read is checked.
+            #[cfg(unix)]
+            Kept::Shown { first, size, .. } => unsafe { std::slice::from_raw_parts(*first, *size) },
+        }
+    }
+
+    /// The name of the file, if it is shown and is not any more as it was.
+    pub fn changed(&self) -> Option<&str> {
+        match &self.0 {
+            Kept::Here(_) => None,
+            #[cfg(unix)]
+            Kept::Shown { file, .. } => file.changed(),
+        }
+    }
+}
+
+impl Drop for FileBytes {
+    fn drop(&mut self) {
+        #[cfg(unix)]
+        if let Kept::Shown { mapped, mapped_size, .. } = self.0 {
+            // SAFETY: it was mapped so, and nobody has a slice of it any more.
+            unsafe { libc::munmap(mapped, mapped_size) };
+        }
+    }
+}
+
+impl PartialEq for FileBytes {
+    fn eq(&self, other: &FileBytes) -> bool {
+        self.as_slice() == other.as_slice()
+    }
+}
+
 /// Fill `buffer` from a position of an open file; an error if the file ends before.
 #[cfg(unix)]
 pub fn read_exact_at(descriptor: std::ffi::c_int, mut buffer: &mut [u8], mut at: u64) -> std::io::Result<()> {
@@ -118,6 +332,38 @@ pub fn read_exact_at(descriptor: std::ffi::c_int, mut buffer: &mut [u8], mut at:
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn bytes_of_a_file_are_shown_and_a_change_is_told() {
+        use std::os::fd::AsRawFd;
+        let path = std::env::temp_dir().join(format!("cntkio-simd-shown-{}", std::process::id()));
+        let content: Vec<u8> = (0..20_000u32).map(|number| (number % 251) as u8).collect();
+        std::fs::write(&path, &content).unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        let mapped = std::sync::Arc::new(MappedFile::new(file.as_raw_fd(), "its name".to_owned()).unwrap());
+        drop(file); // it stays open
+        for (begin, size) in [(0, 20_000), (1, 19_999), (5000, 1), (8192, 4096), (20_000, 0)] {
+            let bytes = FileBytes::of_file(&mapped, begin as u64, size, true).unwrap();
+            assert_eq!(bytes.as_slice(), &content[begin..begin + size]);
+            let copy = FileBytes::of_file(&mapped, begin as u64, size, false).unwrap();
+            assert_eq!(bytes, copy);
+            assert_eq!(
+                (bytes.changed(), bytes == FileBytes::here(content[begin..begin + size].to_vec())),
+                (None, true)
+            );
+        }
+        for (begin, size) in [(0, 20_001), (20_001, 0), (u64::MAX, 1)] {
+            let kind = FileBytes::of_file(&mapped, begin, size, true).map_err(|error| error.kind());
+            assert_eq!(kind, Err(std::io::ErrorKind::UnexpectedEof));
+        }
+        let (bytes, copy) =
+            (FileBytes::of_file(&mapped, 3, 100, true).unwrap(), FileBytes::of_file(&mapped, 3, 100, false));
+        std::fs::write(&path, &content[..10_000]).unwrap();
+        assert_eq!((bytes.changed(), copy.unwrap().changed()), (Some("its name"), None));
+        assert!(MappedFile::new(-1, String::new()).is_err());
+        std::fs::remove_file(path).unwrap();
+    }
 
     #[test]
     fn runs_are_appended_in_order_on_one_thread_and_on_several() {

@@ -83,6 +83,8 @@ class CBFDeserializer:
         convert: Whether a stream of another precision than `dtype` is converted, or else refused.
         keep_data_in_memory: Keep every chunk that was read.
         strict: Take what is only warned of as an error.
+        memory_map: Look at the file's bytes where the system has them. A file that another process makes shorter in
+            just that moment ends this one; without, its bytes are copied first, which takes more time and memory.
 
     Raises:
         ConfigError: An option is not possible.
@@ -100,6 +102,7 @@ class CBFDeserializer:
     convert: bool = True
     keep_data_in_memory: bool = False
     strict: bool = False
+    memory_map: bool = True
 
     def __post_init__(self) -> None:
         """Check what can be checked without the file."""
@@ -466,6 +469,7 @@ class CBFCorpus:
                 for stream, info in zip(self._header.streams, self._streams, strict=True)
             ]
             largest = int((self._header.ends - self._header.begins).max())
+            self._binary = _core.BinaryFile(self._file.file[0], self._file.path)
             self._spare = _core.Spare(_SPARE_CHUNKS * min(largest, _MOST_SPARE))
             self._table = self._read_table()
         except BaseException:
@@ -604,12 +608,12 @@ class CBFCorpus:
         threads = num_threads()
         # One piece for each core, and not a small one more for what is left over.
         piece = max(_PIECE, size // threads + size // 64 + 1)
-        buffer = self._file.borrow(size)
         try:
-            self._file.read_into(buffer[:size], begin)
-            self._file.require_unchanged()
-            chunk, num_used, lengths, fault = _core.cbf_parse(
-                buffer[:size],
+            chunk, num_used, lengths, fault = _core.cbf_read(
+                self._binary,
+                begin,
+                size,
+                self._options.memory_map,
                 int(header.num_sequences[number]),
                 self._schema,
                 most_samples,
@@ -618,7 +622,7 @@ class CBFCorpus:
                 self._spare,
             )
         finally:
-            self._file.give_back(buffer)
+            self._file.require_unchanged()  # that, if so, is what is wrong
         if fault is not None:
             raise self._error(number, *fault)
         assert chunk is not None
