@@ -465,8 +465,8 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     count: list[int] = []
-    scan = _core.ctf_scan
-    monkeypatch.setattr(_core, "ctf_scan", lambda *args: (count.append(1), scan(*args))[1])
+    scan = ctf._scan
+    monkeypatch.setattr(ctf, "_scan", lambda *args: (count.append(1), scan(*args))[1])
     return count
 
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
 from cntkio import _core
-from cntkio.formats import Corpus, num_threads
+from cntkio.formats import Ahead, Corpus, Loaded, ParsedAhead, num_threads
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.streams import StreamDefs, StreamInformation
 
 _NUM_LOADERS = 2
+# Parsed data that are in memory beside the arrays, at most: what is parsed in the first pass is not read again.
+_AHEAD = Ahead(128 << 20)
 
 
 def read_ctf(
@@ -46,7 +49,7 @@ def read_ctf(
         (array([7, 9], dtype=uint64), array([0, 2, 3]), array([3, 5, 3], dtype=int32))
     """
     definitions = infer_streams(path) if streams is None else StreamDefs(streams)
-    corpus = CTFDeserializer(os.fspath(path), definitions, **options).open()
+    corpus = CTFDeserializer(os.fspath(path), definitions, **options).open(ahead=_AHEAD)
     try:
         return _whole(corpus)
     finally:
@@ -54,18 +57,23 @@ def read_ctf(
 
 
 def _whole(corpus: Corpus) -> Minibatch:
+    """All chunks, one behind the other; few are in memory at a time beside what they become."""
     table = corpus.table
-    chunks = []
-    with ThreadPoolExecutor(_NUM_LOADERS) as loaders:
-        for loaded in loaders.map(corpus.load, range(table.num_chunks)):
-            corpus.settle(loaded)
-            chunks.append(loaded.chunk)
-    sizes = np.diff(table.chunk_starts)
-    places = np.repeat(np.arange(table.num_chunks, dtype=np.uint32), sizes)
-    local = np.arange(table.num_sequences, dtype=np.int64) - np.repeat(table.chunk_starts[:-1], sizes)
     layout = [(info.stream_id, info.is_sparse, info.dtype == np.float64) for info in corpus.streams]
-    data: dict[StreamInformation, MinibatchData] = {}
-    (packed,) = _core.pack([(chunks, places, local.astype(np.uint32), layout, None)], num_threads())
-    for number, info in enumerate(corpus.streams):
-        data[info] = MinibatchData.of(info, packed, number, end_of_sweep=True)
+    whole = _core.Whole(layout, table.num_sequences)
+    parsed = corpus.take_parsed() if isinstance(corpus, ParsedAhead) else {}
+    coming: deque[Future[Loaded]] = deque()
+    with ThreadPoolExecutor(_NUM_LOADERS) as loaders:
+        for number in range(table.num_chunks + _NUM_LOADERS):
+            if number < table.num_chunks:
+                coming.append(loaders.submit(lambda number: parsed.pop(number, None) or corpus.load(number), number))
+            if number >= _NUM_LOADERS:
+                loaded = coming.popleft().result()
+                corpus.settle(loaded)
+                whole.append(loaded.chunk.plain(), num_threads())
+                del loaded  # its memory is for the next
+    packed = whole.finish()
+    data: dict[StreamInformation, MinibatchData] = {
+        info: MinibatchData.of(info, packed, number, end_of_sweep=True) for number, info in enumerate(corpus.streams)
+    }
     return Minibatch(data, lambda: table.keys)

@@ -12,6 +12,7 @@
 //! | [`order`] | lengths, a window and a seed into the order of a sweep, and into what each read delivers |
 //! | [`pack`] | a selection of sequences out of chunks into one minibatch's arrays |
 //! | [`text`] | columns, tokens and columns of numbers into lines of text |
+//! | [`whole`] | all chunks of a corpus into one array for each column |
 //!
 //! It opens no file, prints nothing, keeps no state between calls and never panics on any input. Every decision
 //! (what is read, in which order, how much, what an error means) is made in Python.
@@ -30,3 +31,4 @@ pub mod number;
 pub mod order;
 pub mod pack;
 pub mod text;
+pub mod whole;

@@ -36,7 +36,7 @@ mod _core {
     };
 
     #[pymodule_export]
-    use super::packed::{Packed, pack};
+    use super::packed::{Packed, Whole, pack};
 
     #[pymodule_export]
     use super::text::{Dictionary, text_numbers, text_tokens, text_write};

@@ -4,6 +4,7 @@ use crate::chunk::{Chunk, RaggedArrays, ragged_arrays, refused};
 use crate::pool::pool;
 use cntkio_core::chunk;
 use cntkio_core::pack::{Error, Ragged, Selection, Wanted, gather_all};
+use cntkio_core::whole;
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -124,4 +125,45 @@ pub(crate) fn pack(py: Python<'_>, requests: Vec<Request<'_>>, num_threads: usiz
         selections.iter().map(one).collect()
     };
     packed.map_err(refused)
+}
+
+/// A corpus in the making: the streams of its chunks so far, ragged.
+#[pyclass(frozen, module = "cntkio._core")]
+pub(crate) struct Whole {
+    num_sequences: usize,
+    so_far: Mutex<Option<whole::Whole>>,
+}
+
+#[pymethods]
+impl Whole {
+    /// Nothing yet: for each stream its number, whether it is sparse, and whether it is double; and how many sequences
+    /// will come.
+    #[new]
+    fn new(streams: Vec<Wanted>, num_sequences: usize) -> Whole {
+        Whole { num_sequences, so_far: Mutex::new(Some(whole::Whole::new(&streams, num_sequences))) }
+    }
+
+    /// Append the next chunk.
+    fn append(&self, py: Python<'_>, chunk: Py<Chunk>, num_threads: usize) -> PyResult<()> {
+        let pool = pool(num_threads)?;
+        let chunk = &chunk.get().inner;
+        py.detach(|| {
+            let mut so_far = self.so_far.lock().unwrap_or_else(PoisonError::into_inner);
+            let so_far = so_far.as_mut().ok_or(Error::Missing)?;
+            pool.install(|| so_far.append(chunk))
+        })
+        .map_err(refused)
+    }
+
+    /// What was appended. Nothing can be appended any more.
+    fn finish(&self) -> PyResult<Packed> {
+        let so_far = self.so_far.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let streams = so_far.ok_or_else(|| refused(Error::Missing))?.finish();
+        let num_bytes = streams.iter().map(|stream| stream.values.len() * 4).sum();
+        Ok(Packed {
+            num_sequences: self.num_sequences,
+            num_bytes,
+            streams: streams.into_iter().map(Stream::of).collect(),
+        })
+    }
 }

@@ -1,0 +1,167 @@
+//! Whole corpora: chunk behind chunk into one array for each column of each stream.
+//!
+//! The law: what comes out is what [`crate::pack`] gathers of all sequences in order. Chunks are copied column by
+//! column and can go at once, so that the data are in memory once. It takes dense and sparse columns only.
+
+use crate::chunk::{Chunk, Samples, Values};
+use crate::pack::{Error, Ragged, Wanted};
+use cntkio_simd::{append, memory::advise_huge_pages};
+use rayon::prelude::*;
+
+/// The streams of the chunks so far.
+#[derive(Debug)]
+pub struct Whole {
+    streams: Vec<(usize, Ragged)>,
+    num_sequences: usize,
+    num_expected: usize,
+}
+
+impl Whole {
+    /// None yet, and `num_expected` sequences to come.
+    pub fn new(streams: &[Wanted], num_expected: usize) -> Whole {
+        let empty = |&(stream, is_sparse, is_double): &Wanted| {
+            let values = if is_double { Values::F64(Vec::new()) } else { Values::F32(Vec::new()) };
+            let sparse = is_sparse.then(|| (vec![0], Vec::new()));
+            (stream, Ragged { sequence_offsets: vec![0], values, sparse })
+        };
+        Whole { streams: streams.iter().map(empty).collect(), num_sequences: 0, num_expected }
+    }
+
+    /// Append a chunk, on all threads of the current pool.
+    ///
+    /// # Errors
+    /// It lacks a stream, or has one in another form; nothing must be appended any more then.
+    pub fn append(&mut self, chunk: &Chunk) -> Result<(), Error> {
+        // What all chunks will take, going by the first: to grow again and again would cost more than to copy.
+        let is_first = self.num_sequences == 0 && chunk.num_sequences() > 0;
+        let ratio = self.num_expected as f64 / chunk.num_sequences() as f64;
+        self.num_sequences += chunk.num_sequences();
+        self.streams.par_iter_mut().try_for_each(|(stream, all)| {
+            append_stream(all, chunk, *stream)?;
+            if is_first {
+                expect(&mut all.sequence_offsets, ratio);
+                match &mut all.values {
+                    Values::F32(values) => expect(values, ratio),
+                    Values::F64(values) => expect(values, ratio),
+                }
+                if let Some((offsets, indices)) = &mut all.sparse {
+                    expect(offsets, ratio);
+                    expect(indices, ratio);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// What was appended, for each stream.
+    pub fn finish(self) -> Vec<Ragged> {
+        self.streams.into_iter().map(|(_, ragged)| ragged).collect()
+    }
+}
+
+/// Make room for `ratio` times what there is, and a little more; most of it will be used, and so may be in huge pages.
+fn expect<T>(values: &mut Vec<T>, ratio: f64) {
+    let expected = values.len() as f64 * ratio;
+    let with_margin = (expected * 1.02) as usize + 4096;
+    values.reserve_exact(with_margin.saturating_sub(values.len()));
+    advise_huge_pages(values, (expected * 0.98) as usize);
+}
+
+fn append_stream(all: &mut Ragged, chunk: &Chunk, stream: usize) -> Result<(), Error> {
+    let mut singles: Vec<&[f32]> = Vec::new();
+    let mut doubles: Vec<&[f64]> = Vec::new();
+    let mut indices: Vec<&[i32]> = Vec::new();
+    for block in chunk.blocks() {
+        let column = block.columns.get(stream).ok_or(Error::Missing)?;
+        append_offsets(&mut all.sequence_offsets, &column.sequence_offsets);
+        let values = match (&column.samples, &mut all.sparse) {
+            (Samples::Dense { values, .. }, None) => values,
+            (Samples::Sparse { sample_offsets, indices: of_block, values, .. }, Some((offsets, _))) => {
+                append_offsets(offsets, sample_offsets);
+                indices.push(of_block);
+                values
+            }
+            _ => return Err(Error::Mixed),
+        };
+        match values {
+            Values::F32(values) => singles.push(values),
+            Values::F64(values) => doubles.push(values),
+        }
+    }
+    match &mut all.values {
+        Values::F32(values) if doubles.is_empty() => append(values, &singles),
+        Values::F64(values) if singles.is_empty() => append(values, &doubles),
+        _ => return Err(Error::Mixed),
+    }
+    if let Some((_, all)) = &mut all.sparse {
+        append(all, &indices);
+    }
+    Ok(())
+}
+
+/// Append offsets that count from 0 to those that end with what came before.
+fn append_offsets(all: &mut Vec<i64>, offsets: &[u32]) {
+    let before = all[all.len() - 1];
+    all.extend(offsets.iter().skip(1).map(|&offset| before + i64::from(offset)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chunk::{Block, Column};
+    use crate::pack::{Selection, gather};
+
+    fn block(first: u32, num_sequences: u32) -> Block {
+        let sequence_offsets: Vec<u32> = (0..=num_sequences).map(|number| number * 2).collect();
+        let num_samples = 2 * num_sequences;
+        let dense = Samples::Dense {
+            dim: 3,
+            values: Values::F32((0..3 * num_samples).map(|value| (first + value) as f32).collect()),
+        };
+        let sample_offsets: Vec<u32> = (0..=num_samples).map(|sample| sample * (sample + 1) / 2).collect();
+        let num_entries = sample_offsets[num_samples as usize];
+        let sparse = Samples::Sparse {
+            dim: 1000,
+            sample_offsets,
+            indices: (0..num_entries).map(|entry| entry as i32).collect(),
+            values: Values::F64((0..num_entries).map(|entry| f64::from(first + entry)).collect()),
+        };
+        let columns = [dense, sparse]
+            .map(|samples| Column { sequence_offsets: sequence_offsets.clone(), samples })
+            .into_iter()
+            .collect();
+        Block { num_sequences: num_sequences as usize, columns }
+    }
+
+    #[test]
+    fn chunks_in_order_are_what_the_packer_gathers_of_all() {
+        let chunks = [
+            Chunk::new(vec![block(0, 4), block(90, 0), block(7, 3)]),
+            Chunk::new(vec![]),
+            Chunk::new(vec![block(500, 9)]),
+        ];
+        let streams = [(0, false, false), (1, true, true)];
+        let mut whole = Whole::new(&streams, 16);
+        chunks.iter().for_each(|chunk| whole.append(chunk).unwrap());
+        let (mut places, mut sequences) = (vec![], vec![]);
+        for (place, chunk) in chunks.iter().enumerate() {
+            places.extend(vec![place as u32; chunk.num_sequences()]);
+            sequences.extend(0..chunk.num_sequences() as u32);
+        }
+        let handles: Vec<&Chunk> = chunks.iter().collect();
+        let selection = Selection { chunks: &handles, places: &places, sequences: &sequences, parts: None };
+        let expected: Vec<Ragged> = streams
+            .iter()
+            .map(|&(stream, is_sparse, is_double)| gather(selection, stream, is_sparse, is_double).unwrap())
+            .collect();
+        assert_eq!(whole.finish(), expected);
+    }
+
+    #[test]
+    fn another_form_is_refused() {
+        let chunk = Chunk::new(vec![block(0, 4)]);
+        for streams in [(0, true, false), (0, false, true), (1, false, true), (1, true, false), (2, false, false)] {
+            assert!(Whole::new(&[streams], 4).append(&chunk).is_err());
+        }
+    }
+}
