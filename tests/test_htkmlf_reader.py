@@ -662,7 +662,7 @@ def test_parameters_that_are_not_possible_are_named(
 def test_features_come_first(corpus: Written) -> None:
     with pytest.raises(ConfigError, match="of HTKMLFDeserializer; expected an HTKFeatureDeserializer"):
         HTKMLFReader([corpus.labels(), corpus.features()])
-    with pytest.raises(ConfigError, match="no deserializers"):
+    with pytest.raises(ConfigError, match="the list is empty"):
         HTKMLFReader([])
 
 

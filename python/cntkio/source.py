@@ -74,6 +74,8 @@ _HAND_OVER_BYTES = 8 << 20
 _MOST_IN_HAND_OVER = 256
 _LARGE_MINIBATCH = 16 << 20
 _LEAST_READ_AHEAD = 32 << 20
+# What is parsed in the pass that makes the index is parsed before it is known which partition asks for it.
+_MOST_AT_ONCE = 1 << 30
 _WHOLE = Partition()
 _NOTHING: set[int] = set()
 _LARGEST_SIZE = 2**31 - 1  # CNTK cut larger ones to 32 bits
@@ -501,7 +503,7 @@ class MinibatchSource:
         if self._window is None:
             return Ahead(self._read_ahead_in_bytes)
         is_in_chunks = self._window.unit == "chunks" and self._read_ahead_in_bytes > 0
-        return Ahead(2**63, self._window.size // 2) if is_in_chunks else None
+        return Ahead(_MOST_AT_ONCE, self._window.size // 2) if is_in_chunks else None
 
     def _arranged(self, frame_mode: bool, strict: bool) -> Arrangement:
         defining = [
