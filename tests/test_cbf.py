@@ -229,6 +229,31 @@ def test_without_a_memory_map_a_file_may_be_cut_short_at_any_time(tmp_path: Path
                 source.next_minibatch(1000)
 
 
+@pytest.mark.parametrize("memory_map", [True, False])
+def test_chunks_beyond_four_gigabytes_are_read(tmp_path: Path, memory_map: bool) -> None:
+    content = in_chunks(tmp_path / "a.cbf").read_bytes()
+    header_at, shift = struct.unpack("<q", content[-8:])[0], 2**32 + 1
+    num_chunks = struct.unpack_from("<I", content, header_at + 8)[0]
+    table_at = len(content) - 8 - 16 * num_chunks
+    table = np.frombuffer(content[table_at:-8], [("offset", "<i8"), ("counts", "<u4", 2)]).copy()
+    table["offset"] += shift
+    far = tmp_path / "far.cbf"
+    with far.open("wb") as file:  # what is not written takes no room on the disk
+        file.write(content[:12])
+        file.seek(12 + shift)
+        file.write(content[12:table_at] + table.tobytes() + struct.pack("<q", header_at + shift))
+    assert far.stat().st_size > 2**32
+    for randomize in (False, True):
+        read = []
+        for path in (tmp_path / "a.cbf", far):
+            with MinibatchSource(
+                CBFDeserializer(path, memory_map=memory_map), randomize=randomize, max_sweeps=1
+            ) as source:
+                read.append([minibatch["x"].values.tolist() for minibatch in source.minibatches(700)])
+        assert read[0] == read[1]
+        assert sum(map(len, read[1])) == 6000
+
+
 def test_a_memory_map_and_a_copy_deliver_the_same(tmp_path: Path) -> None:
     path = in_chunks(tmp_path / "a.cbf")
     sources = [MinibatchSource(CBFDeserializer(path, memory_map=shown), max_sweeps=1) for shown in (True, False)]

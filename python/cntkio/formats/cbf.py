@@ -20,6 +20,7 @@ import struct
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -771,7 +772,9 @@ class CBFWriter:
         self._position = 0 if self._is_documented else _FIRST_CHUNK
         self._num_sequences = 0
         self._columns: list[tuple[int, bool]] = []
-        self._buffer = np.empty(0, np.uint8)
+        # One chunk is made while the one before is written.
+        self._buffers = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
+        self._written: Future[int] | None = None
         self._exits = contextlib.ExitStack()
 
     def __enter__(self) -> CBFWriter:
@@ -782,6 +785,8 @@ class CBFWriter:
             self._data = exits.enter_context(scratch_beside(self._path)) if self._is_documented else self._file
             if not self._is_documented:
                 self._data.write(MAGIC + struct.pack("<I", _VERSION))
+            # It ends before the files do.
+            self._worker = exits.enter_context(ThreadPoolExecutor(1, "cntkio-write"))
             self._exits = exits.pop_all()
         return self
 
@@ -843,9 +848,10 @@ class CBFWriter:
                 f"a chunk of {len(lengths)} sequences and {num_samples} samples; the format has room for {largest}: "
                 "expected a smaller chunk_size_in_bytes", path=self._path,
             )  # fmt: skip
-        if len(self._buffer) < self._pending_size:
-            self._buffer = np.empty(self._pending_size, np.uint8)
-        content = self._buffer[: self._pending_size]
+        self._buffers.reverse()
+        if len(self._buffers[0]) < self._pending_size:
+            self._buffers[0] = np.empty(self._pending_size, np.uint8)
+        content = self._buffers[0][: self._pending_size]
         fault = _core.cbf_write(self._pending, self._columns, lengths, self._is_documented, content)
         if fault is not None:
             kind, _, stream, sequence, found, limit = fault
@@ -854,14 +860,21 @@ class CBFWriter:
                 sequence=None if sequence is None else self._num_sequences + sequence,
                 stream=None if stream is None else self._streams[stream].name,
             )  # fmt: skip
-        self._data.write(content.data)
+        self._wait()
+        self._written = self._worker.submit(self._data.write, content.data)
         self._rows.append((self._position, len(lengths), num_samples))
         self._position += len(content)
         self._num_sequences += len(lengths)
         self._pending, self._pending_lengths, self._pending_size = [], [], self._extra
 
+    def _wait(self) -> None:
+        """Wait for what is being written; what went wrong with it surfaces here."""
+        if self._written is not None:
+            self._written.result()
+
     def _finish(self) -> None:
         self._flush()
+        self._wait()
         if not self._rows:
             raise CorpusError(f"{self._path}: no sequence to write; a binary file needs at least one")
         table = np.array(self._rows, _CHUNK_ROW[self._layout]).tobytes()
