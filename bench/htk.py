@@ -1,12 +1,13 @@
 """How fast HTK features with labels are read: cntkio beside CNTK 2.7, in one run.
 
-    python bench/htk.py FOLDER [--repeat 3] [--size 1024] [--cntk PYTHON] [--mlf]
+    python bench/htk.py [FOLDER] [--mb 512] [--repeat 3] [--size 1024] [--cntk PYTHON] [--mlf]
 
-FOLDER holds feat.ark (40 values a frame), all.scp, all.mlf and states.list (500 names). Every figure is the best of
---repeat runs; engines take turns. Beside ours is the processor's time, which a busy machine changes less. MB are 10^6
-bytes of features. A sweep is everything from the construction of the source to the end of one sweep in a Python loop of
-minibatches of --size samples. --mlf measures the index of the label file instead, repeated up to 500 MB. PYTHON is an
-interpreter with CNTK 2.7; without it its columns stay empty.
+FOLDER holds feat.ark (40 values a frame), all.scp, all.mlf and states.list (500 names); if it does not, utterances
+of 100 to 899 frames are written there, --mb times 10^6 bytes in all, with labels of 2 to 19 frames. Every figure
+is the best of --repeat runs; engines take turns. Beside ours is the processor's time, which a busy machine changes
+less. MB are 10^6 bytes of features. A sweep is everything from the construction of the source to the end of one
+sweep in a Python loop of minibatches of --size samples. --mlf measures the index of the label file instead,
+repeated up to 500 MB. PYTHON is an interpreter with CNTK 2.7; without it its columns stay empty.
 """
 
 from __future__ import annotations
@@ -19,7 +20,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cntkio import HTKFeatureDeserializer, HTKMLFDeserializer, MinibatchSource, StreamDef, StreamDefs
+import numpy as np
+from cntkio import (
+    HTKFeatureDeserializer,
+    HTKMLFDeserializer,
+    MinibatchSource,
+    StreamDef,
+    StreamDefs,
+    write_htk_archive,
+    write_label_mapping,
+    write_mlf,
+)
 from ctf import Engine
 
 # Times CNTK 2.7's speed that a sweep shall reach.
@@ -28,6 +39,26 @@ JOBS: dict[str, tuple[tuple[int, int], bool, int]] = {
     "utterances, window 11": ((5, 5), False, 6),
     "frames, window 11": ((5, 5), True, 8),
 }
+
+
+def write(folder: Path, size: int) -> None:
+    """Write the corpus, unless it is there."""
+    if (folder / "states.list").exists():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    random = np.random.default_rng(20_250_105)
+    lengths = random.integers(100, 900, size // (4 * 40 * 500))
+    names = [f"s{state}" for state in range(500)]
+
+    def labels(length: int) -> np.ndarray:
+        return np.repeat(random.integers(0, 500, length), random.integers(2, 20, length))[:length]
+
+    frames = (
+        (f"utt{number:06}", random.standard_normal((length, 40), np.float32)) for number, length in enumerate(lengths)
+    )
+    write_htk_archive(folder / "feat.ark", folder / "all.scp", frames, extension=".mfc")
+    write_mlf(folder / "all.mlf", ((f"utt{number:06}", labels(length)) for number, length in enumerate(lengths)), names)
+    write_label_mapping(folder / "states.list", names)
 
 
 def sweep(folder: Path, context: tuple[int, int], frame_mode: bool, randomize: bool, size: int) -> float:
@@ -64,12 +95,14 @@ def index(folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="?", default=Path(tempfile.gettempdir()) / "cntkio-bench" / "htk")
+    parser.add_argument("--mb", type=int, default=512)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--size", type=int, default=1024)
     parser.add_argument("--cntk")
     parser.add_argument("--mlf", action="store_true")
     options = parser.parse_args()
+    write(options.folder, options.mb * 10**6)
     if options.mlf:
         index(options.folder)
         return
