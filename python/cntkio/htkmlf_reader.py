@@ -19,7 +19,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import tempfile
-import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -31,7 +30,7 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio.arrangement import Skipping
 from cntkio.errors import CheckpointError, ConfigError
-from cntkio.formats import Ahead, Corpus, Deserializer, Loaded
+from cntkio.formats import Ahead, Corpus, Deserializer, ForkLock, Loaded
 from cntkio.formats.htk import (
     Frames,
     HTKFeatureCorpus,
@@ -61,7 +60,7 @@ class _PageFile:
 
     def __init__(self, folder: str | None) -> None:
         self._folder = folder
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._process = 0
         self._file = -1
         self._close: Any = None

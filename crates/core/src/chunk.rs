@@ -17,7 +17,7 @@
 
 use cntkio_simd::memory::FileBytes;
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Values in the precision in which they are stored.
 #[derive(Debug, Clone, PartialEq)]
@@ -427,13 +427,13 @@ impl Pool {
         Pool { spare: Mutex::default(), limit }
     }
 
-    /// A block to use again, as it was left.
+    /// A block to use again, as it was left. Nobody waits: a thread that a fork has left behind would not let go.
     pub fn take(&self) -> Option<Block> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop()
+        self.spare.try_lock().ok()?.pop()
     }
 
     fn give(&self, blocks: impl Iterator<Item = Block>) {
-        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        let Ok(mut spare) = self.spare.try_lock() else { return };
         let mut room = self.limit.saturating_sub(spare.iter().map(Block::capacity).sum());
         for block in blocks {
             let size = block.capacity();

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import threading
+import weakref
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -27,6 +29,42 @@ def num_threads() -> int:
     """How many threads parse: ``CNTKIO_NUM_THREADS``, or else the cores that this process may use."""
     asked = os.environ.get("CNTKIO_NUM_THREADS", "")
     return max(1, int(asked)) if asked.isdecimal() else len(os.sched_getaffinity(0))
+
+
+class ForkLock:
+    """A lock that a fork of the process finds open: a thread that held it is not in the fork.
+
+    Example:
+        >>> lock = ForkLock()
+        >>> with lock:
+        ...     pass
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        _fork_locks.add(self)
+
+    def open_again(self) -> None:
+        """What is done in the fork."""
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+_fork_locks: weakref.WeakSet[ForkLock] = weakref.WeakSet()
+
+
+def _open_fork_locks() -> None:
+    for lock in list(_fork_locks):
+        lock.open_again()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_open_fork_locks)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)

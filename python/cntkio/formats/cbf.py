@@ -17,7 +17,6 @@ import logging
 import os
 import shutil
 import struct
-import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,7 +29,7 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio.errors import ConfigError, CorpusError, FormatError, did_you_mean, suggests_keywords
 from cntkio.files import scratch_beside, written_whole
-from cntkio.formats import Loaded
+from cntkio.formats import ForkLock, Loaded
 from cntkio.formats.ctf import _size, _Text, num_threads
 from cntkio.index import SequenceTable, fingerprint
 from cntkio.streams import StreamDefs, StreamInformation, checked_streams, named
@@ -476,7 +475,7 @@ class CBFCorpus:
     def __init__(self, options: CBFDeserializer) -> None:
         self._options = options
         self._file = _Text(options.filename)
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._counts: Counter[str] = Counter()
         self._kept: dict[int, Loaded] = {}
         try:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -23,7 +22,7 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio.errors import ConfigError, CorpusError, FormatError, did_you_mean, near_name, suggests_keywords
 from cntkio.files import open_to_read
-from cntkio.formats import Ahead, Loaded
+from cntkio.formats import Ahead, ForkLock, Loaded
 from cntkio.formats import num_threads as num_threads
 from cntkio.index import IndexCache, SequenceTable, fingerprint
 from cntkio.streams import StreamDef, StreamDefs, StreamInformation, checked_streams, named
@@ -728,7 +727,7 @@ class CTFCorpus:
         self._error_kinds = {kind.name for kind in _KINDS[:num_error_kinds]}
         self._counts: Counter[str] = Counter()
         self._told: Counter[str] = Counter()
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         self._streams = tuple(
             StreamInformation(
                 name,

@@ -19,7 +19,6 @@ import logging
 import os
 import struct
 import sys
-import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -31,7 +30,7 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
 from cntkio.files import written_whole
-from cntkio.formats import Loaded, Utterances
+from cntkio.formats import ForkLock, Loaded, Utterances
 from cntkio.index import SequenceTable
 from cntkio.streams import StreamDefs, StreamInformation, named
 
@@ -585,7 +584,7 @@ class HTKFeatureCorpus:
         self._lists: list[str] = self._settings["scp"]
         self._counts: Counter[str] = Counter()
         self._told: Counter[str] = Counter()
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         lists = [read_list(path, prefix=self._settings["prefix"], compatible=self._compatible) for path in self._lists]
         self._listed = self._without_unwanted(_joined_lists(lists))
         with _Files(self._compatible) as files:

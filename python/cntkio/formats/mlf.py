@@ -17,7 +17,6 @@ import hashlib
 import logging
 import os
 import struct
-import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,7 +27,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
-from cntkio.formats import Loaded, Utterances, num_threads
+from cntkio.formats import ForkLock, Loaded, Utterances, num_threads
 from cntkio.formats.ctf import _Places, _Text
 from cntkio.formats.htk import (
     _DEFAULT_LONGEST,
@@ -518,7 +517,7 @@ class MLFCorpus:
         self._marks_starts = bool(settings["phone_boundaries"])
         self._counts: Counter[str] = Counter()
         self._told: Counter[str] = Counter()
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
         ((name, _),) = options.streams.items()
         self._targets: Targets | None = settings.get("targets")
         if self._targets is not None:
