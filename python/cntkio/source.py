@@ -70,7 +70,7 @@ logger = logging.getLogger("cntkio")
 _NUM_LOADERS = 2
 # Small minibatches are made several at a time, since handing one over to another thread takes longer than making it: at
 # first one, and twice as many each time, as long as the same is asked for.
-_HAND_OVER_BYTES = 8 << 20
+_HAND_OVER_BYTES = 16 << 20
 _MOST_IN_HAND_OVER = 256
 _LARGE_MINIBATCH = 16 << 20
 _LEAST_READ_AHEAD = 32 << 20
