@@ -350,13 +350,13 @@ fn scan_piece(text: &[u8], first: u64, is_last: bool, rules: &Rules) -> Labels {
         }
         let Some(key) = key else { continue };
         finish(&mut labels, &rows, fault, rules);
+        labels.keys.extend_from_slice(key);
+        labels.key_ends.push(labels.keys.len());
+        labels.at.push(begin);
         if rules.is_compatible && fault.0 == Fault::None && labels.frames.last() == Some(&0) {
             labels.stop = Some((Stop::NoFrames, begin));
             return labels;
         }
-        labels.keys.extend_from_slice(key);
-        labels.key_ends.push(labels.keys.len());
-        labels.at.push(begin);
     }
     if needs_header && is_last {
         labels.stop = Some((Stop::NoHeader, first));

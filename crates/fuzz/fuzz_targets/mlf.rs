@@ -32,7 +32,7 @@ fn check(labels: &Labels, dim: u32, marks_starts: bool) {
         sequence_offsets.push(sequence_offsets[sequence_offsets.len() - 1] + labels.frames[number]);
     }
     let num_sequences = offsets.len() - 1;
-    let runs = Runs { dim: dim as usize, offsets, starts, classes, marks_starts, each: OnceLock::new() };
+    let runs = Runs { dim: dim as usize, offsets, starts, classes, marks_starts, targets: None, each: OnceLock::new() };
     let column = Column { sequence_offsets: sequence_offsets.clone(), samples: Samples::Runs(runs) };
     column.check(num_sequences).expect("runs that were read cover their utterances");
     let chunk = Chunk::new(vec![Block { num_sequences, columns: vec![column] }]);
