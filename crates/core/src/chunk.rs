@@ -15,7 +15,7 @@
 //! [`Runs`], one entry for samples of the same class. The packer makes values of them; of runs one-hot vectors, or those
 //! of a table of [`Targets`].
 
-use cntkio_simd::memory::FileBytes;
+use cntkio_simd::memory::{FileBytes, advise_huge_pages};
 
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -409,6 +409,16 @@ impl Block {
                 }
         };
         self.columns.iter().map(of_column).sum()
+    }
+}
+
+/// Make room for `ratio` times as many, and a little more; most of it will be used, and so may be in huge pages.
+pub(crate) fn expect<T>(values: &mut Vec<T>, ratio: f64) {
+    let expected = values.len() as f64 * ratio;
+    let with_margin = (expected * 1.02) as usize + 4096;
+    if values.capacity() < with_margin {
+        values.reserve_exact(with_margin - values.len());
+        advise_huge_pages(values, (expected * 0.98) as usize);
     }
 }
 

@@ -11,9 +11,8 @@
 //! The law: no byte outside the given slice decides anything, no input makes either panic, and every fault has a
 //! position. What a fault means, which number of them is too many and how to word it are Python's.
 
-use crate::chunk::{Block, Chunk, Column, Pool, Samples, Values};
+use crate::chunk::{Block, Chunk, Column, Pool, Samples, Values, expect};
 use crate::number::{self, Element};
-use cntkio_simd::memory::advise_huge_pages;
 use cntkio_simd::{Kernel, LineForm, MAX_NUMBERS};
 use memchr::{memchr, memchr2, memmem, memrchr};
 use rayon::prelude::*;
@@ -817,16 +816,6 @@ fn expect_values(values: &mut Values, ratio: f64) {
     match values {
         Values::F32(values) => expect(values, ratio),
         Values::F64(values) => expect(values, ratio),
-    }
-}
-
-/// Make room for `ratio` times as many, and a little more; most of it will be used, and so may be in huge pages.
-fn expect<T>(values: &mut Vec<T>, ratio: f64) {
-    let expected = values.len() as f64 * ratio;
-    let with_margin = (expected * 1.02) as usize + 4096;
-    if values.capacity() < with_margin {
-        values.reserve_exact(with_margin - values.len());
-        advise_huge_pages(values, (expected * 0.98) as usize);
     }
 }
 

@@ -3,9 +3,9 @@
 //! The law: what comes out is what [`crate::pack`] gathers of all sequences in order. Chunks are copied column by
 //! column and can go at once, so that the data are in memory once. It takes dense and sparse columns only.
 
-use crate::chunk::{Chunk, Samples, Values};
+use crate::chunk::{Chunk, Samples, Values, expect};
 use crate::pack::{Error, Ragged, Wanted};
-use cntkio_simd::{append, memory::advise_huge_pages};
+use cntkio_simd::append;
 use rayon::prelude::*;
 
 /// The streams of the chunks so far.
@@ -57,14 +57,6 @@ impl Whole {
     pub fn finish(self) -> Vec<Ragged> {
         self.streams.into_iter().map(|(_, ragged)| ragged).collect()
     }
-}
-
-/// Make room for `ratio` times what there is, and a little more; most of it will be used, and so may be in huge pages.
-fn expect<T>(values: &mut Vec<T>, ratio: f64) {
-    let expected = values.len() as f64 * ratio;
-    let with_margin = (expected * 1.02) as usize + 4096;
-    values.reserve_exact(with_margin.saturating_sub(values.len()));
-    advise_huge_pages(values, (expected * 0.98) as usize);
 }
 
 fn append_stream(all: &mut Ragged, chunk: &Chunk, stream: usize) -> Result<(), Error> {

@@ -77,9 +77,7 @@ pub fn append_stored<T: Number>(out: &mut Vec<T>, runs: &[&[u8]]) {
     }
     let count = size / size_of::<T>();
     out.reserve(count);
-    if size >= WORTH_HUGE_PAGES {
-        advise_huge_pages(out, out.len() + count);
-    }
+    advise_for(out, count);
     let before = out.len();
     let room = &mut out.spare_capacity_mut()[..count];
     // SAFETY: the same memory as bytes, which may have any address; they are `size` ones.

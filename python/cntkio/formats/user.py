@@ -15,8 +15,6 @@ It says nothing about order: a corpus on the main timeline has a table, one on i
 from __future__ import annotations
 
 import hashlib
-import os
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -25,7 +23,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio.errors import ConfigError, CorpusError
-from cntkio.formats import Loaded
+from cntkio.formats import ForkLock, Loaded
 from cntkio.index import SequenceTable
 from cntkio.streams import StreamInformation
 
@@ -137,8 +135,7 @@ class _UserCorpus:
         if not isinstance(num_chunks, int | np.integer) or not 0 < num_chunks < 2**32:
             raise ConfigError(f"{self.name}: num_chunks() gave {num_chunks!r}; expected a whole number, at least 1")
         self.num_chunks = int(num_chunks)
-        self._process = os.getpid()
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
 
     @property
     def name(self) -> str:
@@ -162,9 +159,6 @@ class _UserCorpus:
 
     def fetch(self, chunk_id: int) -> Loaded:
         """Ask for a chunk. Its findings are its sequences' lengths, uint32."""
-        if self._process != os.getpid():
-            # A fork: whoever held the lock does not exist here.
-            self._process, self._lock = os.getpid(), threading.Lock()
         with self._lock:
             given = self._deserializer.get_chunk(chunk_id=chunk_id)
         chunk, lengths = _chunk(f"{self.name}, chunk {chunk_id}", given, self._streams, self._defining)
