@@ -130,6 +130,10 @@ class _Chunks:
             self.in_use.add(number)
             self._window = None
 
+    def are_in_use(self, numbers: list[int]) -> bool:
+        """Whether all of these chunks are in use, and in memory."""
+        return self.in_use.issuperset(numbers) and all(number in self.here for number in numbers)
+
     def keep_in_use(self, numbers: list[int], window: set[int]) -> None:
         """Of the chunks in use only these, and those in the window, stay so."""
         if window is not self._window:
@@ -1006,7 +1010,17 @@ class MinibatchSource:
         Returns:
             For each corpus its chunks; how many minibatches have all; and what is wrong with the next one.
         """
-        handles: list[list[_core.Chunk]] = [[] for _ in found]
+        if not self._is_literal and all(
+            chunks.are_in_use(places.chunks) for chunks, places in zip(self._chunks, found, strict=True)
+        ):
+            for number, places in enumerate(found):
+                self._let_go(number, places)
+            handles = [
+                [chunks.here[one].chunk for one in places.chunks]
+                for chunks, places in zip(self._chunks, found, strict=True)
+            ]
+            return handles, len(bounds) - 1, None
+        handles = [[] for _ in found]
         needed = [
             (bisect.bisect_right(bounds, first) - 1, number, one, True)
             for number, places in enumerate(found)
@@ -1026,9 +1040,14 @@ class MinibatchSource:
             if is_taken:
                 handles[number].append(loaded.chunk)
         for number, places in enumerate(found):
-            if not self._keep_data_in_memory:
-                self._chunks[number].keep_in_use(places.chunks, self._windows[number] if self._is_randomized else _NOTHING)
+            self._let_go(number, places)
         return handles, len(bounds) - 1, None
+
+    def _let_go(self, number: int, places: Places) -> None:
+        """Take chunks of a corpus out of use, but for these and those in the window."""
+        if not self._keep_data_in_memory:
+            window = self._windows[number] if self._is_randomized else _NOTHING
+            self._chunks[number].keep_in_use(places.chunks, window)
 
     def _places_of(self, number: int, selection: Selection, located: Located) -> Places:
         """Where the sequences are in one of the corpora."""

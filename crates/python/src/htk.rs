@@ -128,8 +128,8 @@ impl FrameFinder {
 
     /// Find frames.
     fn find<'py>(&self, py: Python<'py>, frames: PyReadonlyArray1<'py, i64>) -> PyResult<FrameArrays<'py>> {
-        let frames = frames.as_slice()?;
-        let found = py.detach(|| self.inner.find(frames)).ok_or_else(not_there)?;
+        // It takes less time than to let go of the interpreter's lock, and to get it again.
+        let found = self.inner.find(frames.as_slice()?).ok_or_else(not_there)?;
         let places = found.places.into_iter().map(|places| place_arrays(py, places)).collect();
         Ok((found.utterances.into_pyarray(py), found.frames.into_pyarray(py), places))
     }
