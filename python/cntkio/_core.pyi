@@ -205,19 +205,15 @@ def runs_chunk(
     targets: tuple[int, bytes] | None = None,
 ) -> Chunk: ...
 def mlf_scan(
-    text: npt.NDArray[np.uint8],
-    first: int,
-    is_last: bool,
+    file: tuple[int, int],
     is_compatible: bool,
     counts_time: bool | None,
     frame_period: float,
     names: list[bytes] | None,
     dim: int,
     num_threads: int,
-    piece: int,
 ) -> _Labels: ...
 def mlf_names(descriptor: int, size: int) -> list[bytes]: ...
-def mlf_last_end(text: npt.NDArray[np.uint8]) -> int: ...
 def mlf_scan_binary(data: bytes, dim: int) -> _Labels: ...
 
 _Cursor = tuple[int, int, int, int, int]

@@ -14,12 +14,13 @@
 //! The law: no input panics; what is wrong with an entry is noted with it, by kind and place, and what that means is
 //! decided in Python. Only what leaves no entry to note it with ends a scan.
 
-use crate::chunk::Runs;
+use crate::chunk::{Runs, expect};
 use crate::htk::{LONGEST_KEY, cut_extension};
 use crate::lines::Lines;
 use memchr::{memchr, memmem};
 use rayon::prelude::*;
 use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 
@@ -49,8 +50,59 @@ pub struct Rules {
     pub dim: u32,
 }
 
-/// The class of each label.
-pub type Classes = HashMap<Vec<u8>, u32, BuildHasherDefault<LabelHasher>>;
+/// The class of each label. Of a name that comes again the last class counts.
+#[derive(Debug, Clone, Default)]
+pub struct Classes {
+    all: HashMap<Vec<u8>, u32, BuildHasherDefault<LabelHasher>>,
+    /// Those of at most 15 bytes that are no blanks, as numbers, where their hash says or behind that; some places are free.
+    short: Vec<Option<(u128, u32)>>,
+}
+
+impl Classes {
+    /// The class of a label.
+    pub fn get(&self, label: &[u8]) -> Option<u32> {
+        self.all.get(label).copied()
+    }
+
+    /// The same of a short one.
+    #[inline]
+    fn get_short(&self, label: u128) -> Option<u32> {
+        let mut at = place_of(label, self.short.len());
+        while let Some((found, class)) = self.short[at] {
+            if found == label {
+                return Some(class);
+            }
+            at = (at + 1) & (self.short.len() - 1);
+        }
+        None
+    }
+}
+
+/// Where a short label is looked for first in a table of some power of two.
+#[inline]
+fn place_of(label: u128, size: usize) -> usize {
+    let mixed = (label as u64 ^ ((label >> 64) as u64).rotate_left(29)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 32) as usize & (size - 1)
+}
+
+impl FromIterator<(Vec<u8>, u32)> for Classes {
+    fn from_iter<I: IntoIterator<Item = (Vec<u8>, u32)>>(labels: I) -> Classes {
+        let all: HashMap<Vec<u8>, u32, _> = labels.into_iter().collect();
+        let mut short = vec![None; (4 * all.len() + 1).next_power_of_two()];
+        let is_short = |label: &[u8]| label.len() <= 15 && label.iter().all(|&byte| byte > b' ');
+        for (label, &class) in all.iter().filter(|(label, _)| is_short(label)) {
+            let mut bytes = [0; 16];
+            bytes[..label.len()].copy_from_slice(label);
+            let label = u128::from_le_bytes(bytes);
+            let mut at = place_of(label, short.len());
+            while short[at].is_some() {
+                at = (at + 1) & (short.len() - 1);
+            }
+            short[at] = Some((label, class));
+        }
+        Classes { all, short }
+    }
+}
 
 /// A hash for short labels of files that nobody attacks with: the names are the mapping file's, and few.
 #[derive(Debug, Clone, Copy, Default)]
@@ -184,8 +236,24 @@ impl Labels {
         }
     }
 
-    /// Put entries behind these.
-    pub fn append(&mut self, mut other: Labels) {
+    /// Make room for `ratio` times what there is.
+    fn expect(&mut self, ratio: f64) {
+        expect(&mut self.keys, ratio);
+        expect(&mut self.key_ends, ratio);
+        expect(&mut self.at, ratio);
+        expect(&mut self.frames, ratio);
+        expect(&mut self.faults, ratio);
+        expect(&mut self.fault_at, ratio);
+        expect(&mut self.run_ends, ratio);
+        expect(&mut self.starts, ratio);
+        expect(&mut self.classes, ratio);
+    }
+
+    /// Put entries behind these, unless these have been stopped.
+    fn append(&mut self, mut other: Labels) {
+        if self.stop.is_some() {
+            return;
+        }
         let (keys, runs) = (self.keys.len(), self.starts.len() as u64);
         self.keys.append(&mut other.keys);
         self.key_ends.extend(other.key_ends.iter().map(|end| end + keys));
@@ -201,30 +269,128 @@ impl Labels {
             let room = MOST_PLACES.saturating_sub(places.len());
             places.extend(further.iter().take(room));
         }
-        self.stop = self.stop.or(other.stop);
+        self.stop = other.stop;
     }
 }
 
 // ------------------------------------------------------------------------------------------------------ text
 
-/// The end of the last entry that is whole: behind the last line that is a dot.
-pub fn last_end(text: &[u8]) -> usize {
-    let mut end = text.len();
-    while let Some(feed) = memmem::rfind(&text[..end], b"\n.") {
-        let behind = &text[feed + 2..];
-        if let Some(size) = dot_end(behind) {
-            return feed + 2 + size;
-        }
-        end = feed + 1;
-    }
-    0
+/// A text of which parts are read: `read` fills a buffer from a place on.
+pub struct Text<R> {
+    /// Its bytes.
+    pub size: usize,
+    /// Fills a buffer.
+    pub read: R,
 }
 
-/// The end of the first entry that ends at `from` or later.
-fn next_end(text: &[u8], from: usize) -> usize {
-    let dots = memmem::find_iter(&text[from..], b"\n.");
-    let mut ends = dots.filter_map(|feed| Some(from + feed + 2 + dot_end(&text[from + feed + 2..])?));
-    ends.next().unwrap_or(text.len())
+/// A scan of a text in shares of some bytes, on all threads of the current pool.
+///
+/// A share is what the entries take that begin behind an entry's end in it, so that each is read by itself; what was found
+/// is put together while the next ones are scanned.
+pub struct Scan<'a, R> {
+    text: Text<R>,
+    rules: &'a Rules,
+    share: usize,
+    /// The share that comes next.
+    next: usize,
+    all: Labels,
+    /// What was found last.
+    found: Vec<Labels>,
+}
+
+/// Shares that are scanned between two pauses.
+const SHARES_AT_ONCE: usize = 16;
+/// Bytes of a share: text, rows and columns stay in the cache.
+pub const SHARE: usize = 1 << 19;
+/// Bytes behind a share that are read with it, to find the end of its last entry.
+const BEHIND: usize = 1 << 14;
+
+impl<'a, R, E> Scan<'a, R>
+where
+    R: Fn(usize, &mut [u8]) -> Result<(), E> + Sync,
+    E: Send,
+{
+    /// None of it so far.
+    pub fn new(text: Text<R>, rules: &'a Rules, share: usize) -> Scan<'a, R> {
+        Scan { text, rules, share: share.max(1), next: 0, all: Labels::default(), found: Vec::new() }
+    }
+
+    /// Scan the next shares; whether there are more.
+    ///
+    /// # Errors
+    /// The text cannot be read.
+    pub fn advance(&mut self) -> Result<bool, E> {
+        let num_shares = self.text.size.div_ceil(self.share);
+        let last = num_shares.min(self.next + SHARES_AT_ONCE);
+        let before = std::mem::take(&mut self.found);
+        let (all, next) = (&mut self.all, self.next);
+        let scanned = (next * self.share) as f64;
+        let scan =
+            || (next..last).into_par_iter().map(|number| self.text.labels_of(number, self.share, self.rules)).collect();
+        let (_, found): (_, Result<Vec<Labels>, E>) = rayon::join(
+            || {
+                let is_first = all.at.is_empty();
+                before.into_iter().for_each(|labels| all.append(labels));
+                if is_first && !all.at.is_empty() {
+                    // What the rest will take, going by the first shares: to grow again and again would cost more.
+                    all.expect(self.text.size as f64 / scanned);
+                }
+            },
+            scan,
+        );
+        self.found = found?;
+        self.next = last;
+        Ok(last < num_shares && self.found.iter().all(|labels| labels.stop.is_none()))
+    }
+
+    /// All that was found.
+    pub fn finish(mut self) -> Labels {
+        self.found.into_iter().for_each(|labels| self.all.append(labels));
+        if self.text.size == 0 {
+            self.all.stop = Some((Stop::NoHeader, 0));
+        }
+        self.all
+    }
+}
+
+impl<R, E> Text<R>
+where
+    R: Fn(usize, &mut [u8]) -> Result<(), E>,
+{
+    /// The labels of the share of that number.
+    fn labels_of(&self, number: usize, share: usize, rules: &Rules) -> Result<Labels, E> {
+        let first = number * share;
+        let behind = first.saturating_add(share).min(self.size);
+        let mut text = vec![0; behind.saturating_add(BEHIND).min(self.size) - first];
+        (self.read)(first, &mut text)?;
+        let mut end = None;
+        let begin = if number == 0 { Some(0) } else { next_end(&text, 0, behind - first) };
+        let Some(begin) = begin else { return Ok(Labels::default()) };
+        let mut from = behind - first;
+        while behind < self.size && end.is_none() {
+            let size = text.len();
+            end = next_end(&text, from, size);
+            if first + size == self.size {
+                break;
+            }
+            if end.is_none() {
+                from = from.max(size.saturating_sub(LONGEST_DOT));
+                text.resize((2 * size).min(self.size - first), 0);
+                (self.read)(first + size, &mut text[size..])?;
+            }
+        }
+        let end = end.unwrap_or(text.len());
+        Ok(scan_piece(&text[begin..end], (first + begin) as u64, first + end == self.size, rules))
+    }
+}
+
+/// Bytes of the longest end of an entry.
+const LONGEST_DOT: usize = 4;
+
+/// The end of the first entry that ends with a dot line whose line feed in front is in `from .. until`.
+fn next_end(text: &[u8], from: usize, until: usize) -> Option<usize> {
+    let dots = memmem::find_iter(&text[from..], b"\n.").map(|feed| from + feed).take_while(|&feed| feed < until);
+    dots.filter_map(|feed| Some(feed + 2 + dot_end(&text[feed + 2..])?)).next()
 }
 
 fn dot_end(behind: &[u8]) -> Option<usize> {
@@ -235,35 +401,15 @@ fn dot_end(behind: &[u8]) -> Option<usize> {
     }
 }
 
-/// Read the entries of a text that begins at an entry's begin, in pieces of about `piece` bytes, on all cores.
-///
-/// `first` is the text's place in its file; the file's header is wanted if it is 0. `is_last` tells that nothing comes
-/// behind the text.
-pub fn scan(text: &[u8], first: u64, is_last: bool, rules: &Rules, piece: usize) -> Labels {
-    let mut cuts = vec![0];
-    while cuts[cuts.len() - 1] < text.len() {
-        let from = cuts[cuts.len() - 1].saturating_add(piece.max(1));
-        cuts.push(if from < text.len() { next_end(text, from) } else { text.len() });
-    }
-    let pieces: Vec<Range<usize>> = cuts.windows(2).map(|pair| pair[0]..pair[1]).collect();
-    let parts: Vec<Labels> = pieces
-        .into_par_iter()
-        .map(|range| {
-            let begin = first + range.start as u64;
-            scan_piece(&text[range.clone()], begin, is_last && range.end == text.len(), rules)
-        })
-        .collect();
-    let mut all = Labels::default();
-    if text.is_empty() && first == 0 && is_last {
-        all.stop = Some((Stop::NoHeader, 0));
-    }
-    for part in parts {
-        if all.stop.is_some() {
-            break;
-        }
-        all.append(part);
-    }
-    all
+/// Read the entries of a text in shares of some bytes.
+pub fn scan(text: &[u8], rules: &Rules, share: usize) -> Labels {
+    let read = |at: usize, buffer: &mut [u8]| {
+        buffer.copy_from_slice(&text[at..at + buffer.len()]);
+        Ok::<(), Infallible>(())
+    };
+    let mut scan = Scan::new(Text { size: text.len(), read }, rules, share);
+    while scan.advance().unwrap_or_else(|never| match never {}) {}
+    scan.finish()
 }
 
 struct Row {
@@ -275,6 +421,9 @@ struct Row {
 
 fn scan_piece(text: &[u8], first: u64, is_last: bool, rules: &Rules) -> Labels {
     let mut labels = Labels::default();
+    // As many rows as there mostly are.
+    labels.starts.reserve(text.len() / 16);
+    labels.classes.reserve(text.len() / 16);
     let mut rows: Vec<Row> = Vec::new();
     let has_mark = first == 0 && !rules.is_compatible && text.starts_with(b"\xef\xbb\xbf");
     let begin = if has_mark { 3 } else { 0 };
@@ -283,8 +432,20 @@ fn scan_piece(text: &[u8], first: u64, is_last: bool, rules: &Rules) -> Labels {
     let mut entry: Option<(u64, Option<&[u8]>)> = None;
     let mut fault = (Fault::None, 0u64);
     let mut last_row: Option<(u64, bool)> = None;
-    for (at, line) in Lines::new(&text[begin..]) {
-        let place = first + (begin + at) as u64;
+    let mut next = begin;
+    loop {
+        if entry.is_some()
+            && let Some(classes) = &rules.classes
+        {
+            let behind = plain_rows(text, next, first, classes, rules.dim, &mut rows);
+            if behind > next {
+                last_row = rows.last().map(|row| (row.at, true));
+                next = behind;
+            }
+        }
+        let Some((at, line)) = text.get(next..).and_then(|rest| Lines::new(rest).next()) else { break };
+        let place = first + (next + at) as u64;
+        next += line.len() + 1;
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let line = if rules.is_compatible { line } else { line.trim_ascii_end() };
         if line.is_empty() {
@@ -367,6 +528,76 @@ fn scan_piece(text: &[u8], first: u64, is_last: bool, rules: &Rules) -> Labels {
     labels
 }
 
+/// Append the rows of lines that are nothing but two whole numbers and a known label, with a blank between them, and that end
+/// behind their begin and below `dim`; and the place of the first line that is another. What they say is what [`row`] says.
+fn plain_rows(text: &[u8], mut at: usize, first: u64, classes: &Classes, dim: u32, rows: &mut Vec<Row>) -> usize {
+    while let Some(bytes) = text.get(at..at + LONGEST_PLAIN) {
+        let Some((start, mut size)) = plain_number(bytes, 0) else { break };
+        let Some((end, behind)) = plain_number(bytes, size) else { break };
+        size = behind;
+        let label = u128::from_le_bytes(*bytes[size..].first_chunk().expect("there is room for a label"));
+        // The highest bit of each byte up to a blank; above the lowest of them there may be wrong ones.
+        let is_blank = label.wrapping_sub(ONES * 0x21) & !label & (ONES * 0x80);
+        let length = is_blank.trailing_zeros() / 8;
+        if length == 0 || length > 15 {
+            break;
+        }
+        size += length as usize;
+        let Some(class) = classes.get_short(label & !(u128::MAX << (8 * length))) else { break };
+        size += match bytes[size..] {
+            [b'\n', ..] => 1,
+            [b'\r', b'\n', ..] => 2,
+            _ => break,
+        };
+        if end < start || class >= dim {
+            break;
+        }
+        rows.push(Row { at: first + at as u64, start: start as f64, end: end as f64, class });
+        at += size;
+    }
+    at
+}
+
+/// Bytes in which a plain row must be: two numbers of at most 16 digits with a blank behind each, a label of at most 15
+/// bytes, and the end of the line.
+const LONGEST_PLAIN: usize = 64;
+const ONES: u128 = u128::MAX / 0xff;
+
+/// A number of at most 15 digits with a blank behind it, and where that ends.
+#[inline(always)]
+fn plain_number(bytes: &[u8], from: usize) -> Option<(u64, usize)> {
+    const ZEROS: u64 = 0x3030_3030_3030_3030;
+    let word = |at: usize| bytes[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+    // How many digits the lowest bytes are: a byte is none if it has a bit of its upper half, or gets one from 6 more.
+    let count = |digits: u64| {
+        let is_other = (digits | digits.wrapping_add(0x0606_0606_0606_0606)) & 0xf0f0_f0f0_f0f0_f0f0;
+        is_other.trailing_zeros() / 8
+    };
+    // The last of eight digits stands in the highest byte.
+    let value = |digits: u64| {
+        let pairs = (digits.wrapping_mul(10) + (digits >> 8)) & 0x00ff_00ff_00ff_00ff;
+        let fours = (pairs.wrapping_mul(100) + (pairs >> 16)) & 0x0000_ffff_0000_ffff;
+        (fours.wrapping_mul(10_000) + (fours >> 32)) & 0xffff_ffff
+    };
+    let digits = word(from) ^ ZEROS;
+    let size = count(digits);
+    if size == 0 {
+        return None;
+    }
+    if size < 8 {
+        let behind = from + size as usize;
+        return (bytes[behind] == b' ').then(|| (value(digits << (64 - 8 * size)), behind + 1));
+    }
+    let more = word(from + 8) ^ ZEROS;
+    let further = count(more);
+    let behind = from + 8 + further as usize;
+    if further == 8 || bytes[behind] != b' ' {
+        return None;
+    }
+    let (low, scale) = if further == 0 { (0, 1) } else { (value(more << (64 - 8 * further)), 10u64.pow(further)) };
+    Some((value(digits) * scale + low, behind + 1))
+}
+
 /// What is between the quotes, without a leading `*/` and without its extension.
 fn key_of(line: &[u8], is_compatible: bool) -> Option<&[u8]> {
     let line = if is_compatible { line.trim_ascii_end() } else { line.trim_ascii() };
@@ -386,9 +617,9 @@ fn row(line: &[u8], at: u64, rules: &Rules) -> Result<Row, (Fault, bool)> {
     let class = match (&rules.classes, columns.next()) {
         (_, None) => return Err((Fault::Columns, true)),
         (Some(classes), Some(label)) => match classes.get(label) {
-            Some(&class) => Some(class),
+            Some(class) => Some(class),
             None if rules.is_compatible => None,
-            None => quoted_label(label, line).and_then(|label| classes.get(&label).copied()),
+            None => quoted_label(label, line).and_then(|label| classes.get(&label)),
         }
         .ok_or((Fault::UnknownLabel, true))?,
         (None, Some(_)) => {
@@ -727,7 +958,7 @@ mod tests {
     }
 
     fn read(text: &str) -> Labels {
-        scan(text.as_bytes(), 0, true, &rules(false), 1)
+        scan(text.as_bytes(), &rules(false), 1)
     }
 
     /// Key, frames, runs and fault.
@@ -841,11 +1072,31 @@ mod tests {
             piece in 1usize..80, is_compatible: bool,
         ) {
             let rules = rules(is_compatible);
-            prop_assert_eq!(
-                scan(text.as_bytes(), 0, true, &rules, piece),
-                scan(text.as_bytes(), 0, true, &rules, usize::MAX)
-            );
-            prop_assert!(last_end(text.as_bytes()) <= text.len());
+            prop_assert_eq!(scan(text.as_bytes(), &rules, piece), scan(text.as_bytes(), &rules, usize::MAX));
+        }
+
+        #[test]
+        fn plain_rows_are_read_as_others_are(
+            times in proptest::collection::vec((0u64..10_000_000_000_000_000, 0u32..16, 0usize..7, 0usize..12), 1..30),
+            end in prop_oneof![Just("\n"), Just("\r\n"), Just(" \n")], is_compatible: bool, dim in 1u32..5,
+        ) {
+            let names = ["sil", "aa", "b c", "\u{e9}", "fifteen-bytes-ab", "fifteen-bytes-a", "unknown"];
+            let blanks = [" ", " ", " ", " ", " ", " ", " ", " ", " ", "  ", "\t", ""];
+            let rules = Rules { dim, ..rules(is_compatible) };
+            let rules = Rules {
+                classes: Some(names[..6].iter().zip(0..).map(|(name, class)| (name.as_bytes().to_vec(), class)).collect()),
+                ..rules
+            };
+            let line = |&(time, digits, name, blank): &(u64, u32, usize, usize)| {
+                let (name, blank) = (names[name], blanks[blank]);
+                format!("{} {}{blank}{name}{end}", time / 3, time % 10u64.pow(digits))
+            };
+            // With many bytes behind it a line is taken as a plain one, near the end of the text it is not.
+            for line in times.iter().map(line) {
+                let alone = format!("#!MLF!#\n\"u\"\n{line}.\n");
+                let far = format!("{alone}{}", "\n".repeat(100));
+                prop_assert_eq!(scan(alone.as_bytes(), &rules, 1000), scan(far.as_bytes(), &rules, 1000));
+            }
         }
 
         #[test]
@@ -853,7 +1104,7 @@ mod tests {
             text in "[#!MLF\"*/u1. \t\r\nsila0-9+-]{0,60}", data: Vec<u8>, is_compatible: bool, version in 1u8..3,
         ) {
             let text = format!("#!MLF!#\n{text}");
-            let found = scan(text.as_bytes(), 0, true, &rules(is_compatible), 16);
+            let found = scan(text.as_bytes(), &rules(is_compatible), 16);
             prop_assert_eq!(found.at.len(), found.key_ends.len());
             let found = scan_binary(&[b"MLF", &[version, 0][..], &data].concat(), 100);
             prop_assert_eq!(found.at.len(), found.run_ends.len());

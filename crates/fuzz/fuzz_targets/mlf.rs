@@ -70,15 +70,8 @@ fuzz_target!(|data: &[u8]| {
         classes: has(5).then_some(classes),
         dim,
     };
-    let whole = mlf::scan(bytes, 0, true, &rules, usize::MAX);
-    assert_eq!(mlf::scan(bytes, 0, true, &rules, 16), whole);
+    let whole = mlf::scan(bytes, &rules, usize::MAX);
+    assert_eq!(mlf::scan(bytes, &rules, 16), whole);
     check(&whole, dim, has(0));
-    let end = mlf::last_end(bytes);
-    assert!(end <= bytes.len());
-    let (mut first, rest) = (mlf::scan(&bytes[..end], 0, end == bytes.len(), &rules, 64), &bytes[end..]);
-    if first.stop.is_none() && end > 0 && end < bytes.len() {
-        first.append(mlf::scan(rest, end as u64, true, &rules, 64));
-        assert_eq!(first, whole);
-    }
     mlf::label_names(bytes, &mut HashSet::new());
 });

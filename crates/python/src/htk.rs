@@ -5,8 +5,8 @@ use crate::pool::pool;
 use cntkio_core::chunk::{self, Block, Bytes, Column, Encoding, Frames, FramesPlace, Runs, Samples, Targets};
 use cntkio_core::find;
 use cntkio_core::htk::{self, ListRules};
-use cntkio_core::mlf::{self, Labels, Rules, Unit};
-use cntkio_simd::memory::{self, append_read};
+use cntkio_core::mlf::{self, Labels, Rules, Scan, Text, Unit};
+use cntkio_simd::memory::{self, append_read, read_exact_at};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
@@ -307,23 +307,19 @@ fn label_arrays(py: Python<'_>, labels: Labels) -> LabelArrays<'_> {
     )
 }
 
-/// Read the entries of a text that begins and ends between entries. `counts_time`: None is what the rows tell.
+/// Read the entries of an open file of some size. `counts_time`: None is what the rows tell.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
-pub(crate) fn mlf_scan<'py>(
-    py: Python<'py>,
-    text: PyReadonlyArray1<'py, u8>,
-    first: u64,
-    is_last: bool,
+pub(crate) fn mlf_scan(
+    py: Python<'_>,
+    file: (i32, usize),
     is_compatible: bool,
     counts_time: Option<bool>,
     frame_period: f64,
     names: Option<Vec<PyBackedBytes>>,
     dim: u32,
     num_threads: usize,
-    piece: usize,
-) -> PyResult<LabelArrays<'py>> {
-    let text = text.as_slice()?;
+) -> PyResult<LabelArrays<'_>> {
     let unit = match counts_time {
         None => Unit::Auto,
         Some(true) => Unit::Time,
@@ -331,15 +327,16 @@ pub(crate) fn mlf_scan<'py>(
     };
     let classes = names.map(|names| names.iter().zip(0..).map(|(name, class)| (name.to_vec(), class)).collect());
     let rules = Rules { is_compatible, unit, frame_period, classes, dim };
+    let read = |at: usize, buffer: &mut [u8]| read_exact_at(file.0, buffer, at as u64);
+    let mut scan = Scan::new(Text { size: file.1, read }, &rules, mlf::SHARE);
     let pool = pool(num_threads)?;
-    let labels = py.detach(|| pool.install(|| mlf::scan(text, first, is_last, &rules, piece)));
+    let labels = py.detach(|| {
+        while pool.install(|| scan.advance())? {
+            Python::attach(|py| py.check_signals())?;
+        }
+        PyResult::Ok(scan.finish())
+    })?;
     Ok(label_arrays(py, labels))
-}
-
-/// The end of the last whole entry of a text; 0 if there is none.
-#[pyfunction]
-pub(crate) fn mlf_last_end(text: PyReadonlyArray1<'_, u8>) -> PyResult<usize> {
-    Ok(mlf::last_end(text.as_slice()?))
 }
 
 /// Read a binary label file.

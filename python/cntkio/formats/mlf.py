@@ -48,13 +48,10 @@ logger = logging.getLogger("cntkio")
 
 FRAME_PERIOD = 100_000
 """A frame's duration in units of 100 ns: 10 ms."""
-_BLOCK = 64 << 20
-_PIECE = 1 << 20
 _CHUNK_FRAMES = 1 << 20
 _LARGEST_RUN = 65535
 _LARGEST_LITERAL_DIM = 65535
 _LARGEST_DIM = 2**31 - 1
-_MOST_IN_FULL = 10
 _STREAM_KEYS = {
     "mlffile": "mlf", "mlffilelist": "mlf_list", "labelmappingfile": "label_mapping_file", "dim": "dim",
     "labeldim": "dim", "phoneboundaries": "phone_boundaries", "definesmbsize": "defines_mb_size", "type": "",
@@ -331,29 +328,17 @@ class HTKMLFDeserializer:
         text = _Text(path)
         try:
             counts_time = {"auto": None, "100ns": True, "frames": False}[self.times]
-            parts: list[Any] = []
-            at, have, buffer = 0, 0, np.empty(min(text.size, _BLOCK), np.uint8)
-            while True:
-                have += text.read_into(buffer[have:], at + have)
-                is_last = at + have >= text.size
-                whole = have if is_last else _core.mlf_last_end(buffer[:have])
-                if whole or is_last:
-                    part = _core.mlf_scan(
-                        buffer[:whole], at, is_last, self.compatible, counts_time, float(self.frame_period), names, dim,
-                        num_threads(), _PIECE,
-                    )  # fmt: skip
-                    parts.append(part)
-                    _refuse(part[-1], text)
-                    at, have = at + whole, have - whole
-                    buffer[:have] = buffer[whole : whole + have].copy()
-                    if is_last:
-                        break
-                else:  # one entry fills the buffer
-                    buffer = np.concatenate([buffer, np.empty(len(buffer), np.uint8)])
+            part = _core.mlf_scan(
+                text.file, self.compatible, counts_time, float(self.frame_period), names, dim, num_threads()
+            )
+            _refuse(part[-1], text)
             text.require_unchanged()
+        except OSError:
+            text.require_unchanged()  # one that has become shorter ends too early
+            raise
         finally:
             text.close()
-        return _concatenated(path, parts)
+        return _made(path, part)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -412,7 +397,7 @@ class HTKMLFBinaryDeserializer:
         if part[-1] is not None:
             stop, byte = part[-1]
             raise FormatError(_STOPS[stop], path=path, byte=byte)
-        return _concatenated(path, [part])
+        return _made(path, part)
 
 
 _Described = HTKMLFDeserializer | HTKMLFBinaryDeserializer
@@ -471,17 +456,9 @@ def _refuse(stop: tuple[int, int] | None, text: _Text) -> None:
         raise _Places(text).error(min(byte, text.size), _STOPS[kind])
 
 
-def _concatenated(path: str, parts: list[Any]) -> _Entries:
-    keys = [text_rows(part[0]) for part in parts]
-    columns = [np.concatenate([part[number] for part in parts]) for number in range(1, 8)]
-    at, frames, faults, fault_at, _, starts, classes = columns
-    shifts = np.cumsum([0, *(len(part[6]) for part in parts)]).astype(np.uint64)
-    run_ends = np.concatenate([part[5] + shift for part, shift in zip(parts, shifts, strict=False)])
-    remarks = [
-        (sum(part[8][number][0] for part in parts), [at for part in parts for at in part[8][number][1]][:_MOST_IN_FULL])
-        for number in range(len(_REMARKS))
-    ]
-    return _Entries(path, np.concatenate(keys), at, frames, faults, fault_at, run_ends, starts, classes, remarks)
+def _made(path: str, found: Any) -> _Entries:
+    rows, at, frames, faults, fault_at, run_ends, starts, classes, remarks, _ = found
+    return _Entries(path, text_rows(rows), at, frames, faults, fault_at, run_ends, starts, classes, remarks)
 
 
 def _from_cache(path: str, facts: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> _Entries:
