@@ -521,11 +521,14 @@ pub fn chunk_borders(read: Read, first: usize, size: usize, limit: usize, mode: 
     Ok(borders)
 }
 
+/// Chunks for each thread from which on none is cut into pieces.
+const MANY_CHUNKS: usize = 4;
+
 /// A chunk that was indexed and parsed in one pass: its sequences, found in pieces that start at these positions, and
 /// what is in them.
 pub type IndexedChunk = (Vec<(usize, Scan)>, Chunk);
 
-/// Index and parse the chunks between some borders of a text, each in `num_pieces`, on all threads of the current pool.
+/// Index and parse the chunks between some borders of a text, each in up to `num_pieces`, on all threads of the current pool.
 ///
 /// `None` for a chunk in which anything was met that is worth a word: what [`scan`] and [`parse_chunk`] say of it counts.
 ///
@@ -540,6 +543,8 @@ pub fn index_chunks(
     part_size: usize,
     pool: Option<&Arc<Pool>>,
 ) -> std::io::Result<Vec<Option<IndexedChunk>>> {
+    // Many chunks keep all threads busy as they are, and large columns are cheaper than small ones.
+    let num_pieces = if borders.len() > MANY_CHUNKS * num_pieces { 1 } else { num_pieces };
     let mut pieces = Vec::new();
     for (chunk, border) in borders.windows(2).enumerate() {
         let (mut begin, end) = (border[0], border[1]);
