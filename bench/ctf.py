@@ -6,6 +6,7 @@ Every figure is the best of --repeat turns of two runs each, after a turn that d
 text. A sweep is everything from the construction of the source to the end of one sweep in a Python loop of
 minibatches of --size samples. PYTHON is an interpreter with CNTK 2.7; without it the columns of CNTK and the ratios
 stay empty. Corpora are written into FOLDER at first (see corpora.py) and are in the page cache when they are read.
+"""
 
 from __future__ import annotations
 
