@@ -48,7 +48,7 @@ def samples_of(chunk: _core.Chunk, corpus: ctf.CTFCorpus, file: CtfFile) -> list
     count = chunk.num_sequences
     layout = [(info.stream_id, info.is_sparse, info.dtype == np.float64) for info in corpus.streams]
     places, numbers = np.zeros(count, np.uint32), np.arange(count, dtype=np.uint32)
-    (packed,) = _core.pack([([chunk], places, numbers, layout, None)], 1)
+    (packed,) = _core.pack([([chunk], places, numbers, layout, None, [0, len(numbers)])], 1)
     gathered = [packed.arrays(stream) for stream in range(len(layout))]
     columns = []
     for info, (values, offsets, sparse) in zip(corpus.streams, gathered, strict=True):

@@ -59,6 +59,7 @@ PackRequest = tuple[
     npt.NDArray[np.uint32],
     list[tuple[int, bool, bool]],
     tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None,
+    list[int],
 ]
 
 def pack(requests: list[PackRequest], num_threads: int) -> list[Packed]: ...
@@ -155,12 +156,25 @@ def htk_scan_list(
     tuple[int, int, int] | None,
 ]: ...
 def rolling_order(num_frames: int, window: int, seed: int) -> npt.NDArray[np.uint32]: ...
-def locate(
-    starts: npt.NDArray[np.int64], items: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]: ...
+_ChunkPlaces = tuple[list[int], list[int], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]
+
 def find_chunks(
     sequences: npt.NDArray[np.int64], partners: npt.NDArray[np.uint32] | None, chunk_starts: npt.NDArray[np.int64]
-) -> tuple[list[int], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]: ...
+) -> _ChunkPlaces: ...
+
+@final
+class FrameFinder:
+    """Finds frames: their utterance, and in each of several corpora its chunk."""
+
+    def __new__(
+        cls,
+        frame_starts: npt.NDArray[np.int64],
+        corpora: list[tuple[npt.NDArray[np.uint32] | None, npt.NDArray[np.int64]]],
+    ) -> FrameFinder: ...
+    def find(
+        self, frames: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32], list[_ChunkPlaces]]: ...
+
 def htk_chunk_starts(lengths: npt.NDArray[np.uint32], limit: int) -> npt.NDArray[np.int64]: ...
 def first_same(rows: npt.NDArray[np.uint8], width: int) -> npt.NDArray[np.uint32]: ...
 
@@ -210,7 +224,6 @@ def mlf_scan_binary(data: bytes, dim: int) -> _Labels: ...
 
 _Cursor = tuple[int, int, int, int, int]
 _Longs = npt.NDArray[np.int64]
-_Places = tuple[list[int], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]
 
 @final
 class TimelineReader:
@@ -242,7 +255,10 @@ class TimelineReader:
     def settle(self, index: int, count: int, num_slots: int) -> None: ...
     def read(
         self, share: int, passed: int, crosses_sweeps: bool, counts_sequences: bool, index: int, count: int
-    ) -> tuple[_Longs, _Longs, bool, int, _Places] | None: ...
+    ) -> tuple[_Longs, _Longs, bool, int, _ChunkPlaces] | None: ...
+    def read_several(
+        self, share: int, passed: int, crosses_sweeps: bool, counts_sequences: bool, index: int, count: int, most: int
+    ) -> tuple[_Longs, _Longs, list[int], list[bool], list[tuple[int, int, int, int, int]], _ChunkPlaces] | None: ...
     def read_truncated(
         self, steps: int, overlap: int, crosses_sweeps: bool, index: int, count: int
     ) -> tuple[_Longs, _Longs, _Longs, _Longs, _Longs, _Longs, npt.NDArray[np.bool_], bool, int] | None: ...

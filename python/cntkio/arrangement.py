@@ -13,6 +13,7 @@ Its law: all of it follows from the corpora's tables. It reads no data, and keep
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -25,6 +26,7 @@ from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats import Corpus, UtteranceCorpus
 from cntkio.index import SequenceTable
 from cntkio.join import JoinedTable, join
+from cntkio.timeline import Places
 
 logger = logging.getLogger("cntkio")
 
@@ -33,10 +35,17 @@ _NUM_SHOWN = 10
 
 
 class Located(NamedTuple):
-    """Items of the timeline as sequences of the table, and the frame of each where items are frames."""
+    """Items of the timeline as sequences of the table.
+
+    Attributes:
+        sequences: The sequence of each.
+        frames: Where items are frames, which one of the sequence each is.
+        places: Where they are in each corpus; None where that was not worked out.
+    """
 
     sequences: npt.NDArray[np.int64]
-    frames: npt.NDArray[np.uint32] | None
+    frames: npt.NDArray[np.uint32] | None = None
+    places: list[Places] | None = None
 
 
 class Skipping(NamedTuple):
@@ -57,7 +66,7 @@ class Arrangement:
         partners: For each corpus which of its sequences belongs to each of the table; None where there is one corpus.
         left_out: For each corpus how many of its sequences are never delivered.
         flags: For each sequence 0, `INVALID` or `BROKEN`; None if all are sound.
-        frame_starts: In frame mode of utterances the first item of each and, last, the number of items; else None.
+        finder: In frame mode of utterances what finds the utterances of items; else None.
         lengths: Samples that each item of the timeline counts for.
         chunk_starts: First item of each chunk and, last, their number.
         repeats: Whether a corpus is broadcast to the lengths of the first.
@@ -68,7 +77,7 @@ class Arrangement:
     partners: tuple[npt.NDArray[np.uint32], ...] | None
     left_out: tuple[int, ...]
     flags: npt.NDArray[np.uint8] | None
-    frame_starts: npt.NDArray[np.int64] | None
+    finder: _core.FrameFinder | None
     lengths: npt.NDArray[np.uint32]
     chunk_starts: npt.NDArray[np.int64]
     repeats: tuple[bool, ...]
@@ -76,9 +85,10 @@ class Arrangement:
 
     def locate(self, items: npt.NDArray[np.int64]) -> Located:
         """The sequences of items."""
-        if self.frame_starts is None:
-            return Located(items, None)
-        return Located(*_core.locate(self.frame_starts, items))
+        if self.finder is None:
+            return Located(items)
+        sequences, frames, places = self.finder.find(items)
+        return Located(sequences, frames, [Places(*one) for one in places])
 
     def partner(self, corpus: int, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Which sequences of a corpus belong to these of the table."""
@@ -146,7 +156,11 @@ def arrange(
     frame_starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(frames, dtype=np.int64)])
     ones = np.ones(int(frame_starts[-1]), np.uint32)
     chunk_starts = frame_starts[table.chunk_starts]
-    return Arrangement(table, partners, left_out, flags, frame_starts, ones, chunk_starts, repeats, skipped)
+    of_corpora = itertools.repeat(None) if partners is None else partners
+    finder = _core.FrameFinder(
+        frame_starts, [(one, corpus.table.chunk_starts) for corpus, one in zip(corpora, of_corpora, strict=False)]
+    )
+    return Arrangement(table, partners, left_out, flags, finder, ones, chunk_starts, repeats, skipped)
 
 
 def _only_fit(

@@ -159,7 +159,7 @@ def _batch_of(
     ]
     places, rows = np.zeros(num_rows, np.uint32), np.arange(num_rows, dtype=np.uint32)
     keys = np.arange(count, count + num_rows, dtype=np.uint64) if piece.keys is None else piece.keys
-    (packed,) = _core.pack([([piece.chunk], places, rows, layout, None)], num_threads())
+    (packed,) = _core.pack([([piece.chunk], places, rows, layout, None, [0, len(rows)])], num_threads())
     columns: list[pa.Array] = [] if key is None else [_keys(keys)]
     for number, info in enumerate(given.streams):
         columns.append(_column(MinibatchData.of(info, packed, number, False), info.name in flat, keys))

@@ -41,7 +41,7 @@ from cntkio.formats.htk import (
 from cntkio.minibatch import Minibatch
 from cntkio.source import MinibatchSource
 from cntkio.streams import StreamInformation
-from cntkio.timeline import INFINITELY_REPEAT, WHOLE_DATA, Partition, Selection, Timeline, Window
+from cntkio.timeline import INFINITELY_REPEAT, WHOLE_DATA, Partition, Reads, Selection, Timeline, Window
 
 ReadMethod = Literal["blockRandomize", "rollingWindow", "none"]
 READ_METHODS: tuple[ReadMethod, ...] = ("blockRandomize", "rollingWindow", "none")
@@ -188,6 +188,11 @@ class _ReaderTimeline(Timeline):
                 return selection
             if selection.position - before >= minibatch_size_in_samples:
                 return selection
+
+    def read_several(self, minibatch_size_in_samples: int, partition: Partition, most: int) -> Reads | None:
+        """A single `read`."""
+        selection = self.read(minibatch_size_in_samples, partition)
+        return None if selection is None else Reads.of(selection, self.mark())
 
 
 class _RollingTimeline(_ReaderTimeline):

@@ -24,7 +24,16 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
-from cntkio.timeline import FULL_DATA_SWEEP, INFINITELY_REPEAT, BalancedPartition, Partition, Parts, Selection, Window
+from cntkio.timeline import (
+    FULL_DATA_SWEEP,
+    INFINITELY_REPEAT,
+    BalancedPartition,
+    Partition,
+    Parts,
+    Reads,
+    Selection,
+    Window,
+)
 
 _ALL = Partition()
 _LARGEST_WORD = 2**64 - 1
@@ -312,6 +321,11 @@ class LocalTimeline:
             return None
         chunks, numbers, lengths = (np.concatenate(column) for column in zip(*pieces, strict=True))
         return LocalSelection(numbers, chunks, end_of_sweep, self.position, lengths=lengths)
+
+    def read_several(self, minibatch_size_in_samples: int, partition: Partition, most: int) -> Reads | None:
+        """A single `read`."""
+        selection = self.read(minibatch_size_in_samples, partition)
+        return None if selection is None else Reads.of(selection, self.mark())
 
     def _settle(self, size: int, partition: Partition) -> None:
         if size < 1:

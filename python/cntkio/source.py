@@ -12,10 +12,12 @@ says are the timeline's; what bytes mean is the formats'. There is no thread bef
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import dataclasses
 import enum
 import importlib
+import itertools
 import logging
 import os
 import threading
@@ -60,6 +62,8 @@ from cntkio.timeline import (
     INFINITELY_REPEAT,
     BalancedPartition,
     Partition,
+    Places,
+    Reads,
     Selection,
     Timeline,
     python_window,
@@ -119,20 +123,20 @@ class _Chunks:
                     self.coming.pop(number, None)
         return loaded
 
-    def use(self, numbers: Iterable[int]) -> None:
-        """Count the errors of those of these chunks that are not in use yet, in this order."""
-        for number in numbers:
-            if number not in self.in_use:
-                self.corpus.settle(self.get(number))
-                self.in_use.add(number)
+    def use(self, number: int) -> None:
+        """Count the errors of a chunk if it is not in use yet."""
+        if number not in self.in_use:
+            self.corpus.settle(self.get(number))
+            self.in_use.add(number)
+            self._window = None
 
-    def take(self, numbers: list[int], window: set[int] | None) -> None:
-        """Use these chunks; of others those in the window stay in use, and without a window all do."""
-        if not self.in_use.issuperset(numbers):
-            self.use(numbers)
-        elif window is None or window is self._window:
-            return
-        if window is not None:
+    def are_in_use(self, numbers: list[int]) -> bool:
+        """Whether all of these chunks are in use, and in memory."""
+        return self.in_use.issuperset(numbers) and all(number in self.here for number in numbers)
+
+    def keep_in_use(self, numbers: list[int], window: set[int]) -> None:
+        """Of the chunks in use only these, and those in the window, stay so."""
+        if window is not self._window:
             self.in_use &= window
             self.in_use.update(numbers)
             self._window = window if window and self.in_use <= window else None
@@ -222,12 +226,12 @@ class _Request(NamedTuple):
 
 
 class _Order(NamedTuple):
-    """Streams of a minibatch that are to be packed: those of one corpus."""
+    """Streams of minibatches that are to be packed: those of one corpus."""
 
-    minibatch: Minibatch
-    place: int  # of the minibatch among those that are made together
+    minibatches: list[Minibatch]
+    ends_of_sweep: list[bool]
+    place: int  # of the first among those that are made together
     streams: list[StreamInformation]
-    end_of_sweep: bool
     sequences: _core.PackRequest
 
 
@@ -762,7 +766,7 @@ class MinibatchSource:
         before, num_invalid = self._timeline.mark(), self._num_invalid
         while not made or (len(made) < self._num_at_once and not made[-1].is_last):
             try:
-                made.append(self._fetch(request, orders, len(made)))
+                self._fetch(request, orders, made)
             except BaseException as error:  # it surfaces in the read that it belongs to
                 made.append(_Fetched(None, None, self._num_invalid, error))
         try:
@@ -771,72 +775,81 @@ class MinibatchSource:
             self._rewind(before)
             self._num_invalid = num_invalid
             return [_Fetched(None, None, num_invalid, error)]
-        for order, packed in zip(orders, all_packed, strict=True):
-            try:
-                self._deliver(order, packed)
-            except CorpusError as error:
-                self._rewind(made[order.place].mark)
-                self._num_invalid = made[order.place].num_invalid
-                return [*made[: order.place], _Fetched(None, None, self._num_invalid, error)]
+        packed = iter(all_packed)
+        for order in orders:
+            for place, (minibatch, end_of_sweep) in enumerate(zip(order.minibatches, order.ends_of_sweep, strict=True)):
+                try:
+                    self._deliver(order.streams, minibatch, end_of_sweep, next(packed))
+                except CorpusError as error:
+                    last = made[order.place + place]
+                    self._rewind(last.mark)
+                    self._num_invalid = last.num_invalid
+                    return [*made[: order.place + place], _Fetched(None, None, self._num_invalid, error)]
         if all_packed:
-            size = max(sum(packed.num_bytes for packed in all_packed) // len(made), 1)
+            size = max(sum(one.num_bytes for one in all_packed) // len(made), 1)
             several = min(max(_HAND_OVER_BYTES // size, 2), _MOST_IN_HAND_OVER, 2 * self._num_at_once)
             self._num_at_once = 1 if size > _LARGE_MINIBATCH else several
         return made
 
-    def _deliver(self, order: _Order, packed: _core.Packed) -> None:
+    def _deliver(
+        self, streams: list[StreamInformation], minibatch: Minibatch, end_of_sweep: bool, packed: _core.Packed
+    ) -> None:
         """Put what was packed into its minibatch.
 
         Raises:
             CorpusError: A sequence does not fit frame mode.
         """
-        for number, info in enumerate(order.streams):
-            data = order.minibatch[info] = MinibatchData.of(info, packed, number, order.end_of_sweep)
+        for number, info in enumerate(streams):
+            data = minibatch[info] = MinibatchData.of(info, packed, number, end_of_sweep)
             if self._frame_mode and packed.longest(number) > 1:
-                key = order.minibatch.keys_of_sequences[int(data.lengths.argmax())]
+                key = minibatch.keys_of_sequences[int(data.lengths.argmax())]
                 raise CorpusError(
                     f"sequence {key}, stream {info.name!r}: {packed.longest(number)} samples; frame mode takes one at "
                     f"most (frame_mode=False reads sequences)"
                 )
 
-    def _fetch(self, request: _Request, orders: list[_Order], place: int) -> _Fetched:
-        """Make the next minibatch, but for what its `orders` bring. Runs in the fetcher's thread."""
+    def _fetch(self, request: _Request, orders: list[_Order], made: list[_Fetched]) -> None:
+        """Make the next minibatches, but for what their `orders` bring. Runs in the fetcher's thread."""
         before, num_invalid = self._timeline.mark(), self._num_invalid
         try:
-            return self._fetch_from_here(request, orders, place)
+            self._fetch_from_here(request, orders, made)
         except CntkIoError:
             # Data that are wrong stay so: as in CNTK, the next read goes on behind the minibatch that needs them.
             raise
         except BaseException:
             # What failed for another reason may succeed: the next read asks for it again.
-            self._rewind(before)
+            self._rewind(made[-1].mark if made else before)
             self._num_invalid = num_invalid
             raise
 
     def _rewind(self, mark: Any) -> None:
         self._timeline.rewind(mark)
 
-    def _fetch_from_here(self, request: _Request, orders: list[_Order], place: int) -> _Fetched:
-        selection = self._timeline.read(request.size, request.partition)
-        mark = self._timeline.mark()
-        if selection is None:
-            for corpus in self._corpora:
-                corpus.tell_totals()
-            return _Fetched(None, mark, self._num_invalid)
-        self._look_ahead(request.partition, selection)
-        located = self._arrangement.locate(selection.sequences)
-        if self._arrangement.flags is not None:
+    def _fetch_from_here(self, request: _Request, orders: list[_Order], made: list[_Fetched]) -> None:
+        is_judged = self._arrangement.flags is not None or self._is_literal
+        most = 1 if is_judged else self._num_at_once - len(made)
+        while True:
+            reads = self._timeline.read_several(request.size, request.partition, most)
+            if reads is None:
+                self._tell_totals()
+                made.append(_Fetched(None, self._timeline.mark(), self._num_invalid))
+                return
+            self._look_ahead(request.partition, reads.selection)
+            located = self._arrangement.locate(reads.selection.sequences)
+            if self._arrangement.flags is None:
+                break
             is_balanced = isinstance(request.partition, BalancedPartition)
-            sound = self._without_invalid(selection, located, is_balanced)
-            if sound is None:
-                return self._fetch_from_here(request, orders, place)
-            selection, located = sound
-        minibatch, of_minibatch = self._packed(selection, located, place)
-        orders += of_minibatch
-        if selection.end_of_sweep:
-            for corpus in self._corpora:
-                corpus.tell_totals()
-        return _Fetched(minibatch, mark, self._num_invalid)
+            sound = self._without_invalid(reads.selection, located, is_balanced)
+            if sound is not None:
+                reads, located = Reads.of(sound[0], reads.marks[-1]), sound[1]
+                break
+        self._order(reads, located, orders, made)
+        if reads.selection.end_of_sweep:
+            self._tell_totals()
+
+    def _tell_totals(self) -> None:
+        for corpus in self._corpora:
+            corpus.tell_totals()
 
     def _without_invalid(
         self, selection: Selection, located: Located, is_balanced: bool
@@ -959,46 +972,96 @@ class MinibatchSource:
     def _chunk_of(corpus: Corpus, sequences: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         return np.searchsorted(corpus.table.chunk_starts, sequences, side="right") - 1
 
-    def _packed(self, selection: Selection, located: Located, place: int) -> tuple[Minibatch, list[_Order]]:
-        """A minibatch, and what is still to be packed for it: nothing in truncated mode."""
-        keys = self._keys_of(selection, located)
-        minibatch = Minibatch({}, keys)
-        orders: list[_Order] = []
-        is_direct = self._arrangement.partners is None and located.frames is None
-        for number, chunks in enumerate(self._chunks):
-            if is_direct and selection.places is not None:
-                which, places, local = selection.places
-            else:
-                which, places, local = self._found(number, selection, located)
-            window: set[int] | None = None
-            if not self._keep_data_in_memory:
-                window = self._windows[number] if self._is_randomized else _NOTHING
-            chunks.take(which, window)
-            here = chunks.here
-            handles = [(here.get(one) or chunks.get(one)).chunk for one in which]
-            if self._is_literal:  # an error in any of the window's chunks comes at once
-                for one in self._windows[number]:
-                    chunks.get(one)
-            infos, layout = self._layouts[number]
+    def _order(self, reads: Reads, located: Located, orders: list[_Order], made: list[_Fetched]) -> None:
+        """Make minibatches, and order what is to be packed for them: nothing in truncated mode."""
+        selection, bounds = reads.selection, reads.bounds
+        found = [self._places_of(number, selection, located) for number in range(len(self._chunks))]
+        handles, num_sound, error = self._taken(found, bounds)
+        minibatches = [
+            Minibatch({}, self._keys_of(selection, located, first, last))
+            for first, last in itertools.pairwise(bounds[: num_sound + 1])
+        ]
+        for number, (infos, layout) in enumerate(self._layouts if minibatches else ()):
+            places, of_corpus = found[number], handles[number]
             if selection.parts is None:
-                sequences = (handles, places, local, layout, self._samples_of(number, located))
-                orders.append(_Order(minibatch, place, infos, selection.end_of_sweep, sequences))
+                samples = self._samples_of(number, located)
+                request = (of_corpus, places.places, places.numbers, layout, samples, bounds[: num_sound + 1])
+                orders.append(_Order(minibatches, reads.ends_of_sweep[:num_sound], len(made), infos, request))
             else:
-                minibatch.update(self._spread(infos, chunks.corpus, handles, places, local, selection, keys))
-        return minibatch, orders
+                corpus, keys = self._corpora[number], minibatches[0].keys_of_sequences
+                minibatches[0].update(self._spread(infos, corpus, of_corpus, places, selection, keys))
+        made += [
+            _Fetched(minibatch, mark, self._num_invalid)
+            for minibatch, mark in zip(minibatches, reads.marks, strict=False)
+        ]
+        if error is not None:
+            if num_sound + 1 < len(reads.marks):
+                self._rewind(reads.marks[num_sound])  # behind the minibatch that it belongs to
+            raise error
 
-    def _found(
-        self, number: int, selection: Selection, located: Located
-    ) -> tuple[list[int], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
-        """`Selection.places` for one of the corpora."""
+    def _taken(
+        self, found: list[Places], bounds: list[int]
+    ) -> tuple[list[list[_core.Chunk]], int, BaseException | None]:
+        """Take chunks into use, for each corpus those that were found, as one minibatch after the other needs them.
+
+        Returns:
+            For each corpus its chunks; how many minibatches have all; and what is wrong with the next one.
+        """
+        if not self._is_literal and all(
+            chunks.are_in_use(places.chunks) for chunks, places in zip(self._chunks, found, strict=True)
+        ):
+            for number, places in enumerate(found):
+                self._let_go(number, places)
+            handles = [
+                [chunks.here[one].chunk for one in places.chunks]
+                for chunks, places in zip(self._chunks, found, strict=True)
+            ]
+            return handles, len(bounds) - 1, None
+        handles = [[] for _ in found]
+        needed = [
+            (bisect.bisect_right(bounds, first) - 1, number, one, True)
+            for number, places in enumerate(found)
+            for one, first in zip(places.chunks, places.firsts, strict=True)
+        ]
+        if self._is_literal:  # an error in any of the window's chunks comes at once
+            needed += [(0, number, one, False) for number, window in enumerate(self._windows) for one in window]
+        needed.sort(key=lambda wanted: wanted[:2])
+        for minibatch, number, one, is_taken in needed:
+            chunks = self._chunks[number]
+            try:
+                if is_taken:
+                    chunks.use(one)
+                loaded = chunks.get(one)
+            except BaseException as error:
+                return handles, minibatch, error
+            if is_taken:
+                handles[number].append(loaded.chunk)
+        for number, places in enumerate(found):
+            self._let_go(number, places)
+        return handles, len(bounds) - 1, None
+
+    def _let_go(self, number: int, places: Places) -> None:
+        """Take chunks of a corpus out of use, but for these and those in the window."""
+        if not self._keep_data_in_memory:
+            window = self._windows[number] if self._is_randomized else _NOTHING
+            self._chunks[number].keep_in_use(places.chunks, window)
+
+    def _places_of(self, number: int, selection: Selection, located: Located) -> Places:
+        """Where the sequences are in one of the corpora."""
+        if located.places is not None:
+            return located.places[number]
+        if self._arrangement.partners is None and located.frames is None and selection.places is not None:
+            return selection.places
         partners = self._arrangement.partners
         chunk_starts = self._corpora[number].table.chunk_starts
         if isinstance(selection, LocalSelection):  # its chunks say what is in them when they come
             which, first, places = np.unique(selection.chunks, return_index=True, return_inverse=True)
             order = np.argsort(first)
-            local = located.sequences - chunk_starts[selection.chunks]
-            return which[order].tolist(), np.argsort(order)[places].astype(np.uint32), local.astype(np.uint32)
-        return _core.find_chunks(located.sequences, None if partners is None else partners[number], chunk_starts)
+            local = (located.sequences - chunk_starts[selection.chunks]).astype(np.uint32)
+            return Places(which[order].tolist(), first[order].tolist(), np.argsort(order)[places].astype(np.uint32), local)
+        return Places(
+            *_core.find_chunks(located.sequences, None if partners is None else partners[number], chunk_starts)
+        )
 
     def _samples_of(
         self, number: int, located: Located
@@ -1013,10 +1076,12 @@ class MinibatchSource:
         lengths = self._corpora[0].table.lengths[self._arrangement.partner(0, located.sequences)]
         return np.zeros(len(lengths), np.uint32), lengths
 
-    def _keys_of(self, selection: Selection, located: Located) -> Callable[[], npt.NDArray[Any]]:
+    def _keys_of(
+        self, selection: Selection, located: Located, first: int, last: int
+    ) -> Callable[[], npt.NDArray[Any]]:
         if isinstance(selection, LocalSelection):
             return lambda: chunk_and_number(selection)
-        return lambda: self._keys[located.sequences]
+        return lambda: self._keys[located.sequences[first:last]]
 
     def _lengths_of(self, selection: Selection) -> npt.NDArray[np.uint32]:
         return selection.lengths if isinstance(selection, LocalSelection) else self._lengths[selection.sequences]
@@ -1031,10 +1096,9 @@ class MinibatchSource:
         infos: list[StreamInformation],
         corpus: Corpus,
         handles: list[_core.Chunk],
-        places: npt.NDArray[np.uint32],
-        local: npt.NDArray[np.uint32],
+        places: Places,
         selection: Selection,
-        keys: Callable[[], npt.NDArray[Any]],
+        keys: npt.NDArray[Any],
     ) -> Iterator[tuple[StreamInformation, TruncatedMinibatchData]]:
         parts = selection.parts
         assert parts is not None
@@ -1043,12 +1107,13 @@ class MinibatchSource:
         lengths = self._lengths_of(selection)
         layout = [(number, info.dim, info.dtype == np.float64) for number, info in enumerate(corpus.streams)]
         spread, misfit = _core.spread(
-            handles, places, local, parts.first_sample, parts.num_samples, cells, lengths, layout, num_cells
-        )
+            handles, places.places, places.numbers, parts.first_sample, parts.num_samples, cells, lengths, layout,
+            num_cells,
+        )  # fmt: skip
         if misfit is not None:
             number, stream, num_samples = misfit
             raise CorpusError(
-                f"sequence {keys()[number]}, stream {infos[stream].name!r}: {num_samples} samples, but the sequence "
+                f"sequence {keys[number]}, stream {infos[stream].name!r}: {num_samples} samples, but the sequence "
                 f"counts for {lengths[number]}; truncation needs as many in every stream"
             )
         # How many parts cover a cell from there on, less those that end there: 1 at a cell with a sample.

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -278,6 +278,22 @@ class Parts:
     num_steps: int
 
 
+class Places(NamedTuple):
+    """Where sequences are.
+
+    Attributes:
+        chunks: The chunks, each once, in the order of their first sequence.
+        firsts: Which sequence that is.
+        places: For each sequence the place of its chunk among them, uint32.
+        numbers: For each sequence its number in its chunk, uint32.
+    """
+
+    chunks: list[int]
+    firsts: list[int]
+    places: npt.NDArray[np.uint32]
+    numbers: npt.NDArray[np.uint32]
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Selection:
     """What one read delivers.
@@ -288,8 +304,7 @@ class Selection:
         end_of_sweep: Whether the read reached or crossed the end of a sweep.
         position: The position after it.
         parts: In a truncated minibatch, which part of each sequence goes where; else None.
-        places: The chunks, each once, in the order of their first sequence; for each sequence the place of its chunk
-            among them, and its number in its chunk, uint32. None where that was not worked out.
+        places: Where the sequences are. None where that was not worked out.
     """
 
     sequences: npt.NDArray[np.int64]
@@ -297,17 +312,37 @@ class Selection:
     end_of_sweep: bool
     position: int
     parts: Parts | None = None
-    places: tuple[list[int], npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None = None
+    places: Places | None = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """Where a timeline stands, for `Timeline.rewind` of the same timeline. To be kept in a file: `Timeline.state`."""
 
     settings: tuple[int, Partition] | None
     cursor: tuple[int, int, int, int, int]
     owed: list[list[tuple[int, int, bool]]]
     rounds_to_pass: int = 0
+
+
+class Reads(NamedTuple):
+    """What several reads deliver, one after the other.
+
+    Attributes:
+        selection: All together; its end of a sweep and its position are those of the last read.
+        bounds: Where the sequences of each begin in it and, last, their number.
+        ends_of_sweep: Whether each reached or crossed the end of a sweep.
+        marks: Where the timeline stood behind each.
+    """
+
+    selection: Selection
+    bounds: list[int]
+    ends_of_sweep: list[bool]
+    marks: list[Any]
+
+    @classmethod
+    def of(cls, selection: Selection, mark: Any) -> Reads:
+        """A single one."""
+        return cls(selection, [0, len(selection.sequences)], [selection.end_of_sweep], [mark])
 
 
 class Timeline:
@@ -449,26 +484,38 @@ class Timeline:
         Raises:
             ConfigError: The size is 0, the limit is 0 or too large, or there are more partitions than slots.
         """
-        if (minibatch_size_in_samples, partition) != self._settings:
+        reads = self._read_at_once(minibatch_size_in_samples, partition, 1)
+        return None if reads is None else reads.selection
+
+    def read_several(self, minibatch_size_in_samples: int, partition: Partition, most: int) -> Reads | None:
+        """Up to `most` reads at once, and no further than to one behind which other chunks are needed.
+
+        Truncated minibatches, and those of balanced partitions, come one at a time. See `read` for the rest.
+        """
+        return self._read_at_once(minibatch_size_in_samples, partition, most)
+
+    def _read_at_once(self, size: int, partition: Partition, most: int) -> Reads | None:
+        if (size, partition) != self._settings:
             if self._settings is not None and self._has_ended():
                 return None
-            self._settle(minibatch_size_in_samples, partition)
+            self._settle(size, partition)
         if self._truncation_length:
-            return self._read_truncated(partition)
+            truncated = self._read_truncated(partition)
+            return None if truncated is None else Reads.of(truncated, self.mark())
         if isinstance(partition, BalancedPartition):
-            return self._read_balanced(minibatch_size_in_samples, partition)
-        found = self._reader.read(
-            self._share,
-            self._passed,
-            self._crosses_sweeps,
-            self._counts_sequences,
-            partition.index,
-            partition.count,
-        )
+            dealt = self._read_balanced(size, partition)
+            return None if dealt is None else Reads.of(dealt, self.mark())
+        found = self._reader.read_several(
+            self._share, self._passed, self._crosses_sweeps, self._counts_sequences, partition.index, partition.count,
+            most,
+        )  # fmt: skip
         if found is None:
             return None
-        sequences, chunks, end_of_sweep, position, places = found
-        return Selection(sequences, chunks, end_of_sweep, position, None, places)
+        sequences, chunks, bounds, ends, cursors, places = found
+        selection = Selection(sequences, chunks, ends[-1], cursors[-1][0], None, Places(*places))
+        settings, nothing_owed = self._settings, list[list[tuple[int, int, bool]]]()
+        marks = [Mark(settings, cursor, nothing_owed, self._rounds_to_pass) for cursor in cursors]
+        return Reads(selection, bounds, ends, marks)
 
     def _read_balanced(self, size: int, partition: BalancedPartition) -> Selection | None:
         while True:
@@ -492,7 +539,7 @@ class Timeline:
                 break
             sequences, chunks, end_of_sweep, position, places = found
             if index == partition.index:
-                own = Selection(sequences, chunks, end_of_sweep, position, None, places)
+                own = Selection(sequences, chunks, end_of_sweep, position, None, Places(*places))
             runs.append(np.stack([sequences, chunks]))
             if end_of_sweep:
                 break

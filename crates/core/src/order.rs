@@ -931,7 +931,9 @@ impl Walk<'_, '_, '_> {
             }
         }
         let at = (cursor.index - self.order.base) as usize;
-        if let Some(&home) = self.order.slots.get(at + AHEAD) {
+        if !self.is_of_single_samples
+            && let Some(&home) = self.order.slots.get(at + AHEAD)
+        {
             // Where the shuffle has not got there yet it is a wrong guess, which does no harm.
             let sequence = self.sequence_at(home).1;
             prefetch(self.table.lengths.get(sequence..=sequence).unwrap_or(&[]), 1);

@@ -75,20 +75,17 @@ pub(crate) fn rolling_order(py: Python<'_>, num_frames: u32, window: u64, seed: 
     py.detach(|| htk::rolling_order(num_frames, window, seed)).into_pyarray(py)
 }
 
-/// For each item the last of the ascending starts that is not behind it, and how far behind that the item is.
-#[pyfunction]
-#[allow(clippy::type_complexity)]
-pub(crate) fn locate<'py>(
-    py: Python<'py>,
-    starts: PyReadonlyArray1<'py, i64>,
-    items: PyReadonlyArray1<'py, i64>,
-) -> PyResult<(Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<u32>>)> {
-    let (sequences, offsets) = find::locate(starts.as_slice()?, items.as_slice()?);
-    Ok((sequences.into_pyarray(py), offsets.into_pyarray(py)))
+/// The chunks of sequences in the order in which they come first, and which sequence that is; for each sequence the place
+/// of its chunk in that list and its number in the chunk.
+type PlaceArrays<'py> = (Vec<usize>, Vec<usize>, Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u32>>);
+
+fn place_arrays(py: Python<'_>, found: find::Places) -> PlaceArrays<'_> {
+    (found.chunks, found.firsts, found.places.into_pyarray(py), found.numbers.into_pyarray(py))
 }
 
-/// The chunks of sequences, and for each sequence the place of its chunk in that list and its number in the chunk.
-type PlaceArrays<'py> = (Vec<usize>, Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u32>>);
+fn not_there() -> PyErr {
+    PyValueError::new_err("a sequence that is not there")
+}
 
 /// Find the chunks of sequences, or of their partners.
 #[pyfunction]
@@ -99,9 +96,43 @@ pub(crate) fn find_chunks<'py>(
     chunk_starts: PyReadonlyArray1<'py, i64>,
 ) -> PyResult<PlaceArrays<'py>> {
     let partners = partners.as_ref().map(|partners| partners.as_slice()).transpose()?;
-    let found = find::places(sequences.as_slice()?, partners, chunk_starts.as_slice()?)
-        .ok_or_else(|| PyValueError::new_err("a sequence that is not there"))?;
-    Ok((found.chunks, found.places.into_pyarray(py), found.numbers.into_pyarray(py)))
+    let found = find::places(sequences.as_slice()?, partners, chunk_starts.as_slice()?).ok_or_else(not_there)?;
+    Ok(place_arrays(py, found))
+}
+
+/// Finds frames: their utterance, and in each of several corpora its chunk.
+#[pyclass(frozen, module = "cntkio._core")]
+pub(crate) struct FrameFinder {
+    inner: find::FrameFinder,
+}
+
+/// The utterance of each frame, which of its frames it is, and for each corpus what `find_chunks` finds.
+type FrameArrays<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<u32>>, Vec<PlaceArrays<'py>>);
+
+#[pymethods]
+impl FrameFinder {
+    /// The first frame of each utterance and, last, their number; for each corpus the partners of utterances and the
+    /// chunks, as for `find_chunks`.
+    #[new]
+    fn new(
+        frame_starts: PyReadonlyArray1<'_, i64>,
+        corpora: Vec<(Option<PyReadonlyArray1<'_, u32>>, PyReadonlyArray1<'_, i64>)>,
+    ) -> PyResult<FrameFinder> {
+        let corpora = corpora.iter().map(|(partners, chunk_starts)| {
+            let partners = partners.as_ref().map(|partners| partners.as_slice()).transpose()?;
+            PyResult::Ok((partners, chunk_starts.as_slice()?))
+        });
+        let inner = find::FrameFinder::new(frame_starts.as_slice()?, &corpora.collect::<PyResult<Vec<_>>>()?);
+        Ok(FrameFinder { inner: inner.ok_or_else(not_there)? })
+    }
+
+    /// Find frames.
+    fn find<'py>(&self, py: Python<'py>, frames: PyReadonlyArray1<'py, i64>) -> PyResult<FrameArrays<'py>> {
+        // It takes less time than to let go of the interpreter's lock, and to get it again.
+        let found = self.inner.find(frames.as_slice()?).ok_or_else(not_there)?;
+        let places = found.places.into_iter().map(|places| place_arrays(py, places)).collect();
+        Ok((found.utterances.into_pyarray(py), found.frames.into_pyarray(py), places))
+    }
 }
 
 /// For each row of `width` bytes the number of the first row that is the same.

@@ -43,7 +43,7 @@ mod _core {
 
     #[pymodule_export]
     use super::htk::{
-        FileBytes, find_chunks, first_same, frames_chunk, htk_chunk_starts, htk_scan_list, locate, mlf_last_end,
+        FileBytes, FrameFinder, find_chunks, first_same, frames_chunk, htk_chunk_starts, htk_scan_list, mlf_last_end,
         mlf_names, mlf_scan, mlf_scan_binary, rolling_order, runs_chunk,
     };
 

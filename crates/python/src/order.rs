@@ -12,11 +12,16 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 
 type Longs<'py> = Bound<'py, PyArray1<i64>>;
 type Words<'py> = Bound<'py, PyArray1<u32>>;
-/// The chunks, each once, in the order of their first sequence; for each sequence the place of its chunk among them, and
-/// its number in its chunk.
-type Places<'py> = (Vec<u32>, Words<'py>, Words<'py>);
+/// The chunks, each once, in the order of their first sequence, and which sequence that is; for each sequence the place of
+/// its chunk among them, and its number in its chunk.
+type Places<'py> = (Vec<u32>, Vec<usize>, Words<'py>, Words<'py>);
 /// Sequences, their chunks, the end of a sweep, the position, the places.
 type Read<'py> = (Longs<'py>, Longs<'py>, bool, u64, Places<'py>);
+/// Position, sweep, index, place, count.
+type CursorTuple = (u64, u64, u32, u32, u64);
+/// Of several reads: sequences and their chunks; where those of each read begin, and the last ones end; whether each met the
+/// end of a sweep; where the reader stood behind each; the places.
+type Reads<'py> = (Longs<'py>, Longs<'py>, Vec<usize>, Vec<bool>, Vec<CursorTuple>, Places<'py>);
 /// Slots, sequences, chunks, first samples, numbers of samples, steps, whether each goes on; the end of a sweep, the position.
 type TruncatedRead<'py> =
     (Longs<'py>, Longs<'py>, Longs<'py>, Longs<'py>, Longs<'py>, Longs<'py>, Bound<'py, PyArray1<bool>>, bool, u64);
@@ -32,16 +37,18 @@ struct State {
 }
 
 impl State {
-    /// The chunks of what was delivered, each once, and for each sequence its place among them and its number in it.
-    fn places(&mut self, table: Table) -> (Vec<u32>, Vec<u32>, Vec<u32>) {
+    /// The chunks of what was delivered, each once, and the first sequence of each; for each sequence its place among them
+    /// and its number in it.
+    fn places(&mut self, table: Table) -> (Vec<u32>, Vec<usize>, Vec<u32>, Vec<u32>) {
         self.place_of.resize(table.chunk_starts.len(), 0);
-        let mut chunks = Vec::new();
+        let (mut chunks, mut firsts) = (Vec::new(), Vec::new());
         let mut places = Vec::with_capacity(self.delivered.len());
         let mut numbers = Vec::with_capacity(self.delivered.len());
-        for one in &self.delivered {
+        for (at, one) in self.delivered.iter().enumerate() {
             let place = &mut self.place_of[one.chunk as usize];
             if *place == 0 {
                 chunks.push(one.chunk);
+                firsts.push(at);
                 *place = chunks.len() as u32;
             }
             places.push(*place - 1);
@@ -50,8 +57,13 @@ impl State {
         for &chunk in &chunks {
             self.place_of[chunk as usize] = 0;
         }
-        (chunks, places, numbers)
+        (chunks, firsts, places, numbers)
     }
+}
+
+fn as_tuple(cursor: Cursor) -> CursorTuple {
+    let Cursor { position, sweep, index, place, count } = cursor;
+    (position, sweep, index, place, count)
 }
 
 /// Walks along the timeline of one table. (docs/timeline.md)
@@ -146,19 +158,18 @@ impl TimelineReader {
 
     /// Where it stands: position, sweep, index, place, count.
     #[getter]
-    fn cursor(&self, py: Python<'_>) -> (u64, u64, u32, u32, u64) {
-        let Cursor { position, sweep, index, place, count } = self.quick(py, |state| state.reader.cursor());
-        (position, sweep, index, place, count)
+    fn cursor(&self, py: Python<'_>) -> CursorTuple {
+        as_tuple(self.quick(py, |state| state.reader.cursor()))
     }
 
     /// Go where it once stood.
-    fn rewind(&self, py: Python<'_>, cursor: (u64, u64, u32, u32, u64)) {
+    fn rewind(&self, py: Python<'_>, cursor: CursorTuple) {
         let (position, sweep, index, place, count) = cursor;
         self.quick(py, |state| state.reader.rewind(Cursor { position, sweep, index, place, count }));
     }
 
     /// Keep what `rewind` needs to come back to a place of this sweep.
-    fn hold(&self, py: Python<'_>, cursor: (u64, u64, u32, u32, u64)) {
+    fn hold(&self, py: Python<'_>, cursor: CursorTuple) {
         let (position, sweep, index, place, count) = cursor;
         self.quick(py, |state| state.reader.hold(Cursor { position, sweep, index, place, count }));
     }
@@ -206,22 +217,58 @@ impl TimelineReader {
         index: u64,
         count: u64,
     ) -> PyResult<Option<Read<'py>>> {
+        let reads = self.read_several(py, share, passed, crosses_sweeps, counts_sequences, index, count, 1)?;
+        Ok(reads
+            .map(|(sequences, chunks, _, ends, cursors, places)| (sequences, chunks, ends[0], cursors[0].0, places)))
+    }
+
+    /// At most `most` reads, one after the other, and no further than to one behind which other chunks are needed, or to
+    /// the end of the data; None when they have ended.
+    #[allow(clippy::too_many_arguments)]
+    fn read_several<'py>(
+        &self,
+        py: Python<'py>,
+        share: u64,
+        passed: u64,
+        crosses_sweeps: bool,
+        counts_sequences: bool,
+        index: u64,
+        count: u64,
+        most: usize,
+    ) -> PyResult<Option<Reads<'py>>> {
         let request =
             Request { partition: Partition { index, count }, share, passed, crosses_sweeps, counts_sequences };
-        let (sequences, chunks, places, outcome, position) = self.run(py, |state, table, pause| {
+        let found = self.run(py, |state, table, pause| {
             state.delivered.clear();
-            let outcome = state.reader.read(table, request, &mut state.delivered, pause)?;
+            let (mut bounds, mut ends, mut cursors) = (vec![0], Vec::new(), Vec::new());
+            let (begin, place) = (state.reader.cursor(), state.reader.place());
+            while ends.len() < most {
+                let Ok(outcome) = state.reader.read(table, request, &mut state.delivered, pause) else {
+                    state.reader.rewind(begin);
+                    return Err(Stopped);
+                };
+                let has_some = state.delivered.len() > bounds[bounds.len() - 1];
+                if !has_some && outcome.ended {
+                    break;
+                }
+                bounds.push(state.delivered.len());
+                // CNTK flags a minibatch without data in its classic readers only.
+                ends.push(outcome.end_of_sweep && (has_some || !crosses_sweeps));
+                cursors.push(as_tuple(state.reader.cursor()));
+                if outcome.ended || state.reader.place() != place {
+                    break;
+                }
+            }
             let sequences: Vec<i64> = state.delivered.iter().map(|one| i64::from(one.sequence)).collect();
             let chunks: Vec<i64> = state.delivered.iter().map(|one| i64::from(one.chunk)).collect();
-            Ok((sequences, chunks, state.places(table), outcome, state.reader.cursor().position))
+            Ok((sequences, chunks, bounds, ends, cursors, state.places(table)))
         })?;
-        if sequences.is_empty() && outcome.ended {
+        let (sequences, chunks, bounds, ends, cursors, places) = found;
+        if ends.is_empty() {
             return Ok(None);
         }
-        // CNTK flags a minibatch without data in its classic readers only.
-        let end_of_sweep = outcome.end_of_sweep && !(crosses_sweeps && sequences.is_empty());
-        let places = (places.0, places.1.into_pyarray(py), places.2.into_pyarray(py));
-        Ok(Some((sequences.into_pyarray(py), chunks.into_pyarray(py), end_of_sweep, position, places)))
+        let places = (places.0, places.1, places.2.into_pyarray(py), places.3.into_pyarray(py));
+        Ok(Some((sequences.into_pyarray(py), chunks.into_pyarray(py), bounds, ends, cursors, places)))
     }
 
     /// One truncated minibatch; None when the data have ended.

@@ -81,35 +81,51 @@ impl Packed {
     }
 }
 
-/// What one minibatch takes: chunks; for each sequence the place of its chunk in them, and its number in the chunk; for
-/// each stream its number, whether it is sparse, and whether it is double; and, unless whole sequences are taken, the
-/// first of the samples of each, and how many.
+/// What several minibatches take: chunks; for each sequence the place of its chunk in them, and its number in the chunk; for
+/// each stream its number, whether it is sparse, and whether it is double; unless whole sequences are taken, the first of
+/// the samples of each, and how many; and where each minibatch's sequences begin, and the last one's end.
 type Request<'py> = (
     Vec<Py<Chunk>>,
     PyReadonlyArray1<'py, u32>,
     PyReadonlyArray1<'py, u32>,
     Vec<(usize, bool, bool)>,
     Option<(PyReadonlyArray1<'py, u32>, PyReadonlyArray1<'py, u32>)>,
+    Vec<usize>,
 );
 
 /// Gather the selected sequences of all streams, for several minibatches at once: waking other threads takes as long as
-/// making a small one.
+/// making a small one. They come in the order of the requests.
 #[pyfunction]
 pub(crate) fn pack(py: Python<'_>, requests: Vec<Request<'_>>, num_threads: usize) -> PyResult<Vec<Packed>> {
     let handles: Vec<Vec<&chunk::Chunk>> =
         requests.iter().map(|(chunks, ..)| chunks.iter().map(|chunk| &chunk.get().inner).collect()).collect();
-    let mut selections = Vec::with_capacity(requests.len());
-    for ((_, places, sequences, streams, parts), chunks) in requests.iter().zip(&handles) {
+    let mut selections = Vec::new();
+    for ((_, places, sequences, streams, parts, bounds), chunks) in requests.iter().zip(&handles) {
+        let (places, sequences) = (places.as_slice()?, sequences.as_slice()?);
         let parts = match parts {
             Some((first, count)) => Some((first.as_slice()?, count.as_slice()?)),
             None => None,
         };
-        let selection = Selection { chunks, places: places.as_slice()?, sequences: sequences.as_slice()?, parts };
-        // What it takes: as much of its first chunk as it takes of that chunk's samples.
-        let num_sequences = selection.sequences.len();
-        let expected =
-            chunks.first().map_or(0, |first| first.packed_size(num_sequences, parts.map(|(_, count)| count)));
-        selections.push((selection, &streams[..], expected));
+        for pair in bounds.windows(2) {
+            let range = pair[0]..pair[1];
+            let cut = || {
+                let parts = match parts {
+                    Some((first, count)) => Some((first.get(range.clone())?, count.get(range.clone())?)),
+                    None => None,
+                };
+                Some(Selection {
+                    chunks,
+                    places: places.get(range.clone())?,
+                    sequences: sequences.get(range.clone())?,
+                    parts,
+                })
+            };
+            let selection = cut().ok_or_else(|| refused(Error::Missing))?;
+            // What it takes: as much of its first chunk as it takes of that chunk's samples.
+            let counts = selection.parts.map(|(_, count)| count);
+            let expected = chunks.first().map_or(0, |first| first.packed_size(range.len(), counts));
+            selections.push((selection, &streams[..], expected));
+        }
     }
     let one = |&(selection, streams, expected): &(Selection, &[Wanted], usize)| {
         let streams = gather_all(selection, streams)?.into_iter().map(Stream::of).collect();
