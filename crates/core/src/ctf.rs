@@ -13,6 +13,7 @@
 
 use crate::chunk::{Block, Chunk, Column, Pool, Samples, Values, expect};
 use crate::number::{self, Element};
+use crate::small::Small;
 use cntkio_simd::{Kernel, LineForm, MAX_NUMBERS, SparseColumn, SparseForm};
 use memchr::{memchr, memchr2, memmem, memrchr};
 use rayon::prelude::*;
@@ -274,6 +275,8 @@ pub struct Schema {
     pub defining: Option<usize>,
     /// Whether ids are words.
     pub has_words: bool,
+    /// Whether columns of small whole numbers are made [`Small`].
+    pub is_compact: bool,
 }
 
 /// Where a sequence lies in the bytes, and how many samples it was counted for.
@@ -619,10 +622,8 @@ fn index_piece(
         if parsed.is_err() {
             return Ok(None);
         }
-        if at == begin {
-            let ratio = (end - begin) as f64 / part_end as f64;
-            builders.iter_mut().for_each(|builder| builder.expect(ratio));
-        }
+        let ratio = (end - begin) as f64 / part_end as f64;
+        builders.iter_mut().for_each(|builder| builder.end_part(schema.is_compact, ratio));
         all.keys.append(&mut found.keys);
         all.starts.extend(found.starts.iter().map(|start| (at - begin) as u64 + start));
         all.lines.append(&mut found.lines);
@@ -630,8 +631,7 @@ fn index_piece(
         wanted = part_size;
     }
     let num_sequences = all.starts.len();
-    let columns = builders.into_iter().map(|builder| builder.column).collect();
-    Ok(Some((all, Block { num_sequences, columns })))
+    Ok(Some((all, finish(num_sequences, builders))))
 }
 
 // -------------------------------------------------------------------------------------------------- pieces
@@ -667,7 +667,7 @@ pub fn parse_with(
     let mut parser = Parser { kernel, ..Parser::new(bytes, 0, schema, &mut builders, findings) };
     // What stopped it is the last straw among the findings.
     let _ = parser.sequences(sequences, 0);
-    finish(sequences, builders)
+    finish(sequences.len(), builders)
 }
 
 fn parse_piece(
@@ -683,7 +683,8 @@ fn parse_piece(
         Text::Here(bytes) => {
             let mut parser = Parser::new(bytes, 0, schema, &mut builders, findings);
             let _ = parser.sequences(sequences, 0);
-            return Ok(finish(sequences, builders));
+            builders.iter_mut().for_each(|builder| builder.end_part(schema.is_compact, 1.0));
+            return Ok(finish(sequences.len(), builders));
         }
         Text::Read(read) => read,
     };
@@ -702,14 +703,11 @@ fn parse_piece(
         if Parser::new(bytes, begin, schema, &mut builders, findings).sequences(part, number).is_err() {
             break;
         }
-        if number == 0 {
-            // What the rest will take, going by the first part: to grow again and again would cost more than to parse.
-            let ratio = (last_byte - first_byte) as f64 / size.max(1) as f64;
-            builders.iter_mut().for_each(|builder| builder.expect(ratio));
-        }
+        let ratio = (last_byte - first_byte) as f64 / size.max(1) as f64;
+        builders.iter_mut().for_each(|builder| builder.end_part(schema.is_compact, ratio));
         number += part.len();
     }
-    Ok(finish(sequences, builders))
+    Ok(finish(sequences.len(), builders))
 }
 
 fn builders(schema: &Schema, num_sequences: usize, spare: Option<Block>) -> Vec<Builder> {
@@ -718,14 +716,22 @@ fn builders(schema: &Schema, num_sequences: usize, spare: Option<Block>) -> Vec<
     schema.streams.iter().map(|stream| Builder::new(stream, num_sequences, columns.next())).collect()
 }
 
-fn finish(sequences: &[Extent], builders: Vec<Builder>) -> Block {
-    Block { num_sequences: sequences.len(), columns: builders.into_iter().map(|builder| builder.column).collect() }
+fn finish(num_sequences: usize, builders: Vec<Builder>) -> Block {
+    Block { num_sequences, columns: builders.into_iter().map(Builder::finish).collect() }
 }
 
-/// A column in the making.
+/// A column in the making, part by part of the text.
 struct Builder {
+    /// All sequence offsets; the samples of this part, or of all parts if they are not made small.
     column: Column,
     num_samples: u32,
+    /// The parts before, while all of them are small.
+    small: Option<Small>,
+    /// Samples of those parts.
+    num_small: u32,
+    is_first_part: bool,
+    /// Memory to be used for what is made small.
+    spare: Option<Small>,
     /// Whether the last sample that was read on the long way had one entry.
     is_one_hot: bool,
 }
@@ -733,9 +739,10 @@ struct Builder {
 impl Builder {
     /// An empty column, in the memory of a spare one where there is one of the same form.
     fn new(stream: &Stream, num_sequences: usize, spare: Option<Column>) -> Builder {
-        let (mut sequence_offsets, samples) = match spare {
-            Some(Column { sequence_offsets, samples }) => (sequence_offsets, emptied(stream, samples)),
-            None => (Vec::new(), None),
+        let (mut sequence_offsets, samples, spare) = match spare {
+            Some(Column { sequence_offsets, samples: Samples::Small(small) }) => (sequence_offsets, None, Some(small)),
+            Some(Column { sequence_offsets, samples }) => (sequence_offsets, emptied(stream, samples), None),
+            None => (Vec::new(), None, None),
         };
         let samples = samples.unwrap_or_else(|| {
             let values = if stream.is_double { Values::F64(Vec::new()) } else { Values::F32(Vec::new()) };
@@ -748,7 +755,42 @@ impl Builder {
         sequence_offsets.clear();
         sequence_offsets.reserve(num_sequences + 1);
         sequence_offsets.push(0);
-        Builder { column: Column { sequence_offsets, samples }, num_samples: 0, is_one_hot: false }
+        let column = Column { sequence_offsets, samples };
+        Builder { column, num_samples: 0, small: None, num_small: 0, is_first_part: true, spare, is_one_hot: false }
+    }
+
+    /// End a part of the text, of which there are `ratio` in all: make its samples small, if those before are.
+    fn end_part(&mut self, is_compact: bool, ratio: f64) {
+        let is_first = std::mem::take(&mut self.is_first_part);
+        let are_small = match &mut self.small {
+            Some(small) => small.append(&self.column.samples),
+            None if is_first && is_compact => {
+                self.small = Small::of(&self.column.samples, self.spare.take());
+                self.small.is_some()
+            }
+            None => false,
+        };
+        if are_small {
+            self.num_small = self.num_samples;
+            clear(&mut self.column.samples);
+        } else if let Some(small) = self.small.take() {
+            small.widen_before(&mut self.column.samples, self.num_small as usize);
+            self.num_small = 0;
+        }
+        if is_first {
+            // What the rest will take, going by the first part: to grow again and again would cost more than to parse.
+            match &mut self.small {
+                Some(small) => small.expect(ratio),
+                None => self.expect(ratio),
+            }
+        }
+    }
+
+    fn finish(mut self) -> Column {
+        if let Some(small) = self.small {
+            self.column.samples = Samples::Small(small);
+        }
+        self.column
     }
 
     /// Make room for `ratio` times what there is.
@@ -760,7 +802,7 @@ impl Builder {
                 expect(indices, ratio);
                 expect_values(values, ratio);
             }
-            Samples::Stored(_) | Samples::Frames(_) | Samples::Runs(_) => {}
+            _ => {}
         }
     }
 
@@ -772,8 +814,8 @@ impl Builder {
     fn has_entries_in_sequence(&self) -> bool {
         match &self.column.samples {
             Samples::Sparse { sample_offsets, .. } => {
-                let first = self.column.sequence_offsets[self.column.sequence_offsets.len() - 1] as usize;
-                sample_offsets[sample_offsets.len() - 1] > sample_offsets[first]
+                let first = self.column.sequence_offsets[self.column.sequence_offsets.len() - 1] - self.num_small;
+                sample_offsets[sample_offsets.len() - 1] > sample_offsets[first as usize]
             }
             _ => self.num_in_sequence() > 0,
         }
@@ -798,30 +840,28 @@ impl Builder {
     }
 }
 
-/// Columns of another form come back empty, those of this one without their samples.
-fn emptied(stream: &Stream, samples: Samples) -> Option<Samples> {
-    let cleared = |values: Values| match (values, stream.is_double) {
-        (Values::F32(mut values), false) => {
-            values.clear();
-            Some(Values::F32(values))
-        }
-        (Values::F64(mut values), true) => {
-            values.clear();
-            Some(Values::F64(values))
-        }
-        _ => None,
-    };
-    match samples {
-        Samples::Dense { dim, values } if !stream.is_sparse && dim == stream.dim => {
-            Some(Samples::Dense { dim, values: cleared(values)? })
-        }
-        Samples::Sparse { dim, mut sample_offsets, mut indices, values } if stream.is_sparse && dim == stream.dim => {
-            sample_offsets.clear();
-            sample_offsets.push(0);
+/// Samples of this form without their content; `None` of another.
+fn emptied(stream: &Stream, mut samples: Samples) -> Option<Samples> {
+    let form = (stream.is_sparse, stream.is_double, stream.dim);
+    let is_this = matches!(samples, Samples::Dense { .. } | Samples::Sparse { .. })
+        && (samples.is_sparse(), samples.is_double(), samples.dim()) == form;
+    clear(&mut samples);
+    is_this.then_some(samples)
+}
+
+fn clear(samples: &mut Samples) {
+    let values = match samples {
+        Samples::Dense { values, .. } => values,
+        Samples::Sparse { sample_offsets, indices, values, .. } => {
+            sample_offsets.truncate(1);
             indices.clear();
-            Some(Samples::Sparse { dim, sample_offsets, indices, values: cleared(values)? })
+            values
         }
-        _ => None,
+        _ => return,
+    };
+    match values {
+        Values::F32(values) => values.clear(),
+        Values::F64(values) => values.clear(),
     }
 }
 

@@ -23,7 +23,7 @@ fn schema(is_double: bool) -> Schema {
     let stream =
         |name: &str, is_sparse, dim| Stream { name: name.into(), is_sparse, dim, is_double: is_double && dim != 50 };
     let streams = vec![stream("S0", true, 1000), stream("tag", true, 50), stream("x", false, 3)];
-    Schema { streams, defining: None, has_words: false }
+    Schema { streams, defining: None, has_words: false, is_compact: false }
 }
 
 /// Short lines that are mostly alike, with some bytes that are not what they should be.
@@ -88,7 +88,12 @@ fn sparse_schema(random: &mut Random) -> Schema {
     if random.below(2) == 0 {
         streams.reverse();
     }
-    Schema { streams, defining: random.one_of(&[None, None, Some(0)]), has_words: false }
+    Schema {
+        streams,
+        defining: random.one_of(&[None, None, Some(0)]),
+        has_words: false,
+        is_compact: random.below(2) == 0,
+    }
 }
 
 #[test]

@@ -13,6 +13,7 @@
 //! behind the last of them.
 
 use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
 use crate::memory::{prefetch, prefetch_from};
@@ -839,6 +840,33 @@ pub(crate) fn for_each_line_end(bytes: &[u8], mut each: impl FnMut(usize)) {
             ends &= ends - 1;
         }
         at += 64;
+    }
+} }
+
+with_avx512! {
+/// Write the numbers that small forms stand for into room for as many. Runs are short: none is left for a loop of its own.
+pub(crate) fn widen_u8(small: &[u8], room: &mut [MaybeUninit<f32>]) {
+    assert!(small.len() == room.len());
+    for at in (0..small.len()).step_by(16) {
+        let wanted = below((small.len() - at).min(16)) as u16;
+        // SAFETY: a masked load touches the bytes of its mask alone, and those are inside the slice.
+        let bytes = unsafe { _mm_maskz_loadu_epi8(wanted, small.as_ptr().add(at).cast()) };
+        let values = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
+        // SAFETY: the room is as long, and the store touches the values of the same mask alone.
+        unsafe { _mm512_mask_storeu_ps(room.as_mut_ptr().add(at).cast(), wanted, values) };
+    }
+} }
+
+with_avx512! {
+/// The same of 16 bits to 32.
+pub(crate) fn widen_u16(small: &[u16], room: &mut [MaybeUninit<i32>]) {
+    assert!(small.len() == room.len());
+    for at in (0..small.len()).step_by(16) {
+        let wanted = below((small.len() - at).min(16)) as u16;
+        // SAFETY: as in `widen_u8`.
+        let words = unsafe { _mm256_maskz_loadu_epi16(wanted, small.as_ptr().add(at).cast()) };
+        // SAFETY: as in `widen_u8`.
+        unsafe { _mm512_mask_storeu_epi32(room.as_mut_ptr().add(at).cast(), wanted, _mm512_cvtepu16_epi32(words)) };
     }
 } }
 

@@ -30,6 +30,7 @@ pub mod memory;
 mod scalar;
 
 pub use memory::append;
+use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
 /// Environment variable that asks for a kernel by its name, for tests.
@@ -186,6 +187,28 @@ impl Kernel {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: a Kernel of this level exists only where avx512::is_available() held (Kernel::available).
             Level::Avx512 => unsafe { avx512::for_each_line_end(bytes, each) },
+        }
+    }
+
+    /// Write the numbers that small forms stand for into room for as many.
+    #[inline]
+    pub(crate) fn widen_u8(self, small: &[u8], room: &mut [MaybeUninit<f32>]) {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: a Kernel of this level exists only where avx512::is_available() held (Kernel::available).
+            Level::Avx512 => unsafe { avx512::widen_u8(small, room) },
+            _ => memory::widen_each(small, room),
+        }
+    }
+
+    /// The same of 16 bits to 32.
+    #[inline]
+    pub(crate) fn widen_u16(self, small: &[u16], room: &mut [MaybeUninit<i32>]) {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: a Kernel of this level exists only where avx512::is_available() held (Kernel::available).
+            Level::Avx512 => unsafe { avx512::widen_u16(small, room) },
+            _ => memory::widen_each(small, room),
         }
     }
 
