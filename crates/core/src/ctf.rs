@@ -14,7 +14,7 @@
 use crate::chunk::{Block, Chunk, Column, Pool, Samples, Values, expect};
 use crate::number::{self, Element};
 use crate::small::Small;
-use cntkio_simd::{Kernel, LineForm, MAX_NUMBERS};
+use cntkio_simd::{Kernel, LineForm, MAX_NUMBERS, SparseColumn, SparseForm};
 use memchr::{memchr, memchr2, memmem, memrchr};
 use rayon::prelude::*;
 use std::collections::HashMap;
@@ -826,6 +826,19 @@ impl Builder {
         }
     }
 
+    /// Drop the last samples, which are sparse.
+    fn drop_last(&mut self, num_samples: usize) {
+        if let Samples::Sparse { sample_offsets, indices, values, .. } = &mut self.column.samples {
+            sample_offsets.truncate(sample_offsets.len() - num_samples);
+            let num_entries = sample_offsets.last().map_or(0, |&end| end as usize);
+            indices.truncate(num_entries);
+            match values {
+                Values::F32(values) => values.truncate(num_entries),
+                Values::F64(values) => values.truncate(num_entries),
+            }
+        }
+    }
+
     #[inline]
     fn end_sequence(&mut self) {
         self.column.sequence_offsets.push(self.num_samples);
@@ -892,6 +905,7 @@ struct Parser<'a> {
     builders: &'a mut [Builder],
     findings: &'a mut Findings,
     lines: KnownLines,
+    sparse_lines: SparseLines,
     /// Where the text at hand begins in the whole.
     first_byte: usize,
     text: &'a [u8],
@@ -1047,6 +1061,51 @@ fn meaning(form: &mut LineForm, schema: &Schema) -> Option<Vec<LineSample>> {
     Some(samples)
 }
 
+/// Bytes of lines that are taken at once where all samples are sparse.
+const SPARSE_RUN: usize = 1 << 16;
+/// Shorter lines than this are taken at once as [`KnownLines`].
+const SHORT_LINE: usize = 64;
+
+/// Lines of sparse samples that are alike.
+struct SparseLines {
+    form: Option<SparseForm>,
+    line_ends: Vec<usize>,
+    patience: usize,
+}
+
+impl SparseLines {
+    fn new(schema: &Schema) -> SparseLines {
+        let is_possible =
+            !schema.has_words && schema.streams.iter().all(|stream| stream.is_sparse && !stream.is_double);
+        SparseLines { form: None, line_ends: Vec::new(), patience: if is_possible { MOST_PATIENCE } else { 0 } }
+    }
+}
+
+/// What lines like the first of this text have in common, if it is a long one with a sample of each stream.
+fn sparse_form(text: &[u8], schema: &Schema) -> Option<SparseForm> {
+    let line = &text[..=memchr(b'\n', &text[..text.len().min(SPARSE_RUN)])?];
+    let line_end = if line.ends_with(b"\r\n") { &b"\r\n"[..] } else { b"\n" };
+    let mut streams: Vec<(usize, &[u8], u32)> = Vec::new();
+    for pipe in memchr::memchr_iter(b'|', line) {
+        let rest = &line[pipe + 1..];
+        let name = &rest[..rest.iter().position(|&byte| ends_name(byte))?];
+        let number = schema.streams.iter().position(|stream| stream.name == name)?;
+        if streams.iter().any(|&(column, ..)| column == number) {
+            return None;
+        }
+        streams.push((number, name, schema.streams[number].dim.try_into().ok()?));
+    }
+    let is_whole = streams.len() == schema.streams.len() && line.len() > SHORT_LINE;
+    if is_whole { SparseForm::new(line[0].is_ascii_digit(), line_end, &streams) } else { None }
+}
+
+/// How many of these sequences, at least one, lie one behind the other, up to [`SPARSE_RUN`] bytes.
+fn num_adjacent(sequences: &[Extent]) -> usize {
+    let first = sequences.first().map_or(0, |first| first.start);
+    let is_next = |pair: &&[Extent]| pair[0].end == pair[1].start && pair[1].end.saturating_sub(first) <= SPARSE_RUN;
+    1 + sequences.windows(2).take_while(is_next).count()
+}
+
 /// What became of an item.
 enum Item {
     Sample,
@@ -1077,6 +1136,7 @@ impl<'a> Parser<'a> {
             builders,
             findings,
             lines: KnownLines::new(schema),
+            sparse_lines: SparseLines::new(schema),
             first_byte,
             text,
         }
@@ -1085,15 +1145,78 @@ impl<'a> Parser<'a> {
     /// Parse sequences, which are numbered from `first_number`.
     fn sequences(&mut self, sequences: &[Extent], first_number: usize) -> Result<(), Stop> {
         let (text, first_byte) = (self.text, self.first_byte);
-        for (number, extent) in sequences.iter().enumerate() {
+        let (mut number, mut run_end) = (0, 0);
+        while let Some(extent) = sequences.get(number) {
+            if self.sparse_lines.patience > 0 {
+                if number >= run_end {
+                    run_end = number + num_adjacent(&sequences[number..]);
+                }
+                let num_taken = self.sparse_sequences(&sequences[number..run_end]);
+                if num_taken > 0 {
+                    number += num_taken;
+                    continue;
+                }
+            }
             let end = extent.end.saturating_sub(first_byte).min(text.len());
             self.bytes = &text[..end];
             self.at = extent.start.saturating_sub(first_byte).min(end);
             self.sequence = first_number + number;
             self.view = if self.bytes.last() == Some(&b'\n') { text } else { self.bytes };
             self.sequence(extent)?;
+            number += 1;
         }
         Ok(())
+    }
+
+    /// Take the first of these sequences, which lie one behind the other, as far as their lines are those of sparse samples
+    /// that are alike; how many they are.
+    fn sparse_sequences(&mut self, sequences: &[Extent]) -> usize {
+        let lines = &mut self.sparse_lines;
+        lines.patience -= 1;
+        let place = |position: usize| position.checked_sub(self.first_byte).filter(|&at| at <= self.text.len());
+        let (Some(at), Some(end)) = (place(sequences[0].start), place(sequences[sequences.len() - 1].end)) else {
+            return 0;
+        };
+        if lines.form.is_none() {
+            lines.form = sparse_form(&self.text[at..], self.schema);
+        }
+        let Some(form) = &lines.form else { return 0 };
+        lines.line_ends.clear();
+        let columns = self.builders.iter_mut().map(|builder| match &mut builder.column.samples {
+            Samples::Sparse { sample_offsets, indices, values: Values::F32(values), .. } => {
+                SparseColumn { sample_offsets, indices, values }
+            }
+            _ => unreachable!("all streams are sparse, none is double"),
+        });
+        let mut columns: Vec<SparseColumn> = columns.collect();
+        self.kernel.sparse_lines(self.text, at, end, form, &mut columns, &mut lines.line_ends);
+        let (mut num_taken, mut num_lines) = (0, 0);
+        for extent in sequences {
+            // Each line has a sample of each stream: a sequence is sound if it ends with as many lines as were counted.
+            let last_line = (num_lines + extent.length as usize).checked_sub(1);
+            let line_end = last_line.and_then(|line| lines.line_ends.get(line));
+            if line_end != Some(&extent.end.wrapping_sub(self.first_byte)) || extent.length == 0 {
+                break;
+            }
+            num_lines += extent.length as usize;
+            num_taken += 1;
+            for builder in &mut *self.builders {
+                builder.column.sequence_offsets.push(builder.num_samples + num_lines as u32);
+            }
+        }
+        let num_behind = lines.line_ends.len() - num_lines;
+        for builder in &mut *self.builders {
+            builder.num_samples += num_lines as u32;
+            if num_behind > 0 {
+                builder.drop_last(num_behind);
+            }
+        }
+        if num_taken > 0 {
+            lines.patience = (lines.patience + 1 + num_taken).min(MOST_PATIENCE);
+        } else {
+            lines.form = None;
+        }
+        num_taken
     }
 
     fn note(&mut self, kind: Kind, at: usize, stream: Option<usize>, found: u64) -> Result<(), Stop> {

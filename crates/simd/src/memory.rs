@@ -318,6 +318,15 @@ pub fn prefetch<T>(values: &[T], most: usize) {
     let _ = (values, most);
 }
 
+/// Ask the processor for the bytes around an address, which need not be there.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub(crate) fn prefetch_from(address: *const u8) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    // SAFETY: a prefetch reads nothing, and of an address that is nowhere it does nothing.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
+}
+
 /// Ask the system to back the first `count` values of a vector's memory with huge pages, where it has them: fresh memory
 /// costs a third then. Only whole huge pages inside are concerned, so that nothing is taken that will not be used.
 pub fn advise_huge_pages<T>(values: &mut Vec<T>, count: usize) {
