@@ -121,6 +121,7 @@ def parse(path: str, streams: Streams) -> Answer:
         PIECE,
         spare,
         False,
+        False,
     )
     _core.ctf_parse(*arguments)  # leaves its memory to the next
     return timed(lambda: _core.ctf_parse(*arguments), len(Text.text))

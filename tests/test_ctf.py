@@ -227,7 +227,7 @@ def test_chunks_of_a_large_file_are_parsed_while_it_is_indexed(tmp_path: Path, i
     options: dict[str, Any] = {"chunk_size_in_bytes": 100_000, "max_errors": -1}
     corpus = deserializer(path, file, **options).open()
     with sizes(50_000, 10_000, 2):
-        opened = [deserializer(path, file, **options).open(ahead=ahead) for ahead in (Ahead(1 << 40), Ahead(300_000))]
+        opened = [deserializer(path, file, **options).open(ahead=ahead) for ahead in (Ahead(1 << 40), Ahead(120_000))]
         num_parsed = [check_ahead(one, corpus, file) for one in opened]
     num_before = int(np.searchsorted(corpus.table.chunk_starts, 25_000 if in_lines else 8_000))
     assert corpus.table.num_chunks > num_parsed[0] >= num_before > num_parsed[1] > 0

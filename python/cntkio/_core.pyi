@@ -106,6 +106,7 @@ def ctf_index_chunks(
     num_threads: int,
     part_size: int,
     spare: Spare,
+    is_compact: bool,
 ) -> list[tuple[list[tuple[int, _Scan]], Chunk] | None]: ...
 def ctf_parse(
     text: npt.NDArray[np.uint8] | tuple[int, int],
@@ -121,6 +122,7 @@ def ctf_parse(
     piece_size: int,
     spare: Spare | None,
     has_words: bool,
+    is_compact: bool,
 ) -> tuple[Chunk, list[int], list[_Finding], _Finding | None]: ...
 def chunk_order(num_chunks: int, seed: int) -> npt.NDArray[np.uint32]: ...
 def shuffled(count: int, seed: int) -> npt.NDArray[np.uint32]: ...

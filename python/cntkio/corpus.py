@@ -70,7 +70,7 @@ def _whole(corpus: Corpus) -> Minibatch:
             if number >= _NUM_LOADERS:
                 loaded = coming.popleft().result()
                 corpus.settle(loaded)
-                whole.append(loaded.chunk.plain(), num_threads())
+                whole.append(loaded.chunk, num_threads())
                 del loaded  # its memory is for the next
     packed = whole.finish()
     data: dict[StreamInformation, MinibatchData] = {

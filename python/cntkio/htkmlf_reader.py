@@ -456,7 +456,7 @@ class HTKMLFReader(MinibatchSource):
 
     # ------------------------------------------------------------------------------------- what a source asks for
 
-    def _opened(self, described: Any, text_keys: bool, ahead: Ahead | None) -> Corpus:
+    def _opened(self, described: Any, text_keys: bool, ahead: Ahead) -> Corpus:
         if self._options.read_method == "rollingWindow" and isinstance(described, HTKFeatureStream):
             features = PagedFeatures(described, self._options.page_folder)
             self._paged.append(features)

@@ -488,26 +488,23 @@ class MinibatchSource:
         """Open the corpora; if the keys of one are words, those of all are."""
         described: list[Any] = [part for one in given for part in (one.parts() if hasattr(one, "parts") else (one,))]
         text_keys = any(isinstance(one, TextKeyed) and one.has_text_keys for one in described)
-        ahead = self._needed_at_once() if len(described) == 1 else None
+        ahead = self._needed_at_once() if len(described) == 1 else Ahead(0)
         for one in described:
             self._corpora.append(self._opened(one, text_keys and isinstance(one, TextKeyed), ahead))
 
-    def _opened(self, described: Any, text_keys: bool, ahead: Ahead | None) -> Corpus:
-        corpus: Corpus
-        if text_keys:
-            corpus = described.open(text_keys=True)
-        elif isinstance(described, ParsesAhead) and described.can_parse_ahead:
-            corpus = described.open(ahead=ahead)
-        else:
-            corpus = described.open()
+    def _opened(self, described: Any, text_keys: bool, ahead: Ahead) -> Corpus:
+        options: dict[str, Any] = {"text_keys": True} if text_keys else {}
+        if isinstance(described, ParsesAhead) and described.can_parse_ahead:
+            options["ahead"] = ahead
+        corpus: Corpus = described.open(**options)
         return corpus
 
-    def _needed_at_once(self) -> Ahead | None:
+    def _needed_at_once(self) -> Ahead:
         """What is read at first: in order the first chunks, else all, if the window holds all from the start."""
         if self._window is None:
             return Ahead(self._read_ahead_in_bytes)
         is_in_chunks = self._window.unit == "chunks" and self._read_ahead_in_bytes > 0
-        return Ahead(_MOST_AT_ONCE, self._window.size // 2) if is_in_chunks else None
+        return Ahead(_MOST_AT_ONCE, self._window.size // 2) if is_in_chunks else Ahead(0)
 
     def _arranged(self, frame_mode: bool, strict: bool) -> Arrangement:
         defining = [

@@ -176,7 +176,9 @@ impl Room {
         let (sample_offsets, indices, values) = match samples {
             Some(Samples::Dense { values, .. }) => (Vec::new(), Vec::new(), Some(values)),
             Some(Samples::Sparse { sample_offsets, indices, values, .. }) => (sample_offsets, indices, Some(values)),
-            None | Some(Samples::Stored(_) | Samples::Frames(_) | Samples::Runs(_)) => (Vec::new(), Vec::new(), None),
+            None | Some(Samples::Small(_) | Samples::Stored(_) | Samples::Frames(_) | Samples::Runs(_)) => {
+                (Vec::new(), Vec::new(), None)
+            }
         };
         let values = match values {
             Some(values) if values.is_double() == stream.becomes_double => values,
@@ -626,7 +628,7 @@ impl<'a> Part<'a> {
         match &self.column.samples {
             Samples::Dense { dim, .. } => (self.last - self.first) * dim,
             Samples::Sparse { sample_offsets, .. } => (sample_offsets[self.last] - sample_offsets[self.first]) as usize,
-            Samples::Stored(_) | Samples::Frames(_) | Samples::Runs(_) => 0, // the caller has looked
+            Samples::Small(_) | Samples::Stored(_) | Samples::Frames(_) | Samples::Runs(_) => 0, // the caller has looked
         }
     }
 
@@ -638,7 +640,7 @@ impl<'a> Part<'a> {
             (Samples::Dense { .. }, false) => 4,
             (Samples::Sparse { .. }, true) => 4 + 4 * self.num_entries(),
             (Samples::Sparse { .. }, false) => 8 + 4 * self.num_entries() + 4 * self.num_samples(),
-            (Samples::Stored(_) | Samples::Frames(_) | Samples::Runs(_), _) => 0,
+            (Samples::Small(_) | Samples::Stored(_) | Samples::Frames(_) | Samples::Runs(_), _) => 0,
         };
         counts + self.num_entries() * width
     }
@@ -649,7 +651,7 @@ impl<'a> Part<'a> {
             Samples::Sparse { sample_offsets, values, .. } => {
                 (values, sample_offsets[self.first] as usize, sample_offsets[self.last] as usize)
             }
-            Samples::Stored(_) | Samples::Frames(_) | Samples::Runs(_) => {
+            Samples::Small(_) | Samples::Stored(_) | Samples::Frames(_) | Samples::Runs(_) => {
                 static NONE: Values = Values::F32(Vec::new());
                 (&NONE, 0, 0)
             }

@@ -12,9 +12,10 @@
 //! together; sequence `n` of the chunk is found by the blocks' first sequences.
 //!
 //! Three kinds of column stay as their files have them: [`Stored`] and [`Frames`], which are bytes as they were read, and
-//! [`Runs`], one entry for samples of the same class. The packer makes values of them; of runs one-hot vectors, or those
-//! of a table of [`Targets`].
+//! [`Runs`], one entry for samples of the same class. [`Small`] ones are dense or sparse in fewer bytes. The packer makes
+//! values of them; of runs one-hot vectors, or those of a table of [`Targets`].
 
+use crate::small::Small;
 use cntkio_simd::memory::{FileBytes, advise_huge_pages};
 
 use std::sync::{Arc, Mutex, OnceLock};
@@ -69,6 +70,8 @@ pub enum Samples {
         /// One for each index.
         values: Values,
     },
+    /// Dense or sparse, of small whole numbers.
+    Small(Small),
     /// Sequences of a binary file as they were read.
     Stored(Stored),
     /// Frames of feature files as they were read, single precision when packed.
@@ -84,6 +87,7 @@ impl Samples {
         match self {
             Samples::Dense { .. } | Samples::Frames(_) => false,
             Samples::Sparse { .. } => true,
+            Samples::Small(small) => small.entries.is_some(),
             Samples::Stored(stored) => stored.is_sparse,
             Samples::Runs(runs) => runs.targets.is_none(),
         }
@@ -93,6 +97,7 @@ impl Samples {
     pub fn is_double(&self) -> bool {
         match self {
             Samples::Dense { values, .. } | Samples::Sparse { values, .. } => values.is_double(),
+            Samples::Small(small) => small.becomes_double,
             Samples::Stored(stored) => stored.becomes_double,
             Samples::Frames(_) | Samples::Runs(_) => false,
         }
@@ -102,6 +107,7 @@ impl Samples {
     pub fn dim(&self) -> usize {
         match self {
             Samples::Dense { dim, .. } | Samples::Sparse { dim, .. } => *dim,
+            Samples::Small(small) => small.dim,
             Samples::Stored(stored) => stored.dim,
             Samples::Frames(frames) => frames.dim(),
             Samples::Runs(runs) => runs.targets.as_ref().map_or(runs.dim, |targets| targets.dim),
@@ -367,7 +373,7 @@ impl Column {
                     return Err(format!("index {index}, but the dimension is {dim}"));
                 }
             }
-            Samples::Stored(_) => {} // checked where they were read
+            Samples::Small(_) | Samples::Stored(_) => {} // checked where they were made
             Samples::Frames(frames) => frames.check(&self.sequence_offsets)?,
             Samples::Runs(runs) => runs.check(&self.sequence_offsets)?,
         }
@@ -405,6 +411,7 @@ impl Block {
                     Samples::Sparse { sample_offsets, indices, values, .. } => {
                         4 * (sample_offsets.capacity() + indices.capacity()) + of_values(values)
                     }
+                    Samples::Small(small) => small.capacity(),
                     Samples::Stored(_) | Samples::Frames(_) | Samples::Runs(_) => 0, // not in blocks of a pool
                 }
         };
@@ -532,8 +539,10 @@ impl Chunk {
 
     /// Bytes that so many of its sequences take when packed, or so many samples of each, roughly.
     pub fn packed_size(&self, num_sequences: usize, counts: Option<&[u32]>) -> usize {
-        let is_stored = |column: &Column| matches!(column.samples, Samples::Stored(_));
-        if self.is_plain() || self.blocks.iter().flat_map(|block| &block.columns).all(is_stored) {
+        let is_as_large = |column: &Column| {
+            matches!(column.samples, Samples::Dense { .. } | Samples::Sparse { .. } | Samples::Stored(_))
+        };
+        if self.blocks.iter().flat_map(|block| &block.columns).all(is_as_large) {
             return self.num_bytes() / self.num_sequences().max(1) * num_sequences;
         }
         let Some(block) = self.blocks.first() else { return 0 };
@@ -542,7 +551,12 @@ impl Chunk {
                 Some(counts) => counts.iter().map(|&count| count as usize).sum(),
                 None => column.num_samples() / block.num_sequences.max(1) * num_sequences,
             };
-            samples * if column.samples.is_sparse() { 16 } else { 4 * column.samples.dim() }
+            samples
+                * match &column.samples {
+                    Samples::Small(small) => small.packed_size() / column.num_samples().max(1),
+                    samples if samples.is_sparse() => 16,
+                    samples => 4 * samples.dim(),
+                }
         };
         block.columns.iter().map(packed).sum()
     }
@@ -557,6 +571,7 @@ impl Chunk {
                     Samples::Sparse { sample_offsets, indices, values, .. } => {
                         4 * sample_offsets.len() + 4 * indices.len() + width(values)
                     }
+                    Samples::Small(small) => small.num_bytes(),
                     Samples::Stored(Stored { places, .. }) => {
                         size_of_val(&places[..]) + places.last().map_or(0, |last| last - places[0])
                     }

@@ -13,7 +13,8 @@
 
 use crate::chunk::{Block, Chunk, Column, Pool, Samples, Values, expect};
 use crate::number::{self, Element};
-use cntkio_simd::{Kernel, LineForm, MAX_NUMBERS};
+use crate::small::Small;
+use cntkio_simd::{Kernel, LineForm, MAX_NUMBERS, SparseColumn, SparseForm};
 use memchr::{memchr, memchr2, memmem, memrchr};
 use rayon::prelude::*;
 use std::collections::HashMap;
@@ -274,6 +275,8 @@ pub struct Schema {
     pub defining: Option<usize>,
     /// Whether ids are words.
     pub has_words: bool,
+    /// Whether columns of small whole numbers are made [`Small`].
+    pub is_compact: bool,
 }
 
 /// Where a sequence lies in the bytes, and how many samples it was counted for.
@@ -518,11 +521,14 @@ pub fn chunk_borders(read: Read, first: usize, size: usize, limit: usize, mode: 
     Ok(borders)
 }
 
+/// Chunks for each thread from which on none is cut into pieces.
+const MANY_CHUNKS: usize = 4;
+
 /// A chunk that was indexed and parsed in one pass: its sequences, found in pieces that start at these positions, and
 /// what is in them.
 pub type IndexedChunk = (Vec<(usize, Scan)>, Chunk);
 
-/// Index and parse the chunks between some borders of a text, each in `num_pieces`, on all threads of the current pool.
+/// Index and parse the chunks between some borders of a text, each in up to `num_pieces`, on all threads of the current pool.
 ///
 /// `None` for a chunk in which anything was met that is worth a word: what [`scan`] and [`parse_chunk`] say of it counts.
 ///
@@ -537,6 +543,8 @@ pub fn index_chunks(
     part_size: usize,
     pool: Option<&Arc<Pool>>,
 ) -> std::io::Result<Vec<Option<IndexedChunk>>> {
+    // Many chunks keep all threads busy as they are, and large columns are cheaper than small ones.
+    let num_pieces = if borders.len() > MANY_CHUNKS * num_pieces { 1 } else { num_pieces };
     let mut pieces = Vec::new();
     for (chunk, border) in borders.windows(2).enumerate() {
         let (mut begin, end) = (border[0], border[1]);
@@ -619,10 +627,8 @@ fn index_piece(
         if parsed.is_err() {
             return Ok(None);
         }
-        if at == begin {
-            let ratio = (end - begin) as f64 / part_end as f64;
-            builders.iter_mut().for_each(|builder| builder.expect(ratio));
-        }
+        let ratio = (end - begin) as f64 / part_end as f64;
+        builders.iter_mut().for_each(|builder| builder.end_part(schema.is_compact, ratio));
         all.keys.append(&mut found.keys);
         all.starts.extend(found.starts.iter().map(|start| (at - begin) as u64 + start));
         all.lines.append(&mut found.lines);
@@ -630,8 +636,7 @@ fn index_piece(
         wanted = part_size;
     }
     let num_sequences = all.starts.len();
-    let columns = builders.into_iter().map(|builder| builder.column).collect();
-    Ok(Some((all, Block { num_sequences, columns })))
+    Ok(Some((all, finish(num_sequences, builders))))
 }
 
 // -------------------------------------------------------------------------------------------------- pieces
@@ -667,7 +672,7 @@ pub fn parse_with(
     let mut parser = Parser { kernel, ..Parser::new(bytes, 0, schema, &mut builders, findings) };
     // What stopped it is the last straw among the findings.
     let _ = parser.sequences(sequences, 0);
-    finish(sequences, builders)
+    finish(sequences.len(), builders)
 }
 
 fn parse_piece(
@@ -683,7 +688,8 @@ fn parse_piece(
         Text::Here(bytes) => {
             let mut parser = Parser::new(bytes, 0, schema, &mut builders, findings);
             let _ = parser.sequences(sequences, 0);
-            return Ok(finish(sequences, builders));
+            builders.iter_mut().for_each(|builder| builder.end_part(schema.is_compact, 1.0));
+            return Ok(finish(sequences.len(), builders));
         }
         Text::Read(read) => read,
     };
@@ -702,14 +708,11 @@ fn parse_piece(
         if Parser::new(bytes, begin, schema, &mut builders, findings).sequences(part, number).is_err() {
             break;
         }
-        if number == 0 {
-            // What the rest will take, going by the first part: to grow again and again would cost more than to parse.
-            let ratio = (last_byte - first_byte) as f64 / size.max(1) as f64;
-            builders.iter_mut().for_each(|builder| builder.expect(ratio));
-        }
+        let ratio = (last_byte - first_byte) as f64 / size.max(1) as f64;
+        builders.iter_mut().for_each(|builder| builder.end_part(schema.is_compact, ratio));
         number += part.len();
     }
-    Ok(finish(sequences, builders))
+    Ok(finish(sequences.len(), builders))
 }
 
 fn builders(schema: &Schema, num_sequences: usize, spare: Option<Block>) -> Vec<Builder> {
@@ -718,14 +721,22 @@ fn builders(schema: &Schema, num_sequences: usize, spare: Option<Block>) -> Vec<
     schema.streams.iter().map(|stream| Builder::new(stream, num_sequences, columns.next())).collect()
 }
 
-fn finish(sequences: &[Extent], builders: Vec<Builder>) -> Block {
-    Block { num_sequences: sequences.len(), columns: builders.into_iter().map(|builder| builder.column).collect() }
+fn finish(num_sequences: usize, builders: Vec<Builder>) -> Block {
+    Block { num_sequences, columns: builders.into_iter().map(Builder::finish).collect() }
 }
 
-/// A column in the making.
+/// A column in the making, part by part of the text.
 struct Builder {
+    /// All sequence offsets; the samples of this part, or of all parts if they are not made small.
     column: Column,
     num_samples: u32,
+    /// The parts before, while all of them are small.
+    small: Option<Small>,
+    /// Samples of those parts.
+    num_small: u32,
+    is_first_part: bool,
+    /// Memory to be used for what is made small.
+    spare: Option<Small>,
     /// Whether the last sample that was read on the long way had one entry.
     is_one_hot: bool,
 }
@@ -733,9 +744,10 @@ struct Builder {
 impl Builder {
     /// An empty column, in the memory of a spare one where there is one of the same form.
     fn new(stream: &Stream, num_sequences: usize, spare: Option<Column>) -> Builder {
-        let (mut sequence_offsets, samples) = match spare {
-            Some(Column { sequence_offsets, samples }) => (sequence_offsets, emptied(stream, samples)),
-            None => (Vec::new(), None),
+        let (mut sequence_offsets, samples, spare) = match spare {
+            Some(Column { sequence_offsets, samples: Samples::Small(small) }) => (sequence_offsets, None, Some(small)),
+            Some(Column { sequence_offsets, samples }) => (sequence_offsets, emptied(stream, samples), None),
+            None => (Vec::new(), None, None),
         };
         let samples = samples.unwrap_or_else(|| {
             let values = if stream.is_double { Values::F64(Vec::new()) } else { Values::F32(Vec::new()) };
@@ -748,7 +760,42 @@ impl Builder {
         sequence_offsets.clear();
         sequence_offsets.reserve(num_sequences + 1);
         sequence_offsets.push(0);
-        Builder { column: Column { sequence_offsets, samples }, num_samples: 0, is_one_hot: false }
+        let column = Column { sequence_offsets, samples };
+        Builder { column, num_samples: 0, small: None, num_small: 0, is_first_part: true, spare, is_one_hot: false }
+    }
+
+    /// End a part of the text, of which there are `ratio` in all: make its samples small, if those before are.
+    fn end_part(&mut self, is_compact: bool, ratio: f64) {
+        let is_first = std::mem::take(&mut self.is_first_part);
+        let are_small = match &mut self.small {
+            Some(small) => small.append(&self.column.samples),
+            None if is_first && is_compact => {
+                self.small = Small::of(&self.column.samples, self.spare.take());
+                self.small.is_some()
+            }
+            None => false,
+        };
+        if are_small {
+            self.num_small = self.num_samples;
+            clear(&mut self.column.samples);
+        } else if let Some(small) = self.small.take() {
+            small.widen_before(&mut self.column.samples, self.num_small as usize);
+            self.num_small = 0;
+        }
+        if is_first {
+            // What the rest will take, going by the first part: to grow again and again would cost more than to parse.
+            match &mut self.small {
+                Some(small) => small.expect(ratio),
+                None => self.expect(ratio),
+            }
+        }
+    }
+
+    fn finish(mut self) -> Column {
+        if let Some(small) = self.small {
+            self.column.samples = Samples::Small(small);
+        }
+        self.column
     }
 
     /// Make room for `ratio` times what there is.
@@ -760,7 +807,7 @@ impl Builder {
                 expect(indices, ratio);
                 expect_values(values, ratio);
             }
-            Samples::Stored(_) | Samples::Frames(_) | Samples::Runs(_) => {}
+            _ => {}
         }
     }
 
@@ -772,10 +819,23 @@ impl Builder {
     fn has_entries_in_sequence(&self) -> bool {
         match &self.column.samples {
             Samples::Sparse { sample_offsets, .. } => {
-                let first = self.column.sequence_offsets[self.column.sequence_offsets.len() - 1] as usize;
-                sample_offsets[sample_offsets.len() - 1] > sample_offsets[first]
+                let first = self.column.sequence_offsets[self.column.sequence_offsets.len() - 1] - self.num_small;
+                sample_offsets[sample_offsets.len() - 1] > sample_offsets[first as usize]
             }
             _ => self.num_in_sequence() > 0,
+        }
+    }
+
+    /// Drop the last samples, which are sparse.
+    fn drop_last(&mut self, num_samples: usize) {
+        if let Samples::Sparse { sample_offsets, indices, values, .. } = &mut self.column.samples {
+            sample_offsets.truncate(sample_offsets.len() - num_samples);
+            let num_entries = sample_offsets.last().map_or(0, |&end| end as usize);
+            indices.truncate(num_entries);
+            match values {
+                Values::F32(values) => values.truncate(num_entries),
+                Values::F64(values) => values.truncate(num_entries),
+            }
         }
     }
 
@@ -785,30 +845,28 @@ impl Builder {
     }
 }
 
-/// Columns of another form come back empty, those of this one without their samples.
-fn emptied(stream: &Stream, samples: Samples) -> Option<Samples> {
-    let cleared = |values: Values| match (values, stream.is_double) {
-        (Values::F32(mut values), false) => {
-            values.clear();
-            Some(Values::F32(values))
-        }
-        (Values::F64(mut values), true) => {
-            values.clear();
-            Some(Values::F64(values))
-        }
-        _ => None,
-    };
-    match samples {
-        Samples::Dense { dim, values } if !stream.is_sparse && dim == stream.dim => {
-            Some(Samples::Dense { dim, values: cleared(values)? })
-        }
-        Samples::Sparse { dim, mut sample_offsets, mut indices, values } if stream.is_sparse && dim == stream.dim => {
-            sample_offsets.clear();
-            sample_offsets.push(0);
+/// Samples of this form without their content; `None` of another.
+fn emptied(stream: &Stream, mut samples: Samples) -> Option<Samples> {
+    let form = (stream.is_sparse, stream.is_double, stream.dim);
+    let is_this = matches!(samples, Samples::Dense { .. } | Samples::Sparse { .. })
+        && (samples.is_sparse(), samples.is_double(), samples.dim()) == form;
+    clear(&mut samples);
+    is_this.then_some(samples)
+}
+
+fn clear(samples: &mut Samples) {
+    let values = match samples {
+        Samples::Dense { values, .. } => values,
+        Samples::Sparse { sample_offsets, indices, values, .. } => {
+            sample_offsets.truncate(1);
             indices.clear();
-            Some(Samples::Sparse { dim, sample_offsets, indices, values: cleared(values)? })
+            values
         }
-        _ => None,
+        _ => return,
+    };
+    match values {
+        Values::F32(values) => values.clear(),
+        Values::F64(values) => values.clear(),
     }
 }
 
@@ -847,6 +905,7 @@ struct Parser<'a> {
     builders: &'a mut [Builder],
     findings: &'a mut Findings,
     lines: KnownLines,
+    sparse_lines: SparseLines,
     /// Where the text at hand begins in the whole.
     first_byte: usize,
     text: &'a [u8],
@@ -1002,6 +1061,51 @@ fn meaning(form: &mut LineForm, schema: &Schema) -> Option<Vec<LineSample>> {
     Some(samples)
 }
 
+/// Bytes of lines that are taken at once where all samples are sparse.
+const SPARSE_RUN: usize = 1 << 16;
+/// Shorter lines than this are taken at once as [`KnownLines`].
+const SHORT_LINE: usize = 64;
+
+/// Lines of sparse samples that are alike.
+struct SparseLines {
+    form: Option<SparseForm>,
+    line_ends: Vec<usize>,
+    patience: usize,
+}
+
+impl SparseLines {
+    fn new(schema: &Schema) -> SparseLines {
+        let is_possible =
+            !schema.has_words && schema.streams.iter().all(|stream| stream.is_sparse && !stream.is_double);
+        SparseLines { form: None, line_ends: Vec::new(), patience: if is_possible { MOST_PATIENCE } else { 0 } }
+    }
+}
+
+/// What lines like the first of this text have in common, if it is a long one with a sample of each stream.
+fn sparse_form(text: &[u8], schema: &Schema) -> Option<SparseForm> {
+    let line = &text[..=memchr(b'\n', &text[..text.len().min(SPARSE_RUN)])?];
+    let line_end = if line.ends_with(b"\r\n") { &b"\r\n"[..] } else { b"\n" };
+    let mut streams: Vec<(usize, &[u8], u32)> = Vec::new();
+    for pipe in memchr::memchr_iter(b'|', line) {
+        let rest = &line[pipe + 1..];
+        let name = &rest[..rest.iter().position(|&byte| ends_name(byte))?];
+        let number = schema.streams.iter().position(|stream| stream.name == name)?;
+        if streams.iter().any(|&(column, ..)| column == number) {
+            return None;
+        }
+        streams.push((number, name, schema.streams[number].dim.try_into().ok()?));
+    }
+    let is_whole = streams.len() == schema.streams.len() && line.len() > SHORT_LINE;
+    if is_whole { SparseForm::new(line[0].is_ascii_digit(), line_end, &streams) } else { None }
+}
+
+/// How many of these sequences, at least one, lie one behind the other, up to [`SPARSE_RUN`] bytes.
+fn num_adjacent(sequences: &[Extent]) -> usize {
+    let first = sequences.first().map_or(0, |first| first.start);
+    let is_next = |pair: &&[Extent]| pair[0].end == pair[1].start && pair[1].end.saturating_sub(first) <= SPARSE_RUN;
+    1 + sequences.windows(2).take_while(is_next).count()
+}
+
 /// What became of an item.
 enum Item {
     Sample,
@@ -1032,6 +1136,7 @@ impl<'a> Parser<'a> {
             builders,
             findings,
             lines: KnownLines::new(schema),
+            sparse_lines: SparseLines::new(schema),
             first_byte,
             text,
         }
@@ -1040,15 +1145,78 @@ impl<'a> Parser<'a> {
     /// Parse sequences, which are numbered from `first_number`.
     fn sequences(&mut self, sequences: &[Extent], first_number: usize) -> Result<(), Stop> {
         let (text, first_byte) = (self.text, self.first_byte);
-        for (number, extent) in sequences.iter().enumerate() {
+        let (mut number, mut run_end) = (0, 0);
+        while let Some(extent) = sequences.get(number) {
+            if self.sparse_lines.patience > 0 {
+                if number >= run_end {
+                    run_end = number + num_adjacent(&sequences[number..]);
+                }
+                let num_taken = self.sparse_sequences(&sequences[number..run_end]);
+                if num_taken > 0 {
+                    number += num_taken;
+                    continue;
+                }
+            }
             let end = extent.end.saturating_sub(first_byte).min(text.len());
             self.bytes = &text[..end];
             self.at = extent.start.saturating_sub(first_byte).min(end);
             self.sequence = first_number + number;
             self.view = if self.bytes.last() == Some(&b'\n') { text } else { self.bytes };
             self.sequence(extent)?;
+            number += 1;
         }
         Ok(())
+    }
+
+    /// Take the first of these sequences, which lie one behind the other, as far as their lines are those of sparse samples
+    /// that are alike; how many they are.
+    fn sparse_sequences(&mut self, sequences: &[Extent]) -> usize {
+        let lines = &mut self.sparse_lines;
+        lines.patience -= 1;
+        let place = |position: usize| position.checked_sub(self.first_byte).filter(|&at| at <= self.text.len());
+        let (Some(at), Some(end)) = (place(sequences[0].start), place(sequences[sequences.len() - 1].end)) else {
+            return 0;
+        };
+        if lines.form.is_none() {
+            lines.form = sparse_form(&self.text[at..], self.schema);
+        }
+        let Some(form) = &lines.form else { return 0 };
+        lines.line_ends.clear();
+        let columns = self.builders.iter_mut().map(|builder| match &mut builder.column.samples {
+            Samples::Sparse { sample_offsets, indices, values: Values::F32(values), .. } => {
+                SparseColumn { sample_offsets, indices, values }
+            }
+            _ => unreachable!("all streams are sparse, none is double"),
+        });
+        let mut columns: Vec<SparseColumn> = columns.collect();
+        self.kernel.sparse_lines(self.text, at, end, form, &mut columns, &mut lines.line_ends);
+        let (mut num_taken, mut num_lines) = (0, 0);
+        for extent in sequences {
+            // Each line has a sample of each stream: a sequence is sound if it ends with as many lines as were counted.
+            let last_line = (num_lines + extent.length as usize).checked_sub(1);
+            let line_end = last_line.and_then(|line| lines.line_ends.get(line));
+            if line_end != Some(&extent.end.wrapping_sub(self.first_byte)) || extent.length == 0 {
+                break;
+            }
+            num_lines += extent.length as usize;
+            num_taken += 1;
+            for builder in &mut *self.builders {
+                builder.column.sequence_offsets.push(builder.num_samples + num_lines as u32);
+            }
+        }
+        let num_behind = lines.line_ends.len() - num_lines;
+        for builder in &mut *self.builders {
+            builder.num_samples += num_lines as u32;
+            if num_behind > 0 {
+                builder.drop_last(num_behind);
+            }
+        }
+        if num_taken > 0 {
+            lines.patience = (lines.patience + 1 + num_taken).min(MOST_PATIENCE);
+        } else {
+            lines.form = None;
+        }
+        num_taken
     }
 
     fn note(&mut self, kind: Kind, at: usize, stream: Option<usize>, found: u64) -> Result<(), Stop> {

@@ -8,7 +8,10 @@ use crate::cbf::i32s;
 use crate::chunk::{Block, Column, Samples, Stored, Values};
 use crate::number::Element;
 use crate::pack::{Ragged, Selection};
-use cntkio_simd::memory::{Number, WORTH_HUGE_PAGES, advise_huge_pages, append_stored, prefetch};
+use crate::small::{Entries, Small};
+use cntkio_simd::memory::{
+    AnyWidth, Number, WORTH_HUGE_PAGES, advise_huge_pages, append_any_width, append_stored, prefetch,
+};
 
 /// Bytes of a sequence's sample offsets, and of its entries, that are asked for.
 const MOST_OFFSETS: usize = 256;
@@ -19,7 +22,7 @@ const STORED_AHEAD: usize = 6;
 /// Sequences whose entries are asked for all at once; those of more would not find room in the cache.
 const MOST_SHORT: usize = 256;
 
-/// The samples of one sequence.
+/// The samples of one sequence, or of several that lie one behind the other.
 struct Found<'a> {
     column: &'a Column,
     first: usize,
@@ -57,7 +60,7 @@ pub(crate) fn plain(located: &[(&Block, usize)], stream: usize, is_sparse: bool,
             stored(located, stream, is_sparse, false, Values::F32)
         };
     }
-    let mut found = Vec::with_capacity(located.len());
+    let mut found: Vec<Found> = Vec::with_capacity(located.len());
     let mut sequence_offsets = Vec::with_capacity(located.len() + 1);
     sequence_offsets.push(0i64);
     let mut num_samples = 0i64;
@@ -65,11 +68,25 @@ pub(crate) fn plain(located: &[(&Block, usize)], stream: usize, is_sparse: bool,
         let column = block.columns.get(stream)?;
         let (first, last) = (column.sequence_offsets[number], column.sequence_offsets[number + 1]);
         let (first, last) = (first as usize, last as usize);
-        if let Samples::Sparse { sample_offsets, .. } = &column.samples {
-            prefetch(sample_offsets.get(first..=last)?, MOST_OFFSETS);
-        }
         num_samples += (last - first) as i64;
         sequence_offsets.push(num_samples);
+        if let Some(before) = found.last_mut()
+            && before.last == first
+            && std::ptr::eq(before.column, column)
+        {
+            before.last = last;
+            continue;
+        }
+        match &column.samples {
+            Samples::Sparse { sample_offsets, .. }
+            | Samples::Small(Small { entries: Some(Entries { sample_offsets: Some(sample_offsets), .. }), .. }) => {
+                prefetch(sample_offsets.get(first..=last)?, MOST_OFFSETS);
+            }
+            _ => {}
+        }
+        if column.samples.is_double() != is_double {
+            return None;
+        }
         found.push(Found { column, first, last });
     }
     let (values, sparse) = match (is_sparse, is_double) {
@@ -96,49 +113,68 @@ fn doubles(values: &Values) -> Option<&[f64]> {
 }
 
 fn dense<T: Element>(found: &[Found], typed: impl Fn(&Values) -> Option<&[T]>) -> Option<Vec<T>> {
-    let mut runs: Vec<&[T]> = Vec::with_capacity(found.len());
+    let mut runs: Vec<AnyWidth<T>> = Vec::with_capacity(found.len());
     for Found { column, first, last } in found {
-        let Samples::Dense { dim, values } = &column.samples else { return None };
-        runs.push(typed(values)?.get(first * dim..last * dim)?);
+        runs.push(match &column.samples {
+            Samples::Dense { dim, values } => AnyWidth::Wide(typed(values)?.get(first * dim..last * dim)?),
+            Samples::Small(Small { dim, values, entries: None, .. }) => {
+                AnyWidth::Small(values.get(first * dim..last * dim)?)
+            }
+            _ => return None,
+        });
     }
     let mut out = Vec::new();
-    cntkio_simd::append(&mut out, &runs);
+    append_any_width(&mut out, &runs);
     Some(out)
 }
 
-type Entries<T> = (Vec<T>, Vec<i64>, Vec<i32>);
+/// Values, where each sample's begin, and indices.
+type OfEntries<T> = (Vec<T>, Vec<i64>, Vec<i32>);
 
 fn sparse<T: Element>(
     found: &[Found],
     num_samples: i64,
     typed: impl Fn(&Values) -> Option<&[T]>,
-) -> Option<Entries<T>> {
+) -> Option<OfEntries<T>> {
     let is_short = found.len() <= MOST_SHORT;
-    let mut value_runs: Vec<&[T]> = Vec::with_capacity(found.len());
-    let mut index_runs: Vec<&[i32]> = Vec::with_capacity(found.len());
+    let mut value_runs: Vec<AnyWidth<T>> = Vec::with_capacity(found.len());
+    let mut index_runs: Vec<AnyWidth<i32>> = Vec::with_capacity(found.len());
+    let mut out_offsets = Vec::with_capacity(num_samples as usize + 1);
+    out_offsets.push(0i64);
+    let mut num_entries = 0i64;
     for Found { column, first, last } in found {
-        let Samples::Sparse { sample_offsets, indices, values, .. } = &column.samples else { return None };
-        let entries = sample_offsets[*first] as usize..sample_offsets[*last] as usize;
-        let (value_run, index_run) = (typed(values)?.get(entries.clone())?, indices.get(entries)?);
+        let (value_run, index_run) = match &column.samples {
+            Samples::Sparse { sample_offsets, indices, values, .. } => {
+                let entries = sample_offsets[*first] as usize..sample_offsets[*last] as usize;
+                (AnyWidth::Wide(typed(values)?.get(entries.clone())?), AnyWidth::Wide(indices.get(entries)?))
+            }
+            Samples::Small(Small { values, entries: Some(entries), .. }) => {
+                let range = entries.range(*first, *last);
+                (AnyWidth::Small(values.get(range.clone())?), AnyWidth::Small(entries.indices.get(range)?))
+            }
+            _ => return None,
+        };
         if is_short {
-            prefetch(value_run, MOST_ENTRIES);
-            prefetch(index_run, MOST_ENTRIES);
+            value_run.prefetch(MOST_ENTRIES);
+            index_run.prefetch(MOST_ENTRIES);
         }
         value_runs.push(value_run);
         index_runs.push(index_run);
     }
-    let mut out_offsets = Vec::with_capacity(num_samples as usize + 1);
-    out_offsets.push(0i64);
-    let mut num_entries = 0i64;
     for (Found { column, first, last }, run) in found.iter().zip(&index_runs) {
-        let Samples::Sparse { sample_offsets, .. } = &column.samples else { return None };
-        let shift = num_entries - i64::from(sample_offsets[*first]);
-        out_offsets.extend(sample_offsets[first + 1..=*last].iter().map(|&at| i64::from(at) + shift));
+        match &column.samples {
+            Samples::Sparse { sample_offsets, .. }
+            | Samples::Small(Small { entries: Some(Entries { sample_offsets: Some(sample_offsets), .. }), .. }) => {
+                let shift = num_entries - i64::from(sample_offsets[*first]);
+                out_offsets.extend(sample_offsets[first + 1..=*last].iter().map(|&at| i64::from(at) + shift));
+            }
+            _ => out_offsets.extend((1..=(last - first) as i64).map(|entry| num_entries + entry)),
+        }
         num_entries += run.len() as i64;
     }
     let (mut values, mut indices) = (Vec::new(), Vec::new());
-    cntkio_simd::append(&mut values, &value_runs);
-    cntkio_simd::append(&mut indices, &index_runs);
+    append_any_width(&mut values, &value_runs);
+    append_any_width(&mut indices, &index_runs);
     Some((values, out_offsets, indices))
 }
 

@@ -11,6 +11,7 @@
 //! | [`chunk`] | what every parser makes and the packer takes |
 //! | [`order`] | lengths, a window and a seed into the order of a sweep, and into what each read delivers |
 //! | [`pack`] | a selection of sequences out of chunks into one minibatch's arrays |
+//! | [`small`] | columns of small whole numbers into columns that take less memory |
 //! | [`text`] | columns, tokens and columns of numbers into lines of text |
 //! | [`whole`] | all chunks of a corpus into one array for each column |
 //!
@@ -30,5 +31,6 @@ pub mod mlf;
 pub mod number;
 pub mod order;
 pub mod pack;
+pub mod small;
 pub mod text;
 pub mod whole;

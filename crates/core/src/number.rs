@@ -5,6 +5,7 @@
 //! correctly rounding parser decides. (docs/formats/ctf.md, "Numbers")
 
 use cntkio_simd::Kernel;
+use cntkio_simd::memory::Widens;
 
 /// A scanned decimal: `(-1)^negative * mantissa * 10^exponent`, exact while `is_exact`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +109,7 @@ pub fn scan(bytes: &[u8], at: usize) -> Result<Decimal, usize> {
 }
 
 /// A type that values are stored in.
-pub trait Element: Copy + Default + From<f32> + PartialEq + Send + Sync + std::fmt::Debug + 'static {
+pub trait Element: Widens<Small = u8> + Default + From<f32> + PartialEq + std::fmt::Debug + 'static {
     /// The value of a scanned number; `text` is the number as written.
     fn round(decimal: &Decimal, text: &[u8]) -> Self;
 

@@ -4,7 +4,9 @@
 
 use crate::chunk::{Block, Chunk, Column, Samples, Values};
 use crate::number::Element;
+use crate::small::Small;
 use crate::{cbf, compact, gather, htk, mlf};
+use cntkio_simd::memory::Widens;
 use rayon::prelude::*;
 
 /// Sequences in delivered order: each a chunk (by its place in a list) and the sequence's number in it.
@@ -103,6 +105,9 @@ impl<'a> Selection<'a> {
 /// What is gathered of a stream: its number, whether it is sparse, and whether it is in double precision.
 pub type Wanted = (usize, bool, bool);
 
+/// Sequences from which on streams are gathered on several threads.
+const WORTH_SHARING: usize = 256;
+
 /// Gather several streams of a selection, as [`gather`] does each; on all threads where it is called on those of a pool.
 pub fn gather_all(selection: Selection, streams: &[Wanted]) -> Result<Vec<Ragged>, Error> {
     selection.check()?;
@@ -112,11 +117,9 @@ pub fn gather_all(selection: Selection, streams: &[Wanted]) -> Result<Vec<Ragged
         let plain = located.as_ref().and_then(|located| gather::plain(located, stream, is_sparse, is_double));
         plain.map_or_else(|| gather(selection, stream, is_sparse, is_double), Ok)
     };
-    if rayon::current_thread_index().is_some() {
-        streams.par_iter().map(one).collect()
-    } else {
-        streams.iter().map(one).collect()
-    }
+    // What is small takes less time than to share it out.
+    let is_shared = selection.sequences.len() >= WORTH_SHARING && rayon::current_thread_index().is_some();
+    if is_shared { streams.par_iter().map(one).collect() } else { streams.iter().map(one).collect() }
 }
 
 /// Gather one stream of a selection. With no sequence selected the arrays are empty, in `is_sparse` and
@@ -137,6 +140,8 @@ pub fn gather(selection: Selection, stream: usize, is_sparse: bool, is_double: b
         num_values += match &column.samples {
             Samples::Dense { dim, .. } => (last - first) * dim,
             Samples::Sparse { sample_offsets, .. } => (sample_offsets[last] - sample_offsets[first]) as usize,
+            Samples::Small(Small { entries: Some(entries), .. }) => entries.range(first, last).len(),
+            Samples::Small(small) => (last - first) * small.dim,
             Samples::Stored(stored) if stored.is_sparse => {
                 stored.part(number, first - begin..last - begin).ok_or(Error::Mixed)?.indices.len() / 4
             }
@@ -284,6 +289,16 @@ fn fill<T: Element>(
                 out_indices.extend_from_slice(&indices[from..to]);
                 out.extend_from_slice(&typed(values).ok_or(Error::Mixed)?[from..to]);
             }
+            (Samples::Small(Small { dim, values, entries: None, .. }), None) => {
+                out.extend(values[first * dim..last * dim].iter().map(|&small| T::widened(small)));
+            }
+            (Samples::Small(Small { values, entries: Some(entries), .. }), Some((out_offsets, out_indices))) => {
+                let range = entries.range(first, last);
+                let before = out.len() as i64 - range.start as i64;
+                out_offsets.extend((first..last).map(|sample| before + entries.range(first, sample + 1).end as i64));
+                out_indices.extend(entries.indices[range.clone()].iter().map(|&small| i32::widened(small)));
+                out.extend(values[range].iter().map(|&small| T::widened(small)));
+            }
             (Samples::Runs(runs), Some((out_offsets, out_indices))) => {
                 let before = out.len() as i64;
                 out_offsets.extend((1..=(last - first) as i64).map(|sample| before + sample));
@@ -372,6 +387,18 @@ pub fn spread<T: Element>(
                     let (from, to) = span(sample_offsets, sample);
                     for (&index, &value) in indices[from..to].iter().zip(&values[from..to]) {
                         *row.get_mut(index as usize).ok_or(Error::Mixed)? = value;
+                    }
+                }
+            }
+            Samples::Small(Small { values, entries: None, .. }) => {
+                let values = values.get(first * dim..last * dim).ok_or(Error::Mixed)?;
+                target.iter_mut().zip(values).for_each(|(out, &small)| *out = T::widened(small));
+            }
+            Samples::Small(Small { values, entries: Some(entries), .. }) => {
+                for (sample, row) in (first..last).zip(target.chunks_exact_mut(dim)) {
+                    let range = entries.range(sample, sample + 1);
+                    for (&index, &small) in entries.indices[range.clone()].iter().zip(&values[range]) {
+                        *row.get_mut(usize::from(index)).ok_or(Error::Mixed)? = T::widened(small);
                     }
                 }
             }

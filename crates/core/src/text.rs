@@ -180,7 +180,7 @@ fn put_sample(out: &mut Vec<u8>, samples: &Samples, sample: usize) -> Result<(),
                 Values::F64(values) => indexed(out, &indices[range.clone()], &values[range]),
             }
         }
-        Samples::Stored(_) | Samples::Frames(_) | Samples::Runs(_) => Ok(()), // the caller has looked
+        Samples::Small(_) | Samples::Stored(_) | Samples::Frames(_) | Samples::Runs(_) => Ok(()), // the caller has looked
     }
 }
 

@@ -1,11 +1,13 @@
 //! Whole corpora: chunk behind chunk into one array for each column of each stream.
 //!
 //! The law: what comes out is what [`crate::pack`] gathers of all sequences in order. Chunks are copied column by
-//! column and can go at once, so that the data are in memory once. It takes dense and sparse columns only.
+//! column and can go at once, so that the data are in memory once. Columns that are neither dense nor sparse nor small are
+//! made plain first.
 
-use crate::chunk::{Chunk, Samples, Values, expect};
-use crate::pack::{Error, Ragged, Wanted};
-use cntkio_simd::append;
+use crate::chunk::{Chunk, Column, Samples, Values, expect};
+use crate::pack::{self, Error, Ragged, Wanted};
+use crate::small::{Entries, Small};
+use cntkio_simd::memory::{AnyWidth, append_any_width};
 use rayon::prelude::*;
 
 /// The streams of the chunks so far.
@@ -32,6 +34,14 @@ impl Whole {
     /// # Errors
     /// It lacks a stream, or has one in another form; nothing must be appended any more then.
     pub fn append(&mut self, chunk: &Chunk) -> Result<(), Error> {
+        let is_taken = |column: &Column| {
+            matches!(column.samples, Samples::Dense { .. } | Samples::Sparse { .. } | Samples::Small(_))
+        };
+        let plain = match chunk.blocks().iter().flat_map(|block| &block.columns).all(is_taken) {
+            true => None,
+            false => Some(pack::plain(chunk)?),
+        };
+        let chunk = plain.as_ref().unwrap_or(chunk);
         // What all chunks will take, going by the first: to grow again and again would cost more than to copy.
         let is_first = self.num_sequences == 0 && chunk.num_sequences() > 0;
         let ratio = self.num_expected as f64 / chunk.num_sequences() as f64;
@@ -60,9 +70,9 @@ impl Whole {
 }
 
 fn append_stream(all: &mut Ragged, chunk: &Chunk, stream: usize) -> Result<(), Error> {
-    let mut singles: Vec<&[f32]> = Vec::new();
-    let mut doubles: Vec<&[f64]> = Vec::new();
-    let mut indices: Vec<&[i32]> = Vec::new();
+    let mut singles: Vec<AnyWidth<f32>> = Vec::new();
+    let mut doubles: Vec<AnyWidth<f64>> = Vec::new();
+    let mut indices: Vec<AnyWidth<i32>> = Vec::new();
     for block in chunk.blocks() {
         let column = block.columns.get(stream).ok_or(Error::Missing)?;
         append_offsets(&mut all.sequence_offsets, &column.sequence_offsets);
@@ -70,23 +80,39 @@ fn append_stream(all: &mut Ragged, chunk: &Chunk, stream: usize) -> Result<(), E
             (Samples::Dense { values, .. }, None) => values,
             (Samples::Sparse { sample_offsets, indices: of_block, values, .. }, Some((offsets, _))) => {
                 append_offsets(offsets, sample_offsets);
-                indices.push(of_block);
+                indices.push(AnyWidth::Wide(of_block));
                 values
+            }
+            (Samples::Small(Small { values, entries, becomes_double, .. }), sparse) => {
+                match (entries, sparse) {
+                    (None, None) => {}
+                    (Some(entries), Some((offsets, _))) => {
+                        append_entries(offsets, entries, column.num_samples());
+                        indices.push(AnyWidth::Small(&entries.indices));
+                    }
+                    _ => return Err(Error::Mixed),
+                }
+                if *becomes_double {
+                    doubles.push(AnyWidth::Small(values));
+                } else {
+                    singles.push(AnyWidth::Small(values));
+                }
+                continue;
             }
             _ => return Err(Error::Mixed),
         };
         match values {
-            Values::F32(values) => singles.push(values),
-            Values::F64(values) => doubles.push(values),
+            Values::F32(values) => singles.push(AnyWidth::Wide(values)),
+            Values::F64(values) => doubles.push(AnyWidth::Wide(values)),
         }
     }
     match &mut all.values {
-        Values::F32(values) if doubles.is_empty() => append(values, &singles),
-        Values::F64(values) if singles.is_empty() => append(values, &doubles),
+        Values::F32(values) if doubles.is_empty() => append_any_width(values, &singles),
+        Values::F64(values) if singles.is_empty() => append_any_width(values, &doubles),
         _ => return Err(Error::Mixed),
     }
     if let Some((_, all)) = &mut all.sparse {
-        append(all, &indices);
+        append_any_width(all, &indices);
     }
     Ok(())
 }
@@ -97,10 +123,20 @@ fn append_offsets(all: &mut Vec<i64>, offsets: &[u32]) {
     all.extend(offsets.iter().skip(1).map(|&offset| before + i64::from(offset)));
 }
 
+fn append_entries(all: &mut Vec<i64>, entries: &Entries, num_samples: usize) {
+    match &entries.sample_offsets {
+        Some(offsets) => append_offsets(all, offsets),
+        None => {
+            let before = all[all.len() - 1];
+            all.extend((1..=num_samples as i64).map(|entry| before + entry));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chunk::{Block, Column};
+    use crate::chunk::Block;
     use crate::pack::{Selection, gather};
 
     fn block(first: u32, num_sequences: u32) -> Block {

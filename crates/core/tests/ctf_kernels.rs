@@ -1,6 +1,6 @@
 //! Every kernel parses every text into the same columns and finds the same faults.
 
-use cntkio_core::ctf::{self, Extent, Findings, Mode, Schema, Stream};
+use cntkio_core::ctf::{self, Extent, Findings, Mode, Scan, Schema, Stream};
 use cntkio_simd::Kernel;
 
 /// Random numbers for tests (xorshift64*).
@@ -23,7 +23,7 @@ fn schema(is_double: bool) -> Schema {
     let stream =
         |name: &str, is_sparse, dim| Stream { name: name.into(), is_sparse, dim, is_double: is_double && dim != 50 };
     let streams = vec![stream("S0", true, 1000), stream("tag", true, 50), stream("x", false, 3)];
-    Schema { streams, defining: None, has_words: false }
+    Schema { streams, defining: None, has_words: false, is_compact: false }
 }
 
 /// Short lines that are mostly alike, with some bytes that are not what they should be.
@@ -52,6 +52,90 @@ fn short_lines(random: &mut Random) -> Vec<u8> {
     text
 }
 
+/// Long lines of sparse samples that are mostly alike, in sequences of one or some lines.
+fn sparse_lines(random: &mut Random) -> Vec<u8> {
+    let mut text = vec![];
+    let (has_ids, line_end) = (random.below(2) == 0, random.one_of::<&[u8]>(&[b"\n", b"\n", b"\r\n"]));
+    let is_plain = random.below(3) > 0;
+    for sequence in 0..1 + random.below(30) {
+        for _ in 0..1 + random.below(3) {
+            if has_ids {
+                text.extend(format!("{sequence}{}", random.one_of(&[" ", "\t"])).bytes());
+            }
+            for (name, dim) in [("|src ", 50_000), ("|t ", 900)] {
+                text.extend(name.bytes());
+                for _ in 0..random.below(20) {
+                    let value = if is_plain { "" } else { random.one_of(&["", "", "", "7", ".5", "e1"]) };
+                    text.extend(format!("{}:{}{value} ", random.below(dim), random.below(10)).bytes());
+                }
+                if !is_plain && random.below(9) == 0 {
+                    text.extend(random.one_of::<&[u8]>(&[b"|# 1:2 ", b"|src 3:1", b"900:1", b"|x 1:1 ", b"5 "]));
+                }
+            }
+            text.extend(line_end);
+        }
+    }
+    for _ in 0..random.below(3) {
+        let at = random.below(text.len());
+        text[at] = random.one_of(b"0123 :|\n\r\t.-xs\x0b\xe9");
+    }
+    text
+}
+
+fn sparse_schema(random: &mut Random) -> Schema {
+    let stream = |name: &str, dim| Stream { name: name.into(), is_sparse: true, dim, is_double: false };
+    let mut streams = vec![stream("t", 900), stream("src", 50_000)];
+    if random.below(2) == 0 {
+        streams.reverse();
+    }
+    Schema {
+        streams,
+        defining: random.one_of(&[None, None, Some(0)]),
+        has_words: false,
+        is_compact: random.below(2) == 0,
+    }
+}
+
+#[test]
+fn kernels_agree_on_long_lines_of_sparse_samples() {
+    let mut random = Random(13);
+    for _ in 0..10_000 {
+        let text = sparse_lines(&mut random);
+        let schema = sparse_schema(&mut random);
+        let mode = if text.first() == Some(&b'|') { Mode::Lines } else { Mode::Ids };
+        let name = schema.defining.map(|stream| &schema.streams[stream].name[..]);
+        let Ok(scan) = ctf::scan(&text, mode, name) else { continue };
+        let mut sequences = extents(&scan, text.len());
+        if random.below(3) == 0 {
+            sequences.retain(|_| random.below(8) > 0); // what lies between is left out
+        }
+        if random.below(9) == 0 && !sequences.is_empty() {
+            let wrong = random.below(sequences.len());
+            sequences[wrong].length += 1;
+        }
+        kernels_agree(&text, &sequences, &schema);
+    }
+}
+
+fn extents(scan: &Scan, size: usize) -> Vec<Extent> {
+    let ends = scan.starts.iter().skip(1).copied().chain([size as u64]);
+    std::iter::zip(&scan.starts, ends)
+        .zip(&scan.lines)
+        .map(|((&start, end), &length)| Extent { start: start as usize, end: end as usize, length })
+        .collect()
+}
+
+fn kernels_agree(text: &[u8], sequences: &[Extent], schema: &Schema) {
+    let parsed = |kernel: Kernel| {
+        let mut findings = Findings::new(u64::MAX, false);
+        (ctf::parse_with(kernel, text, sequences, schema, &mut findings), findings)
+    };
+    let expected = parsed(Kernel::named("scalar").unwrap());
+    for kernel in Kernel::available() {
+        assert_eq!(parsed(kernel), expected, "{} on {:?}", kernel.name(), String::from_utf8_lossy(text));
+    }
+}
+
 #[test]
 fn kernels_agree_on_short_lines() {
     let mut random = Random(11);
@@ -60,18 +144,6 @@ fn kernels_agree_on_short_lines() {
         let mode = if text.first() == Some(&b'|') { Mode::Lines } else { Mode::Ids };
         let schema = schema(round % 5 == 0);
         let Ok(scan) = ctf::scan(&text, mode, None) else { continue };
-        let ends = scan.starts.iter().skip(1).copied().chain([text.len() as u64]);
-        let sequences: Vec<Extent> = std::iter::zip(&scan.starts, ends)
-            .zip(&scan.lines)
-            .map(|((&start, end), &length)| Extent { start: start as usize, end: end as usize, length })
-            .collect();
-        let parsed = |kernel: Kernel| {
-            let mut findings = Findings::new(u64::MAX, false);
-            (ctf::parse_with(kernel, &text, &sequences, &schema, &mut findings), findings)
-        };
-        let expected = parsed(Kernel::named("scalar").unwrap());
-        for kernel in Kernel::available() {
-            assert_eq!(parsed(kernel), expected, "{} on {:?}", kernel.name(), String::from_utf8_lossy(&text));
-        }
+        kernels_agree(&text, &extents(&scan, text.len()), &schema);
     }
 }

@@ -25,6 +25,7 @@ fuzz_target!(|data: &[u8]| {
         streams: vec![stream("a", false, 3, has(0)), stream("ab", true, 10, has(1)), stream("b", has(2), 1, false)],
         defining: has(3).then_some(0),
         has_words: false,
+        is_compact: has(2),
     };
     let mode = if has(4) { Mode::Lines } else { Mode::Ids };
     let budget = if has(5) { u64::MAX } else { u64::from(choice >> 6) };

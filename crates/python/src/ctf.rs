@@ -119,6 +119,7 @@ pub(crate) fn ctf_parse(
     piece_size: usize,
     spare: Option<Py<Spare>>,
     has_words: bool,
+    is_compact: bool,
 ) -> PyResult<(Chunk, Vec<u64>, Vec<FindingTuple>, Option<FindingTuple>)> {
     let (starts, sizes, lengths) = (starts.as_slice()?, sizes.as_slice()?, lengths.as_slice()?);
     let here = if let TextArgument::Array(bytes) = &text { Some(bytes.as_slice()?) } else { None };
@@ -128,7 +129,7 @@ pub(crate) fn ctf_parse(
     let text = here.map_or(Text::Read(&read), Text::Here);
     let spare = spare.as_ref().map(|spare| &spare.get().pool);
     let pool = pool(num_threads)?;
-    let schema = Schema { streams: streams.into_iter().map(stream).collect(), defining, has_words };
+    let schema = Schema { streams: streams.into_iter().map(stream).collect(), defining, has_words, is_compact };
     let cut = Cut { piece: piece_size, part: PART };
     let parsed = py.detach(|| {
         // A table that does not fit the text (a file that shrank, a damaged cache) must not be believed.
@@ -178,13 +179,15 @@ pub(crate) fn ctf_index_chunks<'py>(
     num_threads: usize,
     part_size: usize,
     spare: Py<Spare>,
+    is_compact: bool,
 ) -> PyResult<Vec<Option<IndexedTuple<'py>>>> {
     let read = |at: usize, buffer: &mut [u8]| read_exact_at(file.0, buffer, at as u64);
     let mode = if in_lines { Mode::Lines } else { Mode::Ids };
     if borders.windows(2).any(|pair| pair[0] > pair[1]) {
         return Err(PyValueError::new_err("borders that do not ascend"));
     }
-    let schema = Schema { streams: streams.into_iter().map(stream).collect(), defining: None, has_words: false };
+    let streams = streams.into_iter().map(stream).collect();
+    let schema = Schema { streams, defining: None, has_words: false, is_compact };
     let (pool, spare) = (pool(num_threads)?, &spare.get().pool);
     let indexed = py.detach(|| {
         pool.install(|| ctf::index_chunks(&read, &borders, mode, &schema, num_threads, part_size.max(1), Some(spare)))

@@ -13,10 +13,12 @@
 //! behind the last of them.
 
 use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
+use std::ptr::null_mut;
 
-use crate::memory::prefetch;
+use crate::memory::{prefetch, prefetch_from};
 use crate::scalar::ends_sample;
-use crate::{LineForm, MAX_NUMBERS};
+use crate::{LineForm, MAX_NUMBERS, MAX_STEPS, SparseColumn, SparseForm, Step};
 
 /// No block has more tokens than this: each takes a byte and another to part it from the next.
 const MAX_TOKENS: usize = 32;
@@ -92,9 +94,16 @@ with_avx512! {
 /// The block at `at`, zeros behind the end of the slice.
 #[inline]
 fn load(bytes: &[u8], at: usize) -> __m512i {
-    if let Some(whole) = bytes.get(at..).and_then(<[u8]>::first_chunk) {
-        return block(whole);
+    match bytes.get(at..).and_then(<[u8]>::first_chunk) {
+        Some(whole) => block(whole),
+        None => load_at_the_end(bytes, at),
     }
+} }
+
+with_avx512! {
+#[cold]
+#[inline(never)]
+fn load_at_the_end(bytes: &[u8], at: usize) -> __m512i {
     let rest = bytes.get(at..).unwrap_or_default();
     let wanted = below(rest.len());
     // SAFETY: a masked load touches the bytes of its mask alone, and those are bytes of `rest`.
@@ -134,23 +143,35 @@ struct Classes {
 with_avx512! {
 #[inline]
 fn classify<const SPARSE: bool>(block: __m512i) -> Classes {
+    let mut classes = classify_without_signs::<SPARSE>(block);
+    if classes.other != 0 {
+        find_signs(block, &mut classes);
+    }
+    classes
+} }
+
+with_avx512! {
+/// Points and signs are among the others.
+#[inline]
+fn classify_without_signs<const SPARSE: bool>(block: __m512i) -> Classes {
     let digits = _mm512_sub_epi8(block, _mm512_set1_epi8(b'0' as i8));
     let digit = _mm512_cmplt_epu8_mask(digits, _mm512_set1_epi8(10));
     let blank = equal(block, b' ') | equal(block, b'\t');
     let colon = if SPARSE { equal(block, b':') } else { 0 };
-    let mut other = !(digit | blank | colon);
-    let (mut point, mut sign, mut negative) = (0, 0, 0);
-    if other != 0 {
-        point = equal(block, b'.') & (digit << 1);
-        negative = equal(block, b'-') & (digit >> 1);
-        sign = negative;
-        other &= !(point | sign);
-        if other != 0 {
-            sign |= equal(block, b'+') & (digit >> 1);
-            other &= !sign;
-        }
+    Classes { digits, digit, blank, colon, point: 0, sign: 0, negative: 0, other: !(digit | blank | colon) }
+} }
+
+with_avx512! {
+#[inline]
+fn find_signs(block: __m512i, classes: &mut Classes) {
+    classes.point = equal(block, b'.') & (classes.digit << 1);
+    classes.negative = equal(block, b'-') & (classes.digit >> 1);
+    classes.sign = classes.negative;
+    classes.other &= !(classes.point | classes.sign);
+    if classes.other != 0 {
+        classes.sign |= equal(block, b'+') & (classes.digit >> 1);
+        classes.other &= !classes.sign;
     }
-    Classes { digits, digit, blank, colon, point, sign, negative, other }
 } }
 
 with_avx512! {
@@ -408,6 +429,84 @@ unsafe fn dense_into(bytes: &[u8], mut at: usize, limit: usize, out: *mut f32) -
 } }
 
 with_avx512! {
+/// Colons and signs of a block of sparse entries that are out of place: a colon stands between a digit and a number, a sign
+/// behind a colon.
+#[inline]
+fn misplaced(classes: &Classes) -> u64 {
+    let Classes { digit, colon, sign, .. } = *classes;
+    (colon & !((digit << 1) & ((digit | sign) >> 1))) | (sign & !(colon << 1))
+} }
+
+with_avx512! {
+/// Write the entries of the first `end` bytes of a block, where no colon or sign is [`misplaced`], to `indices` and `values`;
+/// how many they are. `None` if one of them is not certain: what was written means
+/// nothing then.
+///
+/// # Safety
+///
+/// `indices` and `values` must have room for `MAX_ENTRIES`.
+#[inline]
+unsafe fn entries(
+    classes: &Classes,
+    end: usize,
+    last_index: __m512i,
+    indices: *mut i32,
+    values: *mut f32,
+) -> Option<usize> {
+    let Classes { digits, digit, colon, point, sign, negative, .. } = *classes;
+    let inside = below(end);
+    let body = (digit | point) & inside;
+    let starts = body & !(body << 1);
+    let ends = body & !(body >> 1);
+    let index_ends = ends & (colon >> 1);
+    let value_starts = starts & ((colon << 1) | (sign << 1));
+    let count = index_ends.count_ones() as usize;
+    // Tokens take turns: an index, which a colon follows, and a value, which a colon comes before.
+    let turns = 0x5555_5555_5555_5555 & below(2 * count);
+    let runs_of_2 = body & (body << 1);
+    let runs_of_4 = runs_of_2 & (runs_of_2 << 2);
+    let runs_of_9 = runs_of_4 & (runs_of_4 << 4) & (body << 8);
+    if starts.count_ones() as usize != 2 * count || _pext_u64(index_ends, ends) != turns || runs_of_9 != 0 {
+        return None;
+    }
+    let value_ends = ends & !index_ends;
+    let compress = |mask: u64| _mm512_maskz_compress_epi8(mask, block(&POSITIONS));
+    if value_starts == value_ends && (point | sign) & inside == 0 {
+        let units = _mm512_castsi512_si128(_mm512_maskz_compress_epi8(value_starts, digits));
+        // SAFETY: the caller gives room for MAX_ENTRIES values, 16.
+        unsafe { _mm512_storeu_ps(values, _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(units))) };
+    } else {
+        let tokens = Tokens {
+            digits,
+            body,
+            point: point & inside,
+            first: compress(value_starts),
+            last: compress(value_ends),
+        };
+        let points = points(&tokens, value_ends);
+        if tokens.point.count_ones() != points.has_point.count_ones() {
+            return None; // a value with two points, or an index with one
+        }
+        let negative = _pext_u64(negative << 1, value_starts);
+        // SAFETY: `count` is at most MAX_ENTRIES, a multiple of 8, and the caller gives room for that.
+        if unsafe { convert(&tokens, &points, negative, count, values) } < count {
+            return None;
+        }
+    }
+    let tokens =
+        Tokens { digits, body, point: 0, first: compress(starts & !value_starts), last: compress(index_ends) };
+    // All sixteen at once: whether there are more than eight is a coin toss, and to guess wrong costs more.
+    let sixteen = values_of_8(
+        gather(&tokens, None, &LANES_OF_8_IN_FOURS, 0),
+        gather(&tokens, None, &LANES_OF_8_IN_FOURS, 2),
+    );
+    // SAFETY: the caller gives room for MAX_ENTRIES indices, 16.
+    unsafe { _mm512_storeu_si512(indices.cast(), sixteen) };
+    let is_beyond = u64::from(_mm512_cmpgt_epu32_mask(sixteen, last_index)) & below(count);
+    if is_beyond != 0 { None } else { Some(count) }
+} }
+
+with_avx512! {
 pub(crate) fn sparse_f32(
     bytes: &[u8],
     mut at: usize,
@@ -415,82 +514,27 @@ pub(crate) fn sparse_f32(
     indices: &mut Vec<i32>,
     values: &mut Vec<f32>,
 ) -> usize {
-    let last_index = _mm512_set1_epi32(dim.min(1 << 31).wrapping_sub(1) as i32);
     if dim == 0 {
         return at;
     }
+    let last_index = last_index(dim);
     let mut next = classify::<true>(load(bytes, at));
     loop {
-        let Classes { digits, digit, blank, colon, point, sign, negative, mut other, .. } = next;
-        // A colon stands between a digit and a number, a sign behind a colon.
-        let bad = (colon & !((digit << 1) & ((digit | sign) >> 1))) | (sign & !(colon << 1));
-        other |= bad;
-        let (end, sample_ends) = certain_part(bytes, at, blank, other);
+        let classes = next;
+        let (end, sample_ends) = certain_part(bytes, at, classes.blank, classes.other | misplaced(&classes));
         if end == 0 {
             return at;
         }
         next = classify::<true>(load(bytes, at + end));
         prefetch_behind(bytes, at);
-        let inside = below(end);
-        let body = (digit | point) & inside;
-        let starts = body & !(body << 1);
-        let ends = body & !(body >> 1);
-        let index_ends = ends & (colon >> 1);
-        let value_starts = starts & ((colon << 1) | (sign << 1));
-        let count = index_ends.count_ones() as usize;
-        // Tokens take turns: an index, which a colon follows, and a value, which a colon comes before.
-        let turns = 0x5555_5555_5555_5555 & below(2 * count);
-        let runs_of_2 = body & (body << 1);
-        let runs_of_4 = runs_of_2 & (runs_of_2 << 2);
-        let runs_of_9 = runs_of_4 & (runs_of_4 << 4) & (body << 8);
-        if starts.count_ones() as usize != 2 * count
-            || _pext_u64(index_ends, ends) != turns
-            || runs_of_9 != 0
-        {
-            return at;
-        }
-        let value_ends = ends & !index_ends;
-        let compress = |mask: u64| _mm512_maskz_compress_epi8(mask, block(&POSITIONS));
         indices.reserve(MAX_ENTRIES);
         values.reserve(MAX_ENTRIES);
-        // SAFETY: the length is within the capacity.
-        let room = unsafe { values.as_mut_ptr().add(values.len()) };
-        if value_starts == value_ends && (point | sign) & inside == 0 {
-            let units = _mm512_castsi512_si128(_mm512_maskz_compress_epi8(value_starts, digits));
-            // SAFETY: room for MAX_ENTRIES values, 16, was reserved.
-            unsafe { _mm512_storeu_ps(room, _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(units))) };
-        } else {
-            let tokens = Tokens {
-                digits,
-                body,
-                point: point & inside,
-                first: compress(value_starts),
-                last: compress(value_ends),
-            };
-            let points = points(&tokens, value_ends);
-            if tokens.point.count_ones() != points.has_point.count_ones() {
-                return at; // a value with two points, or an index with one
-            }
-            let negative = _pext_u64(negative << 1, value_starts);
-            // SAFETY: `count` is at most MAX_ENTRIES, a multiple of 8, and room for that was reserved.
-            if unsafe { convert(&tokens, &points, negative, count, room) } < count {
-                return at;
-            }
-        }
-        // SAFETY: the length is within the capacity.
-        let room = unsafe { indices.as_mut_ptr().add(indices.len()) };
-        let tokens =
-            Tokens { digits, body, point: 0, first: compress(starts & !value_starts), last: compress(index_ends) };
-        // All sixteen at once: whether there are more than eight is a coin toss, and to guess wrong costs more.
-        let sixteen = values_of_8(
-            gather(&tokens, None, &LANES_OF_8_IN_FOURS, 0),
-            gather(&tokens, None, &LANES_OF_8_IN_FOURS, 2),
-        );
-        if u64::from(_mm512_cmpgt_epu32_mask(sixteen, last_index)) & below(count) != 0 {
-            return at;
-        }
-        // SAFETY: room for MAX_ENTRIES indices, 16, was reserved.
-        unsafe { _mm512_storeu_si512(room.cast(), sixteen) };
+        // SAFETY: the lengths are within the capacities, and behind them is room for MAX_ENTRIES each.
+        let count = unsafe {
+            let (indices, values) = (indices.as_mut_ptr().add(indices.len()), values.as_mut_ptr().add(values.len()));
+            entries(&classes, end, last_index, indices, values)
+        };
+        let Some(count) = count else { return at };
         // SAFETY: that many values and indices behind the old lengths were written above.
         unsafe {
             values.set_len(values.len() + count);
@@ -499,6 +543,289 @@ pub(crate) fn sparse_f32(
         at += end;
         if sample_ends {
             return at;
+        }
+    }
+} }
+
+with_avx512! {
+/// The largest index below `dim`, in all lanes.
+#[inline]
+fn last_index(dim: u32) -> __m512i {
+    _mm512_set1_epi32(dim.min(1 << 31).wrapping_sub(1) as i32)
+} }
+
+/// Where the entries of a column go.
+#[derive(Clone, Copy)]
+struct Target {
+    indices: *mut i32,
+    values: *mut f32,
+    sample_offsets: *mut u32,
+    /// Entries of the column before these lines, and of these lines so far.
+    before: u32,
+    written: usize,
+}
+
+/// A number that the compiler knows nothing about.
+#[inline]
+fn unforeseen(mut number: u64) -> u64 {
+    // SAFETY: no instruction at all.
+    unsafe { std::arch::asm!("/* {0} */", inout(reg) number, options(pure, nomem, nostack, preserves_flags)) };
+    number
+}
+
+/// A block, 16 bytes behind where the part of it ends that is taken, and the next block.
+const LOOKED_AT: usize = 64 + 16 + 64;
+
+/// The block at a position, and what its bytes are. The sample ends at the first byte that is none of these.
+struct Look {
+    digits: __m512i,
+    digit: u64,
+    blank: u64,
+    colon: u64,
+    first_other: u64,
+}
+
+with_avx512! {
+/// # Safety
+///
+/// There are 64 bytes.
+#[inline]
+unsafe fn look(bytes: *const u8) -> Look {
+    // SAFETY: the caller's.
+    let text = unsafe { _mm512_loadu_si512(bytes.cast()) };
+    let digits = _mm512_sub_epi8(text, _mm512_set1_epi8(b'0' as i8));
+    let digit = _mm512_cmplt_epu8_mask(digits, _mm512_set1_epi8(10));
+    let blank = equal(text, b' ') | equal(text, b'\t');
+    let colon = equal(text, b':');
+    Look { digits, digit, blank, colon, first_other: unforeseen(_tzcnt_u64(!(digit | blank | colon))) }
+} }
+
+with_avx512! {
+/// Take blocks of entries whose values are single digits, and of ids, up to the first of another kind or of another form.
+///
+/// Where a sample ends and what comes behind it nothing foretells, so that no branch depends on it: what follows is compared
+/// with what should, and the next block starts behind that. It is looked at before this one is converted, since all that
+/// comes waits for where it ends.
+///
+/// # Safety
+///
+/// `stop` is LOOKED_AT bytes before the slice's end, or more. There is room for as many entries in each target as fit the
+/// text up to `stop`, and a block's more; and for an offset and an end of as many lines, and one more.
+#[allow(clippy::too_many_arguments)]
+#[inline(never)]
+unsafe fn plain_entries(
+    bytes: &[u8],
+    start: &mut usize,
+    stop: usize,
+    form: &SparseForm,
+    start_place: &mut usize,
+    targets: &mut [Target; MAX_STEPS],
+    lines: &mut usize,
+    line_ends: *mut usize,
+) {
+    let (mut at, mut place, mut num_lines) = (*start, *start_place, *lines);
+    // SAFETY: `at` is before `stop`.
+    let mut next = unsafe { look(bytes.as_ptr().add(at)) };
+    while at < stop {
+        let Look { digits, digit, blank, colon, first_other } = next;
+        let step = &form.steps[place % MAX_STEPS];
+        let to_blank = 64 - _lzcnt_u64(blank);
+        let ended = (first_other >> 6).wrapping_sub(1);
+        let size = ((first_other & ended) | (to_blank & !ended)) as usize;
+        let behind = at + size;
+        let next_at = behind + (step.behind.size & ended as usize);
+        // SAFETY: `at` is before `stop`, and `size` at most 64: this ends within LOOKED_AT bytes.
+        let is_behind = unsafe {
+            next = look(bytes.as_ptr().add(next_at));
+            let difference = _mm_xor_si128(_mm_loadu_si128(bytes.as_ptr().add(behind).cast()), word(&step.behind.word));
+            _mm_testz_si128(difference, word(&step.behind.mask)) as u64
+        };
+        prefetch_from(bytes.as_ptr().wrapping_add(at + AHEAD));
+        let inside = below(size);
+        let colon = colon & inside;
+        // Without the id, from the first byte on, which there must be, and nothing else.
+        let run = digit & inside;
+        let run = run & run.wrapping_sub(step.id_mask);
+        let id_amiss = step.id_mask & (colon | (!digit & 1));
+        let value_starts = run & (colon << 1);
+        let index_starts = run & !(run << 1) & !value_starts;
+        // A start's bit added to its run of ones carries to the bit behind, where a colon must stand, and nowhere else.
+        let behind_indices = run.wrapping_add(index_starts) & !run;
+        let colons_amiss = (behind_indices ^ colon) | (value_starts ^ (colon << 1));
+        let long_values = value_starts & (run >> 1);
+        if ((is_behind ^ 1) & ended) | id_amiss | colons_amiss | long_values != 0 || ended | blank == 0 {
+            break;
+        }
+        let count = colon.count_ones() as usize;
+        let units = _mm512_castsi512_si128(_mm512_maskz_compress_epi8(value_starts, digits));
+        let tokens = Tokens {
+            digits,
+            body: run,
+            point: 0,
+            first: _mm512_maskz_compress_epi8(index_starts, block(&POSITIONS)),
+            last: _mm512_maskz_compress_epi8(colon >> 1, block(&POSITIONS)),
+        };
+        let sixteen = values_of_8(
+            gather(&tokens, None, &LANES_OF_8_IN_FOURS, 0),
+            gather(&tokens, None, &LANES_OF_8_IN_FOURS, 2),
+        );
+        let last_index = _mm512_set1_epi32(step.last_index as i32);
+        let beyond = u64::from(_mm512_cmpgt_epu32_mask(sixteen, last_index)) & below(count);
+        let span = _mm512_sub_epi8(tokens.last, tokens.first);
+        if beyond | _mm512_cmpgt_epu8_mask(span, _mm512_set1_epi8(7)) != 0 {
+            break;
+        }
+        let target = &mut targets[step.column % MAX_STEPS];
+        let written = target.written + count;
+        // SAFETY: entries that were written take no more than the bytes up to `at`, so that there is room for MAX_ENTRIES
+        // more, 16; and no line takes less than four bytes, so that there is room for one more.
+        unsafe {
+            _mm512_storeu_ps(target.values.add(target.written), _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(units)));
+            _mm512_storeu_si512(target.indices.add(target.written).cast(), sixteen);
+            target.sample_offsets.add(num_lines).write(target.before.wrapping_add(written as u32));
+            line_ends.add(num_lines).write(behind + form.line_end.size);
+        }
+        target.written = written;
+        at = next_at;
+        let ended = ended as usize;
+        num_lines += step.ends_line & ended;
+        place = (step.next & ended) | (place & !ended);
+    }
+    (*start, *start_place, *lines) = (at, place, num_lines);
+} }
+
+with_avx512! {
+#[inline]
+fn word(bytes: &u128) -> __m128i {
+    // SAFETY: the reference is to 16 bytes.
+    unsafe { _mm_loadu_si128(std::ptr::from_ref(bytes).cast()) }
+} }
+
+with_avx512! {
+/// The certain part of a block of any entries, as [`sparse_f32`] takes it: its size, whether the sample ends
+/// there, and how many entries it has.
+///
+/// # Safety
+///
+/// As for [`entries`].
+#[inline(never)]
+unsafe fn certain_entries(
+    bytes: &[u8],
+    at: usize,
+    step: &Step,
+    indices: *mut i32,
+    values: *mut f32,
+) -> Option<(usize, bool, usize)> {
+    let classes = classify::<true>(load(bytes, at));
+    let (end, sample_ends) = certain_part(bytes, at, classes.blank, classes.other | misplaced(&classes));
+    if step.id_mask != 0 || end == 0 && !sample_ends {
+        return None;
+    }
+    // SAFETY: the caller's.
+    let count = unsafe { entries(&classes, end, _mm512_set1_epi32(step.last_index as i32), indices, values) }?;
+    Some((end, sample_ends, count))
+} }
+
+with_avx512! {
+pub(crate) fn sparse_lines(
+    bytes: &[u8],
+    mut at: usize,
+    end: usize,
+    form: &SparseForm,
+    columns: &mut [SparseColumn],
+    line_ends: &mut Vec<usize>,
+) {
+    assert!(columns.len() == form.num_streams);
+    let end = end.min(bytes.len());
+    let stop = end.min((bytes.len() + 1).saturating_sub(LOOKED_AT));
+    if at >= stop || !form.start.is_at(bytes, at) {
+        return;
+    }
+    // An entry takes four bytes with what parts it from the next, and no line takes less. A block may go beyond the end.
+    let room = (end - at) / 4 + 64;
+    line_ends.reserve(room);
+    // SAFETY: the length is within the capacity.
+    let room_for_ends = unsafe { line_ends.as_mut_ptr().add(line_ends.len()) };
+    let nowhere =
+        Target { indices: null_mut(), values: null_mut(), sample_offsets: null_mut(), before: 0, written: 0 };
+    let mut targets = [nowhere; MAX_STEPS];
+    for (target, column) in targets.iter_mut().zip(&mut *columns) {
+        let SparseColumn { sample_offsets, indices, values } = column;
+        assert!(indices.len() == values.len());
+        sample_offsets.reserve(room);
+        indices.reserve(room);
+        values.reserve(room);
+        let before = indices.len();
+        // SAFETY: the lengths are within the capacities.
+        *target = unsafe {
+            Target {
+                indices: indices.as_mut_ptr().add(before),
+                values: values.as_mut_ptr().add(before),
+                sample_offsets: sample_offsets.as_mut_ptr().add(sample_offsets.len()),
+                before: before as u32,
+                written: 0,
+            }
+        };
+    }
+    let (mut num_lines, mut place) = (0, 0);
+    at += form.start.size;
+    while at < stop {
+        // SAFETY: `at` is before `stop`; the steps lead to columns there are.
+        unsafe { plain_entries(bytes, &mut at, stop, form, &mut place, &mut targets, &mut num_lines, room_for_ends) };
+        if at >= stop {
+            break;
+        }
+        let step = &form.steps[place % MAX_STEPS];
+        let target = &mut targets[step.column % MAX_STEPS];
+        // SAFETY: entries that were written take no more than the bytes up to `at`, so that there is room for a block's.
+        let part = unsafe {
+            let (indices, values) = (target.indices.add(target.written), target.values.add(target.written));
+            certain_entries(bytes, at, step, indices, values)
+        };
+        let Some((size, sample_ends, count)) = part else { break };
+        let behind = at + size;
+        let is_behind = step.behind.is_at(bytes, behind);
+        // Behind the last line comes something else.
+        let is_last = sample_ends
+            && !is_behind
+            && step.ends_line == 1
+            && behind + form.line_end.size == end
+            && form.line_end.is_at(bytes, behind);
+        if sample_ends && !is_behind && !is_last {
+            break;
+        }
+        target.written += count;
+        at = behind;
+        if sample_ends {
+            // SAFETY: no line takes less than four bytes, so that there is room for one more.
+            unsafe {
+                target.sample_offsets.add(num_lines).write(target.before.wrapping_add(target.written as u32));
+                room_for_ends.add(num_lines).write(behind + form.line_end.size);
+            }
+            at += step.behind.size;
+            num_lines += step.ends_line;
+            place = step.next;
+        }
+        if is_last {
+            break;
+        }
+    }
+    // SAFETY: of so many lines all ends were written.
+    unsafe { line_ends.set_len(line_ends.len() + num_lines) };
+    let num_beyond = line_ends.iter().rev().take(num_lines).take_while(|line_end| **line_end > end).count();
+    num_lines -= num_beyond;
+    line_ends.truncate(line_ends.len() - num_beyond);
+    if num_lines == 0 {
+        return;
+    }
+    for SparseColumn { sample_offsets, indices, values } in columns {
+        // SAFETY: of so many lines all offsets were written, and as many entries as the last one says.
+        unsafe {
+            sample_offsets.set_len(sample_offsets.len() + num_lines);
+            let last = sample_offsets[sample_offsets.len() - 1];
+            let num_entries = last.wrapping_sub(indices.len() as u32) as usize;
+            indices.set_len(indices.len() + num_entries);
+            values.set_len(values.len() + num_entries);
         }
     }
 } }
@@ -513,6 +840,33 @@ pub(crate) fn for_each_line_end(bytes: &[u8], mut each: impl FnMut(usize)) {
             ends &= ends - 1;
         }
         at += 64;
+    }
+} }
+
+with_avx512! {
+/// Write the numbers that small forms stand for into room for as many. Runs are short: none is left for a loop of its own.
+pub(crate) fn widen_u8(small: &[u8], room: &mut [MaybeUninit<f32>]) {
+    assert!(small.len() == room.len());
+    for at in (0..small.len()).step_by(16) {
+        let wanted = below((small.len() - at).min(16)) as u16;
+        // SAFETY: a masked load touches the bytes of its mask alone, and those are inside the slice.
+        let bytes = unsafe { _mm_maskz_loadu_epi8(wanted, small.as_ptr().add(at).cast()) };
+        let values = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
+        // SAFETY: the room is as long, and the store touches the values of the same mask alone.
+        unsafe { _mm512_mask_storeu_ps(room.as_mut_ptr().add(at).cast(), wanted, values) };
+    }
+} }
+
+with_avx512! {
+/// The same of 16 bits to 32.
+pub(crate) fn widen_u16(small: &[u16], room: &mut [MaybeUninit<i32>]) {
+    assert!(small.len() == room.len());
+    for at in (0..small.len()).step_by(16) {
+        let wanted = below((small.len() - at).min(16)) as u16;
+        // SAFETY: as in `widen_u8`.
+        let words = unsafe { _mm256_maskz_loadu_epi16(wanted, small.as_ptr().add(at).cast()) };
+        // SAFETY: as in `widen_u8`.
+        unsafe { _mm512_mask_storeu_epi32(room.as_mut_ptr().add(at).cast(), wanted, _mm512_cvtepu16_epi32(words)) };
     }
 } }
 

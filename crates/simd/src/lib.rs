@@ -30,6 +30,7 @@ pub mod memory;
 mod scalar;
 
 pub use memory::append;
+use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
 /// Environment variable that asks for a kernel by its name, for tests.
@@ -149,6 +150,32 @@ impl Kernel {
         }
     }
 
+    /// Append samples and entries of the lines from `at` on, up to the first that is of another form or not certain, and to
+    /// `end`, to the form's columns, and where each line ends to `line_ends`. A column's offsets count the entries that were
+    /// there before. Nothing is taken of the last 143 bytes of the slice.
+    ///
+    /// # Panics
+    ///
+    /// There are not as many columns as the form has streams, or one has not as many values as indices.
+    pub fn sparse_lines(
+        self,
+        bytes: &[u8],
+        at: usize,
+        end: usize,
+        form: &SparseForm,
+        columns: &mut [SparseColumn],
+        line_ends: &mut Vec<usize>,
+    ) {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: a Kernel of this level exists only where avx512::is_available() held (Kernel::available).
+            Level::Avx512 => unsafe { avx512::sparse_lines(bytes, at, end, form, columns, line_ends) },
+            _ => {
+                let _ = (bytes, at, end, form, columns, line_ends);
+            }
+        }
+    }
+
     /// Call `each` with the position of every LF of `bytes`, in order.
     #[inline]
     pub fn for_each_line_end(self, bytes: &[u8], each: impl FnMut(usize)) {
@@ -160,6 +187,28 @@ impl Kernel {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: a Kernel of this level exists only where avx512::is_available() held (Kernel::available).
             Level::Avx512 => unsafe { avx512::for_each_line_end(bytes, each) },
+        }
+    }
+
+    /// Write the numbers that small forms stand for into room for as many.
+    #[inline]
+    pub(crate) fn widen_u8(self, small: &[u8], room: &mut [MaybeUninit<f32>]) {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: a Kernel of this level exists only where avx512::is_available() held (Kernel::available).
+            Level::Avx512 => unsafe { avx512::widen_u8(small, room) },
+            _ => memory::widen_each(small, room),
+        }
+    }
+
+    /// The same of 16 bits to 32.
+    #[inline]
+    pub(crate) fn widen_u16(self, small: &[u16], room: &mut [MaybeUninit<i32>]) {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: a Kernel of this level exists only where avx512::is_available() held (Kernel::available).
+            Level::Avx512 => unsafe { avx512::widen_u16(small, room) },
+            _ => memory::widen_each(small, room),
         }
     }
 
@@ -199,6 +248,134 @@ impl Kernel {
             }
         }
     }
+}
+
+/// The most streams in lines of a [`SparseForm`].
+pub const MAX_STREAMS: usize = MAX_STEPS - 1;
+/// Those, and an id.
+const MAX_STEPS: usize = 8;
+
+/// What lines of sparse samples have in common: one sample of each stream, in the same order, behind an id or none.
+///
+/// ```text
+/// {digits} {blank} |name space entries {blank} |name space entries {blank} LF
+/// ```
+///
+/// Without an id, the line begins with the pipe. For entries, and what stands between them, see the law.
+///
+/// ```
+/// use cntkio_simd::{Kernel, SparseColumn, SparseForm};
+///
+/// let form = SparseForm::new(false, b"\n", &[(0, b"src", 50), (1, b"tgt", 9)]).unwrap();
+/// let text = b"|src 1:2 40:1 |tgt 8:1\n|src 3:4.5 |tgt\n".iter().copied().chain([b' '; 200]).collect::<Vec<u8>>();
+/// for kernel in Kernel::available() {
+///     let mut arrays = [(vec![], vec![], vec![]), (vec![], vec![], vec![])];
+///     let mut columns: Vec<SparseColumn> = arrays
+///         .iter_mut()
+///         .map(|(sample_offsets, indices, values)| SparseColumn { sample_offsets, indices, values })
+///         .collect();
+///     let mut line_ends = vec![];
+///     kernel.sparse_lines(&text, 0, text.len(), &form, &mut columns, &mut line_ends);
+///     if kernel.name() == "avx512" {
+///         assert_eq!(line_ends, [23]); // in the second line something else follows the second name
+///         assert_eq!(arrays[0], (vec![2], vec![1, 40], vec![2.0, 1.0]));
+///         assert_eq!(arrays[1], (vec![1], vec![8], vec![1.0]));
+///     }
+/// }
+/// ```
+#[derive(Clone, Debug)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+pub struct SparseForm {
+    num_streams: usize,
+    /// What the first line starts with, but for an id, and what each line ends with.
+    start: Separator,
+    line_end: Separator,
+    steps: [Step; MAX_STEPS],
+}
+
+/// A part of a line: an id, or a sample's entries.
+#[derive(Clone, Copy, Debug, Default)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+struct Step {
+    /// All bits, if it is an id.
+    id_mask: u64,
+    column: usize,
+    last_index: u32,
+    /// What comes behind it, what then, and how many lines end between the two.
+    behind: Separator,
+    next: usize,
+    ends_line: usize,
+}
+
+/// Some bytes, as a word in memory, the first one lowest, to compare with.
+#[derive(Clone, Copy, Debug, Default)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+struct Separator {
+    word: u128,
+    mask: u128,
+    size: usize,
+}
+
+impl Separator {
+    fn new(parts: &[&[u8]]) -> Option<Separator> {
+        let text = parts.concat();
+        let mut word = [0; 16];
+        word.get_mut(..text.len())?.copy_from_slice(&text);
+        let mask = if text.is_empty() { 0 } else { u128::MAX >> (128 - 8 * text.len()) };
+        Some(Separator { word: u128::from_le_bytes(word), mask, size: text.len() })
+    }
+
+    /// Whether this is what stands at `at`.
+    #[cfg(target_arch = "x86_64")]
+    fn is_at(&self, bytes: &[u8], at: usize) -> bool {
+        bytes.get(at..).is_some_and(|rest| rest.starts_with(&self.word.to_le_bytes()[..self.size]))
+    }
+}
+
+impl SparseForm {
+    /// The form of lines that end with `line_end` and hold these streams in this order: for each the column that its
+    /// entries go to, one of its own, its name, and what its indices must be below. `None` if a name is too long, or there
+    /// are too many.
+    pub fn new(has_id: bool, line_end: &[u8], streams: &[(usize, &[u8], u32)]) -> Option<SparseForm> {
+        let num_streams = streams.len();
+        let has_column = |number| streams.iter().any(|&(column, ..)| column == number);
+        let is_possible = streams.iter().all(|&(_, name, dim)| !name.is_empty() && dim > 0);
+        if !(1..=MAX_STREAMS).contains(&num_streams) || !(0..num_streams).all(has_column) {
+            return None;
+        }
+        if line_end.is_empty() || !is_possible {
+            return None;
+        }
+        let first = [&b"|"[..], streams[0].1, b" "];
+        let mut steps = [Step::default(); MAX_STEPS];
+        let num_ids = usize::from(has_id);
+        if has_id {
+            steps[0] = Step { id_mask: !0, behind: Separator::new(&first)?, next: 1, ..Step::default() };
+        }
+        for (place, &(column, _, dim)) in streams.iter().enumerate() {
+            let (behind, next) = match streams.get(place + 1) {
+                Some(&(_, name, _)) => (Separator::new(&[b"|", name, b" "])?, num_ids + place + 1),
+                None if has_id => (Separator::new(&[line_end])?, 0),
+                None => (Separator::new(&[line_end, &first.concat()])?, 0),
+            };
+            let last_index = dim.min(1 << 31) - 1;
+            let ends_line = usize::from(place + 1 == num_streams);
+            steps[num_ids + place] = Step { id_mask: 0, column, last_index, behind, next, ends_line };
+        }
+        let start = Separator::new(if has_id { &[] } else { &first })?;
+        Some(SparseForm { num_streams, start, line_end: Separator::new(&[line_end])?, steps })
+    }
+}
+
+/// Where sparse samples go: where each ends among the entries, and the entries.
+#[derive(Debug)]
+pub struct SparseColumn<'a> {
+    /// Entries up to each sample's end.
+    pub sample_offsets: &'a mut Vec<u32>,
+    /// Indices.
+    pub indices: &'a mut Vec<i32>,
+    /// As many values.
+    pub values: &'a mut Vec<f32>,
 }
 
 /// The most numbers in a line that has a form.

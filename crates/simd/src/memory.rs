@@ -1,5 +1,6 @@
 //! Copying many short runs out of memory that is in no cache, and asking for memory in large pages.
 
+use crate::Kernel;
 use std::mem::MaybeUninit;
 
 /// Bytes that are worth a second thread.
@@ -20,6 +21,193 @@ pub const WORTH_HUGE_PAGES: usize = 8 << 20;
 /// assert_eq!(out, [1, 2, 3, 4]);
 /// ```
 pub fn append<T: Copy + Send + Sync>(out: &mut Vec<T>, runs: &[&[T]]) {
+    append_runs(out, runs);
+}
+
+/// Numbers that can be kept in fewer bytes while they are small.
+pub trait Widens: Copy + Send + Sync {
+    /// The form of those that are small.
+    type Small: Copy + Send + Sync;
+    /// The number that a small form stands for.
+    fn widened(small: Self::Small) -> Self;
+    /// Append the small forms of numbers that all have one, which stand for the same bits; otherwise nothing.
+    ///
+    /// ```
+    /// use cntkio_simd::memory::Widens;
+    ///
+    /// let mut out = vec![];
+    /// assert!(f32::narrow(&[0.0, 255.0], &mut out));
+    /// assert!(!f32::narrow(&[1.0, 0.5], &mut out) && !f32::narrow(&[-0.0], &mut out));
+    /// assert_eq!(out, [0, 255]);
+    /// ```
+    fn narrow(numbers: &[Self], out: &mut Vec<Self::Small>) -> bool;
+    /// Write the numbers that small forms stand for, as many as there is room for.
+    #[doc(hidden)]
+    fn widen(kernel: Kernel, small: &[Self::Small], room: &mut [MaybeUninit<Self>]);
+}
+
+pub(crate) fn widen_each<T: Widens>(small: &[T::Small], room: &mut [MaybeUninit<T>]) {
+    assert!(room.len() == small.len());
+    for (slot, &small) in room.iter_mut().zip(small) {
+        slot.write(T::widened(small));
+    }
+}
+
+macro_rules! widens {
+    ($($number:ty, $small:ty, $narrow:expr, $bits:expr, $widen:expr;)*) => {$(
+        impl Widens for $number {
+            type Small = $small;
+
+            #[inline]
+            fn widened(small: $small) -> $number {
+                small.into()
+            }
+
+            fn narrow(numbers: &[$number], out: &mut Vec<$small>) -> bool {
+                let before = out.len();
+                out.reserve(numbers.len());
+                // In blocks, so that numbers that are not small cost next to nothing.
+                for block in numbers.chunks(NARROWED_AT_ONCE) {
+                    let mut wrong = 0;
+                    out.extend(block.iter().map(|&number| {
+                        let small: $small = $narrow(number);
+                        wrong |= $bits(<$number>::from(small)) ^ $bits(number);
+                        small
+                    }));
+                    if wrong != 0 {
+                        out.truncate(before);
+                        return false;
+                    }
+                }
+                true
+            }
+
+            #[inline]
+            fn widen(kernel: Kernel, small: &[$small], room: &mut [MaybeUninit<$number>]) {
+                $widen(kernel, small, room);
+            }
+        }
+    )*};
+}
+
+const NARROWED_AT_ONCE: usize = 1 << 10;
+
+// The sum with 2^23, or 2^52, has a small whole number in its lowest bits.
+widens! {
+    f32, u8, |number: f32| (number + 8_388_608.0).to_bits() as u8, f32::to_bits, Kernel::widen_u8;
+    f64, u8, |number: f64| (number + 4_503_599_627_370_496.0).to_bits() as u8, f64::to_bits, |_, small, room| widen_each(small, room);
+    i32, u16, |number: i32| number as u16, |number: i32| number as u32, Kernel::widen_u16;
+}
+
+/// Numbers as they are, or all in their small form.
+#[derive(Debug, Clone, Copy)]
+pub enum AnyWidth<'a, T: Widens> {
+    /// As they are.
+    Wide(&'a [T]),
+    /// In their small form.
+    Small(&'a [T::Small]),
+}
+
+impl<T: Widens> AnyWidth<'_, T> {
+    /// How many they are.
+    #[inline]
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(self) -> usize {
+        match self {
+            AnyWidth::Wide(values) => values.len(),
+            AnyWidth::Small(values) => values.len(),
+        }
+    }
+
+    /// [`prefetch`] of them.
+    #[inline]
+    pub fn prefetch(self, most: usize) {
+        match self {
+            AnyWidth::Wide(values) => prefetch(values, most),
+            AnyWidth::Small(values) => prefetch(values, most),
+        }
+    }
+}
+
+/// As [`append`], of runs that may be in their small form.
+///
+/// ```
+/// use cntkio_simd::memory::{AnyWidth, append_any_width};
+///
+/// let mut out = vec![1.0f32];
+/// append_any_width(&mut out, &[AnyWidth::Small(&[2, 255]), AnyWidth::Wide(&[-0.5])]);
+/// assert_eq!(out, [1.0, 2.0, 255.0, -0.5]);
+/// ```
+pub fn append_any_width<T: Widens>(out: &mut Vec<T>, runs: &[AnyWidth<T>]) {
+    append_runs(out, runs);
+}
+
+/// Values that are written to one place.
+trait Run<T>: Copy + Send + Sync {
+    fn size(self) -> usize;
+    /// Write each value into `room`, which is of this size.
+    fn write(self, room: &mut [MaybeUninit<T>], kernel: Kernel);
+    fn ask(self);
+    fn split_at(self, at: usize) -> (Self, Self);
+}
+
+impl<T: Copy + Send + Sync> Run<T> for &[T] {
+    #[inline]
+    fn size(self) -> usize {
+        self.len()
+    }
+
+    #[inline]
+    fn write(self, room: &mut [MaybeUninit<T>], _: Kernel) {
+        assert!(room.len() == self.len());
+        // SAFETY: both are as long; room that is borrowed for writing does not overlap what is borrowed for reading.
+        unsafe { std::ptr::copy_nonoverlapping(self.as_ptr(), room.as_mut_ptr().cast(), self.len()) };
+    }
+
+    #[inline]
+    fn ask(self) {
+        prefetch(self, MOST_AHEAD);
+    }
+
+    fn split_at(self, at: usize) -> (Self, Self) {
+        self.split_at(at)
+    }
+}
+
+impl<T: Widens> Run<T> for AnyWidth<'_, T> {
+    #[inline]
+    fn size(self) -> usize {
+        self.len()
+    }
+
+    #[inline]
+    fn write(self, room: &mut [MaybeUninit<T>], kernel: Kernel) {
+        match self {
+            AnyWidth::Wide(values) => values.write(room, kernel),
+            AnyWidth::Small(values) => T::widen(kernel, values, room),
+        }
+    }
+
+    #[inline]
+    fn ask(self) {
+        self.prefetch(MOST_AHEAD);
+    }
+
+    fn split_at(self, at: usize) -> (Self, Self) {
+        match self {
+            AnyWidth::Wide(values) => {
+                let (first, second) = values.split_at(at);
+                (AnyWidth::Wide(first), AnyWidth::Wide(second))
+            }
+            AnyWidth::Small(values) => {
+                let (first, second) = values.split_at(at);
+                (AnyWidth::Small(first), AnyWidth::Small(second))
+            }
+        }
+    }
+}
+
+fn append_runs<T: Send, R: Run<T>>(out: &mut Vec<T>, runs: &[R]) {
     let total = length(runs);
     out.reserve(total);
     advise_for(out, total);
@@ -86,31 +274,34 @@ pub fn append_stored<T: Number>(out: &mut Vec<T>, runs: &[&[u8]]) {
     unsafe { out.set_len(before + count) };
 }
 
-fn length<T>(runs: &[&[T]]) -> usize {
-    runs.iter().map(|run| run.len()).sum()
+fn length<T>(runs: &[impl Run<T>]) -> usize {
+    runs.iter().map(|run| run.size()).sum()
 }
 
 /// Write the runs over all of `room`, which is as long as they are together.
-fn fill<T: Copy + Send + Sync>(room: &mut [MaybeUninit<T>], runs: &[&[T]]) {
+fn fill<T: Send, R: Run<T>>(mut room: &mut [MaybeUninit<T>], runs: &[R]) {
     assert!(room.len() == length(runs));
-    if size_of_val(room) > SHARE && runs.len() > 1 && rayon::current_thread_index().is_some() {
+    if size_of_val(room) > SHARE && rayon::current_thread_index().is_some() {
+        if let [run] = *runs {
+            let (first, second) = run.split_at(run.size() / 2);
+            let (first_room, second_room) = room.split_at_mut(first.size());
+            rayon::join(|| fill(first_room, &[first]), || fill(second_room, &[second]));
+            return;
+        }
         let (first, second) = runs.split_at(runs.len() / 2);
         let (first_room, second_room) = room.split_at_mut(length(first));
         rayon::join(|| fill(first_room, first), || fill(second_room, second));
         return;
     }
     let ahead = if size_of_val(room) / runs.len().max(1) >= LONG_RUN { 2 } else { 8 };
-    let mut target = room.as_mut_ptr().cast::<T>();
+    let kernel = Kernel::selected();
     for (number, run) in runs.iter().enumerate() {
         if let Some(next) = runs.get(number + ahead) {
-            prefetch(next, MOST_AHEAD);
+            next.ask();
         }
-        // SAFETY: the lengths of all runs together are the room's, as was asserted, so that this run ends inside it; room
-        // that is borrowed for writing does not overlap what is borrowed for reading.
-        unsafe {
-            std::ptr::copy_nonoverlapping(run.as_ptr(), target, run.len());
-            target = target.add(run.len());
-        }
+        let (mine, rest) = room.split_at_mut(run.size());
+        run.write(mine, kernel);
+        room = rest;
     }
 }
 
@@ -125,6 +316,15 @@ pub fn prefetch<T>(values: &[T], most: usize) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (values, most);
+}
+
+/// Ask the processor for the bytes around an address, which need not be there.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub(crate) fn prefetch_from(address: *const u8) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    // SAFETY: a prefetch reads nothing, and of an address that is nowhere it does nothing.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
 }
 
 /// Ask the system to back the first `count` values of a vector's memory with huge pages, where it has them: fresh memory

@@ -1,6 +1,6 @@
 //! Every kernel against a slow, obvious reader of the law in the crate's documentation, on plain, random and hostile text.
 
-use cntkio_simd::{Kernel, LineForm, MAX_NUMBERS};
+use cntkio_simd::{Kernel, LineForm, MAX_NUMBERS, SparseColumn, SparseForm};
 
 /// Random numbers for tests (xorshift64*).
 struct Random(u64);
@@ -208,6 +208,116 @@ fn lines(random: &mut Random, length: usize) -> Vec<u8> {
     text
 }
 
+/// What lines of sparse samples have in common.
+struct Shape {
+    has_id: bool,
+    line_end: &'static [u8],
+    /// Column, name and bound of the indices.
+    streams: Vec<(usize, &'static [u8], u32)>,
+}
+
+fn shape(random: &mut Random) -> Shape {
+    let streams: [&[(usize, &[u8], u32)]; 4] = [
+        &[(0, b"src", 50_000), (1, b"tgt", 900)],
+        &[(1, b"s", 100_000_000), (0, b"a name of 12", 2_000_000_000), (2, b"tt", 4)],
+        &[(0, b"x", 70)],
+        &[(1, b"S1", u32::MAX), (0, b"S0", 1_000)],
+    ];
+    Shape {
+        has_id: random.below(2) == 1,
+        line_end: random.one_of(&[b"\n", b"\n", b"\r\n"]),
+        streams: random.one_of(&streams).to_vec(),
+    }
+}
+
+fn sparse_lines(random: &mut Random, shape: &Shape, length: usize) -> Vec<u8> {
+    let mut text = vec![];
+    let (is_plain, most_entries) = (random.below(3) > 0, random.one_of(&[1, 6, 25]));
+    while text.len() < length {
+        if shape.has_id {
+            text.extend(random.one_of(&["7", "7", "0", "12345678901"]).bytes());
+            text.extend(random.one_of::<&[u8]>(&[b" ", b"\t", b"", b"  "]));
+        }
+        for (place, (_, name, dim)) in shape.streams.iter().enumerate() {
+            let name = std::str::from_utf8(name).unwrap();
+            text.extend(format!("{}|{name} ", if place == 0 { "" } else { random.one_of(&[" ", "", "\t"]) }).bytes());
+            for _ in 0..random.below(most_entries + 1) {
+                let largest = 10u32.pow(1 + random.below(9) as u32).min(if is_plain { *dim } else { u32::MAX });
+                let value = if is_plain { "" } else { random.one_of(&["", "", "0", ".5", "e1", "123.25", ".", "-"]) };
+                let space = if is_plain { " " } else { random.one_of(&[" ", " ", "  ", "\t"]) };
+                text.extend(format!("{}:{}{value}{space}", random.below(largest as usize), random.below(10)).bytes());
+            }
+            if random.below(2) == 0 {
+                text.pop(); // a blank before the next pipe, or behind the name
+            }
+        }
+        text.extend(shape.line_end);
+    }
+    text.truncate(length);
+    if length > 0 && random.below(4) == 0 {
+        let at = random.below(length);
+        text[at] = random.one_of(b"0:|. \t\n\rx-\x8a");
+    }
+    text
+}
+
+/// Where a line ends, and the entries of each column.
+type SparseLineReference = (usize, Vec<Vec<(i32, f32)>>);
+
+/// The line at `at`, if it is of this shape.
+fn sparse_line_reference(bytes: &[u8], mut at: usize, shape: &Shape) -> Option<SparseLineReference> {
+    let skip_blanks = |at: usize| at + bytes[at..].iter().take_while(|byte| is_blank(Some(byte))).count();
+    if shape.has_id {
+        let id_end = digits_end(bytes, at);
+        if id_end == at {
+            return None;
+        }
+        at = skip_blanks(id_end);
+    }
+    let mut columns = vec![vec![]; shape.streams.len()];
+    for &(column, name, dim) in &shape.streams {
+        let name = [b"|", name, b" "].concat();
+        if !bytes[at..].starts_with(&name) {
+            return None;
+        }
+        at += name.len();
+        for (end, index, value) in sparse_reference(bytes, at, dim.min(1 << 31)) {
+            columns[column].push((index, value));
+            at = end;
+        }
+        at = skip_blanks(at);
+    }
+    bytes[at..].starts_with(shape.line_end).then_some((at + shape.line_end.len(), columns))
+}
+
+/// Compare the lines that a kernel takes with the reference; returns where the last of them ends.
+fn check_sparse_lines(kernel: Kernel, bytes: &[u8], at: usize, end: usize, shape: &Shape) -> usize {
+    let Some(form) = SparseForm::new(shape.has_id, shape.line_end, &shape.streams) else { return at };
+    let mut arrays = vec![(vec![0, 1], vec![-7], vec![7.5]); shape.streams.len()];
+    let as_column = |(offsets, indices, values)| SparseColumn { sample_offsets: offsets, indices, values };
+    let mut columns: Vec<SparseColumn> =
+        arrays.iter_mut().map(|(offsets, indices, values)| as_column((offsets, indices, values))).collect();
+    let mut line_ends = vec![3];
+    kernel.sparse_lines(bytes, at, end, &form, &mut columns, &mut line_ends);
+    let what = format!("{} on {} to {end}: {line_ends:?} {arrays:?}", kernel.name(), shown(bytes, at));
+    let mut expected = vec![(vec![0, 1], vec![-7], vec![7.5]); shape.streams.len()];
+    let mut stop = at;
+    assert_eq!(line_ends[0], 3, "{what}");
+    for &line_end in &line_ends[1..] {
+        let (expected_end, columns) = sparse_line_reference(bytes, stop, shape).expect(&what);
+        for ((offsets, indices, values), entries) in expected.iter_mut().zip(columns) {
+            indices.extend(entries.iter().map(|(index, _)| *index));
+            values.extend(entries.iter().map(|(_, value)| *value));
+            offsets.push(indices.len() as u32);
+        }
+        stop = expected_end;
+        assert_eq!(line_end, stop, "{what}");
+    }
+    assert!(stop == at || stop <= end, "{what}");
+    assert_eq!(arrays, expected, "{what}");
+    stop
+}
+
 fn plain_text(random: &mut Random, is_sparse: bool, max_digits: usize) -> Vec<u8> {
     let mut text = vec![];
     let style = random.below(4);
@@ -308,6 +418,22 @@ fn every_alignment_and_every_length_up_to_200_bytes_is_read_alike() {
 }
 
 #[test]
+fn lines_of_sparse_samples_are_read_alike_at_every_alignment_and_length() {
+    let mut random = Random(12);
+    for alignment in 0..64 {
+        let shape = shape(&mut random);
+        let mut text = vec![b'5'; alignment];
+        text.extend(sparse_lines(&mut random, &shape, 400));
+        for length in 0..=400 {
+            let slice = &text[alignment..alignment + length];
+            for kernel in Kernel::available() {
+                check_sparse_lines(kernel, slice, 0, length, &shape);
+            }
+        }
+    }
+}
+
+#[test]
 fn long_numbers_and_numbers_near_a_middle_are_rounded_once() {
     let mut random = Random(5);
     for _ in 0..30_000 {
@@ -370,6 +496,64 @@ fn lines_and_their_numbers_are_what_the_law_says() {
 }
 
 #[test]
+fn lines_of_sparse_samples_are_what_the_law_says() {
+    let mut random = Random(9);
+    for round in 0..40_000 {
+        let shape = shape(&mut random);
+        let text = if round % 8 == 0 {
+            hostile_text(&mut random, round % 401)
+        } else {
+            sparse_lines(&mut random, &shape, round % 2001)
+        };
+        let at = random.one_of(&[0, 0, 0, 0, 1, 5]).min(text.len());
+        let end = random.one_of(&[text.len(), text.len(), text.len() / 2, text.len() + 9]);
+        for kernel in Kernel::available() {
+            check_sparse_lines(kernel, &text, at, end, &shape);
+        }
+    }
+}
+
+#[test]
+fn plain_lines_of_sparse_samples_are_taken_to_the_end() {
+    let mut random = Random(10);
+    for round in 0..3000 {
+        let (has_id, line_end) = (random.below(2) == 1, random.one_of::<&[u8]>(&[b"\n", b"\r\n"]));
+        let shape = Shape { has_id, line_end, streams: vec![(0, b"src", 50_000), (1, b"tgt", 900)] };
+        let mut text = vec![];
+        for _ in 0..random.below(30) {
+            text.extend(if has_id { "12 " } else { "" }.bytes());
+            for (name, dim) in [("|src", 50_000), (" |tgt", 900)] {
+                text.extend(name.bytes());
+                let value = if round % 3 == 0 { "2.5" } else { "" };
+                (0..1 + random.below(20)).for_each(|_| {
+                    text.extend(format!(" {}:{}{value}", random.below(dim), random.below(10)).bytes());
+                });
+            }
+            text.extend(line_end);
+        }
+        let end = text.len();
+        text.extend(random.one_of(&["something else", "", "\n", "|src "]).bytes());
+        text.extend([b'5'; 150]);
+        for kernel in Kernel::available() {
+            let stop = check_sparse_lines(kernel, &text, 0, end, &shape);
+            assert_eq!(stop, if kernel.name() == "avx512" { end } else { 0 }, "{}", shown(&text, 0));
+        }
+    }
+}
+
+#[test]
+fn a_form_has_streams_with_short_names_and_indices() {
+    let form = |streams: &[(usize, &[u8], u32)]| SparseForm::new(false, b"\n", streams);
+    assert!(form(&[(0, b"thirteen byte", 5)]).is_some());
+    assert!(form(&[(0, b"fourteen bytes", 5)]).is_none());
+    assert!(form(&[]).is_none() && form(&[(0, b"", 5)]).is_none() && form(&[(0, b"x", 0)]).is_none());
+    assert!(SparseForm::new(true, b"", &[(0, b"x", 5)]).is_none());
+    let streams: Vec<(usize, &[u8], u32)> = (0..8).map(|column| (column, &b"x"[..], 5)).collect();
+    assert!(form(&streams[..7]).is_some() && form(&streams).is_none());
+    assert!(form(&streams[1..2]).is_none() && form(&[streams[0], streams[0]]).is_none()); // a column for each
+}
+
+#[test]
 fn a_position_behind_the_slice_takes_nothing() {
     for kernel in Kernel::available() {
         let (mut values, mut indices) = (vec![], vec![]);
@@ -428,10 +612,11 @@ fn nothing_is_read_behind_the_slice() {
     let mut random = Random(7);
     let mut pages = PageEnd::new();
     for round in 0..20_000 {
-        let length = round % 201;
-        let mut text = match random.below(4) {
+        let (length, shape) = (round % 401, shape(&mut random));
+        let mut text = match random.below(5) {
             0 => hostile_text(&mut random, length),
             3 => lines(&mut random, length),
+            4 => sparse_lines(&mut random, &shape, length),
             kind => plain_text(&mut random, kind == 1, 16),
         };
         text.truncate(length);
@@ -440,6 +625,7 @@ fn nothing_is_read_behind_the_slice() {
             check_dense(kernel, text, 0, 1000);
             check_sparse(kernel, text, 0, 100_000);
             check_lines(kernel, text, 0);
+            check_sparse_lines(kernel, text, 0, text.len(), &shape);
             let mut num_lines = 0;
             kernel.for_each_line_end(text, |_| num_lines += 1);
             assert_eq!(num_lines, text.iter().filter(|byte| **byte == b'\n').count());

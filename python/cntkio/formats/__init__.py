@@ -80,8 +80,10 @@ class Loaded:
 class Ahead:
     """What of a corpus will be needed as soon as it is open: its first chunks can be parsed while they are indexed.
 
+    Chunks of a corpus that was opened with one are packed, and not written, so that they may be of any form.
+
     Attributes:
-        num_bytes: How much parsed data will be needed at once.
+        num_bytes: How much parsed data will be needed at once; 0: nothing.
         num_chunks: How many chunks will be needed at once, if not the first ones are: of a corpus of more none is.
     """
 

@@ -218,7 +218,7 @@ class CTFDeserializer:
         Args:
             text_keys: Whether ids are words, as beside HTK features and labels; there is no index cache then.
             ahead: What will be needed at once. It is parsed in the pass that makes the index, which saves to read it
-                twice; not where an index is loaded.
+                twice; not where an index is loaded. Chunks take as little memory as they can then.
 
         Raises:
             OSError: The file cannot be read.
@@ -541,20 +541,20 @@ def _parse_ahead(
     ahead = first_pass.ahead
     scans: list[tuple[int, Any]] = []
     parsed: list[tuple[_core.Chunk, int]] = []
-    if ahead.num_chunks is not None and text.size - first > ahead.num_chunks * limit:
+    if ahead.num_bytes == 0 or (ahead.num_chunks is not None and text.size - first > ahead.num_chunks * limit):
         return [], [], first
     borders = _core.ctf_chunk_borders(text.file, first, limit, in_lines)
     num_bytes = num_sequences = 0
     while len(parsed) < len(borders) - 1:
         # So many as fit, going by those before.
-        room = (ahead.num_bytes - num_bytes) * len(parsed) // num_bytes if num_bytes else int(ahead.num_bytes > 0)
+        room = (ahead.num_bytes - num_bytes) * len(parsed) // num_bytes if num_bytes else 1
         if ahead.num_chunks is not None:
             room = len(borders)
         if room < 1:
             break
         wanted = borders[len(parsed) : len(parsed) + room + 1]
         indexed = _core.ctf_index_chunks(
-            text.file, wanted, in_lines, first_pass.schema, num_threads(), _PART, first_pass.spare
+            text.file, wanted, in_lines, first_pass.schema, num_threads(), _PART, first_pass.spare, True
         )
         for one in indexed:
             if one is None:
@@ -706,6 +706,7 @@ class CTFCorpus:
     def __init__(self, options: CTFDeserializer, text_keys: bool = False, ahead: Ahead | None = None) -> None:
         self._options = options
         self._text_keys = text_keys
+        self._is_compact = ahead is not None
         self._text = _Text(options.filename)
         self._schema: _Schema = [
             (stream["stream_alias"].encode(), stream["is_sparse"], _size(stream["dim"]), options.dtype == np.float64)
@@ -815,6 +816,7 @@ class CTFCorpus:
                 piece,
                 self._spare,
                 self._text_keys,
+                self._is_compact,
             )
             self._text.require_unchanged()
         except ValueError as error:

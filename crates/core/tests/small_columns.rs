@@ -1,0 +1,165 @@
+//! Columns of small whole numbers deliver what the plain ones do, wherever a part of the text does not let them be small.
+
+use cntkio_core::chunk::{Chunk, Pool, Samples};
+use cntkio_core::ctf::{self, Cut, Extent, Findings, Mode, Schema, Stream, Text};
+use cntkio_core::pack::{self, Cell, Ragged, Selection};
+use cntkio_core::whole::Whole;
+use proptest::prelude::*;
+use std::sync::Arc;
+
+/// Sequences as text, one line for each sample; most values are small, and most samples of `tag` have one entry.
+fn text(sequences: &[Vec<(u16, u32, u8)>]) -> Vec<u8> {
+    let mut text = String::new();
+    for (number, lines) in sequences.iter().enumerate() {
+        for &(value, index, odd) in lines {
+            let value = match odd {
+                0 => format!("{value}.5"),
+                1 => "-0".to_owned(),
+                2 => format!("{}", 256 + u32::from(value)),
+                3 => format!("-{value}"),
+                _ => format!("{}", value % 256),
+            };
+            let index = if odd == 4 { 65_530 + index % 1000 } else { index % 65_536 };
+            let more = if odd == 5 { " 7:1 7:2" } else { "" };
+            text += &format!("{number} |x {value} 3 {} |tag {index}:{value}{more}\n", index % 256);
+        }
+    }
+    text.into_bytes()
+}
+
+fn schema(is_double: bool, is_compact: bool) -> Schema {
+    let stream = |name: &str, is_sparse, dim| Stream { name: name.into(), is_sparse, dim, is_double };
+    Schema {
+        streams: vec![stream("x", false, 3), stream("tag", true, 70_000)],
+        defining: None,
+        has_words: false,
+        is_compact,
+    }
+}
+
+fn parsed(text: &[u8], schema: &Schema, cut: Cut, pool: Option<&Arc<Pool>>) -> Chunk {
+    let scan = ctf::scan(text, Mode::Ids, None).unwrap();
+    let ends = scan.starts.iter().skip(1).copied().chain([text.len() as u64]);
+    let extent = |((&start, end), &length)| Extent { start: start as usize, end: end as usize, length };
+    let sequences: Vec<Extent> = scan.starts.iter().zip(ends).zip(&scan.lines).map(extent).collect();
+    let read = |at: usize, buffer: &mut [u8]| {
+        buffer.copy_from_slice(&text[at..at + buffer.len()]);
+        Ok(())
+    };
+    let (chunk, findings) = ctf::parse_chunk(Text::Read(&read), &sequences, schema, 0, true, cut, pool).unwrap();
+    assert_eq!(findings, Findings::new(0, true));
+    chunk
+}
+
+fn bits(ragged: &Ragged) -> String {
+    format!("{ragged:?}") // unlike a comparison of floats it tells -0 from 0
+}
+
+proptest! {
+    #[test]
+    fn small_columns_deliver_what_plain_ones_do(
+        sequences in prop::collection::vec(
+            prop::collection::vec((any::<u16>(), any::<u32>(), prop_oneof![40 => Just(9u8), 1 => 0u8..6]), 1..5), 1..40),
+        picks in prop::collection::vec(any::<prop::sample::Index>(), 1..20),
+        part in 20usize..400, num_parts in 1usize..6, is_double: bool,
+    ) {
+        let text = text(&sequences);
+        let cut = Cut { piece: part * num_parts, part };
+        let pool = Arc::new(Pool::new(1 << 20));
+        let plain = parsed(&text, &schema(is_double, false), cut, None);
+        // The second one is made in the memory of the first.
+        drop(parsed(&text, &schema(is_double, true), cut, Some(&pool)));
+        let small = parsed(&text, &schema(is_double, true), cut, Some(&pool));
+        let streams = [(0, false, is_double), (1, true, is_double)];
+
+        let chosen: Vec<u32> = picks.iter().map(|pick| pick.index(sequences.len()) as u32).collect();
+        let places = vec![0; chosen.len()];
+        let first = vec![0u32; chosen.len()];
+        let last: Vec<u32> = chosen.iter().map(|&number| sequences[number as usize].len() as u32).collect();
+        for parts in [None, Some((&first[..], &last[..]))] { // the second way is the general one
+            let packed = |chunk: &Chunk| {
+                let selection = Selection { chunks: &[chunk], places: &places, sequences: &chosen, parts };
+                pack::gather_all(selection, &streams).unwrap().iter().map(bits).collect::<Vec<_>>()
+            };
+            prop_assert_eq!(packed(&small), packed(&plain));
+        }
+
+        let mut place = 0;
+        let cells: Vec<Cell> = last.iter().map(|&length| {
+            place += length as usize;
+            let (num_samples, length) = (length as usize, length as usize);
+            Cell { first_sample: 0, num_samples, place: place - num_samples, length }
+        }).collect();
+        let spread = |chunk: &Chunk| {
+            let selection = Selection { chunks: &[chunk], places: &places, sequences: &chosen, parts: None };
+            let of = |stream, dim| if is_double {
+                format!("{:?}", pack::spread(selection, &cells, stream, dim, place, pack::doubles).unwrap())
+            } else {
+                format!("{:?}", pack::spread(selection, &cells, stream, dim, place, pack::singles).unwrap())
+            };
+            // A table of the whole dimension would take long to make.
+            of(0, 3)
+        };
+        prop_assert_eq!(spread(&small), spread(&plain));
+
+        let whole = |chunk: &Chunk| {
+            let mut whole = Whole::new(&streams, 2 * sequences.len());
+            (0..2).for_each(|_| whole.append(chunk).unwrap());
+            whole.finish().iter().map(bits).collect::<Vec<_>>()
+        };
+        prop_assert_eq!(whole(&small), whole(&plain));
+        let made_plain = pack::plain(&small).unwrap();
+        prop_assert!(made_plain.is_plain());
+        prop_assert_eq!(whole(&made_plain), whole(&plain));
+    }
+}
+
+fn forms(chunk: &Chunk) -> Vec<bool> {
+    let columns = chunk.blocks().iter().flat_map(|block| &block.columns);
+    columns.map(|column| matches!(column.samples, Samples::Small(_))).collect()
+}
+
+#[test]
+fn one_value_that_is_not_small_makes_the_columns_of_its_piece_plain() {
+    let line = |x: &str, index: u32| format!("|x {x} 0 255 |tag {index}:1\n");
+    let small: Vec<u8> = (0..100).flat_map(|index| line("1", index).into_bytes()).collect();
+    let schema = schema(false, true);
+    let cut = Cut { piece: 1 << 20, part: 50 };
+    let parse = |text: &[u8]| {
+        let read = |at: usize, buffer: &mut [u8]| {
+            buffer.copy_from_slice(&text[at..at + buffer.len()]);
+            Ok(())
+        };
+        let all = ctf::index_chunks(&read, &[0, text.len()], Mode::Lines, &schema, 1, cut.part, None).unwrap();
+        all.into_iter().next().flatten().unwrap().1
+    };
+    let chunk = parse(&small);
+    assert_eq!(forms(&chunk), [true, true]);
+    // Three bytes and four: as floats and with indices of 32 bits, and where each sample's entries begin, it is 12 and 12.
+    assert!(chunk.num_bytes() < 100 * (3 + 3) + 1000);
+    for (more, expected) in [
+        (line("-0", 65_535), [false, true]),
+        (line("1", 65_536), [true, false]),
+        (line("0.5", 65_536), [false, false]),
+        (line("256", 1), [false, true]),
+    ] {
+        let chunk = parse(&[&small[..], more.as_bytes(), &small].concat());
+        assert_eq!(forms(&chunk), expected, "{more}");
+    }
+}
+
+#[test]
+fn a_sparse_table_is_spread_from_small_columns_as_from_plain_ones() {
+    let text = b"0 |x 1 2 3 |tag 5:7 5:9 2:1\n0 |x 1 2 3 |tag 0:255\n1 |x 1 2 3 |tag 1:3\n";
+    let cut = Cut { piece: 1 << 20, part: 1 << 20 };
+    let spread = |is_compact| {
+        let chunk = parsed(text, &schema(false, is_compact), cut, None);
+        assert_eq!(forms(&chunk), [is_compact; 2]);
+        let selection = Selection { chunks: &[&chunk], places: &[0, 0], sequences: &[1, 0], parts: None };
+        let cell = |length, place| Cell { first_sample: 0, num_samples: length, place, length };
+        pack::spread(selection, &[cell(1, 0), cell(2, 1)], 1, 70_000, 3, pack::singles).unwrap()
+    };
+    let table = spread(true);
+    assert_eq!((table[1], table[70_005], table[70_002], table[140_000]), (3.0, 9.0, 1.0, 255.0));
+    assert_eq!(table, spread(false));
+}
