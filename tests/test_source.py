@@ -406,6 +406,66 @@ def test_an_error_surfaces_in_the_read_that_needs_the_data(tmp_path: Path) -> No
         assert behind and behind[0] in (32, 33, 34)
 
 
+def outcomes(source: MinibatchSource, size: int, most: int) -> list[Any]:
+    """What each read delivers or raises, where the timeline stands behind it, and the errors up to the last."""
+    found: list[Any] = []
+    for _ in range(most):
+        try:
+            found.append(shown(source.next_minibatch(size)))
+        except (FormatError, CorpusError) as error:
+            found.append(str(error))
+        found.append(source.state_dict()["timeline"])
+    return [*found, source.error_counts]
+
+
+@laws
+@given(
+    bad=st.lists(st.tuples(st.integers(0, 39), st.booleans()), max_size=4),
+    sizes=st.lists(st.integers(1, 40), min_size=1), max_errors=st.integers(0, 2),
+    options=OPTIONS, size=st.integers(1, 5), is_joined=st.booleans(),
+)  # fmt: skip
+def test_minibatches_that_are_made_together_are_those_made_one_by_one(
+    folder: Path,
+    bad: list[tuple[int, bool]],
+    sizes: list[int],
+    max_errors: int,
+    options: dict[str, Any],
+    size: int,
+    is_joined: bool,
+) -> None:
+    """Errors in the middle of a hand-over belong to the minibatch that meets them."""
+    for name, is_second in (("one.ctf", False), ("two.ctf", True)):
+        text = corpus_text([1] * 40).replace(b"|x", b"|y" if is_second else b"|x").replace(b"|s", b"|t")
+        lines = text.split(b"\n")
+        for number, of_second in bad:
+            if of_second == is_second:
+                lines[number] = b"%d |%s 1 z |t 1:1" % (number, b"y" if is_second else b"x")
+        (folder / name).write_bytes(b"\n".join(lines))
+
+    def opened() -> MinibatchSource:
+        given = [
+            CTFDeserializer(
+                folder / name,
+                StreamDefs(
+                    **{own: StreamDef(field=field, shape=2), rest: StreamDef(field="t", shape=1000, is_sparse=True)}
+                ),
+                chunk_size_in_bytes=chunk_size,
+                max_errors=max_errors,
+            )
+            for name, own, field, rest, chunk_size in (
+                ("one.ctf", "x", "x", "s", sizes[0] * 20),
+                ("two.ctf", "y", "y", "t", sizes[-1] * 30),
+            )
+        ]
+        return MinibatchSource(given[: 1 + is_joined], max_sweeps=2, **options)
+
+    with opened() as source:
+        together = outcomes(source, size, 100)
+    with pytest.MonkeyPatch.context() as patch, opened() as source:
+        patch.setattr("cntkio.source._MOST_IN_HAND_OVER", 1)
+        assert outcomes(source, size, 100) == together
+
+
 def test_an_interrupt_stops_a_read_at_once_and_loses_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with make(path, max_sweeps=1) as source:
         expected = rest(source, 11)

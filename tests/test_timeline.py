@@ -434,6 +434,41 @@ def test_the_order_does_not_depend_on_how_it_was_asked_for(
 
 
 @given(
+    chunks=some_chunks, window=some_windows, seed=some_seeds, size=some_sizes, most=st.integers(1, 9),
+    index=st.integers(0, 2), crosses_sweeps=st.booleans(), local_timeline=st.booleans(),
+)  # fmt: skip
+def test_several_reads_at_once_are_reads_one_after_the_other(
+    chunks: Chunks,
+    window: Window | None,
+    seed: int,
+    size: int,
+    most: int,
+    index: int,
+    crosses_sweeps: bool,
+    local_timeline: bool,
+) -> None:
+    options = {"seed": seed, "max_sweeps": 2, "crosses_sweeps": crosses_sweeps, "local_timeline": local_timeline}
+    one_by_one, at_once = make(chunks, window, **options), make(chunks, window, **options)
+    partition = Partition(index, 3)
+    while (reads := at_once.read_several(size, partition, most)) is not None:
+        assert 1 <= len(reads.marks) <= most and len(reads.bounds) == len(reads.marks) + 1
+        places = reads.selection.places
+        assert places is not None
+        for (first, last), end, mark in zip(
+            itertools.pairwise(reads.bounds), reads.ends_of_sweep, reads.marks, strict=True
+        ):
+            needed = one_by_one.needed_chunks(partition)
+            selection = one_by_one.read(size, partition)
+            assert selection is not None and mark == one_by_one.mark()
+            assert content(selection) == (reads.selection.sequences[first:last].tolist(), end)
+            assert [places.chunks[place] for place in places.places[first:last]] == selection.chunks.tolist()
+            if mark is not reads.marks[-1]:
+                assert one_by_one.needed_chunks(partition) == needed
+        assert [places.places.tolist().index(place) for place in range(len(places.chunks))] == places.firsts
+    assert one_by_one.read(size, partition) is None
+
+
+@given(
     chunks=some_chunks, window=some_windows, seed=some_seeds, size=some_sizes, count=st.integers(1, 3), data=st.data()
 )
 def test_chunks_are_named_before_they_are_needed(

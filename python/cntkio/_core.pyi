@@ -156,6 +156,7 @@ def htk_scan_list(
     tuple[int, int, int] | None,
 ]: ...
 def rolling_order(num_frames: int, window: int, seed: int) -> npt.NDArray[np.uint32]: ...
+
 _ChunkPlaces = tuple[list[int], list[int], npt.NDArray[np.uint32], npt.NDArray[np.uint32]]
 
 def find_chunks(

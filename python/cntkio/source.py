@@ -22,7 +22,7 @@ import logging
 import os
 import threading
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -843,7 +843,7 @@ class MinibatchSource:
             if sound is not None:
                 reads, located = Reads.of(sound[0], reads.marks[-1]), sound[1]
                 break
-        self._order(reads, located, orders, made)
+        self._make(reads, located, orders, made)
         if reads.selection.end_of_sweep:
             self._tell_totals()
 
@@ -972,7 +972,7 @@ class MinibatchSource:
     def _chunk_of(corpus: Corpus, sequences: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         return np.searchsorted(corpus.table.chunk_starts, sequences, side="right") - 1
 
-    def _order(self, reads: Reads, located: Located, orders: list[_Order], made: list[_Fetched]) -> None:
+    def _make(self, reads: Reads, located: Located, orders: list[_Order], made: list[_Fetched]) -> None:
         """Make minibatches, and order what is to be packed for them: nothing in truncated mode."""
         selection, bounds = reads.selection, reads.bounds
         found = [self._places_of(number, selection, located) for number in range(len(self._chunks))]
@@ -1058,7 +1058,9 @@ class MinibatchSource:
             which, first, places = np.unique(selection.chunks, return_index=True, return_inverse=True)
             order = np.argsort(first)
             local = (located.sequences - chunk_starts[selection.chunks]).astype(np.uint32)
-            return Places(which[order].tolist(), first[order].tolist(), np.argsort(order)[places].astype(np.uint32), local)
+            return Places(
+                which[order].tolist(), first[order].tolist(), np.argsort(order)[places].astype(np.uint32), local
+            )
         return Places(
             *_core.find_chunks(located.sequences, None if partners is None else partners[number], chunk_starts)
         )
@@ -1076,9 +1078,7 @@ class MinibatchSource:
         lengths = self._corpora[0].table.lengths[self._arrangement.partner(0, located.sequences)]
         return np.zeros(len(lengths), np.uint32), lengths
 
-    def _keys_of(
-        self, selection: Selection, located: Located, first: int, last: int
-    ) -> Callable[[], npt.NDArray[Any]]:
+    def _keys_of(self, selection: Selection, located: Located, first: int, last: int) -> Callable[[], npt.NDArray[Any]]:
         if isinstance(selection, LocalSelection):
             return lambda: chunk_and_number(selection)
         return lambda: self._keys[located.sequences[first:last]]

@@ -210,7 +210,10 @@ class MinibatchSourceFromData(UserMinibatchSource):
         return self._gathered(sequences, end_of_sweep)
 
     def _gathered(self, sequences: npt.NDArray[np.uint32], end_of_sweep: bool) -> Minibatch:
-        (packed,) = _core.pack([([self._chunk], np.zeros(len(sequences), np.uint32), sequences, self._layout, None, [0, len(sequences)])], 1)
+        (packed,) = _core.pack(
+            [([self._chunk], np.zeros(len(sequences), np.uint32), sequences, self._layout, None, [0, len(sequences)])],
+            1,
+        )
         data = {info: MinibatchData.of(info, packed, number, end_of_sweep) for number, info in enumerate(self._streams)}
         return Minibatch(data, lambda: sequences.astype(np.uint64))
 
