@@ -100,6 +100,9 @@ pub(crate) fn find_chunks<'py>(
     Ok(place_arrays(py, found))
 }
 
+/// Frames from which on it is worth while to let go of the interpreter's lock: to get it again takes time, too.
+const WORTH_UNLOCKING: usize = 1 << 15;
+
 /// Finds frames: their utterance, and in each of several corpora its chunk.
 #[pyclass(frozen, module = "cntkio._core")]
 pub(crate) struct FrameFinder {
@@ -128,8 +131,9 @@ impl FrameFinder {
 
     /// Find frames.
     fn find<'py>(&self, py: Python<'py>, frames: PyReadonlyArray1<'py, i64>) -> PyResult<FrameArrays<'py>> {
-        // It takes less time than to let go of the interpreter's lock, and to get it again.
-        let found = self.inner.find(frames.as_slice()?).ok_or_else(not_there)?;
+        let frames = frames.as_slice()?;
+        let find = || self.inner.find(frames);
+        let found = if frames.len() < WORTH_UNLOCKING { find() } else { py.detach(find) }.ok_or_else(not_there)?;
         let places = found.places.into_iter().map(|places| place_arrays(py, places)).collect();
         Ok((found.utterances.into_pyarray(py), found.frames.into_pyarray(py), places))
     }
