@@ -5,7 +5,7 @@ use crate::pool::pool;
 use cntkio_core::chunk::{self, Block, Bytes, Column, Encoding, Frames, FramesPlace, Runs, Samples, Targets};
 use cntkio_core::find;
 use cntkio_core::htk::{self, ListRules};
-use cntkio_core::mlf::{self, Labels, Rules, Scan, Text, Unit};
+use cntkio_core::mlf::{self, Labels, Numbers, Rules, Scan, Text, Unit};
 use cntkio_simd::memory::{self, append_read, read_exact_at};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::{PyMemoryError, PyValueError};
@@ -282,6 +282,9 @@ fn chunk_of(lengths: &[u32], samples: Samples) -> PyResult<Chunk> {
     Ok(Chunk { inner: chunk::Chunk::new(vec![Block { num_sequences: lengths.len(), columns: vec![column] }]) })
 }
 
+/// Lower halves of numbers, and upper ones, if not all are zero.
+type NumberArrays<'py> = (Bound<'py, PyArray1<u16>>, Bound<'py, PyArray1<u16>>);
+
 /// Keys; place, frames, fault, its place and end of runs of each entry; start and class of each run; remarks; stop.
 type LabelArrays<'py> = (
     Rows<'py>,
@@ -290,11 +293,15 @@ type LabelArrays<'py> = (
     Bound<'py, PyArray1<u8>>,
     Bound<'py, PyArray1<u64>>,
     Bound<'py, PyArray1<u64>>,
-    Bound<'py, PyArray1<u32>>,
-    Bound<'py, PyArray1<u32>>,
+    NumberArrays<'py>,
+    NumberArrays<'py>,
     Vec<(u64, Vec<u64>)>,
     Option<(u8, u64)>,
 );
+
+fn number_arrays(py: Python<'_>, numbers: Numbers) -> NumberArrays<'_> {
+    (numbers.low.into_pyarray(py), numbers.high.into_pyarray(py))
+}
 
 fn label_arrays(py: Python<'_>, labels: Labels) -> LabelArrays<'_> {
     (
@@ -304,8 +311,8 @@ fn label_arrays(py: Python<'_>, labels: Labels) -> LabelArrays<'_> {
         labels.faults.into_pyarray(py),
         labels.fault_at.into_pyarray(py),
         labels.run_ends.into_pyarray(py),
-        labels.starts.into_pyarray(py),
-        labels.classes.into_pyarray(py),
+        number_arrays(py, labels.starts),
+        number_arrays(py, labels.classes),
         labels.remarks.into(),
         labels.stop.map(|(stop, at)| (stop as u8, at)),
     )
