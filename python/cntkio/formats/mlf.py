@@ -6,8 +6,8 @@
     a.mlf         entry: key, rows of start, end, label  ── the compiled core ──>  runs: first frame, class
     a.bmlf        the same in binary, with classes instead of labels
 
-A whole file is read when it is opened, and kept as runs: 4 bytes for each row, or up to 8. Its law: what is wrong with an
-entry is an error only if that entry is wanted, and then it names the file, the line, the utterance and the label.
+A whole file is read when it is opened, and kept as runs: 4 bytes for each row, or up to 8. Its law: what is wrong with
+an entry is an error only if that entry is wanted, and then it names the file, the line, the utterance and the label.
 """
 
 from __future__ import annotations
