@@ -908,7 +908,8 @@ class MinibatchSource:
         if needed is self._needed:
             return
         self._needed = needed
-        kept = list(dict.fromkeys([*selection.chunks.tolist(), *needed]))
+        used = selection.chunks.tolist() if selection.places is None else selection.places.chunks
+        kept = list(dict.fromkeys([*used, *needed]))
         ahead = []
         num_waits = sum(chunks.num_waits for chunks in self._chunks)
         if num_waits > self._num_waits:

@@ -176,6 +176,8 @@ struct SweepPlan {
     /// The place of the first position of each block of `1 << block_shift` positions.
     block_places: Vec<u32>,
     block_shift: u32,
+    /// Whether every window holds all places.
+    is_one_window: bool,
 }
 
 /// All chunks in the order of one sweep.
@@ -240,7 +242,8 @@ impl SweepPlan {
             block_places.push(place as u32);
         }
         block_places.push(chunks.len() as u32 - 1);
-        Self { sweep, seed, chunks, starts, windows, reach, block_places, block_shift }
+        let is_one_window = windows.iter().all(|window| (window.from, window.to) == (0, chunks.len() as u32));
+        Self { sweep, seed, chunks, starts, windows, reach, block_places, block_shift, is_one_window }
     }
 
     fn num_sequences(&self) -> u32 {
@@ -396,16 +399,24 @@ impl SweepOrder {
             let step_end = end.min(self.shuffled.saturating_add(SEQUENCES_BETWEEN_PAUSES));
             let slots = &mut self.slots[..];
             let base = self.base;
-            for t in self.shuffled..step_end {
-                let here = slots[(t - base) as usize];
-                let reach = plan.reach[plan.place_of(here) as usize];
-                let other = loop {
-                    let other = window.from + remainder.of(self.generator.draw()) as u32;
-                    if window.holds(slots[(other - base) as usize]) & reach.holds(other) {
-                        break other;
-                    }
-                };
-                slots.swap((t - base) as usize, (other - base) as usize);
+            if plan.is_one_window {
+                // Every place may take every sequence, so that no draw is in vain.
+                for t in self.shuffled..step_end {
+                    let other = remainder.of(self.generator.draw()) as u32;
+                    slots.swap((t - base) as usize, (other - base) as usize);
+                }
+            } else {
+                for t in self.shuffled..step_end {
+                    let here = slots[(t - base) as usize];
+                    let reach = plan.reach[plan.place_of(here) as usize];
+                    let other = loop {
+                        let other = window.from + remainder.of(self.generator.draw()) as u32;
+                        if window.holds(slots[(other - base) as usize]) & reach.holds(other) {
+                            break other;
+                        }
+                    };
+                    slots.swap((t - base) as usize, (other - base) as usize);
+                }
             }
             let paused = self.shuffled / SEQUENCES_BETWEEN_PAUSES != step_end / SEQUENCES_BETWEEN_PAUSES;
             self.shuffled = step_end;
