@@ -212,7 +212,7 @@ class _Numbers(NamedTuple):
     def part(self, begin: int, end: int) -> npt.NDArray[np.uint32]:
         """Some of them."""
         low = self.low[begin:end].astype(np.uint32)
-        return low | self.high[begin:end].astype(np.uint32) << 16 if len(self.high) else low
+        return low | self.high[begin:end].astype(np.uint32) << np.uint32(16) if len(self.high) else low
 
     @classmethod
     def joined(cls, parts: Sequence[_Numbers]) -> _Numbers:
