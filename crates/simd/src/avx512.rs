@@ -25,6 +25,9 @@ const MAX_TOKENS: usize = 32;
 /// No block has more sparse entries than this: each takes four bytes.
 const MAX_ENTRIES: usize = 16;
 
+/// Bytes whose line ends are given room for at once.
+const LINES_AT_ONCE: usize = 1 << 14;
+
 /// How far ahead text is asked for.
 const AHEAD: usize = 512;
 
@@ -831,15 +834,31 @@ pub(crate) fn sparse_lines(
 } }
 
 with_avx512! {
-pub(crate) fn for_each_line_end(bytes: &[u8], mut each: impl FnMut(usize)) {
-    let mut at = 0;
-    while at < bytes.len() {
-        let mut ends = equal(load(bytes, at), b'\n');
-        while ends != 0 {
-            each(at + _tzcnt_u64(ends) as usize);
-            ends &= ends - 1;
+/// Always sixteen at a time: how many there are in a block nothing foretells.
+pub(crate) fn line_ends(bytes: &[u8], out: &mut Vec<u32>) {
+    for (number, part) in bytes.chunks(LINES_AT_ONCE).enumerate() {
+        out.reserve(part.len() + 16);
+        let mut length = out.len();
+        for at in (0..part.len()).step_by(64) {
+            let text = load(part, at);
+            let mut ends = equal(text, b'\n');
+            loop {
+                let places = _mm512_castsi512_si128(_mm512_maskz_compress_epi8(ends, block(&POSITIONS)));
+                let first = _mm512_set1_epi32((number * LINES_AT_ONCE + at) as i32);
+                let places = _mm512_add_epi32(_mm512_cvtepu8_epi32(places), first);
+                // SAFETY: as many as there are bytes before, and sixteen more, have room behind the old length.
+                unsafe { _mm512_storeu_si512(out.as_mut_ptr().add(length).cast(), places) };
+                let count = ends.count_ones() as usize;
+                if count <= 16 {
+                    length += count;
+                    break;
+                }
+                length += 16;
+                ends &= !below(_tzcnt_u64(_pdep_u64(1 << 16, ends)) as usize);
+            }
         }
-        at += 64;
+        // SAFETY: all up to here were written.
+        unsafe { out.set_len(length) };
     }
 } }
 
