@@ -361,6 +361,63 @@ pub(crate) fn dense_f32(bytes: &[u8], at: usize, limit: usize, out: &mut Vec<f32
     }
 } }
 
+/// Bytes from block to block of short integers: those that two blocks share hold all digits of a token that ends in the
+/// second, but for the blank behind it.
+const SHORT_INTEGERS: usize = 60;
+
+with_avx512! {
+/// Integers of at most four digits, each with a blank behind it, from `at` on, as long as whole blocks hold nothing else;
+/// where they end, and how many were written.
+///
+/// A token is taken in the block that has the blank behind it, so that blocks are where they are, whatever is in them: none
+/// waits for where the one before ends.
+///
+/// # Safety
+///
+/// As for [`dense_into`].
+#[inline]
+unsafe fn short_integers(bytes: &[u8], at: usize, limit: usize, out: *mut f32) -> (usize, usize) {
+    let (mut start, mut written, mut shared) = (at, 0, 0);
+    loop {
+        let text = load(bytes, start);
+        let digits = _mm512_sub_epi8(text, _mm512_set1_epi8(b'0' as i8));
+        let digit = _mm512_cmplt_epu8_mask(digits, _mm512_set1_epi8(10));
+        let blank = equal(text, b' ') | equal(text, b'\t');
+        let behind = !digit & (digit << 1);
+        let size_before = 64 - _lzcnt_u64(behind & shared) as usize;
+        let runs_of_2 = digit & (digit << 1);
+        let runs_of_5 = runs_of_2 & (runs_of_2 << 2) & (digit << 4);
+        if !(digit | blank) | runs_of_5 != 0 || written + MAX_TOKENS > limit {
+            return (start + size_before, written);
+        }
+        prefetch_from(bytes.as_ptr().wrapping_add(start + AHEAD));
+        let not_before = !below(size_before);
+        let body = digit & not_before;
+        let behind = behind & not_before;
+        let tokens = Tokens {
+            digits,
+            body,
+            point: 0,
+            first: _mm512_maskz_compress_epi8(body & !(body << 1), block(&POSITIONS)),
+            last: _mm512_maskz_compress_epi8(behind >> 1, block(&POSITIONS)),
+        };
+        let convert_16 = |from: usize| {
+            let values = value_of_4(gather(&tokens, None, &LANES_OF_4, from));
+            // SAFETY: fewer than `limit` values were written, and no more than bytes were consumed; behind them is room for
+            // MAX_TOKENS more, two times 16.
+            unsafe { _mm512_storeu_ps(out.add(written + from), _mm512_cvtepi32_ps(values)) };
+        };
+        let count = behind.count_ones() as usize;
+        convert_16(0);
+        if count > 16 {
+            convert_16(16);
+        }
+        written += count;
+        start += SHORT_INTEGERS;
+        shared = below(64 - SHORT_INTEGERS);
+    }
+} }
+
 with_avx512! {
 /// Where the prefix ends, and how many values were written.
 ///
@@ -371,6 +428,11 @@ with_avx512! {
 unsafe fn dense_into(bytes: &[u8], mut at: usize, limit: usize, out: *mut f32) -> (usize, usize) {
     let mut written = 0;
     let mut next = classify::<false>(load(bytes, at));
+    if next.other | next.point | next.sign == 0 {
+        // SAFETY: the caller's.
+        (at, written) = unsafe { short_integers(bytes, at, limit, out) };
+        next = classify::<false>(load(bytes, at));
+    }
     loop {
         let Classes { digits, digit, blank, point, sign, negative, other, .. } = next;
         let (end, sample_ends) = certain_part(bytes, at, blank, other);

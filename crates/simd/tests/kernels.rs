@@ -462,6 +462,10 @@ fn a_limit_ends_the_prefix_inside_a_block() {
         for limit in 0..40 {
             assert_eq!(check_dense(kernel, &text, 0, limit), limit.min(34));
         }
+        let short = [b" 1 22 333 4444".repeat(50), b"|".to_vec(), b" 5".repeat(50)].concat();
+        for limit in 0..220 {
+            assert_eq!(check_dense(kernel, &short, 0, limit), limit.min(200));
+        }
     }
 }
 
