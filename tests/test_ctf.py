@@ -463,6 +463,30 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return path, values
 
 
+def test_a_file_that_shrinks_while_it_is_indexed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.ctf"
+    path.write_bytes(b"|x 1 0\n" * 100)
+    index = _core.ctf_index
+
+    def shrinking(*arguments: Any) -> Any:
+        path.write_bytes(b"|x 1 0\n" * 50)
+        return index(*arguments)
+
+    monkeypatch.setattr(_core, "ctf_index", shrinking)
+    with pytest.raises(CorpusError, match=r"changed while in use \(700 bytes when opened, 350 now\)"):
+        CTFDeserializer(str(path), X).open()
+
+
+def test_long_files_are_indexed_part_by_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.ctf"
+    path.write_bytes(b"".join(b"%d |x %d 0\n" % (key // 7, key) for key in range(200)))
+    whole = CTFDeserializer(str(path), X).open().table
+    monkeypatch.setattr(ctf, "_INTERRUPTIBLE", 100)
+    table = CTFDeserializer(str(path), X).open().table
+    assert table.keys.tolist() == whole.keys.tolist() == list(range(29))
+    assert table.lengths.tolist() == whole.lengths.tolist() == [7] * 28 + [4]
+
+
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     count: list[int] = []
     scan = ctf._scan

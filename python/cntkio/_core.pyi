@@ -98,6 +98,16 @@ def ctf_chunk_borders(file: tuple[int, int], first: int, chunk_size_in_bytes: in
 
 _Scan = tuple[int, npt.NDArray[np.uint64], npt.NDArray[np.uint64], npt.NDArray[np.uint32], int | None]
 
+def ctf_index(
+    file: tuple[int, int],
+    first: int,
+    part: tuple[int, int],
+    in_lines: bool,
+    defining: bytes | None,
+    share: int,
+    num_threads: int,
+) -> tuple[_Scan, int | None]: ...
+def ctf_sizes(starts: npt.NDArray[np.uint64], end: int) -> tuple[npt.NDArray[np.uint32], int | None]: ...
 def ctf_index_chunks(
     file: tuple[int, int],
     borders: list[int],

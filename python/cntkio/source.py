@@ -220,6 +220,15 @@ class _Fetched(NamedTuple):
         return self.minibatch is None
 
 
+class _Selected(NamedTuple):
+    """Minibatches that are to be packed, and where the timeline stood before them."""
+
+    made: list[_Fetched]
+    orders: list[_Order]
+    mark: Any
+    num_invalid: int
+
+
 class _Request(NamedTuple):
     size: int
     partition: Partition
@@ -445,10 +454,12 @@ class MinibatchSource:
         """Set up what belongs to this process: nothing of it is alive in a fork of it."""
         self._process = os.getpid()
         self._loaders = _Loaders()
-        self._fetcher: ThreadPoolExecutor | None = None
+        self._selector: ThreadPoolExecutor | None = None
+        self._packer: ThreadPoolExecutor | None = None
         self._request: _Request | None = None
         self._ready: deque[_Fetched] = deque()
         self._ahead: Future[list[_Fetched]] | None = None
+        self._selected: Future[_Selected] | None = None
         self._num_at_once = 1
         self._num_threads = num_threads()
         self._mark: Any = self._timeline.mark()
@@ -726,11 +737,12 @@ class MinibatchSource:
             return fetched.minibatch
 
     def _fetch_ahead(self, request: _Request) -> None:
-        if self._fetcher is None:
-            self._fetcher = ThreadPoolExecutor(1, "cntkio-fetch")
-        # What is ready, and what is being made, may be thrown away: this is where the timeline would go back to.
-        self._timeline.hold(self._mark)
-        self._ahead = self._fetcher.submit(self._fetch_several, request)
+        """Have the next minibatches made: chosen by one thread, packed by another, which meanwhile has more chosen."""
+        if self._selector is None or self._packer is None:
+            self._selector, self._packer = ThreadPoolExecutor(1, "cntkio-fetch"), ThreadPoolExecutor(1, "cntkio-pack")
+        if self._selected is None:
+            self._selected = self._selector.submit(self._select_several, request)
+        self._ahead = self._packer.submit(self._pack_several, self._selected, self._selector, request)
 
     @staticmethod
     def _wait(future: Future[Any]) -> None:
@@ -744,11 +756,17 @@ class MinibatchSource:
             if not self._ahead.cancel():
                 self._wait(self._ahead)
             self._ahead = None
+            self._drop_selected()
             self._rewind(self._mark)
         elif self._ready:
             self._rewind(self._mark)
         self._ready.clear()
         self._num_invalid = self._num_invalid_told  # what was thrown away is met again
+
+    def _drop_selected(self) -> None:
+        selected, self._selected = self._selected, None
+        if selected is not None and not selected.cancel():
+            self._wait(selected)
 
     def _forget_parent(self) -> None:
         mark = self._mark
@@ -759,21 +777,32 @@ class MinibatchSource:
         self._rewind(mark)
         self._mark = mark
 
-    def _fetch_several(self, request: _Request) -> list[_Fetched]:
-        """Make the next minibatches: as many as are worth a hand-over. Runs in the fetcher's thread."""
+    def _select_several(self, request: _Request) -> _Selected:
+        """Choose what the next minibatches hold: as many as are worth a hand-over. Runs in the selector's thread."""
         made: list[_Fetched] = []
         orders: list[_Order] = []
+        # What is ready, and what is being made, may be thrown away: this is where the timeline would go back to.
+        self._timeline.hold(self._mark)
         before, num_invalid = self._timeline.mark(), self._num_invalid
         while not made or (len(made) < self._num_at_once and not made[-1].is_last):
             try:
                 self._fetch(request, orders, made)
             except BaseException as error:  # it surfaces in the read that it belongs to
                 made.append(_Fetched(None, None, self._num_invalid, error))
+        return _Selected(made, orders, before, num_invalid)
+
+    def _pack_several(
+        self, selected: Future[_Selected], selector: ThreadPoolExecutor, request: _Request
+    ) -> list[_Fetched]:
+        """Pack what was chosen, while what comes next is. Runs in the packer's thread."""
+        self._selected = None
+        made, orders, before, num_invalid = selected.result()
+        if not made[-1].is_last:
+            self._selected = selector.submit(self._select_several, request)
         try:
             all_packed = _core.pack([order.sequences for order in orders], self._num_threads)
         except BaseException as error:
-            self._rewind(before)
-            self._num_invalid = num_invalid
+            self._go_back(before, num_invalid)
             return [_Fetched(None, None, num_invalid, error)]
         packed = iter(all_packed)
         for order in orders:
@@ -782,14 +811,19 @@ class MinibatchSource:
                     self._deliver(order.streams, minibatch, end_of_sweep, next(packed))
                 except CorpusError as error:
                     last = made[order.place + place]
-                    self._rewind(last.mark)
-                    self._num_invalid = last.num_invalid
+                    self._go_back(last.mark, last.num_invalid)
                     return [*made[: order.place + place], _Fetched(None, None, self._num_invalid, error)]
         if all_packed:
             size = max(sum(one.num_bytes for one in all_packed) // len(made), 1)
             several = min(max(_HAND_OVER_BYTES // size, 2), _MOST_IN_HAND_OVER, 2 * self._num_at_once)
             self._num_at_once = 1 if size > _LARGE_MINIBATCH else several
         return made
+
+    def _go_back(self, mark: Any, num_invalid: int) -> None:
+        """Throw away what was chosen behind a place."""
+        self._drop_selected()
+        self._rewind(mark)
+        self._num_invalid = num_invalid
 
     def _deliver(
         self, streams: list[StreamInformation], minibatch: Minibatch, end_of_sweep: bool, packed: _core.Packed
@@ -809,7 +843,7 @@ class MinibatchSource:
                 )
 
     def _fetch(self, request: _Request, orders: list[_Order], made: list[_Fetched]) -> None:
-        """Make the next minibatches, but for what their `orders` bring. Runs in the fetcher's thread."""
+        """Make the next minibatches, but for what their `orders` bring. Runs in the selector's thread."""
         before, num_invalid = self._timeline.mark(), self._num_invalid
         try:
             self._fetch_from_here(request, orders, made)
@@ -1274,8 +1308,9 @@ class MinibatchSource:
         with self._lock:
             if self._process == os.getpid():
                 self._drop_ahead()
-                if self._fetcher is not None:
-                    self._fetcher.shutdown()
+                for executor in (self._selector, self._packer):
+                    if executor is not None:
+                        executor.shutdown()
                 self._loaders.close()
             self._close_corpora()
 

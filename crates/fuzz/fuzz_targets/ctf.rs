@@ -22,7 +22,7 @@ fuzz_target!(|data: &[u8]| {
     let Some((&choice, text)) = data.split_first() else { return };
     let has = |bit: u8| choice & (1 << bit) != 0;
     let schema = Schema {
-        streams: vec![stream("a", false, 3, has(0)), stream("ab", true, 10, has(1)), stream("b", has(2), 1, false)],
+        streams: vec![stream("a", has(2) && has(7), 3, has(0)), stream("ab", true, 10, has(1)), stream("b", has(2), 1, false)],
         defining: has(3).then_some(0),
         has_words: false,
         is_compact: has(2),
@@ -30,9 +30,15 @@ fuzz_target!(|data: &[u8]| {
     let mode = if has(4) { Mode::Lines } else { Mode::Ids };
     let budget = if has(5) { u64::MAX } else { u64::from(choice >> 6) };
     let _ = ctf::infer(text);
-    let Ok(scan) = ctf::scan(text, mode, schema.defining.map(|number| &schema.streams[number].name[..])) else {
-        return;
+    let defining = schema.defining.map(|number| &schema.streams[number].name[..]);
+    let read = |at: usize, buffer: &mut [u8]| {
+        buffer.copy_from_slice(&text[at..at + buffer.len()]);
+        Ok(())
     };
+    let scan = ctf::scan(text, mode, defining);
+    let index = ctf::index(&read, 0, 0..text.len(), text.len(), mode, defining, 9);
+    assert_eq!(index.as_ref().ok(), scan.as_ref().ok());
+    let Ok(scan) = scan else { return };
     let ends = scan.starts.iter().skip(1).copied().chain([text.len() as u64]);
     let sequences: Vec<Extent> = scan
         .starts
@@ -43,20 +49,24 @@ fuzz_target!(|data: &[u8]| {
         .collect();
     let mut findings = Findings::new(budget, has(6));
     let block = ctf::parse(text, &sequences, &schema, &mut findings);
+    let followed = [text, &[b'\n'; 150]].concat();
+    let mut findings_of_followed = Findings::new(budget, has(6));
+    let scalar = Kernel::named("scalar").expect("every processor has it");
+    let block_of_followed = ctf::parse_with(scalar, &followed, &sequences, &schema, &mut findings_of_followed);
     for kernel in Kernel::available() {
         let mut others = Findings::new(budget, has(6));
         let other = ctf::parse_with(kernel, text, &sequences, &schema, &mut others);
         assert_eq!((&other, &others), (&block, &findings), "the {} kernel", kernel.name());
+        // Kernels that look far ahead take lines where there is something to look at.
+        let mut others = Findings::new(budget, has(6));
+        let other = ctf::parse_with(kernel, &followed, &sequences, &schema, &mut others);
+        assert_eq!((&other, &others), (&block_of_followed, &findings_of_followed), "the {} kernel", kernel.name());
     }
     let (pool, cut) = (Arc::new(Pool::new(1 << 20)), Cut { piece: 16, part: 5 });
     let chunk_of = |text: Text| {
         ctf::parse_chunk(text, &sequences, &schema, budget, has(6), cut, Some(&pool)).expect("readable text")
     };
     let (chunk, in_pieces) = chunk_of(Text::Here(text));
-    let read = |at: usize, buffer: &mut [u8]| {
-        buffer.copy_from_slice(&text[at..at + buffer.len()]);
-        Ok(())
-    };
     // In memory that a chunk of other text has left, too.
     for _ in 0..2 {
         let (read_chunk, read_findings) = chunk_of(Text::Read(&read));

@@ -3,7 +3,7 @@
 use crate::chunk::Chunk;
 use crate::pool::pool;
 use cntkio_core::chunk::Pool;
-use cntkio_core::ctf::{self, Cut, Extent, Finding, Mode, Schema, Stream, Text};
+use cntkio_core::ctf::{self, Cut, Extent, Finding, Mode, Schema, Stream, Text, Unindexed};
 use cntkio_core::htk::padded;
 use cntkio_simd::memory::read_exact_at;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
@@ -33,6 +33,49 @@ pub(crate) fn ctf_scan<'py>(
         Err(overflow) => (ctf::Scan::default(), Some(overflow.at)),
     };
     Ok(scan_arrays(py, scan, overflow))
+}
+
+/// Find the sequences of an open file's lines that start in a part of it, the first line of all at `first`. `share`: the
+/// bytes that a thread takes at a time. The last result is where a line of 4 GiB or more starts, if there is one.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn ctf_index<'py>(
+    py: Python<'py>,
+    file: (i32, u64),
+    first: usize,
+    part: (usize, usize),
+    in_lines: bool,
+    defining: Option<Vec<u8>>,
+    share: usize,
+    num_threads: usize,
+) -> PyResult<(ScanArrays<'py>, Option<u64>)> {
+    let read = |at: usize, buffer: &mut [u8]| read_exact_at(file.0, buffer, at as u64);
+    let (mode, size) = (if in_lines { Mode::Lines } else { Mode::Ids }, file.1 as usize);
+    let part = part.0.max(first)..part.1.min(size);
+    let pool = pool(num_threads)?;
+    let index = || ctf::index(&read, first, part, size, mode, defining.as_deref(), share.max(1));
+    let (scan, overflow, long_line) = match py.detach(|| pool.install(index)) {
+        Ok(scan) => (scan, None, None),
+        Err(Unindexed::Overflow(overflow)) => (ctf::Scan::default(), Some(overflow.at), None),
+        Err(Unindexed::LongLine { at }) => (ctf::Scan::default(), None, Some(at)),
+        Err(Unindexed::Unread(error)) => return Err(error.into()),
+    };
+    Ok((scan_arrays(py, scan, overflow), long_line))
+}
+
+/// The sizes of sequences that lie one behind the other, the last of them up to `end`; or the first of 4 GiB or more.
+#[pyfunction]
+pub(crate) fn ctf_sizes<'py>(
+    py: Python<'py>,
+    starts: PyReadonlyArray1<'py, u64>,
+    end: u64,
+) -> PyResult<(Bound<'py, PyArray1<u32>>, Option<usize>)> {
+    let starts = starts.as_slice()?;
+    let (sizes, too_long) = match py.detach(|| ctf::sizes(starts, end)) {
+        Ok(sizes) => (sizes, None),
+        Err(too_long) => (Vec::new(), Some(too_long)),
+    };
+    Ok((sizes.into_pyarray(py), too_long))
 }
 
 fn scan_arrays(py: Python<'_>, scan: ctf::Scan, overflow: Option<u64>) -> ScanArrays<'_> {

@@ -255,15 +255,17 @@ fn decimals(bytes: &[u8], mut at: usize, limit: usize, out: &mut Vec<f32>) -> us
 }
 
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-pub(crate) fn for_each_line_end(bytes: &[u8], mut each: impl FnMut(usize)) {
+pub(crate) fn line_ends(bytes: &[u8], out: &mut Vec<u32>) {
     let (blocks, rest) = bytes.as_chunks::<BLOCK>();
     let line_feed = _mm256_set1_epi8(b'\n' as i8);
     for (at, block) in blocks.iter().enumerate() {
         let mut ends = mask(_mm256_cmpeq_epi8(load(block), line_feed));
         while ends != 0 {
-            each(at * BLOCK + _tzcnt_u32(ends) as usize);
+            out.push((at * BLOCK) as u32 + _tzcnt_u32(ends));
             ends &= ends - 1;
         }
     }
-    scalar::for_each_line_end(rest, |at| each(blocks.len() * BLOCK + at));
+    let first = out.len();
+    scalar::line_ends(rest, out);
+    out[first..].iter_mut().for_each(|end| *end += (blocks.len() * BLOCK) as u32);
 }

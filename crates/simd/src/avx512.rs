@@ -25,6 +25,9 @@ const MAX_TOKENS: usize = 32;
 /// No block has more sparse entries than this: each takes four bytes.
 const MAX_ENTRIES: usize = 16;
 
+/// Bytes whose line ends are given room for at once.
+const LINES_AT_ONCE: usize = 1 << 14;
+
 /// How far ahead text is asked for.
 const AHEAD: usize = 512;
 
@@ -358,6 +361,63 @@ pub(crate) fn dense_f32(bytes: &[u8], at: usize, limit: usize, out: &mut Vec<f32
     }
 } }
 
+/// Bytes from block to block of short integers: those that two blocks share hold all digits of a token that ends in the
+/// second, but for the blank behind it.
+const SHORT_INTEGERS: usize = 60;
+
+with_avx512! {
+/// Integers of at most four digits, each with a blank behind it, from `at` on, as long as whole blocks hold nothing else;
+/// where they end, and how many were written.
+///
+/// A token is taken in the block that has the blank behind it, so that blocks are where they are, whatever is in them: none
+/// waits for where the one before ends.
+///
+/// # Safety
+///
+/// As for [`dense_into`].
+#[inline]
+unsafe fn short_integers(bytes: &[u8], at: usize, limit: usize, out: *mut f32) -> (usize, usize) {
+    let (mut start, mut written, mut shared) = (at, 0, 0);
+    loop {
+        let text = load(bytes, start);
+        let digits = _mm512_sub_epi8(text, _mm512_set1_epi8(b'0' as i8));
+        let digit = _mm512_cmplt_epu8_mask(digits, _mm512_set1_epi8(10));
+        let blank = equal(text, b' ') | equal(text, b'\t');
+        let behind = !digit & (digit << 1);
+        let size_before = 64 - _lzcnt_u64(behind & shared) as usize;
+        let runs_of_2 = digit & (digit << 1);
+        let runs_of_5 = runs_of_2 & (runs_of_2 << 2) & (digit << 4);
+        if !(digit | blank) | runs_of_5 != 0 || written + MAX_TOKENS > limit {
+            return (start + size_before, written);
+        }
+        prefetch_from(bytes.as_ptr().wrapping_add(start + AHEAD));
+        let not_before = !below(size_before);
+        let body = digit & not_before;
+        let behind = behind & not_before;
+        let tokens = Tokens {
+            digits,
+            body,
+            point: 0,
+            first: _mm512_maskz_compress_epi8(body & !(body << 1), block(&POSITIONS)),
+            last: _mm512_maskz_compress_epi8(behind >> 1, block(&POSITIONS)),
+        };
+        let convert_16 = |from: usize| {
+            let values = value_of_4(gather(&tokens, None, &LANES_OF_4, from));
+            // SAFETY: fewer than `limit` values were written, and no more than bytes were consumed; behind them is room for
+            // MAX_TOKENS more, two times 16.
+            unsafe { _mm512_storeu_ps(out.add(written + from), _mm512_cvtepi32_ps(values)) };
+        };
+        let count = behind.count_ones() as usize;
+        convert_16(0);
+        if count > 16 {
+            convert_16(16);
+        }
+        written += count;
+        start += SHORT_INTEGERS;
+        shared = below(64 - SHORT_INTEGERS);
+    }
+} }
+
 with_avx512! {
 /// Where the prefix ends, and how many values were written.
 ///
@@ -368,6 +428,11 @@ with_avx512! {
 unsafe fn dense_into(bytes: &[u8], mut at: usize, limit: usize, out: *mut f32) -> (usize, usize) {
     let mut written = 0;
     let mut next = classify::<false>(load(bytes, at));
+    if next.other | next.point | next.sign == 0 {
+        // SAFETY: the caller's.
+        (at, written) = unsafe { short_integers(bytes, at, limit, out) };
+        next = classify::<false>(load(bytes, at));
+    }
     loop {
         let Classes { digits, digit, blank, point, sign, negative, other, .. } = next;
         let (end, sample_ends) = certain_part(bytes, at, blank, other);
@@ -831,15 +896,31 @@ pub(crate) fn sparse_lines(
 } }
 
 with_avx512! {
-pub(crate) fn for_each_line_end(bytes: &[u8], mut each: impl FnMut(usize)) {
-    let mut at = 0;
-    while at < bytes.len() {
-        let mut ends = equal(load(bytes, at), b'\n');
-        while ends != 0 {
-            each(at + _tzcnt_u64(ends) as usize);
-            ends &= ends - 1;
+/// Always sixteen at a time: how many there are in a block nothing foretells.
+pub(crate) fn line_ends(bytes: &[u8], out: &mut Vec<u32>) {
+    for (number, part) in bytes.chunks(LINES_AT_ONCE).enumerate() {
+        out.reserve(part.len() + 16);
+        let mut length = out.len();
+        for at in (0..part.len()).step_by(64) {
+            let text = load(part, at);
+            let mut ends = equal(text, b'\n');
+            loop {
+                let places = _mm512_castsi512_si128(_mm512_maskz_compress_epi8(ends, block(&POSITIONS)));
+                let first = _mm512_set1_epi32((number * LINES_AT_ONCE + at) as i32);
+                let places = _mm512_add_epi32(_mm512_cvtepu8_epi32(places), first);
+                // SAFETY: as many as there are bytes before, and sixteen more, have room behind the old length.
+                unsafe { _mm512_storeu_si512(out.as_mut_ptr().add(length).cast(), places) };
+                let count = ends.count_ones() as usize;
+                if count <= 16 {
+                    length += count;
+                    break;
+                }
+                length += 16;
+                ends &= !below(_tzcnt_u64(_pdep_u64(1 << 16, ends)) as usize);
+            }
         }
-        at += 64;
+        // SAFETY: all up to here were written.
+        unsafe { out.set_len(length) };
     }
 } }
 

@@ -176,17 +176,22 @@ impl Kernel {
         }
     }
 
-    /// Call `each` with the position of every LF of `bytes`, in order.
+    /// Append the position of every LF of `bytes`, in order.
+    ///
+    /// # Panics
+    ///
+    /// There are 4 GiB or more.
     #[inline]
-    pub fn for_each_line_end(self, bytes: &[u8], each: impl FnMut(usize)) {
+    pub fn line_ends(self, bytes: &[u8], out: &mut Vec<u32>) {
+        assert!(u32::try_from(bytes.len()).is_ok());
         match self.0 {
-            Level::Scalar => scalar::for_each_line_end(bytes, each),
+            Level::Scalar => scalar::line_ends(bytes, out),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: a Kernel of this level exists only where avx2::is_available() held (Kernel::available).
-            Level::Avx2 => unsafe { avx2::for_each_line_end(bytes, each) },
+            Level::Avx2 => unsafe { avx2::line_ends(bytes, out) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: a Kernel of this level exists only where avx512::is_available() held (Kernel::available).
-            Level::Avx512 => unsafe { avx512::for_each_line_end(bytes, each) },
+            Level::Avx512 => unsafe { avx512::line_ends(bytes, out) },
         }
     }
 

@@ -220,10 +220,6 @@ pub(crate) fn sparse_f32(
 }
 
 #[inline]
-pub(crate) fn for_each_line_end(bytes: &[u8], mut each: impl FnMut(usize)) {
-    for (at, &byte) in bytes.iter().enumerate() {
-        if byte == b'\n' {
-            each(at);
-        }
-    }
+pub(crate) fn line_ends(bytes: &[u8], out: &mut Vec<u32>) {
+    out.extend((0..).zip(bytes).filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at));
 }

@@ -33,10 +33,12 @@ _T = TypeVar("_T")
 _LARGEST_DIM = 2**31 - 1
 _LARGEST_SEQUENCE = 2**32 - 1
 # Bytes of text for one core at a time: few enough to share the work out evenly, many enough to be worth it.
-_BLOCK = 2 << 20
+_BLOCK = 4 << 20
 _PIECE = 1 << 20
 # Text that is indexed and parsed at once: it and the values that it becomes fit a core's cache.
 _PART = 512 << 10
+# Bytes of a file that are indexed without asking whether the user has interrupted.
+_INTERRUPTIBLE = 1 << 30
 # Enough to read the rest of most lines.
 _LINE = 1 << 14
 _MOST_IN_FULL = 10
@@ -487,29 +489,29 @@ def _scan(
     parsed: list[tuple[_core.Chunk, int]] = []
     if first_pass is not None and defining is None and not text_keys:
         scans, parsed, first = _parse_ahead(text, first_pass, first, limit, in_lines)
-    scans += text.map_lines(first, scan_words if text_keys else lambda block: _core.ctf_scan(block, in_lines, defining))
+    scans += text.map_lines(first, scan_words) if text_keys else _indexed(text, first, in_lines, defining)
     for begin, (*_, overflow) in scans:
         if overflow is not None:
             raise _Places(text).error(
                 begin + overflow, "a sequence id of 2^64 or more; expected at most 18446744073709551615"
             )
-    starts = np.concatenate([scan[2] + np.uint64(begin) for begin, scan in scans])
-    lengths = np.concatenate([scan[3] for _, scan in scans])
+    starts = _joined([scan[2] + np.uint64(begin) if begin else scan[2] for begin, scan in scans])
+    lengths = _joined([scan[3] for _, scan in scans])
     if in_lines:
         keys = np.arange(num_lines, num_lines + len(starts), dtype=np.uint64)
     else:
-        keys = np.concatenate([scan[1] for _, scan in scans])
+        keys = _joined([scan[1] for _, scan in scans])
         starts, lengths, keys = _joined_over_blocks([scan for _, scan in scans], starts, lengths, keys)
     if len(keys) == 0:
         raise FormatError("the file holds nothing but a number", **place)
-    sizes = np.diff(starts, append=np.uint64(text.size))
-    too_long = np.flatnonzero(sizes > _LARGEST_SEQUENCE)
-    if len(too_long):
+    sizes, too_long = _core.ctf_sizes(starts, text.size)
+    if too_long is not None:
+        end = starts[too_long + 1] if too_long + 1 < len(starts) else text.size
         raise FormatError(
-            f"a sequence of {sizes[too_long[0]]} bytes; expected less than 4 GiB",
+            f"a sequence of {int(end) - int(starts[too_long])} bytes; expected less than 4 GiB",
             path=text.path,
-            byte=int(starts[too_long[0]]),
-            sequence=_shown_key(keys[too_long[0]]),
+            byte=int(starts[too_long]),
+            sequence=_shown_key(keys[too_long]),
         )
     remarks: dict[str, tuple[int, list[tuple[int, int | str]]]] = {}
     if defining is not None:
@@ -522,12 +524,31 @@ def _scan(
         repeated = _repeated(keys)
         if len(repeated):
             remarks["repeated id"] = _remark(repeated, starts, keys)
-    narrow = sizes.astype(np.uint32)
-    chunk_starts = _core.ctf_chunk_starts(starts, narrow, limit)
+    chunk_starts = _core.ctf_chunk_starts(starts, sizes, limit)
     # A file that changes meanwhile has other chunks; whoever loads one will notice.
     fits = chunk_starts[1 : len(parsed) + 1].tolist() == [num_sequences for _, num_sequences in parsed]
     chunks = [chunk for chunk, _ in parsed] if fits else []
-    return _CTFTable(SequenceTable(keys, lengths, chunk_starts), starts, narrow, remarks, chunks)
+    return _CTFTable(SequenceTable(keys, lengths, chunk_starts), starts, sizes, remarks, chunks)
+
+
+def _indexed(text: _Text, first: int, in_lines: bool, defining: bytes | None) -> list[tuple[int, Any]]:
+    """The scans of a file from its first line on."""
+    scans: list[tuple[int, Any]] = []
+    for begin in range(first, text.size, _INTERRUPTIBLE):
+        part = (begin, begin + _INTERRUPTIBLE)
+        try:
+            scan, long_line = _core.ctf_index(text.file, first, part, in_lines, defining, _BLOCK, num_threads())
+        except (OSError, EOFError):
+            text.require_unchanged()
+            raise
+        if long_line is not None:
+            raise FormatError("a line of 4 GiB or more", path=text.path, byte=long_line)
+        scans.append((0, scan))
+    return scans
+
+
+def _joined(arrays: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def _parse_ahead(
@@ -588,6 +609,8 @@ def _joined_over_blocks(
             else:
                 owner = at + len(block_keys) - 1
             at += len(block_keys)
+    if not goes_on.any():
+        return starts, lengths, keys
     kept = ~goes_on
     return starts[kept], lengths[kept], keys[kept]
 

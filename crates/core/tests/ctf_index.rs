@@ -1,0 +1,142 @@
+//! The index of a text, in one block and in shares, against a slow, obvious reader of its lines.
+
+use cntkio_core::ctf::{self, IdOverflow, Mode, Scan, Unindexed};
+
+/// Random numbers for tests (xorshift64*).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % limit
+    }
+
+    fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len())]
+    }
+}
+
+/// Whether a line holds a pipe, the name, and what ends names.
+fn holds(line: &[u8], name: &[u8]) -> bool {
+    let wanted = [b"|", name].concat();
+    let ends_name = |byte: Option<&u8>| byte.is_none_or(|&byte| byte <= b' ' || byte == b'|' || byte >= 0x80);
+    (0..line.len()).any(|at| line[at..].starts_with(&wanted) && ends_name(line.get(at + wanted.len())))
+}
+
+fn reference(text: &[u8], first: usize, mode: Mode, defining: Option<&[u8]>) -> Result<Scan, u64> {
+    let mut found = Scan::default();
+    let mut start = first;
+    for line in text[first..].split_inclusive(|byte| *byte == b'\n') {
+        let counts = u32::from(defining.is_none_or(|name| holds(line, name)));
+        let id = std::str::from_utf8(&line[..line.iter().take_while(|byte| byte.is_ascii_digit()).count()]).unwrap();
+        let is_new = match mode {
+            Mode::Lines => true,
+            Mode::Ids if id.is_empty() => false,
+            Mode::Ids => {
+                let key: u64 = id.parse().map_err(|_| start as u64)?;
+                if id.len() == line.len() {
+                    continue; // digits up to the end of the file are no line
+                }
+                let is_new = found.keys.last() != Some(&key);
+                found.keys.extend(is_new.then_some(key));
+                is_new
+            }
+        };
+        if is_new {
+            found.starts.push(start as u64);
+            found.lines.push(counts);
+        } else {
+            *found.lines.last_mut().unwrap_or(&mut found.head_lines) += counts;
+        }
+        start += line.len();
+    }
+    Ok(found)
+}
+
+fn text(random: &mut Random) -> Vec<u8> {
+    let mut text = vec![];
+    let (mut id, step) = (random.one_of(&[0, 7, 98, 9_999_998, 18_446_744_073_709_551_610]), random.below(4));
+    for _ in 0..random.below(40) {
+        if random.below(4) <= step {
+            id = u64::wrapping_add(id, 1);
+        }
+        match random.below(30) {
+            0 => text.extend(b"99999999999999999999 "),
+            1..=4 => text.extend(random.one_of::<&[u8]>(&[b"", b" ", b"|a 1", b"\r", b"\xe9", b"00"])),
+            _ => text.extend(format!("{id}").bytes()),
+        }
+        text.extend(random.one_of::<&[u8]>(&[b" |a 1:1", b"|a", b" |ab 2", b"\t|b 3 |a", b"", b" x", b"|# |a"]));
+        (0..random.one_of(&[0, 0, 0, 70])).for_each(|_| text.push(b'.'));
+        text.extend(random.one_of::<&[u8]>(&[b"\n", b"\n", b"\n", b"\n", b"\r\n", b"\n\n"]));
+    }
+    text.truncate(text.len() - random.below(9).min(text.len()));
+    text
+}
+
+#[test]
+fn the_index_is_that_of_line_after_line_however_the_text_is_shared_out() {
+    let mut random = Random(15);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+    let mut num_sequences = 0;
+    for _ in 0..20_000 {
+        let text = text(&mut random);
+        let mode = random.one_of(&[Mode::Lines, Mode::Ids]);
+        let defining = random.one_of::<Option<&[u8]>>(&[None, None, Some(b"a")]);
+        let what = format!("{mode:?}, {defining:?}: {:?}", String::from_utf8_lossy(&text));
+        let expected = reference(&text, 0, mode, defining);
+        let scan = ctf::scan(&text, mode, defining).map_err(|IdOverflow { at }| at);
+        assert_eq!(scan, expected, "{what}");
+        let first = random.one_of(&[0, 0, 3]).min(text.len());
+        let expected = reference(&text, first, mode, defining);
+        let share = random.one_of(&[1, 5, 30, 64, 200, 10_000]);
+        let read = |at: usize, buffer: &mut [u8]| {
+            buffer.copy_from_slice(&text[at..at + buffer.len()]);
+            Ok(())
+        };
+        let index = || ctf::index(&read, first, first..text.len(), text.len(), mode, defining, share);
+        let index = pool.install(index).map_err(|fault| match fault {
+            Unindexed::Overflow(IdOverflow { at }) => at,
+            other => panic!("{other:?} in {what}"),
+        });
+        assert_eq!(index, expected, "from {first} in shares of {share}, {what}");
+        num_sequences += index.map_or(0, |scan| scan.starts.len());
+    }
+    assert!(num_sequences > 50_000, "{num_sequences}");
+}
+
+#[test]
+fn the_parts_of_a_text_have_the_lines_that_start_in_them() {
+    let mut random = Random(16);
+    for _ in 0..3000 {
+        let text = text(&mut random);
+        let read = |at: usize, buffer: &mut [u8]| {
+            buffer.copy_from_slice(&text[at..at + buffer.len()]);
+            Ok(())
+        };
+        let middle = random.below(text.len() + 1);
+        let part = |part| ctf::index(&read, 0, part, text.len(), Mode::Lines, None, 50).unwrap();
+        let (before, behind) = (part(0..middle), part(middle..text.len()));
+        let expected = reference(&text, 0, Mode::Lines, None).unwrap();
+        assert_eq!([before.starts, behind.starts].concat(), expected.starts);
+        assert_eq!([before.lines, behind.lines].concat(), expected.lines);
+    }
+}
+
+#[test]
+fn a_text_that_cannot_be_read_has_no_index() {
+    let read = |at: usize, _: &mut [u8]| {
+        if at < 100 { Ok(()) } else { Err(std::io::ErrorKind::UnexpectedEof.into()) }
+    };
+    let index = ctf::index(&read, 0, 0..1000, 1000, Mode::Lines, None, 64);
+    assert!(matches!(index, Err(Unindexed::Unread(error)) if error.kind() == std::io::ErrorKind::UnexpectedEof));
+}
+
+#[test]
+fn sizes_lead_to_the_next_start_and_are_below_4_gib() {
+    assert_eq!(ctf::sizes(&[3, 10, 10, 1 << 40], (1 << 40) + 5), Err(2));
+    assert_eq!(ctf::sizes(&[3, 10, 10], 10 + 0xffff_ffff), Ok(vec![7, 0, 0xffff_ffff]));
+    assert_eq!(ctf::sizes(&[3, 10], 10 + (1 << 32)), Err(1));
+    assert_eq!(ctf::sizes(&[], 7), Ok(vec![]));
+}
