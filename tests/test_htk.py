@@ -32,7 +32,7 @@ def features(scp: Path | list[Path], shape: int = 2, **options: Any) -> HTKFeatu
     return HTKFeatureDeserializer(StreamDefs(F=StreamDef(scp=scp, shape=shape, **stream)), **options)
 
 
-def labels(path: Path, mapping: Path | None, dim: int = 3, **options: Any) -> HTKMLFDeserializer:
+def labels(path: Path | list[Path], mapping: Path | None, dim: int = 3, **options: Any) -> HTKMLFDeserializer:
     return HTKMLFDeserializer(mapping, StreamDefs(L=StreamDef(mlf=path, shape=dim)), **options)
 
 
@@ -158,6 +158,19 @@ def test_an_index_from_the_cache_says_the_same(corpus: Path, monkeypatch: pytest
     (corpus / "states.list").write_text("aa\nsil\nb\n")
     with pytest.raises(TypeError):  # other names: it has to be read again
         found()
+
+
+def test_frames_and_classes_beyond_16_bits_are_kept_and_cached(tmp_path: Path) -> None:
+    large, small = tmp_path / "large.mlf", tmp_path / "small.mlf"
+    large.write_text('#!MLF!#\n"u1"\n0 66000 a 69999\n66000 70000 b 3\n.\n')
+    small.write_text('#!MLF!#\n"u2"\n0 5 a 4\n5 6 a 65536\n.\n"u3"\n0 1 c 1\n.\n')
+    deserializer = labels([small, large], None, 70000, times="frames", cache_index=True)
+    for _ in range(2):  # from the files, and from the caches
+        corpus = deserializer.open()
+        rows = [[column.tolist() for column in corpus.rows(number)] for number in range(3)]
+        assert rows == [[[5, 1], [4, 65536]], [[1], [1]], [[66000, 4000], [69999, 3]]]
+        assert corpus.num_rows == 5
+    assert len(list(tmp_path.glob("*.index"))) == 2
 
 
 def test_the_documented_example_reads_with_blanks_in_paths_and_columns(tmp_path: Path) -> None:

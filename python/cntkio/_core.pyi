@@ -138,6 +138,7 @@ def chunk_order(num_chunks: int, seed: int) -> npt.NDArray[np.uint32]: ...
 def shuffled(count: int, seed: int) -> npt.NDArray[np.uint32]: ...
 
 _Rows = tuple[npt.NDArray[np.uint8], int]
+_Numbers = tuple[npt.NDArray[np.uint16], npt.NDArray[np.uint16]]
 _Labels = tuple[
     _Rows,
     npt.NDArray[np.uint64],
@@ -145,8 +146,8 @@ _Labels = tuple[
     npt.NDArray[np.uint8],
     npt.NDArray[np.uint64],
     npt.NDArray[np.uint64],
-    npt.NDArray[np.uint32],
-    npt.NDArray[np.uint32],
+    _Numbers,
+    _Numbers,
     list[tuple[int, list[int]]],
     tuple[int, int] | None,
 ]

@@ -122,7 +122,7 @@ class IndexCache:
             raise ValueError("the corpus has changed")
         arrays = {}
         for name, (kind, offset, count) in header["arrays"].items():
-            if kind not in ("<u8", "<u4", "<i8") or offset < 0 or count < 0:
+            if kind not in ("<u8", "<u4", "<u2", "<i8") or offset < 0 or count < 0:
                 raise ValueError(f"array {name!r} is damaged")
             if offset + count * np.dtype(kind).itemsize > len(text):
                 raise ValueError("truncated")
@@ -137,7 +137,7 @@ class IndexCache:
         Args:
             corpus: The corpus's `fingerprint` before it was indexed.
             facts: Anything JSON-able that `read` shall return.
-            arrays: Arrays of uint64, uint32 or int64.
+            arrays: Arrays of uint64, uint32, uint16 or int64.
 
         Returns:
             Where it was written, or None if nowhere.

@@ -137,7 +137,7 @@ fn push_runs<'a>(
 }
 
 fn runs(selection: Selection, columns: &[&Column]) -> Option<Ragged> {
-    let count = selection.parts.map_or(0, |(_, counts)| counts.iter().map(|&count| count as usize).sum());
+    let count = taken(selection, columns).map(|sequence| sequence.map_or(0, |taken| taken.samples.len())).sum();
     let mut sequence_offsets = Vec::with_capacity(selection.sequences.len() + 1);
     sequence_offsets.push(0i64);
     let (mut indices, mut values) = (Vec::with_capacity(count), Vec::with_capacity(count));

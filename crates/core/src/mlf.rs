@@ -200,6 +200,63 @@ pub enum Stop {
     Truncated = 6,
 }
 
+/// Numbers of 32 bits, kept in 16 while all are small.
+#[derive(Debug, Default, PartialEq)]
+pub struct Numbers {
+    /// Their lower halves.
+    pub low: Vec<u16>,
+    /// Their upper halves; none while all are zero.
+    pub high: Vec<u16>,
+}
+
+impl Numbers {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.low.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.low.is_empty()
+    }
+
+    /// Some of them.
+    pub fn part(&self, range: Range<usize>) -> Vec<u32> {
+        let low = self.low[range.clone()].iter().map(|&low| u32::from(low));
+        if self.high.is_empty() {
+            return low.collect();
+        }
+        low.zip(&self.high[range]).map(|(low, &high)| low | u32::from(high) << 16).collect()
+    }
+
+    #[inline]
+    fn push(&mut self, number: u32) {
+        let high = (number >> 16) as u16;
+        if high > 0 || !self.high.is_empty() {
+            self.high.resize(self.low.len(), 0);
+            self.high.push(high);
+        }
+        self.low.push(number as u16);
+    }
+
+    fn truncate(&mut self, count: usize) {
+        self.low.truncate(count);
+        self.high.truncate(count);
+        if self.high.iter().all(|&high| high == 0) {
+            self.high.clear();
+        }
+    }
+
+    fn append(&mut self, mut other: Numbers) {
+        if !self.high.is_empty() || !other.high.is_empty() {
+            self.high.resize(self.low.len(), 0);
+            other.high.resize(other.low.len(), 0);
+            self.high.append(&mut other.high);
+        }
+        self.low.append(&mut other.low);
+    }
+}
+
 /// The entries of a text, in its order.
 #[derive(Debug, Default, PartialEq)]
 pub struct Labels {
@@ -218,9 +275,9 @@ pub struct Labels {
     /// Where each entry's runs end.
     pub run_ends: Vec<u64>,
     /// The first frame of each run in its entry.
-    pub starts: Vec<u32>,
+    pub starts: Numbers,
     /// The class of each run.
-    pub classes: Vec<u32>,
+    pub classes: Numbers,
     /// For each kind of remark how many there were, and where the first few are.
     pub remarks: [(u64, Vec<u64>); NUM_REMARKS],
     /// What ended the scan, and where.
@@ -245,8 +302,10 @@ impl Labels {
         expect(&mut self.faults, ratio);
         expect(&mut self.fault_at, ratio);
         expect(&mut self.run_ends, ratio);
-        expect(&mut self.starts, ratio);
-        expect(&mut self.classes, ratio);
+        for numbers in [&mut self.starts, &mut self.classes] {
+            expect(&mut numbers.low, ratio);
+            expect(&mut numbers.high, ratio);
+        }
     }
 
     /// Put entries behind these, unless these have been stopped.
@@ -262,8 +321,8 @@ impl Labels {
         self.faults.append(&mut other.faults);
         self.fault_at.append(&mut other.fault_at);
         self.run_ends.extend(other.run_ends.iter().map(|end| end + runs));
-        self.starts.append(&mut other.starts);
-        self.classes.append(&mut other.classes);
+        self.starts.append(other.starts);
+        self.classes.append(other.classes);
         for ((count, places), (more, further)) in self.remarks.iter_mut().zip(&other.remarks) {
             *count += more;
             let room = MOST_PLACES.saturating_sub(places.len());
@@ -422,8 +481,8 @@ struct Row {
 fn scan_piece(text: &[u8], first: u64, is_last: bool, rules: &Rules) -> Labels {
     let mut labels = Labels::default();
     // As many rows as there mostly are.
-    labels.starts.reserve(text.len() / 16);
-    labels.classes.reserve(text.len() / 16);
+    labels.starts.low.reserve(text.len() / 16);
+    labels.classes.low.reserve(text.len() / 16);
     let mut rows: Vec<Row> = Vec::new();
     let has_mark = first == 0 && !rules.is_compatible && text.starts_with(b"\xef\xbb\xbf");
     let begin = if has_mark { 3 } else { 0 };
@@ -972,10 +1031,33 @@ mod tests {
                 key = labels.key_ends[at];
                 let range = run..labels.run_ends[at] as usize;
                 run = range.end;
-                let runs = range.map(|run| (labels.starts[run], labels.classes[run])).collect();
+                let runs = labels.starts.part(range.clone()).into_iter().zip(labels.classes.part(range)).collect();
                 (name, labels.frames[at], runs, labels.faults[at])
             })
             .collect()
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_are_kept_whether_they_are_small_or_not(
+            numbers in proptest::collection::vec(prop_oneof![3 => 0u32..70_000, 1 => any::<u32>()], 0..40),
+            cut in 0usize..40, count in 0usize..40,
+        ) {
+            let of = |numbers: &[u32]| {
+                let mut kept = Numbers::default();
+                numbers.iter().for_each(|&number| kept.push(number));
+                kept
+            };
+            let cut = cut.min(numbers.len());
+            let mut kept = of(&numbers[..cut]);
+            kept.append(of(&numbers[cut..]));
+            prop_assert_eq!(&kept, &of(&numbers));
+            prop_assert_eq!(kept.high.is_empty(), numbers.iter().all(|&number| number < 1 << 16));
+            prop_assert_eq!(kept.part(cut..numbers.len()), &numbers[cut..]);
+            let count = count.min(numbers.len());
+            kept.truncate(count);
+            prop_assert_eq!(kept, of(&numbers[..count]));
+        }
     }
 
     #[test]

@@ -26,8 +26,8 @@ fn check(labels: &Labels, dim: u32, marks_starts: bool) {
         if labels.faults[number] != 0 || total > MOST_FRAMES {
             continue;
         }
-        starts.extend_from_slice(&labels.starts[begin..end]);
-        classes.extend_from_slice(&labels.classes[begin..end]);
+        starts.extend(labels.starts.part(begin..end));
+        classes.extend(labels.classes.part(begin..end));
         offsets.push(starts.len() as u32);
         sequence_offsets.push(sequence_offsets[sequence_offsets.len() - 1] + labels.frames[number]);
     }

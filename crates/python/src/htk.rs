@@ -5,7 +5,7 @@ use crate::pool::pool;
 use cntkio_core::chunk::{self, Block, Bytes, Column, Encoding, Frames, FramesPlace, Runs, Samples, Targets};
 use cntkio_core::find;
 use cntkio_core::htk::{self, ListRules};
-use cntkio_core::mlf::{self, Labels, Rules, Scan, Text, Unit};
+use cntkio_core::mlf::{self, Labels, Numbers, Rules, Scan, Text, Unit};
 use cntkio_simd::memory::{self, append_read, read_exact_at};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::{PyMemoryError, PyValueError};
@@ -100,6 +100,9 @@ pub(crate) fn find_chunks<'py>(
     Ok(place_arrays(py, found))
 }
 
+/// Frames from which on it is worth while to let go of the interpreter's lock: to get it again takes time, too.
+const WORTH_UNLOCKING: usize = 1 << 15;
+
 /// Finds frames: their utterance, and in each of several corpora its chunk.
 #[pyclass(frozen, module = "cntkio._core")]
 pub(crate) struct FrameFinder {
@@ -128,8 +131,9 @@ impl FrameFinder {
 
     /// Find frames.
     fn find<'py>(&self, py: Python<'py>, frames: PyReadonlyArray1<'py, i64>) -> PyResult<FrameArrays<'py>> {
-        // It takes less time than to let go of the interpreter's lock, and to get it again.
-        let found = self.inner.find(frames.as_slice()?).ok_or_else(not_there)?;
+        let frames = frames.as_slice()?;
+        let find = || self.inner.find(frames);
+        let found = if frames.len() < WORTH_UNLOCKING { find() } else { py.detach(find) }.ok_or_else(not_there)?;
         let places = found.places.into_iter().map(|places| place_arrays(py, places)).collect();
         Ok((found.utterances.into_pyarray(py), found.frames.into_pyarray(py), places))
     }
@@ -278,6 +282,9 @@ fn chunk_of(lengths: &[u32], samples: Samples) -> PyResult<Chunk> {
     Ok(Chunk { inner: chunk::Chunk::new(vec![Block { num_sequences: lengths.len(), columns: vec![column] }]) })
 }
 
+/// Lower halves of numbers, and upper ones, if not all are zero.
+type NumberArrays<'py> = (Bound<'py, PyArray1<u16>>, Bound<'py, PyArray1<u16>>);
+
 /// Keys; place, frames, fault, its place and end of runs of each entry; start and class of each run; remarks; stop.
 type LabelArrays<'py> = (
     Rows<'py>,
@@ -286,11 +293,15 @@ type LabelArrays<'py> = (
     Bound<'py, PyArray1<u8>>,
     Bound<'py, PyArray1<u64>>,
     Bound<'py, PyArray1<u64>>,
-    Bound<'py, PyArray1<u32>>,
-    Bound<'py, PyArray1<u32>>,
+    NumberArrays<'py>,
+    NumberArrays<'py>,
     Vec<(u64, Vec<u64>)>,
     Option<(u8, u64)>,
 );
+
+fn number_arrays(py: Python<'_>, numbers: Numbers) -> NumberArrays<'_> {
+    (numbers.low.into_pyarray(py), numbers.high.into_pyarray(py))
+}
 
 fn label_arrays(py: Python<'_>, labels: Labels) -> LabelArrays<'_> {
     (
@@ -300,8 +311,8 @@ fn label_arrays(py: Python<'_>, labels: Labels) -> LabelArrays<'_> {
         labels.faults.into_pyarray(py),
         labels.fault_at.into_pyarray(py),
         labels.run_ends.into_pyarray(py),
-        labels.starts.into_pyarray(py),
-        labels.classes.into_pyarray(py),
+        number_arrays(py, labels.starts),
+        number_arrays(py, labels.classes),
         labels.remarks.into(),
         labels.stop.map(|(stop, at)| (stop as u8, at)),
     )

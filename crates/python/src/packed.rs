@@ -1,7 +1,7 @@
 //! A minibatch whose arrays are made when they are asked for.
 
 use crate::chunk::{Chunk, RaggedArrays, ragged_arrays, refused};
-use crate::pool::pool;
+use crate::pool::{pool, shared};
 use cntkio_core::chunk;
 use cntkio_core::pack::{Error, Ragged, Selection, Wanted, gather_all};
 use cntkio_core::whole;
@@ -132,14 +132,17 @@ pub(crate) fn pack(py: Python<'_>, requests: Vec<Request<'_>>, num_threads: usiz
         Ok(Packed { num_sequences: selection.sequences.len(), num_bytes: expected, streams })
     };
     let expected: usize = selections.iter().map(|&(.., expected)| expected).sum();
-    let packed: Result<Vec<Packed>, Error> = if expected >= WORTH_THREADS && num_threads > 1 {
-        let pool = pool(num_threads)?;
-        py.detach(|| pool.install(|| selections.par_iter().map(one).collect()))
-    } else if expected >= WORTH_UNLOCKING {
-        py.detach(|| selections.iter().map(one).collect())
-    } else {
-        selections.iter().map(one).collect()
-    };
+    let packed: Result<Vec<Packed>, Error> =
+        if expected >= WORTH_THREADS && selections.len() >= 2 * num_threads && num_threads > 1 {
+            py.detach(|| shared(&selections, num_threads, one))?.into_iter().collect()
+        } else if expected >= WORTH_THREADS && num_threads > 1 {
+            let pool = pool(num_threads)?;
+            py.detach(|| pool.install(|| selections.par_iter().map(one).collect()))
+        } else if expected >= WORTH_UNLOCKING {
+            py.detach(|| selections.iter().map(one).collect())
+        } else {
+            selections.iter().map(one).collect()
+        };
     packed.map_err(refused)
 }
 

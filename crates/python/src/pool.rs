@@ -1,26 +1,37 @@
-//! The threads that parse: none before the first use, and a fresh set after a fork, which takes threads away.
+//! The threads that parse, and those that help to pack: none before the first use, and fresh ones after a fork, which takes
+//! threads away.
 
 use pyo3::PyResult;
 use pyo3::exceptions::PyRuntimeError;
 use rayon::{ThreadPool, ThreadPoolBuilder};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-static POOL: Mutex<Option<(u32, usize, Arc<ThreadPool>)>> = Mutex::new(None);
+/// The process that a pool belongs to, how many threads it has, and the pool.
+type Kept = Mutex<Option<(u32, usize, Arc<ThreadPool>)>>;
+
+static PARSERS: Kept = Mutex::new(None);
+static HELPERS: Kept = Mutex::new(None);
 
 /// The pool of this process, with so many threads.
 pub(crate) fn pool(num_threads: usize) -> PyResult<Arc<ThreadPool>> {
+    kept(&PARSERS, num_threads, "parse")
+}
+
+fn kept(current: &Kept, num_threads: usize, what: &str) -> PyResult<Arc<ThreadPool>> {
     let process = std::process::id();
-    let mut current = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut current = current.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((owner, size, pool)) = &*current
         && (*owner, *size) == (process, num_threads)
     {
         return Ok(pool.clone());
     }
+    let what = what.to_owned();
     let pool = ThreadPoolBuilder::new()
         .num_threads(num_threads)
-        .thread_name(|number| format!("cntkio-parse-{number}"))
+        .thread_name(move |number| format!("cntkio-{what}-{number}"))
         .build()
-        .map_err(|error| PyRuntimeError::new_err(format!("no threads to parse on: {error}")))?;
+        .map_err(|error| PyRuntimeError::new_err(format!("no threads to work on: {error}")))?;
     let pool = Arc::new(pool);
     if let Some((owner, _, old)) = current.replace((process, num_threads, pool.clone()))
         && owner != process
@@ -29,4 +40,37 @@ pub(crate) fn pool(num_threads: usize) -> PyResult<Arc<ThreadPool>> {
         std::mem::forget(old);
     }
     Ok(pool)
+}
+
+/// Do the jobs on this thread and on helpers, so many in all, each taking the next one. This thread begins while the helpers
+/// are still being woken, which takes as long as some jobs. Beside the helpers no thread takes part in a job, so that there
+/// should be several for each.
+pub(crate) fn shared<J: Sync, R: Send>(
+    jobs: &[J],
+    num_threads: usize,
+    one: impl Fn(&J) -> R + Sync,
+) -> PyResult<Vec<R>> {
+    let helpers = kept(&HELPERS, num_threads - 1, "help")?;
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(job) = jobs.get(number) else { return done };
+            done.push((number, one(job)));
+        }
+    };
+    let mut done: Vec<Vec<(usize, R)>> = Vec::new();
+    done.resize_with(num_threads, Vec::new);
+    if let Some((mine, others)) = done.split_first_mut() {
+        helpers.in_place_scope(|scope| {
+            for other in others {
+                scope.spawn(|_| *other = work());
+            }
+            *mine = work();
+        });
+    }
+    let mut done: Vec<(usize, R)> = done.into_iter().flatten().collect();
+    done.sort_unstable_by_key(|(number, _)| *number);
+    Ok(done.into_iter().map(|(_, result)| result).collect())
 }

@@ -6,8 +6,8 @@
     a.mlf         entry: key, rows of start, end, label  ── the compiled core ──>  runs: first frame, class
     a.bmlf        the same in binary, with classes instead of labels
 
-A whole file is read when it is opened, and kept as runs: 8 bytes for each row. Its law: what is wrong with an entry is
-an error only if that entry is wanted, and then it names the file, the line, the utterance and the label.
+A whole file is read when it is opened, and kept as runs: 4 bytes for each row, or up to 8. Its law: what is wrong with
+an entry is an error only if that entry is wanted, and then it names the file, the line, the utterance and the label.
 """
 
 from __future__ import annotations
@@ -198,6 +198,34 @@ def infer_labels(path: str | os.PathLike[str]) -> list[bytes]:
         return _core.mlf_names(file.fileno(), os.fstat(file.fileno()).st_size)
 
 
+class _Numbers(NamedTuple):
+    """Numbers of 32 bits, kept in 16 while all are small.
+
+    Attributes:
+        low: Their lower halves.
+        high: Their upper halves; none while all are zero.
+    """
+
+    low: npt.NDArray[np.uint16]
+    high: npt.NDArray[np.uint16]
+
+    def part(self, begin: int, end: int) -> npt.NDArray[np.uint32]:
+        """Some of them."""
+        low = self.low[begin:end].astype(np.uint32)
+        return low | self.high[begin:end].astype(np.uint32) << np.uint32(16) if len(self.high) else low
+
+    @classmethod
+    def joined(cls, parts: Sequence[_Numbers]) -> _Numbers:
+        """All of several, one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        are_small = not any(len(part.high) for part in parts)
+        highs = [part.high if len(part.high) else np.zeros_like(part.low) for part in parts]
+        return cls(
+            np.concatenate([part.low for part in parts]), np.zeros(0, np.uint16) if are_small else np.concatenate(highs)
+        )
+
+
 class _Entries(NamedTuple):
     """The entries of one file."""
 
@@ -208,8 +236,8 @@ class _Entries(NamedTuple):
     faults: npt.NDArray[np.uint8]
     fault_at: npt.NDArray[np.uint64]
     run_ends: npt.NDArray[np.uint64]
-    starts: npt.NDArray[np.uint32]
-    classes: npt.NDArray[np.uint32]
+    starts: _Numbers
+    classes: _Numbers
     remarks: list[tuple[int, list[int]]]
 
 
@@ -319,7 +347,8 @@ class HTKMLFDeserializer:
             arrays: dict[str, npt.NDArray[Any]] = {
                 "keys": made.keys.astype(f"S{width}").view(np.uint64), "at": made.at, "frames": made.frames,
                 "faults": made.faults.astype(np.uint32), "fault_at": made.fault_at, "run_ends": made.run_ends,
-                "starts": made.starts, "classes": made.classes,
+                "starts": made.starts.low, "high_starts": made.starts.high,
+                "classes": made.classes.low, "high_classes": made.classes.high,
             }  # fmt: skip
             cache.write(before, {"width": width, "remarks": made.remarks}, arrays)
         return made
@@ -458,7 +487,8 @@ def _refuse(stop: tuple[int, int] | None, text: _Text) -> None:
 
 def _made(path: str, found: Any) -> _Entries:
     rows, at, frames, faults, fault_at, run_ends, starts, classes, remarks, _ = found
-    return _Entries(path, text_rows(rows), at, frames, faults, fault_at, run_ends, starts, classes, remarks)
+    numbers = _Numbers(*starts), _Numbers(*classes)
+    return _Entries(path, text_rows(rows), at, frames, faults, fault_at, run_ends, *numbers, remarks)
 
 
 def _from_cache(path: str, facts: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> _Entries:
@@ -468,14 +498,16 @@ def _from_cache(path: str, facts: dict[str, Any], arrays: dict[str, npt.NDArray[
     ends = arrays["run_ends"]
     if any(len(arrays[name]) != count for name in ("at", "frames", "faults", "fault_at", "run_ends")):
         raise ValueError("its arrays do not belong together")
-    if len(arrays["classes"]) != num_runs or (count and (int(ends[-1]) != num_runs or np.any(ends[1:] < ends[:-1]))):
+    starts, classes = (_Numbers(arrays[name], arrays[f"high_{name}"]) for name in ("starts", "classes"))
+    sizes = {len(classes.low), len(starts.high) or num_runs, len(classes.high) or num_runs}
+    if sizes != {num_runs} or (count and (int(ends[-1]) != num_runs or np.any(ends[1:] < ends[:-1]))):
         raise ValueError("its runs do not belong together")
     remarks = [(int(number), [int(at) for at in places]) for number, places in facts["remarks"]]
     if len(remarks) != len(_REMARKS):
         raise ValueError("its remarks are damaged")
     return _Entries(
         path, keys, arrays["at"], arrays["frames"], arrays["faults"].astype(np.uint8), arrays["fault_at"], ends,
-        arrays["starts"], arrays["classes"], remarks,
+        starts, classes, remarks,
     )  # fmt: skip
 
 
@@ -508,11 +540,11 @@ class MLFCorpus:
         keys = np.concatenate([one.keys for one in files])
         self._first_of_file = np.cumsum([0, *(len(one.keys) for one in files)])
         self._faults = np.concatenate([one.faults for one in files])
-        num_runs = np.cumsum([0, *(len(one.starts) for one in files)]).astype(np.uint64)
+        num_runs = np.cumsum([0, *(len(one.starts.low) for one in files)]).astype(np.uint64)
         run_ends = [one.run_ends + before for one, before in zip(files, num_runs, strict=False)]
         self._run_bounds = np.concatenate([np.zeros(1, np.uint64), *run_ends]).astype(np.int64)
-        self._starts = np.concatenate([one.starts for one in files]) if len(files) > 1 else files[0].starts
-        self._classes = np.concatenate([one.classes for one in files]) if len(files) > 1 else files[0].classes
+        self._starts = _Numbers.joined([one.starts for one in files])
+        self._classes = _Numbers.joined([one.classes for one in files])
         frames = np.concatenate([one.frames for one in files])
         # A broken utterance may have no frames, but counts for one: it is never delivered.
         lengths = np.where(self._faults > _LAST_INVALID, np.maximum(frames, 1), frames).astype(np.uint32)
@@ -596,13 +628,13 @@ class MLFCorpus:
     @property
     def num_rows(self) -> int:
         """Rows of all entries; empty ones do not count."""
-        return len(self._starts)
+        return len(self._starts.low)
 
     def rows(self, number: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
         """The frames and the class of each row of an entry."""
         begin, end = (int(at) for at in self._run_bounds[number : number + 2])
-        bounds = np.append(self._starts[begin:end], self._table.lengths[number]).astype(np.int64)
-        return bounds[1:] - bounds[:-1], self._classes[begin:end]
+        bounds = np.append(self._starts.part(begin, end), self._table.lengths[number]).astype(np.int64)
+        return bounds[1:] - bounds[:-1], self._classes.part(begin, end)
 
     def complaint(self, number: int) -> CntkIoError:
         """What is wrong with an entry."""
@@ -631,7 +663,7 @@ class MLFCorpus:
     def fingerprint(self) -> str:
         """What the entries are."""
         digest = hashlib.blake2b(digest_size=16)
-        for part in (self._table.keys, self._table.lengths, self._classes, self._starts):
+        for part in (self._table.keys, self._table.lengths, *self._classes, *self._starts):
             digest.update(np.ascontiguousarray(part).data.cast("B"))
         if self._targets is not None:
             digest.update(self._targets.rows)
@@ -643,8 +675,8 @@ class MLFCorpus:
         first, last = int(self._run_bounds[begin]), int(self._run_bounds[end])
         offsets = (self._run_bounds[begin : end + 1] - first).astype(np.uint32)
         chunk = _core.runs_chunk(
-            self._table.lengths[begin:end], offsets, self._starts[first:last], self._classes[first:last], self._dim,
-            self._marks_starts, self._targets,
+            self._table.lengths[begin:end], offsets, self._starts.part(first, last), self._classes.part(first, last),
+            self._dim, self._marks_starts, self._targets,
         )  # fmt: skip
         return Loaded(number, chunk)
 
