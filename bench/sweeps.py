@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import resource
@@ -19,7 +20,7 @@ import cntkio
 import numpy as np
 from cntkio import _core
 
-IN_MEMORY = 64_000_000  # bytes of the file for what is measured without the file
+IN_MEMORY = 16 << 20  # bytes of the file for what is measured without the file
 PIECE = 1 << 20  # bytes that one thread parses at a time
 Answer = dict[str, Any]
 Streams = dict[str, tuple[int, bool]]
@@ -102,29 +103,24 @@ def scan(path: str, streams: Streams) -> Answer:
 
 
 def parse(path: str, streams: Streams) -> Answer:
-    """Parse text that is in memory, into columns whose memory was used before."""
+    """Parse text that is in memory, a piece for each thread at a time, into columns of pieces before."""
     Text.of(path)
     schema = [(name.encode(), is_sparse, dim, False) for name, (dim, is_sparse) in streams.items()]
     threads = int(os.environ.get("CNTKIO_NUM_THREADS") or len(os.sched_getaffinity(0)))
     spare = _core.Spare(1 << 40)
-    arguments = (
-        Text.text,
-        0,
-        Text.starts,
-        Text.sizes,
-        Text.lengths,
-        schema,
-        None,
-        0,
-        False,
-        threads,
-        PIECE,
-        spare,
-        False,
-        False,
-    )
-    _core.ctf_parse(*arguments)  # leaves its memory to the next
-    return timed(lambda: _core.ctf_parse(*arguments), len(Text.text))
+    places = np.arange(0, len(Text.text), threads * PIECE, dtype=np.uint64)
+    bounds = [*np.searchsorted(Text.starts, places).tolist(), len(Text.starts)]
+    pieces = [
+        (Text.starts[first:last], Text.sizes[first:last], Text.lengths[first:last])
+        for first, last in itertools.pairwise(bounds)
+    ]
+
+    def work() -> None:
+        for piece in pieces:
+            _core.ctf_parse(Text.text, 0, *piece, schema, None, 0, False, threads, PIECE, spare, False, False)
+
+    work()  # leaves its memory to the next
+    return timed(work, len(Text.text))
 
 
 def whole(path: str, streams: Streams) -> Answer:
