@@ -1,0 +1,35 @@
+"""What is read does not depend on the kernel: the text format's tests pass with those that are not chosen by themselves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+# Against recorded deliveries of CNTK 2.7, and against the slow reader.
+TESTS = ["test_conformance.py", "test_ctf.py", "test_ctf_pages.py"]
+
+
+def run(kernel: str, *command: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"CNTKIO_KERNEL": kernel}
+    return subprocess.run([sys.executable, *command], env=environment, cwd=HERE, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("kernel", ["scalar", "avx2"])
+def test_text_is_read_alike_with_every_kernel(kernel: str) -> None:
+    started = run(kernel, "-c", "import cntkio")
+    if f"CNTKIO_KERNEL is {kernel!r}" in started.stderr.replace('"', "'"):
+        pytest.skip(f"this processor has no {kernel}")
+    assert started.returncode == 0, started.stderr
+    tested = run(kernel, "-m", "pytest", "-p", "no:cacheprovider", *TESTS)
+    assert tested.returncode == 0, tested.stdout[-4000:]
+
+
+def test_a_kernel_that_there_is_not_is_refused() -> None:
+    started = run("abacus", "-c", "import cntkio")
+    assert started.returncode != 0
+    assert "CNTKIO_KERNEL" in started.stderr and "abacus" in started.stderr and "scalar" in started.stderr
