@@ -1,7 +1,7 @@
 """What bench/ctf.py measures of cntkio: one JSON object a line in and out, in a process with its own settings.
 
 {"job": "sweep", "path", "streams": {name: [dimension, sparse]}, "randomize", "size"}  ->  {"seconds", "samples", ...}
-{"job": "index" | "read" | "scan" | "parse" | "whole", "path", "streams"}  ->  {"seconds", "bytes"}
+{"job": "index" | "read" | "parse" | "whole", "path", "streams"}  ->  {"seconds", "bytes"}
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import numpy as np
 from cntkio import _core
 
 IN_MEMORY = 16 << 20  # bytes of the file for what is measured without the file
-PIECE = 1 << 20  # bytes that one thread parses at a time
+PIECE = 512 << 10  # bytes that one thread parses at a time: they and their values fit a core's cache
+LINE = 1 << 14  # by which a piece may be larger
 Answer = dict[str, Any]
 Streams = dict[str, tuple[int, bool]]
 
@@ -90,16 +91,11 @@ class Text:
         if cls.path != path:
             with Path(path).open("rb") as file:
                 head = file.read(IN_MEMORY)
-            cls.path, cls.text = path, np.frombuffer(head[: head.rfind(b"\n") + 1], np.uint8)
-            _, _, cls.starts, cls.lengths, _ = _core.ctf_scan(cls.text, head.startswith(b"|"), None)
-            cls.sizes = np.diff(cls.starts, append=np.uint64(len(cls.text))).astype(np.uint32)
-
-
-def scan(path: str, streams: Streams) -> Answer:
-    """Scan text that is in memory, on one thread."""
-    Text.of(path)
-    in_lines = bytes(Text.text[:1]) == b"|"
-    return timed(lambda: _core.ctf_scan(Text.text, in_lines, None), len(Text.text))
+                size = head.rfind(b"\n") + 1
+                part = ((file.fileno(), size), 0, (0, size), head.startswith(b"|"), None, size, 1)
+                (_, _, cls.starts, cls.lengths, _), _ = _core.ctf_index(*part)
+            cls.path, cls.text = path, np.frombuffer(head[:size], np.uint8)
+            cls.sizes = np.diff(cls.starts, append=np.uint64(size)).astype(np.uint32)
 
 
 def parse(path: str, streams: Streams) -> Answer:
@@ -117,7 +113,7 @@ def parse(path: str, streams: Streams) -> Answer:
 
     def work() -> None:
         for piece in pieces:
-            _core.ctf_parse(Text.text, 0, *piece, schema, None, 0, False, threads, PIECE, spare, False, False)
+            _core.ctf_parse(Text.text, 0, *piece, schema, None, 0, False, threads, PIECE + LINE, spare, False, False)
 
     work()  # leaves its memory to the next
     return timed(work, len(Text.text))
@@ -129,7 +125,7 @@ def whole(path: str, streams: Streams) -> Answer:
 
 
 JOBS: dict[str, Callable[..., Answer]] = {
-    "sweep": sweep, "index": index, "read": read, "scan": scan, "parse": parse, "whole": whole,
+    "sweep": sweep, "index": index, "read": read, "parse": parse, "whole": whole,
 }  # fmt: skip
 
 

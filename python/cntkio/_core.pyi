@@ -77,9 +77,6 @@ def spread(
 def pad(
     values: npt.NDArray[Any], sequence_offsets: npt.NDArray[np.int64], steps: int, dim: int
 ) -> npt.NDArray[Any]: ...
-def ctf_scan(
-    block: npt.NDArray[np.uint8], in_lines: bool, defining: bytes | None
-) -> tuple[int, npt.NDArray[np.uint64], npt.NDArray[np.uint64], npt.NDArray[np.uint32], int | None]: ...
 def ctf_scan_words(
     block: npt.NDArray[np.uint8], defining: bytes | None
 ) -> tuple[int, tuple[npt.NDArray[np.uint8], int], npt.NDArray[np.uint64], npt.NDArray[np.uint32]]: ...

@@ -649,7 +649,7 @@ pub struct Cut {
     pub part: usize,
 }
 
-/// Parse the sequences' bytes into a chunk, on all threads of the current pool.
+/// Parse the sequences' bytes into a chunk, on all threads of the current pool if there is more than one piece.
 ///
 /// The result is that of one piece, whatever the number of threads: a piece whose errors the pieces before it left
 /// no budget for is parsed again with what they left, and so stops where a single parser would have stopped.
@@ -671,7 +671,11 @@ pub fn parse_chunk(
         let spare = pool.and_then(|pool| pool.take());
         parse_piece(text, piece, schema, &mut findings, cut.part, spare).map(|block| (block, findings))
     };
-    let parsed: Vec<_> = pieces.par_iter().map(|piece| parse_piece(piece, budget)).collect();
+    // A single piece is not handed to another thread, which takes as long as some lines.
+    let parsed: Vec<_> = match pieces[..] {
+        [piece] => vec![parse_piece(piece, budget)],
+        _ => pieces.par_iter().map(|piece| parse_piece(piece, budget)).collect(),
+    };
     let mut all = Findings::new(budget, is_strict);
     let mut blocks = Vec::with_capacity(pieces.len());
     let mut first_sequence = 0;

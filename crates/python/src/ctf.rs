@@ -18,23 +18,6 @@ const PART: usize = 512 << 10;
 type ScanArrays<'py> =
     (u32, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u32>>, Option<u64>);
 
-/// Find the sequences that start in a block of whole lines.
-#[pyfunction]
-pub(crate) fn ctf_scan<'py>(
-    py: Python<'py>,
-    block: PyReadonlyArray1<'py, u8>,
-    in_lines: bool,
-    defining: Option<Vec<u8>>,
-) -> PyResult<ScanArrays<'py>> {
-    let block = block.as_slice()?;
-    let mode = if in_lines { Mode::Lines } else { Mode::Ids };
-    let (scan, overflow) = match py.detach(|| ctf::scan(block, mode, defining.as_deref())) {
-        Ok(scan) => (scan, None),
-        Err(overflow) => (ctf::Scan::default(), Some(overflow.at)),
-    };
-    Ok(scan_arrays(py, scan, overflow))
-}
-
 /// Find the sequences of an open file's lines that start in a part of it, the first line of all at `first`. `share`: the
 /// bytes that a thread takes at a time. The last result is where a line of 4 GiB or more starts, if there is one.
 #[pyfunction]
@@ -182,7 +165,9 @@ pub(crate) fn ctf_parse(
             let end = start.checked_add(size.into()).filter(|&end| end <= text_size)?;
             sequences.push(Extent { start: start as usize, end: end as usize, length });
         }
-        Some(pool.install(|| ctf::parse_chunk(text, &sequences, &schema, budget, is_strict, cut, spare)))
+        let parse = || ctf::parse_chunk(text, &sequences, &schema, budget, is_strict, cut, spare);
+        let size = sequences.last().map_or(0, |last| last.end) - sequences.first().map_or(0, |first| first.start);
+        Some(if size <= cut.piece { parse() } else { pool.install(parse) })
     });
     let (chunk, findings) = parsed.ok_or_else(|| PyValueError::new_err("a sequence lies outside the text"))??;
     let tuple = |found: &Finding| (found.kind as u8, found.at, found.sequence, found.stream, found.found);

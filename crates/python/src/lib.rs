@@ -32,8 +32,8 @@ mod _core {
 
     #[pymodule_export]
     use super::ctf::{
-        Spare, ctf_chunk_borders, ctf_chunk_starts, ctf_index, ctf_index_chunks, ctf_infer, ctf_parse, ctf_scan,
-        ctf_scan_words, ctf_sizes,
+        Spare, ctf_chunk_borders, ctf_chunk_starts, ctf_index, ctf_index_chunks, ctf_infer, ctf_parse, ctf_scan_words,
+        ctf_sizes,
     };
 
     #[pymodule_export]
