@@ -857,6 +857,11 @@ fn index_piece(
         all.keys.append(&mut found.keys);
         all.starts.extend(found.starts.iter().map(|start| (at - begin) as u64 + start));
         all.lines.append(&mut found.lines);
+        if at == begin {
+            expect(&mut all.keys, ratio);
+            expect(&mut all.starts, ratio);
+            expect(&mut all.lines, ratio);
+        }
         at += part_end;
         wanted = part_size;
     }
@@ -1009,6 +1014,7 @@ impl Builder {
         }
         if is_first {
             // What the rest will take, going by the first part: to grow again and again would cost more than to parse.
+            expect(&mut self.column.sequence_offsets, ratio);
             match &mut self.small {
                 Some(small) => small.expect(ratio),
                 None => self.expect(ratio),
