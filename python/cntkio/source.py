@@ -12,7 +12,6 @@ says are the timeline's; what bytes mean is the formats'. There is no thread bef
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import dataclasses
 import enum
@@ -1042,44 +1041,48 @@ class MinibatchSource:
         Returns:
             For each corpus its chunks; how many minibatches have all; and what is wrong with the next one.
         """
-        if not self._is_literal and all(
-            chunks.are_in_use(places.chunks) for chunks, places in zip(self._chunks, found, strict=True)
-        ):
-            for number, places in enumerate(found):
-                self._let_go(number, places)
+        if not self._is_literal and all(self._change_nothing(number, places) for number, places in enumerate(found)):
+            self._let_go([places.chunks for places in found])
             handles = [
                 [chunks.here[one].chunk for one in places.chunks]
                 for chunks, places in zip(self._chunks, found, strict=True)
             ]
             return handles, len(bounds) - 1, None
-        handles = [[] for _ in found]
-        needed = [
-            (bisect.bisect_right(bounds, first) - 1, number, one, True)
-            for number, places in enumerate(found)
-            for one, first in zip(places.chunks, places.firsts, strict=True)
-        ]
-        if self._is_literal:  # an error in any of the window's chunks comes at once
-            needed += [(0, number, one, False) for number, window in enumerate(self._windows) for one in window]
-        needed.sort(key=lambda wanted: wanted[:2])
-        for minibatch, number, one, is_taken in needed:
-            chunks = self._chunks[number]
+        loaded: list[dict[int, _core.Chunk]] = [{} for _ in found]
+        error: BaseException | None = None
+        num_sound = 0
+        for first, last in itertools.pairwise(bounds):
+            needed = [places.chunks_of(first, last) for places in found]
             try:
-                if is_taken:
-                    chunks.use(one)
-                loaded = chunks.get(one)
-            except BaseException as error:
-                return handles, minibatch, error
-            if is_taken:
-                handles[number].append(loaded.chunk)
-        for number, places in enumerate(found):
-            self._let_go(number, places)
-        return handles, len(bounds) - 1, None
+                for number, (chunks, here) in enumerate(zip(self._chunks, loaded, strict=True)):
+                    for one in needed[number]:
+                        chunks.use(one)
+                        here[one] = chunks.get(one).chunk
+                    for one in self._windows[number] if self._is_literal else _NOTHING:
+                        chunks.get(one)  # an error in any of the window's chunks comes at once
+            except BaseException as raised:
+                error = raised
+                break
+            self._let_go(needed)
+            num_sound += 1
+        # Those that come later are not here after an error, and nobody asks for them then.
+        handles = [
+            [here[one] for one in places.chunks if one in here] for here, places in zip(loaded, found, strict=True)
+        ]
+        return handles, num_sound, error
 
-    def _let_go(self, number: int, places: Places) -> None:
-        """Take chunks of a corpus out of use, but for these and those in the window."""
-        if not self._keep_data_in_memory:
-            window = self._windows[number] if self._is_randomized else _NOTHING
-            self._chunks[number].keep_in_use(places.chunks, window)
+    def _change_nothing(self, number: int, places: Places) -> bool:
+        """Whether all chunks are in use, and one minibatch after the other would leave them so."""
+        is_kept = self._keep_data_in_memory or len(places.chunks) == 1
+        is_kept = is_kept or (self._is_randomized and self._windows[number].issuperset(places.chunks))
+        return is_kept and self._chunks[number].are_in_use(places.chunks)
+
+    def _let_go(self, numbers: list[list[int]]) -> None:
+        """Take chunks of each corpus out of use, but for these and those in the window."""
+        if self._keep_data_in_memory:
+            return
+        for chunks, of_corpus, window in zip(self._chunks, numbers, self._windows, strict=True):
+            chunks.keep_in_use(of_corpus, window if self._is_randomized else _NOTHING)
 
     def _places_of(self, number: int, selection: Selection, located: Located) -> Places:
         """Where the sequences are in one of the corpora."""

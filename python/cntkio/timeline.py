@@ -293,6 +293,11 @@ class Places(NamedTuple):
     places: npt.NDArray[np.uint32]
     numbers: npt.NDArray[np.uint32]
 
+    def chunks_of(self, first: int, last: int) -> list[int]:
+        """The chunks of the sequences from `first` to before `last`, in the order of the first of them in each."""
+        which, at = np.unique(self.places[first:last], return_index=True)
+        return [self.chunks[place] for place in which[np.argsort(at)].tolist()]
+
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Selection:
