@@ -12,7 +12,6 @@ says are the timeline's; what bytes mean is the formats'. There is no thread bef
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import enum
 import importlib
@@ -183,7 +182,14 @@ class _Loaders:
                 if self._workers is None:
                     self._workers = ThreadPoolExecutor(_NUM_LOADERS, "cntkio-load")
                 self._num_running += 1
-                self._workers.submit(self._load, chunks.corpus, number, future)
+                try:
+                    self._workers.submit(self._load, chunks.corpus, number, future)
+                except RuntimeError as error:  # the interpreter is about to end: whoever waits shall not do so for ever
+                    self._num_running -= 1
+                    future.set_exception(error)
+                    for _, wished in self._wishes.values():
+                        wished.cancel()
+                    self._wishes.clear()
 
     def _load(self, corpus: Corpus, number: int, future: Future[Loaded]) -> None:
         try:
@@ -195,8 +201,7 @@ class _Loaders:
         finally:
             with self._lock:
                 self._num_running -= 1
-        with contextlib.suppress(RuntimeError):  # the interpreter is about to end, and nobody waits for more
-            self._start()
+        self._start()
 
     def close(self) -> None:
         self.want([])
