@@ -489,7 +489,8 @@ class Timeline:
         Raises:
             ConfigError: The size is 0, the limit is 0 or too large, or there are more partitions than slots.
         """
-        reads = self._read_at_once(minibatch_size_in_samples, partition, 1)
+        # Not that of a timeline which makes several reads of this one.
+        reads = Timeline.read_several(self, minibatch_size_in_samples, partition, 1)
         return None if reads is None else reads.selection
 
     def read_several(self, minibatch_size_in_samples: int, partition: Partition, most: int) -> Reads | None:
@@ -497,9 +498,7 @@ class Timeline:
 
         Truncated minibatches, and those of balanced partitions, come one at a time. See `read` for the rest.
         """
-        return self._read_at_once(minibatch_size_in_samples, partition, most)
-
-    def _read_at_once(self, size: int, partition: Partition, most: int) -> Reads | None:
+        size = minibatch_size_in_samples
         if (size, partition) != self._settings:
             if self._settings is not None and self._has_ended():
                 return None
@@ -539,12 +538,12 @@ class Timeline:
         end_of_sweep = False
         for index in range(partition.count):
             share = max(1, Partition(index, partition.count).share(min(size, _LARGEST_POSITION)))
-            found = self._reader.read(share, _LARGEST_WORD, False, self._counts_sequences, 0, 1)
+            found = self._reader.read_several(share, _LARGEST_WORD, False, self._counts_sequences, 0, 1, 1)
             if found is None:
                 break
-            sequences, chunks, end_of_sweep, position, places = found
+            sequences, chunks, _, (end_of_sweep,), (cursor,), places = found
             if index == partition.index:
-                own = Selection(sequences, chunks, end_of_sweep, position, None, Places(*places))
+                own = Selection(sequences, chunks, end_of_sweep, cursor[0], None, Places(*places))
             runs.append(np.stack([sequences, chunks]))
             if end_of_sweep:
                 break
@@ -570,8 +569,8 @@ class Timeline:
         index = self._reader.cursor[2]
         if self.num_sequences - index >= count:
             return False
-        found = self._reader.read(_LARGEST_POSITION, _LARGEST_WORD, False, False, 0, 1)
-        return found is not None and found[2]
+        found = self._reader.read_several(_LARGEST_POSITION, _LARGEST_WORD, False, False, 0, 1, 1)
+        return found is not None and found[3][0]
 
     def _has_ended(self) -> bool:
         return self.position >= self._end and not any(self._reader.owed)

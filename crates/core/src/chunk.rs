@@ -43,6 +43,14 @@ impl Values {
         self.len() == 0
     }
 
+    /// Make [room](expect) for `ratio` times as many.
+    pub(crate) fn expect(&mut self, ratio: f64) {
+        match self {
+            Values::F32(values) => expect(values, ratio),
+            Values::F64(values) => expect(values, ratio),
+        }
+    }
+
     /// Whether these are in double precision.
     pub fn is_double(&self) -> bool {
         matches!(self, Values::F64(_))

@@ -1032,11 +1032,11 @@ impl Builder {
     /// Make room for `ratio` times what there is.
     fn expect(&mut self, ratio: f64) {
         match &mut self.column.samples {
-            Samples::Dense { values, .. } => expect_values(values, ratio),
+            Samples::Dense { values, .. } => values.expect(ratio),
             Samples::Sparse { sample_offsets, indices, values, .. } => {
                 expect(sample_offsets, ratio);
                 expect(indices, ratio);
-                expect_values(values, ratio);
+                values.expect(ratio);
             }
             _ => {}
         }
@@ -1098,13 +1098,6 @@ fn clear(samples: &mut Samples) {
     match values {
         Values::F32(values) => values.clear(),
         Values::F64(values) => values.clear(),
-    }
-}
-
-fn expect_values(values: &mut Values, ratio: f64) {
-    match values {
-        Values::F32(values) => expect(values, ratio),
-        Values::F64(values) => expect(values, ratio),
     }
 }
 

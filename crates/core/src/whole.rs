@@ -50,10 +50,7 @@ impl Whole {
             append_stream(all, chunk, *stream)?;
             if is_first {
                 expect(&mut all.sequence_offsets, ratio);
-                match &mut all.values {
-                    Values::F32(values) => expect(values, ratio),
-                    Values::F64(values) => expect(values, ratio),
-                }
+                all.values.expect(ratio);
                 if let Some((offsets, indices)) = &mut all.sparse {
                     expect(offsets, ratio);
                     expect(indices, ratio);

@@ -1,22 +1,10 @@
 //! The index of a text, in one block and in shares, against a slow, obvious reader of its lines.
 
+#[path = "../../simd/tests/random/mod.rs"]
+mod random;
+
 use cntkio_core::ctf::{self, IdOverflow, Mode, Scan, Unindexed};
-
-/// Random numbers for tests (xorshift64*).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % limit
-    }
-
-    fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.below(choices.len())]
-    }
-}
+use random::Random;
 
 /// Whether a line holds a pipe, the name, and what ends names.
 fn holds(line: &[u8], name: &[u8]) -> bool {

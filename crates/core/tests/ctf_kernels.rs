@@ -1,23 +1,11 @@
 //! Every kernel parses every text into the same columns and finds the same faults.
 
+#[path = "../../simd/tests/random/mod.rs"]
+mod random;
+
 use cntkio_core::ctf::{self, Extent, Findings, Mode, Scan, Schema, Stream};
 use cntkio_simd::Kernel;
-
-/// Random numbers for tests (xorshift64*).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % limit
-    }
-
-    fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.below(choices.len())]
-    }
-}
+use random::Random;
 
 fn schema(is_double: bool) -> Schema {
     let stream =

@@ -15,8 +15,6 @@ type Words<'py> = Bound<'py, PyArray1<u32>>;
 /// The chunks, each once, in the order of their first sequence, and which sequence that is; for each sequence the place of
 /// its chunk among them, and its number in its chunk.
 type Places<'py> = (Vec<u32>, Vec<usize>, Words<'py>, Words<'py>);
-/// Sequences, their chunks, the end of a sweep, the position, the places.
-type Read<'py> = (Longs<'py>, Longs<'py>, bool, u64, Places<'py>);
 /// Position, sweep, index, place, count.
 type CursorTuple = (u64, u64, u32, u32, u64);
 /// Of several reads: sequences and their chunks; where those of each read begin, and the last ones end; whether each met the
@@ -203,23 +201,6 @@ impl TimelineReader {
             state.reader.settle(Partition { index, count });
             state.slots = Slots::new(num_slots);
         });
-    }
-
-    /// One read; None when the data have ended.
-    #[allow(clippy::too_many_arguments)]
-    fn read<'py>(
-        &self,
-        py: Python<'py>,
-        share: u64,
-        passed: u64,
-        crosses_sweeps: bool,
-        counts_sequences: bool,
-        index: u64,
-        count: u64,
-    ) -> PyResult<Option<Read<'py>>> {
-        let reads = self.read_several(py, share, passed, crosses_sweeps, counts_sequences, index, count, 1)?;
-        Ok(reads
-            .map(|(sequences, chunks, _, ends, cursors, places)| (sequences, chunks, ends[0], cursors[0].0, places)))
     }
 
     /// At most `most` reads, one after the other, and no further than to one behind which other chunks are needed, or to
