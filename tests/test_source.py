@@ -345,7 +345,7 @@ def test_a_child_process_reads_on_by_itself(path: Path, method: str, reads_befor
             source.next_minibatch(11)
         context = multiprocessing.get_context(method)
         receiver, sender = context.Pipe(duplex=False)
-        child = context.Process(target=_in_child, args=(source, sender))
+        child = context.Process(target=_in_child, args=(source, sender), daemon=True)
         child.start()
         assert receiver.poll(60), "the child process hangs"
         from_child = receiver.recv()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import random
 import signal
 import threading
@@ -400,6 +401,9 @@ def test_a_state_goes_on_as_if_nothing_had_happened(
         again.load_state(state)
         assert [content(again.read(size, partition)) for _ in range(4)] == expected
     timeline.load_state(state)
+    mark = timeline.mark()
+    assert [content(timeline.read(size, partition)) for _ in range(4)] == expected
+    timeline.rewind_in_fork(mark)
     assert [content(timeline.read(size, partition)) for _ in range(4)] == expected
 
 
@@ -617,6 +621,25 @@ def test_a_signal_stops_a_long_read_and_leaves_the_timeline_as_it_was() -> None:
     timeline.restore(position)
     assert first is not None
     assert content(timeline.read(100)) == expected
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_fork_goes_on_while_another_thread_reads() -> None:
+    timeline = Timeline(*large_table(2_000_000, 1000), window=Window(300, "chunks"))
+    timeline.read(100)
+    mark = timeline.mark()
+    expected = content(timeline.read(100))
+    timeline.rewind(mark)
+    thread = threading.Thread(target=timeline.read, args=(3 * 10**7,))  # some tenths of a second
+    thread.start()
+    time.sleep(0.05)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        timeline.rewind_in_fork(mark)
+        os._exit(0 if content(timeline.read(100)) == expected else 1)
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
 
 
 settings.register_profile("timeline", deadline=None)

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import pickle
+import signal
 import tempfile
 import threading
 from collections import Counter
@@ -829,6 +830,39 @@ def test_a_fork_goes_on():
             found = json.load(pipe)
         os.waitpid(child, 0)
         assert found == all_of(source, 4)
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.parametrize("timeline", ["local", "global"])
+def test_a_fork_goes_on_while_another_thread_of_its_parent_reads(timeline):
+    class Slow(Named):
+        def get_chunk(self, chunk_id):
+            begun.set()
+            assert may_go_on.wait(60)
+            return super().get_chunk(chunk_id)
+
+    begun, may_go_on = threading.Event(), threading.Event()
+    with MinibatchSource(Slow(timeline=timeline), max_sweeps=2) as source:
+        thread = threading.Thread(target=source.next_minibatch, args=(4,))
+        thread.start()
+        assert begun.wait(60)
+        receiver, sender = os.pipe()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)
+            may_go_on.set()
+            with os.fdopen(sender, "w") as pipe:
+                json.dump(all_of(source, 4), pipe)
+            os._exit(0)
+        os.close(sender)
+        with os.fdopen(receiver) as pipe:
+            found = json.load(pipe)
+        os.waitpid(child, 0)
+        may_go_on.set()
+        thread.join()
+        assert found[1:] == all_of(source, 4), "the thread has had the first one"
+        with MinibatchSource(Named(timeline=timeline), max_sweeps=2) as fresh:
+            assert found == all_of(fresh, 4)
 
 
 # ---------------------------------------------------------------------------------------- sources from Python

@@ -314,6 +314,7 @@ def text_write(
     num_threads: int,
     piece: int,
 ) -> tuple[list[_Bytes], tuple[int, tuple[int, float] | None] | None]: ...
+def begin_in_fork() -> None: ...
 
 @final
 class Dictionary:

@@ -450,6 +450,10 @@ class LocalTimeline:
         """Go back to a mark of this timeline. Cheap."""
         self._settings, self._cursor, self._slots, self._has_ended = mark
 
+    def rewind_in_fork(self, mark: LocalMark) -> None:
+        """Go back to a mark in a fork of the process. What a thread was just doing there leaves nothing half done."""
+        self.rewind(mark)
+
     def hold(self, mark: LocalMark) -> None:
         """Nothing has to be kept: going back is cheap from anywhere."""
 

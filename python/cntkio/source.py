@@ -43,6 +43,7 @@ from cntkio.formats import (
     Ahead,
     Corpus,
     Deserializer,
+    ForkLock,
     Loaded,
     ParsedAhead,
     ParsesAhead,
@@ -261,7 +262,7 @@ def _check_words(**options: Any) -> None:
 class MinibatchSource:
     """Minibatches from one or several deserializers, in CNTK 2.7's order.
 
-    It may be used from several threads, pickled, and, before the first read, forked.
+    It may be used from several threads, pickled, and forked: a fork goes on where its parent stood, by itself.
 
     Args:
         deserializers: One, or several whose sequences are joined by key; the first gives the order.
@@ -425,7 +426,8 @@ class MinibatchSource:
         self._is_literal = any(
             isinstance(corpus, UtteranceCorpus) and corpus.utterances.is_literal for corpus in self._corpora
         )
-        self._lock = threading.RLock()
+        self._lock = ForkLock()
+        self._mark: Any = self._timeline.mark()
         self._begin()
 
     @classmethod
@@ -466,7 +468,6 @@ class MinibatchSource:
         self._selected: Future[_Selected] | None = None
         self._num_at_once = 1
         self._num_threads = num_threads()
-        self._mark: Any = self._timeline.mark()
         self._needed: list[int] | None = None
         self._windows: list[set[int]] = [set() for _ in self._chunks]
         self._secondary: dict[int, list[npt.NDArray[np.int64]]] = {}
@@ -773,13 +774,11 @@ class MinibatchSource:
             self._wait(selected)
 
     def _forget_parent(self) -> None:
-        mark = self._mark
         for chunks in self._chunks:
             chunks.coming.clear()
         self._num_invalid = self._num_invalid_told
         self._begin()
-        self._rewind(mark)
-        self._mark = mark
+        self._timeline.rewind_in_fork(self._mark)
 
     def _select_several(self, request: _Request) -> _Selected:
         """Choose what the next minibatches hold: as many as are worth a hand-over. Runs in the selector's thread."""

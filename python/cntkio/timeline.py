@@ -16,6 +16,7 @@ It does not load chunks, pack, or read ahead: it only says which chunks it will 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -431,14 +432,15 @@ class Timeline:
         if not lengths.min():
             raise CorpusError(f"sequence number {int(lengths.argmin())} counts for no samples")
         size = 0 if window is None else min(window.size, _LARGEST_WORD)
-        self._reader = TimelineReader(
+        self._new_reader = functools.partial(
+            TimelineReader,
             np.ascontiguousarray(lengths, np.uint32),
             np.ascontiguousarray(chunk_starts, np.int64),
             window_in_chunks=size if window is not None and window.unit == "chunks" else 0,
             window_in_samples=size if window is not None and window.unit == "samples" else 0,
             seed=seed,
-            end=0,
         )
+        self._reader = self._new_reader(end=0)
         self.num_samples: int = self._reader.num_samples
         self._is_randomized = window is not None
         self._max_samples = max_samples
@@ -776,6 +778,11 @@ class Timeline:
         self._reader.rewind(mark.cursor)
         if mark.settings is not None and self._truncation_length:
             self._reader.owe(mark.owed)
+
+    def rewind_in_fork(self, mark: Mark) -> None:
+        """Go back to a mark in a fork of the process, where the thread that was just reading, if any, is not."""
+        self._reader = self._new_reader(end=min(self._end, _LARGEST_WORD))
+        self.rewind(mark)
 
     def hold(self, mark: Mark) -> None:
         """Keep what `rewind` needs to come back to that mark cheaply, over any number of reads in the same sweep."""

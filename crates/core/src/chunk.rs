@@ -295,17 +295,20 @@ impl Targets {
 impl Runs {
     /// The class of each sample of all sequences, one after the other; `sequence_offsets` are those of the column.
     pub fn each(&self, sequence_offsets: &[u32]) -> &[u32] {
-        self.each.get_or_init(|| {
-            let mut each = Vec::with_capacity(sequence_offsets.last().map_or(0, |&end| end as usize));
-            for (runs, samples) in self.offsets.windows(2).zip(sequence_offsets.windows(2)) {
-                let ends = self.starts[runs[0] as usize..runs[1] as usize].iter().skip(1).copied();
-                let ends = ends.chain([samples[1] - samples[0]]).map(|end| (samples[0] + end) as usize);
-                for (&class, end) in self.classes[runs[0] as usize..runs[1] as usize].iter().zip(ends) {
-                    each.resize(end, class);
-                }
+        if let Some(each) = self.each.get() {
+            return each;
+        }
+        // Worked out first and handed in then: a fork would wait for ever for a thread that it has caught at it.
+        let mut each = Vec::with_capacity(sequence_offsets.last().map_or(0, |&end| end as usize));
+        for (runs, samples) in self.offsets.windows(2).zip(sequence_offsets.windows(2)) {
+            let ends = self.starts[runs[0] as usize..runs[1] as usize].iter().skip(1).copied();
+            let ends = ends.chain([samples[1] - samples[0]]).map(|end| (samples[0] + end) as usize);
+            for (&class, end) in self.classes[runs[0] as usize..runs[1] as usize].iter().zip(ends) {
+                each.resize(end, class);
             }
-            each
-        })
+        }
+        let _ = self.each.set(each); // another thread may have been faster
+        self.each.get().map_or(&[], Vec::as_slice)
     }
 
     fn check(&self, sequence_offsets: &[u32]) -> Result<(), String> {

@@ -40,6 +40,9 @@ mod _core {
     use super::packed::{Packed, Whole, pack};
 
     #[pymodule_export]
+    use super::pool::begin_in_fork;
+
+    #[pymodule_export]
     use super::text::{Dictionary, text_numbers, text_tokens, text_write};
 
     #[pymodule_export]
@@ -51,6 +54,7 @@ mod _core {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         cntkio_simd::Kernel::from_environment().map_err(pyo3::exceptions::PyValueError::new_err)?;
+        cntkio_simd::Kernel::selected(); // while no thread is there that a fork could leave in the middle of it
         super::order::register(module)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("CTF_NUM_ERROR_KINDS", cntkio_core::ctf::NUM_ERRORS)

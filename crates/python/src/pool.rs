@@ -1,17 +1,27 @@
 //! The threads that parse, and those that help to pack: none before the first use, and fresh ones after a fork, which takes
 //! threads away.
 
-use pyo3::PyResult;
 use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The process that a pool belongs to, how many threads it has, and the pool.
-type Kept = Mutex<Option<(u32, usize, Arc<ThreadPool>)>>;
+/// A pool for each generation, so that a fork does not come upon a lock that a thread of its parent has held: of which
+/// generation it is, how many threads it has, and the pool. Places are used again in turn.
+type Kept = [Mutex<Option<(usize, usize, Arc<ThreadPool>)>>; 16];
 
-static PARSERS: Kept = Mutex::new(None);
-static HELPERS: Kept = Mutex::new(None);
+static PARSERS: Kept = [const { Mutex::new(None) }; 16];
+static HELPERS: Kept = [const { Mutex::new(None) }; 16];
+
+/// How many forks lie between the first process and this one.
+static GENERATION: AtomicUsize = AtomicUsize::new(0);
+
+/// Tell a process that it is a fork of another one, before any thread of its own.
+#[pyfunction]
+pub(crate) fn begin_in_fork() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+}
 
 /// The pool of this process, with so many threads.
 pub(crate) fn pool(num_threads: usize) -> PyResult<Arc<ThreadPool>> {
@@ -19,10 +29,10 @@ pub(crate) fn pool(num_threads: usize) -> PyResult<Arc<ThreadPool>> {
 }
 
 fn kept(current: &Kept, num_threads: usize, what: &str) -> PyResult<Arc<ThreadPool>> {
-    let process = std::process::id();
-    let mut current = current.lock().unwrap_or_else(PoisonError::into_inner);
+    let generation = GENERATION.load(Ordering::Relaxed);
+    let mut current = current[generation % current.len()].lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((owner, size, pool)) = &*current
-        && (*owner, *size) == (process, num_threads)
+        && (*owner, *size) == (generation, num_threads)
     {
         return Ok(pool.clone());
     }
@@ -33,8 +43,8 @@ fn kept(current: &Kept, num_threads: usize, what: &str) -> PyResult<Arc<ThreadPo
         .build()
         .map_err(|error| PyRuntimeError::new_err(format!("no threads to work on: {error}")))?;
     let pool = Arc::new(pool);
-    if let Some((owner, _, old)) = current.replace((process, num_threads, pool.clone()))
-        && owner != process
+    if let Some((owner, _, old)) = current.replace((generation, num_threads, pool.clone()))
+        && owner != generation
     {
         // A fork left its threads behind: waiting for them to end would never end.
         std::mem::forget(old);

@@ -19,6 +19,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from cntkio import _core
 from cntkio._core import Chunk
 from cntkio.errors import CntkIoError
 from cntkio.index import SequenceTable
@@ -32,21 +33,26 @@ def num_threads() -> int:
 
 
 class ForkLock:
-    """A lock that a fork of the process finds open: a thread that held it is not in the fork.
+    """A lock that a fork of the process finds open: another thread that held it is not in the fork.
+
+    A thread that holds it may take it once more.
 
     Example:
         >>> lock = ForkLock()
-        >>> with lock:
+        >>> with lock, lock:
         ...     pass
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         _fork_locks.add(self)
 
     def open_again(self) -> None:
         """What is done in the fork."""
-        self._lock = threading.Lock()
+        if self._lock.acquire(blocking=False):  # free, or held by the thread that forks, which goes on
+            self._lock.release()
+        else:
+            self._lock = threading.RLock()
 
     def __enter__(self) -> None:
         self._lock.acquire()
@@ -58,13 +64,14 @@ class ForkLock:
 _fork_locks: weakref.WeakSet[ForkLock] = weakref.WeakSet()
 
 
-def _open_fork_locks() -> None:
+def _begin_in_fork() -> None:
+    _core.begin_in_fork()
     for lock in list(_fork_locks):
         lock.open_again()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_open_fork_locks)
+    os.register_at_fork(after_in_child=_begin_in_fork)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
