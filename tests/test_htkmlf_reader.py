@@ -11,6 +11,7 @@ import pickle
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 from typing import Any
 
@@ -196,9 +197,13 @@ def test_a_page_file_is_never_seen_and_gone_with_the_reader(corpus: Written, sma
     reader = paged(corpus, folder)
     reader.next_minibatch(20)
     (file,) = [pages._file for pages in (features._pages for features in reader._paged)]
-    reader._loaders.close()
+    os.fstat(file)  # still open
     del reader
-    gc.collect()
+    deadline = time.monotonic() + 60
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        while time.monotonic() < deadline:  # what is read ahead ends first
+            gc.collect()
+            os.fstat(file)
     assert not list(folder.iterdir())
 
 

@@ -207,7 +207,7 @@ class _Loaders:
     def close(self) -> None:
         self.want([])
         if self._workers is not None:
-            self._workers.shutdown(wait=True, cancel_futures=True)
+            self._workers.shutdown()  # what has been begun is ended: somebody may wait for it
             self._workers = None
 
 
