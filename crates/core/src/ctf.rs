@@ -1157,6 +1157,12 @@ impl Name {
         }
         Name { word: u128::from_le_bytes(bytes), mask: u128::MAX >> (128 - 8 * size), size }
     }
+
+    /// Whether these bytes, the first one lowest, begin with it.
+    #[inline]
+    fn begins(&self, head: u128) -> bool {
+        head & self.mask == self.word
+    }
 }
 
 /// Forms of lines that are remembered.
@@ -1456,8 +1462,12 @@ impl<'a> Parser<'a> {
                     break;
                 }
             }
+            let has_sample = self.one_hot_lines();
+            if self.at >= self.bytes.len() {
+                break;
+            }
             let line = self.at;
-            if !self.line()? {
+            if !self.line(has_sample)? {
                 self.note(Kind::LineWithoutSample, line, None, 0)?;
             }
         }
@@ -1481,10 +1491,11 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Parse a line; whether it had a sample, or ended with the data.
-    fn line(&mut self) -> Result<bool, Stop> {
-        let mut has_sample = false;
-        self.skip_id();
+    /// Parse a line, or the rest of one that had a sample; whether it had one, or ended with the data.
+    fn line(&mut self, mut has_sample: bool) -> Result<bool, Stop> {
+        if !has_sample {
+            self.skip_id();
+        }
         while let Some(&byte) = self.bytes.get(self.at) {
             if byte == b'\n' {
                 self.at += 1;
@@ -1533,7 +1544,7 @@ impl<'a> Parser<'a> {
         let name = &self.names[stream];
         // A name ends before the line does, so that the view may be used where it goes on behind the sequence.
         let head = self.view.get(self.at..).and_then(<[u8]>::first_chunk)?;
-        if u128::from_le_bytes(*head) & name.mask != name.word {
+        if !name.begins(u128::from_le_bytes(*head)) {
             return None;
         }
         self.at += name.size - 1;
@@ -1541,41 +1552,50 @@ impl<'a> Parser<'a> {
         Some(stream)
     }
 
-    /// Take one entry of a short index and a digit, as words and classes are, behind a space: where lines are short, the
-    /// way over all cases takes most of the time. Otherwise nothing has happened.
-    #[inline]
-    fn one_hot_sample(&mut self, stream: usize) -> bool {
-        let at = self.at + 1;
-        let builder = &mut self.builders[stream];
-        let Samples::Sparse { dim, sample_offsets, indices, values: Values::F32(values) } = &mut builder.column.samples
-        else {
-            return false;
-        };
-        let Some(text) = word_at(self.view, at) else { return false };
-        let num_digits = num_digits(text);
-        if self.view[self.at] != b' ' || num_digits == 0 || num_digits > 5 {
-            return false;
+    /// Take samples of one entry each, as words and classes have, over lines of nothing else: where lines are short, the way
+    /// over all cases takes most of the time. Stops at the start of a line, or behind a sample; whether behind one.
+    fn one_hot_lines(&mut self) -> bool {
+        let view = self.view;
+        let (mut line, mut at, mut last) = (self.at, self.at, self.last_stream);
+        let mut is_in_line = false;
+        'lines: while line < self.bytes.len() {
+            at += size_of_id(view, at);
+            loop {
+                let Some(head) = view.get(at..).and_then(<[u8]>::first_chunk) else { break 'lines };
+                let head = u128::from_le_bytes(*head);
+                let mut stream = self.follows[last];
+                if !self.names[stream].begins(head) {
+                    let Some(other) = self.names.iter().position(|name| name.begins(head)) else { break 'lines };
+                    self.follows[last] = other;
+                    stream = other;
+                }
+                let builder = &mut self.builders[stream];
+                let Samples::Sparse { dim, sample_offsets, indices, values: Values::F32(values) } =
+                    &mut builder.column.samples
+                else {
+                    break 'lines;
+                };
+                let Some(entry) = one_hot_entry(view, at + self.names[stream].size) else { break 'lines };
+                if !builder.is_one_hot || entry.index as usize >= *dim {
+                    break 'lines;
+                }
+                indices.push(entry.index as i32);
+                values.push(f32::from(entry.value));
+                sample_offsets.push(indices.len() as u32);
+                builder.num_samples += 1;
+                (last, at, is_in_line) = (stream, entry.end, true);
+                match entry.behind {
+                    b'|' => {}
+                    b'\n' => break,
+                    _ => break 'lines,
+                }
+            }
+            at += 1;
+            (line, is_in_line) = (at, false);
         }
-        let [colon, value, end, ..] = (text >> (8 * num_digits)).to_le_bytes();
-        let value = value.wrapping_sub(b'0');
-        let behind = at + num_digits as usize + 2;
-        let end = if end == b' ' { behind + 1 } else { behind };
-        if colon != b':' || value > 9 || !matches!(self.view.get(end), Some(b'|' | b'\n' | b'\r')) {
-            return false;
-        }
-        let digits = (text ^ 0x3030_3030_3030_3030) << (64 - 8 * num_digits);
-        let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8) & 0x00ff_00ff_00ff_00ff;
-        let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_ffff_0000_ffff;
-        let index = fours.wrapping_mul(10_000).wrapping_add(fours >> 32) as u32;
-        if index as usize >= *dim {
-            return false;
-        }
-        indices.push(index as i32);
-        values.push(f32::from(value));
-        sample_offsets.push(indices.len() as u32);
-        builder.num_samples += 1;
-        self.at = end;
-        true
+        self.last_stream = last;
+        self.at = if is_in_line { at } else { line };
+        is_in_line
     }
 
     /// Take the lines from here on that are like one of those before, and get to know the first that is not.
@@ -1689,9 +1709,6 @@ impl<'a> Parser<'a> {
 
     /// Read a sparse sample. It is never too short.
     fn sparse(&mut self, stream: usize) -> Result<Option<u64>, Fault> {
-        if self.builders[stream].is_one_hot && self.one_hot_sample(stream) {
-            return Ok(None);
-        }
         let (kernel, view, bytes, at) = (self.kernel, self.view, self.bytes, self.at);
         let Samples::Sparse { dim, indices, values, .. } = &mut self.builders[stream].column.samples else {
             unreachable!("a sparse stream has a sparse column")
@@ -1717,6 +1734,45 @@ impl<'a> Parser<'a> {
         self.builders[stream].is_one_hot = is_one_hot;
         Ok(None)
     }
+}
+
+/// Bytes of a short id, and of a space behind it.
+#[inline]
+fn size_of_id(text: &[u8], at: usize) -> usize {
+    let Some(word) = word_at(text, at) else { return 0 };
+    let num_digits = num_digits(word);
+    let has_space = num_digits < 8 && (word >> (8 * num_digits)) as u8 == b' ';
+    num_digits as usize + usize::from(has_space)
+}
+
+/// The only entry of a sample.
+struct OneHotEntry {
+    index: u32,
+    value: u8,
+    /// Where the sample ends, and the byte there.
+    end: usize,
+    behind: u8,
+}
+
+/// An index of up to five digits with one digit as its value, if a pipe or the end of the line is behind it, or a space
+/// before that.
+#[inline]
+fn one_hot_entry(text: &[u8], at: usize) -> Option<OneHotEntry> {
+    let word = word_at(text, at)?;
+    let num_digits = num_digits(word);
+    if num_digits == 0 || num_digits > 5 {
+        return None;
+    }
+    let [colon, value, behind, ..] = (word >> (8 * num_digits)).to_le_bytes();
+    let value = value.wrapping_sub(b'0');
+    let end = at + num_digits as usize + 2 + usize::from(behind == b' ');
+    let behind = *text.get(end)?;
+    let digits = (word ^ 0x3030_3030_3030_3030) << (64 - 8 * num_digits);
+    let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8) & 0x00ff_00ff_00ff_00ff;
+    let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_ffff_0000_ffff;
+    let index = fours.wrapping_mul(10_000).wrapping_add(fours >> 32) as u32;
+    let is_sound = colon == b':' && value <= 9 && matches!(behind, b'|' | b'\n' | b'\r');
+    is_sound.then_some(OneHotEntry { index, value, end, behind })
 }
 
 #[inline]

@@ -8,7 +8,7 @@ use crate::cbf::i32s;
 use crate::chunk::{Block, Column, Samples, Stored, Values};
 use crate::number::Element;
 use crate::pack::{Ragged, Selection};
-use crate::small::{Entries, Small};
+use crate::small::Small;
 use cntkio_simd::memory::{
     AnyWidth, Number, WORTH_HUGE_PAGES, advise_huge_pages, append_any_width, append_stored, prefetch,
 };
@@ -77,12 +77,8 @@ pub(crate) fn plain(located: &[(&Block, usize)], stream: usize, is_sparse: bool,
             before.last = last;
             continue;
         }
-        match &column.samples {
-            Samples::Sparse { sample_offsets, .. }
-            | Samples::Small(Small { entries: Some(Entries { sample_offsets: Some(sample_offsets), .. }), .. }) => {
-                prefetch(sample_offsets.get(first..=last)?, MOST_OFFSETS);
-            }
-            _ => {}
+        if let Some(offsets) = offsets_of(column) {
+            prefetch(offsets.get(first..=last)?, MOST_OFFSETS);
         }
         if column.samples.is_double() != is_double {
             return None;
@@ -102,6 +98,15 @@ pub(crate) fn plain(located: &[(&Block, usize)], stream: usize, is_sparse: bool,
         }
     };
     Some(Ragged { sequence_offsets, values, sparse })
+}
+
+/// Where the entries of each sample are; `None` where there is no such thing: of dense samples, and while each has one.
+fn offsets_of(column: &Column) -> Option<&[u32]> {
+    match &column.samples {
+        Samples::Sparse { sample_offsets, .. } => Some(sample_offsets),
+        Samples::Small(Small { entries: Some(entries), .. }) => entries.sample_offsets.as_deref(),
+        _ => None,
+    }
 }
 
 fn singles(values: &Values) -> Option<&[f32]> {
@@ -161,16 +166,19 @@ fn sparse<T: Element>(
         value_runs.push(value_run);
         index_runs.push(index_run);
     }
-    for (Found { column, first, last }, run) in found.iter().zip(&index_runs) {
-        match &column.samples {
-            Samples::Sparse { sample_offsets, .. }
-            | Samples::Small(Small { entries: Some(Entries { sample_offsets: Some(sample_offsets), .. }), .. }) => {
-                let shift = num_entries - i64::from(sample_offsets[*first]);
-                out_offsets.extend(sample_offsets[first + 1..=*last].iter().map(|&at| i64::from(at) + shift));
+    if found.iter().all(|found| offsets_of(found.column).is_none()) {
+        out_offsets.extend(1..=num_samples);
+    } else {
+        for (Found { column, first, last }, run) in found.iter().zip(&index_runs) {
+            match offsets_of(column) {
+                Some(offsets) => {
+                    let shift = num_entries - i64::from(offsets[*first]);
+                    out_offsets.extend(offsets[first + 1..=*last].iter().map(|&at| i64::from(at) + shift));
+                }
+                None => out_offsets.extend((1..=(last - first) as i64).map(|entry| num_entries + entry)),
             }
-            _ => out_offsets.extend((1..=(last - first) as i64).map(|entry| num_entries + entry)),
+            num_entries += run.len() as i64;
         }
-        num_entries += run.len() as i64;
     }
     let (mut values, mut indices) = (Vec::new(), Vec::new());
     append_any_width(&mut values, &value_runs);

@@ -6,7 +6,9 @@
 //! multiplications to one integer.
 
 use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
 
+use crate::memory::{Widens, widen_each};
 use crate::scalar;
 use crate::scalar::ends_sample;
 
@@ -268,4 +270,10 @@ pub(crate) fn line_ends(bytes: &[u8], out: &mut Vec<u32>) {
     let first = out.len();
     scalar::line_ends(rest, out);
     out[first..].iter_mut().for_each(|end| *end += (blocks.len() * BLOCK) as u32);
+}
+
+/// Write the numbers that small forms stand for into room for as many. The compiler does what it takes.
+#[target_feature(enable = "avx2")]
+pub(crate) fn widen<T: Widens>(small: &[T::Small], room: &mut [MaybeUninit<T>]) {
+    widen_each(small, room);
 }

@@ -202,7 +202,10 @@ impl Kernel {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: a Kernel of this level exists only where avx512::is_available() held (Kernel::available).
             Level::Avx512 => unsafe { avx512::widen_u8(small, room) },
-            _ => memory::widen_each(small, room),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: a Kernel of this level exists only where avx2::is_available() held (Kernel::available).
+            Level::Avx2 => unsafe { avx2::widen(small, room) },
+            Level::Scalar => memory::widen_each(small, room),
         }
     }
 
@@ -213,7 +216,10 @@ impl Kernel {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: a Kernel of this level exists only where avx512::is_available() held (Kernel::available).
             Level::Avx512 => unsafe { avx512::widen_u16(small, room) },
-            _ => memory::widen_each(small, room),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: a Kernel of this level exists only where avx2::is_available() held (Kernel::available).
+            Level::Avx2 => unsafe { avx2::widen(small, room) },
+            Level::Scalar => memory::widen_each(small, room),
         }
     }
 

@@ -46,6 +46,7 @@ pub trait Widens: Copy + Send + Sync {
     fn widen(kernel: Kernel, small: &[Self::Small], room: &mut [MaybeUninit<Self>]);
 }
 
+#[inline(always)]
 pub(crate) fn widen_each<T: Widens>(small: &[T::Small], room: &mut [MaybeUninit<T>]) {
     assert!(room.len() == small.len());
     for (slot, &small) in room.iter_mut().zip(small) {
