@@ -1,5 +1,5 @@
-//! 32 bytes at a time with AVX2: short integers, decimals, and line ends. Entries of sparse samples go to the scalar twin,
-//! which vectors of this size do not beat.
+//! 32 bytes at a time with AVX2: short integers, decimals, line ends, and what small numbers stand for. Entries of sparse
+//! samples go to the scalar twin, which vectors of this size do not beat.
 //!
 //! Short integers are computed all at once, wherever they end. Decimals are found by masks of 64 bytes and taken one by one:
 //! 16 bytes up to the token's end, one shuffle that leaves out the point and what is before the token, and three
