@@ -9,6 +9,7 @@ import signal
 import tempfile
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -815,20 +816,28 @@ def test_a_pickled_source_goes_on():
         again.close()
 
 
+def all_of_in_a_fork(source: MinibatchSource, size: int, begin: Callable[[], None] = lambda: None) -> Any:
+    """What a fork of this process reads, after it has called `begin`."""
+    receiver, sender = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        begin()
+        with os.fdopen(sender, "w") as pipe:
+            json.dump(all_of(source, size), pipe)
+        os._exit(0)
+    os.close(sender)
+    with os.fdopen(receiver) as pipe:
+        found = json.load(pipe)
+    os.waitpid(child, 0)
+    return found
+
+
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_fork_goes_on():
     with MinibatchSource(Numbers([[1, 2]] * 9), max_sweeps=2, randomization_window_in_chunks=2) as source:
         source.next_minibatch(4)
-        receiver, sender = os.pipe()
-        child = os.fork()
-        if child == 0:
-            with os.fdopen(sender, "w") as pipe:
-                json.dump(all_of(source, 4), pipe)
-            os._exit(0)
-        os.close(sender)
-        with os.fdopen(receiver) as pipe:
-            found = json.load(pipe)
-        os.waitpid(child, 0)
+        found = all_of_in_a_fork(source, 4)
         assert found == all_of(source, 4)
 
 
@@ -846,18 +855,7 @@ def test_a_fork_goes_on_while_another_thread_of_its_parent_reads(timeline):
         thread = threading.Thread(target=source.next_minibatch, args=(4,))
         thread.start()
         assert begun.wait(60)
-        receiver, sender = os.pipe()
-        child = os.fork()
-        if child == 0:
-            signal.alarm(60)
-            may_go_on.set()
-            with os.fdopen(sender, "w") as pipe:
-                json.dump(all_of(source, 4), pipe)
-            os._exit(0)
-        os.close(sender)
-        with os.fdopen(receiver) as pipe:
-            found = json.load(pipe)
-        os.waitpid(child, 0)
+        found = all_of_in_a_fork(source, 4, may_go_on.set)
         may_go_on.set()
         thread.join()
         assert found[1:] == all_of(source, 4), "the thread has had the first one"

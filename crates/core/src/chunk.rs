@@ -307,8 +307,7 @@ impl Runs {
                 each.resize(end, class);
             }
         }
-        let _ = self.each.set(each); // another thread may have been faster
-        self.each.get().map_or(&[], Vec::as_slice)
+        self.each.get_or_init(|| each)
     }
 
     fn check(&self, sequence_offsets: &[u32]) -> Result<(), String> {

@@ -14,7 +14,7 @@
 use crate::chunk::{Block, Chunk, Column, Pool, Samples, Values, expect};
 use crate::number::{self, Element};
 use crate::small::Small;
-use cntkio_simd::{Kernel, LineForm, MAX_NUMBERS, SparseColumn, SparseForm};
+use cntkio_simd::{Kernel, LineForm, MAX_NUMBERS, SparseColumn, SparseForm, digits};
 use memchr::{memchr, memchr2, memmem, memrchr};
 use rayon::prelude::*;
 use std::collections::HashMap;
@@ -179,32 +179,17 @@ impl SameId {
     fn at(block: &[u8], start: usize) -> SameId {
         // Neither empty lines have an id, nor those that start with the same byte if it is not a digit.
         let empty_lines = SameId { word: u64::from_le_bytes([b'\n'; 8]), mask: !0 };
-        let Some(word) = word_at(block, start) else { return empty_lines };
-        match num_digits(word) {
+        let Some(word) = digits::word_at(block, start) else { return empty_lines };
+        match digits::count(word) {
             8 => empty_lines,
-            digits => SameId { word, mask: u64::MAX >> (56 - 8 * digits) },
+            count => SameId { word, mask: u64::MAX >> (56 - 8 * count) },
         }
     }
 
     #[inline]
     fn is_at(&self, block: &[u8], start: usize) -> bool {
-        word_at(block, start).is_some_and(|word| (word ^ self.word) & self.mask == 0)
+        digits::word_at(block, start).is_some_and(|word| (word ^ self.word) & self.mask == 0)
     }
-}
-
-/// Eight bytes, the first one lowest.
-#[inline]
-fn word_at(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes.get(at..)?.first_chunk().map(|chunk| u64::from_le_bytes(*chunk))
-}
-
-/// How many of a word's first bytes are digits.
-#[inline]
-fn num_digits(word: u64) -> u32 {
-    let digits = word ^ 0x3030_3030_3030_3030;
-    // The high bit of each byte above 9; carries may spoil bytes behind the first such byte, never before it.
-    let others = (digits.wrapping_add(0x7676_7676_7676_7676) | digits) & 0x8080_8080_8080_8080;
-    others.trailing_zeros() / 8
 }
 
 /// Why a text cannot be indexed.
@@ -1506,8 +1491,12 @@ impl<'a> Parser<'a> {
                 continue;
             }
             let pipe = self.at;
-            let item = match self.expected_name() {
-                Some(stream) => self.sample(pipe, stream)?,
+            let item = match self.stream_at(pipe, self.last_stream) {
+                Some(stream) => {
+                    self.at += self.names[stream].size - 1;
+                    self.last_stream = stream;
+                    self.sample(pipe, stream)?
+                }
                 None => self.item(byte)?,
             };
             match item {
@@ -1524,31 +1513,23 @@ impl<'a> Parser<'a> {
             let rest = &self.bytes[self.at..];
             let word = &rest[..word_size(rest)];
             self.at += memchr(b'|', word).unwrap_or(word.len());
-            return;
+        } else {
+            self.at += size_of_id(self.bytes, self.at);
         }
-        if let Some(word) = word_at(self.bytes, self.at) {
-            let digits = num_digits(word);
-            if digits < 8 {
-                self.at += digits as usize;
-                return;
-            }
-        }
-        let rest = &self.bytes[self.at..];
-        self.at += rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len());
     }
 
-    /// Read a pipe and the name of the stream that is expected, with a space behind it: most are what came before.
-    #[inline]
-    fn expected_name(&mut self) -> Option<usize> {
-        let stream = self.follows[self.last_stream];
-        let name = &self.names[stream];
+    /// The stream whose name is here, between a pipe and a space: most often what came behind the `last` one before.
+    #[inline(always)]
+    fn stream_at(&mut self, at: usize, last: usize) -> Option<usize> {
         // A name ends before the line does, so that the view may be used where it goes on behind the sequence.
-        let head = self.view.get(self.at..).and_then(<[u8]>::first_chunk)?;
-        if !name.begins(u128::from_le_bytes(*head)) {
-            return None;
+        let head = self.view.get(at..).and_then(<[u8]>::first_chunk)?;
+        let head = u128::from_le_bytes(*head);
+        let expected = self.follows[last];
+        if self.names[expected].begins(head) {
+            return Some(expected);
         }
-        self.at += name.size - 1;
-        self.last_stream = stream;
+        let stream = self.names.iter().position(|name| name.begins(head))?;
+        self.follows[last] = stream;
         Some(stream)
     }
 
@@ -1561,14 +1542,7 @@ impl<'a> Parser<'a> {
         'lines: while line < self.bytes.len() {
             at += size_of_id(view, at);
             loop {
-                let Some(head) = view.get(at..).and_then(<[u8]>::first_chunk) else { break 'lines };
-                let head = u128::from_le_bytes(*head);
-                let mut stream = self.follows[last];
-                if !self.names[stream].begins(head) {
-                    let Some(other) = self.names.iter().position(|name| name.begins(head)) else { break 'lines };
-                    self.follows[last] = other;
-                    stream = other;
-                }
+                let Some(stream) = self.stream_at(at, last) else { break 'lines };
                 let builder = &mut self.builders[stream];
                 let Samples::Sparse { dim, sample_offsets, indices, values: Values::F32(values) } =
                     &mut builder.column.samples
@@ -1736,13 +1710,23 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Bytes of a short id, and of a space behind it.
+/// Bytes of an id, if there is one, and of a space behind it.
 #[inline]
 fn size_of_id(text: &[u8], at: usize) -> usize {
-    let Some(word) = word_at(text, at) else { return 0 };
-    let num_digits = num_digits(word);
-    let has_space = num_digits < 8 && (word >> (8 * num_digits)) as u8 == b' ';
-    num_digits as usize + usize::from(has_space)
+    if let Some(word) = digits::word_at(text, at)
+        && let size @ 0..8 = digits::count(word)
+    {
+        return size as usize + usize::from((word >> (8 * size)) as u8 == b' ');
+    }
+    size_of_long_id(&text[at..])
+}
+
+/// The same of eight digits and more, and at the end of the text: out of the way of all others.
+#[cold]
+#[inline(never)]
+fn size_of_long_id(rest: &[u8]) -> usize {
+    let size = rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len());
+    size + usize::from(rest.get(size) == Some(&b' '))
 }
 
 /// The only entry of a sample.
@@ -1758,8 +1742,8 @@ struct OneHotEntry {
 /// before that.
 #[inline]
 fn one_hot_entry(text: &[u8], at: usize) -> Option<OneHotEntry> {
-    let word = word_at(text, at)?;
-    let num_digits = num_digits(word);
+    let word = digits::word_at(text, at)?;
+    let num_digits = digits::count(word);
     if num_digits == 0 || num_digits > 5 {
         return None;
     }
@@ -1767,10 +1751,7 @@ fn one_hot_entry(text: &[u8], at: usize) -> Option<OneHotEntry> {
     let value = value.wrapping_sub(b'0');
     let end = at + num_digits as usize + 2 + usize::from(behind == b' ');
     let behind = *text.get(end)?;
-    let digits = (word ^ 0x3030_3030_3030_3030) << (64 - 8 * num_digits);
-    let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8) & 0x00ff_00ff_00ff_00ff;
-    let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_ffff_0000_ffff;
-    let index = fours.wrapping_mul(10_000).wrapping_add(fours >> 32) as u32;
+    let index = digits::value(word, num_digits);
     let is_sound = colon == b':' && value <= 9 && matches!(behind, b'|' | b'\n' | b'\r');
     is_sound.then_some(OneHotEntry { index, value, end, behind })
 }

@@ -166,19 +166,15 @@ fn sparse<T: Element>(
         value_runs.push(value_run);
         index_runs.push(index_run);
     }
-    if found.iter().all(|found| offsets_of(found.column).is_none()) {
-        out_offsets.extend(1..=num_samples);
-    } else {
-        for (Found { column, first, last }, run) in found.iter().zip(&index_runs) {
-            match offsets_of(column) {
-                Some(offsets) => {
-                    let shift = num_entries - i64::from(offsets[*first]);
-                    out_offsets.extend(offsets[first + 1..=*last].iter().map(|&at| i64::from(at) + shift));
-                }
-                None => out_offsets.extend((1..=(last - first) as i64).map(|entry| num_entries + entry)),
+    for (Found { column, first, last }, run) in found.iter().zip(&index_runs) {
+        match offsets_of(column) {
+            Some(offsets) => {
+                let shift = num_entries - i64::from(offsets[*first]);
+                out_offsets.extend(offsets[first + 1..=*last].iter().map(|&at| i64::from(at) + shift));
             }
-            num_entries += run.len() as i64;
+            None => out_offsets.extend((1..=(last - first) as i64).map(|entry| num_entries + entry)),
         }
+        num_entries += run.len() as i64;
     }
     let (mut values, mut indices) = (Vec::new(), Vec::new());
     append_any_width(&mut values, &value_runs);

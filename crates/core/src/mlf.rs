@@ -17,6 +17,7 @@
 use crate::chunk::{Runs, expect};
 use crate::htk::{LONGEST_KEY, cut_extension};
 use crate::lines::Lines;
+use cntkio_simd::digits;
 use memchr::{memchr, memmem};
 use rayon::prelude::*;
 use std::collections::{HashMap, HashSet};
@@ -625,36 +626,25 @@ const ONES: u128 = u128::MAX / 0xff;
 /// A number of at most 15 digits with a blank behind it, and where that ends.
 #[inline(always)]
 fn plain_number(bytes: &[u8], from: usize) -> Option<(u64, usize)> {
-    const ZEROS: u64 = 0x3030_3030_3030_3030;
-    let word = |at: usize| bytes[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-    // How many digits the lowest bytes are: a byte is none if it has a bit of its upper half, or gets one from 6 more.
-    let count = |digits: u64| {
-        let is_other = (digits | digits.wrapping_add(0x0606_0606_0606_0606)) & 0xf0f0_f0f0_f0f0_f0f0;
-        is_other.trailing_zeros() / 8
-    };
-    // The last of eight digits stands in the highest byte.
-    let value = |digits: u64| {
-        let pairs = (digits.wrapping_mul(10) + (digits >> 8)) & 0x00ff_00ff_00ff_00ff;
-        let fours = (pairs.wrapping_mul(100) + (pairs >> 16)) & 0x0000_ffff_0000_ffff;
-        (fours.wrapping_mul(10_000) + (fours >> 32)) & 0xffff_ffff
-    };
-    let digits = word(from) ^ ZEROS;
-    let size = count(digits);
+    let word = |at: usize| digits::word_at(bytes, at).unwrap_or(0);
+    let value = |word: u64, count: u32| u64::from(digits::value(word, count));
+    let first = word(from);
+    let size = digits::count(first);
     if size == 0 {
         return None;
     }
     if size < 8 {
         let behind = from + size as usize;
-        return (bytes[behind] == b' ').then(|| (value(digits << (64 - 8 * size)), behind + 1));
+        return (bytes[behind] == b' ').then(|| (value(first, size), behind + 1));
     }
-    let more = word(from + 8) ^ ZEROS;
-    let further = count(more);
+    let more = word(from + 8);
+    let further = digits::count(more);
     let behind = from + 8 + further as usize;
     if further == 8 || bytes[behind] != b' ' {
         return None;
     }
-    let (low, scale) = if further == 0 { (0, 1) } else { (value(more << (64 - 8 * further)), 10u64.pow(further)) };
-    Some((value(digits) * scale + low, behind + 1))
+    let (low, scale) = if further == 0 { (0, 1) } else { (value(more, further), 10u64.pow(further)) };
+    Some((value(first, 8) * scale + low, behind + 1))
 }
 
 /// What is between the quotes, without a leading `*/` and without its extension.

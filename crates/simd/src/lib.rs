@@ -1,4 +1,4 @@
-//! The few loops that are worth vector instructions: numbers in text, line ends, and [numbers in bytes](floats); and what
+//! The few loops that are worth vector instructions: numbers in text, [digits](digits), line ends, and [numbers in bytes](floats); and what
 //! else a core without `unsafe` cannot do for itself about [memory] and [where it comes from](allocator).
 //!
 //! Job: consume as much of a run of numbers as is *certain* to be in the common form, and leave the rest, untouched,
@@ -25,6 +25,7 @@ pub mod allocator;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+pub mod digits;
 pub mod floats;
 pub mod memory;
 mod scalar;

@@ -1,6 +1,8 @@
 //! The kernels without vector instructions: the twins that the others are compared with, and the fast path of every
 //! processor that has no better one.
 
+use crate::digits;
+
 /// 10^-k, as near as float64 comes.
 const INVERSE_POWERS: [f64; 20] = [
     1e0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10, 1e-11, 1e-12, 1e-13, 1e-14, 1e-15, 1e-16, 1e-17,
@@ -120,17 +122,10 @@ pub(crate) fn dense_f32(bytes: &[u8], mut at: usize, limit: usize, out: &mut Vec
     at
 }
 
-/// Eight bytes at `at` as a little-endian word.
-#[inline(always)]
-fn word(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes.get(at..)?.first_chunk().map(|chunk| u64::from_le_bytes(*chunk))
-}
-
 /// Length and value of the run of digits at `at`, if it has at most 8 of them and does not touch the end of the slice.
 #[inline(always)]
 fn short_digits(bytes: &[u8], at: usize) -> Option<(usize, u32)> {
-    const ZEROS: u64 = 0x3030_3030_3030_3030;
-    let Some(text) = word(bytes, at) else {
+    let Some(word) = digits::word_at(bytes, at) else {
         let mut value = 0;
         for length in 0..8 {
             let digit = bytes.get(at + length)?.wrapping_sub(b'0');
@@ -141,20 +136,11 @@ fn short_digits(bytes: &[u8], at: usize) -> Option<(usize, u32)> {
         }
         return None;
     };
-    let text = text ^ ZEROS;
-    // The high bit of each byte above 9; carries may spoil bytes behind the first such byte, never before it.
-    let others = (text.wrapping_add(0x7676_7676_7676_7676) | text) & 0x8080_8080_8080_8080;
-    if others == 0 {
-        return None;
+    match digits::count(word) {
+        0 => Some((0, 0)),
+        8 => None,
+        length => Some((length as usize, digits::value(word, length))),
     }
-    let length = (others.trailing_zeros() / 8) as usize;
-    if length == 0 {
-        return Some((0, 0));
-    }
-    let digits = text << (64 - 8 * length);
-    let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8) & 0x00ff_00ff_00ff_00ff;
-    let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_ffff_0000_ffff;
-    Some((length, (fours.wrapping_mul(10_000).wrapping_add(fours >> 32)) as u32))
 }
 
 /// What stands behind blanks at a position of a sparse sample.

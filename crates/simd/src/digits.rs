@@ -1,0 +1,57 @@
+//! Decimal digits in eight bytes, all at once.
+//!
+//! ```
+//! use cntkio_simd::digits;
+//!
+//! let word = digits::word_at(b"|x 1024:1 |", 3).unwrap();
+//! assert_eq!((digits::count(word), digits::value(word, 4)), (4, 1024));
+//! ```
+
+const ZEROS: u64 = 0x3030_3030_3030_3030;
+
+/// Eight bytes, the first one lowest; `None` where there are fewer.
+#[inline(always)]
+pub fn word_at(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().map(|chunk| u64::from_le_bytes(*chunk))
+}
+
+/// How many of a word's first bytes are digits: 0 to 8.
+#[inline(always)]
+pub fn count(word: u64) -> u32 {
+    let digits = word ^ ZEROS;
+    // The high bit of each byte above 9; carries may spoil bytes behind the first such byte, never before it.
+    let others = (digits.wrapping_add(0x7676_7676_7676_7676) | digits) & 0x8080_8080_8080_8080;
+    others.trailing_zeros() / 8
+}
+
+/// The number that a word's first `count` bytes are, 1 to 8 of them, all digits.
+#[inline(always)]
+pub fn value(word: u64, count: u32) -> u32 {
+    // The last digit stands in the highest byte then, and zeros before the first.
+    let digits = (word ^ ZEROS) << (64 - 8 * count);
+    let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8) & 0x00ff_00ff_00ff_00ff;
+    let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_ffff_0000_ffff;
+    fours.wrapping_mul(10_000).wrapping_add(fours >> 32) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_of_digits_is_its_number_whatever_is_behind_it() {
+        for (digits, expected) in
+            [("7", 7), ("90", 90), ("00405", 405), ("1234567", 1_234_567), ("98765432", 98_765_432)]
+        {
+            for behind in [0, b' ', b'/', b':', b'|', 0x7f, 0xb5, 0xff] {
+                let mut bytes = [behind; 9];
+                bytes[..digits.len()].copy_from_slice(digits.as_bytes());
+                let word = word_at(&bytes, 0).unwrap();
+                assert_eq!(count(word) as usize, digits.len(), "{digits} {behind}");
+                assert_eq!(value(word, count(word)), expected, "{digits} {behind}");
+            }
+        }
+        assert_eq!(word_at(b"12345678", 1), None);
+        assert_eq!(word_at(b"1", 2), None);
+    }
+}
