@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.index import SequenceTable
-from cntkio.join import JoinedTable, join
+from cntkio.source.join import JoinedTable, join
 from slow_timeline import slow_join
 
 

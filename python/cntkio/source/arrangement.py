@@ -25,7 +25,7 @@ from cntkio import _core
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats import Corpus, UtteranceCorpus
 from cntkio.index import SequenceTable
-from cntkio.join import JoinedTable, join
+from cntkio.source.join import JoinedTable, join
 from cntkio.timeline import Places
 
 logger = logging.getLogger("cntkio")

@@ -28,7 +28,6 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.arrangement import BROKEN, INVALID, Arrangement, Located, Skipping, arrange
 from cntkio.errors import (
     CheckpointError,
     CntkIoError,
@@ -54,6 +53,7 @@ from cntkio.formats import (
 from cntkio.formats.user import LocalUserCorpus
 from cntkio.local_timeline import LocalSelection, LocalTimeline, chunk_and_number
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
+from cntkio.source.arrangement import BROKEN, INVALID, Arrangement, Located, Skipping, arrange
 from cntkio.streams import Record, StreamInformation
 from cntkio.timeline import (
     DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS,

@@ -28,7 +28,6 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.arrangement import Skipping
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.formats import Ahead, Corpus, Deserializer, ForkLock, Loaded
 from cntkio.formats.htk import (
@@ -40,6 +39,7 @@ from cntkio.formats.htk import (
 )
 from cntkio.minibatch import Minibatch
 from cntkio.source import MinibatchSource
+from cntkio.source.arrangement import Skipping
 from cntkio.streams import StreamInformation
 from cntkio.timeline import INFINITELY_REPEAT, WHOLE_DATA, Partition, Reads, Selection, Timeline, Window
 
