@@ -206,11 +206,11 @@ pub enum Unindexed {
     },
 }
 
-/// Find the sequences of a text's lines that start in `part`, on all threads of the current pool. The text has `size` bytes,
-/// and `first` is where its first line starts.
+/// Find the sequences of a text's lines that start in `part`, on all threads of the current pool. The text has `size`
+/// bytes, and `first` is where its first line starts.
 ///
-/// Each thread takes `share` bytes at a time, and reads an eighth of that at once, which is still in its cache when it is
-/// looked at.
+/// Each thread takes `share` bytes at a time, and reads an eighth of that at once, which is still in its cache when it
+/// is looked at.
 pub fn index(
     read: Read,
     first: usize,
@@ -254,7 +254,8 @@ pub fn index(
     Ok(Scan { head_lines, keys, starts, lines: all(&scans, |scan| &scan.lines[..]) })
 }
 
-/// Give lines without an id, and those of an id that goes on, to the sequence before them; those that have none are counted.
+/// Give lines without an id, and those of an id that goes on, to the sequence before them; those that have none are
+/// counted.
 fn join(scans: &mut [Scan]) -> u32 {
     let (mut owner, mut num_before) = (None, 0);
     for number in 0..scans.len() {
@@ -738,9 +739,11 @@ const MANY_CHUNKS: usize = 4;
 /// what is in them.
 pub type IndexedChunk = (Vec<(usize, Scan)>, Chunk);
 
-/// Index and parse the chunks between some borders of a text, each in up to `num_pieces`, on all threads of the current pool.
+/// Index and parse the chunks between some borders of a text, each in up to `num_pieces`, on all threads of the current
+/// pool.
 ///
-/// `None` for a chunk in which anything was met that is worth a word: what [`scan`] and [`parse_chunk`] say of it counts.
+/// `None` for a chunk in which anything was met that is worth a word: what [`scan`] and [`parse_chunk`] say of it
+/// counts.
 ///
 /// # Errors
 /// The text cannot be read.
@@ -758,7 +761,7 @@ pub fn index_chunks(
     let mut pieces = Vec::new();
     for (chunk, border) in borders.windows(2).enumerate() {
         let (mut begin, end) = (border[0], border[1]);
-        let num_pieces = num_pieces.min((end - begin) / part_size + 1);
+        let num_pieces = num_pieces.min((end - begin) / part_size + 1).max((end - begin) / MOST_PIECE_BYTES + 1);
         for piece in 1..num_pieces {
             let middle = border[0] + (end - border[0]) / num_pieces * piece;
             if let Some(cut) = last_start(read, begin, middle, end, mode)?.filter(|&cut| cut > begin) {
@@ -799,6 +802,9 @@ fn index_piece(
     part_size: usize,
     spare: Option<Block>,
 ) -> std::io::Result<Option<(Scan, Block)>> {
+    if end - begin > MOST_PIECE_BYTES.saturating_mul(2) {
+        return Ok(None); // no sequence's start was found where it could be cut
+    }
     let mut findings = Findings::new(0, true);
     let mut builders = builders(schema, 0, spare);
     let mut all = Scan::default();
@@ -856,8 +862,13 @@ fn index_piece(
 
 // -------------------------------------------------------------------------------------------------- pieces
 
-/// Cut sequences into runs of about `size` bytes, each of at least one.
+/// The most bytes of a piece with several sequences. A block counts its samples and entries in 32 bits, and each takes
+/// more than one byte of text.
+const MOST_PIECE_BYTES: usize = u32::MAX as usize;
+
+/// Cut sequences into pieces of about `size` bytes, each of at least one sequence.
 fn in_pieces(sequences: &[Extent], size: usize) -> impl Iterator<Item = &[Extent]> {
+    let size = size.min(MOST_PIECE_BYTES);
     let mut rest = sequences;
     std::iter::from_fn(move || {
         let first = rest.first()?;
@@ -1383,8 +1394,8 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Take the first of these sequences, which lie one behind the other, as far as their lines are those of sparse samples
-    /// that are alike; how many they are.
+    /// Take the first of these sequences, which lie one behind the other, as far as their lines are those of sparse
+    /// samples that are alike; how many they are.
     fn sparse_sequences(&mut self, sequences: &[Extent]) -> usize {
         let lines = &mut self.sparse_lines;
         lines.patience -= 1;
@@ -1533,8 +1544,9 @@ impl<'a> Parser<'a> {
         Some(stream)
     }
 
-    /// Take samples of one entry each, as words and classes have, over lines of nothing else: where lines are short, the way
-    /// over all cases takes most of the time. Stops at the start of a line, or behind a sample; whether behind one.
+    /// Take samples of one entry each, as words and classes have, over lines of nothing else: where lines are short,
+    /// the way over all cases takes most of the time. Stops at the start of a line, or behind a sample; whether behind
+    /// one.
     fn one_hot_lines(&mut self) -> bool {
         let view = self.view;
         let (mut line, mut at, mut last) = (self.at, self.at, self.last_stream);

@@ -232,8 +232,8 @@ fn stored<T: Number>(
         let sequence = stored.sequence(bytes)?;
         num_samples += sequence.num_samples as i64;
         sequence_offsets.push(num_samples);
-        T::extend(&mut values, sequence.values);
-        i32::extend(&mut indices, sequence.indices);
+        T::append_le(&mut values, sequence.values);
+        i32::append_le(&mut indices, sequence.indices);
         offsets.extend(i32s(sequence.sizes).map(|size| {
             end += i64::from(size);
             end

@@ -55,7 +55,8 @@ pub struct Rules {
 #[derive(Debug, Clone, Default)]
 pub struct Classes {
     all: HashMap<Vec<u8>, u32, BuildHasherDefault<LabelHasher>>,
-    /// Those of at most 15 bytes that are no blanks, as numbers, where their hash says or behind that; some places are free.
+    /// Those of at most 15 bytes that are no blanks, as numbers, where their hash says or behind that; some places are
+    /// free.
     short: Vec<Option<(u128, u32)>>,
 }
 
@@ -345,8 +346,8 @@ pub struct Text<R> {
 
 /// A scan of a text in shares of some bytes, on all threads of the current pool.
 ///
-/// A share is what the entries take that begin behind an entry's end in it, so that each is read by itself; what was found
-/// is put together while the next ones are scanned.
+/// A share is what the entries take that begin behind an entry's end in it, so that each is read by itself; what was
+/// found is put together while the next ones are scanned.
 pub struct Scan<'a, R> {
     text: Text<R>,
     rules: &'a Rules,
@@ -588,8 +589,9 @@ fn scan_piece(text: &[u8], first: u64, is_last: bool, rules: &Rules) -> Labels {
     labels
 }
 
-/// Append the rows of lines that are nothing but two whole numbers and a known label, with a blank between them, and that end
-/// behind their begin and below `dim`; and the place of the first line that is another. What they say is what [`row`] says.
+/// Append the rows of lines that are nothing but two whole numbers and a known label, with a blank between them, and
+/// that end behind their begin and below `dim`; and the place of the first line that is another. What they say is what
+/// [`row`] says.
 fn plain_rows(text: &[u8], mut at: usize, first: u64, classes: &Classes, dim: u32, rows: &mut Vec<Row>) -> usize {
     while let Some(bytes) = text.get(at..at + LONGEST_PLAIN) {
         let Some((start, mut size)) = plain_number(bytes, 0) else { break };

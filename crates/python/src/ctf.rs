@@ -18,8 +18,8 @@ const PART: usize = 512 << 10;
 type ScanArrays<'py> =
     (u32, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u32>>, Option<u64>);
 
-/// Find the sequences of an open file's lines that start in a part of it, the first line of all at `first`. `share`: the
-/// bytes that a thread takes at a time. The last result is where a line of 4 GiB or more starts, if there is one.
+/// Find the sequences of an open file's lines that start in a part of it, the first line of all at `first`. `share`:
+/// the bytes that a thread takes at a time. The last result is where a line of 4 GiB or more starts, if there is one.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn ctf_index<'py>(
@@ -176,8 +176,8 @@ pub(crate) fn ctf_parse(
     Ok((Chunk { inner: chunk }, findings.counts.to_vec(), first, last_straw))
 }
 
-/// Where the chunks of a file begin, of at most so many bytes each and from its first sequence on, and where the last one
-/// ends, as far as that can be told without reading all of it.
+/// Where the chunks of a file begin, of at most so many bytes each and from its first sequence on, and where the last
+/// one ends, as far as that can be told without reading all of it.
 #[pyfunction]
 pub(crate) fn ctf_chunk_borders(
     py: Python<'_>,

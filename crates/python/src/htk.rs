@@ -75,8 +75,8 @@ pub(crate) fn rolling_order(py: Python<'_>, num_frames: u32, window: u64, seed: 
     py.detach(|| htk::rolling_order(num_frames, window, seed)).into_pyarray(py)
 }
 
-/// The chunks of sequences in the order in which they come first, and which sequence that is; for each sequence the place
-/// of its chunk in that list and its number in the chunk.
+/// The chunks of sequences in the order in which they come first, and which sequence that is; for each sequence the
+/// place of its chunk in that list and its number in the chunk.
 type PlaceArrays<'py> = (Vec<usize>, Vec<usize>, Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u32>>);
 
 fn place_arrays(py: Python<'_>, found: find::Places) -> PlaceArrays<'_> {

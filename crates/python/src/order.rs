@@ -12,15 +12,16 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 
 type Longs<'py> = Bound<'py, PyArray1<i64>>;
 type Words<'py> = Bound<'py, PyArray1<u32>>;
-/// The chunks, each once, in the order of their first sequence, and which sequence that is; for each sequence the place of
-/// its chunk among them, and its number in its chunk.
+/// The chunks, each once, in the order of their first sequence, and which sequence that is; for each sequence the place
+/// of its chunk among them, and its number in its chunk.
 type Places<'py> = (Vec<u32>, Vec<usize>, Words<'py>, Words<'py>);
 /// Position, sweep, index, place, count.
 type CursorTuple = (u64, u64, u32, u32, u64);
-/// Of several reads: sequences and their chunks; where those of each read begin, and the last ones end; whether each met the
-/// end of a sweep; where the reader stood behind each; the places.
+/// Of several reads: sequences and their chunks; where those of each read begin, and the last ones end; whether each
+/// met the end of a sweep; where the reader stood behind each; the places.
 type Reads<'py> = (Longs<'py>, Longs<'py>, Vec<usize>, Vec<bool>, Vec<CursorTuple>, Places<'py>);
-/// Slots, sequences, chunks, first samples, numbers of samples, steps, whether each goes on; the end of a sweep, the position.
+/// Slots, sequences, chunks, first samples, numbers of samples, steps, whether each goes on; the end of a sweep, the
+/// position.
 type TruncatedRead<'py> =
     (Longs<'py>, Longs<'py>, Longs<'py>, Longs<'py>, Longs<'py>, Longs<'py>, Bound<'py, PyArray1<bool>>, bool, u64);
 /// What a slot owes: sequence, first sample that was not delivered, whether its read met the end of a sweep.
@@ -35,8 +36,8 @@ struct State {
 }
 
 impl State {
-    /// The chunks of what was delivered, each once, and the first sequence of each; for each sequence its place among them
-    /// and its number in it.
+    /// The chunks of what was delivered, each once, and the first sequence of each; for each sequence its place among
+    /// them and its number in it.
     fn places(&mut self, table: Table) -> (Vec<u32>, Vec<usize>, Vec<u32>, Vec<u32>) {
         self.place_of.resize(table.chunk_starts.len(), 0);
         let (mut chunks, mut firsts) = (Vec::new(), Vec::new());
@@ -203,8 +204,8 @@ impl TimelineReader {
         });
     }
 
-    /// At most `most` reads, one after the other, and no further than to one behind which other chunks are needed, or to
-    /// the end of the data; None when they have ended.
+    /// At most `most` reads, one after the other, and no further than to one behind which other chunks are needed, or
+    /// to the end of the data; None when they have ended.
     #[allow(clippy::too_many_arguments)]
     fn read_several<'py>(
         &self,
@@ -349,7 +350,6 @@ impl TimelineReader {
     }
 }
 
-/// Adds the timeline's reader to the compiled module.
 /// All chunks in the order of one sweep, whose seed this is.
 #[pyfunction]
 fn chunk_order(py: Python<'_>, num_chunks: u32, seed: u64) -> Bound<'_, PyArray1<u32>> {
@@ -372,6 +372,7 @@ fn shuffled(py: Python<'_>, count: u32, seed: u64) -> PyResult<Bound<'_, PyArray
     Ok(numbers.into_pyarray(py))
 }
 
+/// Add the timeline's reader and its functions to the compiled module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(chunk_order, module)?)?;
     module.add_function(wrap_pyfunction!(shuffled, module)?)?;

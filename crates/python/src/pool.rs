@@ -1,5 +1,5 @@
-//! The threads that parse, and those that help to pack: none before the first use, and fresh ones after a fork, which takes
-//! threads away.
+//! The threads that parse, and those that help to pack: none before the first use, and fresh ones after a fork, which
+//! takes threads away.
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -52,9 +52,9 @@ fn kept(current: &Kept, num_threads: usize, what: &str) -> PyResult<Arc<ThreadPo
     Ok(pool)
 }
 
-/// Do the jobs on this thread and on helpers, so many in all, each taking the next one. This thread begins while the helpers
-/// are still being woken, which takes as long as some jobs. Beside the helpers no thread takes part in a job, so that there
-/// should be several for each.
+/// Do the jobs on this thread and on helpers, so many in all, each taking the next one. This thread begins while the
+/// helpers are still being woken, which takes as long as some jobs. Beside the helpers no thread takes part in a job,
+/// so that there should be several for each.
 pub(crate) fn shared<J: Sync, R: Send>(
     jobs: &[J],
     num_threads: usize,

@@ -2,16 +2,17 @@
 //!
 //! A page that a process touches for the first time costs as much as the work on it: the system has to find it and to
 //! clear it. Arrays of minibatches and of chunks come and go in a few sizes, some of them handed to whoever reads, who
-//! lets go of them when it likes. [`Recycler`] therefore keeps large blocks that were given back, up to a limit, and hands
-//! them out again; all else is the system's allocator's.
+//! lets go of them when it likes. [`Recycler`] therefore keeps large blocks that were given back, up to a limit, and
+//! hands them out again; all else is the system's allocator's.
 //!
 //! ```text
 //! size asked for   4 MB + 1        what is kept  [4 MB .. 4.5 MB) 3 blocks
 //! its class        4.5 MB                        [14 MB .. 16 MB) 1 block
 //! ```
 //!
-//! The law: the size of a block follows from what was asked for alone, so that any block can go back to the system at any
-//! time. Nobody waits: where another thread (or the one that a fork has left behind) is just looking, the system is asked.
+//! The law: the size of a block follows from what was asked for alone, so that any block can go back to the system at
+//! any time. Nobody waits: where another thread (or the one that a fork has left behind) is just looking, the system is
+//! asked.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
@@ -31,6 +32,10 @@ const HUGE_PAGE: usize = 2 << 20;
 const LEAST_MAPPED: usize = 1 << 20;
 /// Of every block that may be kept.
 const ALIGN: usize = 16;
+
+// `give` would panic on a block that is larger than `LIMIT`, and an allocator must not panic: the largest size of a block
+// is the class of `MOST`, which is `MOST` itself as long as that is a power of two.
+const _: () = assert!(MOST.is_power_of_two() && MOST <= LIMIT && NUM_SLOTS > 0);
 
 /// An allocator that keeps large blocks; see the module.
 pub struct Recycler {
@@ -130,11 +135,12 @@ fn fresh(size: usize) -> *mut u8 {
             MADV_HUGEPAGE, MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, madvise, mmap, munmap,
         };
         let (access, kind) = (PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
-        // Huge pages start at multiples of their size: there is one more to choose from, and what is not needed goes back.
+        // Huge pages start at multiples of their size: there is one more to choose from, and what is not needed goes
+        // back.
         let room = if size >= HUGE_PAGE { size + HUGE_PAGE } else { size };
-        // SAFETY: memory of no file at a place that the system chooses touches nothing that is there. What is given back is
-        // part of that memory, and outside of the block. The advice is about the block alone, and changes neither its
-        // content nor whether it may be used.
+        // SAFETY: memory of no file at a place that the system chooses touches nothing that is there. What is given
+        // back is part of that memory, and outside of the block. The advice is about the block alone, and changes
+        // neither its content nor whether it may be used.
         unsafe {
             let first = mmap(std::ptr::null_mut(), room, access, kind, -1, 0);
             if first == MAP_FAILED {
@@ -178,15 +184,15 @@ fn block_of(layout: Layout) -> Option<usize> {
     if !(LEAST..=MOST).contains(&size) || layout.align() > ALIGN {
         return None;
     }
-    // Between a power of two and the next there are two classes, so that what is kept fits; eight where blocks have huge
-    // pages, of which all memory is taken, not only what is touched.
+    // Between a power of two and the next there are two classes, so that what is kept fits; eight where blocks have
+    // huge pages, of which all memory is taken, not only what is touched.
     let shift = if size < HUGE_PAGE { 1 } else { 3 };
     Some(size.next_multiple_of(1 << (size.ilog2() - shift)))
 }
 
-// SAFETY: a layout that `block_of` knows gets a block of the size that it names, which is at least as large and as aligned,
-// fresh from the system, or one of that size that was given back; all others go to the system's allocator as they are. Since
-// `block_of` depends on nothing but the layout, a block goes back as what it came from.
+// SAFETY: a layout that `block_of` knows gets a block of the size that it names, which is at least as large and as
+// aligned, fresh from the system, or one of that size that was given back; all others go to the system's allocator as
+// they are. Since `block_of` depends on nothing but the layout, a block goes back as what it came from.
 unsafe impl GlobalAlloc for Recycler {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match block_of(layout) {
@@ -225,7 +231,8 @@ unsafe impl GlobalAlloc for Recycler {
             // SAFETY: as the caller promises.
             (None, None) => unsafe { System.realloc(pointer, layout, new_size) },
             (Some(old), Some(new)) if old == new => pointer,
-            // SAFETY: as the caller promises; the sizes are those of the two blocks, of which none reaches into the other.
+            // SAFETY: as the caller promises; the sizes are those of the two blocks, of which none reaches into the
+            // other.
             _ => unsafe {
                 let made = self.alloc(wanted);
                 if !made.is_null() {

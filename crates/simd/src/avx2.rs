@@ -1,8 +1,8 @@
-//! 32 bytes at a time with AVX2: short integers, decimals, line ends, and what small numbers stand for. Entries of sparse
-//! samples go to the scalar twin, which vectors of this size do not beat.
+//! 32 bytes at a time with AVX2: short integers, decimals, line ends, and what small numbers stand for. Entries of
+//! sparse samples go to the scalar twin, which vectors of this size do not beat.
 //!
-//! Short integers are computed all at once, wherever they end. Decimals are found by masks of 64 bytes and taken one by one:
-//! 16 bytes up to the token's end, one shuffle that leaves out the point and what is before the token, and three
+//! Short integers are computed all at once, wherever they end. Decimals are found by masks of 64 bytes and taken one by
+//! one: 16 bytes up to the token's end, one shuffle that leaves out the point and what is before the token, and three
 //! multiplications to one integer.
 
 use std::arch::x86_64::*;
@@ -141,8 +141,8 @@ const MAX_TOKENS: usize = 32;
 /// Bytes of a token that is taken: more do not fit a vector.
 const MAX_SIZE: usize = 16;
 
-/// For each place of the point (0: none, else 1 more than the digits behind it) and each number of digits: the shuffle that
-/// leaves the digits of a token that ends with the vector, zeros before them.
+/// For each place of the point (0: none, else 1 more than the digits behind it) and each number of digits: the shuffle
+/// that leaves the digits of a token that ends with the vector, zeros before them.
 static WITHOUT_POINT: [[[u8; MAX_SIZE]; MAX_SIZE + 1]; MAX_SIZE + 1] = {
     let mut shuffles = [[[0x80; MAX_SIZE]; MAX_SIZE + 1]; MAX_SIZE + 1];
     let mut point = 0;

@@ -185,8 +185,8 @@ fn below(count: usize) -> u64 {
 } }
 
 with_avx512! {
-/// Where the certain part of a block ends, and whether its sample ends there: behind the last blank, or at the end of the
-/// sample.
+/// Where the certain part of a block ends, and whether its sample ends there: behind the last blank, or at the end of
+/// the sample.
 #[inline]
 fn certain_part(bytes: &[u8], at: usize, blank: u64, other: u64) -> (usize, bool) {
     // The next block waits for this one's end: the common case asks for nothing but the blanks.
@@ -366,11 +366,11 @@ pub(crate) fn dense_f32(bytes: &[u8], at: usize, limit: usize, out: &mut Vec<f32
 const SHORT_INTEGERS: usize = 60;
 
 with_avx512! {
-/// Integers of at most four digits, each with a blank behind it, from `at` on, as long as whole blocks hold nothing else;
-/// where they end, and how many were written.
+/// Integers of at most four digits, each with a blank behind it, from `at` on, as long as whole blocks hold nothing
+/// else; where they end, and how many were written.
 ///
-/// A token is taken in the block that has the blank behind it, so that blocks are where they are, whatever is in them: none
-/// waits for where the one before ends.
+/// A token is taken in the block that has the blank behind it, so that blocks are where they are, whatever is in them:
+/// none waits for where the one before ends.
 ///
 /// # Safety
 ///
@@ -403,8 +403,8 @@ unsafe fn short_integers(bytes: &[u8], at: usize, limit: usize, out: *mut f32) -
         };
         let convert_16 = |from: usize| {
             let values = value_of_4(gather(&tokens, None, &LANES_OF_4, from));
-            // SAFETY: fewer than `limit` values were written, and no more than bytes were consumed; behind them is room for
-            // MAX_TOKENS more, two times 16.
+            // SAFETY: fewer than `limit` values were written, and no more than bytes were consumed; behind them is room
+            // for MAX_TOKENS more, two times 16.
             unsafe { _mm512_storeu_ps(out.add(written + from), _mm512_cvtepi32_ps(values)) };
         };
         let count = behind.count_ones() as usize;
@@ -494,8 +494,8 @@ unsafe fn dense_into(bytes: &[u8], mut at: usize, limit: usize, out: *mut f32) -
 } }
 
 with_avx512! {
-/// Colons and signs of a block of sparse entries that are out of place: a colon stands between a digit and a number, a sign
-/// behind a colon.
+/// Colons and signs of a block of sparse entries that are out of place: a colon stands between a digit and a number, a
+/// sign behind a colon.
 #[inline]
 fn misplaced(classes: &Classes) -> u64 {
     let Classes { digit, colon, sign, .. } = *classes;
@@ -503,9 +503,8 @@ fn misplaced(classes: &Classes) -> u64 {
 } }
 
 with_avx512! {
-/// Write the entries of the first `end` bytes of a block, where no colon or sign is [`misplaced`], to `indices` and `values`;
-/// how many they are. `None` if one of them is not certain: what was written means
-/// nothing then.
+/// Write the entries of the first `end` bytes of a block, where no colon or sign is [`misplaced`], to `indices` and
+/// `values`; how many they are. `None` if one of them is not certain: what was written means nothing then.
 ///
 /// # Safety
 ///
@@ -666,16 +665,17 @@ unsafe fn look(bytes: *const u8) -> Look {
 } }
 
 with_avx512! {
-/// Take blocks of entries whose values are single digits, and of ids, up to the first of another kind or of another form.
+/// Take blocks of entries whose values are single digits, and of ids, up to the first of another kind or of another
+/// form.
 ///
-/// Where a sample ends and what comes behind it nothing foretells, so that no branch depends on it: what follows is compared
-/// with what should, and the next block starts behind that. It is looked at before this one is converted, since all that
-/// comes waits for where it ends.
+/// Where a sample ends and what comes behind it nothing foretells, so that no branch depends on it: what follows is
+/// compared with what should, and the next block starts behind that. It is looked at before this one is converted,
+/// since all that comes waits for where it ends.
 ///
 /// # Safety
 ///
-/// `stop` is LOOKED_AT bytes before the slice's end, or more. There is room for as many entries in each target as fit the
-/// text up to `stop`, and a block's more; and for an offset and an end of as many lines, and one more.
+/// `stop` is LOOKED_AT bytes before the slice's end, or more. There is room for as many entries in each target as fit
+/// the text up to `stop`, and a block's more; and for an offset and an end of as many lines, and one more.
 #[allow(clippy::too_many_arguments)]
 #[inline(never)]
 unsafe fn plain_entries(
@@ -742,8 +742,8 @@ unsafe fn plain_entries(
         }
         let target = &mut targets[step.column % MAX_STEPS];
         let written = target.written + count;
-        // SAFETY: entries that were written take no more than the bytes up to `at`, so that there is room for MAX_ENTRIES
-        // more, 16; and no line takes less than four bytes, so that there is room for one more.
+        // SAFETY: entries that were written take no more than the bytes up to `at`, so that there is room for
+        // MAX_ENTRIES more, 16; and no line takes less than four bytes, so that there is room for one more.
         unsafe {
             _mm512_storeu_ps(target.values.add(target.written), _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(units)));
             _mm512_storeu_si512(target.indices.add(target.written).cast(), sixteen);
@@ -806,7 +806,8 @@ pub(crate) fn sparse_lines(
     if at >= stop || !form.start.is_at(bytes, at) {
         return;
     }
-    // An entry takes four bytes with what parts it from the next, and no line takes less. A block may go beyond the end.
+    // An entry takes four bytes with what parts it from the next, and no line takes less. A block may go beyond the
+    // end.
     let room = (end - at) / 4 + 64;
     line_ends.reserve(room);
     // SAFETY: the length is within the capacity.
@@ -842,7 +843,8 @@ pub(crate) fn sparse_lines(
         }
         let step = &form.steps[place % MAX_STEPS];
         let target = &mut targets[step.column % MAX_STEPS];
-        // SAFETY: entries that were written take no more than the bytes up to `at`, so that there is room for a block's.
+        // SAFETY: entries that were written take no more than the bytes up to `at`, so that there is room for a
+        // block's.
         let part = unsafe {
             let (indices, values) = (target.indices.add(target.written), target.values.add(target.written));
             certain_entries(bytes, at, step, indices, values)
@@ -925,7 +927,8 @@ pub(crate) fn line_ends(bytes: &[u8], out: &mut Vec<u32>) {
 } }
 
 with_avx512! {
-/// Write the numbers that small forms stand for into room for as many. Runs are short: none is left for a loop of its own.
+/// Write the numbers that small forms stand for into room for as many. Runs are short: none is left for a loop of its
+/// own.
 pub(crate) fn widen_u8(small: &[u8], room: &mut [MaybeUninit<f32>]) {
     assert!(small.len() == room.len());
     for at in (0..small.len()).step_by(16) {

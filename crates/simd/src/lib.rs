@@ -1,5 +1,6 @@
-//! The few loops that are worth vector instructions: numbers in text, [digits](digits), line ends, and [numbers in bytes](floats); and what
-//! else a core without `unsafe` cannot do for itself about [memory] and [where it comes from](allocator).
+//! The few loops that are worth vector instructions: numbers in text, [digits](digits), line ends, and [numbers in
+//! bytes](floats); and what else a core without `unsafe` cannot do for itself about [memory] and [where it comes
+//! from](allocator).
 //!
 //! Job: consume as much of a run of numbers as is *certain* to be in the common form, and leave the rest, untouched,
 //! to an exact parser. This crate is the only place of the project with `unsafe`; everything public is safe.
@@ -12,11 +13,11 @@
 //! sparse   {blank} digits : [+|-] digits [. digits]
 //! ```
 //!
-//! and each is followed, inside the slice, by a blank or one of `|`, LF, CR. It appends the correctly rounded values and
-//! returns the position behind the last number consumed (or behind blanks that follow it). Exponents, junk, an index
-//! out of range, very long numbers, values next to the middle of two float32 numbers, a token that touches the end of
-//! the slice: all of these end the prefix. *How long* the prefix is may differ from kernel to kernel; *what* is in it may
-//! not. Nothing is ever read outside the slice.
+//! and each is followed, inside the slice, by a blank or one of `|`, LF, CR. It appends the correctly rounded values
+//! and returns the position behind the last number consumed (or behind blanks that follow it). Exponents, junk, an
+//! index out of range, very long numbers, values next to the middle of two float32 numbers, a token that touches the
+//! end of the slice: all of these end the prefix. *How long* the prefix is may differ from kernel to kernel; *what* is
+//! in it may not. Nothing is ever read outside the slice.
 //!
 //! What it does not do: no lines, no names, no errors, no opening of files.
 
@@ -78,7 +79,8 @@ impl Kernel {
         kernels
     }
 
-    /// The kernel that [`KERNEL_VARIABLE`] names, or without it the fastest; what is wrong with the name if there is none.
+    /// The kernel that [`KERNEL_VARIABLE`] names, or without it the fastest; what is wrong with the name if there is
+    /// none.
     pub fn from_environment() -> Result<Kernel, String> {
         Kernel::named(&std::env::var(KERNEL_VARIABLE).unwrap_or_default())
     }
@@ -103,8 +105,8 @@ impl Kernel {
         })
     }
 
-    /// The kernel of this process, looked up once: that of [`from_environment`](Kernel::from_environment), or the fastest if
-    /// there is none of that name, which whoever starts the process should have refused.
+    /// The kernel of this process, looked up once: that of [`from_environment`](Kernel::from_environment), or the
+    /// fastest if there is none of that name, which whoever starts the process should have refused.
     pub fn selected() -> Kernel {
         static SELECTED: OnceLock<Kernel> = OnceLock::new();
         *SELECTED.get_or_init(|| {
@@ -151,9 +153,9 @@ impl Kernel {
         }
     }
 
-    /// Append samples and entries of the lines from `at` on, up to the first that is of another form or not certain, and to
-    /// `end`, to the form's columns, and where each line ends to `line_ends`. A column's offsets count the entries that were
-    /// there before. Nothing is taken of the last 143 bytes of the slice.
+    /// Append samples and entries of the lines from `at` on, up to the first that is of another form or not certain,
+    /// and to `end`, to the form's columns, and where each line ends to `line_ends`. A column's offsets count the
+    /// entries that were there before. Nothing is taken of the last 143 bytes of the slice.
     ///
     /// # Panics
     ///
@@ -346,8 +348,8 @@ impl Separator {
 
 impl SparseForm {
     /// The form of lines that end with `line_end` and hold these streams in this order: for each the column that its
-    /// entries go to, one of its own, its name, and what its indices must be below. `None` if a name is too long, or there
-    /// are too many.
+    /// entries go to, one of its own, its name, and what its indices must be below. `None` if a name is too long, or
+    /// there are too many.
     pub fn new(has_id: bool, line_end: &[u8], streams: &[(usize, &[u8], u32)]) -> Option<SparseForm> {
         let num_streams = streams.len();
         let has_column = |number| streams.iter().any(|&(column, ..)| column == number);

@@ -9,7 +9,8 @@ const SHARE: usize = 128 << 10;
 const LONG_RUN: usize = 512;
 /// Bytes of a run that are asked for ahead; the processor sees by itself how a longer one goes on.
 const MOST_AHEAD: usize = 1024;
-const LINE: usize = 64;
+#[cfg(target_arch = "x86_64")]
+const CACHE_LINE_BYTES: usize = 64;
 /// Bytes that are worth asking for huge pages.
 pub const WORTH_HUGE_PAGES: usize = 8 << 20;
 
@@ -25,7 +26,7 @@ pub fn append<T: Copy + Send + Sync>(out: &mut Vec<T>, runs: &[&[T]]) {
 }
 
 /// Numbers that can be kept in fewer bytes while they are small.
-pub trait Widens: Copy + Send + Sync {
+pub trait Widens: Copy + Send + Sync + private::Sealed {
     /// The form of those that are small.
     type Small: Copy + Send + Sync;
     /// The number that a small form stands for.
@@ -227,11 +228,11 @@ pub(crate) fn advise_for<T>(out: &mut Vec<T>, count: usize) {
 /// Numbers that files hold, lowest byte first.
 pub trait Number: Copy + Send + Sync + private::Sealed {
     /// Append the numbers that some bytes hold, one run of several that are short.
-    fn extend(out: &mut Vec<Self>, bytes: &[u8]);
+    fn append_le(out: &mut Vec<Self>, bytes: &[u8]);
 }
 
 mod private {
-    /// For types of which any bytes are a value.
+    /// Only for types of this module, of which any bytes are a value: `unsafe` code relies on what their traits do.
     pub trait Sealed {}
 }
 
@@ -240,7 +241,7 @@ macro_rules! numbers {
         impl private::Sealed for $number {}
         impl Number for $number {
             #[inline]
-            fn extend(out: &mut Vec<$number>, bytes: &[u8]) {
+            fn append_le(out: &mut Vec<$number>, bytes: &[u8]) {
                 let number = |bytes: &[u8]| <$number>::from_le_bytes(bytes.try_into().expect("as many bytes"));
                 out.extend(bytes.chunks_exact($size).map(number));
             }
@@ -261,7 +262,7 @@ pub fn append_stored<T: Number>(out: &mut Vec<T>, runs: &[&[u8]]) {
     let size = length(runs);
     assert!(runs.iter().all(|run| run.len().is_multiple_of(size_of::<T>())));
     if cfg!(target_endian = "big") {
-        runs.iter().for_each(|run| T::extend(out, run));
+        runs.iter().for_each(|run| T::append_le(out, run));
         return;
     }
     let count = size / size_of::<T>();
@@ -310,7 +311,7 @@ fn fill<T: Send, R: Run<T>>(mut room: &mut [MaybeUninit<T>], runs: &[R]) {
 #[inline]
 pub fn prefetch<T>(values: &[T], most: usize) {
     #[cfg(target_arch = "x86_64")]
-    for byte in (0..size_of_val(values).min(most)).step_by(LINE) {
+    for byte in (0..size_of_val(values).min(most)).step_by(CACHE_LINE_BYTES) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: the address is inside the slice, and a prefetch reads nothing.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(values.as_ptr().cast::<i8>().add(byte)) };
@@ -328,8 +329,9 @@ pub(crate) fn prefetch_from(address: *const u8) {
     unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
 }
 
-/// Ask the system to back the first `count` values of a vector's memory with huge pages, where it has them: fresh memory
-/// costs a third then. Only whole huge pages inside are concerned, so that nothing is taken that will not be used.
+/// Ask the system to back the first `count` values of a vector's memory with huge pages, where it has them: fresh
+/// memory costs a third then. Only whole huge pages inside are concerned, so that nothing is taken that will not be
+/// used.
 pub fn advise_huge_pages<T>(values: &mut Vec<T>, count: usize) {
     #[cfg(target_os = "linux")]
     {
@@ -454,7 +456,8 @@ impl FileBytes {
         #[cfg(not(target_os = "linux"))]
         let flags = libc::MAP_SHARED;
         let descriptor = file.descriptor.as_raw_fd();
-        // SAFETY: memory for reading at an address of the system's choice, over bytes that the file was just seen to have.
+        // SAFETY: memory for reading at an address of the system's choice, over bytes that the file was just seen to
+        // have.
         let mapped = unsafe {
             let at = (begin - lead as u64) as libc::off_t;
             libc::mmap(std::ptr::null_mut(), lead + size, libc::PROT_READ, flags, descriptor, at)
@@ -472,8 +475,9 @@ impl FileBytes {
     pub fn as_slice(&self) -> &[u8] {
         match &self.0 {
             Kept::Here(bytes) => bytes,
-            // SAFETY: the memory is `size` bytes and stays as long as this does. That others may write to the file while
-            // it is looked at is asked for just before; what is read is only copied, and all that is read is checked.
+            // SAFETY: the memory is `size` bytes and stays as long as this does. That others may write to the file
+            // while it is looked at is asked for just before; what is read is only copied, and all that is read is
+            // checked.
             #[cfg(unix)]
             Kept::Shown { first, size, .. } => unsafe { std::slice::from_raw_parts(*first, *size) },
         }
@@ -539,8 +543,8 @@ pub fn append_read(out: &mut Vec<u8>, descriptor: std::ffi::c_int, size: usize, 
     while done < size {
         let position = i64::try_from(at).map_err(|_| Error::from(ErrorKind::InvalidInput))?;
         let room = out.spare_capacity_mut();
-        // SAFETY: at most as many bytes are written as were made room for and are not there yet. A number that is no open
-        // file is an error.
+        // SAFETY: at most as many bytes are written as were made room for and are not there yet. A number that is no
+        // open file is an error.
         let count = unsafe { libc::pread(descriptor, room.as_mut_ptr().cast(), size - done, position) };
         match usize::try_from(count) {
             Ok(0) => break,

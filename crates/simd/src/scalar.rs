@@ -25,9 +25,10 @@ pub(crate) fn ends_sample(byte: u8) -> bool {
 
 /// `digits / 10^places` rounded to float32, or nothing where two roundings might differ from one.
 ///
-/// The product is off by at most three units of float64 (one rounding each of digits beyond 2^53, of the power of ten and
-/// of the product, where half a unit may count as a whole one beyond a power of two); rounding it once more is right unless the middle of two float32 numbers is that near. Ties that are exact are
-/// left to the exact parser as well.
+/// The product is off by at most three units of float64 (one rounding each of digits beyond 2^53, of the power of ten
+/// and of the product, where half a unit may count as a whole one beyond a power of two); rounding it once more is
+/// right unless the middle of two float32 numbers is that near. Ties that are exact are left to the exact parser as
+/// well.
 #[inline(always)]
 pub(crate) fn rounded(digits: u64, places: usize) -> Option<f32> {
     let product = digits as i64 as f64 * INVERSE_POWERS.get(places)?;

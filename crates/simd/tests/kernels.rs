@@ -1,4 +1,5 @@
-//! Every kernel against a slow, obvious reader of the law in the crate's documentation, on plain, random and hostile text.
+//! Every kernel against a slow, obvious reader of the law in the crate's documentation, on plain, random and hostile
+//! text.
 
 mod random;
 
@@ -134,7 +135,8 @@ fn line_reference(bytes: &[u8], at: usize) -> Option<LineReference> {
     (numbers.len() <= MAX_NUMBERS).then_some((skeleton, places, numbers, end))
 }
 
-/// Compare what a kernel says of the line at `at` and of those that are like it with the reference; whether it has a form.
+/// Compare what a kernel says of the line at `at` and of those that are like it with the reference; whether it has a
+/// form.
 fn check_lines(kernel: Kernel, bytes: &[u8], at: usize) -> bool {
     let (form, reference) = (kernel.line_form(bytes, at), line_reference(bytes, at));
     let what = format!("{} on {}: {form:?}", kernel.name(), shown(bytes, at));
@@ -564,8 +566,8 @@ struct PageEnd {
 #[cfg(unix)]
 impl PageEnd {
     fn new() -> PageEnd {
-        // SAFETY: an anonymous mapping of two pages at an address of the system's choice; it is checked to be there before
-        // the second page is closed.
+        // SAFETY: an anonymous mapping of two pages at an address of the system's choice; it is checked to be there
+        // before the second page is closed.
         unsafe {
             let page = libc::sysconf(libc::_SC_PAGESIZE) as usize;
             let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
