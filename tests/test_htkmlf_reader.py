@@ -180,7 +180,7 @@ def test_only_chunks_around_the_place_are_in_memory(small_chunks: int, tmp_path:
         assert reader.num_chunks == 40
         for _ in reader.minibatches(3):
             # Half of the window to each side, the minibatch, and the next one, which is made ahead.
-            assert len(reader._chunks[0].here) <= 8
+            assert len(reader._chunks.in_memory(0)) <= 8
 
 
 def test_a_page_file_is_never_seen_and_gone_with_the_reader(corpus: Written, small_chunks: int, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What holds for a source of minibatches, whatever is in it: laws by property, and its life in a process."""
 
+import dataclasses
 import gc
 import json
 import multiprocessing
@@ -466,29 +467,43 @@ def test_minibatches_that_are_made_together_are_those_made_one_by_one(
         assert outcomes(source, size, 100) == together
 
 
-def test_an_interrupt_stops_a_read_at_once_and_loses_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with make(path, max_sweeps=1) as source:
+@dataclasses.dataclass
+class SlowlyLoaded:
+    """A deserializer whose chunks take a while to load, as long as `delay` says so."""
+
+    deserializer: CTFDeserializer
+    delay: float = 0
+
+    def open(self) -> Any:
+        corpus = self.deserializer.open()
+        load = corpus.load
+
+        def slow_load(chunk_id: int) -> Any:
+            time.sleep(self.delay)
+            return load(chunk_id)
+
+        corpus.load = slow_load  # type: ignore[method-assign]
+        return corpus
+
+
+def test_an_interrupt_stops_a_read_at_once_and_loses_nothing(path: Path) -> None:
+    deserializer = SlowlyLoaded(CTFDeserializer(path, STREAMS, chunk_size_in_bytes=200))
+    options: dict[str, Any] = {"max_sweeps": 1, "randomize": False, "read_ahead_in_bytes": 0}
+    with MinibatchSource(deserializer, **options) as source:
         expected = rest(source, 11)
-    with make(path, max_sweeps=1) as source:
+    with MinibatchSource(deserializer, **options) as source:
         seen = [shown(source.next_minibatch(11))]
-        load = type(source._corpora[0]).load
-
-        def slow_load(self: Any, number: int) -> Any:
-            time.sleep(1)
-            return load(self, number)
-
-        monkeypatch.setattr(type(source._corpora[0]), "load", slow_load)
-        source.restore_from_checkpoint(source.get_checkpoint_state())
-        for chunks in source._chunks:
-            chunks.here.clear()
+        deserializer.delay = 1
         timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
         timer.start()
         begin = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
-            source.next_minibatch(11)
+            while True:
+                seen.append(shown(source.next_minibatch(11)))
         assert time.monotonic() - begin < 0.9
         timer.join()
-        monkeypatch.setattr(type(source._corpora[0]), "load", load)
+        deserializer.delay = 0
+        assert len(seen) < len(expected)
         seen += rest(source, 11)
     assert seen == expected
 

@@ -63,6 +63,7 @@ class Arrangement:
 
     Attributes:
         table: The only corpus's table, or the joined one.
+        tables: The tables of the corpora.
         partners: For each corpus which of its sequences belongs to each of the table; None where there is one corpus.
         left_out: For each corpus how many of its sequences are never delivered.
         flags: For each sequence 0, `INVALID` or `BROKEN`; None if all are sound.
@@ -74,6 +75,7 @@ class Arrangement:
     """
 
     table: SequenceTable
+    tables: tuple[SequenceTable, ...]
     partners: tuple[npt.NDArray[np.uint32], ...] | None
     left_out: tuple[int, ...]
     flags: npt.NDArray[np.uint8] | None
@@ -93,6 +95,16 @@ class Arrangement:
     def partner(self, corpus: int, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Which sequences of a corpus belong to these of the table."""
         return sequences if self.partners is None else self.partners[corpus][sequences].astype(np.int64)
+
+    def chunks_of(self, table_chunk: int) -> list[list[int]]:
+        """For each corpus its chunks that hold sequences of a chunk of the table, ascending."""
+        if self.partners is None:
+            return [[table_chunk]]
+        begin, end = self.table.chunk_starts[table_chunk : table_chunk + 2]
+        return [
+            np.unique(np.searchsorted(table.chunk_starts, partners[begin:end], side="right") - 1).tolist()
+            for table, partners in zip(self.tables, self.partners, strict=True)
+        ]
 
 
 def arrange(
@@ -128,14 +140,15 @@ def arrange(
             if one is not None and one.refuses_frame_mode:
                 raise ConfigError(f"{name}: {one.refuses_frame_mode}", key="frame_mode")
     table = corpora[0].table
+    tables = tuple(corpus.table for corpus in corpora)
     partners: tuple[npt.NDArray[np.uint32], ...] | None = None
     left_out: tuple[int, ...] = (0,)
     skipped: dict[str, int] = {}
     if skipping is not None:
-        joined = join([corpus.table for corpus in corpora], defining=defining)
+        joined = join(tables, defining=defining)
         joined, skipped = _only_fit(joined, corpora, frame_mode, skipping)
     elif len(corpora) > 1:
-        joined = join([corpus.table for corpus in corpora], defining=defining)
+        joined = join(tables, defining=defining)
         complaint = joined.complaint(names)
         if complaint is not None:
             if strict:
@@ -151,7 +164,9 @@ def arrange(
     repeats = tuple(one is not None and one.is_broadcast for one in traits)
     if not (frame_mode and traits[0] is not None):
         lengths = table.lengths
-        return Arrangement(table, partners, left_out, flags, None, lengths, table.chunk_starts, repeats, skipped)
+        return Arrangement(
+            table, tables, partners, left_out, flags, None, lengths, table.chunk_starts, repeats, skipped
+        )
     frames = corpora[0].table.lengths if partners is None else corpora[0].table.lengths[partners[0]]
     frame_starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(frames, dtype=np.int64)])
     ones = np.ones(int(frame_starts[-1]), np.uint32)
@@ -160,7 +175,7 @@ def arrange(
     finder = _core.FrameFinder(
         frame_starts, [(one, corpus.table.chunk_starts) for corpus, one in zip(corpora, of_corpora, strict=False)]
     )
-    return Arrangement(table, partners, left_out, flags, finder, ones, chunk_starts, repeats, skipped)
+    return Arrangement(table, tables, partners, left_out, flags, finder, ones, chunk_starts, repeats, skipped)
 
 
 def _only_fit(

@@ -18,8 +18,7 @@ import importlib
 import itertools
 import logging
 import os
-import threading
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -43,8 +42,6 @@ from cntkio.formats import (
     Corpus,
     Deserializer,
     ForkLock,
-    Loaded,
-    ParsedAhead,
     ParsesAhead,
     TextKeyed,
     UtteranceCorpus,
@@ -54,6 +51,7 @@ from cntkio.formats.user import LocalUserCorpus
 from cntkio.local_timeline import LocalSelection, LocalTimeline, chunk_and_number
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
 from cntkio.source.arrangement import BROKEN, INVALID, Arrangement, Located, Skipping, arrange
+from cntkio.source.chunks import ChunkStore
 from cntkio.streams import Record, StreamInformation
 from cntkio.timeline import (
     DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS,
@@ -70,17 +68,14 @@ from cntkio.timeline import (
 
 logger = logging.getLogger("cntkio")
 
-_NUM_LOADERS = 2
 # Small minibatches are made several at a time, since handing one over to another thread takes longer than making it: at
 # first one, and twice as many each time, as long as the same is asked for.
 _HAND_OVER_BYTES = 16 << 20
 _MOST_IN_HAND_OVER = 256
 _LARGE_MINIBATCH = 16 << 20
-_LEAST_READ_AHEAD = 32 << 20
 # What is parsed in the pass that makes the index is parsed before it is known which partition asks for it.
 _MOST_AT_ONCE = 1 << 30
 _WHOLE = Partition()
-_NOTHING: set[int] = set()
 _LARGEST_SIZE = 2**31 - 1  # CNTK cut larger ones to 32 bits
 _STATE_VERSION = 1
 _POSITION = "minibatchSourcePosition"
@@ -92,123 +87,6 @@ class TraceLevel(enum.IntEnum):
     Error = 0
     Warning = 1
     Info = 2
-
-
-class _Chunks:
-    """The chunks of one corpus that are in memory, or on their way there, and those that are in use.
-
-    Errors are counted when a chunk comes into use, not when it happens to be loaded: so that neither memory nor
-    read-ahead changes what is an error too many.
-    """
-
-    def __init__(self, corpus: Corpus) -> None:
-        self.corpus = corpus
-        self.here: dict[int, Loaded] = corpus.take_parsed() if isinstance(corpus, ParsedAhead) else {}
-        self.coming: dict[int, Future[Loaded]] = {}
-        self.in_use: set[int] = set()
-        self.num_waits = 0  # how often a chunk that was on its way had to be waited for
-        self._window: set[int] | None = None  # the last one, if nothing else is in use
-
-    def get(self, number: int) -> Loaded:
-        """A chunk, waited for or loaded here."""
-        loaded = self.here.get(number)
-        if loaded is None:
-            future = self.coming.get(number)
-            self.num_waits += future is not None and not future.done()
-            try:
-                loaded = self.here[number] = self.corpus.load(number) if future is None else future.result()
-            finally:
-                if future is not None and future.done():  # an interrupted wait loses nothing
-                    self.coming.pop(number, None)
-        return loaded
-
-    def use(self, number: int) -> None:
-        """Count the errors of a chunk if it is not in use yet."""
-        if number not in self.in_use:
-            self.corpus.settle(self.get(number))
-            self.in_use.add(number)
-            self._window = None
-
-    def are_in_use(self, numbers: list[int]) -> bool:
-        """Whether all of these chunks are in use, and in memory."""
-        return self.in_use.issuperset(numbers) and all(number in self.here for number in numbers)
-
-    def keep_in_use(self, numbers: list[int], window: set[int]) -> None:
-        """Of the chunks in use only these, and those in the window, stay so."""
-        if window is not self._window:
-            self.in_use &= window
-            self.in_use.update(numbers)
-            self._window = window if window and self.in_use <= window else None
-
-    def keep_only(self, numbers: set[int]) -> None:
-        """Let go of all others."""
-        self.here = {number: loaded for number, loaded in self.here.items() if number in numbers}
-        for number in [number for number in self.coming if number not in numbers]:
-            self.coming.pop(number).cancel()
-
-
-class _Loaders:
-    """Loads chunks on worker threads, first wanted first, few at a time. Threads start with the first wish."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._wishes: OrderedDict[tuple[int, int], tuple[_Chunks, Future[Loaded]]] = OrderedDict()
-        self._num_running = 0
-        self._workers: ThreadPoolExecutor | None = None
-
-    def want(self, wishes: Sequence[tuple[_Chunks, int]]) -> None:
-        """Want these chunks, and no others that have not been begun."""
-        with self._lock:
-            before, self._wishes = self._wishes, OrderedDict()
-            for chunks, number in wishes:
-                key = (id(chunks), number)
-                if key in before:
-                    self._wishes[key] = before.pop(key)
-                elif number not in chunks.here and number not in chunks.coming:
-                    future: Future[Loaded] = Future()
-                    chunks.coming[number] = future
-                    self._wishes[key] = (chunks, future)
-            for (_, number), (chunks, future) in before.items():
-                if chunks.coming.get(number) is future:
-                    del chunks.coming[number]
-                future.cancel()
-        self._start()
-
-    def _start(self) -> None:
-        with self._lock:
-            while self._wishes and self._num_running < _NUM_LOADERS:
-                (_, number), (chunks, future) = self._wishes.popitem(last=False)
-                if not future.set_running_or_notify_cancel():
-                    continue
-                if self._workers is None:
-                    self._workers = ThreadPoolExecutor(_NUM_LOADERS, "cntkio-load")
-                self._num_running += 1
-                try:
-                    self._workers.submit(self._load, chunks.corpus, number, future)
-                except RuntimeError as error:  # the interpreter is about to end: whoever waits shall not do so for ever
-                    self._num_running -= 1
-                    future.set_exception(error)
-                    for _, wished in self._wishes.values():
-                        wished.cancel()
-                    self._wishes.clear()
-
-    def _load(self, corpus: Corpus, number: int, future: Future[Loaded]) -> None:
-        try:
-            loaded = corpus.load(number)
-        except BaseException as error:  # it surfaces in the read that needs the chunk
-            future.set_exception(error)
-        else:
-            future.set_result(loaded)
-        finally:
-            with self._lock:
-                self._num_running -= 1
-        self._start()
-
-    def close(self) -> None:
-        self.want([])
-        if self._workers is not None:
-            self._workers.shutdown()  # what has been begun is ended: somebody may wait for it
-            self._workers = None
 
 
 class _Fetched(NamedTuple):
@@ -401,7 +279,9 @@ class MinibatchSource:
                         if crosses_sweeps
                         else "crosses_sweeps",
                     )
-                self._timeline = LocalTimeline(self._corpora[0].num_chunks, self._lengths_in_chunk, **options)
+                self._timeline = LocalTimeline(
+                    self._corpora[0].num_chunks, lambda chunk_id: self._chunks.lengths_in_chunk(chunk_id), **options
+                )
             else:
                 self._timeline = self._make_timeline(
                     **options, right_splice=right_splice, crosses_sweeps=crosses_sweeps, local_timeline=local_timeline
@@ -422,9 +302,16 @@ class MinibatchSource:
             self._settings["timeline"] = "local"
         self._epoch: list[int] | None = None
         self._fingerprints: list[str] | None = None
-        self._chunks = [_Chunks(corpus) for corpus in self._corpora]
         self._is_literal = any(
             isinstance(corpus, UtteranceCorpus) and corpus.utterances.is_literal for corpus in self._corpora
+        )
+        self._chunks = ChunkStore(
+            self._corpora,
+            self._arrangement,
+            window_stays_in_use=self._is_randomized,
+            keeps_all=self._keep_data_in_memory,
+            loads_window=self._is_literal,
+            read_ahead_in_bytes=read_ahead_in_bytes,
         )
         self._lock = ForkLock()
         self._mark: Any = self._timeline.mark()
@@ -459,7 +346,6 @@ class MinibatchSource:
     def _begin(self) -> None:
         """Set up what belongs to this process: nothing of it is alive in a fork of it."""
         self._process = os.getpid()
-        self._loaders = _Loaders()
         self._selector: ThreadPoolExecutor | None = None
         self._packer: ThreadPoolExecutor | None = None
         self._request: _Request | None = None
@@ -468,12 +354,6 @@ class MinibatchSource:
         self._selected: Future[_Selected] | None = None
         self._num_at_once = 1
         self._num_threads = num_threads()
-        self._needed: list[int] | None = None
-        self._windows: list[set[int]] = [set() for _ in self._chunks]
-        self._secondary: dict[int, list[npt.NDArray[np.int64]]] = {}
-        # Memory that is touched for the first time costs as much as reading: only where data come late more is used.
-        self._room_ahead = _LEAST_READ_AHEAD
-        self._num_waits = 0
         self._ones = np.ones(0, np.uint32)
 
     def _set_streams(self, is_truncated: bool) -> None:
@@ -774,8 +654,7 @@ class MinibatchSource:
             self._wait(selected)
 
     def _forget_parent(self) -> None:
-        for chunks in self._chunks:
-            chunks.coming.clear()
+        self._chunks.begin_in_child()
         self._num_invalid = self._num_invalid_told
         self._begin()
         self._timeline.rewind_in_fork(self._mark)
@@ -942,79 +821,15 @@ class MinibatchSource:
     def _look_ahead(self, partition: Partition, selection: Selection) -> None:
         """Let go of chunks that are not needed any more, and have those loaded that will be."""
         needed = self._timeline.needed_chunks(partition)
-        if needed is self._needed:
-            return
-        self._needed = needed
-        used = selection.chunks.tolist() if selection.places is None else selection.places.chunks
-        kept = list(dict.fromkeys([*used, *needed]))
-        ahead = []
-        num_waits = sum(chunks.num_waits for chunks in self._chunks)
-        if num_waits > self._num_waits:
-            self._room_ahead *= 2
-        self._num_waits = num_waits
-        room, room_to_load = self._read_ahead_in_bytes, self._room_ahead
-        for number in self._timeline.chunks_ahead(partition):
-            size = self._expected_bytes()
-            room -= size
-            if not self._is_here(number):  # one that was parsed with the index may stay
-                room_to_load -= size
-            if min(room, room_to_load) < 0:
-                break
-            ahead.append(number)
-        wanted = list(dict.fromkeys([*kept, *ahead]))
-        wishes = []
-        wanted_of: list[set[int]] = [set() for _ in self._chunks]
-        for place, primary in enumerate(wanted):
-            if place == len(kept):
-                self._windows = [set(numbers) for numbers in wanted_of]
-            for number, (chunks, of_corpus) in enumerate(zip(self._chunks, self._partners(primary), strict=True)):
-                for one in of_corpus.tolist():
-                    if one not in wanted_of[number]:
-                        wanted_of[number].add(one)
-                        wishes.append((chunks, one))
-        if len(wanted) == len(kept):
-            self._windows = wanted_of
-        self._secondary = {primary: found for primary, found in self._secondary.items() if primary in set(wanted)}
-        if not self._keep_data_in_memory:
-            for chunks, numbers in zip(self._chunks, wanted_of, strict=True):
-                chunks.keep_only(numbers)
-        self._loaders.want(wishes)
-
-    def _is_here(self, primary: int) -> bool:
-        """Whether what a chunk of the joined table needs is in memory."""
-        return all(
-            one in chunks.here
-            for chunks, of_corpus in zip(self._chunks, self._partners(primary), strict=True)
-            for one in of_corpus.tolist()
-        )
-
-    def _expected_bytes(self) -> int:
-        """What a chunk takes in memory, going by those that are there."""
-        sizes = [loaded.chunk.num_bytes for chunks in self._chunks for loaded in list(chunks.here.values())[-4:]]
-        return max(1, sum(sizes) // len(sizes) * len(self._chunks)) if sizes else self._read_ahead_in_bytes // 4
-
-    def _partners(self, primary: int) -> list[npt.NDArray[np.int64]]:
-        """The chunks of each corpus that hold sequences of a chunk of the joined table."""
-        if self._arrangement.partners is None:
-            return [np.array([primary])]
-        found = self._secondary.get(primary)
-        if found is None:
-            begin, end = self._arrangement.table.chunk_starts[primary : primary + 2]
-            found = self._secondary[primary] = [
-                np.unique(self._chunk_of(corpus, partners[begin:end]))
-                for corpus, partners in zip(self._corpora, self._arrangement.partners, strict=True)
-            ]
-        return found
-
-    @staticmethod
-    def _chunk_of(corpus: Corpus, sequences: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        return np.searchsorted(corpus.table.chunk_starts, sequences, side="right") - 1
+        if needed is not self._chunks.planned:
+            used = selection.chunks.tolist() if selection.places is None else selection.places.chunks
+            self._chunks.plan(needed, used, self._timeline.chunks_ahead(partition))
 
     def _make(self, reads: Reads, located: Located, orders: list[_Order], made: list[_Fetched]) -> None:
         """Make minibatches, and order what is to be packed for them: nothing in truncated mode."""
         selection, bounds = reads.selection, reads.bounds
-        found = [self._places_of(number, selection, located) for number in range(len(self._chunks))]
-        handles, num_sound, error = self._taken(found, bounds)
+        found = [self._places_of(number, selection, located) for number in range(len(self._corpora))]
+        handles, num_sound, error = self._chunks.take(found, bounds)
         minibatches = [
             Minibatch({}, self._keys_of(selection, located, first, last))
             for first, last in itertools.pairwise(bounds[: num_sound + 1])
@@ -1036,57 +851,6 @@ class MinibatchSource:
             if num_sound + 1 < len(reads.marks):
                 self._rewind(reads.marks[num_sound])  # behind the minibatch that it belongs to
             raise error
-
-    def _taken(
-        self, found: list[Places], bounds: list[int]
-    ) -> tuple[list[list[_core.Chunk]], int, BaseException | None]:
-        """Take chunks into use, for each corpus those that were found, as one minibatch after the other needs them.
-
-        Returns:
-            For each corpus its chunks; how many minibatches have all; and what is wrong with the next one.
-        """
-        if not self._is_literal and all(self._change_nothing(number, places) for number, places in enumerate(found)):
-            self._let_go([places.chunks for places in found])
-            handles = [
-                [chunks.here[one].chunk for one in places.chunks]
-                for chunks, places in zip(self._chunks, found, strict=True)
-            ]
-            return handles, len(bounds) - 1, None
-        loaded: list[dict[int, _core.Chunk]] = [{} for _ in found]
-        error: BaseException | None = None
-        num_sound = 0
-        for first, last in itertools.pairwise(bounds):
-            needed = [places.chunks_of(first, last) for places in found]
-            try:
-                for number, (chunks, here) in enumerate(zip(self._chunks, loaded, strict=True)):
-                    for one in needed[number]:
-                        chunks.use(one)
-                        here[one] = chunks.get(one).chunk
-                    for one in self._windows[number] if self._is_literal else _NOTHING:
-                        chunks.get(one)  # an error in any of the window's chunks comes at once
-            except BaseException as raised:
-                error = raised
-                break
-            self._let_go(needed)
-            num_sound += 1
-        # Those that come later are not here after an error, and nobody asks for them then.
-        handles = [
-            [here[one] for one in places.chunks if one in here] for here, places in zip(loaded, found, strict=True)
-        ]
-        return handles, num_sound, error
-
-    def _change_nothing(self, number: int, places: Places) -> bool:
-        """Whether all chunks are in use, and one minibatch after the other would leave them so."""
-        is_kept = self._keep_data_in_memory or len(places.chunks) == 1
-        is_kept = is_kept or (self._is_randomized and self._windows[number].issuperset(places.chunks))
-        return is_kept and self._chunks[number].are_in_use(places.chunks)
-
-    def _let_go(self, numbers: list[list[int]]) -> None:
-        """Take chunks of each corpus out of use, but for these and those in the window."""
-        if self._keep_data_in_memory:
-            return
-        for chunks, of_corpus, window in zip(self._chunks, numbers, self._windows, strict=True):
-            chunks.keep_in_use(of_corpus, window if self._is_randomized else _NOTHING)
 
     def _places_of(self, number: int, selection: Selection, located: Located) -> Places:
         """Where the sequences are in one of the corpora."""
@@ -1127,11 +891,6 @@ class MinibatchSource:
 
     def _lengths_of(self, selection: Selection) -> npt.NDArray[np.uint32]:
         return selection.lengths if isinstance(selection, LocalSelection) else self._lengths[selection.sequences]
-
-    def _lengths_in_chunk(self, number: int) -> npt.NDArray[np.uint32]:
-        """For a timeline that learns lengths from the chunks."""
-        lengths: npt.NDArray[np.uint32] = self._chunks[0].get(number).findings
-        return lengths
 
     def _spread(
         self,
@@ -1318,7 +1077,7 @@ class MinibatchSource:
                 for executor in (self._selector, self._packer):
                     if executor is not None:
                         executor.shutdown()
-                self._loaders.close()
+                self._chunks.close()
             self._close_corpora()
 
     def _close_corpora(self) -> None:

@@ -1,0 +1,234 @@
+"""`ChunkStore`: the chunks of all corpora of a source, loaded ahead of need and dropped when the need is over.
+
+::
+
+    chunk of the table     needed now (the window)    needed next                      later
+    in memory              yes                        as far as there is room ahead    no
+    chunks of corpora      one chunk of the table needs one or several chunks of each corpus: its partners'
+
+Invariant: the store changes time and memory only. Which chunks are needed, and in which order, is the timeline's; which
+of their errors count, and when, is the same whatever is in memory.
+
+One thread at a time may use it: the one that selects.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio import _core
+from cntkio.formats import Corpus
+from cntkio.source.arrangement import Arrangement
+from cntkio.source.loading import CorpusChunks, Loaders
+from cntkio.timeline import Places
+
+_LEAST_READ_AHEAD = 32 << 20
+_NUM_RECENT = 4  # chunks whose sizes tell how large the next ones will be
+
+
+class Taken(NamedTuple):
+    """Chunks taken into use for the minibatches of one hand-over.
+
+    Attributes:
+        chunks: For each corpus its chunks, in the order of first use. After an error, those of sound minibatches.
+        num_sound: How many minibatches have all their chunks.
+        error: What is wrong with a chunk of the next minibatch; None if all are sound.
+    """
+
+    chunks: list[list[_core.Chunk]]
+    num_sound: int
+    error: BaseException | None
+
+
+class ChunkStore:
+    """The chunks of all corpora of a source.
+
+    Args:
+        corpora: The corpora.
+        arrangement: Which chunks of the corpora a chunk of the source's table needs.
+        window_stays_in_use: Whether all chunks of the window stay in use, because sequences are shuffled within it.
+        keeps_all: Whether chunks stay in memory, and in use, once they were used.
+        loads_window: Whether an error of any chunk of the window is raised at once.
+        read_ahead_in_bytes: How much may be loaded beyond the window, roughly.
+    """
+
+    def __init__(
+        self,
+        corpora: Sequence[Corpus],
+        arrangement: Arrangement,
+        *,
+        window_stays_in_use: bool,
+        keeps_all: bool,
+        loads_window: bool,
+        read_ahead_in_bytes: int,
+    ) -> None:
+        self._chunks = [
+            CorpusChunks(corpus, keeps_all=keeps_all, window_stays_in_use=window_stays_in_use) for corpus in corpora
+        ]
+        self._arrangement = arrangement
+        self._loads_window = loads_window
+        self._read_ahead_in_bytes = read_ahead_in_bytes
+        self._begin()
+
+    def _begin(self) -> None:
+        self._loaders = Loaders()
+        self.planned: object = None
+        self._partners: dict[int, list[list[int]]] = {}
+        # Fresh memory costs as much as reading, so read further ahead only after a chunk came late.
+        self._room_ahead = _LEAST_READ_AHEAD
+        self._num_waits = 0
+        for chunks in self._chunks:
+            chunks.set_window(set())
+
+    def begin_in_child(self) -> None:
+        """Forget, in a fork of the process, what the parent's threads were loading: they do not exist here."""
+        for chunks in self._chunks:
+            chunks.loading.clear()
+            chunks.num_waits = 0
+        self._begin()
+
+    def close(self) -> None:
+        """End the worker threads."""
+        self._loaders.close()
+
+    def in_memory(self, corpus_index: int) -> list[int]:
+        """The chunks of a corpus that are in memory."""
+        return list(self._chunks[corpus_index].in_memory)
+
+    def lengths_in_chunk(self, chunk_id: int) -> npt.NDArray[np.uint32]:
+        """The lengths of a chunk's sequences, for a timeline that learns them from the chunks of the only corpus."""
+        lengths: npt.NDArray[np.uint32] = self._chunks[0].get(chunk_id).findings
+        return lengths
+
+    # ------------------------------------------------------------------------------------------- loading ahead
+
+    def plan(self, needed: list[int], used: Sequence[int], ahead: Iterator[int]) -> None:
+        """Drop the chunks that are not needed any more, and have those loaded that will be.
+
+        Chunks are those of the source's table.
+
+        Args:
+            needed: From which the next sequences can come, in the order of need.
+            used: Which the selection at hand uses.
+            ahead: Needed afterwards, in the order of need; evaluated as far as there is room.
+        """
+        self.planned = needed
+        window = list(dict.fromkeys([*used, *needed]))
+        wanted = list(dict.fromkeys([*window, *self._that_fit(ahead)]))
+        wishes: list[tuple[CorpusChunks, int]] = []
+        wanted_of: list[set[int]] = [set() for _ in self._chunks]
+        for rank, table_chunk in enumerate(wanted):
+            if rank == len(window):
+                self._set_windows(wanted_of)
+            for chunks, chunk_ids, wanted_of_corpus in zip(
+                self._chunks, self._chunks_of(table_chunk), wanted_of, strict=True
+            ):
+                for chunk_id in chunk_ids:
+                    if chunk_id not in wanted_of_corpus:
+                        wanted_of_corpus.add(chunk_id)
+                        wishes.append((chunks, chunk_id))
+        if len(wanted) == len(window):
+            self._set_windows(wanted_of)
+        self._partners = {table_chunk: self._partners[table_chunk] for table_chunk in wanted}
+        for chunks, chunk_ids_to_keep in zip(self._chunks, wanted_of, strict=True):
+            chunks.keep_only(chunk_ids_to_keep)
+        self._loaders.want(wishes)
+
+    def _set_windows(self, windows: Sequence[set[int]]) -> None:
+        for chunks, window in zip(self._chunks, windows, strict=True):
+            chunks.set_window(set(window))
+
+    def _that_fit(self, ahead: Iterator[int]) -> Iterator[int]:
+        """The chunks that are needed next, as far as there is room for them."""
+        num_waits = sum(chunks.num_waits for chunks in self._chunks)
+        if num_waits > self._num_waits:
+            self._room_ahead *= 2
+        self._num_waits = num_waits
+        room, room_to_load = self._read_ahead_in_bytes, self._room_ahead
+        for table_chunk in ahead:
+            size = self._expected_bytes()
+            room -= size
+            if not self._is_in_memory(table_chunk):  # a chunk that was parsed with the index may stay
+                room_to_load -= size
+            if min(room, room_to_load) < 0:
+                return
+            yield table_chunk
+
+    def _is_in_memory(self, table_chunk: int) -> bool:
+        return all(
+            chunk_id in chunks.in_memory
+            for chunks, chunk_ids in zip(self._chunks, self._chunks_of(table_chunk), strict=True)
+            for chunk_id in chunk_ids
+        )
+
+    def _expected_bytes(self) -> int:
+        """Bytes that a chunk of the table takes in memory, judged by those that are there."""
+        sizes = [
+            loaded.chunk.num_bytes
+            for chunks in self._chunks
+            for loaded in list(chunks.in_memory.values())[-_NUM_RECENT:]
+        ]
+        return max(1, sum(sizes) // len(sizes) * len(self._chunks)) if sizes else self._read_ahead_in_bytes // 4
+
+    def _chunks_of(self, table_chunk: int) -> list[list[int]]:
+        """For each corpus its chunks that hold sequences of a chunk of the table."""
+        chunk_ids = self._partners.get(table_chunk)
+        if chunk_ids is None:
+            chunk_ids = self._partners[table_chunk] = self._arrangement.chunks_of(table_chunk)
+        return chunk_ids
+
+    # ------------------------------------------------------------------------------------------------- in use
+
+    def take(self, refs: Sequence[Places], bounds: Sequence[int]) -> Taken:
+        """Take chunks into use in the order in which one minibatch after the other needs them.
+
+        Args:
+            refs: For each corpus, the chunks of the sequences of all minibatches.
+            bounds: First sequence of each minibatch and, last, the number of sequences.
+        """
+        if not self._loads_window and all(
+            chunks.all_stay_in_use(places.chunks) for chunks, places in zip(self._chunks, refs, strict=True)
+        ):
+            # The loop below would change nothing.
+            for chunks, places in zip(self._chunks, refs, strict=True):
+                chunks.release_others(places.chunks)
+            return Taken(
+                [
+                    [chunks.in_memory[chunk_id].chunk for chunk_id in places.chunks]
+                    for chunks, places in zip(self._chunks, refs, strict=True)
+                ],
+                len(bounds) - 1,
+                None,
+            )
+        taken: list[dict[int, _core.Chunk]] = [{} for _ in refs]
+        error: BaseException | None = None
+        num_sound = 0
+        for first, last in itertools.pairwise(bounds):
+            needed = [places.chunks_of(first, last) for places in refs]
+            try:
+                for chunks, chunk_ids, taken_of_corpus in zip(self._chunks, needed, taken, strict=True):
+                    for chunk_id in chunk_ids:
+                        taken_of_corpus[chunk_id] = chunks.use(chunk_id).chunk
+                    if self._loads_window:
+                        for chunk_id in chunks.window:
+                            chunks.get(chunk_id)
+            except BaseException as raised:
+                error = raised
+                break
+            for chunks, chunk_ids in zip(self._chunks, needed, strict=True):
+                chunks.release_others(chunk_ids)
+            num_sound += 1
+        # After an error, later chunks were not loaded, and no request refers to them.
+        return Taken(
+            [
+                [taken_of_corpus[chunk_id] for chunk_id in places.chunks if chunk_id in taken_of_corpus]
+                for taken_of_corpus, places in zip(taken, refs, strict=True)
+            ],
+            num_sound,
+            error,
+        )

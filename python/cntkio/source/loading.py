@@ -1,0 +1,171 @@
+"""Chunks of one corpus in memory, and the worker threads that load them.
+
+::
+
+    wanted, in the order of need    (corpus 0, chunk 4) (corpus 1, chunk 2) (corpus 0, chunk 5) ...
+    two worker threads              load the first wishes; the others may still be withdrawn
+    the thread that selects         takes a loaded chunk, waits for one that is being loaded, or loads it itself
+
+Invariants: an error of a load is raised where the chunk is needed, not where it was wished for. An interrupted wait
+loses nothing. No thread exists before the first wish.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from cntkio.formats import Corpus, Loaded, ParsedAhead
+
+_NUM_WORKERS = 2
+
+
+class CorpusChunks:
+    """The chunks of one corpus that are in memory, being loaded, or in use.
+
+    The errors of a chunk count when it comes into use, not when it happens to be loaded: so neither memory nor
+    read-ahead changes which error is one too many. A chunk that is released and used again counts again.
+
+    Args:
+        corpus: The corpus.
+        keeps_all: Whether chunks stay in memory, and in use, once they were used.
+        window_stays_in_use: Whether all used chunks of the window stay in use, not only those of one minibatch.
+
+    Attributes:
+        in_memory: The chunks that are loaded.
+        loading: The chunks that a worker loads or will load.
+        window: The chunks from which the next sequences can come.
+        num_waits: How often a read had to wait for a chunk that was being loaded.
+    """
+
+    def __init__(self, corpus: Corpus, *, keeps_all: bool, window_stays_in_use: bool) -> None:
+        self.corpus = corpus
+        self.in_memory: dict[int, Loaded] = corpus.take_parsed() if isinstance(corpus, ParsedAhead) else {}
+        self.loading: dict[int, Future[Loaded]] = {}
+        self.window: set[int] = set()
+        self.num_waits = 0
+        self._in_use: set[int] = set()
+        self._keeps_all = keeps_all
+        self._window_stays_in_use = window_stays_in_use
+        self._only_window_in_use = False  # and so there is nothing to release
+
+    def get(self, chunk_id: int) -> Loaded:
+        """Return a chunk. Wait for it if it is being loaded; load it if it is not."""
+        loaded = self.in_memory.get(chunk_id)
+        if loaded is None:
+            future = self.loading.get(chunk_id)
+            self.num_waits += future is not None and not future.done()
+            try:
+                loaded = self.corpus.load(chunk_id) if future is None else future.result()
+                self.in_memory[chunk_id] = loaded
+            finally:
+                if future is not None and future.done():  # after an interrupted wait the future is still needed
+                    self.loading.pop(chunk_id, None)
+        return loaded
+
+    def use(self, chunk_id: int) -> Loaded:
+        """Return a chunk, and count its errors if it was not in use."""
+        loaded = self.get(chunk_id)
+        if chunk_id not in self._in_use:
+            self.corpus.settle(loaded)
+            self._in_use.add(chunk_id)
+            self._only_window_in_use = False
+        return loaded
+
+    def set_window(self, window: set[int]) -> None:
+        """Replace the window: the chunks from which the next sequences can come."""
+        self.window = window
+        self._only_window_in_use = False
+
+    def all_stay_in_use(self, chunk_ids: Sequence[int]) -> bool:
+        """Whether all these chunks are in use and in memory, and stay so while one after the other is needed."""
+        stay = self._keeps_all or len(chunk_ids) == 1
+        stay = stay or (self._window_stays_in_use and self.window.issuperset(chunk_ids))
+        return stay and self._in_use.issuperset(chunk_ids) and all(chunk_id in self.in_memory for chunk_id in chunk_ids)
+
+    def release_others(self, chunk_ids: Iterable[int]) -> None:
+        """Keep these chunks in use, and those of a window that stays in use; release the rest. They stay in memory."""
+        if self._keeps_all or self._only_window_in_use:
+            return
+        if self._window_stays_in_use:
+            self._in_use &= self.window
+            self._in_use.update(chunk_ids)
+            self._only_window_in_use = self._in_use <= self.window
+        else:
+            self._in_use = set(chunk_ids)
+
+    def keep_only(self, chunk_ids: set[int]) -> None:
+        """Drop all other chunks from memory, and do not load them."""
+        if self._keeps_all:
+            return
+        self.in_memory = {chunk_id: loaded for chunk_id, loaded in self.in_memory.items() if chunk_id in chunk_ids}
+        for chunk_id in [chunk_id for chunk_id in self.loading if chunk_id not in chunk_ids]:
+            self.loading.pop(chunk_id).cancel()
+
+
+class Loaders:
+    """Two worker threads that load the chunks wished for, in the order of the wishes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._wishes: OrderedDict[tuple[int, int], tuple[CorpusChunks, Future[Loaded]]] = OrderedDict()
+        self._num_running = 0
+        self._workers: ThreadPoolExecutor | None = None
+
+    def want(self, wishes: Iterable[tuple[CorpusChunks, int]]) -> None:
+        """Load these chunks. Withdraw earlier wishes for others, unless a worker has begun to load them."""
+        with self._lock:
+            earlier, self._wishes = self._wishes, OrderedDict()
+            for chunks, chunk_id in wishes:
+                key = (id(chunks), chunk_id)
+                if key in earlier:
+                    self._wishes[key] = earlier.pop(key)
+                elif chunk_id not in chunks.in_memory and chunk_id not in chunks.loading:
+                    future: Future[Loaded] = Future()
+                    chunks.loading[chunk_id] = future
+                    self._wishes[key] = (chunks, future)
+            for (_, chunk_id), (chunks, future) in earlier.items():
+                if chunks.loading.get(chunk_id) is future:
+                    del chunks.loading[chunk_id]
+                future.cancel()
+        self._start()
+
+    def _start(self) -> None:
+        with self._lock:
+            while self._wishes and self._num_running < _NUM_WORKERS:
+                (_, chunk_id), (chunks, future) = self._wishes.popitem(last=False)
+                if not future.set_running_or_notify_cancel():
+                    continue
+                if self._workers is None:
+                    self._workers = ThreadPoolExecutor(_NUM_WORKERS, "cntkio-load")
+                self._num_running += 1
+                try:
+                    self._workers.submit(self._load, chunks.corpus, chunk_id, future)
+                except RuntimeError as error:
+                    # The interpreter is shutting down: fail the futures so that no reader waits forever.
+                    self._num_running -= 1
+                    future.set_exception(error)
+                    for _, wished in self._wishes.values():
+                        wished.cancel()
+                    self._wishes.clear()
+
+    def _load(self, corpus: Corpus, chunk_id: int, future: Future[Loaded]) -> None:
+        try:
+            loaded = corpus.load(chunk_id)
+        except BaseException as error:  # raised again in the read that needs the chunk
+            future.set_exception(error)
+        else:
+            future.set_result(loaded)
+        finally:
+            with self._lock:
+                self._num_running -= 1
+        self._start()
+
+    def close(self) -> None:
+        """Withdraw all wishes, and wait for the loads that have begun: a reader may be waiting for them, too."""
+        self.want([])
+        if self._workers is not None:
+            self._workers.shutdown()
+            self._workers = None
