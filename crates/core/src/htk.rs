@@ -8,8 +8,8 @@
 //! The law: no file is opened here, no input panics, and a line that cannot be understood is an error with its number.
 
 use crate::chunk::{Encoding, Frames};
+use crate::keys::cut_extension;
 use crate::lines::Lines;
-use crate::order::MersenneTwister;
 use memchr::{memchr, memmem, memrchr};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -228,67 +228,6 @@ fn placed(path: &[u8], rules: &ListRules) -> Vec<u8> {
         placed.iter_mut().filter(|byte| **byte == b'\\').for_each(|byte| *byte = b'/');
     }
     placed
-}
-
-/// An id without its extension: cut at its last dot, or at the last dot of its last component.
-pub fn cut_extension(id: &[u8], in_last_component: bool) -> &[u8] {
-    match memrchr(b'.', id) {
-        Some(dot) if in_last_component => {
-            let name = id.iter().rposition(|byte| matches!(byte, b'/' | b'\\')).map_or(0, |separator| separator + 1);
-            if dot > name { &id[..dot] } else { id }
-        }
-        Some(dot) => &id[..dot],
-        None => id,
-    }
-}
-
-/// For each row of `width` bytes the number of the first row that is the same.
-pub fn first_same(rows: &[u8], width: usize) -> Vec<u32> {
-    if width == 0 {
-        return Vec::new();
-    }
-    let mut first = HashMap::with_capacity(rows.len() / width);
-    rows.chunks_exact(width).enumerate().map(|(number, row)| *first.entry(row).or_insert(number as u32)).collect()
-}
-
-/// Texts padded with zeros to the width of the longest, and that width, at least 1.
-pub fn padded(texts: &[u8], ends: &[usize]) -> (Vec<u8>, usize) {
-    let lengths = || ends.iter().scan(0, |begin, &end| Some((std::mem::replace(begin, end), end)));
-    let width = lengths().map(|(begin, end)| end - begin).max().unwrap_or(0).max(1);
-    let mut rows = vec![0; ends.len() * width];
-    for (row, (begin, end)) in rows.chunks_exact_mut(width).zip(lengths()) {
-        row[..end - begin].copy_from_slice(&texts[begin..end]);
-    }
-    (rows, width)
-}
-
-/// The order of a sweep over frames with a window that rolls over them: which frame comes at each place.
-///
-/// A frame strays by at most half of `window` from its place, which is why a reader needs only the frames around the
-/// place where it is. Nearly every frame finds another to change places with; one that did not in five draws stays.
-pub fn rolling_order(num_frames: u32, window: u64, seed: u64) -> Vec<u32> {
-    let mut order: Vec<u32> = (0..num_frames).collect();
-    let (half, count) = (window / 2, u64::from(num_frames));
-    if half == 0 {
-        return order;
-    }
-    let mut generator = MersenneTwister::new(seed);
-    let is_near = |place: u64, frame: u32| {
-        let frame = u64::from(frame);
-        place <= frame.saturating_add(half) && frame < place.saturating_add(half)
-    };
-    for place in 0..count {
-        let (low, high) = (place.saturating_sub(half), place.saturating_add(half).min(count));
-        for _ in 0..5 {
-            let other = low + generator.draw() % (high - low);
-            let (mine, its) = (order[place as usize], order[other as usize]);
-            if is_near(other, mine) && is_near(place, its) {
-                order.swap(place as usize, other as usize);
-                break;
-            }
-        }
-    }
-    order
 }
 
 /// The first utterance of each chunk and, last, the number of utterances: a chunk is full when it has more than

@@ -2,17 +2,18 @@
 //!
 //! | module | what it turns into what |
 //! |---|---|
-//! | [`ctf`] | bytes of a text corpus into its table of sequences, and into a block of columns |
+//! | [`ctf`] | bytes of a text corpus into its table of sequences and into columns, and columns into text |
+//! | [`convert`] | tokens and columns of numbers into lines of that text |
 //! | [`cbf`] | the bytes of a binary chunk into columns, and columns into bytes |
 //! | [`find`] | sequences and frames of utterances into the chunks that hold them |
 //! | [`htk`] | lists of utterances into columns, and frames as they were read into values |
+//! | [`keys`] | keys of any lengths into rows of one width |
 //! | [`mlf`] | label files into runs of classes |
 //! | [`number`] | the digits of a number into its correctly rounded value |
 //! | [`chunk`] | what every parser makes and the packer takes |
-//! | [`order`] | lengths, a window and a seed into the order of a sweep, and into what each read delivers |
+//! | [`timeline`] | lengths, a window and a seed into the order of a sweep, and into what each read delivers |
 //! | [`pack`] | a selection of sequences out of chunks into one minibatch's arrays |
 //! | [`small`] | columns of small whole numbers into columns that take less memory |
-//! | [`text`] | columns, tokens and columns of numbers into lines of text |
 //! | [`whole`] | all chunks of a corpus into one array for each column |
 //!
 //! It opens no file, prints nothing, keeps no state between calls and never panics on any input. Every decision
@@ -22,15 +23,16 @@
 pub mod cbf;
 pub mod chunk;
 mod compact;
+pub mod convert;
 pub mod ctf;
 pub mod find;
 mod gather;
 pub mod htk;
+pub mod keys;
 mod lines;
 pub mod mlf;
 pub mod number;
-pub mod order;
 pub mod pack;
 pub mod small;
-pub mod text;
+pub mod timeline;
 pub mod whole;

@@ -15,7 +15,8 @@
 //! decided in Python. Only what leaves no entry to note it with ends a scan.
 
 use crate::chunk::{Runs, expect};
-use crate::htk::{LONGEST_KEY, cut_extension};
+use crate::htk::LONGEST_KEY;
+use crate::keys::cut_extension;
 use crate::lines::Lines;
 use cntkio_simd::digits;
 use memchr::{memchr, memmem};

@@ -4,7 +4,7 @@ use crate::chunk::Chunk;
 use crate::pool::pool;
 use cntkio_core::chunk::Pool;
 use cntkio_core::ctf::{self, Cut, Extent, Finding, Mode, Schema, Stream, Text, Unindexed};
-use cntkio_core::htk::padded;
+use cntkio_core::keys::padded;
 use cntkio_simd::memory::read_exact_at;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;

@@ -6,6 +6,7 @@ use cntkio_core::chunk::{self, Block, Bytes, Column, Encoding, Frames, FramesPla
 use cntkio_core::find;
 use cntkio_core::htk::{self, ListRules};
 use cntkio_core::mlf::{self, Labels, Numbers, Rules, Scan, Text, Unit};
+use cntkio_core::{keys, timeline};
 use cntkio_simd::memory::{self, append_read, read_exact_at};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::{PyMemoryError, PyValueError};
@@ -19,7 +20,7 @@ type Rows<'py> = (Bound<'py, PyArray1<u8>>, usize);
 
 /// Texts padded with zeros, and the width of one.
 fn rows<'py>(py: Python<'py>, texts: &[u8], ends: &[usize]) -> Rows<'py> {
-    let (rows, width) = htk::padded(texts, ends);
+    let (rows, width) = keys::padded(texts, ends);
     (rows.into_pyarray(py), width)
 }
 
@@ -72,7 +73,7 @@ pub(crate) fn htk_chunk_starts<'py>(
 /// The order of a sweep over frames with a window that rolls over them.
 #[pyfunction]
 pub(crate) fn rolling_order(py: Python<'_>, num_frames: u32, window: u64, seed: u64) -> Bound<'_, PyArray1<u32>> {
-    py.detach(|| htk::rolling_order(num_frames, window, seed)).into_pyarray(py)
+    py.detach(|| timeline::rolling_order(num_frames, window, seed)).into_pyarray(py)
 }
 
 /// The chunks of sequences in the order in which they come first, and which sequence that is; for each sequence the
@@ -147,7 +148,7 @@ pub(crate) fn first_same<'py>(
     width: usize,
 ) -> PyResult<Bound<'py, PyArray1<u32>>> {
     let rows = rows.as_slice()?;
-    Ok(py.detach(|| htk::first_same(rows, width)).into_pyarray(py))
+    Ok(py.detach(|| keys::first_same(rows, width)).into_pyarray(py))
 }
 
 /// Big-endian; and the vectors `a` and `b` of a compressed file.

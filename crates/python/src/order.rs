@@ -1,6 +1,6 @@
 //! The reader of the timeline for Python. It holds the table's arrays and, behind a lock, where it stands.
 
-use cntkio_core::order::{
+use cntkio_core::timeline::{
     self, Cursor, Delivered, Outcome, Owed, Partition, Pause, Randomization, Reader, Request, Slots, Stopped, Table,
     Truncation, Window,
 };
@@ -274,7 +274,7 @@ impl TimelineReader {
         if parts.is_empty() {
             return Ok(None);
         }
-        let column = |value: &dyn Fn(&cntkio_core::order::Part) -> u32| {
+        let column = |value: &dyn Fn(&cntkio_core::timeline::Part) -> u32| {
             parts.iter().map(|part| i64::from(value(part))).collect::<Vec<_>>().into_pyarray(py)
         };
         Ok(Some((
@@ -353,7 +353,7 @@ impl TimelineReader {
 /// All chunks in the order of one sweep, whose seed this is.
 #[pyfunction]
 fn chunk_order(py: Python<'_>, num_chunks: u32, seed: u64) -> Bound<'_, PyArray1<u32>> {
-    py.detach(|| order::chunk_order(num_chunks as usize, seed)).into_pyarray(py)
+    py.detach(|| timeline::chunk_order(num_chunks as usize, seed)).into_pyarray(py)
 }
 
 /// The numbers below `count` in the order in which user-defined deserializers have their sequences shuffled.
@@ -365,7 +365,7 @@ fn shuffled(py: Python<'_>, count: u32, seed: u64) -> PyResult<Bound<'_, PyArray
             signal = Python::attach(|py| py.check_signals());
             signal.is_ok()
         };
-        order::shuffled(count, seed, &mut pause)
+        timeline::shuffled(count, seed, &mut pause)
     });
     signal?;
     let numbers = done.map_err(|Stopped| PyValueError::new_err("stopped without a signal"))?;

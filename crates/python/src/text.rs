@@ -2,7 +2,8 @@
 
 use crate::chunk::Chunk;
 use crate::pool::pool;
-use cntkio_core::text::{self, Labels, LineFault, TokenStyle, Unwritable};
+use cntkio_core::convert::{self, Labels, LineFault, TokenStyle};
+use cntkio_core::ctf::{self, Unwritable};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -31,7 +32,7 @@ pub(crate) fn text_write<'py>(
     }
     let streams: Vec<(usize, &[u8])> = streams.iter().map(|(column, name)| (*column, &name[..])).collect();
     let pool = pool(num_threads)?;
-    Ok(match py.detach(|| pool.install(|| text::write(chunk, first, keys, &streams, piece))) {
+    Ok(match py.detach(|| pool.install(|| ctf::write(chunk, first, keys, &streams, piece))) {
         Ok(pieces) => (pieces.into_iter().map(|piece| piece.into_pyarray(py)).collect(), None),
         Err(Unwritable::Value { sequence, stream, value }) => (vec![], Some((sequence, Some((stream, value))))),
         Err(Unwritable::NoSample { sequence }) => (vec![], Some((sequence, None))),
@@ -41,14 +42,14 @@ pub(crate) fn text_write<'py>(
 /// Tokens and their numbers: the lines of a text, counted from 0.
 #[pyclass(frozen, module = "cntkio._core")]
 pub(crate) struct Dictionary {
-    inner: text::Dictionary,
+    inner: convert::Dictionary,
 }
 
 #[pymethods]
 impl Dictionary {
     #[new]
     fn new(text: &str) -> PyResult<Dictionary> {
-        let inner = text::Dictionary::new(text).ok_or_else(|| PyValueError::new_err("2^32 lines or more"))?;
+        let inner = convert::Dictionary::new(text).ok_or_else(|| PyValueError::new_err("2^32 lines or more"))?;
         Ok(Dictionary { inner })
     }
 
@@ -90,10 +91,10 @@ pub(crate) fn text_tokens<'py>(
     if names.len() != dictionaries.len() {
         return Err(PyValueError::new_err("as many names as dictionaries are needed"));
     }
-    let dictionaries: Vec<&text::Dictionary> = dictionaries.iter().map(|one| &one.get().inner).collect();
+    let dictionaries: Vec<&convert::Dictionary> = dictionaries.iter().map(|one| &one.get().inner).collect();
     let names: Vec<&[u8]> = names.iter().map(|name| &name[..]).collect();
     let style = TokenStyle { names: &names, unknown: unknown.as_deref(), is_annotated };
-    Ok(match py.detach(|| text::tokens(block, first_key, &dictionaries, style)) {
+    Ok(match py.detach(|| convert::tokens(block, first_key, &dictionaries, style)) {
         Ok(made) => (made.text.into_pyarray(py), made.num_lines, made.num_empty, made.first_empty, None),
         Err(fault) => (Vec::new().into_pyarray(py), 0, 0, None, Some(line_fault(fault))),
     })
@@ -118,7 +119,7 @@ pub(crate) fn text_numbers<'py>(
             Labels::Category { start: *start, names: &names.get().inner, dim: *dim, is_sparse: *is_sparse }
         }
     };
-    match py.detach(|| text::numbers(block, features, chosen, separator)) {
+    match py.detach(|| convert::numbers(block, features, chosen, separator)) {
         Ok((text, num_lines)) => (text.into_pyarray(py), num_lines, None),
         Err(fault) => (Vec::new().into_pyarray(py), 0, Some(line_fault(fault))),
     }

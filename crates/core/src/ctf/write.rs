@@ -1,0 +1,221 @@
+//! The writer: columns into lines of text.
+//!
+//! Invariants: a number is written with the fewest digits that read back to the same bits. What the format cannot
+//! express (infinities, a sequence without a sample) is a fault with its place, never a text that reads differently.
+//! (docs/convert.md)
+
+use crate::chunk::{Chunk, Samples, Values};
+use rayon::prelude::*;
+
+pub(crate) fn put_integer(out: &mut Vec<u8>, mut value: u64) {
+    let mut digits = [0u8; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (value % 10) as u8;
+        value /= 10;
+        if value == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+/// A value that can be written: whole numbers below `2^digits` are exact and take the short way.
+trait Decimal: Copy + Into<f64> {
+    const EXACT_BELOW: f64;
+    fn put_shortest(self, out: &mut Vec<u8>);
+}
+
+impl Decimal for f32 {
+    const EXACT_BELOW: f64 = (1u64 << 24) as f64;
+    fn put_shortest(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(ryu::Buffer::new().format_finite(self).as_bytes());
+    }
+}
+
+impl Decimal for f64 {
+    const EXACT_BELOW: f64 = (1u64 << 53) as f64;
+    fn put_shortest(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(ryu::Buffer::new().format_finite(self).as_bytes());
+    }
+}
+
+#[inline]
+fn put_number<T: Decimal>(out: &mut Vec<u8>, value: T) -> Result<(), f64> {
+    let wide: f64 = value.into();
+    if wide.abs() < T::EXACT_BELOW && wide == (wide as i64) as f64 {
+        if wide.is_sign_negative() {
+            out.push(b'-');
+        }
+        put_integer(out, wide.abs() as u64);
+        return Ok(());
+    }
+    if !wide.is_finite() {
+        return Err(wide);
+    }
+    value.put_shortest(out);
+    if out.ends_with(b".0") {
+        out.truncate(out.len() - 2);
+    }
+    Ok(())
+}
+
+/// Why a sequence cannot be written.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Unwritable {
+    /// A value that is not a number or infinite.
+    Value {
+        /// The sequence's number in the chunk.
+        sequence: usize,
+        /// The stream, as a number in the list of names.
+        stream: usize,
+        /// The value.
+        value: f64,
+    },
+    /// A sequence without a sample in any stream.
+    NoSample {
+        /// Its number in the chunk.
+        sequence: usize,
+    },
+}
+
+/// Write some sequences of a chunk as text, in pieces of `piece` sequences on all threads of the current pool.
+///
+/// `streams`: for each its column and its name; a column that is not there is a caller's fault and left out. `keys`
+/// holds the number in front of each sequence's lines.
+pub fn write(
+    chunk: &Chunk,
+    first: usize,
+    keys: &[u64],
+    streams: &[(usize, &[u8])],
+    piece: usize,
+) -> Result<Vec<Vec<u8>>, Unwritable> {
+    let written: Vec<Result<Vec<u8>, Unwritable>> = keys
+        .par_chunks(piece.max(1))
+        .enumerate()
+        .map(|(number, keys)| {
+            let mut out = Vec::new();
+            for (place, &key) in keys.iter().enumerate() {
+                write_sequence(chunk, first + number * piece.max(1) + place, key, streams, &mut out)?;
+            }
+            Ok(out)
+        })
+        .collect();
+    written.into_iter().collect()
+}
+
+fn write_sequence(
+    chunk: &Chunk,
+    sequence: usize,
+    key: u64,
+    streams: &[(usize, &[u8])],
+    out: &mut Vec<u8>,
+) -> Result<(), Unwritable> {
+    let (block, number) = chunk.locate(sequence);
+    let spans = |column: usize| {
+        let offsets = &block.columns.get(column)?.sequence_offsets;
+        Some((offsets[number] as usize, offsets[number + 1] as usize))
+    };
+    let num_lines =
+        streams.iter().filter_map(|&(column, _)| spans(column)).map(|(first, last)| last - first).max().unwrap_or(0);
+    if num_lines == 0 {
+        return Err(Unwritable::NoSample { sequence });
+    }
+    for line in 0..num_lines {
+        put_integer(out, key);
+        let mut before = b'\t';
+        for (stream, &(column, name)) in streams.iter().enumerate() {
+            let Some((first, last)) = spans(column) else { continue };
+            if first + line >= last {
+                continue;
+            }
+            out.extend_from_slice(&[before, b'|']);
+            out.extend_from_slice(name);
+            before = b' ';
+            put_sample(out, &block.columns[column].samples, first + line).map_err(|value| Unwritable::Value {
+                sequence,
+                stream,
+                value,
+            })?;
+        }
+        out.push(b'\n');
+    }
+    Ok(())
+}
+
+fn put_sample(out: &mut Vec<u8>, samples: &Samples, sample: usize) -> Result<(), f64> {
+    fn plain<T: Decimal>(out: &mut Vec<u8>, values: &[T]) -> Result<(), f64> {
+        values.iter().try_for_each(|&value| {
+            out.push(b' ');
+            put_number(out, value)
+        })
+    }
+    fn indexed<T: Decimal>(out: &mut Vec<u8>, indices: &[i32], values: &[T]) -> Result<(), f64> {
+        indices.iter().zip(values).try_for_each(|(&index, &value)| {
+            out.push(b' ');
+            put_integer(out, index as u64);
+            out.push(b':');
+            put_number(out, value)
+        })
+    }
+    match samples {
+        Samples::Dense { dim, values } => {
+            let range = sample * dim..(sample + 1) * dim;
+            match values {
+                Values::F32(values) => plain(out, &values[range]),
+                Values::F64(values) => plain(out, &values[range]),
+            }
+        }
+        Samples::Sparse { sample_offsets, indices, values, .. } => {
+            let range = sample_offsets[sample] as usize..sample_offsets[sample + 1] as usize;
+            match values {
+                Values::F32(values) => indexed(out, &indices[range.clone()], &values[range]),
+                Values::F64(values) => indexed(out, &indices[range.clone()], &values[range]),
+            }
+        }
+        Samples::Small(_) | Samples::Stored(_) | Samples::Frames(_) | Samples::Runs(_) => Ok(()), // the caller has looked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::number;
+    use proptest::prelude::*;
+
+    fn written(value: f32) -> String {
+        let mut out = Vec::new();
+        put_number(&mut out, value).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_number_is_written_with_the_fewest_digits() {
+        let texts =
+            [(1.0, "1"), (-0.0, "-0"), (0.1, "0.1"), (1e-45, "1e-45"), (16777216.0, "16777216"), (-2.5, "-2.5")];
+        for (value, text) in texts {
+            assert_eq!(written(value), text);
+        }
+        assert_eq!(written(3.4028235e38), "3.4028235e38");
+        assert!(put_number(&mut Vec::new(), f32::NAN).is_err());
+        assert!(put_number(&mut Vec::new(), f64::NEG_INFINITY).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_written_number_reads_back_to_the_same_bits(bits: u32, wide: u64) {
+            let (value, double) = (f32::from_bits(bits), f64::from_bits(wide));
+            let mut out = Vec::new();
+            if put_number(&mut out, value).is_ok() {
+                let (read, end) = number::read::<f32>(&out, 0).unwrap();
+                prop_assert_eq!((read.to_bits(), end), (bits, out.len()));
+            }
+            out.clear();
+            if put_number(&mut out, double).is_ok() {
+                let (read, end) = number::read::<f64>(&out, 0).unwrap();
+                prop_assert_eq!((read.to_bits(), end), (wide, out.len()));
+            }
+        }
+    }
+}

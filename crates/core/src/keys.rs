@@ -1,0 +1,36 @@
+//! Keys of sequences: texts of one width, equal rows, names without an extension.
+
+use memchr::memrchr;
+use std::collections::HashMap;
+
+/// An id without its extension: cut at its last dot, or at the last dot of its last component.
+pub fn cut_extension(id: &[u8], in_last_component: bool) -> &[u8] {
+    match memrchr(b'.', id) {
+        Some(dot) if in_last_component => {
+            let name = id.iter().rposition(|byte| matches!(byte, b'/' | b'\\')).map_or(0, |separator| separator + 1);
+            if dot > name { &id[..dot] } else { id }
+        }
+        Some(dot) => &id[..dot],
+        None => id,
+    }
+}
+
+/// For each row of `width` bytes the number of the first row that is the same.
+pub fn first_same(rows: &[u8], width: usize) -> Vec<u32> {
+    if width == 0 {
+        return Vec::new();
+    }
+    let mut first = HashMap::with_capacity(rows.len() / width);
+    rows.chunks_exact(width).enumerate().map(|(number, row)| *first.entry(row).or_insert(number as u32)).collect()
+}
+
+/// Texts padded with zeros to the width of the longest, and that width, at least 1.
+pub fn padded(texts: &[u8], ends: &[usize]) -> (Vec<u8>, usize) {
+    let lengths = || ends.iter().scan(0, |begin, &end| Some((std::mem::replace(begin, end), end)));
+    let width = lengths().map(|(begin, end)| end - begin).max().unwrap_or(0).max(1);
+    let mut rows = vec![0; ends.len() * width];
+    for (row, (begin, end)) in rows.chunks_exact_mut(width).zip(lengths()) {
+        row[..end - begin].copy_from_slice(&texts[begin..end]);
+    }
+    (rows, width)
+}

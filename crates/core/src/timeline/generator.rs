@@ -1,0 +1,102 @@
+//! Random numbers: the generator of CNTK, and remainders without a division.
+
+/// The 64-bit Mersenne Twister, as the C++ standard's `mt19937_64`.
+pub(super) struct MersenneTwister {
+    state: [u64; Self::SIZE],
+    next: usize,
+}
+
+impl MersenneTwister {
+    const SIZE: usize = 312;
+    const SHIFT: usize = 156;
+
+    /// The generator that `seed` starts.
+    pub(super) fn new(seed: u64) -> Self {
+        let mut state = [seed; Self::SIZE];
+        for i in 1..Self::SIZE {
+            let before = state[i - 1];
+            state[i] = (before ^ (before >> 62)).wrapping_mul(6_364_136_223_846_793_005).wrapping_add(i as u64);
+        }
+        Self { state, next: Self::SIZE }
+    }
+
+    /// The next number of 64 bits.
+    #[inline]
+    pub(super) fn draw(&mut self) -> u64 {
+        if self.next == Self::SIZE {
+            self.refill();
+        }
+        let mut x = self.state[self.next];
+        self.next += 1;
+        x ^= (x >> 29) & 0x5555_5555_5555_5555;
+        x ^= (x << 17) & 0x71D6_7FFF_EDA6_0000;
+        x ^= (x << 37) & 0xFFF7_EEE0_0000_0000;
+        x ^ (x >> 43)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refill(&mut self) {
+        let state = &mut self.state;
+        let twist = |high: u64, low: u64, far: u64| {
+            let x = (high & 0xFFFF_FFFF_8000_0000) | (low & 0x7FFF_FFFF);
+            far ^ (x >> 1) ^ ((x & 1).wrapping_neg() & 0xB502_6F5A_A966_19E9)
+        };
+        for i in 0..Self::SIZE - Self::SHIFT {
+            state[i] = twist(state[i], state[i + 1], state[i + Self::SHIFT]);
+        }
+        for i in Self::SIZE - Self::SHIFT..Self::SIZE - 1 {
+            state[i] = twist(state[i], state[i + 1], state[i + Self::SHIFT - Self::SIZE]);
+        }
+        state[Self::SIZE - 1] = twist(state[Self::SIZE - 1], state[0], state[Self::SHIFT - 1]);
+        self.next = 0;
+    }
+}
+
+/// The remainder by one divisor, exact, for many dividends: a multiplication in place of a division.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Remainder {
+    divisor: u64,
+    reciprocal: u64,
+}
+
+impl Remainder {
+    /// The remainder by `divisor`, which lies in `1 .. 2^63`.
+    pub(super) fn new(divisor: u64) -> Self {
+        debug_assert!((1..1 << 63).contains(&divisor));
+        Self { divisor, reciprocal: u64::MAX / divisor }
+    }
+
+    /// `dividend % divisor`.
+    #[inline]
+    pub(super) fn of(self, dividend: u64) -> u64 {
+        // reciprocal >= 2^64 / divisor - 1, so the quotient is exact or one too small.
+        let quotient = ((u128::from(dividend) * u128::from(self.reciprocal)) >> 64) as u64;
+        let rest = dividend - quotient * self.divisor;
+        if rest >= self.divisor { rest - self.divisor } else { rest }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_generator_gives_the_standard_numbers() {
+        let mut generator = MersenneTwister::new(5489);
+        let tenthousandth = (0..10_000).map(|_| generator.draw()).last();
+        assert_eq!(tenthousandth, Some(9_981_545_732_273_789_042));
+    }
+
+    proptest! {
+        #[test]
+        fn remainders_are_exact(dividend: u64, divisor in 1u64..1 << 63, shift in 0u32..63) {
+            for divisor in [divisor, (divisor >> shift).max(1), 1 << shift] {
+                for dividend in [dividend, u64::MAX, dividend / divisor * divisor, (dividend / divisor * divisor).wrapping_sub(1)] {
+                    prop_assert_eq!(Remainder::new(divisor).of(dividend), dividend % divisor);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,551 @@
+//! The reader: where it stands on the timeline, and what each read delivers.
+
+use super::generator::Remainder;
+use super::plan::{Randomization, SweepPlan};
+use super::shuffle::SweepOrder;
+use super::{Partition, Pause, SEQUENCES_BETWEEN_PAUSES, Stopped, Table};
+use cntkio_simd::memory::prefetch;
+use std::sync::Arc;
+
+/// What one read may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Request {
+    /// The share of the sequences that is delivered.
+    pub partition: Partition,
+    /// Samples of this partition, at least 1.
+    pub share: u64,
+    /// Samples of all partitions that may be passed, foreign ones too; `u64::MAX` where they do not count.
+    pub passed: u64,
+    /// Whether the read goes on into the next sweep.
+    pub crosses_sweeps: bool,
+    /// Whether `share` and `passed` count sequences instead of samples.
+    pub counts_sequences: bool,
+}
+
+impl Request {
+    /// What a sequence of so many samples counts for.
+    #[inline]
+    fn count(&self, length: u64) -> u64 {
+        if self.counts_sequences { 1 } else { length }
+    }
+}
+
+/// How a read ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outcome {
+    /// The read reached or crossed the end of a sweep.
+    pub end_of_sweep: bool,
+    /// The data end with this read.
+    pub ended: bool,
+}
+
+/// A sequence that a read delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delivered {
+    /// Its number in file order.
+    pub sequence: u32,
+    /// The number of its chunk in file order.
+    pub chunk: u32,
+}
+
+/// Where a reader stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cursor {
+    /// Samples of all partitions passed since the start.
+    pub position: u64,
+    /// The sweep that `index` and `place` belong to.
+    pub sweep: u64,
+    /// The next sequence: in randomized order its position in the sweep's order, else its number in file order.
+    pub index: u32,
+    /// The place, or the chunk, of `index`.
+    pub place: u32,
+    /// In order: the running count of sequences, which says whose turn it is.
+    pub count: u64,
+}
+
+/// Walks along the timeline.
+pub struct Reader {
+    randomization: Option<Randomization>,
+    end: u64,
+    num_sequences: u32,
+    /// Samples before each chunk, in file order, and at the end of a sweep.
+    samples_before: Vec<u64>,
+    chunk_samples: Vec<u64>,
+    cursor: Cursor,
+    /// Where the last read began, or what `hold` was told: a caller that reads ahead may come back here at no cost.
+    previous: Cursor,
+    held: Option<Cursor>,
+    order: Option<SweepOrder>,
+    /// The plan made last, often that of the next sweep before its order is needed.
+    plan: Option<Arc<SweepPlan>>,
+}
+
+impl Reader {
+    /// A reader at position 0. The data end at the position `end`.
+    ///
+    /// The table has at least one sequence and fewer than 2^32, none of length 0, and no chunk without a sequence.
+    #[must_use]
+    pub fn new(table: Table, randomization: Option<Randomization>, end: u64) -> Self {
+        let chunk_samples: Vec<u64> = (0..table.num_chunks())
+            .map(|chunk| table.lengths[table.start(chunk)..table.start(chunk + 1)].iter().map(|&n| u64::from(n)).sum())
+            .collect();
+        let mut samples_before = vec![0];
+        samples_before.extend(chunk_samples.iter().scan(0, |sum, samples| {
+            *sum += samples;
+            Some(*sum)
+        }));
+        let cursor = Cursor { position: 0, sweep: 0, index: 0, place: 0, count: 0 };
+        Self {
+            randomization,
+            end,
+            num_sequences: table.lengths.len() as u32,
+            samples_before,
+            chunk_samples,
+            cursor,
+            previous: cursor,
+            held: None,
+            order: None,
+            plan: None,
+        }
+    }
+
+    /// Samples in a sweep.
+    #[must_use]
+    pub fn num_samples(&self) -> u64 {
+        self.samples_before[self.samples_before.len() - 1]
+    }
+
+    fn is_of_single_samples(&self) -> bool {
+        self.num_samples() == u64::from(self.num_sequences)
+    }
+
+    /// Where the reader stands.
+    #[must_use]
+    pub fn cursor(&self) -> Cursor {
+        self.cursor
+    }
+
+    /// Goes where this reader once stood: at no cost if its last read began there.
+    pub fn rewind(&mut self, cursor: Cursor) {
+        self.cursor = cursor;
+        self.previous = cursor;
+    }
+
+    /// Keeps what `rewind` needs to come back at no cost to a place of the current sweep, from there on.
+    pub fn hold(&mut self, cursor: Cursor) {
+        self.held = Some(cursor);
+    }
+
+    /// Takes up a count where a full state left off.
+    pub fn set_count(&mut self, count: u64) {
+        self.cursor.count = count;
+    }
+
+    /// Moves the end of the data.
+    pub fn set_end(&mut self, end: u64) {
+        self.end = end;
+    }
+
+    /// What follows when the partition or the size changes: turns are counted from the sweep's start again, and a
+    /// randomized partition beyond the number of chunks has nothing.
+    pub fn settle(&mut self, partition: Partition) {
+        self.cursor.count = u64::from(self.cursor.index);
+        if self.randomization.is_some() && partition.index >= self.chunk_samples.len() as u64 {
+            // In no sweep: the end need not be where a sequence starts.
+            self.cursor = Cursor { position: self.end, sweep: u64::MAX, index: 0, place: 0, count: 0 };
+        }
+    }
+
+    /// Goes to the first sequence that starts at or after `position`.
+    ///
+    /// # Errors
+    /// `pause` asked to stop; the reader is where it was.
+    pub fn set_position(&mut self, table: Table, position: u64, pause: &mut Pause) -> Result<(), Stopped> {
+        let samples = self.num_samples();
+        let (sweep, offset) = (position / samples, position % samples);
+        let cursor = match self.randomization {
+            None => self.seek_in_order(table, sweep, offset),
+            Some(randomization) => self.seek_randomized(table, randomization, sweep, offset, pause)?,
+        };
+        self.cursor = cursor;
+        self.previous = cursor;
+        Ok(())
+    }
+
+    fn seek_in_order(&self, table: Table, sweep: u64, offset: u64) -> Cursor {
+        let chunk = self.samples_before.partition_point(|&before| before <= offset) - 1;
+        let mut index = table.start(chunk);
+        let mut passed = self.samples_before[chunk];
+        while passed < offset {
+            passed += u64::from(table.lengths[index]);
+            index += 1;
+        }
+        let position = sweep.saturating_mul(self.num_samples()).saturating_add(passed);
+        if index as u32 == self.num_sequences {
+            return Cursor { position, sweep: sweep + 1, index: 0, place: 0, count: 0 };
+        }
+        let place = if index == table.start(chunk + 1) { chunk + 1 } else { chunk } as u32;
+        Cursor { position, sweep, index: index as u32, place, count: index as u64 }
+    }
+
+    fn seek_randomized(
+        &mut self,
+        table: Table,
+        randomization: Randomization,
+        sweep: u64,
+        offset: u64,
+        pause: &mut Pause,
+    ) -> Result<Cursor, Stopped> {
+        let num_sequences = self.num_sequences;
+        let start = sweep.saturating_mul(self.num_samples());
+        let mut cursor = Cursor { position: start, sweep, index: 0, place: 0, count: 0 };
+        if self.cursor.sweep == sweep && (start..=start + offset).contains(&self.cursor.position) {
+            cursor = self.cursor;
+        }
+        let mut passed = cursor.position - start;
+        let mut until_pause = SEQUENCES_BETWEEN_PAUSES;
+        let is_of_single_samples = self.is_of_single_samples();
+        let order = self.order(table, randomization, sweep);
+        let mut walk = Walk { order, table, is_of_single_samples, pause, until_pause: &mut until_pause };
+        while passed < offset && cursor.index < num_sequences {
+            let before = cursor.place;
+            let (_, sequence) = walk.at(&mut cursor)?;
+            passed += walk.length(sequence);
+            cursor.index += 1;
+            if cursor.place != before {
+                walk.order.forget(cursor.index - 1);
+            }
+        }
+        cursor.position = start.saturating_add(passed);
+        Ok(cursor)
+    }
+
+    /// Delivers into `out` what one read takes.
+    ///
+    /// # Errors
+    /// `pause` asked to stop; the reader is where it was, and what is in `out` does not count.
+    pub fn read(
+        &mut self,
+        table: Table,
+        request: Request,
+        out: &mut Vec<Delivered>,
+        pause: &mut Pause,
+    ) -> Result<Outcome, Stopped> {
+        let mut cursor = self.cursor;
+        let outcome = match self.randomization {
+            None => self.read_in_order(table, request, &mut cursor, out, pause)?,
+            Some(randomization) => self.read_randomized(table, randomization, request, &mut cursor, out, pause)?,
+        };
+        self.previous = self.held.unwrap_or(self.cursor);
+        self.cursor = cursor;
+        Ok(outcome)
+    }
+
+    fn read_in_order(
+        &self,
+        table: Table,
+        request: Request,
+        cursor: &mut Cursor,
+        out: &mut Vec<Delivered>,
+        pause: &mut Pause,
+    ) -> Result<Outcome, Stopped> {
+        let samples = self.num_samples();
+        if cursor.position >= self.end {
+            let end_of_sweep = cursor.position >= samples && cursor.position.is_multiple_of(samples);
+            return Ok(Outcome { end_of_sweep, ended: true });
+        }
+        let partition = request.partition;
+        let first_sweep = cursor.position / samples;
+        let (mut taken, mut passed) = (0, 0);
+        let mut nothing_yet = true;
+        let mut turn = cursor.count % partition.count;
+        let mut until_pause = SEQUENCES_BETWEEN_PAUSES;
+        while taken < request.share && passed < request.passed {
+            let length = u64::from(table.lengths[cursor.index as usize]);
+            let counted = request.count(length);
+            let is_local = turn == partition.index;
+            if !nothing_yet
+                && ((is_local && taken + counted > request.share) || passed.saturating_add(counted) > request.passed)
+            {
+                break;
+            }
+            if cursor.position >= self.end {
+                break;
+            }
+            if is_local {
+                out.push(Delivered { sequence: cursor.index, chunk: cursor.place });
+                taken += counted;
+                nothing_yet = false;
+            }
+            passed += counted;
+            cursor.position = cursor.position.saturating_add(length);
+            cursor.count += 1;
+            turn = if turn + 1 == partition.count { 0 } else { turn + 1 };
+            cursor.index += 1;
+            if cursor.index as usize == table.start(cursor.place as usize + 1) {
+                cursor.place += 1;
+                if cursor.index == self.num_sequences {
+                    (cursor.index, cursor.place) = (0, 0);
+                    cursor.sweep += 1;
+                    if !request.crosses_sweeps {
+                        break;
+                    }
+                }
+            }
+            until_pause -= 1;
+            if until_pause == 0 {
+                until_pause = SEQUENCES_BETWEEN_PAUSES;
+                if !pause() {
+                    return Err(Stopped);
+                }
+            }
+        }
+        Ok(Outcome { end_of_sweep: first_sweep != cursor.position / samples, ended: cursor.position >= self.end })
+    }
+
+    fn read_randomized(
+        &mut self,
+        table: Table,
+        randomization: Randomization,
+        request: Request,
+        cursor: &mut Cursor,
+        out: &mut Vec<Delivered>,
+        pause: &mut Pause,
+    ) -> Result<Outcome, Stopped> {
+        let samples = self.num_samples();
+        let mut outcome = Outcome { end_of_sweep: false, ended: false };
+        let (mut taken, mut passed) = (0, 0);
+        let mut nothing_yet = true;
+        let (end, previous) = (self.end, self.previous);
+        let is_of_single_samples = self.is_of_single_samples();
+        let mut until_pause = SEQUENCES_BETWEEN_PAUSES;
+        let mut is_first_sweep = true;
+        loop {
+            if cursor.position >= end {
+                outcome.ended = true;
+                outcome.end_of_sweep |= cursor.position >= samples && cursor.position.is_multiple_of(samples);
+                break;
+            }
+            let sweep = cursor.position / samples;
+            if sweep != cursor.sweep {
+                *cursor = Cursor { sweep, index: 0, place: 0, ..*cursor };
+                // A new sweep costs as much as many sequences: two generators are seeded.
+                until_pause = until_pause.saturating_sub(1000).max(1);
+            }
+            let order = self.order(table, randomization, sweep);
+            if is_first_sweep {
+                let came_from = if previous.sweep == sweep { previous.index } else { cursor.index };
+                order.forget(came_from.min(cursor.index));
+            }
+            let walk = Walk { order, table, is_of_single_samples, pause, until_pause: &mut until_pause };
+            let room =
+                Request { share: request.share - taken, passed: request.passed.saturating_sub(passed), ..request };
+            let (moved, counted, took) = read_one_sweep(walk, room, nothing_yet, end - cursor.position, cursor, out)?;
+            outcome.end_of_sweep |= cursor.position % samples + moved >= samples;
+            cursor.position += moved;
+            outcome.ended = cursor.position >= end;
+            taken += took;
+            passed += counted;
+            // "At least one sequence" holds for the first sweep that the read touches.
+            if !is_first_sweep && moved == 0 {
+                break;
+            }
+            is_first_sweep = false;
+            nothing_yet = false;
+            let goes_on = request.crosses_sweeps && outcome.end_of_sweep && !outcome.ended && taken < request.share;
+            if !goes_on {
+                break;
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// The sweep, and in it the place (in order: the chunk), of the next sequence; `None` when the data have ended.
+    #[must_use]
+    pub fn place(&self) -> Option<(u64, u32)> {
+        let cursor = self.cursor;
+        if cursor.position >= self.end {
+            return None;
+        }
+        let sweep = cursor.position / self.num_samples();
+        if self.randomization.is_none() || sweep == cursor.sweep {
+            Some((sweep, cursor.place))
+        } else {
+            Some((sweep, 0))
+        }
+    }
+
+    /// The chunks of `partition` that can hold a sequence delivered at `place`, and the place behind them.
+    pub fn chunks_at(&mut self, table: Table, sweep: u64, place: u32, partition: Partition) -> (Vec<i64>, u32) {
+        let Some(randomization) = self.randomization else {
+            return (vec![i64::from(place)], place + 1);
+        };
+        let plan = self.plan(table, randomization, sweep);
+        let window = plan.windows[place as usize];
+        let chunks = (window.from..window.to)
+            .filter(|&place| u64::from(place) % partition.count == partition.index)
+            .map(|place| i64::from(plan.chunks[place as usize]))
+            .collect();
+        (chunks, window.to)
+    }
+
+    /// The next at most `limit` chunks that `partition` needs from `place` on in one sweep, and the place behind them,
+    /// which is the number of chunks when the sweep has no more.
+    pub fn chunks_from(
+        &mut self,
+        table: Table,
+        sweep: u64,
+        place: u32,
+        limit: usize,
+        partition: Partition,
+    ) -> (Vec<i64>, u32) {
+        let num_chunks = table.num_chunks() as u32;
+        let mut chunks = Vec::new();
+        let mut place = place;
+        if let Some(randomization) = self.randomization {
+            let plan = self.plan(table, randomization, sweep);
+            while place < num_chunks && chunks.len() < limit {
+                if u64::from(place) % partition.count == partition.index {
+                    chunks.push(i64::from(plan.chunks[place as usize]));
+                }
+                place += 1;
+            }
+            return (chunks, place);
+        }
+        // Sequences take turns; a chunk of fewer sequences than partitions may hold none of ours. Sequence number s of
+        // this sweep has the turn s - index + count, of a later sweep that many sequences more.
+        let later_sweeps = i128::from(sweep - self.cursor.sweep) * i128::from(self.num_sequences);
+        let shift = i128::from(self.cursor.count) - i128::from(self.cursor.index) + later_sweeps;
+        while place < num_chunks && chunks.len() < limit {
+            let (start, end) = (table.start(place as usize) as u64, table.start(place as usize + 1) as u64);
+            let turn = (shift + i128::from(start)).rem_euclid(i128::from(partition.count)) as u64;
+            let until_ours = (partition.index + partition.count - turn) % partition.count;
+            if start + until_ours < end {
+                chunks.push(i64::from(place));
+            }
+            place += 1;
+        }
+        (chunks, place)
+    }
+
+    fn plan(&mut self, table: Table, randomization: Randomization, sweep: u64) -> Arc<SweepPlan> {
+        let made = [self.order.as_ref().map(|order| &order.plan), self.plan.as_ref()];
+        if let Some(plan) = made.into_iter().flatten().find(|plan| plan.sweep == sweep) {
+            return Arc::clone(plan);
+        }
+        let plan = Arc::new(SweepPlan::new(table, &self.chunk_samples, randomization, sweep));
+        self.plan = Some(Arc::clone(&plan));
+        plan
+    }
+
+    /// The order of `sweep`, begun unless it is there.
+    fn order(&mut self, table: Table, randomization: Randomization, sweep: u64) -> &mut SweepOrder {
+        if self.order.as_ref().is_some_and(|order| order.plan.sweep != sweep) {
+            // The old order goes before the new one comes: two would need twice the memory.
+            self.order = None;
+        }
+        let plan = self.plan(table, randomization, sweep);
+        self.order.get_or_insert_with(|| SweepOrder::new(plan))
+    }
+
+    /// Bytes that the reader holds: order state and tables of chunks.
+    #[must_use]
+    pub fn num_bytes(&self) -> usize {
+        let plan = |plan: &SweepPlan| {
+            4 * (plan.chunks.capacity() + plan.starts.capacity() + plan.block_places.capacity())
+                + 8 * (plan.windows.capacity() + plan.reach.capacity())
+        };
+        8 * (self.samples_before.capacity() + self.chunk_samples.capacity())
+            + self.plan.as_deref().map_or(0, plan)
+            + self.order.as_ref().map_or(0, |order| plan(&order.plan) + 4 * order.slots.capacity())
+    }
+}
+
+/// Looks up what sits at a cursor in randomized order.
+struct Walk<'a, 'b, 'c> {
+    order: &'a mut SweepOrder,
+    table: Table<'a>,
+    /// Whether all lengths are 1, so that nobody has to look at them, who would wait for memory.
+    is_of_single_samples: bool,
+    pause: &'b mut Pause<'c>,
+    until_pause: &'b mut u32,
+}
+
+/// How many sequences ahead lengths are asked for: in random order they are in no cache.
+const AHEAD: usize = 16;
+
+impl Walk<'_, '_, '_> {
+    /// Samples of a sequence.
+    #[inline]
+    fn length(&self, sequence: usize) -> u64 {
+        if self.is_of_single_samples { 1 } else { u64::from(self.table.lengths[sequence]) }
+    }
+
+    /// Home place and number of the sequence at the cursor, whose place is brought up to date.
+    #[inline]
+    fn at(&mut self, cursor: &mut Cursor) -> Result<(u32, usize), Stopped> {
+        while self.order.plan.starts[cursor.place as usize + 1] <= cursor.index {
+            cursor.place += 1;
+        }
+        self.order.prepare(cursor.place, cursor.index, self.pause)?;
+        *self.until_pause -= 1;
+        if *self.until_pause == 0 {
+            *self.until_pause = SEQUENCES_BETWEEN_PAUSES;
+            if !(self.pause)() {
+                return Err(Stopped);
+            }
+        }
+        let at = (cursor.index - self.order.base) as usize;
+        if !self.is_of_single_samples
+            && let Some(&home) = self.order.slots.get(at + AHEAD)
+        {
+            // Where the shuffle has not got there yet it is a wrong guess, which does no harm.
+            let sequence = self.sequence_at(home).1;
+            prefetch(self.table.lengths.get(sequence..=sequence).unwrap_or(&[]), 1);
+        }
+        Ok(self.sequence_at(self.order.slots[at]))
+    }
+
+    /// Place and number of the sequence with a home.
+    #[inline]
+    fn sequence_at(&self, home: u32) -> (u32, usize) {
+        let place = self.order.plan.place_of(home);
+        (place, self.order.plan.sequence(self.table, place, home))
+    }
+}
+
+/// Takes sequences up to the end of the cursor's sweep at most; moves the cursor but for its position.
+/// Returns the samples passed, and what was passed and what was taken as the request counts.
+fn read_one_sweep(
+    mut walk: Walk,
+    request: Request,
+    mut nothing_yet: bool,
+    until_end: u64,
+    cursor: &mut Cursor,
+    out: &mut Vec<Delivered>,
+) -> Result<(u64, u64, u64), Stopped> {
+    let count = Remainder::new(request.partition.count.min(1 << 62));
+    let num_sequences = walk.order.plan.num_sequences();
+    let (mut moved, mut passed, mut taken) = (0, 0, 0);
+    while cursor.index < num_sequences {
+        let (place, sequence) = walk.at(cursor)?;
+        let length = walk.length(sequence);
+        let counted = request.count(length);
+        let is_local = count.of(u64::from(place)) == request.partition.index;
+        if !nothing_yet && ((is_local && taken + counted > request.share) || passed + counted > request.passed) {
+            break;
+        }
+        if moved >= until_end {
+            break;
+        }
+        if is_local {
+            out.push(Delivered { sequence: sequence as u32, chunk: walk.order.plan.chunks[place as usize] });
+            taken += counted;
+            nothing_yet = false;
+        }
+        moved += length;
+        passed += counted;
+        cursor.index += 1;
+    }
+    Ok((moved, passed, taken))
+}
