@@ -3,6 +3,7 @@
 
 use cntkio_core::chunk::{Block, Bytes, Chunk, Column, Encoding, Frames, FramesPlace, Samples, Values};
 use cntkio_core::htk::{self, ListRules};
+use cntkio_core::keys;
 use cntkio_core::pack::{self, Selection};
 use libfuzzer_sys::fuzz_target;
 
@@ -20,8 +21,8 @@ fn list(choice: u8, text: &[u8]) {
     assert!(list.first.iter().zip(&list.last).all(|(first, last)| first <= last));
     assert!(list.key_ends.windows(2).all(|pair| pair[0] < pair[1]));
     assert_eq!(list.key_ends.last().copied().unwrap_or(0), list.keys.len());
-    let (rows, width) = htk::padded(&list.keys, &list.key_ends);
-    assert_eq!(htk::first_same(&rows, width).len(), count);
+    let (rows, width) = keys::padded(&list.keys, &list.key_ends);
+    assert_eq!(keys::first_same(&rows, width).len(), count);
 }
 
 /// Each sample in the plainest way.
