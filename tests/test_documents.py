@@ -33,8 +33,8 @@ from typing import Any
 
 import cntkio
 import pytest
+from support import ROOT
 
-ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
 DATA_LANGUAGES = {"", "text", "ctf", "ebnf", "toml", "rust"}
 OPTIONAL_PACKAGES = {"torch", "torchdata", "jax", "pyarrow", "pandas", "polars", "duckdb", "datasets", "ray", "fsspec"}

@@ -10,8 +10,8 @@ from types import ModuleType
 import cntkio
 import numpy as np
 import pytest
+from support import ROOT
 
-ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 LARGEST_FOLDER = 3_000_000
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import cntkio
 import pytest
+from support import ROOT
 
-ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "python" / "cntkio"
 
 
@@ -78,7 +78,7 @@ def test_no_framework_is_imported_by_importing_the_package() -> None:
 
 
 def test_every_section_that_code_cites_is_on_its_page() -> None:
-    sources = [*PACKAGE.rglob("*.py"), *(ROOT / "crates").glob("*/src/**/*.rs"), *(ROOT / "tests").glob("*.py")]
+    sources = [*PACKAGE.rglob("*.py"), *(ROOT / "crates").glob("*/src/**/*.rs"), *(ROOT / "tests").rglob("*.py")]
     cited = set()
     for path in sources:
         text = re.sub(r"\s+(?:///?|//!|#)?\s*", " ", path.read_text(encoding="utf-8"))

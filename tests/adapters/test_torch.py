@@ -30,13 +30,13 @@ from cntkio import (
 )
 from cntkio.formats import htk, mlf
 from cntkio.minibatch import Minibatch
+from support import ROOT
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from cntkio.torch import MinibatchDataset, Padded, Ragged, TensorMinibatch, Truncated, convert  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
-ROOT = Path(__file__).parent.parent
 STREAMS = StreamDefs(x=StreamDef(field="x", shape=2), s=StreamDef(field="s", shape=1000, is_sparse=True))
 NUM_SEQUENCES = 101
 

@@ -1,52 +1,75 @@
-"""Every recorded case of CNTK 2.7 whose corpora are text, compared exactly.
+"""The recorded conformance cases of an area: what a reader was asked, and what CNTK 2.7 gave.
 
-The closed list of deviations stands below, each with the rule it rests on; a case on it must differ, or the list is
-wrong. Cases of other formats, of user-defined deserializers and of configuration files have their own tests.
+The cases lie packed in `tests/conformance`. Where the folder `shared/conformance` exists beside the repository it is
+read instead; it has some cases more (those on others' files).
 """
 
+import atexit
 import json
-from collections.abc import Iterator
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import cntkio
 import numpy as np
-import pytest
 from cntkio import CBFDeserializer, CTFDeserializer, MinibatchSource, StreamDef, StreamDefs
-from conformance_cases import Case, cases
 
-# Rule 2: where the documents promise and CNTK fails, we keep the promise.
-FORGIVEN = "a stream without a sample in a sequence costs one error, and within the budget is delivered empty"
-DEVIATIONS = {
-    "number-rounding": "numbers are correctly rounded",
-    "number-overflow": "0e400 and 310 fraction digits have their right values instead of NaN",
-    "id-wrap": "an id of 2^64 or more is refused, also where CNTK wraps round",
-    "cfg-names-differ-in-case": "two streams whose names differ in case are two streams",
-    **dict.fromkeys(
-        (
-            "blank-tail comment-line doc-extended-maxerrors doc-seq2seq-as-printed input-missing "
-            "input-missing-later input-missing-one-line mb-other-missing mix-5217 mix-5309 non-ascii-name "
-            "only-sample-bad unit-blank-lines-skip-many "
-        ).split(),
-        FORGIVEN,
-    ),
-    # Defects of CNTK's timeline; what happens here instead is tested below, one test each.
-    "quirk-reseed-restore-new": "the order depends on seed + sweep alone",
-    "quirk-reseed-restore-same": "the order depends on seed + sweep alone",
-    "quirk-reseed-size-change": "the order depends on seed + sweep alone",
-    "quirk-size-wraps": "a size above 2^31 - 1 is refused, not cut to 32 bits",
-    "quirk-max-samples-magic": "max_samples = 2^62 - 1 is a plain limit",
-    "quirk-index-too-large": "a partition index outside its range is a ValueError",
-    "quirk-no-data-first": "a read without data is the same wherever it comes",
-    "quirk-trunc-partitions-change": "slots are worked out anew when the partition changes",
-}
+from support import ROOT
+
+PACKED = ROOT / "tests" / "conformance"
+BESIDE = [folder / "shared" / "conformance" for folder in ROOT.parents]  # work trees lie deeper
+SHARED = next((folder for folder in BESIDE if folder.is_dir()), BESIDE[0])
 
 
-def text_cases() -> Iterator[Case]:
-    for area in ("ctf", "timeline"):
-        for case in cases(area):
-            if all(spec["type"] == "ctf" for spec in case.spec.get("deserializers", [{"type": "none"}])):
-                yield case
+@dataclass(frozen=True)
+class Case:
+    """One case. Paths in `spec` are relative to `folder`; `expected` is empty where the spec says what is expected."""
+
+    name: str
+    spec: dict[str, Any]
+    expected: dict[str, Any]
+    folder: Path
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@cache
+def unpacked(area: str) -> Path:
+    """The packed copy of an area, extracted once per process into a temporary folder."""
+    folder = Path(tempfile.mkdtemp(prefix=f"cntkio-{area}-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    with tarfile.open(PACKED / f"{area}.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+def folder_of(area: str) -> Path:
+    """The folder from which the cases of an area are read."""
+    return SHARED / area if (SHARED / area).is_dir() else unpacked(area)
+
+
+@cache
+def cases(area: str) -> list[Case]:
+    """All cases of an area (ctf, cbf, htk, timeline, config) in the order of their names."""
+    folder = folder_of(area)
+    found = []
+    for file in sorted(folder.glob("*.json")):
+        spec = json.loads(file.read_text(encoding="utf-8"))
+        if file.name.endswith(".expected.json") or not isinstance(spec, dict):
+            continue  # a list is a table of files to refuse, which its own test reads
+        result = file.with_suffix(".expected.json")
+        expected = json.loads(result.read_text(encoding="utf-8")) if result.exists() else {}
+        found.append(Case(file.stem, spec, expected, folder))
+    return found
+
+
+# -- a case as cntkio reads it ----------------------------------------------------------------------------------------
 
 
 def deserializer(spec: dict[str, Any], folder: Path) -> CTFDeserializer | CBFDeserializer:
@@ -57,7 +80,7 @@ def deserializer(spec: dict[str, Any], folder: Path) -> CTFDeserializer | CBFDes
     return made
 
 
-def source(case: Case) -> MinibatchSource:
+def open_case(case: Case) -> MinibatchSource:
     options = {key: value for key, value in case.spec.get("source", {}).items() if value is not None}
     return MinibatchSource([deserializer(spec, case.folder) for spec in case.spec["deserializers"]], **options)
 
@@ -121,13 +144,13 @@ def stream_record(data: Any, is_raw: bool, is_masked: bool) -> dict[str, Any]:
     return record
 
 
-def run(case: Case) -> dict[str, Any]:
-    """What `run_case.py` records, from cntkio."""
+def run(case: Case, open_source: Callable[[Case], MinibatchSource] = open_case) -> dict[str, Any]:
+    """Read what a case asks for, and return it in the form of its record."""
     result: dict[str, Any] = {"streams": {}, "minibatches": [], "error": None}
     expected = iter(case.expected["minibatches"])
     with_source: list[MinibatchSource] = []
     try:
-        reader = source(case)
+        reader = open_source(case)
         with_source.append(reader)
         for info in reader.stream_infos():
             result["streams"][info.name] = {
@@ -143,7 +166,7 @@ def run(case: Case) -> dict[str, Any]:
                 continue
             if "restore" in read:
                 if read.get("fresh"):
-                    reader = source(case)
+                    reader = open_source(case)
                     with_source.append(reader)
                 reader.restore_from_checkpoint(read.get("state") or saved[read["restore"]])
                 continue
@@ -163,7 +186,7 @@ def run(case: Case) -> dict[str, Any]:
                 done += 1
                 if restore is not None and done == restore:
                     state = reader.get_checkpoint_state()
-                    reader = source(case)
+                    reader = open_source(case)
                     with_source.append(reader)
                     reader.restore_from_checkpoint(state)
                 if not minibatch:
@@ -179,88 +202,3 @@ def comparable(result: dict[str, Any]) -> dict[str, Any]:
     """Without the wording of errors, and without the states after an error."""
     text = json.dumps(plain([result["streams"], result["minibatches"], result["error"] is not None]), sort_keys=True)
     return dict(enumerate(json.loads(text, parse_float=lambda number: str(np.float32(number)))))
-
-
-@pytest.mark.parametrize("case", [case for case in text_cases() if case.name not in DEVIATIONS], ids=str)
-def test_a_case_agrees_with_its_record(case: Case) -> None:
-    assert comparable(run(case)) == comparable(case.expected)
-
-
-@pytest.mark.parametrize(
-    "case", [case for case in text_cases() if case.name in DEVIATIONS and "quirk" not in case.spec], ids=str
-)
-def test_a_deviation_is_real(case: Case) -> None:
-    assert comparable(run(case)) != comparable(case.expected)
-
-
-def test_every_listed_deviation_has_a_case() -> None:
-    packed = {name for name in DEVIATIONS if not name.startswith("unit-")}  # those are others' files
-    assert packed <= {case.name for case in text_cases()}
-
-
-# What happens instead of CNTK's defects.
-
-
-def quirk(name: str) -> Case:
-    return next(case for case in text_cases() if case.name == f"quirk-{name}")
-
-
-def values_of(minibatches: list[dict[str, Any]]) -> list[Any]:
-    return [minibatch["streams"]["A"]["sequences"] for minibatch in minibatches if minibatch["streams"]]
-
-
-def uninterrupted(case: Case) -> list[Any]:
-    with source(case) as reader:
-        return [
-            [[row.tolist() for row in sequence] for sequence in one["A"].as_sequences()]
-            for one in reader.minibatches(16)
-        ]
-
-
-def test_a_restore_into_a_new_source_continues_the_same_order() -> None:
-    case = quirk("reseed-restore-new")
-    expected = uninterrupted(case)
-    assert len(expected) == 8
-    assert np.allclose(np.concatenate(sum(values_of(run(case)["minibatches"]), [])), np.concatenate(sum(expected, [])))
-
-
-def test_a_restore_of_a_used_source_continues_the_same_order() -> None:
-    case = quirk("reseed-restore-same")
-    expected = uninterrupted(case)
-    expected.insert(3, expected[2])  # read, restored to before it, and read again
-    assert np.allclose(np.concatenate(sum(values_of(run(case)["minibatches"]), [])), np.concatenate(sum(expected, [])))
-
-
-def test_a_change_of_size_keeps_the_order_of_the_sweep() -> None:
-    case = quirk("reseed-size-change")
-    changed = np.concatenate(sum(values_of(run(case)["minibatches"]), []))
-    assert np.allclose(changed, np.concatenate(sum(uninterrupted(case), [])))
-
-
-@pytest.mark.parametrize("name", ["size-wraps", "index-too-large"])
-def test_a_size_or_an_index_out_of_range_is_a_value_error(name: str) -> None:
-    case = quirk(name)
-    read = case.spec["reads"][0]
-    with source(case) as reader, pytest.raises(ValueError, match="expected at most|is outside"):
-        reader.next_minibatch(
-            read["size"], num_data_partitions=read.get("partitions"), partition_index=read.get("index")
-        )
-
-
-def test_no_number_of_samples_is_magic() -> None:
-    minibatches = run(quirk("max-samples-magic"))["minibatches"]
-    assert [one["checkpoint"]["minibatchSourcePosition"] for one in minibatches] == [50, 100, 150]
-
-
-def test_a_read_without_data_may_be_the_first_one() -> None:
-    result = run(quirk("no-data-first"))
-    first, *others = [one["streams"]["A"] for one in result["minibatches"] if one["streams"]]
-    assert result["error"] is None
-    assert (first["num_sequences"], first["num_samples"], first["end_of_sweep"]) == (0, 0, False)
-    assert others and all(one["num_sequences"] for one in others)
-
-
-def test_slots_are_worked_out_anew_when_the_partition_changes() -> None:
-    minibatches = run(quirk("trunc-partitions-change"))["minibatches"]
-    slots = [minibatch["streams"]["A"]["slots"] for minibatch in minibatches if minibatch["streams"]]
-    assert slots == [3, 3, 1, 1, 1]

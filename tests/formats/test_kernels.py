@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from support import ROOT
 
-HERE = Path(__file__).parent
 # Against recorded deliveries of CNTK 2.7, and against the slow reader.
-TESTS = ["test_conformance.py", "test_ctf.py", "test_ctf_pages.py"]
+TESTS = ["conformance/test_text.py", "formats/test_ctf.py", "formats/test_ctf_pages.py"]
 
 
 def run(kernel: str, *command: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"CNTKIO_KERNEL": kernel}
-    return subprocess.run([sys.executable, *command], env=environment, cwd=HERE, capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, *command], env=environment, cwd=ROOT / "tests", capture_output=True, text=True
+    )
 
 
 @pytest.mark.parametrize("kernel", ["scalar", "avx2"])

@@ -11,55 +11,15 @@ from typing import Any
 import cntkio
 import numpy as np
 import pytest
-import slow_ctf
 from cntkio import ConfigError, CorpusError, CTFDeserializer, FormatError, StreamDef, StreamDefs, _core
 from cntkio.formats import Ahead, ctf
-from ctf_files import CtfFile, canonical, ctf_files, valid_ctf_files
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from slow import ctf as slow_ctf
+from support.ctf_files import CtfFile, canonical, ctf_files, valid_ctf_files
+from support.ctf_reader import ERRORS, deserializer, samples_of
 
-ERRORS = (
-    "bad-number bad-index index-out-of-range missing-colon too-many-values junk pipe-without-name "
-    "name-at-end empty-value-at-end line-without-sample missing-stream too-many-samples too-few-samples "
-    "high-byte-ends-value short-dense-sample "
-).split()
 NUM_ERRORS = _core.CTF_NUM_ERROR_KINDS
-
-
-def deserializer(path: Path, file: CtfFile, **options: Any) -> CTFDeserializer:
-    streams = {
-        stream.name: StreamDef(
-            field=stream.alias, shape=stream.dim, is_sparse=stream.is_sparse, defines_mb_size=stream.defines_mb_size
-        )
-        for stream in file.streams
-    }
-    given = {key: value for key, value in file.options.items() if key not in ("symbolic_ids", "double")}
-    options.setdefault("dtype", np.float64 if file.options.get("double") else np.float32)
-    return CTFDeserializer(str(path), StreamDefs(streams), **{**given, **options})
-
-
-def in_order_of(file: CtfFile, columns: list[Any], corpus: ctf.CTFCorpus) -> dict[str, Any]:
-    by_name = {info.name: column for info, column in zip(corpus.streams, columns, strict=True)}
-    return {stream.name: by_name[stream.name] for stream in file.streams}
-
-
-def samples_of(chunk: _core.Chunk, corpus: ctf.CTFCorpus, file: CtfFile) -> list[dict[str, Any]]:
-    """The chunk's samples in the form of the slow reader."""
-    count = chunk.num_sequences
-    layout = [(info.stream_id, info.is_sparse, info.dtype == np.float64) for info in corpus.streams]
-    places, numbers = np.zeros(count, np.uint32), np.arange(count, dtype=np.uint32)
-    (packed,) = _core.pack([([chunk], places, numbers, layout, None, [0, len(numbers)])], 1)
-    gathered = [packed.arrays(stream) for stream in range(len(layout))]
-    columns = []
-    for info, (values, offsets, sparse) in zip(corpus.streams, gathered, strict=True):
-        if sparse is None:
-            rows: list[Any] = values.reshape(-1, info.dim).tolist()
-        else:
-            bounds = sparse[0].tolist()
-            pairs = list(zip(sparse[1].tolist(), values.tolist(), strict=True))
-            rows = [pairs[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
-        columns.append([rows[a:b] for a, b in zip(offsets.tolist(), offsets[1:].tolist(), strict=False)])
-    return [in_order_of(file, [column[number] for column in columns], corpus) for number in range(count)]
 
 
 def problem(finding: Any, parsed: Any, corpus: ctf.CTFCorpus) -> slow_ctf.Problem:

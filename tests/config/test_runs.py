@@ -31,7 +31,8 @@ from cntkio.config.readers import read_section
 from cntkio.errors import CntkIoError, ConfigError
 from cntkio.formats import htk, mlf
 from cntkio.timeline import Window
-from conformance_cases import Case, cases
+from support import DATA, ROOT
+from support.recorded import Case, cases
 
 AREAS = ("timeline", "config", "cbf", "htk")
 # Numbers in a text are correctly rounded here; CNTK 2.7 is wrong in the last digit of some in float64.
@@ -189,7 +190,7 @@ def made_of(minibatches: Any) -> list[Any]:
     return [[(info.name, stream_record(data)) for info, data in minibatch.items()] for minibatch in minibatches]
 
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = ROOT / "examples"
 
 
 @pytest.mark.parametrize("name", ["digits/digits.cntk Train", "digits/digits.cntk Test", "alice/alice.cntk train"])
@@ -381,7 +382,7 @@ def test_a_written_configuration_reads_the_corpus(lines: Path) -> None:
 
 
 # The readers of the formats' published pages, each with its file.
-PAGES = Path(__file__).parent / "data" / "config_pages"
+PAGES = DATA / "config_pages"
 CTF_PAGES = {
     "minimal": ["A", "B", "C"],
     "extended": ["Some_other_also_very_long_input_name", "Some_very_long_input_name"],

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import slow_cbf
 from cntkio import (
     CBFDeserializer,
     ConfigError,
@@ -25,11 +24,11 @@ from cntkio import (
     write_cbf,
 )
 from cntkio.corpus import _whole
-from conformance_cases import Case, cases, folder_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from slow_cbf import Content, Refused, Stream
-from test_conformance import comparable, run
+from slow import cbf as slow_cbf
+from slow.cbf import Content, Refused, Stream
+from support.recorded import Case, cases, comparable, folder_of, run
 
 # Cases where CNTK fails and another result is as good.
 DEVIATIONS = {

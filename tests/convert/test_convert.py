@@ -27,12 +27,12 @@ from cntkio import (
     write_ctf,
 )
 from cntkio.corpus import _whole
-from conformance_cases import SHARED, folder_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from support import ROOT
+from support.recorded import SHARED, folder_of
 
-ROOT = Path(__file__).parents[1]
 CORPORA = [
     *sorted((ROOT / "examples").rglob("*.ctf")),
     *(

@@ -22,9 +22,10 @@ from cntkio.errors import ConfigError
 from cntkio.formats import htk, mlf
 from cntkio.streams import named
 from cntkio.timeline import Window
-from conformance_cases import Case, cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import DATA
+from support.recorded import Case, cases
 
 PARSED = [(case, reader) for case in cases("config") if "readers" in case.spec for reader in case.spec["readers"]]
 NAMES = [f"{case.name}-{'-'.join(reader['path'])}" for case, reader in PARSED]
@@ -521,7 +522,7 @@ def test_any_change_of_a_configuration_is_read_or_is_a_configuration_error(
     chance = random.Random(seed)
     folder = cases("config")[0].folder
     monkeypatch.chdir(folder)
-    pages = Path(__file__).parent / "data" / "config_pages"
+    pages = DATA / "config_pages"
     texts = [path.read_text("utf-8-sig") for path in sorted([*folder.glob("*.cntk"), *pages.glob("*.cntk")])]
     num_read = 0
     for _ in range(150):

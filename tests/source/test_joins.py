@@ -10,7 +10,7 @@ import pytest
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.index import SequenceTable
 from cntkio.source.join import JoinedTable, join
-from slow_timeline import slow_join
+from slow.timeline import slow_join
 
 
 def table(keys: Any, lengths: list[int] | None = None, sizes: list[int] | None = None) -> SequenceTable:

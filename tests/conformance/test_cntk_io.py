@@ -11,11 +11,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import cntk_shim
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from cntk_shim import MinibatchSourceConfig, to_dictionary
 from cntkio import (
     DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS,
     FULL_DATA_SWEEP,
@@ -33,6 +31,8 @@ from cntkio import (
     Value,
     sequence_to_cntk_text_format,
 )
+from support import cntk_shim
+from support.cntk_shim import MinibatchSourceConfig, to_dictionary
 
 # Sequences of words, each with one class: 4, 2 and 3 words.
 WORDS = (

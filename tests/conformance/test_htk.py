@@ -17,8 +17,7 @@ from cntkio import (
     StreamDef,
     StreamDefs,
 )
-from conformance_cases import Case, cases
-from test_conformance import comparable, run
+from support.recorded import Case, cases, comparable, run
 
 # Where the defaults differ from CNTK 2.7 to the letter although the case has no note.
 BY_DEFAULT = {
@@ -73,8 +72,7 @@ def outcome(case: Case, monkeypatch: pytest.MonkeyPatch, compatible: bool) -> di
         options = {key: value for key, value in case.spec["source"].items() if value is not None}
         return MinibatchSource([deserializer(spec, case, compatible) for spec in case.spec["deserializers"]], **options)
 
-    monkeypatch.setattr("test_conformance.source", source)
-    return run(case)
+    return run(case, source)
 
 
 CASES = cases("htk")

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import test_conformance
 from cntkio import (
     CheckpointError,
     ConfigError,
@@ -32,10 +31,10 @@ from cntkio.formats.user import UserDeserializer
 from cntkio.local_timeline import LocalTimeline
 from cntkio.timeline import FULL_DATA_SWEEP, Partition, Window
 from cntkio.user_source import MinibatchSourceFromData, UserMinibatchSource
-from conformance_cases import Case, cases
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from support.recorded import Case, cases, comparable, run
 
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 
@@ -76,15 +75,14 @@ def user_cases():
 
 
 @pytest.mark.parametrize("case", user_cases(), ids=str)
-def test_a_recorded_case_agrees(case: Case, monkeypatch):
+def test_a_recorded_case_agrees(case: Case):
     def source(case):
         return MinibatchSource([Recorded(spec) for spec in case.spec["deserializers"]], **case.spec["source"])
 
-    monkeypatch.setattr(test_conformance, "source", source)
     expected = dict(case.expected)
     if expected["error"]:  # CNTK refuses at the first read, cntkio already when the source is made
         expected["streams"] = {}
-    assert test_conformance.comparable(test_conformance.run(case)) == test_conformance.comparable(expected)
+    assert comparable(run(case, source)) == comparable(expected)
 
 
 # ------------------------------------------------------------------------------- the twin of the local timeline

@@ -6,7 +6,6 @@ import json
 import multiprocessing
 import os
 import pickle
-import resource
 import signal
 import subprocess
 import sys
@@ -32,16 +31,8 @@ from cntkio import (
 )
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-STREAMS = StreamDefs(x=StreamDef(field="x", shape=2), s=StreamDef(field="s", shape=1000, is_sparse=True))
-
-
-def corpus_text(lengths: list[int]) -> bytes:
-    """Sequence k has key k; its samples are x = (k, step) and one entry s = k % 1000 : step."""
-    lines = []
-    for key, length in enumerate(lengths):
-        lines += [b"%d |x %d %d |s %d:%d\n" % (key, key, step, key % 1000, step) for step in range(length)]
-    return b"".join(lines)
+from support import ROOT
+from support.builders import STREAMS, corpus_text, make, rest, send_rest, shown
 
 
 @pytest.fixture(scope="module")
@@ -54,25 +45,6 @@ def path(tmp_path: Path) -> Path:
     file = tmp_path / "a.ctf"
     file.write_bytes(corpus_text([1 + key % 4 for key in range(60)]))
     return file
-
-
-def make(path: Path, chunk_size_in_bytes: int = 200, **options: Any) -> MinibatchSource:
-    return MinibatchSource(CTFDeserializer(path, STREAMS, chunk_size_in_bytes=chunk_size_in_bytes), **options)
-
-
-def shown(minibatch: Any) -> Any:
-    """A minibatch as plain data, to be compared."""
-    if not minibatch:
-        return None
-    x, s = minibatch["x"], minibatch["s"]
-    return (
-        minibatch.keys_of_sequences.tolist(), x.values.tolist(), x.offsets.tolist(), x.end_of_sweep,
-        s.values.tolist(), s.indices.tolist(), s.indptr.tolist(),
-    )  # fmt: skip
-
-
-def rest(source: MinibatchSource, size: int, most: int = 1000, **partition: int) -> list[Any]:
-    return [shown(one) for _, one in zip(range(most), source.minibatches(size, **partition), strict=False)]
 
 
 LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=40)
@@ -300,9 +272,9 @@ def test_a_new_process_continues_identically(path: Path) -> None:
         expected = rest(source, 11)
     program = textwrap.dedent(f"""
         import json, sys
-        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        sys.path.insert(0, {str(ROOT / "tests")!r})
         from pathlib import Path
-        from test_source import make, rest
+        from support.builders import make, rest
         source = make(Path({str(path)!r}), max_sweeps=2, randomization_seed=3)
         source.load_state_dict(json.loads(sys.argv[1]))
         print(json.dumps(rest(source, 11)))
@@ -331,11 +303,6 @@ def test_there_is_no_thread_before_the_first_read(path: Path) -> None:
         assert set(threading.enumerate()) == before
 
 
-def _in_child(source: MinibatchSource, connection: Any) -> None:
-    connection.send(rest(source, 11))
-    connection.close()
-
-
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.parametrize("reads_before", [0, 2])
 def test_a_child_process_reads_on_by_itself(path: Path, method: str, reads_before: int) -> None:
@@ -346,7 +313,7 @@ def test_a_child_process_reads_on_by_itself(path: Path, method: str, reads_befor
             source.next_minibatch(11)
         context = multiprocessing.get_context(method)
         receiver, sender = context.Pipe(duplex=False)
-        child = context.Process(target=_in_child, args=(source, sender), daemon=True)
+        child = context.Process(target=send_rest, args=(source, sender), daemon=True)
         child.start()
         assert receiver.poll(60), "the child process hangs"
         from_child = receiver.recv()
@@ -508,19 +475,15 @@ def test_an_interrupt_stops_a_read_at_once_and_loses_nothing(path: Path) -> None
     assert seen == expected
 
 
-def peak_memory() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
 def test_memory_stays_flat_over_sweeps_larger_than_the_window(tmp_path: Path) -> None:
     path = tmp_path / "a.ctf"
     line = b"|x 1 2 |s " + b" ".join(b"%d:1" % number for number in range(200)) + b"\n"
     path.write_bytes(line * 20_000)
     program = textwrap.dedent(f"""
         import resource, sys
-        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        sys.path.insert(0, {str(ROOT / "tests")!r})
         from pathlib import Path
-        from test_source import make, peak_memory
+        from support.builders import make, peak_memory
         source = make(
             Path({str(path)!r}), 1 << 20, max_sweeps=4, randomization_window_in_chunks=4, read_ahead_in_bytes=4 << 20
         )

@@ -31,7 +31,7 @@ from cntkio.timeline import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from slow_timeline import SlowTimeline, draws, order_of_chunks, windows
+from slow.timeline import SlowTimeline, draws, order_of_chunks, windows
 
 Chunks = list[list[int]]
 ALL = Partition()

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import slow_htk
 from cntkio import (
     ConfigError,
     CorpusError,
@@ -22,6 +21,8 @@ from cntkio import (
 )
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+
+from slow import htk as slow_htk
 
 NAMES = [b"sil", b"aa", b"b c", b"\xc3\xa9"]
 

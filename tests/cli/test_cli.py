@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from cntkio.cli import main
 from cntkio.formats import htk, mlf
+from support import ROOT
 
-ROOT = Path(__file__).parent.parent
 CORPUS_VERBS = ("inspect", "head", "read", "index")
 VERBS = (*CORPUS_VERBS, "config")
 

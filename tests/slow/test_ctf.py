@@ -1,16 +1,17 @@
 """The slow CTF reader agrees with CNTK 2.7 on the recorded cases, but for a closed list with its reasons."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import slow_ctf
-from conformance_cases import Case, cases, folder_of, unpacked
-from ctf_files import CtfFile, ctf_files, valid_ctf_files
 from hypothesis import given
-from slow_ctf import Problem, Refused, Stream
+from support import ROOT
+from support.ctf_files import CtfFile, ctf_files, valid_ctf_files
+from support.recorded import Case, cases, folder_of, unpacked
+
+from slow import ctf as slow_ctf
+from slow.ctf import Problem, Refused, Stream
 
 # What cntkio does differently, by rule. The other cases agree in full, value by value.
 ROUNDED = "numbers are rounded correctly"
@@ -355,7 +356,7 @@ def test_any_file_is_read_or_refused_and_problems_stand_inside_it(file: CtfFile)
 
 
 def files_on_the_page() -> list[bytes]:
-    page = (Path(__file__).parents[1] / "docs" / "formats" / "ctf.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "formats" / "ctf.md").read_text(encoding="utf-8")
     blocks = [block.partition("```")[0].encode() for block in page.split("```text\n")[1:]]
     return [block for block in blocks if block[:1] in b"0123456789|"]
 

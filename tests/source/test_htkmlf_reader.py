@@ -32,7 +32,7 @@ from cntkio import (
 from cntkio.formats import htk, mlf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from slow_htkmlf_reader import SlowReader
+from slow.htkmlf_reader import SlowReader
 
 NAMES = ["sil", "aa", "b"]
 LENGTHS = (3, 5, 1, 4, 7, 2)

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import slow_ctf
 from cntkio import FormatError, _core
-from ctf_files import CtfFile
-from slow_ctf import Stream
-from test_ctf import ERRORS, deserializer, samples_of
+from slow import ctf as slow_ctf
+from slow.ctf import Stream
+from support import DATA
+from support.ctf_files import CtfFile
+from support.ctf_reader import ERRORS, deserializer, samples_of
 
-PAGES = Path(__file__).parent / "data" / "ctf_pages"
+PAGES = DATA / "ctf_pages"
 
 
 @dataclass

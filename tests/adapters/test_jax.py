@@ -1,4 +1,4 @@
-"""Minibatches as arrays of JAX. It is loaded when the first of these tests runs (`conftest.py` says why)."""
+"""Minibatches as arrays of JAX. It is loaded when the first of these tests runs (`pyproject.toml` says why)."""
 
 import importlib
 from pathlib import Path

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
-from slow_ctf import Refused, Result, Stream
+from slow.ctf import Refused, Result, Stream
 
 # Prefixes of each other, names that differ in case, a name with a hash and one of odd printable characters.
 ALIASES = ("a", "ab", "abc", "A", "b", "x#", "!~\x7f:", "7")

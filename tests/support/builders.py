@@ -1,0 +1,46 @@
+"""A small corpus in the text format, sources of it, and its minibatches as plain data."""
+
+import resource
+from pathlib import Path
+from typing import Any
+
+from cntkio import CTFDeserializer, MinibatchSource, StreamDef, StreamDefs
+
+STREAMS = StreamDefs(x=StreamDef(field="x", shape=2), s=StreamDef(field="s", shape=1000, is_sparse=True))
+
+
+def corpus_text(lengths: list[int]) -> bytes:
+    """Sequence k has key k; its samples are x = (k, step) and one entry s = k % 1000 : step."""
+    lines = []
+    for key, length in enumerate(lengths):
+        lines += [b"%d |x %d %d |s %d:%d\n" % (key, key, step, key % 1000, step) for step in range(length)]
+    return b"".join(lines)
+
+
+def make(path: Path, chunk_size_in_bytes: int = 200, **options: Any) -> MinibatchSource:
+    return MinibatchSource(CTFDeserializer(path, STREAMS, chunk_size_in_bytes=chunk_size_in_bytes), **options)
+
+
+def shown(minibatch: Any) -> Any:
+    """A minibatch as plain data, to be compared."""
+    if not minibatch:
+        return None
+    x, s = minibatch["x"], minibatch["s"]
+    return (
+        minibatch.keys_of_sequences.tolist(), x.values.tolist(), x.offsets.tolist(), x.end_of_sweep,
+        s.values.tolist(), s.indices.tolist(), s.indptr.tolist(),
+    )  # fmt: skip
+
+
+def rest(source: MinibatchSource, size: int, most: int = 1000, **partition: int) -> list[Any]:
+    return [shown(one) for _, one in zip(range(most), source.minibatches(size, **partition), strict=False)]
+
+
+def send_rest(source: MinibatchSource, connection: Any) -> None:
+    """Read on in a child process, and send what was delivered."""
+    connection.send(rest(source, 11))
+    connection.close()
+
+
+def peak_memory() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
