@@ -791,9 +791,9 @@ def errors_of(setting: Setting) -> tuple[int, list[bool]]:
     num_errors = 0
     fatal: list[bool] = []
     for number in range(corpus.table.num_chunks):
-        before = dict(corpus.error_counts)
-        corpus.settle(corpus.load(number))
-        new = {kind: count - before.get(kind, 0) for kind, count in corpus.error_counts.items()}
+        before = dict(corpus.report.errors)
+        corpus.account_for(corpus.load(number))
+        new = {kind: count - before.get(kind, 0) for kind, count in corpus.report.errors.items()}
         num_errors += sum(count for kind, count in new.items() if kind not in WARNINGS)
         first, last = corpus.table.chunk_starts[number : number + 2]
         fatal += [new.get(FATAL_IN_CNTK, 0) > 0] * int(last - first)

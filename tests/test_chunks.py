@@ -28,6 +28,8 @@ class FakeCorpus:
 
     streams = ()
     name = "fake"
+    utterances = None
+    joins = "anywhere"
 
     def __init__(self, num_chunks: int = 10, keys: Sequence[int] | None = None, num_bytes: int = 1 << 20) -> None:
         self.table = SequenceTable(
@@ -50,10 +52,13 @@ class FakeCorpus:
             raise OSError(f"chunk {chunk_id} cannot be read")
         return Loaded(chunk_id, FakeChunk(chunk_id, self.num_bytes))  # type: ignore[arg-type]
 
-    def settle(self, loaded: Loaded) -> None:
-        self.counted.append(loaded.number)
-        if loaded.number in self.bad:
-            raise FormatError(f"chunk {loaded.number} is bad")
+    def take_parsed(self) -> dict[int, Loaded]:
+        return {}
+
+    def account_for(self, loaded: Loaded) -> None:
+        self.counted.append(loaded.chunk_id)
+        if loaded.chunk_id in self.bad:
+            raise FormatError(f"chunk {loaded.chunk_id} is bad")
 
 
 def store(*corpora: Any, **options: Any) -> ChunkStore:

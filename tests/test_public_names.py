@@ -340,7 +340,7 @@ def test_a_near_name_is_one_that_could_have_been_meant(name: str, known: list[st
         (lambda path: MinibatchSource(CTFDeserializer(path, X), max_sweep=1), TypeError, "did you mean 'max_sweeps'?"),
         (lambda path: cntkio.MinibatchSorce, AttributeError, "did you mean 'MinibatchSource'?"),
         (lambda path: StreamDef(feild="x"), TypeError, "did you mean 'field'?"),
-        (lambda path: MinibatchSource(path), ConfigError, "is no deserializer; expected one such as CTFDeserializer"),
+        (lambda path: MinibatchSource(path), ConfigError, "is a path; expected a deserializer, such as"),
         (lambda path: CTFDeserializer(path, StreamDef(field="x", shape=2)), ConfigError,
          "stream 'stream_alias' is 'x'; expected StreamDefs(stream_alias=StreamDef(field=..., shape=...))"),
         (lambda path: CTFDeserializer(path, "x"), ConfigError, "expected StreamDefs(name=StreamDef"),

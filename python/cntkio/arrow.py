@@ -22,10 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
+from cntkio._threads import num_threads
 from cntkio.convert import AnyPath, Piece, Pieces, Progress, format_of, pieces_of
 from cntkio.errors import ConfigError, CorpusError, FormatError, did_you_mean
 from cntkio.files import open_to_read, written_whole
-from cntkio.formats import num_threads
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.streams import StreamInformation
 

@@ -188,7 +188,7 @@ def _inspect_speech(options: argparse.Namespace, form: speech.Form) -> int:
         complaints = list(labels.complaints())
         for complaint in complaints:
             print(f"cntkio: {complaint}", file=sys.stderr)
-        _print_facts({**facts, **labels.facts(), "warnings": _counts(labels.corpus.warning_counts)})
+        _print_facts({**facts, **labels.facts(), "warnings": _counts(labels.corpus.report.warnings)})
         return BAD_DATA if complaints else FINE
     deserializer = speech.features_of(options.file, StreamDefs(options.stream) if options.stream else None)
     ((name, _),) = deserializer.streams.items()

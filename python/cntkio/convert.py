@@ -31,11 +31,13 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
+from cntkio._threads import num_threads
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.files import open_to_read, written_whole
-from cntkio.formats import Corpus, Loaded
 from cntkio.formats.cbf import DOCUMENTED, MAGIC, CBFDeserializer, CBFWriter, Layout
-from cntkio.formats.ctf import CTFDeserializer, infer_streams, num_threads
+from cntkio.formats.contract import Corpus, Loaded
+from cntkio.formats.ctf import CTFDeserializer, infer_streams
+from cntkio.formats.foreign import as_deserializer
 from cntkio.minibatch import MinibatchData
 from cntkio.streams import StreamDef, StreamDefs, StreamInformation
 
@@ -90,8 +92,8 @@ def pieces_of(data: Any, dtype: npt.DTypeLike | None) -> Iterator[Pieces]:
     if hasattr(data, "opened_pieces"):
         with data.opened_pieces() as given:
             yield given
-    elif hasattr(data, "open"):
-        with contextlib.closing(data.open()) as corpus:
+    elif isinstance(data, str | os.PathLike) or hasattr(data, "open"):
+        with contextlib.closing(as_deserializer(data).open()) as corpus:
             yield _of_corpus(corpus)
     elif hasattr(data, "load") and hasattr(data, "table"):
         yield _of_corpus(data)
@@ -111,10 +113,10 @@ def _of_corpus(corpus: Corpus) -> Pieces:
 
     def pieces() -> Iterator[Piece]:
         for number, loaded in enumerate(_loaded_ahead(corpus)):
-            corpus.settle(loaded)
+            corpus.account_for(loaded)
             first, last = table.chunk_starts[number : number + 2]
             yield Piece(loaded.chunk.plain(), table.keys[first:last], table.lengths[first:last])
-        corpus.tell_totals()
+        corpus.report.log_totals()
 
     return Pieces(corpus.name, list(corpus.streams), pieces(), table.num_chunks, table.keys.dtype.kind not in "ui")
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from cntkio import _core
-from cntkio.formats import Ahead, Corpus, Loaded, ParsedAhead, num_threads
+from cntkio._threads import num_threads
+from cntkio.formats.contract import Ahead, Corpus, Loaded
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.streams import StreamDefs, StreamInformation
@@ -61,7 +62,7 @@ def _whole(corpus: Corpus) -> Minibatch:
     table = corpus.table
     layout = [(info.stream_id, info.is_sparse, info.dtype == np.float64) for info in corpus.streams]
     whole = _core.Whole(layout, table.num_sequences)
-    parsed = corpus.take_parsed() if isinstance(corpus, ParsedAhead) else {}
+    parsed = corpus.take_parsed()
     coming: deque[Future[Loaded]] = deque()
     with ThreadPoolExecutor(_NUM_LOADERS) as loaders:
         for number in range(table.num_chunks + _NUM_LOADERS):
@@ -69,7 +70,7 @@ def _whole(corpus: Corpus) -> Minibatch:
                 coming.append(loaders.submit(lambda number: parsed.pop(number, None) or corpus.load(number), number))
             if number >= _NUM_LOADERS:
                 loaded = coming.popleft().result()
-                corpus.settle(loaded)
+                corpus.account_for(loaded)
                 whole.append(loaded.chunk, num_threads())
                 del loaded  # its memory is for the next
     packed = whole.finish()

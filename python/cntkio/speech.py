@@ -84,7 +84,7 @@ class Labels(NamedTuple):
         masks = [mask for mask in (traits.invalid, traits.broken) if mask is not None]
         numbers = sorted({int(number) for mask in masks for number in mask.nonzero()[0][:_NUM_COMPLAINTS]})
         for number in numbers[:_NUM_COMPLAINTS]:
-            yield str(self.corpus.complaint(number))
+            yield str(traits.complaint(number))
 
     def entries(self, count: int) -> Iterator[tuple[str, Iterator[str], int]]:
         """The first utterances: key, each row as its label and how many frames it is long, and how many rows."""

@@ -12,7 +12,7 @@ import cntkio
 import numpy as np
 import pytest
 from cntkio import ConfigError, CorpusError, CTFDeserializer, FormatError, StreamDef, StreamDefs, _core
-from cntkio.formats import Ahead, ctf
+from cntkio.formats import NOTHING_AHEAD, Ahead, ctf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from slow import ctf as slow_ctf
@@ -72,7 +72,7 @@ def check_ahead(ahead: ctf.CTFCorpus, corpus: ctf.CTFCorpus, file: CtfFile) -> i
     parsed = ahead.take_parsed()
     for number, loaded in parsed.items():
         expected = corpus.load(number)
-        assert (loaded.number, loaded.findings.counts) == (number, expected.findings.counts)
+        assert (loaded.chunk_id, loaded.findings.counts) == (number, expected.findings.counts)
         assert canonical(slow_ctf.Result([], [], samples_of(loaded.chunk, ahead, file))) == canonical(
             slow_ctf.Result([], [], samples_of(expected.chunk, corpus, file))
         )
@@ -88,7 +88,7 @@ def compare(file: CtfFile, folder: Path, budget: int) -> None:
     try:
         slow = slow_ctf.read(file.data, file.streams, **file.options)
     except slow_ctf.Refused as refused:
-        for ahead in (None, Ahead(1 << 40)):
+        for ahead in (NOTHING_AHEAD, Ahead(1 << 40)):
             with pytest.raises((FormatError, CorpusError)) as error:
                 deserializer(path, file).open(text_keys=words, ahead=ahead)
             if isinstance(error.value, FormatError) and refused.kind not in ("no-sequence-id", "no-sequence"):
@@ -124,7 +124,7 @@ def compare(file: CtfFile, folder: Path, budget: int) -> None:
         assert [one for one in found if one.kind not in ERRORS[NUM_ERRORS:]] == first_ten(errors)
         counts = Counter(one.kind for one in errors + warned)
         assert {ERRORS[kind]: count for kind, count in enumerate(loaded.findings.counts) if count} == counts
-        corpus.settle(loaded)
+        corpus.account_for(loaded)
     corpus.close()
     slow_samples = slow_ctf.Result(slow.index, [], slow.samples)
     assert canonical(slow_ctf.Result(slow.index, [], fast_samples))[2] == canonical(slow_samples)[2]
@@ -135,7 +135,7 @@ def compare(file: CtfFile, folder: Path, budget: int) -> None:
 
     def settle_all() -> None:
         for number in range(table.num_chunks):
-            corpus.settle(corpus.load(number))
+            corpus.account_for(corpus.load(number))
 
     if budget < len(errors):
         with pytest.raises(FormatError) as raised:

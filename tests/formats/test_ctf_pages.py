@@ -62,11 +62,11 @@ def fast_reader(path: Path, streams: list[Stream], max_errors: int = 0, strict: 
         assert "this id stood earlier" in str(error)
         raise Refusal("repeated-id", error.byte, error.sequence) from error
     table = corpus.table
-    samples, warnings = [], [REMARKS[kind] for kind, count in corpus.warning_counts.items() for _ in range(count)]
+    samples, warnings = [], [REMARKS[kind] for kind, count in corpus.report.warnings.items() for _ in range(count)]
     for number in range(table.num_chunks):
         loaded = corpus.load(number)
         try:
-            corpus.settle(loaded)
+            corpus.account_for(loaded)
         except FormatError as error:
             kind = loaded.findings.last_straw.kind if loaded.findings.last_straw else loaded.findings.first[-1].kind
             raise Refusal(ERRORS[kind], error.byte, error.sequence) from error

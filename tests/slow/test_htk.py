@@ -187,7 +187,7 @@ def fast_labels(names: list[bytes] | None, dim: int) -> Any:
     traits, found = corpus.utterances, {}
     for number, key in enumerate(corpus.table.keys.tolist()):
         if traits.broken is not None and traits.broken[number]:
-            assert str(corpus.complaint(number)).startswith("a.mlf, line ")
+            assert str(traits.complaint(number)).startswith("a.mlf, line ")
             found[key] = "broken"
         elif traits.invalid is not None and traits.invalid[number]:
             found[key] = "invalid"

@@ -17,7 +17,6 @@ import logging
 import os
 import shutil
 import struct
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -27,10 +26,12 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
+from cntkio._threads import num_threads
 from cntkio.errors import ConfigError, CorpusError, FormatError, did_you_mean, suggests_keywords
 from cntkio.files import scratch_beside, written_whole
-from cntkio.formats import ForkLock, Loaded
-from cntkio.formats.ctf import _size, _Text, num_threads
+from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded
+from cntkio.formats.ctf import _size, _Text
+from cntkio.formats.report import Report
 from cntkio.index import SequenceTable, fingerprint
 from cntkio.streams import StreamDefs, StreamInformation, checked_streams, named
 
@@ -46,7 +47,6 @@ _SMALLEST_FILE = 36
 _LARGEST_DIM = 2**31 - 1
 # Bytes of a chunk for one core at a time.
 _PIECE = 1 << 20
-_MOST_IN_FULL = 10
 # Memory of chunks that are gone is kept for others, up to so many chunks' bytes.
 _SPARE_CHUNKS = 4
 _MOST_SPARE = 256 << 20
@@ -105,6 +105,7 @@ class CBFDeserializer:
     keep_data_in_memory: bool = False
     strict: bool = False
     memory_map: bool = True
+    has_text_keys = False
 
     def __post_init__(self) -> None:
         """Check what can be checked without the file."""
@@ -165,8 +166,13 @@ class CBFDeserializer:
             "keepdatainmemory": self.keep_data_in_memory,
         }[key.lower().replace("_", "")]
 
-    def open(self) -> CBFCorpus:
+    def parts(self) -> Sequence[Deserializer]:
+        return (self,)
+
+    def open(self, *, text_keys: bool = False, ahead: Ahead = NOTHING_AHEAD) -> CBFCorpus:
         """Open the file and read its header and the lengths of its sequences.
+
+        Both arguments change nothing: keys are numbers, and there is no index to make.
 
         Raises:
             OSError: The file cannot be read.
@@ -469,27 +475,28 @@ class CBFCorpus:
         layout: ``"2.x"`` or ``"documented"``.
     """
 
-    # Its keys are its sequences' ordinal numbers, so CNTK lets it stand in the first place only.
-    must_be_first = True
+    utterances = None
+    # The keys are ordinal numbers, so, like CNTK, accept this corpus in the first place only.
+    joins: Joins = "first"
 
     def __init__(self, options: CBFDeserializer) -> None:
         self._options = options
         self._file = _Text(options.filename)
-        self._lock = ForkLock()
-        self._counts: Counter[str] = Counter()
+        self.name = self._file.path
+        self.report = Report(self.name)
         self._kept: dict[int, Loaded] = {}
         try:
             self._header = _read_header(self._file)
             self.layout = self._header.layout
-            self._streams = self._named_streams()
+            self.streams = self._named_streams()
             self._schema = [
                 (stream.is_sparse, stream.dim, stream.is_double, info.dtype == np.float64)
-                for stream, info in zip(self._header.streams, self._streams, strict=True)
+                for stream, info in zip(self._header.streams, self.streams, strict=True)
             ]
             largest = int((self._header.ends - self._header.begins).max())
             self._binary = _core.BinaryFile(self._file.file[0], self._file.path)
             self._spare = _core.Spare(_SPARE_CHUNKS * min(largest, _MOST_SPARE))
-            self._table = self._read_table()
+            self.table = self._read_table()
         except BaseException:
             self._file.close()
             raise
@@ -575,50 +582,27 @@ class CBFCorpus:
         keys = np.arange(len(lengths), dtype=np.uint64)
         return SequenceTable(keys, lengths.astype(np.uint32, copy=False), chunk_starts.astype(np.int64))
 
-    @property
-    def name(self) -> str:
-        """The file."""
-        return self._file.path
-
-    @property
-    def streams(self) -> tuple[StreamInformation, ...]:
-        """The streams, in the order of the file."""
-        return self._streams
-
-    @property
-    def table(self) -> SequenceTable:
-        """The sequences, with their ordinal numbers as keys, and the chunks that have any."""
-        return self._table
-
-    @property
-    def error_counts(self) -> Mapping[str, int]:
-        """No error is ever forgiven."""
-        return {}
-
-    @property
-    def warning_counts(self) -> Mapping[str, int]:
-        """Warnings so far, by kind."""
-        return dict(self._counts)
-
     def fingerprint(self) -> str:
         """Size and content samples of the file."""
         lengths = self.table.lengths
         return f"{self._file.size}:{len(lengths)}:{fingerprint(Path(self._file.path))['content']}"
 
-    def load(self, number: int) -> Loaded:
-        """Read and parse a chunk."""
-        kept = self._kept.get(number)
+    def load(self, chunk_id: int) -> Loaded:
+        kept = self._kept.get(chunk_id)
         if kept is not None:
             return kept
-        chunk, lengths, unused = self._parse(number)
+        chunk, lengths, unused = self._parse(chunk_id)
         if lengths is not None:
-            first, last = self._table.chunk_starts[number : number + 2]
-            if not np.array_equal(lengths, self._table.lengths[first:last]):
-                raise self._samples_error(number, lengths)
-        loaded = Loaded(number, chunk, unused)
+            first, last = self.table.chunk_starts[chunk_id : chunk_id + 2]
+            if not np.array_equal(lengths, self.table.lengths[first:last]):
+                raise self._samples_error(chunk_id, lengths)
+        loaded = Loaded(chunk_id, chunk, unused)
         if self._options.keep_data_in_memory:
-            self._kept[number] = loaded
+            self._kept[chunk_id] = loaded
         return loaded
+
+    def take_parsed(self) -> dict[int, Loaded]:
+        return {}
 
     def _parse(self, number: int) -> tuple[_core.Chunk, npt.NDArray[np.uint32] | None, int]:
         """A chunk, the lengths of its sequences (documented layout only), and how many bytes of it are not used."""
@@ -677,35 +661,25 @@ class CBFCorpus:
             path=self._file.path,
             byte=int(header.begins[number]) + at,
             sequence=None if sequence is None else before + sequence,
-            stream=None if stream is None else self._streams[stream].name,
+            stream=None if stream is None else self.streams[stream].name,
         )
 
-    def settle(self, loaded: Loaded) -> None:
-        """Tell of bytes that a chunk does not use."""
+    def account_for(self, loaded: Loaded) -> None:
         unused: int = loaded.findings
         if not unused:
             return
         error = FormatError(
-            f"the last {unused} bytes of chunk {loaded.number} are not used by any stream",
+            f"the last {unused} bytes of chunk {loaded.chunk_id} are not used by any stream",
             path=self._file.path,
-            byte=int(self._header.ends[loaded.number]) - unused,
+            byte=int(self._header.ends[loaded.chunk_id]) - unused,
         )
         if self._options.strict:
             raise error
-        with self._lock:
-            self._counts["chunk with unused bytes"] += 1
-            if self._counts["chunk with unused bytes"] <= _MOST_IN_FULL:
-                logger.warning("%s", error)
-
-    def tell_totals(self) -> None:
-        """Log how many warnings there were of each kind that was not told in full."""
-        for kind, count in self._counts.items():
-            if count > _MOST_IN_FULL:
-                logger.warning("%s: %s: %d in all", self._file.path, kind, count)
+        self.report.count("chunk with unused bytes")
+        self.report.log("chunk with unused bytes", str(error))
 
     def close(self) -> None:
-        """Close the file."""
-        self.tell_totals()
+        self.report.log_totals()
         self._file.close()
         self._kept.clear()
 

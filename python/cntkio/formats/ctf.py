@@ -10,9 +10,9 @@ import dataclasses
 import logging
 import os
 import weakref
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,10 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
+from cntkio._threads import num_threads
 from cntkio.errors import ConfigError, CorpusError, FormatError, did_you_mean, near_name, suggests_keywords
 from cntkio.files import open_to_read
-from cntkio.formats import Ahead, ForkLock, Loaded
-from cntkio.formats import num_threads as num_threads
+from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded
+from cntkio.formats.report import NUM_IN_FULL, Report
 from cntkio.index import IndexCache, SequenceTable, fingerprint
 from cntkio.streams import StreamDef, StreamDefs, StreamInformation, checked_streams, named
 
@@ -41,7 +42,6 @@ _PART = 512 << 10
 _INTERRUPTIBLE = 1 << 30
 # Enough to read the rest of most lines.
 _LINE = 1 << 14
-_MOST_IN_FULL = 10
 # How much of a file is looked through for advice on an error.
 _ADVICE_BYTES = 1 << 16
 # Memory of chunks that are gone is kept for others, up to so many chunks' bytes of text.
@@ -119,7 +119,6 @@ class CTFDeserializer:
     dtype: npt.DTypeLike = np.float32
     strict: bool = False
     has_text_keys = False
-    can_parse_ahead = True
 
     def __post_init__(self) -> None:
         """Check what can be checked without the file."""
@@ -214,13 +213,16 @@ class CTFDeserializer:
             raise KeyError(f"no option {key!r}{did_you_mean(name, [*known, *_CNTK_OPTIONS])}")
         return getattr(self, _CNTK_OPTIONS[name][0])
 
-    def open(self, *, text_keys: bool = False, ahead: Ahead | None = None) -> CTFCorpus:
+    def parts(self) -> Sequence[Deserializer]:
+        return (self,)
+
+    def open(self, *, text_keys: bool = False, ahead: Ahead = NOTHING_AHEAD) -> CTFCorpus:
         """Open the file and index it, or load the index.
 
         Args:
-            text_keys: Whether ids are words, as beside HTK features and labels; there is no index cache then.
-            ahead: What will be needed at once. It is parsed in the pass that makes the index, which saves to read it
-                twice; not where an index is loaded. Chunks take as little memory as they can then.
+            text_keys: Whether ids are words, as with HTK features and labels. Such an index is not cached.
+            ahead: Which chunks are needed immediately. The pass that makes the index parses them, so that they are
+                read only once. If the index comes from its cache, nothing is parsed.
 
         Raises:
             OSError: The file cannot be read.
@@ -627,7 +629,7 @@ def _repeated(keys: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 def _remark(
     which: npt.NDArray[np.int64], starts: npt.NDArray[np.uint64], keys: npt.NDArray[Any]
 ) -> tuple[int, list[tuple[int, int | str]]]:
-    return len(which), [(int(starts[number]), _shown_key(keys[number])) for number in which[:_MOST_IN_FULL]]
+    return len(which), [(int(starts[number]), _shown_key(keys[number])) for number in which[:NUM_IN_FULL]]
 
 
 # ---------------------------------------------------------------------------------------------------- errors
@@ -726,17 +728,20 @@ class CTFCorpus:
     Made by `CTFDeserializer.open`; see `cntkio.formats.Corpus` for what its methods owe.
     """
 
-    def __init__(self, options: CTFDeserializer, text_keys: bool = False, ahead: Ahead | None = None) -> None:
+    utterances = None
+    joins: Joins = "anywhere"
+
+    def __init__(self, options: CTFDeserializer, text_keys: bool, ahead: Ahead) -> None:
         self._options = options
         self._text_keys = text_keys
-        self._is_compact = ahead is not None
+        self._is_compact = ahead.is_packed
         self._text = _Text(options.filename)
         self._schema: _Schema = [
             (stream["stream_alias"].encode(), stream["is_sparse"], _size(stream["dim"]), options.dtype == np.float64)
             for _, stream in named(options.streams)
         ]
         self._spare = _core.Spare(_SPARE_CHUNKS * min(options.chunk_size_in_bytes, self._text.size))
-        first_pass = None if ahead is None else _FirstPass(ahead, self._schema, self._spare)
+        first_pass = _FirstPass(ahead, self._schema, self._spare)
         try:
             self._table = _index(self._text, options, text_keys, first_pass)
             if self._table.parsed:
@@ -745,14 +750,10 @@ class CTFCorpus:
             self._text.close()
             raise
         self._places = _Places(self._text)
-        self._budget = options.max_errors if options.max_errors >= 0 else 2**64 - 1
-        self._spent = 0
-        num_error_kinds = len(_KINDS) if options.strict else _core.CTF_NUM_ERROR_KINDS
-        self._error_kinds = {kind.name for kind in _KINDS[:num_error_kinds]}
-        self._counts: Counter[str] = Counter()
-        self._told: Counter[str] = Counter()
-        self._lock = ForkLock()
-        self._streams = tuple(
+        self.name = self._text.path
+        self.report = Report(self.name, options.max_errors)
+        self._num_error_kinds = len(_KINDS) if options.strict else _core.CTF_NUM_ERROR_KINDS
+        self.streams = tuple(
             StreamInformation(
                 name,
                 number,
@@ -763,8 +764,8 @@ class CTFCorpus:
             )
             for number, (name, stream) in enumerate(named(options.streams))
         )
-        self._defining = next((info.stream_id for info in self._streams if info.defines_mb_size), None)
-        self._tell_remarks()
+        self._defining = next((info.stream_id for info in self.streams if info.defines_mb_size), None)
+        self._log_remarks()
         if self.table.num_sequences == 0:
             alias = self._schema[self._defining][0].decode() if self._defining is not None else ""
             raise CorpusError(
@@ -773,42 +774,20 @@ class CTFCorpus:
             )
 
     @property
-    def name(self) -> str:
-        """The file."""
-        return self._text.path
-
-    @property
-    def streams(self) -> tuple[StreamInformation, ...]:
-        """The streams, in the order of the chunks' columns."""
-        return self._streams
-
-    @property
     def table(self) -> SequenceTable:
         """The sequences and chunks."""
         return self._table.table
-
-    @property
-    def error_counts(self) -> Mapping[str, int]:
-        """Errors that were forgiven so far, by kind."""
-        return {kind: count for kind, count in self._counts.items() if kind in self._error_kinds}
-
-    @property
-    def warning_counts(self) -> Mapping[str, int]:
-        """What was only warned of so far, by kind."""
-        return {kind: count for kind, count in self._counts.items() if kind not in self._error_kinds}
 
     def fingerprint(self) -> str:
         """Size and content samples of the file, and what the index depends on."""
         lengths = self.table.lengths
         return f"{self._text.size}:{len(lengths)}:{fingerprint(Path(self._text.path))['content']}"
 
-    def load(self, number: int) -> Loaded:
-        """Read and parse a chunk."""
-        chunk, parsed = self._parse(number, self._budget)
-        return Loaded(number, chunk, parsed)
+    def load(self, chunk_id: int) -> Loaded:
+        chunk, parsed = self._parse(chunk_id, self.report.budget)
+        return Loaded(chunk_id, chunk, parsed)
 
     def take_parsed(self) -> dict[int, Loaded]:
-        """The chunks that were parsed while the file was indexed, to whoever asks first."""
         parsed = dict(enumerate(self._table.parsed))
         self._table = self._table._replace(parsed=[])
         nothing = _Parsed([0] * len(_KINDS), [], None, 0, 0)
@@ -853,27 +832,24 @@ class CTFCorpus:
     def _misfit(self) -> CorpusError:
         return CorpusError(f"{self._text.path}: its index does not fit it; delete the index cache beside it")
 
-    def settle(self, loaded: Loaded) -> None:
-        """Count a chunk's errors, and tell of them."""
+    def account_for(self, loaded: Loaded) -> None:
         parsed: _Parsed = loaded.findings
         if not any(parsed.counts):
             return
-        with self._lock:
-            num_errors = sum(parsed.counts[: len(self._error_kinds)])
-            if parsed.last_straw is not None or num_errors > self._budget - self._spent:
-                if self._spent:
-                    # Parsed with the whole budget; the error that finds the rest of it empty is an earlier one.
-                    _, parsed = self._parse(loaded.number, self._budget - self._spent)
-                self._spent = self._budget
-                assert parsed.last_straw is not None
-                raise self._error(parsed, parsed.last_straw)
-            self._spent += num_errors
-            for kind, count in zip(_KINDS, parsed.counts, strict=True):
-                if count:
-                    self._counts[kind.name] += count
-            for finding in parsed.first:
-                if self._may_tell(_KINDS[finding.kind].name):
-                    logger.warning("%s", self._error(parsed, finding, is_last=False))
+        num_errors = sum(parsed.counts[: self._num_error_kinds])
+        if parsed.last_straw is not None or not self.report.forgive(num_errors):
+            left = self.report.exhaust()
+            if left < self.report.budget:
+                # The chunk was parsed with the whole budget. Parse it again with what is left of it, to find the first
+                # error beyond that.
+                _, parsed = self._parse(loaded.chunk_id, left)
+            assert parsed.last_straw is not None
+            raise self._error(parsed, parsed.last_straw)
+        for number, (kind, count) in enumerate(zip(_KINDS, parsed.counts, strict=True)):
+            if count:
+                self.report.count(kind.name, count, is_error=number < self._num_error_kinds)
+        for finding in parsed.first:
+            self.report.log(_KINDS[finding.kind].name, partial(self._error, parsed, finding, is_last=False))
 
     def _error(self, parsed: _Parsed, finding: _Finding, is_last: bool = True) -> FormatError:
         sequence = parsed.first_sequence + finding.sequence
@@ -886,11 +862,12 @@ class CTFCorpus:
             last=dim - 1,
             length=int(self.table.lengths[sequence]),
         )
-        if is_last and self._budget:
-            what += f" (error {self._budget + 1}, and max_errors is {self._budget})"
+        budget = self.report.budget
+        if is_last and budget:
+            what += f" (error {budget + 1}, and max_errors is {budget})"
         if is_last and _KINDS[finding.kind].name in _KINDS_OF_MISFITS:
             what += self._advice(finding.stream)
-        stream = None if finding.stream is None else self._streams[finding.stream].name
+        stream = None if finding.stream is None else self.streams[finding.stream].name
         return self._places.error(byte, what, sequence=_shown_key(self.table.keys[sequence]), stream=stream)
 
     def _advice(self, stream: int | None) -> str:
@@ -911,34 +888,20 @@ class CTFCorpus:
                 return f"; its first lines would fit StreamDef(field={alias.decode()!r}, shape={found[1]}{form})"
         return ""
 
-    def _may_tell(self, kind: str) -> bool:
-        """Whether one more of a kind is told in full; counts those that are."""
-        if self._told[kind] >= _MOST_IN_FULL:
-            return False
-        self._told[kind] += 1
-        return True
-
-    def _tell_remarks(self) -> None:
+    def _log_remarks(self) -> None:
         for kind, (count, places) in self._table.remarks.items():
-            self._counts[kind] += count
+            self.report.count(kind, count)
             for byte, key in places:
-                error = self._places.error(byte, _INDEX_WORDS[kind], sequence=key)
+                error = partial(self._places.error, byte, _INDEX_WORDS[kind], sequence=key)
                 if self._options.strict:
-                    self._text.close()
-                    raise error
-                if self._may_tell(kind):
-                    logger.warning("%s", error)
-
-    def tell_totals(self) -> None:
-        """Log how many there were of each kind that was not told in full."""
-        for kind, count in self._counts.items():
-            if count > self._told[kind]:
-                logger.warning("%s: %s: %d in all", self._text.path, kind, count)
-                self._told[kind] = count
+                    try:
+                        raise error()
+                    finally:
+                        self._text.close()
+                self.report.log(kind, error)
 
     def close(self) -> None:
-        """Close the file."""
-        self.tell_totals()
+        self.report.log_totals()
         self._text.close()
 
 

@@ -28,9 +28,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
+from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.files import written_whole
-from cntkio.formats import ForkLock, Loaded, Utterances
+from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded, Utterances
+from cntkio.formats.report import Report, first_few
 from cntkio.index import SequenceTable
 from cntkio.streams import StreamDefs, StreamInformation, named
 
@@ -45,7 +46,6 @@ _MOST_EXPECTED = 1 << 28  # bytes of a chunk; lists may promise what no file has
 _LEAST_SHOWN = 4 << 20  # shorter runs of frames are copied: each map is looked after for every minibatch
 _LEAST_SPAN = 2e-34  # below it the scales of compressed values overflow
 _MOST_OPEN_FILES = 32
-_MOST_IN_FULL = 10
 
 KINDS = {
     "WAVEFORM": 0, "LPC": 1, "LPREFC": 2, "LPCEPSTRA": 3, "LPDELCEP": 4, "IREFC": 5, "MFCC": 6, "FBANK": 7,
@@ -512,7 +512,7 @@ class HTKFeatureDeserializer:
         defines = bool(getattr(self, "_defines_mb_size", False))
         return tuple(HTKFeatureStream(name, self._settings(name), self, defines) for name, _ in named(self.streams))
 
-    def open(self, *, text_keys: bool = True) -> HTKFeatureCorpus:
+    def open(self, *, text_keys: bool = True, ahead: Ahead = NOTHING_AHEAD) -> HTKFeatureCorpus:
         """Open the corpus of the only stream; a source opens `parts`, one after the other.
 
         Raises:
@@ -535,7 +535,10 @@ class HTKFeatureStream:
     defines_mb_size: bool
     has_text_keys = True
 
-    def open(self, *, text_keys: bool = True) -> HTKFeatureCorpus:
+    def parts(self) -> tuple[HTKFeatureStream, ...]:
+        return (self,)
+
+    def open(self, *, text_keys: bool = True, ahead: Ahead = NOTHING_AHEAD) -> HTKFeatureCorpus:
         """Read the lists and look at the first utterance's file.
 
         Raises:
@@ -578,13 +581,14 @@ class HTKFeatureCorpus:
     Made by `HTKFeatureStream.open`; see `cntkio.formats.Corpus` for what its methods owe.
     """
 
+    joins: Joins = "anywhere"
+
     def __init__(self, stream: HTKFeatureStream) -> None:
         self._name, self._settings, self._options = stream.name, stream.settings, stream.options
         self._compatible = self._options.compatible
         self._lists: list[str] = self._settings["scp"]
-        self._counts: Counter[str] = Counter()
-        self._told: Counter[str] = Counter()
-        self._lock = ForkLock()
+        self.name = ", ".join(self._lists)
+        self.report = Report(self.name)
         lists = [read_list(path, prefix=self._settings["prefix"], compatible=self._compatible) for path in self._lists]
         self._listed = self._without_unwanted(_joined_lists(lists))
         with _Files(self._compatible) as files:
@@ -595,7 +599,7 @@ class HTKFeatureCorpus:
         info = StreamInformation(
             self._name, 0, "dense", np.float32, dim, stream.defines_mb_size or self._settings["defines_mb_size"]
         )
-        self._streams = (info,)
+        self.streams = (info,)
         lengths = self._listed.lengths
         is_broadcast = bool(self._settings.get("broadcast"))
         if is_broadcast and (lengths != 1).any():
@@ -605,11 +609,11 @@ class HTKFeatureCorpus:
                 f"a broadcast stream has one in each"
             )
         unequal = self._options.unequal_lengths or "keep"
-        self._utterances = Utterances(
+        self.utterances = Utterances(
             can_lead=not is_broadcast, is_broadcast=is_broadcast, unequal_lengths=unequal, is_literal=self._compatible
         )
         chunk_starts = _core.htk_chunk_starts(lengths, CHUNK_FRAMES)
-        self._table = SequenceTable(self._listed.keys, lengths, chunk_starts)
+        self.table = SequenceTable(self._listed.keys, lengths, chunk_starts)
 
     def _without_unwanted(self, listed: Listed) -> Listed:
         longest = self._settings["max_sequence_length"]
@@ -631,14 +635,11 @@ class HTKFeatureCorpus:
     def _remark(self, kind: str, keys: npt.NDArray[np.bytes_], what: str) -> None:
         if not len(keys):
             return
-        self._counts[kind] += len(keys)
-        self._told[kind] += len(keys)
-        shown = ", ".join(key.decode(errors="replace") for key in keys[:_MOST_IN_FULL].tolist())
-        more = ", ..." if len(keys) > _MOST_IN_FULL else ""
-        message = f"{self.name}: {len(keys)} utterances are {what}: {shown}{more}"
+        shown = first_few((bytes(key).decode(errors="replace") for key in keys), len(keys))
+        message = f"{self.name}: {len(keys)} utterances are {what}: {shown}"
         if self._options.strict:
             raise CorpusError(message)
-        logger.warning("%s", message)
+        self.report.log_together(kind, len(keys), message)
 
     def _window(self) -> tuple[int, int]:
         dim, frame_dim = self._settings["dim"], self._model.dim
@@ -678,59 +679,27 @@ class HTKFeatureCorpus:
             )  # fmt: skip
 
     @property
-    def name(self) -> str:
-        """What messages call it: its list."""
-        return ", ".join(self._lists)
-
-    @property
-    def streams(self) -> tuple[StreamInformation, ...]:
-        """The stream."""
-        return self._streams
-
-    @property
-    def table(self) -> SequenceTable:
-        """The utterances and chunks."""
-        return self._table
-
-    @property
-    def utterances(self) -> Utterances:
-        """How they join."""
-        return self._utterances
-
-    @property
     def num_files(self) -> int:
         """Feature files in the lists, each counted once."""
         return len(np.unique(self._listed.files))
 
-    def complaint(self, number: int) -> CntkIoError:
-        """Features are never invalid."""
-        return CorpusError(f"{self.name}: utterance {self._key(number)}")
-
-    @property
-    def error_counts(self) -> Mapping[str, int]:
-        """No errors are forgiven here; the source counts invalid utterances."""
-        return {}
-
-    @property
-    def warning_counts(self) -> Mapping[str, int]:
-        """Warnings so far, by kind."""
-        return dict(self._counts)
-
     def fingerprint(self) -> str:
         """What the lists say."""
-        table = self._table
+        table = self.table
         digest = hashlib.blake2b(digest_size=16)
         for part in (table.keys, self._listed.first, self._listed.lengths, self._listed.files):
             digest.update(np.ascontiguousarray(part).data.cast("B"))
         return f"{table.num_sequences}:{digest.hexdigest()}"
 
-    def load(self, number: int) -> Loaded:
-        """Read a chunk's frames."""
-        return self.made(number, self.read(number, memory_map=self._options.memory_map))
+    def load(self, chunk_id: int) -> Loaded:
+        return self.made(chunk_id, self.read(chunk_id, memory_map=self._options.memory_map))
+
+    def take_parsed(self) -> dict[int, Loaded]:
+        return {}
 
     def read(self, number: int, *, memory_map: bool) -> Frames:
         """A chunk's frames as they stand in the files: copied, or shown where runs are long."""
-        begin, end = (int(at) for at in self._table.chunk_starts[number : number + 2])
+        begin, end = (int(at) for at in self.table.chunk_starts[number : number + 2])
         files, first = self._listed.files[begin:end], self._listed.first[begin:end].astype(np.int64)
         lengths = self._listed.lengths[begin:end]
         follows = (files[1:] == files[:-1]) & (first[1:] == first[:-1] + lengths[:-1])
@@ -782,17 +751,17 @@ class HTKFeatureCorpus:
 
     def made(self, number: int, frames: Frames) -> Loaded:
         """A chunk of frames that were read; it takes their bytes."""
-        begin, end = (int(at) for at in self._table.chunk_starts[number : number + 2])
+        begin, end = (int(at) for at in self.table.chunk_starts[number : number + 2])
         chunk = _core.frames_chunk(
             frames.bytes, frames.block_of, frames.encodings, frames.encoding_of, frames.at,
-            self._listed.lengths[begin:end], self._model.dim, self._left, self._right, self._utterances.is_broadcast,
+            self._listed.lengths[begin:end], self._model.dim, self._left, self._right, self.utterances.is_broadcast,
         )  # fmt: skip
         return Loaded(number, chunk, frames.mixes)
 
     @property
     def num_bytes(self) -> int:
         """Bytes of all frames, if all files are stored as the first one is."""
-        return int(self._table.lengths.sum(dtype=np.int64)) * self._model.frame_size
+        return int(self.table.lengths.sum(dtype=np.int64)) * self._model.frame_size
 
     def _of_utterance(self, error: FormatError, number: int) -> FormatError:
         text = str(error).removeprefix(f"{error.path}, byte {error.byte}: ")
@@ -843,26 +812,14 @@ class HTKFeatureCorpus:
                     raise refused(what)
                 yield f"mixed files: {what}"
 
-    def settle(self, loaded: Loaded) -> None:
-        """Tell of files that differ."""
+    def account_for(self, loaded: Loaded) -> None:
         mixes: Counter[str] = loaded.findings
-        with self._lock:
-            for kind, count in mixes.items():
-                if not self._counts[kind]:
-                    logger.warning("%s: %s", self.name, kind)
-                    self._told[kind] += 1
-                self._counts[kind] += count
-
-    def tell_totals(self) -> None:
-        """Log how many files differ."""
-        for kind, count in self._counts.items():
-            if count > self._told[kind]:
-                logger.warning("%s: %s: %d in all", self.name, kind, count)
-                self._told[kind] = count
+        for kind, count in mixes.items():
+            self.report.count(kind, count)
+            self.report.log(kind, f"{self.name}: {kind}", most=1)
 
     def close(self) -> None:
-        """Nothing stays open between chunks."""
-        self.tell_totals()
+        self.report.log_totals()
 
 
 # ---------------------------------------------------------------------------------------------------- writing

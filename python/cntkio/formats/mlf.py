@@ -17,8 +17,8 @@ import hashlib
 import logging
 import os
 import struct
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -26,8 +26,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
+from cntkio._threads import num_threads
 from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
-from cntkio.formats import ForkLock, Loaded, Utterances, num_threads
+from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded, Utterances
 from cntkio.formats.ctf import _Places, _Text
 from cntkio.formats.htk import (
     _DEFAULT_LONGEST,
@@ -41,6 +42,7 @@ from cntkio.formats.htk import (
     values_of,
     write_whole,
 )
+from cntkio.formats.report import Report
 from cntkio.index import IndexCache, SequenceTable, fingerprint
 from cntkio.streams import Record, StreamDefs, StreamInformation
 
@@ -306,7 +308,10 @@ class HTKMLFDeserializer:
         """Set an option by CNTK's name for it, upper or lower case."""
         set_option(self, key, value)
 
-    def open(self, *, text_keys: bool = True) -> MLFCorpus:
+    def parts(self) -> Sequence[Deserializer]:
+        return (self,)
+
+    def open(self, *, text_keys: bool = True, ahead: Ahead = NOTHING_AHEAD) -> MLFCorpus:
         """Read the files, or the index caches beside them.
 
         Raises:
@@ -410,7 +415,10 @@ class HTKMLFBinaryDeserializer:
         """Set an option by CNTK's name for it, upper or lower case."""
         set_option(self, key, value)
 
-    def open(self, *, text_keys: bool = True) -> MLFCorpus:
+    def parts(self) -> Sequence[Deserializer]:
+        return (self,)
+
+    def open(self, *, text_keys: bool = True, ahead: Ahead = NOTHING_AHEAD) -> MLFCorpus:
         """Read the files.
 
         Raises:
@@ -520,13 +528,14 @@ class MLFCorpus:
     Made by `HTKMLFDeserializer.open`; see `cntkio.formats.Corpus` for what its methods owe.
     """
 
+    joins: Joins = "anywhere"
+
     def __init__(self, options: _Described, settings: Mapping[str, Any], files: list[_Entries]) -> None:
         self._options, self._files = options, files
         self._dim: int = settings["dim"]
         self._marks_starts = bool(settings["phone_boundaries"])
-        self._counts: Counter[str] = Counter()
-        self._told: Counter[str] = Counter()
-        self._lock = ForkLock()
+        self.name = ", ".join(entries.path for entries in files)
+        self.report = Report(self.name)
         ((name, _),) = options.streams.items()
         self._targets: Targets | None = settings.get("targets")
         if self._targets is not None:
@@ -535,8 +544,8 @@ class MLFCorpus:
             info = StreamInformation(name, 0, "dense", np.int32, (), settings["defines_mb_size"])
         else:
             info = StreamInformation(name, 0, "sparse", np.float32, self._dim, settings["defines_mb_size"])
-        self._streams = (info,)
-        self._tell_remarks()
+        self.streams = (info,)
+        self._log_remarks()
         keys = np.concatenate([one.keys for one in files])
         self._first_of_file = np.cumsum([0, *(len(one.keys) for one in files)])
         self._faults = np.concatenate([one.faults for one in files])
@@ -548,7 +557,7 @@ class MLFCorpus:
         frames = np.concatenate([one.frames for one in files])
         # A broken utterance may have no frames, but counts for one: it is never delivered.
         lengths = np.where(self._faults > _LAST_INVALID, np.maximum(frames, 1), frames).astype(np.uint32)
-        self._table = SequenceTable(keys, lengths, _core.htk_chunk_starts(lengths, _CHUNK_FRAMES))
+        self.table = SequenceTable(keys, lengths, _core.htk_chunk_starts(lengths, _CHUNK_FRAMES))
         self._refuse_repeated(keys)
         if not len(keys):
             raise CorpusError(f"{self.name}: no entry is left to read")
@@ -557,13 +566,14 @@ class MLFCorpus:
         longest = settings["max_sequence_length"]
         if longest is not None:
             raise ConfigError("max_sequence_length is the features'; set it there", key=name)
-        self._utterances = Utterances(
+        self.utterances = Utterances(
             can_lead=False,
             unequal_lengths=options.unequal_lengths or ("keep" if options.compatible else "error"),
             refuses_frame_mode="phoneBoundaries and frame mode exclude each other" if self._marks_starts else None,
             invalid=is_invalid if is_invalid.any() else None,
             broken=is_broken if is_broken.any() else None,
             is_literal=options.compatible,
+            complaint=self._complaint,
         )
 
     def _refuse_repeated(self, keys: npt.NDArray[np.bytes_]) -> None:
@@ -575,21 +585,18 @@ class MLFCorpus:
         error = self._error(number, int(self._at(number)), f"a second entry of this utterance ({len(again)} in all)")
         if not self._options.compatible:
             raise error
-        self._counts["repeated utterance"] += len(again)
-        self._told["repeated utterance"] += len(again)
-        logger.warning("%s; the first counts", error)
+        self.report.log_together("repeated utterance", len(again), f"{error}; the first counts")
 
-    def _tell_remarks(self) -> None:
-        for one in self._files:
-            for (kind, words), (count, places) in zip(_REMARKS, one.remarks, strict=True):
-                self._counts[kind] += count
+    def _log_remarks(self) -> None:
+        for entries in self._files:
+            for (kind, words), (count, places) in zip(_REMARKS, entries.remarks, strict=True):
+                if count:
+                    self.report.count(kind, count)
                 for byte in places:
-                    self._told[kind] += 1
-                    error = _located(one.path, byte, words)
+                    error = partial(_located, entries.path, byte, words)
                     if self._options.strict:
-                        raise error
-                    logger.warning("%s", error)
-        self._counts = +self._counts
+                        raise error()
+                    self.report.log(kind, error)
 
     def _file_of(self, number: int) -> tuple[_Entries, int]:
         which = int(np.searchsorted(self._first_of_file, number, side="right")) - 1
@@ -601,29 +608,9 @@ class MLFCorpus:
 
     def _error(self, number: int, byte: int, what: str) -> FormatError:
         file, _ = self._file_of(number)
-        key = bytes(self._table.keys[number]).decode(errors="replace")
+        key = bytes(self.table.keys[number]).decode(errors="replace")
         is_text = isinstance(self._options, HTKMLFDeserializer)
-        return _located(file.path, byte, what, sequence=key, stream=self._streams[0].name, is_text=is_text)
-
-    @property
-    def name(self) -> str:
-        """What messages call it: its files."""
-        return ", ".join(one.path for one in self._files)
-
-    @property
-    def streams(self) -> tuple[StreamInformation, ...]:
-        """The stream."""
-        return self._streams
-
-    @property
-    def table(self) -> SequenceTable:
-        """The entries."""
-        return self._table
-
-    @property
-    def utterances(self) -> Utterances:
-        """How they join, and which are not sound."""
-        return self._utterances
+        return _located(file.path, byte, what, sequence=key, stream=self.streams[0].name, is_text=is_text)
 
     @property
     def num_rows(self) -> int:
@@ -633,11 +620,10 @@ class MLFCorpus:
     def rows(self, number: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
         """The frames and the class of each row of an entry."""
         begin, end = (int(at) for at in self._run_bounds[number : number + 2])
-        bounds = np.append(self._starts.part(begin, end), self._table.lengths[number]).astype(np.int64)
+        bounds = np.append(self._starts.part(begin, end), self.table.lengths[number]).astype(np.int64)
         return bounds[1:] - bounds[:-1], self._classes.part(begin, end)
 
-    def complaint(self, number: int) -> CntkIoError:
-        """What is wrong with an entry."""
+    def _complaint(self, number: int) -> CntkIoError:
         file, place = self._file_of(number)
         fault, byte = int(self._faults[number]), int(file.fault_at[place])
         what = _FAULTS[fault]
@@ -650,50 +636,33 @@ class MLFCorpus:
             what += f": {row!r}"
         return self._error(number, byte, what)
 
-    @property
-    def error_counts(self) -> Mapping[str, int]:
-        """No errors are forgiven here; the source counts invalid utterances."""
-        return {}
-
-    @property
-    def warning_counts(self) -> Mapping[str, int]:
-        """Warnings so far, by kind."""
-        return dict(self._counts)
-
     def fingerprint(self) -> str:
         """What the entries are."""
         digest = hashlib.blake2b(digest_size=16)
-        for part in (self._table.keys, self._table.lengths, *self._classes, *self._starts):
+        for part in (self.table.keys, self.table.lengths, *self._classes, *self._starts):
             digest.update(np.ascontiguousarray(part).data.cast("B"))
         if self._targets is not None:
             digest.update(self._targets.rows)
-        return f"{self._table.num_sequences}:{digest.hexdigest()}"
+        return f"{self.table.num_sequences}:{digest.hexdigest()}"
 
-    def load(self, number: int) -> Loaded:
-        """Take a chunk's runs together."""
-        begin, end = (int(at) for at in self._table.chunk_starts[number : number + 2])
+    def load(self, chunk_id: int) -> Loaded:
+        begin, end = (int(at) for at in self.table.chunk_starts[chunk_id : chunk_id + 2])
         first, last = int(self._run_bounds[begin]), int(self._run_bounds[end])
         offsets = (self._run_bounds[begin : end + 1] - first).astype(np.uint32)
         chunk = _core.runs_chunk(
-            self._table.lengths[begin:end], offsets, self._starts.part(first, last), self._classes.part(first, last),
+            self.table.lengths[begin:end], offsets, self._starts.part(first, last), self._classes.part(first, last),
             self._dim, self._marks_starts, self._targets,
         )  # fmt: skip
-        return Loaded(number, chunk)
+        return Loaded(chunk_id, chunk)
 
-    def settle(self, loaded: Loaded) -> None:
-        """Nothing is found in a chunk that was not found before."""
+    def take_parsed(self) -> dict[int, Loaded]:
+        return {}
 
-    def tell_totals(self) -> None:
-        """Log how many there were of each kind that was not told in full."""
-        with self._lock:
-            for kind, count in self._counts.items():
-                if count > self._told[kind]:
-                    logger.warning("%s: %s: %d in all", self.name, kind, count)
-                    self._told[kind] = count
+    def account_for(self, loaded: Loaded) -> None:
+        """Do nothing: all errors of a chunk were found when the files were read."""
 
     def close(self) -> None:
-        """Nothing is open."""
-        self.tell_totals()
+        self.report.log_totals()
 
 
 def _located(

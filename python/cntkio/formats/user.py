@@ -22,8 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
+from cntkio._threads import ForkLock
 from cntkio.errors import ConfigError, CorpusError
-from cntkio.formats import ForkLock, Loaded
+from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded
+from cntkio.formats.report import Report
 from cntkio.index import SequenceTable
 from cntkio.streams import StreamInformation
 
@@ -63,6 +65,7 @@ class UserDeserializer:
     """
 
     timeline: Literal["local", "global"] = "local"
+    has_text_keys = False
 
     def __init__(self, *, timeline: Literal["local", "global"] | None = None) -> None:
         if timeline is not None:
@@ -109,8 +112,13 @@ class UserDeserializer:
         """
         return None
 
-    def open(self) -> LocalUserCorpus | GlobalUserCorpus:
+    def parts(self) -> Sequence[Deserializer]:
+        return (self,)
+
+    def open(self, *, text_keys: bool = False, ahead: Ahead = NOTHING_AHEAD) -> LocalUserCorpus | GlobalUserCorpus:
         """Ask for streams and number of chunks and, on the global timeline, for lengths and keys.
+
+        Both arguments change nothing: the methods of this class give the keys, and nothing is parsed ahead.
 
         Raises:
             ConfigError: The timeline, a stream or the number of chunks is not possible.
@@ -127,54 +135,38 @@ class UserDeserializer:
 class _UserCorpus:
     """What both corpora share: streams, fetching and checking chunks."""
 
+    utterances = None
+
     def __init__(self, deserializer: UserDeserializer) -> None:
         self._deserializer = deserializer
-        self._streams = _checked_streams(deserializer)
-        self._defining = next((info.stream_id for info in self._streams if info.defines_mb_size), None)
+        self.name = type(deserializer).__name__
+        self.report = Report(self.name)
+        self.streams = _checked_streams(deserializer)
+        self._defining = next((info.stream_id for info in self.streams if info.defines_mb_size), None)
         num_chunks = deserializer.num_chunks()
         if not isinstance(num_chunks, int | np.integer) or not 0 < num_chunks < 2**32:
             raise ConfigError(f"{self.name}: num_chunks() gave {num_chunks!r}; expected a whole number, at least 1")
         self.num_chunks = int(num_chunks)
         self._lock = ForkLock()
 
-    @property
-    def name(self) -> str:
-        """The deserializer's class."""
-        return type(self._deserializer).__name__
-
-    @property
-    def streams(self) -> tuple[StreamInformation, ...]:
-        """The streams, in the order of the chunks' columns."""
-        return self._streams
-
-    @property
-    def error_counts(self) -> Mapping[str, int]:
-        """Empty: no error of a chunk is forgiven."""
-        return {}
-
-    @property
-    def warning_counts(self) -> Mapping[str, int]:
-        """Empty: nothing is warned of."""
-        return {}
-
     def fetch(self, chunk_id: int) -> Loaded:
         """Ask for a chunk. Its findings are its sequences' lengths, uint32."""
         with self._lock:
             given = self._deserializer.get_chunk(chunk_id=chunk_id)
-        chunk, lengths = _chunk(f"{self.name}, chunk {chunk_id}", given, self._streams, self._defining)
+        chunk, lengths = _chunk(f"{self.name}, chunk {chunk_id}", given, self.streams, self._defining)
         return Loaded(chunk_id, chunk, lengths)
 
-    def settle(self, loaded: Loaded) -> None:
-        """Nothing is forgiven, and nothing counted."""
+    def take_parsed(self) -> dict[int, Loaded]:
+        return {}
 
-    def tell_totals(self) -> None:
-        """There is nothing to tell."""
+    def account_for(self, loaded: Loaded) -> None:
+        """Do nothing: no error of a chunk is forgiven."""
 
     def close(self) -> None:
         """There is nothing to close."""
 
     def _digest(self, *arrays: npt.NDArray[Any]) -> str:
-        digest = hashlib.blake2b(repr((self._streams, self.num_chunks)).encode(), digest_size=16)
+        digest = hashlib.blake2b(repr((self.streams, self.num_chunks)).encode(), digest_size=16)
         for array in arrays:
             digest.update(array.dtype.str.encode() + np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
@@ -187,14 +179,15 @@ class LocalUserCorpus(_UserCorpus):
         table: Holds no sequences; numbers of sequences begin at 0 in each chunk.
     """
 
+    joins: Joins = "alone"
+
     def __init__(self, deserializer: UserDeserializer) -> None:
         super().__init__(deserializer)
         nothing = np.zeros(0, np.uint32)
         self.table = SequenceTable(nothing.astype(np.uint64), nothing, np.zeros(self.num_chunks + 1, np.int64))
 
-    def load(self, number: int) -> Loaded:
-        """Fetch a chunk."""
-        return self.fetch(number)
+    def load(self, chunk_id: int) -> Loaded:
+        return self.fetch(chunk_id)
 
     def fingerprint(self) -> str:
         """Of the streams and the number of chunks: more is not known."""
@@ -207,6 +200,8 @@ class GlobalUserCorpus(_UserCorpus):
     Attributes:
         table: Keys and lengths of all sequences. Chunks without a sequence are left out.
     """
+
+    joins: Joins = "anywhere"
 
     def __init__(self, deserializer: UserDeserializer) -> None:
         super().__init__(deserializer)

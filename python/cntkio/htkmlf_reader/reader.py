@@ -28,8 +28,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
+from cntkio._threads import ForkLock
 from cntkio.errors import CheckpointError, ConfigError
-from cntkio.formats import Ahead, Corpus, Deserializer, ForkLock, Loaded
+from cntkio.formats.contract import Ahead, Corpus, Deserializer, Loaded
 from cntkio.formats.htk import (
     Frames,
     HTKFeatureCorpus,
@@ -456,7 +457,7 @@ class HTKMLFReader(MinibatchSource):
 
     # ------------------------------------------------------------------------------------- what a source asks for
 
-    def _opened(self, described: Any, text_keys: bool, ahead: Ahead) -> Corpus:
+    def _opened(self, described: Deserializer, text_keys: bool, ahead: Ahead) -> Corpus:
         if self._options.read_method == "rollingWindow" and isinstance(described, HTKFeatureStream):
             features = PagedFeatures(described, self._options.page_folder)
             self._paged.append(features)

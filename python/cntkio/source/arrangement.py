@@ -16,14 +16,15 @@ import dataclasses
 import itertools
 import logging
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
 from cntkio.errors import ConfigError, CorpusError
-from cntkio.formats import Corpus, UtteranceCorpus
+from cntkio.formats.contract import Corpus
+from cntkio.formats.report import NUM_IN_FULL, first_few
 from cntkio.index import SequenceTable
 from cntkio.source.join import JoinedTable, join
 from cntkio.timeline import Places
@@ -31,7 +32,6 @@ from cntkio.timeline import Places
 logger = logging.getLogger("cntkio")
 
 INVALID, BROKEN = 1, 2
-_NUM_SHOWN = 10
 
 
 class Located(NamedTuple):
@@ -129,7 +129,7 @@ def arrange(
         CorpusError: No key is in all corpora; or the lengths of an utterance differ; or an utterance is broken; or more
             than half of the utterances would be skipped.
     """
-    traits = [corpus.utterances if isinstance(corpus, UtteranceCorpus) else None for corpus in corpora]
+    traits = [corpus.utterances for corpus in corpora]
     names = [corpus.name for corpus in corpora]
     if traits[0] is not None and not traits[0].can_lead:
         raise ConfigError(
@@ -186,7 +186,7 @@ def _only_fit(
     lengths = corpora[0].table.lengths[joined.partners[0]]
     is_unequal = np.zeros(len(lengths), np.bool_)
     for corpus, partners in zip(corpora[1:], joined.partners[1:], strict=True):
-        if (frame_mode or isinstance(corpus, UtteranceCorpus)) and not _is_broadcast(corpus):
+        if (frame_mode or corpus.utterances is not None) and not _is_broadcast(corpus):
             is_unequal |= _differing(corpus, partners, lengths)
     is_too_long = lengths > skipping.longest
     found = {
@@ -196,8 +196,7 @@ def _only_fit(
     }
     found = {kind: (count, keys) for kind, (count, keys) in found.items() if count}
     for kind, (count, keys) in found.items():
-        shown = ", ".join(keys) + (", ..." if count > len(keys) else "")
-        logger.warning("%s: %d utterances are skipped: %s: %s", corpora[0].name, count, kind, shown)
+        logger.warning("%s: %d utterances are skipped: %s: %s", corpora[0].name, count, kind, first_few(keys, count))
     skipped = {kind: count for kind, (count, _) in found.items()}
     num_skipped, total = sum(skipped.values()), corpora[0].table.num_sequences
     if 2 * num_skipped > total:
@@ -211,11 +210,11 @@ def _only_fit(
 
 def _counted(joined: JoinedTable, mask: npt.NDArray[np.bool_]) -> tuple[int, list[str]]:
     found = np.flatnonzero(mask)
-    return len(found), [_key(joined, one) for one in found[:_NUM_SHOWN]]
+    return len(found), [_key(joined, one) for one in found[:NUM_IN_FULL]]
 
 
 def _is_broadcast(corpus: Corpus) -> bool:
-    return isinstance(corpus, UtteranceCorpus) and corpus.utterances.is_broadcast
+    return corpus.utterances is not None and corpus.utterances.is_broadcast
 
 
 def _differing(
@@ -223,7 +222,7 @@ def _differing(
 ) -> npt.NDArray[np.bool_]:
     """Which utterances are not as long as in the first corpus; of those that are not sound others tell."""
     is_unequal: npt.NDArray[np.bool_] = corpus.table.lengths[partners] != lengths
-    if isinstance(corpus, UtteranceCorpus):
+    if corpus.utterances is not None:
         for mask in (corpus.utterances.invalid, corpus.utterances.broken):
             if mask is not None:
                 is_unequal &= ~mask[partners]
@@ -233,19 +232,18 @@ def _differing(
 def _with_equal_lengths(joined: JoinedTable, corpora: Sequence[Corpus], frame_mode: bool, strict: bool) -> JoinedTable:
     """Judge utterances that are not as long in a later corpus as in the first."""
     lead = corpora[0]
-    if not isinstance(lead, UtteranceCorpus):
+    if lead.utterances is None:
         return joined
     lengths = lead.table.lengths[joined.partners[0]]
     is_kept = np.ones(len(lengths), np.bool_)
     for corpus, partners in zip(corpora[1:], joined.partners[1:], strict=True):
-        is_utterance = isinstance(corpus, UtteranceCorpus)
-        if not frame_mode and not is_utterance:
+        traits = corpus.utterances
+        if not frame_mode and traits is None:
             continue
         others = corpus.table.lengths[partners]
         is_unequal = _differing(corpus, partners, lengths)
         rule = "error"
-        if isinstance(corpus, UtteranceCorpus):
-            traits = corpus.utterances
+        if traits is not None:
             if traits.is_broadcast:
                 continue
             rule = traits.unequal_lengths
@@ -264,7 +262,7 @@ def _with_equal_lengths(joined: JoinedTable, corpora: Sequence[Corpus], frame_mo
                 corpus.name,
                 len(found),
                 lead.name,
-                ", ".join(_key(joined, one) for one in found[:_NUM_SHOWN]),
+                first_few((_key(joined, one) for one in found), len(found)),
             )
         if rule == "error" or strict:
             at = int(found[0])
@@ -275,7 +273,7 @@ def _with_equal_lengths(joined: JoinedTable, corpora: Sequence[Corpus], frame_mo
     return joined if is_kept.all() else _only(joined, is_kept)
 
 
-def _key(table: SequenceTable, number: int) -> str:
+def _key(table: SequenceTable, number: int | np.integer[Any]) -> str:
     key = table.keys[number]
     return key.decode(errors="replace") if isinstance(key, bytes) else str(key)
 
@@ -301,15 +299,15 @@ def _flags(
 ) -> npt.NDArray[np.uint8] | None:
     flags = np.zeros(table.num_sequences, np.uint8)
     for number, corpus in enumerate(corpora):
-        if not isinstance(corpus, UtteranceCorpus):
+        traits = corpus.utterances
+        if traits is None:
             continue
         which = np.arange(table.num_sequences, dtype=np.uint32) if partners is None else partners[number]
-        traits = corpus.utterances
         for mask, flag in ((traits.invalid, INVALID), (traits.broken, BROKEN)):
             if mask is not None:
                 np.maximum(flags, mask[which] * np.uint8(flag), out=flags)
         if traits.broken is not None and not traits.is_literal:
             broken = np.flatnonzero(traits.broken[which])
             if len(broken):
-                raise corpus.complaint(int(which[broken[0]]))
+                raise traits.complaint(int(which[broken[0]]))
     return flags if flags.any() else None

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.formats import Corpus
+from cntkio.formats.contract import Corpus
 from cntkio.source.arrangement import Arrangement
 from cntkio.source.loading import CorpusChunks, Loaders
 from cntkio.timeline import Places

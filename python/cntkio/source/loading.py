@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from cntkio.formats import Corpus, Loaded, ParsedAhead
+from cntkio.formats.contract import Corpus, Loaded
 
 _NUM_WORKERS = 2
 
@@ -42,7 +42,7 @@ class CorpusChunks:
 
     def __init__(self, corpus: Corpus, *, keeps_all: bool, window_stays_in_use: bool) -> None:
         self.corpus = corpus
-        self.in_memory: dict[int, Loaded] = corpus.take_parsed() if isinstance(corpus, ParsedAhead) else {}
+        self.in_memory: dict[int, Loaded] = corpus.take_parsed()
         self.loading: dict[int, Future[Loaded]] = {}
         self.window: set[int] = set()
         self.num_waits = 0
@@ -69,7 +69,7 @@ class CorpusChunks:
         """Return a chunk, and count its errors if it was not in use."""
         loaded = self.get(chunk_id)
         if chunk_id not in self._in_use:
-            self.corpus.settle(loaded)
+            self.corpus.account_for(loaded)
             self._in_use.add(chunk_id)
             self._only_window_in_use = False
         return loaded

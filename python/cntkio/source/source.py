@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
+from cntkio._threads import ForkLock, num_threads
 from cntkio.errors import (
     CheckpointError,
     CntkIoError,
@@ -37,17 +38,8 @@ from cntkio.errors import (
     did_you_mean,
     suggests_keywords,
 )
-from cntkio.formats import (
-    Ahead,
-    Corpus,
-    Deserializer,
-    ForkLock,
-    ParsesAhead,
-    TextKeyed,
-    UtteranceCorpus,
-    num_threads,
-)
-from cntkio.formats.user import LocalUserCorpus
+from cntkio.formats.contract import Ahead, Corpus, Deserializer
+from cntkio.formats.foreign import as_deserializer
 from cntkio.local_timeline import LocalSelection, LocalTimeline, chunk_and_number
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
 from cntkio.source.arrangement import BROKEN, INVALID, Arrangement, Located, Skipping, arrange
@@ -220,12 +212,7 @@ class MinibatchSource:
                 "could not find deserializers: the list is empty; expected one, or a list of at least one",
                 key="deserializers",
             )
-        for one in given:
-            if not hasattr(one, "open"):
-                raise ConfigError(
-                    f"{one!r} is no deserializer; expected one such as CTFDeserializer(path, StreamDefs(...))",
-                    key="deserializers",
-                )
+        described = [as_deserializer(one) for one in given]
         _check_words(
             max_samples=max_samples,
             max_sweeps=max_sweeps,
@@ -253,7 +240,7 @@ class MinibatchSource:
         self._is_infinite = max_samples == INFINITELY_REPEAT and max_sweeps == INFINITELY_REPEAT
         self._corpora: list[Corpus] = []
         try:
-            self._open(given)
+            self._open(described)
             self._set_streams(truncation_length > 0)
             self._arrangement = self._arranged(frame_mode, strict)
             self.left_out = list(self._arrangement.left_out)
@@ -268,7 +255,7 @@ class MinibatchSource:
                 "truncation_length": truncation_length,
             }
             self._timeline: Timeline | LocalTimeline
-            if isinstance(self._corpora[0], LocalUserCorpus):
+            if self._corpora[0].joins == "alone":
                 if right_splice or not crosses_sweeps or not local_timeline:
                     raise ConfigError(
                         "user-defined deserializers take neither right_splice nor crosses_sweeps=False nor "
@@ -280,7 +267,9 @@ class MinibatchSource:
                         else "crosses_sweeps",
                     )
                 self._timeline = LocalTimeline(
-                    self._corpora[0].num_chunks, lambda chunk_id: self._chunks.lengths_in_chunk(chunk_id), **options
+                    self._corpora[0].table.num_chunks,
+                    lambda chunk_id: self._chunks.lengths_in_chunk(chunk_id),
+                    **options,
                 )
             else:
                 self._timeline = self._make_timeline(
@@ -303,7 +292,7 @@ class MinibatchSource:
         self._epoch: list[int] | None = None
         self._fingerprints: list[str] | None = None
         self._is_literal = any(
-            isinstance(corpus, UtteranceCorpus) and corpus.utterances.is_literal for corpus in self._corpora
+            corpus.utterances is not None and corpus.utterances.is_literal for corpus in self._corpora
         )
         self._chunks = ChunkStore(
             self._corpora,
@@ -380,20 +369,16 @@ class MinibatchSource:
             for corpus in self._corpora
         ]
 
-    def _open(self, given: Sequence[Any]) -> None:
+    def _open(self, deserializers: Sequence[Deserializer]) -> None:
         """Open the corpora; if the keys of one are words, those of all are."""
-        described: list[Any] = [part for one in given for part in (one.parts() if hasattr(one, "parts") else (one,))]
-        text_keys = any(isinstance(one, TextKeyed) and one.has_text_keys for one in described)
+        described = [part for deserializer in deserializers for part in deserializer.parts()]
+        text_keys = any(part.has_text_keys for part in described)
         ahead = self._needed_at_once() if len(described) == 1 else Ahead(0)
-        for one in described:
-            self._corpora.append(self._opened(one, text_keys and isinstance(one, TextKeyed), ahead))
+        for part in described:
+            self._corpora.append(self._opened(part, text_keys, ahead))
 
-    def _opened(self, described: Any, text_keys: bool, ahead: Ahead) -> Corpus:
-        options: dict[str, Any] = {"text_keys": True} if text_keys else {}
-        if isinstance(described, ParsesAhead) and described.can_parse_ahead:
-            options["ahead"] = ahead
-        corpus: Corpus = described.open(**options)
-        return corpus
+    def _opened(self, described: Deserializer, text_keys: bool, ahead: Ahead) -> Corpus:
+        return described.open(text_keys=text_keys, ahead=ahead)
 
     def _needed_at_once(self) -> Ahead:
         """What is read at first: in order the first chunks, else all, if the window holds all from the start."""
@@ -415,13 +400,13 @@ class MinibatchSource:
                 key="defines_mb_size",
             )
         for corpus in self._corpora[1:]:
-            if getattr(corpus, "must_be_first", False):
+            if corpus.joins == "first":
                 raise ConfigError(
                     f"{corpus.name}: a binary corpus has no keys of its own, so it must be the first deserializer",
                     key="deserializers",
                 )
         for corpus in self._corpora:
-            if isinstance(corpus, LocalUserCorpus) and len(self._corpora) > 1:
+            if corpus.joins == "alone" and len(self._corpora) > 1:
                 raise ConfigError(
                     f"{corpus.name} has a timeline of its own and cannot be joined with other deserializers; with "
                     f"timeline='global' it can",
@@ -504,14 +489,14 @@ class MinibatchSource:
     @property
     def error_counts(self) -> dict[str, int]:
         """Errors that were forgiven so far, by kind, over all deserializers."""
-        counts = sum((Counter(corpus.error_counts) for corpus in self._corpora), Counter())
+        counts = sum((Counter(corpus.report.errors) for corpus in self._corpora), Counter())
         counts["invalid utterance"] += self._num_invalid_told
         return dict(+counts)
 
     @property
     def warning_counts(self) -> dict[str, int]:
         """What was only warned of so far, by kind, over all deserializers."""
-        return dict(sum((Counter(corpus.warning_counts) for corpus in self._corpora), Counter()))
+        return dict(sum((Counter(corpus.report.warnings) for corpus in self._corpora), Counter()))
 
     # ------------------------------------------------------------------------------------------------ reading
 
@@ -765,7 +750,7 @@ class MinibatchSource:
 
     def _tell_totals(self) -> None:
         for corpus in self._corpora:
-            corpus.tell_totals()
+            corpus.report.log_totals()
 
     def _without_invalid(
         self, selection: Selection, located: Located, is_balanced: bool
@@ -811,11 +796,12 @@ class MinibatchSource:
     def _complaint(self, sequence: int, flag: int) -> Exception:
         """What the first corpus says that calls a sequence invalid or broken."""
         for number, corpus in enumerate(self._corpora):
-            if isinstance(corpus, UtteranceCorpus):
+            traits = corpus.utterances
+            if traits is not None:
                 own = int(self._arrangement.partner(number, np.array([sequence]))[0])
-                mask = corpus.utterances.invalid if flag == INVALID else corpus.utterances.broken
+                mask = traits.invalid if flag == INVALID else traits.broken
                 if mask is not None and mask[own]:
-                    return corpus.complaint(own)
+                    return traits.complaint(own)
         raise AssertionError("no corpus calls it so")
 
     def _look_ahead(self, partition: Partition, selection: Selection) -> None:

@@ -1,0 +1,57 @@
+"""Threads and forks: how many threads parse, and locks that a fork finds open."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+
+from cntkio import _core
+
+
+def num_threads() -> int:
+    """Number of threads that parse: ``CNTKIO_NUM_THREADS``, or else the cores that this process may use."""
+    asked = os.environ.get("CNTKIO_NUM_THREADS", "")
+    return max(1, int(asked)) if asked.isdecimal() else len(os.sched_getaffinity(0))
+
+
+class ForkLock:
+    """A lock that is open in a fork of the process, even if another thread of the parent held it.
+
+    The thread that holds the lock may take it again.
+
+    Example:
+        >>> lock = ForkLock()
+        >>> with lock, lock:
+        ...     pass
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        _fork_locks.add(self)
+
+    def open_again(self) -> None:
+        """Open the lock in a fork, unless the thread that forked holds it."""
+        if self._lock.acquire(blocking=False):
+            self._lock.release()
+        else:
+            self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+_fork_locks: weakref.WeakSet[ForkLock] = weakref.WeakSet()
+
+
+def _begin_in_fork() -> None:
+    _core.begin_in_fork()
+    for lock in list(_fork_locks):
+        lock.open_again()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_in_fork)

@@ -1,0 +1,159 @@
+"""What each format owes to the source, and all that the source knows of a format.
+
+::
+
+    Deserializer    ── open() ──>  Corpus   table            the sequences, their lengths, the chunks that hold them
+    (plain options)                         load(k)          chunk k's data, from any thread, in any order
+                                            account_for(x)   its errors against the budget, in the order of use
+                                            report           errors and warnings so far
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio._core import Chunk
+from cntkio.errors import CntkIoError
+from cntkio.formats.report import Report
+from cntkio.index import SequenceTable
+from cntkio.streams import StreamInformation
+
+Joins = Literal["anywhere", "first", "alone"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class Loaded:
+    """A chunk's data, and what the format found in them.
+
+    Attributes:
+        chunk_id: The chunk.
+        chunk: Its data.
+        findings: For `Corpus.account_for`; each format has its own kind.
+    """
+
+    chunk_id: int
+    chunk: Chunk
+    findings: Any = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ahead:
+    """Which chunks are needed immediately after opening: a format may parse them while it makes the index.
+
+    Attributes:
+        num_bytes: Bytes of parsed data to prepare; 0: none.
+        num_chunks: Prepare all chunks if the corpus has at most so many, or else none; None: as many as fit.
+        is_packed: Whether all chunks will only be packed into minibatches. Such chunks may keep values in fewer bytes.
+    """
+
+    num_bytes: int
+    num_chunks: int | None = None
+    is_packed: bool = True
+
+
+NOTHING_AHEAD = Ahead(0, is_packed=False)
+
+
+def _no_complaint(sequence_index: int) -> CntkIoError:
+    raise AssertionError(f"utterance {sequence_index} is neither invalid nor broken")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Utterances:
+    """What the source must know of a corpus of utterances. (docs/formats/htk.md, "Joining")
+
+    Frame mode cuts utterances into frames, and labels are joined with features of the same length.
+
+    Attributes:
+        can_lead: Whether the corpus may be the first of several.
+        is_broadcast: Whether the one frame of an utterance stands for all frames of its partner.
+        unequal_lengths: What becomes of an utterance that is not as long as its partner in the first corpus.
+        refuses_frame_mode: Why the corpus cannot be cut into frames; None if it can.
+        invalid: Utterances that are left out when they are met, each at the cost of one of the source's `max_errors`.
+        broken: Utterances that cannot be delivered at all.
+        is_literal: Whether errors come when an utterance is met, and empty minibatches are delivered, as in CNTK 2.7.
+        complaint: Makes the error that says what is wrong with an utterance that is invalid or broken.
+    """
+
+    can_lead: bool = True
+    is_broadcast: bool = False
+    unequal_lengths: Literal["error", "drop", "keep"] = "error"
+    refuses_frame_mode: str | None = None
+    invalid: npt.NDArray[np.bool_] | None = None
+    broken: npt.NDArray[np.bool_] | None = None
+    is_literal: bool = False
+    complaint: Callable[[int], CntkIoError] = _no_complaint
+
+
+class Corpus(Protocol):
+    """An opened deserializer."""
+
+    @property
+    def name(self) -> str:
+        """Name used in messages, usually the file."""
+
+    @property
+    def streams(self) -> tuple[StreamInformation, ...]:
+        """The streams, in the order of the chunks' columns."""
+
+    @property
+    def table(self) -> SequenceTable:
+        """The sequences and chunks. A corpus that joins alone knows the number of chunks, and no sequences."""
+
+    @property
+    def report(self) -> Report:
+        """Errors and warnings so far."""
+
+    @property
+    def utterances(self) -> Utterances | None:
+        """What applies to utterances; None if the sequences are not utterances."""
+
+    @property
+    def joins(self) -> Joins:
+        """Where the corpus may stand among several: anywhere, first, or only alone.
+
+        A corpus that joins alone has its own order. The findings of its chunks are the lengths of their sequences.
+        """
+
+    def load(self, chunk_id: int) -> Loaded:
+        """Read and parse a chunk. Worker threads call this; it changes nothing."""
+
+    def account_for(self, loaded: Loaded) -> None:
+        """Count the errors of a chunk that comes into use. Called in the order of use, once each time it was loaded.
+
+        Raises:
+            FormatError: The errors exceed what was allowed.
+        """
+
+    def take_parsed(self) -> dict[int, Loaded]:
+        """Hand over the chunks that were parsed while the corpus was opened. A second call returns none."""
+
+    def fingerprint(self) -> str:
+        """Short text that tells this corpus from others, for checkpoints."""
+
+    def close(self) -> None:
+        """Log totals and close files. Nothing can be loaded afterwards."""
+
+
+class Deserializer(Protocol):
+    """The description of a corpus: its files, and what to read from them."""
+
+    @property
+    def has_text_keys(self) -> bool:
+        """Whether the keys are always words. If one deserializer of a source has words, all are asked for words."""
+
+    def parts(self) -> Sequence[Deserializer]:
+        """The deserializer itself, or one for each corpus that it describes."""
+
+    def open(self, *, text_keys: bool = False, ahead: Ahead = NOTHING_AHEAD) -> Corpus:
+        """Open the files, and make or load the index.
+
+        Args:
+            text_keys: Read keys as words, if the format leaves the choice.
+            ahead: Which chunks are needed immediately.
+        """

@@ -1,0 +1,68 @@
+"""Deserializers of other packages, which may keep only a part of the contract.
+
+The least that works is a method ``open()`` that returns a `Corpus`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from cntkio.errors import ConfigError
+from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Corpus, Deserializer
+
+
+def as_deserializer(described: Any) -> Deserializer:
+    """Return a deserializer as it is, or wrap an object that has only `open`.
+
+    Raises:
+        ConfigError: It is a path, or something else that cannot be opened as a corpus.
+
+    Example:
+        >>> from cntkio.formats.ctf import CTFDeserializer
+        >>> from cntkio.streams import StreamDef, StreamDefs
+        >>> deserializer = CTFDeserializer("a.ctf", StreamDefs(x=StreamDef(field="x", shape=2)))
+        >>> as_deserializer(deserializer) is deserializer
+        True
+        >>> as_deserializer("a.ctf")
+        Traceback (most recent call last):
+        cntkio.errors.ConfigError: 'a.ctf' is a path; expected a deserializer, such as CTFDeserializer('a.ctf', ...
+    """
+    if isinstance(described, str | os.PathLike):
+        advice = f"CTFDeserializer({os.fspath(described)!r}, StreamDefs(...))"
+        raise ConfigError(f"{described!r} is a path; expected a deserializer, such as {advice}", key="deserializers")
+    if not callable(getattr(described, "open", None)):
+        raise ConfigError(
+            f"{described!r} is not a deserializer; expected one such as CTFDeserializer(path, StreamDefs(...))",
+            key="deserializers",
+        )
+    is_complete = hasattr(described, "parts") and hasattr(described, "has_text_keys")
+    if is_complete and {"text_keys", "ahead"} <= _keywords(described.open):
+        deserializer: Deserializer = described
+        return deserializer
+    return _ForeignDeserializer(described)
+
+
+class _ForeignDeserializer:
+    """The contract on top of an object that has `open`, and perhaps some of the rest."""
+
+    def __init__(self, described: Any) -> None:
+        self._described = described
+        self.has_text_keys = bool(getattr(described, "has_text_keys", False))
+
+    def parts(self) -> Sequence[Deserializer]:
+        parts = getattr(self._described, "parts", None)
+        return (self,) if parts is None else tuple(as_deserializer(part) for part in parts())
+
+    def open(self, *, text_keys: bool = False, ahead: Ahead = NOTHING_AHEAD) -> Corpus:
+        known = _keywords(self._described.open)
+        options = {"text_keys": text_keys, "ahead": ahead}
+        corpus: Corpus = self._described.open(**{key: value for key, value in options.items() if key in known})
+        return corpus
+
+
+def _keywords(method: Any) -> set[str]:
+    """The names of a method's parameters."""
+    return set(inspect.signature(method).parameters)

@@ -1,0 +1,119 @@
+"""Errors and warnings of a corpus: counted by kind, the first ten of a kind logged in full, totals logged once."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from cntkio._threads import ForkLock
+
+logger = logging.getLogger("cntkio")
+
+NUM_IN_FULL = 10
+"""How many of a kind are logged, or listed in a message, before only their number is given."""
+
+
+class Report:
+    """Errors and warnings of one corpus.
+
+    Any thread may use it. An error is forgiven as long as the budget lasts; a warning costs nothing.
+
+    Args:
+        name: The corpus's name; lines with totals begin with it.
+        max_errors: The budget: how many errors are forgiven in all; a negative number forgives any number.
+
+    Attributes:
+        name: The same.
+        budget: The same, as a number that is not negative.
+
+    Example:
+        >>> report = Report("a.ctf", max_errors=2)
+        >>> report.forgive(1), report.forgive(2)
+        (True, False)
+        >>> report.count("bad number", is_error=True)
+        >>> report.count("repeated id", 3)
+        >>> report.errors, report.warnings
+        ({'bad number': 1}, {'repeated id': 3})
+    """
+
+    def __init__(self, name: str, max_errors: int = 0) -> None:
+        self.name = name
+        self.budget = max_errors if max_errors >= 0 else 2**64 - 1
+        self._left = self.budget
+        self._errors: Counter[str] = Counter()
+        self._warnings: Counter[str] = Counter()
+        self._logged: Counter[str] = Counter()
+        self._lock = ForkLock()
+
+    @property
+    def errors(self) -> dict[str, int]:
+        """Errors forgiven so far, by kind."""
+        return dict(self._errors)
+
+    @property
+    def warnings(self) -> dict[str, int]:
+        """Warnings so far, by kind."""
+        return dict(self._warnings)
+
+    def forgive(self, num_errors: int) -> bool:
+        """Take errors from the budget; if it is too small, take nothing and return False."""
+        with self._lock:
+            if num_errors > self._left:
+                return False
+            self._left -= num_errors
+            return True
+
+    def exhaust(self) -> int:
+        """Use up the budget, and return what was left of it."""
+        with self._lock:
+            left, self._left = self._left, 0
+            return left
+
+    def count(self, kind: str, count: int = 1, *, is_error: bool = False) -> None:
+        """Count errors or warnings of a kind. Nothing is logged."""
+        with self._lock:
+            (self._errors if is_error else self._warnings)[kind] += count
+
+    def log(self, kind: str, message: str | Callable[[], object], *, most: int = NUM_IN_FULL) -> None:
+        """Log one error or warning in full, unless `most` of its kind have been logged.
+
+        Args:
+            kind: The kind under which it was counted.
+            message: The text, or a function that makes it, which is called only if it is logged.
+            most: How many of this kind to log.
+        """
+        with self._lock:
+            if self._logged[kind] < most:
+                self._logged[kind] += 1
+                logger.warning("%s", message if isinstance(message, str) else message())
+
+    def log_together(self, kind: str, count: int, message: str) -> None:
+        """Count `count` warnings of a kind, and log one line that stands for all of them."""
+        with self._lock:
+            self._warnings[kind] += count
+            self._logged[kind] += count
+            logger.warning("%s", message)
+
+    def log_totals(self) -> None:
+        """Log the number of each kind of which more were counted than logged, if it has grown since the last time."""
+        with self._lock:
+            for kind, count in (self._errors + self._warnings).items():
+                if count > self._logged[kind]:
+                    logger.warning("%s: %s: %d in all", self.name, kind, count)
+                    self._logged[kind] = count
+
+
+def first_few(items: Iterable[object], total: int) -> str:
+    """List the first items of a message, and "..." if there are more than ten.
+
+    Args:
+        items: The first ten items, or more of them.
+        total: How many there are in all.
+
+    Example:
+        >>> first_few(["u1", "u2"], 2), first_few(range(100), 100)
+        ('u1, u2', '0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...')
+    """
+    shown = [str(item) for _, item in zip(range(NUM_IN_FULL), items, strict=False)]
+    return ", ".join(shown) + (", ..." if total > len(shown) else "")
