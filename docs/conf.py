@@ -1,4 +1,4 @@
-"""How Sphinx builds these pages: `make docs` runs `sphinx-build -W docs site`."""
+"""Configuration of Sphinx, which builds these pages: `make docs` runs `sphinx-build -W docs site`."""
 
 from importlib.metadata import version as installed_version
 

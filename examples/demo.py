@@ -1,9 +1,9 @@
-"""The main job on real input: look at the corpora, train on one, pass over another. `make demo` runs it.
+"""Run the main job on real input: inspect the corpora, train on one, read another. `make demo` runs this program.
 
     python examples/demo.py
 
-Inspects the corpora with the command line, trains a softmax classifier in NumPy on the minibatches of the handwritten
-digits, and learns from the book how each of its words is usually printed. It needs NumPy and cntkio alone.
+The program inspects the corpora with the command line, trains a softmax classifier in NumPy on the minibatches of the
+handwritten digits, and learns from the book how each of its words is usually printed. It needs only NumPy and cntkio.
 """
 
 import os
@@ -32,7 +32,7 @@ def digits(name: str, max_sweeps: int) -> MinibatchSource:
 
 
 def book(name: str) -> MinibatchSource:
-    """Read one of the files of `alice/` once, in file order; its short names in the file become long ones here."""
+    """Read one of the files of `alice/` once, in file order, with long names for its streams."""
     streams = StreamDefs(
         words=StreamDef(field="w", shape=1323, is_sparse=True),
         casings=StreamDef(field="c", shape=3, is_sparse=True),

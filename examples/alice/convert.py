@@ -36,7 +36,7 @@ _MARK = re.compile(r"--|[,.;:!?]")
 
 @dataclass(frozen=True)
 class Token:
-    """One word of the book: `printed` with what sticks to its end, and the mark that follows it."""
+    """A word of the book, as printed with attached punctuation, and the punctuation mark after it."""
 
     word: str
     printed: str
@@ -51,7 +51,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """One sequence: its number in the book, its chapter, from 1, and its words."""
+    """A sequence: its index in the book, its chapter (from 1), and its words."""
 
     number: int
     chapter: int
@@ -59,7 +59,7 @@ class Paragraph:
 
 
 def paragraphs(book: str) -> Iterator[Paragraph]:
-    """Cut the book at its chapter headings and at blank lines, and leave out what holds no word."""
+    """Cut the book at its chapter headings and at blank lines, and leave out parts without a word."""
     number = 0
     text = book[: book.rindex("THE END")]
     for chapter, body in enumerate(_CHAPTER.split(text)[1:], start=1):
@@ -74,8 +74,8 @@ def _tokens(paragraph: str) -> Iterator[Token]:
     # A word that is cut at the end of a line ends there with one hyphen; two are a dash.
     joined = re.sub(r"(?<=[A-Za-z]-)\n(?=[A-Za-z])", "", paragraph)
     words = list(_WORD.finditer(joined))
-    for place, word in enumerate(words):
-        next_start = words[place + 1].start() if place + 1 < len(words) else len(joined)
+    for index, word in enumerate(words):
+        next_start = words[index + 1].start() if index + 1 < len(words) else len(joined)
         gap = joined[word.end() : next_start]
         mark = _MARK.search(gap)
         attached = gap.split()[0] if gap[:1].strip() else ""
@@ -83,18 +83,18 @@ def _tokens(paragraph: str) -> Iterator[Token]:
 
 
 def vocabulary(corpus: Iterable[Paragraph]) -> list[str]:
-    """Return the words that occur at least twice, the frequent ones first, behind the place of the unknown ones."""
+    """Return the words that occur at least twice, most frequent first, after the entry for unknown words."""
     counts = Counter(token.word.lower() for paragraph in corpus for token in paragraph.tokens)
     known = [word for word, count in counts.items() if count >= MIN_OCCURRENCES]
     return [UNKNOWN_WORD, *sorted(known, key=lambda word: (-counts[word], word))]
 
 
 def ctf_lines(corpus: Iterable[Paragraph], words: list[str]) -> Iterator[str]:
-    """Yield one line of CTF per word; the chapter stands on the first line of its paragraph."""
-    places = {word: place for place, word in enumerate(words)}
+    """Yield one line of CTF per word; only the first line of a paragraph has the chapter."""
+    indices = {word: index for index, word in enumerate(words)}
     for paragraph in corpus:
         for position, token in enumerate(paragraph.tokens):
-            word = places.get(token.word.lower(), 0)
+            word = indices.get(token.word.lower(), 0)
             chapter = f" |ch {paragraph.chapter}" if position == 0 else ""
             yield (
                 f"{paragraph.number} |w {word}:1 |# {token.printed} "

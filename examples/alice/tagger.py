@@ -2,9 +2,10 @@
 
     python examples/alice/tagger.py [--sweeps 6] [--checkpoint FILE] [--log FILE]
 
-Words come in small letters and without marks, a paragraph is a sequence. For each word the network says how it is
-printed: small, First or ALL, and which mark follows. With --checkpoint it goes on where it was stopped, in the midst of
-a sweep or not, and the losses that follow are those of a run that was not stopped, bit by bit; --log writes them down.
+The words are in lower case and without punctuation; a paragraph is a sequence. For each word the network predicts how
+it is printed (small, First or ALL) and the punctuation mark after it. With --checkpoint the program resumes where it
+was stopped, even in mid-sweep, and its losses then equal the losses of an uninterrupted run bit for bit. --log writes
+the losses to a file.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ STEPS_PER_CHECKPOINT = 10
 
 
 def corpus(name: str, **options: Any) -> MinibatchDataset:
-    """One sweep of train.ctf or test.ctf as a data set; each of the streams is one-hot, and so a matrix of numbers."""
-    # Small chunks, so that there are enough of them to share out.
+    """Return one sweep of train.ctf or test.ctf as a data set of padded class ids."""
+    # Small chunks, so that there are enough chunks for several workers.
     deserializer = CTFDeserializer(HERE / name, STREAMS, chunk_size_in_bytes=1 << 16)
     source = MinibatchSource(deserializer, max_sweeps=1)
     return MinibatchDataset(source, MINIBATCH_SIZE, layout="padded_ids", **options)

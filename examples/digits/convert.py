@@ -1,4 +1,4 @@
-"""Write the handwritten digits of scikit-learn as dense CTF: `train.ctf` and `test.ctf` beside this file.
+"""Write the handwritten digits of scikit-learn as dense CTF: `train.ctf` and `test.ctf` in this folder.
 
     pip install scikit-learn
     python examples/digits/convert.py

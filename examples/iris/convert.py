@@ -1,4 +1,4 @@
-"""Write Fisher's iris measurements of scikit-learn as dense CTF: `iris.ctf` beside this file.
+"""Write Fisher's iris measurements of scikit-learn as dense CTF: `iris.ctf` in this folder.
 
     pip install scikit-learn
     python examples/iris/convert.py
