@@ -430,7 +430,7 @@ def test_minibatches_that_are_made_together_are_those_made_one_by_one(
     with opened() as source:
         together = outcomes(source, size, 100)
     with pytest.MonkeyPatch.context() as patch, opened() as source:
-        patch.setattr("cntkio.source.source._MOST_IN_HAND_OVER", 1)
+        patch.setattr("cntkio.source.pipeline.MOST_IN_HAND_OVER", 1)
         assert outcomes(source, size, 100) == together
 
 

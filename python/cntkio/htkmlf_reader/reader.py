@@ -524,8 +524,7 @@ class HTKMLFReader(MinibatchSource):
                 "truncation_length is the reader's own: truncationLength, or the minibatch size",
                 key="truncation_length",
             )
-        with self._lock:
-            self._drop_ahead()
+        with self._pipeline.stopped():
             self._take_epoch(self._epoch_number if number is None else number)
             super().begin_epoch(begin, end)
 
@@ -565,16 +564,14 @@ class HTKMLFReader(MinibatchSource):
 
     def state_dict(self) -> dict[str, Any]:
         """All that is needed to go on just here; see `MinibatchSource.state_dict`."""
-        with self._lock:
-            return {**super().state_dict(), "epoch_number": self._epoch_number}
+        return {**super().state_dict(), "epoch_number": self._epoch_number}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a `state_dict` was taken; see `MinibatchSource.load_state_dict`."""
         number = state.get("epoch_number")
         if type(number) is not int or number < 0:
             raise CheckpointError(f"the state has no 'epoch_number' of an HTKMLFReader; it is {number!r}", saved=number)
-        with self._lock:
-            self._drop_ahead()
+        with self._pipeline.stopped():
             before = self._epoch_number
             self._take_epoch(number)
             try:

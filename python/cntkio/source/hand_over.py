@@ -1,0 +1,127 @@
+"""What the stages of a source hand to each other.
+
+::
+
+    Request ──> Selector ── HandOver: selected minibatches, and orders for the packer ──> Packer ── Prepared ──> caller
+                   ^                                                                                            |
+                   └──── Standing: where to go back to when prepared minibatches are discarded ─────────────────┘
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio import _core
+from cntkio.minibatch import Minibatch
+from cntkio.timeline import Partition, Parts, Places
+
+
+class Standing(NamedTuple):
+    """Where a source stands.
+
+    Attributes:
+        bookmark: Where its timeline stands.
+        num_invalid: Invalid utterances that it has met.
+    """
+
+    bookmark: Any
+    num_invalid: int
+
+
+class Request(NamedTuple):
+    """What a read asks for.
+
+    Attributes:
+        asked: The size as the caller gave it.
+        size: The size as the timeline counts it.
+        partition: The share to deliver.
+    """
+
+    asked: int
+    size: int
+    partition: Partition
+
+
+class Prepared(NamedTuple):
+    """The outcome of one read: a minibatch, the end of the data, or an error.
+
+    Attributes:
+        minibatch: The minibatch; None at the end and for an error.
+        bookmark: Where the timeline stands after it.
+        num_invalid: Invalid utterances up to there.
+        error: The error.
+    """
+
+    minibatch: Minibatch | None
+    bookmark: Any
+    num_invalid: int
+    error: BaseException | None = None
+
+    @property
+    def standing(self) -> Standing:
+        """Where the source stands after it."""
+        return Standing(self.bookmark, self.num_invalid)
+
+
+class PackOrder(NamedTuple):
+    """The data of one corpus for consecutive minibatches of a hand-over.
+
+    Attributes:
+        corpus_index: The corpus.
+        first: Index of the first of the minibatches in the hand-over.
+        minibatches: The minibatches, which packing fills.
+        ends_of_sweep: Whether each reaches or crosses the end of a sweep.
+        chunks: The chunks that hold the sequences.
+        refs: Where in the chunks the sequences are.
+        samples: First sample and number of samples wanted of each sequence; None: all.
+        bounds: First sequence of each minibatch and, last, the number of sequences.
+        parts: For the only minibatch, if it is truncated: which samples go to which cells.
+        lengths: For a truncated minibatch: samples that each sequence counts for.
+    """
+
+    corpus_index: int
+    first: int
+    minibatches: list[Minibatch]
+    ends_of_sweep: list[bool]
+    chunks: list[_core.Chunk]
+    refs: Places
+    samples: tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None
+    bounds: list[int]
+    parts: Parts | None = None
+    lengths: npt.NDArray[np.uint32] | None = None
+
+
+class HandOver(NamedTuple):
+    """Minibatches that were selected together and are packed together.
+
+    Attributes:
+        prepared: Their outcomes, whose minibatches are still empty. Only the last one may be the end or an error.
+        orders: What fills them.
+        before: Where the source stood before them.
+    """
+
+    prepared: list[Prepared]
+    orders: list[PackOrder]
+    before: Standing
+
+    @property
+    def is_last(self) -> bool:
+        """Whether nothing can be selected ahead after it: after the end, and after an error."""
+        return self.prepared[-1].minibatch is None
+
+
+class Packed(NamedTuple):
+    """How far packing came.
+
+    Attributes:
+        num_bytes: Bytes of the arrays; None if the minibatches are truncated.
+        num_sound: How many minibatches are complete.
+        error: What is wrong with the next one; None if all are complete.
+    """
+
+    num_bytes: int | None
+    num_sound: int
+    error: BaseException | None

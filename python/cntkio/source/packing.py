@@ -1,0 +1,145 @@
+"""`Packer`: fills selected minibatches with the data of their chunks.
+
+One call of the core gathers the streams of all minibatches of a hand-over. Truncated minibatches come one at a time:
+the parts of their sequences are spread over cells of slots and steps.
+
+Invariant: packing changes nothing except for the minibatches. One thread at a time may use a packer.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from cntkio import _core
+from cntkio._threads import num_threads
+from cntkio.errors import CorpusError
+from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
+from cntkio.source.hand_over import HandOver, Packed, PackOrder
+from cntkio.streams import StreamInformation
+
+
+class Layout(NamedTuple):
+    """The streams of one corpus.
+
+    Attributes:
+        streams: Their descriptions, as the source shows them.
+        columns: For each its column in the corpus's chunks, whether it is packed as indices, and whether as doubles.
+    """
+
+    streams: list[StreamInformation]
+    columns: list[tuple[int, bool, bool]]
+
+
+class Packer:
+    """Packs hand-overs.
+
+    Args:
+        layouts: The streams of each corpus.
+        frame_mode: Whether sequences of more than one sample are refused.
+    """
+
+    def __init__(self, layouts: Sequence[Layout], *, frame_mode: bool) -> None:
+        self._layouts = layouts
+        self._frame_mode = frame_mode
+
+    def pack(self, hand_over: HandOver) -> Packed:
+        """Fill the minibatches of a hand-over, up to the first one that has an error.
+
+        Raises:
+            BaseException: The core cannot pack them at all.
+        """
+        if any(order.parts is not None for order in hand_over.orders):
+            return self._pack_truncated(hand_over)
+        packed = _core.pack(
+            [
+                (
+                    order.chunks, order.refs.places, order.refs.numbers, self._layouts[order.corpus_index].columns,
+                    order.samples, order.bounds,
+                )
+                for order in hand_over.orders
+            ],
+            num_threads(),
+        )  # fmt: skip
+        num_sound = len(hand_over.prepared)
+        error: BaseException | None = None
+        all_packed = iter(packed)
+        for order in hand_over.orders:
+            streams = self._layouts[order.corpus_index].streams
+            of_order = itertools.islice(all_packed, len(order.minibatches))
+            for index, (minibatch, end_of_sweep, packed_minibatch) in enumerate(
+                zip(order.minibatches, order.ends_of_sweep, of_order, strict=True), order.first
+            ):
+                try:
+                    self._fill(minibatch, streams, end_of_sweep, packed_minibatch)
+                except CorpusError as raised:
+                    if index < num_sound:
+                        num_sound, error = index, raised
+        return Packed(sum(packed_minibatch.num_bytes for packed_minibatch in packed), num_sound, error)
+
+    def _fill(
+        self, minibatch: Minibatch, streams: Sequence[StreamInformation], end_of_sweep: bool, packed: _core.Packed
+    ) -> None:
+        """Add the streams of one corpus to a minibatch.
+
+        Raises:
+            CorpusError: A sequence does not fit frame mode.
+        """
+        for stream_index, info in enumerate(streams):
+            data = minibatch[info] = MinibatchData.of(info, packed, stream_index, end_of_sweep)
+            if self._frame_mode and packed.longest(stream_index) > 1:
+                key = minibatch.keys_of_sequences[int(data.lengths.argmax())]
+                raise CorpusError(
+                    f"sequence {key}, stream {info.name!r}: {packed.longest(stream_index)} samples; frame mode takes "
+                    f"one at most (frame_mode=False reads sequences)"
+                )
+
+    # ------------------------------------------------------------------------------------ truncated minibatches
+
+    def _pack_truncated(self, hand_over: HandOver) -> Packed:
+        for order in hand_over.orders:
+            try:
+                order.minibatches[0].update(self._spread(order))
+            except CorpusError as error:
+                return Packed(None, order.first, error)
+        return Packed(None, len(hand_over.prepared), None)
+
+    def _spread(self, order: PackOrder) -> dict[StreamInformation, TruncatedMinibatchData]:
+        """Spread the parts of sequences over slots and steps.
+
+        Raises:
+            CorpusError: A stream does not have as many samples as the sequence counts for.
+        """
+        streams = self._layouts[order.corpus_index].streams
+        parts, lengths = order.parts, order.lengths
+        assert parts is not None and lengths is not None
+        num_cells = parts.num_slots * parts.num_steps
+        cells = parts.slot * parts.num_steps + parts.step
+        columns = [(column, info.dim, info.dtype == np.float64) for column, info in enumerate(streams)]
+        spread, misfit = _core.spread(
+            order.chunks, order.refs.places, order.refs.numbers, parts.first_sample, parts.num_samples, cells, lengths,
+            columns, num_cells,
+        )  # fmt: skip
+        if misfit is not None:
+            row, stream_index, num_samples = misfit
+            raise CorpusError(
+                f"sequence {order.minibatches[0].keys_of_sequences[row]}, stream {streams[stream_index].name!r}: "
+                f"{num_samples} samples, but the sequence counts for {lengths[row]}; truncation needs as many in every "
+                f"stream"
+            )
+        # How many parts begin at or before a cell, less those that end there: 1 at a cell with a sample.
+        covered = np.zeros(num_cells + 1, np.int64)
+        np.add.at(covered, cells, 1)
+        np.add.at(covered, cells + parts.num_samples, -1)
+        mask = np.cumsum(covered[:-1]).astype(np.int8)
+        mask[cells[parts.first_sample == 0]] = 2
+        mask = mask.reshape(parts.num_slots, parts.num_steps)
+        begin = parts.step - parts.first_sample
+        spans = np.stack([parts.slot, begin, begin + lengths], axis=1)
+        return {
+            info: TruncatedMinibatchData(info, values, mask, spans, order.ends_of_sweep[0])
+            for info, values in zip(streams, spread, strict=True)
+        }

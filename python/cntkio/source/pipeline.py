@@ -1,0 +1,237 @@
+"""`Pipeline`: minibatches are prepared by two threads while the caller works on those before.
+
+::
+
+    selecting thread    | select 1 | select 2      | select 3      | ...
+    packing thread                 | pack 1        | pack 2        | ...
+    caller                                         | reads 1       | reads 2 ...
+
+Small minibatches are prepared several at a time, because handing one over to another thread takes longer than making
+it: at first one, then twice as many each time, as long as the same is asked for.
+
+Invariants:
+
+- Preparing ahead changes time only. What was prepared and not delivered can be discarded at any moment; then the
+  selector goes back to where the last delivered minibatch ended.
+- An error is raised in the read that it belongs to, and nothing is prepared beyond it before it was raised.
+- A read that is interrupted while it waits loses nothing: the next one waits for the same minibatches.
+- Threads start with the first read. A fork of the process has none of them: it starts its own, from where the last
+  minibatch was delivered.
+
+Only this module knows of the two threads. Public methods may be called from several threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple, Protocol
+
+from cntkio._threads import ForkLock
+from cntkio.minibatch import Minibatch
+from cntkio.source.hand_over import HandOver, Packed, Prepared, Request, Standing
+
+MOST_IN_HAND_OVER = 256
+_HAND_OVER_BYTES = 16 << 20
+_LARGE_MINIBATCH = 16 << 20
+
+
+class Selects(Protocol):
+    """The first stage, run by one thread at a time; see `cntkio.source.selecting.Selector`."""
+
+    @property
+    def standing(self) -> Standing:
+        """Where the stage stands."""
+
+    def select(self, request: Request, most: int, hold: Any) -> HandOver:
+        """Select the next minibatches, up to `most`."""
+
+    def go_back(self, standing: Standing) -> None:
+        """Go back to where the stage stood before."""
+
+    def begin_in_child(self, standing: Standing) -> None:
+        """Begin at a standing of the parent, in a fork of the process."""
+
+    def close(self) -> None:
+        """End the stage's own threads."""
+
+
+class Packs(Protocol):
+    """The second stage, run by one thread at a time; see `cntkio.source.packing.Packer`."""
+
+    def pack(self, hand_over: HandOver) -> Packed:
+        """Fill the minibatches of a hand-over."""
+
+
+class _Threads(NamedTuple):
+    selecting: ThreadPoolExecutor
+    packing: ThreadPoolExecutor
+
+
+class Pipeline:
+    """Prepares minibatches ahead of the reads that deliver them.
+
+    Attributes:
+        request: What the last read asked for; None where it has to be checked again.
+    """
+
+    def __init__(self, selector: Selects, packer: Packs) -> None:
+        self._selector = selector
+        self._packer = packer
+        self._lock = ForkLock()
+        self._bookmark, self._num_invalid = selector.standing
+        self._begin()
+
+    def _begin(self) -> None:
+        """Set up what belongs to this process."""
+        self._process = os.getpid()
+        self._threads: _Threads | None = None
+        self.request: Request | None = None
+        self._prepared_for: Request | None = None
+        self._ready: deque[Prepared] = deque()
+        self._preparing: Future[list[Prepared]] | None = None
+        self._selecting: Future[HandOver] | None = None  # changed by the packing thread, or while that one is idle
+        self._num_at_once = 1
+
+    @property
+    def delivered(self) -> Standing:
+        """Where the source stands after the last minibatch that was delivered, and the last error that was raised."""
+        return Standing(self._bookmark, self._num_invalid)
+
+    @property
+    def num_invalid(self) -> int:
+        """Invalid utterances up to the last read."""
+        return self._num_invalid
+
+    # ----------------------------------------------------------------------------------------------- the caller
+
+    def next(self, request: Request) -> Minibatch | None:
+        """Return the next minibatch, or None at the end."""
+        with self._lock:
+            if self._process != os.getpid():
+                self._begin_in_child()
+            if request is not self.request:
+                self._take_up(request)
+            if not self._ready:
+                self._wait(request)
+            prepared = self._ready.popleft()
+            self._num_invalid = prepared.num_invalid
+            if prepared.error is not None:
+                raise prepared.error
+            self._bookmark = prepared.bookmark
+            return prepared.minibatch
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Discard what was prepared ahead, and let the caller move the timeline; an exception moves it back."""
+        with self._lock:
+            self._discard()
+            before = self._selector.standing
+            try:
+                yield
+            except BaseException:
+                self._selector.go_back(before)
+                raise
+            self._bookmark, self._num_invalid = self._selector.standing
+            self.request = None
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[Standing]:
+        """Keep other threads from reading, and give where the source stands after the last minibatch."""
+        with self._lock:
+            yield self.delivered
+
+    def close(self) -> None:
+        """Discard what was prepared ahead, and end all threads."""
+        with self._lock:
+            if self._process != os.getpid():
+                return  # the threads are the parent's
+            self._discard()
+            if self._threads is not None:
+                for executor in self._threads:
+                    executor.shutdown()
+            self._selector.close()
+
+    def _begin_in_child(self) -> None:
+        self._begin()
+        self._selector.begin_in_child(self.delivered)
+
+    def _take_up(self, request: Request) -> None:
+        if request != self._prepared_for:
+            self._discard()
+            self._prepared_for = request
+            self._num_at_once = 1
+        self.request = request
+
+    def _wait(self, request: Request) -> None:
+        """Wait until minibatches are ready, and have the next ones prepared."""
+        if self._preparing is None:
+            self._prepare_ahead(request)
+        assert self._preparing is not None
+        future = self._preparing
+        future.exception()  # an interrupt ends the wait, and the next read waits for the same future
+        self._preparing = None
+        self._ready.extend(future.result())
+        if self._ready and self._ready[-1].minibatch is not None:
+            self._prepare_ahead(request)
+
+    def _prepare_ahead(self, request: Request) -> None:
+        if self._threads is None:
+            self._threads = _Threads(ThreadPoolExecutor(1, "cntkio-select"), ThreadPoolExecutor(1, "cntkio-pack"))
+        self._preparing = self._threads.packing.submit(self._prepare, self._threads, request)
+
+    def _discard(self) -> None:
+        """Discard what was prepared ahead, and go back to where the last delivered minibatch ended."""
+        if self._process != os.getpid():
+            self._begin_in_child()
+        is_ahead = self._preparing is not None or self._selecting is not None or bool(self._ready)
+        if self._preparing is not None:
+            if not self._preparing.cancel():
+                self._preparing.exception()
+            self._preparing = None
+        self._discard_selected()
+        if is_ahead:
+            self._selector.go_back(self.delivered)
+        self._ready.clear()
+
+    def _discard_selected(self) -> None:
+        selecting, self._selecting = self._selecting, None
+        if selecting is not None and not selecting.cancel():
+            selecting.exception()
+
+    # --------------------------------------------------------------------------------------- the packing thread
+
+    def _prepare(self, threads: _Threads, request: Request) -> list[Prepared]:
+        """Pack the next minibatches, while those after them are selected."""
+        selecting, self._selecting = self._selecting, None
+        if selecting is None:
+            selecting = self._select_ahead(threads, request)
+        hand_over = selecting.result()
+        if not hand_over.is_last:
+            self._selecting = self._select_ahead(threads, request)
+        try:
+            packed = self._packer.pack(hand_over)
+        except BaseException as error:
+            self._go_back(hand_over.before)
+            return [Prepared(None, *hand_over.before, error)]
+        if packed.error is not None:
+            # Bad data stay bad: like CNTK, the next read continues after this minibatch.
+            standing = hand_over.prepared[packed.num_sound].standing
+            self._go_back(standing)
+            return [*hand_over.prepared[: packed.num_sound], Prepared(None, *standing, packed.error)]
+        if packed.num_bytes is not None and hand_over.orders:
+            size = max(packed.num_bytes // len(hand_over.prepared), 1)
+            several = min(max(_HAND_OVER_BYTES // size, 2), MOST_IN_HAND_OVER, 2 * self._num_at_once)
+            self._num_at_once = 1 if size > _LARGE_MINIBATCH else several
+        return hand_over.prepared
+
+    def _select_ahead(self, threads: _Threads, request: Request) -> Future[HandOver]:
+        return threads.selecting.submit(self._selector.select, request, self._num_at_once, self._bookmark)
+
+    def _go_back(self, standing: Standing) -> None:
+        """Discard what was selected beyond a standing."""
+        self._discard_selected()
+        self._selector.go_back(standing)

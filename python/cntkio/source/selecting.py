@@ -1,0 +1,291 @@
+"""`Selector`: which sequences the next minibatches hold, and where in the chunks they are.
+
+::
+
+    timeline          reads: the items of several minibatches
+    arrangement       their sequences, and in frame mode their frames; invalid utterances are taken out
+    chunk store       the chunks, taken into use in the order of need; those needed next are loaded meanwhile
+    hand-over         empty minibatches, and orders that say what to pack into them
+
+Invariant: which minibatches are selected together changes time only. An error in the middle of a hand-over belongs to
+the minibatch that meets it: those before it are delivered, and nothing after it was selected.
+
+One thread at a time may use a selector.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio import _core
+from cntkio.errors import CntkIoError, CorpusError
+from cntkio.formats.contract import Corpus
+from cntkio.local_timeline import LocalSelection, LocalTimeline, chunk_and_number
+from cntkio.minibatch import Minibatch
+from cntkio.source.arrangement import BROKEN, INVALID, Arrangement, Located
+from cntkio.source.chunks import ChunkStore
+from cntkio.source.hand_over import HandOver, PackOrder, Prepared, Request, Standing
+from cntkio.timeline import BalancedPartition, Partition, Places, Reads, Selection, Timeline
+
+
+class Selector:
+    """Selects minibatches.
+
+    Args:
+        timeline: Says which items each read delivers.
+        corpora: The corpora.
+        arrangement: Says which sequences items are.
+        chunks: The chunks of the corpora.
+        max_errors: How many utterances may be invalid.
+        is_literal: Whether an empty minibatch is delivered when all its utterances are invalid, as in CNTK 2.7.
+    """
+
+    def __init__(
+        self,
+        timeline: Timeline | LocalTimeline,
+        corpora: Sequence[Corpus],
+        arrangement: Arrangement,
+        chunks: ChunkStore,
+        *,
+        max_errors: int,
+        is_literal: bool,
+    ) -> None:
+        self._timeline = timeline
+        self._corpora = corpora
+        self._arrangement = arrangement
+        self._chunks = chunks
+        self._max_errors = max_errors
+        self._is_literal = is_literal
+        self._num_invalid = 0
+        self._last_invalid = 0
+        self._ones = np.ones(0, np.uint32)
+
+    @property
+    def standing(self) -> Standing:
+        """Where the selector stands."""
+        return Standing(self._timeline.mark(), self._num_invalid)
+
+    def go_back(self, standing: Standing) -> None:
+        """Go back to where the selector stood before. What was selected since will be selected again."""
+        self._timeline.rewind(standing.bookmark)
+        self._num_invalid = standing.num_invalid
+
+    def begin_in_child(self, standing: Standing) -> None:
+        """Begin at a standing of the parent, in a fork of the process: the thread that was selecting is not there."""
+        self._chunks.begin_in_child()
+        self._timeline.rewind_in_fork(standing.bookmark)
+        self._num_invalid = standing.num_invalid
+
+    def close(self) -> None:
+        """End the threads that load chunks."""
+        self._chunks.close()
+
+    def select(self, request: Request, most: int, hold: Any) -> HandOver:
+        """Select the next minibatches.
+
+        Args:
+            request: What to select.
+            most: How many minibatches to select at most, except that one is always selected.
+            hold: A bookmark to which the selector may have to go back later.
+        """
+        self._timeline.hold(hold)
+        hand_over = HandOver([], [], self.standing)
+        prepared = hand_over.prepared
+        while not prepared or (len(prepared) < most and prepared[-1].minibatch is not None):
+            try:
+                self._select_some(request, most, hand_over)
+            except CntkIoError as error:
+                # Bad data stay bad: like CNTK, the next read continues after this minibatch.
+                prepared.append(Prepared(None, None, self._num_invalid, error))
+            except BaseException as error:
+                # Another failure may pass: the next read asks for this minibatch again.
+                self.go_back(prepared[-1].standing if prepared else hand_over.before)
+                prepared.append(Prepared(None, None, self._num_invalid, error))
+        return hand_over
+
+    def _select_some(self, request: Request, most: int, hand_over: HandOver) -> None:
+        """Add to a hand-over what one call of the timeline gives."""
+        is_judged = self._arrangement.flags is not None or self._is_literal
+        most_here = 1 if is_judged else most - len(hand_over.prepared)
+        while True:
+            reads = self._timeline.read_several(request.size, request.partition, most_here)
+            if reads is None:
+                self._tell_totals()
+                hand_over.prepared.append(Prepared(None, *self.standing))
+                return
+            self._plan(request.partition, reads.selection)
+            located = self._arrangement.locate(reads.selection.sequences)
+            if self._arrangement.flags is None:
+                break
+            is_balanced = isinstance(request.partition, BalancedPartition)
+            sound = self._without_invalid(reads.selection, located, is_balanced)
+            if sound is not None:
+                reads, located = Reads.of(sound[0], reads.marks[-1]), sound[1]
+                break
+        self._add(reads, located, hand_over)
+        if reads.selection.end_of_sweep:
+            self._tell_totals()
+
+    def _plan(self, partition: Partition, selection: Selection) -> None:
+        """Have chunks loaded ahead, if others are needed than at the last read."""
+        needed = self._timeline.needed_chunks(partition)
+        if needed is not self._chunks.planned:
+            used = selection.chunks.tolist() if selection.places is None else selection.places.chunks
+            self._chunks.plan(needed, used, self._timeline.chunks_ahead(partition))
+
+    def _tell_totals(self) -> None:
+        for corpus in self._corpora:
+            corpus.report.log_totals()
+
+    # -------------------------------------------------------------------------------------- invalid utterances
+
+    def _without_invalid(
+        self, selection: Selection, located: Located, is_balanced: bool
+    ) -> tuple[Selection, Located] | None:
+        """Take invalid utterances out of a selection, and count them.
+
+        Returns:
+            What is left; None if nothing is left and the read is passed over. Balanced partitions pass over no read.
+
+        Raises:
+            FormatError: An utterance is broken.
+            CorpusError: One invalid utterance too many.
+        """
+        assert self._arrangement.flags is not None
+        flags = self._arrangement.flags[located.sequences]
+        if (flags == BROKEN).any():
+            raise self._complaint(int(located.sequences[flags == BROKEN][0]), BROKEN)
+        is_sound = flags != INVALID
+        parts = selection.parts
+        counted = ~is_sound if parts is None else ~is_sound & (parts.first_sample == 0)
+        if counted.any():
+            self._num_invalid += int(counted.sum())
+            self._last_invalid = int(located.sequences[~is_sound][-1])
+        if self._num_invalid > self._max_errors and (is_sound.any() or not self._is_literal):
+            raise CorpusError(
+                f"{self._num_invalid} invalid {'frames' if located.frames is not None else 'utterances'} so far, and "
+                f"max_errors is {self._max_errors}; the last was {self._complaint(self._last_invalid, INVALID)}"
+            )
+        if is_sound.all():
+            return selection, located
+        if parts is not None:
+            names = ("slot", "first_sample", "num_samples", "step", "goes_on")
+            parts = dataclasses.replace(parts, **{name: getattr(parts, name)[is_sound] for name in names})
+        elif not is_sound.any() and not self._is_literal and not is_balanced:
+            return None
+        frames = None if located.frames is None else located.frames[is_sound]
+        kept = dataclasses.replace(
+            selection,
+            sequences=selection.sequences[is_sound],
+            chunks=selection.chunks[is_sound],
+            parts=parts,
+            places=None,
+        )
+        return kept, Located(located.sequences[is_sound], frames)
+
+    def _complaint(self, sequence_index: int, flag: int) -> Exception:
+        """The complaint of the first corpus that calls a sequence invalid or broken."""
+        for corpus_index, corpus in enumerate(self._corpora):
+            utterances = corpus.utterances
+            if utterances is not None:
+                own = int(self._arrangement.partner(corpus_index, np.array([sequence_index]))[0])
+                mask = utterances.invalid if flag == INVALID else utterances.broken
+                if mask is not None and mask[own]:
+                    return utterances.complaint(own)
+        raise AssertionError("no corpus calls it so")
+
+    # ------------------------------------------------------------------------------------- what is to be packed
+
+    def _add(self, reads: Reads, located: Located, hand_over: HandOver) -> None:
+        """Add the minibatches of several reads to a hand-over, and the orders that fill them.
+
+        Raises:
+            BaseException: A chunk cannot be loaded or used. The minibatches before were added.
+        """
+        selection = reads.selection
+        refs = [self._refs_of(corpus_index, selection, located) for corpus_index in range(len(self._corpora))]
+        taken = self._chunks.take(refs, reads.bounds)
+        bounds = reads.bounds[: taken.num_sound + 1]
+        ends_of_sweep = reads.ends_of_sweep[: taken.num_sound]
+        minibatches = [
+            Minibatch({}, self._keys_of(selection, located, first, last)) for first, last in itertools.pairwise(bounds)
+        ]
+        parts = selection.parts
+        lengths = None if parts is None else self._lengths_of(selection)
+        for corpus_index, chunks in enumerate(taken.chunks if minibatches else ()):
+            samples = None if parts is not None else self._samples_of(corpus_index, located)
+            order = PackOrder(
+                corpus_index=corpus_index,
+                first=len(hand_over.prepared),
+                minibatches=minibatches,
+                ends_of_sweep=ends_of_sweep,
+                chunks=chunks,
+                refs=refs[corpus_index],
+                samples=samples,
+                bounds=bounds,
+                parts=parts,
+                lengths=lengths,
+            )
+            hand_over.orders.append(order)
+        num_invalid = self._num_invalid
+        hand_over.prepared.extend(
+            [
+                Prepared(minibatch, bookmark, num_invalid)
+                for minibatch, bookmark in zip(minibatches, reads.marks, strict=False)
+            ]
+        )
+        if taken.error is not None:
+            if taken.num_sound + 1 < len(reads.marks):
+                self._timeline.rewind(reads.marks[taken.num_sound])  # to after the minibatch that has the error
+            raise taken.error
+
+    def _refs_of(self, corpus_index: int, selection: Selection, located: Located) -> Places:
+        """Where in the chunks of a corpus the sequences are."""
+        if located.places is not None:
+            return located.places[corpus_index]
+        partners = self._arrangement.partners
+        if partners is None and located.frames is None and selection.places is not None:
+            return selection.places
+        chunk_starts = self._arrangement.tables[corpus_index].chunk_starts
+        if isinstance(selection, LocalSelection):  # its chunks say what is in them when they come
+            which, first, places = np.unique(selection.chunks, return_index=True, return_inverse=True)
+            order = np.argsort(first)
+            in_chunk = (located.sequences - chunk_starts[selection.chunks]).astype(np.uint32)
+            return Places(
+                which[order].tolist(), first[order].tolist(), np.argsort(order)[places].astype(np.uint32), in_chunk
+            )
+        return Places(
+            *_core.find_chunks(located.sequences, None if partners is None else partners[corpus_index], chunk_starts)
+        )
+
+    def _samples_of(
+        self, corpus_index: int, located: Located
+    ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None:
+        """First sample and number of samples wanted of each sequence; None for all."""
+        if located.frames is not None:
+            if len(self._ones) < len(located.frames):
+                self._ones = np.ones(len(located.frames), np.uint32)
+            return located.frames, self._ones[: len(located.frames)]
+        if not self._arrangement.repeats[corpus_index]:
+            return None
+        lengths = self._arrangement.tables[0].lengths[self._arrangement.partner(0, located.sequences)]
+        return np.zeros(len(lengths), np.uint32), lengths
+
+    def _keys_of(self, selection: Selection, located: Located, first: int, last: int) -> Callable[[], npt.NDArray[Any]]:
+        if isinstance(selection, LocalSelection):
+            return lambda: chunk_and_number(selection)
+        keys = self._arrangement.table.keys
+        return lambda: keys[located.sequences[first:last]]
+
+    def _lengths_of(self, selection: Selection) -> npt.NDArray[np.uint32]:
+        return (
+            selection.lengths
+            if isinstance(selection, LocalSelection)
+            else self._arrangement.lengths[selection.sequences]
+        )
