@@ -33,11 +33,12 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio._threads import num_threads
 from cntkio.errors import ConfigError, CorpusError, FormatError
-from cntkio.files import open_to_read, written_whole
 from cntkio.formats.cbf import DOCUMENTED, MAGIC, CBFDeserializer, CBFWriter, Layout
 from cntkio.formats.contract import Corpus, Loaded
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.foreign import as_deserializer
+from cntkio.formats.input_file import open_to_read
+from cntkio.formats.output_file import written_whole
 from cntkio.minibatch import MinibatchData
 from cntkio.streams import StreamDef, StreamDefs, StreamInformation
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cntkio import CorpusError, FormatError
 from cntkio.formats import Loaded
-from cntkio.index import SequenceTable
+from cntkio.formats.table import SequenceTable
 from cntkio.source.arrangement import arrange
 from cntkio.source.chunks import ChunkStore
 from cntkio.timeline import Places

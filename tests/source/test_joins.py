@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cntkio.errors import ConfigError, CorpusError
-from cntkio.index import SequenceTable
+from cntkio.formats.table import SequenceTable
 from cntkio.source.join import JoinedTable, join
 from slow.timeline import slow_join
 

@@ -28,11 +28,12 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio._threads import num_threads
 from cntkio.errors import ConfigError, CorpusError, FormatError, did_you_mean, suggests_keywords
-from cntkio.files import scratch_beside, written_whole
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded
-from cntkio.formats.ctf import _size, _Text
+from cntkio.formats.ctf import _size
+from cntkio.formats.input_file import InputFile
+from cntkio.formats.output_file import scratch_beside, written_whole
 from cntkio.formats.report import Report
-from cntkio.index import SequenceTable, fingerprint
+from cntkio.formats.table import SequenceTable, fingerprint
 from cntkio.streams import StreamDefs, StreamInformation, checked_streams, named
 
 logger = logging.getLogger("cntkio")
@@ -294,7 +295,7 @@ def is_binary(path: str | os.PathLike[str]) -> bool:
         return file.read(8) in (MAGIC, DOCUMENTED)
 
 
-def _read_header(file: _Text) -> _Header:
+def _read_header(file: InputFile) -> _Header:
     head = file.read(0, _FIRST_CHUNK)
     if head[:8] == MAGIC:
         return _read_2x_header(file, head)
@@ -317,7 +318,7 @@ def _advice(head: bytes) -> str:
     return ". Is it in the CNTK text format?" if is_text else ""
 
 
-def _read_2x_header(file: _Text, head: bytes) -> _Header:
+def _read_2x_header(file: InputFile, head: bytes) -> _Header:
     def error(what: str, at: int) -> FormatError:
         return FormatError(what, path=file.path, byte=at)
 
@@ -360,7 +361,7 @@ def _checked_dim(fields: _Fields, is_sparse: bool, name: str) -> int:
     return dim
 
 
-def _read_documented_header(file: _Text) -> _Header:
+def _read_documented_header(file: InputFile) -> _Header:
     # As much as can be header; of a large file not all of it is needed.
     size = min(file.size, 1 << 16)
     while True:
@@ -481,7 +482,7 @@ class CBFCorpus:
 
     def __init__(self, options: CBFDeserializer) -> None:
         self._options = options
-        self._file = _Text(options.filename)
+        self._file = InputFile(options.filename)
         self.name = self._file.path
         self.report = Report(self.name)
         self._kept: dict[int, Loaded] = {}
@@ -494,7 +495,7 @@ class CBFCorpus:
                 for stream, info in zip(self._header.streams, self.streams, strict=True)
             ]
             largest = int((self._header.ends - self._header.begins).max())
-            self._binary = _core.BinaryFile(self._file.file[0], self._file.path)
+            self._binary = _core.BinaryFile(self._file.descriptor, self._file.path)
             self._spare = _core.Spare(_SPARE_CHUNKS * min(largest, _MOST_SPARE))
             self.table = self._read_table()
         except BaseException:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from cntkio._core import Chunk
 from cntkio.errors import CntkIoError
 from cntkio.formats.report import Report
-from cntkio.index import SequenceTable
+from cntkio.formats.table import SequenceTable
 from cntkio.streams import StreamInformation
 
 Joins = Literal["anywhere", "first", "alone"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -22,10 +21,10 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio._threads import num_threads
 from cntkio.errors import ConfigError, CorpusError, FormatError, did_you_mean, near_name, suggests_keywords
-from cntkio.files import open_to_read
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded
+from cntkio.formats.input_file import InputFile, Locator
 from cntkio.formats.report import NUM_IN_FULL, Report
-from cntkio.index import IndexCache, SequenceTable, fingerprint
+from cntkio.formats.table import CachedIndex, IndexCache, SequenceTable, fingerprint
 from cntkio.streams import StreamDef, StreamDefs, StreamInformation, checked_streams, named
 
 logger = logging.getLogger("cntkio")
@@ -249,102 +248,55 @@ def _stream_text(stream: Mapping[str, Any]) -> str:
 # ------------------------------------------------------------------------------------------------------ file
 
 
-class _Text:
-    """A file's bytes, read by position from any thread."""
+def _map_lines(text: InputFile, first: int, work: Callable[[npt.NDArray[np.uint8]], _T]) -> list[tuple[int, _T]]:
+    """Apply `work` to blocks of whole lines, on all cores: for each its position and the result, in order.
 
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._file = open_to_read(path)
-        self.close = weakref.finalize(self, os.close, self._file)
-        self.status = os.fstat(self._file)
-        self.size = self.status.st_size
-        self._spare: list[npt.NDArray[np.uint8]] = []
+    `first` is the first line's start. A block holds the lines that start in its share of the file.
+    """
+    spare: list[npt.NDArray[np.uint8]] = []  # used again, since fresh memory is dear
 
-    @property
-    def file(self) -> tuple[int, int]:
-        """Its descriptor and size, for the compiled core, which reads by position, too."""
-        return self._file, self.size
-
-    def read(self, at: int, size: int) -> bytes:
-        """Up to `size` bytes; fewer only at the end of the file."""
-        return os.pread(self._file, size, at)
-
-    def read_into(self, buffer: npt.NDArray[np.uint8], at: int) -> int:
-        """Fill a buffer; how many bytes there were."""
-        view, done = memoryview(buffer.data), 0
-        while done < len(view):
-            count = os.preadv(self._file, [view[done:]], at + done)
-            if count == 0:
-                break
-            done += count
-        return done
-
-    def borrow(self, size: int) -> npt.NDArray[np.uint8]:
-        """A buffer of at least that size; used again after `give_back`, since fresh memory is dear."""
+    def borrow() -> npt.NDArray[np.uint8]:
         try:
-            buffer = self._spare.pop()
+            return spare.pop()
         except IndexError:
-            buffer = np.empty(0, np.uint8)
-        return buffer if len(buffer) >= size else np.empty(size, np.uint8)
+            return np.empty(_BLOCK + 1, np.uint8)
 
-    def give_back(self, buffer: npt.NDArray[np.uint8]) -> None:
-        self._spare.append(buffer)
+    def lines_of(share: int) -> tuple[int, _T] | None:
+        begin = first + share * _BLOCK
+        end = min(begin + _BLOCK, text.size)
+        lead = 0 if share == 0 else 1  # a line starts here if the byte before is a line feed
+        buffer = borrow()
+        try:
+            have = text.read_into(buffer[: end - begin + lead], begin - lead)
+            start = 0 if share == 0 else _position(buffer[:have], b"\n") + 1
+            if (share > 0 and start == 0) or start >= have:
+                return None  # one line covers the whole share
+            step = _LINE
+            while begin - lead + have < text.size and buffer[have - 1] != 0x0A:
+                more = text.read(begin - lead + have, step)
+                if not more:
+                    break
+                step = have  # so that a long line costs few reads
+                more = more[: more.find(b"\n") + 1 or len(more)]
+                if have + len(more) > len(buffer):
+                    if have > _LARGEST_SEQUENCE:
+                        raise FormatError("a line of 4 GiB or more", path=text.path, byte=begin - lead + start)
+                    grown = np.empty(2 * (have + len(more)), np.uint8)
+                    grown[:have] = buffer[:have]
+                    buffer = grown
+                buffer[have : have + len(more)] = np.frombuffer(more, np.uint8)
+                have += len(more)
+            return begin - lead + start, work(buffer[start:have])
+        finally:
+            spare.append(buffer)
 
-    def require_unchanged(self) -> None:
-        """Refuse a file that was changed since it was opened: its index would not fit it.
-
-        Raises:
-            CorpusError: It was changed.
-        """
-        now = os.fstat(self._file)
-        if (now.st_size, now.st_mtime_ns) != (self.size, self.status.st_mtime_ns):
-            raise CorpusError(
-                f"{self.path}: changed while in use ({self.size} bytes when opened, {now.st_size} now); open it again"
-            )
-
-    def map_lines(self, first: int, work: Callable[[npt.NDArray[np.uint8]], _T]) -> list[tuple[int, _T]]:
-        """Apply `work` to blocks of whole lines, on all cores: for each its position and the result, in order.
-
-        `first` is the first line's start. A block holds the lines that start in its share of the file.
-        """
-
-        def lines_of(share: int) -> tuple[int, _T] | None:
-            begin = first + share * _BLOCK
-            end = min(begin + _BLOCK, self.size)
-            lead = 0 if share == 0 else 1  # a line starts here if the byte before is a line feed
-            buffer = self.borrow(_BLOCK + 1)
-            try:
-                have = self.read_into(buffer[: end - begin + lead], begin - lead)
-                start = 0 if share == 0 else _position(buffer[:have], b"\n") + 1
-                if (share > 0 and start == 0) or start >= have:
-                    return None  # one line covers the whole share
-                step = _LINE
-                while begin - lead + have < self.size and buffer[have - 1] != 0x0A:
-                    more = self.read(begin - lead + have, step)
-                    if not more:
-                        break
-                    step = have  # so that a long line costs few reads
-                    more = more[: more.find(b"\n") + 1 or len(more)]
-                    if have + len(more) > len(buffer):
-                        if have > _LARGEST_SEQUENCE:
-                            raise FormatError("a line of 4 GiB or more", path=self.path, byte=begin - lead + start)
-                        grown = np.empty(2 * (have + len(more)), np.uint8)
-                        grown[:have] = buffer[:have]
-                        buffer = grown
-                    buffer[have : have + len(more)] = np.frombuffer(more, np.uint8)
-                    have += len(more)
-                return begin - lead + start, work(buffer[start:have])
-            finally:
-                self.give_back(buffer)
-
-        num_shares = -(-(self.size - first) // _BLOCK)
-        if num_shares <= 1:
-            results = [lines_of(share) for share in range(num_shares)]
-        else:
-            with ThreadPoolExecutor(min(num_threads(), num_shares)) as workers:
-                results = list(workers.map(lines_of, range(num_shares)))
-        self._spare.clear()
-        return [result for result in results if result is not None]
+    num_shares = -(-(text.size - first) // _BLOCK)
+    if num_shares <= 1:
+        results = [lines_of(share) for share in range(num_shares)]
+    else:
+        with ThreadPoolExecutor(min(num_threads(), num_shares)) as workers:
+            results = list(workers.map(lines_of, range(num_shares)))
+    return [result for result in results if result is not None]
 
 
 def _position(buffer: npt.NDArray[np.uint8], byte: bytes) -> int:
@@ -357,7 +309,7 @@ def _position(buffer: npt.NDArray[np.uint8], byte: bytes) -> int:
     return -1
 
 
-def _first_line(text: _Text) -> tuple[int, int]:
+def _first_line(text: InputFile) -> tuple[int, int]:
     """The position of the first byte that is no white space, and the lines before it."""
     mark = text.read(0, 3)
     if mark[:2] == b"\xff\xfe":
@@ -394,6 +346,8 @@ class _CTFTable(NamedTuple):
     remarks: dict[str, tuple[int, list[tuple[int, int | str]]]]
     # The first chunks, where they were parsed in the same pass.
     parsed: list[_core.Chunk]
+    # The file that this comes from, if it does not come from the text.
+    cache: Path | None
 
 
 _Schema = list[tuple[bytes, bool, int, bool]]
@@ -407,7 +361,7 @@ class _FirstPass(NamedTuple):
     spare: _core.Spare
 
 
-def _index(text: _Text, options: CTFDeserializer, text_keys: bool, first_pass: _FirstPass | None) -> _CTFTable:
+def _index(text: InputFile, options: CTFDeserializer, text_keys: bool, first_pass: _FirstPass | None) -> _CTFTable:
     """The table of sequences, from the cache where there is one that fits."""
     defining = _defining_alias(options)
     settings = {
@@ -420,9 +374,8 @@ def _index(text: _Text, options: CTFDeserializer, text_keys: bool, first_pass: _
     if cache is not None:
         found = cache.read()
         if found is not None:
-            facts, arrays = found
             try:
-                return _from_cache(facts, arrays)
+                return _from_cache(found)
             except (KeyError, ValueError, TypeError) as error:
                 logger.info("%s: index cache not used: %s", text.path, error)
     before = fingerprint(Path(text.path)) if cache is not None else {}
@@ -439,7 +392,8 @@ def _index(text: _Text, options: CTFDeserializer, text_keys: bool, first_pass: _
     return made
 
 
-def _from_cache(facts: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> _CTFTable:
+def _from_cache(cached: CachedIndex) -> _CTFTable:
+    path, facts, arrays = cached
     table = SequenceTable(arrays["keys"], arrays["lengths"], arrays["chunk_starts"])
     count = table.num_sequences
     sizes = {len(arrays[name]) for name in ("keys", "starts", "sizes")}
@@ -456,7 +410,7 @@ def _from_cache(facts: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> _
         str(kind): (int(count), [(int(at), int(key)) for at, key in places])
         for kind, (count, places) in facts["remarks"].items()
     }
-    return _CTFTable(table, arrays["starts"], arrays["sizes"], remarks, [])
+    return _CTFTable(table, arrays["starts"], arrays["sizes"], remarks, [], path)
 
 
 def _defining_alias(options: CTFDeserializer) -> bytes | None:
@@ -465,7 +419,7 @@ def _defining_alias(options: CTFDeserializer) -> bytes | None:
 
 
 def _scan(
-    text: _Text, options: CTFDeserializer, defining: bytes | None, text_keys: bool, first_pass: _FirstPass | None
+    text: InputFile, options: CTFDeserializer, defining: bytes | None, text_keys: bool, first_pass: _FirstPass | None
 ) -> _CTFTable:
     first, num_lines = _first_line(text)
     head = text.read(first, 1)
@@ -491,10 +445,10 @@ def _scan(
     parsed: list[tuple[_core.Chunk, int]] = []
     if first_pass is not None and defining is None and not text_keys:
         scans, parsed, first = _parse_ahead(text, first_pass, first, limit, in_lines)
-    scans += text.map_lines(first, scan_words) if text_keys else _indexed(text, first, in_lines, defining)
+    scans += _map_lines(text, first, scan_words) if text_keys else _indexed(text, first, in_lines, defining)
     for begin, (*_, overflow) in scans:
         if overflow is not None:
-            raise _Places(text).error(
+            raise Locator(text).error(
                 begin + overflow, "a sequence id of 2^64 or more; expected at most 18446744073709551615"
             )
     starts = _joined([scan[2] + np.uint64(begin) if begin else scan[2] for begin, scan in scans])
@@ -530,16 +484,16 @@ def _scan(
     # A file that changes meanwhile has other chunks; whoever loads one will notice.
     fits = chunk_starts[1 : len(parsed) + 1].tolist() == [num_sequences for _, num_sequences in parsed]
     chunks = [chunk for chunk, _ in parsed] if fits else []
-    return _CTFTable(SequenceTable(keys, lengths, chunk_starts), starts, sizes, remarks, chunks)
+    return _CTFTable(SequenceTable(keys, lengths, chunk_starts), starts, sizes, remarks, chunks, None)
 
 
-def _indexed(text: _Text, first: int, in_lines: bool, defining: bytes | None) -> list[tuple[int, Any]]:
+def _indexed(text: InputFile, first: int, in_lines: bool, defining: bytes | None) -> list[tuple[int, Any]]:
     """The scans of a file from its first line on."""
     scans: list[tuple[int, Any]] = []
     for begin in range(first, text.size, _INTERRUPTIBLE):
         part = (begin, begin + _INTERRUPTIBLE)
         try:
-            scan, long_line = _core.ctf_index(text.file, first, part, in_lines, defining, _BLOCK, num_threads())
+            scan, long_line = _core.ctf_index(text.handle, first, part, in_lines, defining, _BLOCK, num_threads())
         except (OSError, EOFError):
             text.require_unchanged()
             raise
@@ -554,7 +508,7 @@ def _joined(arrays: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
 
 
 def _parse_ahead(
-    text: _Text, first_pass: _FirstPass, first: int, limit: int, in_lines: bool
+    text: InputFile, first_pass: _FirstPass, first: int, limit: int, in_lines: bool
 ) -> tuple[list[tuple[int, Any]], list[tuple[_core.Chunk, int]], int]:
     """Index and parse the first chunks in one pass.
 
@@ -566,7 +520,7 @@ def _parse_ahead(
     parsed: list[tuple[_core.Chunk, int]] = []
     if ahead.num_bytes == 0 or (ahead.num_chunks is not None and text.size - first > ahead.num_chunks * limit):
         return [], [], first
-    borders = _core.ctf_chunk_borders(text.file, first, limit, in_lines)
+    borders = _core.ctf_chunk_borders(text.handle, first, limit, in_lines)
     num_bytes = num_sequences = 0
     while len(parsed) < len(borders) - 1:
         # So many as fit, going by those before.
@@ -577,7 +531,7 @@ def _parse_ahead(
             break
         wanted = borders[len(parsed) : len(parsed) + room + 1]
         indexed = _core.ctf_index_chunks(
-            text.file, wanted, in_lines, first_pass.schema, num_threads(), _PART, first_pass.spare, True
+            text.handle, wanted, in_lines, first_pass.schema, num_threads(), _PART, first_pass.spare, True
         )
         for one in indexed:
             if one is None:
@@ -639,33 +593,6 @@ def _shown(byte: bytes) -> str:
     if not byte:
         return "the end of the file"
     return f"'{byte.decode()}'" if 0x20 < byte[0] < 0x7F else f"byte 0x{byte[0]:02X}"
-
-
-class _Places:
-    """Lines and columns of positions in a file, counted when an error asks for them."""
-
-    def __init__(self, text: _Text) -> None:
-        self._text = text
-        self._known = [(0, 1)]  # (start of a line, its number)
-
-    def of(self, byte: int) -> dict[str, Any]:
-        """Where a position is, in the words of FormatError."""
-        line_start, line = max(known for known in self._known if known[0] <= byte)
-        at = line_start
-        while at < byte:
-            block = self._text.read(at, min(byte - at, 1 << 20))
-            if not block:
-                break
-            feeds = block.count(b"\n")
-            if feeds:
-                line += feeds
-                line_start = at + block.rfind(b"\n") + 1
-            at += len(block)
-        self._known.append((line_start, line))
-        return {"path": self._text.path, "byte": byte, "line": line, "column": byte - line_start + 1}
-
-    def error(self, byte: int, what: str, **place: Any) -> FormatError:
-        return FormatError(what, **self.of(byte), **place)
 
 
 class _Finding(NamedTuple):
@@ -735,7 +662,7 @@ class CTFCorpus:
         self._options = options
         self._text_keys = text_keys
         self._is_compact = ahead.is_packed
-        self._text = _Text(options.filename)
+        self._text = InputFile(options.filename)
         self._schema: _Schema = [
             (stream["stream_alias"].encode(), stream["is_sparse"], _size(stream["dim"]), options.dtype == np.float64)
             for _, stream in named(options.streams)
@@ -749,7 +676,7 @@ class CTFCorpus:
         except BaseException:
             self._text.close()
             raise
-        self._places = _Places(self._text)
+        self._locator = Locator(self._text)
         self.name = self._text.path
         self.report = Report(self.name, options.max_errors)
         self._num_error_kinds = len(_KINDS) if options.strict else _core.CTF_NUM_ERROR_KINDS
@@ -805,7 +732,7 @@ class CTFCorpus:
         piece = max(_PIECE, size // threads + size // 64 + 1)
         try:
             chunk, counts, findings, last_straw = _core.ctf_parse(
-                self._text.file,
+                self._text.handle,
                 begin,
                 starts,
                 sizes,
@@ -830,7 +757,9 @@ class CTFCorpus:
         return chunk, _Parsed(counts, [_Finding(*finding) for finding in findings], straw, begin, first)
 
     def _misfit(self) -> CorpusError:
-        return CorpusError(f"{self._text.path}: its index does not fit it; delete the index cache beside it")
+        cache = self._table.cache
+        advice = "open it again" if cache is None else f"delete the index cache {str(cache)!r}"
+        return CorpusError(f"{self.name}: the index does not match the file; {advice}")
 
     def account_for(self, loaded: Loaded) -> None:
         parsed: _Parsed = loaded.findings
@@ -868,7 +797,7 @@ class CTFCorpus:
         if is_last and _KINDS[finding.kind].name in _KINDS_OF_MISFITS:
             what += self._advice(finding.stream)
         stream = None if finding.stream is None else self.streams[finding.stream].name
-        return self._places.error(byte, what, sequence=_shown_key(self.table.keys[sequence]), stream=stream)
+        return self._locator.error(byte, what, sequence=_shown_key(self.table.keys[sequence]), stream=stream)
 
     def _advice(self, stream: int | None) -> str:
         """What to do if the file's first lines hold other streams than were asked for, or hold them in another form."""
@@ -892,7 +821,7 @@ class CTFCorpus:
         for kind, (count, places) in self._table.remarks.items():
             self.report.count(kind, count)
             for byte, key in places:
-                error = partial(self._places.error, byte, _INDEX_WORDS[kind], sequence=key)
+                error = partial(self._locator.error, byte, _INDEX_WORDS[kind], sequence=key)
                 if self._options.strict:
                     try:
                         raise error()
@@ -908,7 +837,7 @@ class CTFCorpus:
 # ------------------------------------------------------------------------------------------------- inference
 
 
-def _streams_at_the_start(text: _Text) -> dict[bytes, tuple[bool, int]]:
+def _streams_at_the_start(text: InputFile) -> dict[bytes, tuple[bool, int]]:
     """The names in the first lines of a file: for each whether it is sparse, and its dimension as far as it is seen."""
     try:
         first, _ = _first_line(text)
@@ -944,10 +873,10 @@ def infer_streams(path: str | os.PathLike[str]) -> StreamDefs:
         >>> [(name, stream.dim, stream.is_sparse) for name, stream in infer_streams(path).items()]
         [('x', 3, False), ('y', 8, True)]
     """
-    text = _Text(os.fspath(path))
+    text = InputFile(os.fspath(path))
     try:
         first, *_ = _first_line(text)
-        blocks = text.map_lines(first, _core.ctf_infer)
+        blocks = _map_lines(text, first, _core.ctf_infer)
     finally:
         text.close()
     total: dict[bytes, list[int]] = {}

@@ -29,10 +29,11 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio.errors import ConfigError, CorpusError, FormatError
-from cntkio.files import written_whole
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded, Utterances
+from cntkio.formats.input_file import open_to_read
+from cntkio.formats.output_file import write_whole
 from cntkio.formats.report import Report, first_few
-from cntkio.index import SequenceTable
+from cntkio.formats.table import SequenceTable
 from cntkio.streams import StreamDefs, StreamInformation, named
 
 logger = logging.getLogger("cntkio")
@@ -187,7 +188,7 @@ class _Files:
         if found is None:
             if len(self._open) >= _MOST_OPEN_FILES:
                 self.__exit__()
-            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            file = open_to_read(path)
             try:
                 size = os.fstat(file).st_size
                 header = parse_header(os.pread(file, 28, 0), size, compatible=self._compatible)
@@ -949,14 +950,6 @@ def write_features(path: str | os.PathLike[str], frames: npt.NDArray[Any], **opt
         36
     """
     write_whole(Path(path), [encode_features(frames, **options)])
-
-
-def write_whole(path: Path, parts: Iterable[bytes]) -> None:
-    """Write a file beside its place and move it there; missing folders are made."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with written_whole(path) as file:
-        for part in parts:
-            file.write(part)
 
 
 def write_archive(

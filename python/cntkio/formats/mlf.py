@@ -29,7 +29,6 @@ from cntkio import _core
 from cntkio._threads import num_threads
 from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded, Utterances
-from cntkio.formats.ctf import _Places, _Text
 from cntkio.formats.htk import (
     _DEFAULT_LONGEST,
     Unequal,
@@ -40,10 +39,11 @@ from cntkio.formats.htk import (
     stream_of,
     text_rows,
     values_of,
-    write_whole,
 )
+from cntkio.formats.input_file import InputFile, Locator
+from cntkio.formats.output_file import write_whole
 from cntkio.formats.report import Report
-from cntkio.index import IndexCache, SequenceTable, fingerprint
+from cntkio.formats.table import IndexCache, SequenceTable, fingerprint
 from cntkio.streams import Record, StreamDefs, StreamInformation
 
 logger = logging.getLogger("cntkio")
@@ -342,7 +342,7 @@ class HTKMLFDeserializer:
         found = None if cache is None else cache.read()
         if found is not None:
             try:
-                return _from_cache(path, *found)
+                return _from_cache(path, found.facts, found.arrays)
             except (KeyError, ValueError, TypeError) as error:
                 logger.info("%s: index cache not used: %s", path, error)
         before = fingerprint(Path(path)) if cache is not None else {}
@@ -359,11 +359,11 @@ class HTKMLFDeserializer:
         return made
 
     def _scan(self, path: str, names: list[bytes] | None, dim: int) -> _Entries:
-        text = _Text(path)
+        text = InputFile(path)
         try:
             counts_time = {"auto": None, "100ns": True, "frames": False}[self.times]
             part = _core.mlf_scan(
-                text.file, self.compatible, counts_time, float(self.frame_period), names, dim, num_threads()
+                text.handle, self.compatible, counts_time, float(self.frame_period), names, dim, num_threads()
             )
             _refuse(part[-1], text)
             text.require_unchanged()
@@ -487,10 +487,10 @@ def _check_targets(options: HTKMLFDeserializer, settings: Mapping[str, Any]) -> 
             raise ConfigError(f"{name} and labelToTargetMappingFile exclude each other", key="labelToTargetMappingFile")
 
 
-def _refuse(stop: tuple[int, int] | None, text: _Text) -> None:
+def _refuse(stop: tuple[int, int] | None, text: InputFile) -> None:
     if stop is not None:
         kind, byte = stop
-        raise _Places(text).error(min(byte, text.size), _STOPS[kind])
+        raise Locator(text).error(min(byte, text.size), _STOPS[kind])
 
 
 def _made(path: str, found: Any) -> _Entries:
@@ -670,9 +670,9 @@ def _located(
 ) -> FormatError:
     if not is_text:
         return FormatError(what, path=path, byte=byte, sequence=sequence, stream=stream)
-    text = _Text(path)
+    text = InputFile(path)
     try:
-        return _Places(text).error(byte, what, sequence=sequence, stream=stream)
+        return Locator(text).error(byte, what, sequence=sequence, stream=stream)
     finally:
         text.close()
 

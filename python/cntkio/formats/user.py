@@ -26,7 +26,7 @@ from cntkio._threads import ForkLock
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded
 from cntkio.formats.report import Report
-from cntkio.index import SequenceTable
+from cntkio.formats.table import SequenceTable
 from cntkio.streams import StreamInformation
 
 _LARGEST_DIM = 2**31 - 1

@@ -25,7 +25,7 @@ from cntkio import _core
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import Corpus
 from cntkio.formats.report import NUM_IN_FULL, first_few
-from cntkio.index import SequenceTable
+from cntkio.formats.table import SequenceTable
 from cntkio.source.join import JoinedTable, join
 from cntkio.timeline import Places
 

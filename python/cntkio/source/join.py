@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio.errors import ConfigError, CorpusError
-from cntkio.index import SequenceTable
+from cntkio.formats.table import SequenceTable
 
 _NUM_FIRST_KEYS = 10
 _LARGEST_SPAN_PER_KEY = 4

@@ -1,11 +1,11 @@
 """Tables of sequences and chunks, and the cache file that keeps them. (docs/formats/ctf.md, "Index cache")
 
-A table is a handful of NumPy arrays, one entry per sequence, so that ten million sequences are nothing to worry
-about; from the cache they are memory-mapped, and opening a corpus takes as long as reading a header.
+A table is a handful of NumPy arrays with one entry per sequence, so ten million sequences are no burden. From the cache
+they are memory-mapped, and opening a corpus takes as long as reading a header.
 
-The cache's law: it is believed only if everything that it was made from is still the same (the format of the cache,
-the settings, and the corpus's size, time of change in nanoseconds and a check sum of samples of its content), and
-nothing that goes wrong with it is an error: an index can always be made anew.
+A cache is used only if everything that the index depends on is unchanged: the cache's own format, the settings, and the
+corpus's size, time of change in nanoseconds and a check sum of samples of its content. Nothing that is wrong with a
+cache is an error, because an index can always be made anew.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import struct
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,7 @@ class SequenceTable:
 
     Attributes:
         keys: Key of each sequence: uint64, or text.
-        lengths: Samples that each counts for, uint32.
+        lengths: Samples that each sequence counts for, uint32.
         chunk_starts: First sequence of each chunk and, last, the number of sequences, int64.
     """
 
@@ -53,6 +53,20 @@ class SequenceTable:
         return len(self.chunk_starts) - 1
 
 
+class CachedIndex(NamedTuple):
+    """What an index cache holds.
+
+    Attributes:
+        path: The cache file.
+        facts: What was written as JSON.
+        arrays: The arrays, memory-mapped.
+    """
+
+    path: Path
+    facts: dict[str, Any]
+    arrays: dict[str, npt.NDArray[Any]]
+
+
 _MAGIC = b"cntkio index 1\n\0"
 _ALIGNMENT = 64
 _MOST_HEADER = 1 << 24
@@ -61,7 +75,7 @@ _PROBE_SIZE = 4096
 
 
 def fingerprint(path: Path) -> dict[str, Any]:
-    """Size, time of change and a check sum of samples of a file's content."""
+    """Return size, time of change and a check sum of samples of a file's content."""
     with path.open("rb") as file:
         status = os.fstat(file.fileno())
         content = hashlib.blake2b(digest_size=16)
@@ -83,39 +97,42 @@ class IndexCache:
     corpus: Path
     settings: Mapping[str, Any]
 
-    def places(self) -> list[Path]:
-        """Where the cache may lie: beside the corpus, or else in the user's cache folder."""
+    def candidates(self) -> list[Path]:
+        """Where the cache may be: next to the corpus, or else in the user's cache folder."""
         text = json.dumps(self.settings, sort_keys=True)
         tag = hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
         corpus = self.corpus.absolute()
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cntkio"
-        where = hashlib.blake2b(os.fsencode(corpus.parent), digest_size=8).hexdigest()
-        return [corpus.with_name(f"{corpus.name}.{tag}.index"), folder / f"{where}.{corpus.name}.{tag}.index"]
+        cache_folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cntkio"
+        corpus_folder = hashlib.blake2b(os.fsencode(corpus.parent), digest_size=8).hexdigest()
+        return [
+            corpus.with_name(f"{corpus.name}.{tag}.index"),
+            cache_folder / f"{corpus_folder}.{corpus.name}.{tag}.index",
+        ]
 
-    def read(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]] | None:
-        """The facts and arrays of a cache that fits the corpus as it is now, or None. Arrays are memory-mapped."""
-        for place in self.places():
+    def read(self) -> CachedIndex | None:
+        """Return the content of a cache that matches the corpus as it is now, or None."""
+        for path in self.candidates():
             try:
-                with place.open("rb") as file:
-                    text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-                found = self._decode(text)
+                with path.open("rb") as file:
+                    content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                cached = CachedIndex(path, *self._decode(content))
             except FileNotFoundError:
                 continue
             except (OSError, ValueError, TypeError, KeyError, struct.error) as error:
-                logger.info("%s: index cache not used: %s", place, error)
+                logger.info("%s: index cache not used: %s", path, error)
                 continue
-            logger.debug("%s: index cache used", place)
-            return found
+            logger.debug("%s: index cache used", path)
+            return cached
         return None
 
-    def _decode(self, text: mmap.mmap) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-        if text[: len(_MAGIC)] != _MAGIC:
+    def _decode(self, content: mmap.mmap) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        if content[: len(_MAGIC)] != _MAGIC:
             raise ValueError("not an index cache of this version")
-        (size,) = struct.unpack_from("<Q", text, len(_MAGIC))
+        (size,) = struct.unpack_from("<Q", content, len(_MAGIC))
         begin = len(_MAGIC) + 8
-        if size > min(_MOST_HEADER, len(text) - begin):
+        if size > min(_MOST_HEADER, len(content) - begin):
             raise ValueError("truncated")
-        header = json.loads(text[begin : begin + size])
+        header = json.loads(content[begin : begin + size])
         if header["settings"] != dict(self.settings):
             raise ValueError("made with other settings")
         if header["corpus"] != fingerprint(self.corpus):
@@ -124,9 +141,9 @@ class IndexCache:
         for name, (kind, offset, count) in header["arrays"].items():
             if kind not in ("<u8", "<u4", "<u2", "<i8") or offset < 0 or count < 0:
                 raise ValueError(f"array {name!r} is damaged")
-            if offset + count * np.dtype(kind).itemsize > len(text):
+            if offset + count * np.dtype(kind).itemsize > len(content):
                 raise ValueError("truncated")
-            arrays[name] = np.frombuffer(text, dtype=kind, count=count, offset=offset)
+            arrays[name] = np.frombuffer(content, dtype=kind, count=count, offset=offset)
         return header["facts"], arrays
 
     def write(
@@ -136,17 +153,17 @@ class IndexCache:
 
         Args:
             corpus: The corpus's `fingerprint` before it was indexed.
-            facts: Anything JSON-able that `read` shall return.
+            facts: What `read` shall return; JSON-able.
             arrays: Arrays of uint64, uint32, uint16 or int64.
 
         Returns:
-            Where it was written, or None if nowhere.
+            The cache file, or None if none can be written.
         """
         if corpus != fingerprint(self.corpus):
             return None  # changed while it was indexed
         stored = {name: np.ascontiguousarray(array, array.dtype.newbyteorder("<")) for name, array in arrays.items()}
         header: dict[str, Any] = {"corpus": corpus, "settings": dict(self.settings), "facts": facts, "arrays": {}}
-        # The header's own size moves the arrays: offsets of fixed width keep it from changing while they are set.
+        # The size of the header moves the arrays, so reserve room for the digits of their offsets.
         offset = 0
         for name, array in stored.items():
             header["arrays"][name] = [array.dtype.str, offset, len(array)]
@@ -156,23 +173,23 @@ class IndexCache:
         for entry in header["arrays"].values():
             entry[1] += begin
         text = json.dumps(header).encode().ljust(begin - len(_MAGIC) - 8)
-        for place in self.places():
+        for path in self.candidates():
             try:
-                if place.parent != self.corpus.absolute().parent:
-                    place.parent.mkdir(parents=True, exist_ok=True)
-                temporary = place.with_name(f".{place.name}.{os.getpid()}-{threading.get_ident()}")
+                if path.parent != self.corpus.absolute().parent:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
                 try:
                     with temporary.open("xb") as file:
                         file.write(_MAGIC + struct.pack("<Q", len(text)) + text)
                         for array in stored.values():
                             file.write(array.view(np.uint8).data)
                             file.write(bytes(-array.nbytes % _ALIGNMENT))
-                    temporary.replace(place)
+                    temporary.replace(path)
                 except BaseException:
                     temporary.unlink(missing_ok=True)
                     raise
             except OSError as error:
-                logger.debug("%s: index cache not written: %s", place, error)
+                logger.debug("%s: index cache not written: %s", path, error)
                 continue
-            return place
+            return path
         return None

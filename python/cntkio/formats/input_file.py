@@ -1,0 +1,154 @@
+"""Read files by position, and say where in a text an error is.
+
+A file that is missing is an error that suggests the nearest name.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import weakref
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio.errors import CorpusError, FormatError, near_name
+
+_BLOCK = 1 << 20
+
+
+def open_to_read(path: str | bytes | os.PathLike[str]) -> int:
+    """Open a file and return its descriptor.
+
+    Raises:
+        FileNotFoundError: There is no such file; the message names the nearest one, or the folder that was searched.
+        OSError: The file cannot be read.
+
+    Example:
+        >>> open_to_read("examples/iris/iris.cft")
+        Traceback (most recent call last):
+        FileNotFoundError: [Errno 2] No such file or directory; did you mean 'examples/iris/iris.ctf'?: ...
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise IsADirectoryError(errno.EISDIR, "Is a folder; expected a file", os.fspath(path))
+        return descriptor
+    except FileNotFoundError as error:
+        hint = _hint(Path(os.fsdecode(path)))
+        raise FileNotFoundError(error.errno, f"{error.strerror}{hint}", os.fspath(path)) from None
+
+
+def _hint(path: Path) -> str:
+    """Advice for a path that does not exist."""
+    missing = path
+    while not missing.parent.exists():
+        missing = missing.parent
+    try:
+        near = near_name(missing.name, [entry.name for entry in missing.parent.iterdir()])
+    except OSError:
+        near = None
+    if near is not None:
+        rest = path.parts[len(missing.parts) :]
+        return f"; did you mean {str(missing.parent.joinpath(near, *rest))!r}?"
+    start = "" if path.is_absolute() else f" from the folder {str(Path.cwd())!r}"
+    folder = "" if missing == path else f": there is no {str(missing)!r}"
+    return f"{start}{folder}"
+
+
+def first_bytes(path: str | os.PathLike[str], size: int) -> bytes:
+    """Return up to `size` bytes from the beginning of a file.
+
+    Raises:
+        OSError: The file cannot be read, as for `open_to_read`.
+    """
+    with open(open_to_read(path), "rb") as file:
+        return file.read(size)
+
+
+class InputFile:
+    """A file that any thread reads by position. It is closed when nothing refers to it any more.
+
+    Attributes:
+        path: The file.
+        descriptor: Its descriptor.
+        size: Its size in bytes when it was opened.
+
+    Raises:
+        OSError: The file cannot be read, as for `open_to_read`.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.descriptor = open_to_read(path)
+        self.close = weakref.finalize(self, os.close, self.descriptor)
+        status = os.fstat(self.descriptor)
+        self.size = status.st_size
+        self._time_ns = status.st_mtime_ns
+
+    @property
+    def handle(self) -> tuple[int, int]:
+        """Descriptor and size, as the compiled core takes them."""
+        return self.descriptor, self.size
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return up to `size` bytes; fewer only at the end of the file."""
+        return os.pread(self.descriptor, size, offset)
+
+    def read_into(self, buffer: npt.NDArray[np.uint8], offset: int) -> int:
+        """Fill a buffer, and return how many bytes there were."""
+        view, done = memoryview(buffer.data), 0
+        while done < len(view):
+            count = os.preadv(self.descriptor, [view[done:]], offset + done)
+            if count == 0:
+                break
+            done += count
+        return done
+
+    def require_unchanged(self) -> None:
+        """Refuse a file that was changed since it was opened: its index no longer matches.
+
+        Raises:
+            CorpusError: The file was changed.
+        """
+        now = os.fstat(self.descriptor)
+        if (now.st_size, now.st_mtime_ns) != (self.size, self._time_ns):
+            raise CorpusError(
+                f"{self.path}: changed while in use ({self.size} bytes when opened, {now.st_size} now); open it again"
+            )
+
+
+class _KnownLine(NamedTuple):
+    offset: int
+    number: int
+
+
+class Locator:
+    """Finds the line and column of a byte in a text file, by counting line ends when an error asks for them."""
+
+    def __init__(self, file: InputFile) -> None:
+        self._file = file
+        self._known = [_KnownLine(0, 1)]
+
+    def locate(self, byte: int) -> dict[str, Any]:
+        """Return where a byte is, as the keywords of a `FormatError`."""
+        line = max(known for known in self._known if known.offset <= byte)
+        offset = line.offset
+        while offset < byte:
+            block = self._file.read(offset, min(byte - offset, _BLOCK))
+            if not block:
+                break
+            num_ends = block.count(b"\n")
+            if num_ends:
+                line = _KnownLine(offset + block.rfind(b"\n") + 1, line.number + num_ends)
+            offset += len(block)
+        self._known.append(line)
+        return {"path": self._file.path, "byte": byte, "line": line.number, "column": byte - line.offset + 1}
+
+    def error(self, byte: int, what: str, **details: Any) -> FormatError:
+        """Make the error that says what is wrong at a byte; `details` are further keywords of `FormatError`."""
+        return FormatError(what, **self.locate(byte), **details)
