@@ -35,7 +35,6 @@ PRIVATE_NAMES_OF_OTHERS = {
     "htkmlf_reader _lengths",
     "htkmlf_reader _pipeline",
     "htkmlf_reader _settings",
-    "htkmlf_reader _timeline",
 }
 IMPORTED_BY_TEXT = {
     "__init__",  # frameworks, when they are asked for
@@ -45,13 +44,10 @@ IMPORTED_BY_TEXT = {
 QUESTIONS_OF_TYPE = {
     "htkmlf_reader isinstance HTKFeatureDeserializer",
     "htkmlf_reader isinstance HTKFeatureStream",
-    "source isinstance BalancedPartition",
-    "source isinstance LocalSelection",
-    "source isinstance LocalTimeline",
 }
 LONG_CLASSES = {
     "MinibatchSource",
-    "LocalTimeline",
+    "UserTimeline",
     "Timeline",
     "_Reading",
 }
@@ -166,7 +162,7 @@ def test_no_room_uses_private_names_of_others() -> None:
 
 
 def test_sources_do_not_ask_what_kind_of_corpus_or_timeline_they_have() -> None:
-    contracts = ("formats", "timeline", "local_timeline")
+    contracts = ("formats", "timeline")
     actual = {
         f"{room_of(module)} {' '.join(question)}"
         for module in house.modules()

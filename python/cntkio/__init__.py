@@ -30,13 +30,20 @@ from cntkio.htkmlf_reader import HTKMLFReader
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData, Value
 from cntkio.source import MinibatchSource, TraceLevel
 from cntkio.streams import Record, StreamConfiguration, StreamDef, StreamDefs, StreamInformation
-from cntkio.timeline import DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS, FULL_DATA_SWEEP, INFINITELY_REPEAT
+from cntkio.timeline import (
+    DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS,
+    FULL_DATA_SWEEP,
+    INFINITELY_REPEAT,
+    BalancedPartition,
+    Partition,
+)
 from cntkio.user_source import MinibatchSourceFromData, UserMinibatchSource
 
 __all__ = [
     "DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS",
     "FULL_DATA_SWEEP",
     "INFINITELY_REPEAT",
+    "BalancedPartition",
     "Base64ImageDeserializer",
     "CBFDeserializer",
     "CTFDeserializer",
@@ -56,6 +63,7 @@ __all__ = [
     "MinibatchSource",
     "MinibatchSourceFromData",
     "OutOfRangeError",
+    "Partition",
     "ReaderConfig",
     "Record",
     "StreamConfiguration",

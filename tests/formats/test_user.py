@@ -28,8 +28,8 @@ from cntkio import (
     _core,
 )
 from cntkio.formats.user import UserDeserializer
-from cntkio.local_timeline import LocalTimeline
 from cntkio.timeline import FULL_DATA_SWEEP, Partition, Window
+from cntkio.timeline.user_timeline import UserTimeline
 from cntkio.user_source import MinibatchSourceFromData, UserMinibatchSource
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -223,12 +223,12 @@ LIMITS = st.fixed_dictionaries({"max_sweeps": st.integers(1, 4)}) | st.fixed_dic
 )
 
 
-def timeline_of(lengths: list[list[int]], window: Window | None, seed: int = 0, **limits: int) -> LocalTimeline:
+def timeline_of(lengths: list[list[int]], window: Window | None, seed: int = 0, **limits: int) -> UserTimeline:
     arrays = [np.array(one, np.uint32) for one in lengths]
-    return LocalTimeline(len(arrays), arrays.__getitem__, window=window, seed=seed, **limits)
+    return UserTimeline(len(arrays), arrays.__getitem__, window=window, seed=seed, **limits)
 
 
-def read(timeline: LocalTimeline, size: int, r: int = 0, P: int = 1) -> tuple[list[Any], bool] | None:
+def read(timeline: UserTimeline, size: int, r: int = 0, P: int = 1) -> tuple[list[Any], bool] | None:
     found = timeline.read(size, Partition(r, P))
     if found is None:
         return None
@@ -351,9 +351,9 @@ def test_the_chunks_ahead_are_those_that_come():
         fetched.append(number)
         return lengths[number]
 
-    timeline = LocalTimeline(6, lengths_of, window=Window(2, "chunks"), seed=3, max_sweeps=2)
+    timeline = UserTimeline(6, lengths_of, window=Window(2, "chunks"), seed=3, max_sweeps=2)
     timeline.read(1)
-    ahead = [*timeline.needed_chunks(), *timeline.chunks_ahead()]
+    ahead = [*timeline.needed_chunks().chunks, *timeline.chunks_ahead()]
     while timeline.read(4) is not None:
         pass
     assert fetched == ahead and len(ahead) == 12

@@ -89,7 +89,7 @@ class SlowTimeline:
     max_sweeps: int | None = None
     truncation_length: int = 0
     crosses_sweeps: bool = True
-    local_timeline: bool = True
+    size_counts: str = "own"
     counts_sequences: bool = False
     position: int = 0
     settings: tuple[int, int, int] | None = None
@@ -144,7 +144,7 @@ class SlowTimeline:
         share = max(1, size // count + (index < size % count))
         if self.truncation_length:
             found, flag, self.ended = self.truncated()
-        elif self.local_timeline:
+        elif self.size_counts == "own":
             found, flag, self.ended = self.whole(share, WORD)
         else:
             found, flag, self.ended = self.whole(size, size)

@@ -12,7 +12,7 @@ from cntkio.formats import Loaded
 from cntkio.formats.table import SequenceTable
 from cntkio.source.arrangement import arrange
 from cntkio.source.chunks import ChunkStore
-from cntkio.timeline import Places
+from cntkio.timeline import ChunkRefs, Plan
 
 
 class FakeChunk:
@@ -71,15 +71,15 @@ def store(*corpora: Any, **options: Any) -> ChunkStore:
     return ChunkStore(corpora, arrange(corpora), **{**defaults, **options})
 
 
-def refs(*chunk_ids: int) -> Places:
+def refs(*chunk_ids: int) -> ChunkRefs:
     """One sequence of each of these chunks."""
     order = list(dict.fromkeys(chunk_ids))
     ranks = np.array([order.index(chunk_id) for chunk_id in chunk_ids], np.uint32)
-    return Places(order, [chunk_ids.index(chunk_id) for chunk_id in order], ranks, np.zeros(len(ranks), np.uint32))
+    return ChunkRefs(order, [chunk_ids.index(chunk_id) for chunk_id in order], ranks, np.zeros(len(ranks), np.uint32))
 
 
 def plan(chunks: ChunkStore, needed: Iterable[int], ahead: Iterable[int] = ()) -> None:
-    chunks.plan(list(needed), [], iter(ahead))
+    chunks.plan(Plan(list(needed), 0), [], iter(ahead))
 
 
 def wait_until(condition: Any) -> None:

@@ -54,7 +54,7 @@ def content(selection: Selection | None) -> tuple[list[Any], bool] | None:
     if selection.parts is None:
         return sequences, selection.end_of_sweep
     parts = selection.parts
-    columns = (parts.slot, sequences, parts.first_sample, parts.num_samples, parts.step, parts.goes_on)
+    columns = (parts.slot, sequences, parts.first_sample, parts.num_samples, parts.step, parts.continues)
     return list(zip(*map(list, columns), strict=True)), selection.end_of_sweep
 
 
@@ -118,7 +118,7 @@ def test_windows_are_the_known_ones(window: Window, expected: list[tuple[int, in
     timeline = make([[1, 1]] * 6, window, max_sweeps=1)
     order = order_of_chunks(6, 0)
     for first, end in expected:
-        assert timeline.needed_chunks() == order[first:end]
+        assert timeline.needed_chunks().chunks == order[first:end]
         timeline.read(2)
 
 
@@ -209,24 +209,24 @@ def test_turns_in_order_go_on_over_the_sweep(index: int, expected: list[list[int
 
 def test_turns_in_order_begin_anew_where_a_position_is_set() -> None:
     timeline = make([[1, 1, 1]], None)
-    timeline.restore(3)
+    timeline.go_to(3)
     assert deliver(timeline, 2, Partition(0, 2), most=1) == [[0]]
 
 
 def test_a_restore_in_the_middle_of_a_sequence_goes_to_the_next_one() -> None:
     timeline = make([[3, 3], [3]], None)
-    timeline.restore(4)
+    timeline.go_to(4)
     assert timeline.position == 6
     assert deliver(timeline, 3, most=1) == [[2]]
 
 
 def test_classic_reads_stop_at_the_sweep_and_count_all_partitions() -> None:
-    timeline = make([[1, 1, 1], [1, 1]], None, crosses_sweeps=False, local_timeline=False)
+    timeline = make([[1, 1, 1], [1, 1]], None, crosses_sweeps=False, size_counts="all")
     assert deliver(timeline, 4, Partition(0, 2), most=3) == [[0, 2], [4], [1, 3]]
 
 
 def test_a_classic_epoch_begins_with_the_sequence_after_the_last_one() -> None:
-    timeline = make([[3, 3], [3]], None, crosses_sweeps=False, local_timeline=False)
+    timeline = make([[3, 3], [3]], None, crosses_sweeps=False, size_counts="all")
     epochs = []
     for epoch in range(3):
         timeline.begin_epoch(epoch * 4, epoch * 4 + 4)
@@ -252,7 +252,7 @@ def test_a_bare_position_forgets_what_slots_owe_and_a_state_does_not() -> None:
     timeline.read(2)
     state, position = timeline.state(), timeline.position
     bare, full = truncated(), truncated()
-    bare.restore(position)
+    bare.go_to(position)
     full.load_state(json.loads(json.dumps(state)))
     assert content(bare.read(2)) == ([(0, 1, 0, 2, 0, True)], False)
     assert content(full.read(2)) == content(timeline.read(2)) == ([(0, 0, 2, 2, 0, True)], False)
@@ -317,8 +317,8 @@ ERRORS: list[tuple[Any, type[Exception], str]] = [
         ConfigError,
         "2 partitions share 1 slots",
     ),
-    (lambda: make([[1]], None).restore(-1), CheckpointError, "position -1"),
-    (lambda: make([[1]], None).restore(2**64), CheckpointError, "is outside"),
+    (lambda: make([[1]], None).go_to(-1), CheckpointError, "position -1"),
+    (lambda: make([[1]], None).go_to(2**64), CheckpointError, "is outside"),
     (lambda: make([[1]], None).load_state({}), CheckpointError, "not a state"),
     (lambda: make([[1]], None).load_state({"position": "3"}), CheckpointError, "not a state"),
     (
@@ -334,8 +334,8 @@ def truncated_state(slots: Any) -> dict[str, Any]:
 
 
 for slots, message in (
-    ([[[1, 0, False]]], "owes sequences that are not among the 1"),
-    ([[[0, 5, False]]], "owes samples"),
+    ([[[1, 0, False]]], "continues sequences that are not among the 1"),
+    ([[[0, 5, False]]], "continues at samples"),
     ([[], []], "holds 2 slots, but there are 1"),
     ([[0]], "not a state"),
 ):
@@ -401,9 +401,9 @@ def test_a_state_goes_on_as_if_nothing_had_happened(
         again.load_state(state)
         assert [content(again.read(size, partition)) for _ in range(4)] == expected
     timeline.load_state(state)
-    mark = timeline.mark()
+    bookmark = timeline.bookmark()
     assert [content(timeline.read(size, partition)) for _ in range(4)] == expected
-    timeline.rewind_in_fork(mark)
+    timeline.go_back(bookmark, in_child=True)
     assert [content(timeline.read(size, partition)) for _ in range(4)] == expected
 
 
@@ -414,7 +414,7 @@ def test_a_position_and_the_settings_are_the_whole_state(
     timeline, again = make(chunks, window, seed=seed), make(chunks, window, seed=seed)
     for _ in range(num_reads):
         timeline.read(size)
-    again.restore(timeline.position)
+    again.restore(timeline.checkpoint())
     assert [content(again.read(size)) for _ in range(4)] == [content(timeline.read(size)) for _ in range(4)]
 
 
@@ -427,9 +427,9 @@ def test_the_order_does_not_depend_on_how_it_was_asked_for(
     bit_by_bit: list[int] = []
     for size in itertools.cycle(sizes):
         list(itertools.islice(timeline.chunks_ahead(), size))
-        mark = timeline.mark()
+        bookmark = timeline.bookmark()
         timeline.read(7 * size)
-        timeline.rewind(mark)
+        timeline.go_back(bookmark)
         selection = timeline.read(size)
         if selection is None:
             break
@@ -439,7 +439,7 @@ def test_the_order_does_not_depend_on_how_it_was_asked_for(
 
 @given(
     chunks=some_chunks, window=some_windows, seed=some_seeds, size=some_sizes, most=st.integers(1, 9),
-    index=st.integers(0, 2), crosses_sweeps=st.booleans(), local_timeline=st.booleans(),
+    index=st.integers(0, 2), crosses_sweeps=st.booleans(), size_counts=st.sampled_from(["own", "all"]),
 )  # fmt: skip
 def test_several_reads_at_once_are_reads_one_after_the_other(
     chunks: Chunks,
@@ -449,26 +449,26 @@ def test_several_reads_at_once_are_reads_one_after_the_other(
     most: int,
     index: int,
     crosses_sweeps: bool,
-    local_timeline: bool,
+    size_counts: str,
 ) -> None:
-    options = {"seed": seed, "max_sweeps": 2, "crosses_sweeps": crosses_sweeps, "local_timeline": local_timeline}
+    options = {"seed": seed, "max_sweeps": 2, "crosses_sweeps": crosses_sweeps, "size_counts": size_counts}
     one_by_one, at_once = make(chunks, window, **options), make(chunks, window, **options)
     partition = Partition(index, 3)
     while (reads := at_once.read_several(size, partition, most)) is not None:
-        assert 1 <= len(reads.marks) <= most and len(reads.bounds) == len(reads.marks) + 1
-        places = reads.selection.places
-        assert places is not None
-        for (first, last), end, mark in zip(
-            itertools.pairwise(reads.bounds), reads.ends_of_sweep, reads.marks, strict=True
+        assert 1 <= len(reads.bookmarks) <= most and len(reads.bounds) == len(reads.bookmarks) + 1
+        refs = reads.selection.refs
+        assert refs is not None
+        for (first, last), end, bookmark in zip(
+            itertools.pairwise(reads.bounds), reads.ends_of_sweep, reads.bookmarks, strict=True
         ):
             needed = one_by_one.needed_chunks(partition)
             selection = one_by_one.read(size, partition)
-            assert selection is not None and mark == one_by_one.mark()
+            assert selection is not None and bookmark == one_by_one.bookmark()
             assert content(selection) == (reads.selection.sequences[first:last].tolist(), end)
-            assert [places.chunks[place] for place in places.places[first:last]] == selection.chunks.tolist()
-            if mark is not reads.marks[-1]:
+            assert [refs.chunk_ids[index] for index in refs.chunk_indices[first:last]] == selection.chunks.tolist()
+            if bookmark is not reads.bookmarks[-1]:
                 assert one_by_one.needed_chunks(partition) == needed
-        assert [places.places.tolist().index(place) for place in range(len(places.chunks))] == places.firsts
+        assert [refs.chunk_indices.tolist().index(index) for index in range(len(refs.chunk_ids))] == refs.firsts
     assert one_by_one.read(size, partition) is None
 
 
@@ -484,7 +484,7 @@ def test_chunks_are_named_before_they_are_needed(
     size = max(size, 2 * count)
     owner = np.repeat(np.arange(len(chunks)), [len(chunk) for chunk in chunks])
     while True:
-        ahead = [*timeline.needed_chunks(partition), *timeline.chunks_ahead(partition)]
+        ahead = [*timeline.needed_chunks(partition).chunks, *timeline.chunks_ahead(partition)]
         sweep = timeline.position // timeline.num_samples
         selection = timeline.read(size, partition)
         if selection is None:
@@ -492,13 +492,13 @@ def test_chunks_are_named_before_they_are_needed(
         assert selection.chunks.tolist() == owner[selection.sequences].tolist()
         if timeline.position < (sweep + 2) * timeline.num_samples:
             assert set(selection.chunks.tolist()) <= set(ahead)
-    assert timeline.needed_chunks(partition) == list(timeline.chunks_ahead(partition)) == []
+    assert timeline.needed_chunks(partition).chunks == list(timeline.chunks_ahead(partition)) == []
 
 
 def test_no_more_chunks_are_needed_than_the_window_holds() -> None:
     timeline = make([[1] * 5] * 100, Window(8, "chunks"), max_sweeps=2)
     while timeline.read(3, Partition(1, 3)) is not None:
-        assert len(timeline.needed_chunks(Partition(1, 3))) <= 3
+        assert len(timeline.needed_chunks(Partition(1, 3)).chunks) <= 3
 
 
 # Beside the slow timeline
@@ -522,7 +522,7 @@ def random_setting(chance: random.Random) -> tuple[Chunks, Window | None, dict[s
         options["truncation_length"] = chance.randint(1, 6)
     elif chance.random() < 0.3:
         options["crosses_sweeps"] = False
-        options["local_timeline"] = chance.random() < 0.5
+        options["size_counts"] = chance.choice(["own", "all"])
     if not options.get("truncation_length"):
         options["counts_sequences"] = chance.random() < 0.3
     return chunks, window, options
@@ -546,13 +546,13 @@ def compare(number: int) -> None:
             position = chance.choice([*positions, chance.randint(0, 3 * samples)])
             if chance.random() < 0.5:
                 timeline = make(chunks, window, **options)
-            timeline.restore(position)
+            timeline.go_to(position)
             slow.restore(position)
             assert timeline.position == slow.position
         if chance.random() < 0.1:
-            mark = timeline.mark()
+            bookmark = timeline.bookmark()
             timeline.read(chance.randint(1, 9) * max(steps, 1))
-            timeline.rewind(mark)
+            timeline.go_back(bookmark)
         expected = slow.read(size, partition.index, partition.count)
         assert content(timeline.read(size, partition)) == expected, (number, step)
         assert timeline.position == slow.position, (number, step)
@@ -603,9 +603,9 @@ def test_a_signal_stops_a_long_read_and_leaves_the_timeline_as_it_was() -> None:
     first = content(timeline.read(100))
     position = timeline.position
     expected = content(timeline.read(100))
-    timeline.restore(position)
+    timeline.go_to(position)
     timeline.read(1, Partition(1, 2))
-    timeline.restore(position)
+    timeline.go_to(position)
 
     def interrupt() -> None:
         time.sleep(0.2)
@@ -618,7 +618,7 @@ def test_a_signal_stops_a_long_read_and_leaves_the_timeline_as_it_was() -> None:
         timeline.read(10**15, Partition(9, 10))
     thread.join()
     assert timeline.position == position
-    timeline.restore(position)
+    timeline.go_to(position)
     assert first is not None
     assert content(timeline.read(100)) == expected
 
@@ -627,16 +627,16 @@ def test_a_signal_stops_a_long_read_and_leaves_the_timeline_as_it_was() -> None:
 def test_a_fork_goes_on_while_another_thread_reads() -> None:
     timeline = Timeline(*large_table(2_000_000, 1000), window=Window(300, "chunks"))
     timeline.read(100)
-    mark = timeline.mark()
+    bookmark = timeline.bookmark()
     expected = content(timeline.read(100))
-    timeline.rewind(mark)
+    timeline.go_back(bookmark)
     thread = threading.Thread(target=timeline.read, args=(3 * 10**7,))  # some tenths of a second
     thread.start()
     time.sleep(0.05)
     child = os.fork()
     if child == 0:
         signal.alarm(60)
-        timeline.rewind_in_fork(mark)
+        timeline.go_back(bookmark, in_child=True)
         os._exit(0 if content(timeline.read(100)) == expected else 1)
     thread.join()
     assert os.waitpid(child, 0)[1] == 0

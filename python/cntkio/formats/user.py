@@ -9,7 +9,7 @@ the streams is an error that names chunk, stream and, where there is one, the se
 raised as it is.
 
 It says nothing about order: a corpus on the main timeline has a table, one on its own timeline has none
-(`cntkio.local_timeline`).
+(`cntkio.timeline.user_timeline`).
 """
 
 from __future__ import annotations

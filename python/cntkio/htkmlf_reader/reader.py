@@ -42,7 +42,7 @@ from cntkio.minibatch import Minibatch
 from cntkio.source import MinibatchSource
 from cntkio.source.arrangement import Skipping
 from cntkio.streams import StreamInformation
-from cntkio.timeline import INFINITELY_REPEAT, WHOLE_DATA, Partition, Reads, Selection, Timeline, Window
+from cntkio.timeline import INFINITELY_REPEAT, WHOLE_DATA, Partition, Plan, Reads, Timeline, Window
 
 ReadMethod = Literal["blockRandomize", "rollingWindow", "none"]
 READ_METHODS: tuple[ReadMethod, ...] = ("blockRandomize", "rollingWindow", "none")
@@ -153,50 +153,7 @@ def _write_all(file: int, data: bytes, at: int) -> None:
 # ---------------------------------------------------------------------------------------------------- timelines
 
 
-class _ReaderTimeline(Timeline):
-    """A timeline that may pass over short minibatches, and whose truncation may follow from the size.
-
-    Attributes:
-        num_rows: Utterances side by side in a truncated minibatch, over all partitions.
-    """
-
-    def __init__(
-        self,
-        lengths: npt.NDArray[np.uint32],
-        chunk_starts: npt.NDArray[np.int64],
-        *,
-        only_full: bool,
-        steps_by_size: bool,
-        num_rows: int,
-        **options: Any,
-    ) -> None:
-        super().__init__(lengths, chunk_starts, **options)
-        self._only_full = only_full
-        self._steps_by_size = steps_by_size
-        self.num_rows = num_rows
-
-    def _check_and_share(self, size: int, partition: Partition) -> None:
-        if self._steps_by_size:
-            self._truncation_length = max(size // self.num_rows, 1)
-        super()._check_and_share(size, partition)
-
-    def read(self, minibatch_size_in_samples: int, partition: Partition = _WHOLE) -> Selection | None:
-        """Deliver the next sequences; see `Timeline.read`."""
-        while True:
-            before = self.position
-            selection = super().read(minibatch_size_in_samples, partition)
-            if selection is None or not self._only_full or self.num_samples < minibatch_size_in_samples:
-                return selection
-            if selection.position - before >= minibatch_size_in_samples:
-                return selection
-
-    def read_several(self, minibatch_size_in_samples: int, partition: Partition, most: int) -> Reads | None:
-        """A single `read`."""
-        selection = self.read(minibatch_size_in_samples, partition)
-        return None if selection is None else Reads.of(selection, self.mark())
-
-
-class _RollingTimeline(_ReaderTimeline):
+class _RollingTimeline(Timeline):
     """Frames in an order in which none strays from its place by more than half a window."""
 
     def __init__(
@@ -212,7 +169,8 @@ class _RollingTimeline(_ReaderTimeline):
         self._rolling_window, self._seed = rolling_window, seed
         self._starts = chunk_starts
         self._orders: dict[int, npt.NDArray[np.uint32]] = {}
-        self._around: tuple[tuple[int, int, int] | None, list[int]] = (None, [])
+        self._around: tuple[int, int, int] | None = None
+        self._chunks_around = Plan([], 0)
 
     def _order(self, sweep: int) -> npt.NDArray[np.uint32]:
         if sweep not in self._orders:
@@ -221,39 +179,46 @@ class _RollingTimeline(_ReaderTimeline):
             self._orders[sweep] = rolling_order(self.num_samples, self._rolling_window, self._seed + sweep)
         return self._orders[sweep]
 
-    def read(self, minibatch_size_in_samples: int, partition: Partition = _WHOLE) -> Selection | None:
-        """Deliver the frames that stand at the next places."""
-        selection = super().read(minibatch_size_in_samples, partition)
-        if selection is None or not len(selection.sequences):
-            return selection
-        # A read is within one sweep, and moves on.
-        frames = self._order((selection.position - 1) // self.num_samples)[selection.sequences].astype(np.int64)
-        return dataclasses.replace(selection, sequences=frames, chunks=self._chunks_of(frames), places=None)
+    def read_several(self, minibatch_size_in_samples: int, partition: Partition, most: int) -> Reads | None:
+        """Deliver the frames at the next positions of the order, in a single read."""
+        reads = super().read_several(minibatch_size_in_samples, partition, 1)
+        if reads is None or not len(reads.selection.sequences):
+            return reads
+        # A read stays in one sweep, and it moves on.
+        sweep = (reads.selection.position - 1) // self.num_samples
+        frames = self._order(sweep)[reads.selection.sequences].astype(np.int64)
+        selection = dataclasses.replace(reads.selection, sequences=frames, chunks=self._chunks_of(frames), refs=None)
+        return reads._replace(selection=selection)
 
     def _chunks_of(self, frames: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         return np.searchsorted(self._starts, frames, side="right") - 1
 
-    def needed_chunks(self, partition: Partition = _WHOLE) -> list[int]:
-        """The chunks around the place where the reader is: the same list until they are others."""
-        position = self.position
-        if position >= self._end:
-            return []
-        sweep, place = divmod(position, self.num_samples)
+    def needed_chunks(self, partition: Partition = _WHOLE) -> Plan:
+        """Return the chunks around the position of the reader, as far as a frame can stray."""
+        around = self._chunk_bounds()
+        if around != self._around:
+            chunks = [] if around is None else list(range(around[1], around[2] + 1))
+            self._around, self._chunks_around = around, Plan(chunks, self._chunks_around.version + 1)
+        return self._chunks_around
+
+    def _chunk_bounds(self) -> tuple[int, int, int] | None:
+        """The sweep, and the first and the last chunk around the position; None after the end."""
+        if self.position >= self.end:
+            return None
+        sweep, offset = divmod(self.position, self.num_samples)
         half = self._rolling_window // 2
-        bounds = np.array([max(place - half, 0), min(place + half, self.num_samples - 1)])
+        bounds = np.array([max(offset - half, 0), min(offset + half, self.num_samples - 1)])
         first, last = self._chunks_of(bounds).tolist()
-        if self._around[0] != (sweep, first, last):
-            self._around = ((sweep, first, last), list(range(first, last + 1)))
-        return self._around[1]
+        return sweep, first, last
 
     def chunks_ahead(self, partition: Partition = _WHOLE) -> Iterator[int]:
         """The chunks behind those that are needed, to the end of the next sweep or of the data."""
-        needed = self.needed_chunks(partition)
+        needed = self.needed_chunks(partition).chunks
         if not needed:
             return
         sweep = self.position // self.num_samples
         yield from range(needed[-1] + 1, self.num_chunks)
-        if (sweep + 1) * self.num_samples < self._end:
+        if (sweep + 1) * self.num_samples < self.end:
             yield from range(self.num_chunks)
 
 
@@ -287,6 +252,11 @@ class _Options:
         # A rolling window of one frame has nothing to change places with.
         is_still = self.randomize == 0 or (self.randomize == 1 and self.read_method == "rollingWindow")
         return None if is_still else Window(self.randomize, "samples")
+
+    @property
+    def steps_by_size(self) -> bool:
+        """Whether the minibatch size gives the steps of a truncated minibatch."""
+        return self.truncated and not self.truncation_length
 
     @property
     def longest(self) -> int:
@@ -468,8 +438,7 @@ class HTKMLFReader(MinibatchSource):
         own = self._options
         options.update(
             only_full=own.only_full and own.frame_mode,
-            steps_by_size=own.truncated and not own.truncation_length,
-            num_rows=own.count(0),
+            num_rows=own.count(0) if own.steps_by_size else 0,
             counts_sequences=not own.frame_mode and not own.truncated,
         )
         if self._paged and sum(features.num_bytes for features in self._paged) <= self._page_limit_in_bytes:
@@ -479,7 +448,8 @@ class HTKMLFReader(MinibatchSource):
                 features.is_paged = True
         if own.read_method == "rollingWindow" and own.window is not None:
             return _RollingTimeline(self._lengths, self._chunk_starts, rolling_window=own.window.size, **options)
-        return _ReaderTimeline(self._lengths, self._chunk_starts, **options)
+        self._rows_timeline = Timeline(self._lengths, self._chunk_starts, **options)
+        return self._rows_timeline
 
     @property
     def skipped(self) -> dict[str, int]:
@@ -529,9 +499,9 @@ class HTKMLFReader(MinibatchSource):
             super().begin_epoch(begin, end)
 
     def _take_epoch(self, number: int) -> None:
-        assert isinstance(self._timeline, _ReaderTimeline)
         self._epoch_number = number
-        self._timeline.num_rows = self._options.count(number)
+        if self._options.steps_by_size:
+            self._rows_timeline.num_rows = self._options.count(number)
 
     def epoch(
         self,

@@ -27,7 +27,7 @@ from cntkio.formats.contract import Corpus
 from cntkio.formats.report import NUM_IN_FULL, first_few
 from cntkio.formats.table import SequenceTable
 from cntkio.source.join import JoinedTable, join
-from cntkio.timeline import Places
+from cntkio.timeline import ChunkRefs
 
 logger = logging.getLogger("cntkio")
 
@@ -45,7 +45,7 @@ class Located(NamedTuple):
 
     sequences: npt.NDArray[np.int64]
     frames: npt.NDArray[np.uint32] | None = None
-    places: list[Places] | None = None
+    places: list[ChunkRefs] | None = None
 
 
 class Skipping(NamedTuple):
@@ -90,7 +90,7 @@ class Arrangement:
         if self.finder is None:
             return Located(items)
         sequences, frames, places = self.finder.find(items)
-        return Located(sequences, frames, [Places(*one) for one in places])
+        return Located(sequences, frames, [ChunkRefs(*one) for one in places])
 
     def partner(self, corpus: int, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Which sequences of a corpus belong to these of the table."""

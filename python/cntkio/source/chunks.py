@@ -25,7 +25,7 @@ from cntkio import _core
 from cntkio.formats.contract import Corpus
 from cntkio.source.arrangement import Arrangement
 from cntkio.source.loading import CorpusChunks, Loaders
-from cntkio.timeline import Places
+from cntkio.timeline import ChunkRefs, Plan
 
 _LEAST_READ_AHEAD = 32 << 20
 _NUM_RECENT = 4  # chunks whose sizes tell how large the next ones will be
@@ -77,7 +77,7 @@ class ChunkStore:
 
     def _begin(self) -> None:
         self._loaders = Loaders()
-        self.planned: object = None
+        self.planned: int | None = None  # version of the timeline's plan
         self._partners: dict[int, list[list[int]]] = {}
         # Fresh memory costs as much as reading, so read further ahead only after a chunk came late.
         self._room_ahead = _LEAST_READ_AHEAD
@@ -107,7 +107,7 @@ class ChunkStore:
 
     # ------------------------------------------------------------------------------------------- loading ahead
 
-    def plan(self, needed: list[int], used: Sequence[int], ahead: Iterator[int]) -> None:
+    def plan(self, needed: Plan, used: Sequence[int], ahead: Iterator[int]) -> None:
         """Drop the chunks that are not needed any more, and have those loaded that will be.
 
         Chunks are those of the source's table.
@@ -117,8 +117,8 @@ class ChunkStore:
             used: Which the selection at hand uses.
             ahead: Needed afterwards, in the order of need; evaluated as far as there is room.
         """
-        self.planned = needed
-        window = list(dict.fromkeys([*used, *needed]))
+        self.planned = needed.version
+        window = list(dict.fromkeys([*used, *needed.chunks]))
         wanted = list(dict.fromkeys([*window, *self._that_fit(ahead)]))
         wishes: list[tuple[CorpusChunks, int]] = []
         wanted_of: list[set[int]] = [set() for _ in self._chunks]
@@ -184,7 +184,7 @@ class ChunkStore:
 
     # ------------------------------------------------------------------------------------------------- in use
 
-    def take(self, refs: Sequence[Places], bounds: Sequence[int]) -> Taken:
+    def take(self, refs: Sequence[ChunkRefs], bounds: Sequence[int]) -> Taken:
         """Take chunks into use in the order in which one minibatch after the other needs them.
 
         Args:
@@ -192,14 +192,14 @@ class ChunkStore:
             bounds: First sequence of each minibatch and, last, the number of sequences.
         """
         if not self._loads_window and all(
-            chunks.all_stay_in_use(places.chunks) for chunks, places in zip(self._chunks, refs, strict=True)
+            chunks.all_stay_in_use(places.chunk_ids) for chunks, places in zip(self._chunks, refs, strict=True)
         ):
             # The loop below would change nothing.
             for chunks, places in zip(self._chunks, refs, strict=True):
-                chunks.release_others(places.chunks)
+                chunks.release_others(places.chunk_ids)
             return Taken(
                 [
-                    [chunks.in_memory[chunk_id].chunk for chunk_id in places.chunks]
+                    [chunks.in_memory[chunk_id].chunk for chunk_id in places.chunk_ids]
                     for chunks, places in zip(self._chunks, refs, strict=True)
                 ],
                 len(bounds) - 1,
@@ -226,7 +226,7 @@ class ChunkStore:
         # After an error, later chunks were not loaded, and no request refers to them.
         return Taken(
             [
-                [taken_of_corpus[chunk_id] for chunk_id in places.chunks if chunk_id in taken_of_corpus]
+                [taken_of_corpus[chunk_id] for chunk_id in places.chunk_ids if chunk_id in taken_of_corpus]
                 for taken_of_corpus, places in zip(taken, refs, strict=True)
             ],
             num_sound,

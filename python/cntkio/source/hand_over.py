@@ -9,14 +9,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
 from cntkio.minibatch import Minibatch
-from cntkio.timeline import Partition, Parts, Places
+from cntkio.timeline import Bookmark, ChunkRefs, Partition, Parts
 
 
 class Standing(NamedTuple):
@@ -27,7 +27,7 @@ class Standing(NamedTuple):
         num_invalid: Invalid utterances that it has met.
     """
 
-    bookmark: Any
+    bookmark: Bookmark
     num_invalid: int
 
 
@@ -56,7 +56,7 @@ class Prepared(NamedTuple):
     """
 
     minibatch: Minibatch | None
-    bookmark: Any
+    bookmark: Bookmark
     num_invalid: int
     error: BaseException | None = None
 
@@ -79,7 +79,6 @@ class PackOrder(NamedTuple):
         samples: First sample and number of samples wanted of each sequence; None: all.
         bounds: First sequence of each minibatch and, last, the number of sequences.
         parts: For the only minibatch, if it is truncated: which samples go to which cells.
-        lengths: For a truncated minibatch: samples that each sequence counts for.
     """
 
     corpus_index: int
@@ -87,11 +86,10 @@ class PackOrder(NamedTuple):
     minibatches: list[Minibatch]
     ends_of_sweep: list[bool]
     chunks: list[_core.Chunk]
-    refs: Places
+    refs: ChunkRefs
     samples: tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None
     bounds: list[int]
     parts: Parts | None = None
-    lengths: npt.NDArray[np.uint32] | None = None
 
 
 class HandOver(NamedTuple):

@@ -57,8 +57,8 @@ class Packer:
         packed = _core.pack(
             [
                 (
-                    order.chunks, order.refs.places, order.refs.numbers, self._layouts[order.corpus_index].columns,
-                    order.samples, order.bounds,
+                    order.chunks, order.refs.chunk_indices, order.refs.indices_in_chunk,
+                    self._layouts[order.corpus_index].columns, order.samples, order.bounds,
                 )
                 for order in hand_over.orders
             ],
@@ -114,14 +114,15 @@ class Packer:
             CorpusError: A stream does not have as many samples as the sequence counts for.
         """
         streams = self._layouts[order.corpus_index].streams
-        parts, lengths = order.parts, order.lengths
-        assert parts is not None and lengths is not None
+        parts = order.parts
+        assert parts is not None
+        lengths = parts.lengths
         num_cells = parts.num_slots * parts.num_steps
         cells = parts.slot * parts.num_steps + parts.step
         columns = [(column, info.dim, info.dtype == np.float64) for column, info in enumerate(streams)]
         spread, misfit = _core.spread(
-            order.chunks, order.refs.places, order.refs.numbers, parts.first_sample, parts.num_samples, cells, lengths,
-            columns, num_cells,
+            order.chunks, order.refs.chunk_indices, order.refs.indices_in_chunk, parts.first_sample, parts.num_samples,
+            cells, lengths, columns, num_cells,
         )  # fmt: skip
         if misfit is not None:
             row, stream_index, num_samples = misfit

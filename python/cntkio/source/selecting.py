@@ -15,7 +15,6 @@ One thread at a time may use a selector.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,12 +25,11 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio.errors import CntkIoError, CorpusError
 from cntkio.formats.contract import Corpus
-from cntkio.local_timeline import LocalSelection, LocalTimeline, chunk_and_number
 from cntkio.minibatch import Minibatch
 from cntkio.source.arrangement import BROKEN, INVALID, Arrangement, Located
 from cntkio.source.chunks import ChunkStore
 from cntkio.source.hand_over import HandOver, PackOrder, Prepared, Request, Standing
-from cntkio.timeline import BalancedPartition, Partition, Places, Reads, Selection, Timeline
+from cntkio.timeline import AnyTimeline, Bookmark, ChunkRefs, Partition, Reads, Selection
 
 
 class Selector:
@@ -48,7 +46,7 @@ class Selector:
 
     def __init__(
         self,
-        timeline: Timeline | LocalTimeline,
+        timeline: AnyTimeline,
         corpora: Sequence[Corpus],
         arrangement: Arrangement,
         chunks: ChunkStore,
@@ -69,24 +67,24 @@ class Selector:
     @property
     def standing(self) -> Standing:
         """Where the selector stands."""
-        return Standing(self._timeline.mark(), self._num_invalid)
+        return Standing(self._timeline.bookmark(), self._num_invalid)
 
     def go_back(self, standing: Standing) -> None:
         """Go back to where the selector stood before. What was selected since will be selected again."""
-        self._timeline.rewind(standing.bookmark)
+        self._timeline.go_back(standing.bookmark)
         self._num_invalid = standing.num_invalid
 
     def begin_in_child(self, standing: Standing) -> None:
         """Begin at a standing of the parent, in a fork of the process: the thread that was selecting is not there."""
         self._chunks.begin_in_child()
-        self._timeline.rewind_in_fork(standing.bookmark)
+        self._timeline.go_back(standing.bookmark, in_child=True)
         self._num_invalid = standing.num_invalid
 
     def close(self) -> None:
         """End the threads that load chunks."""
         self._chunks.close()
 
-    def select(self, request: Request, most: int, hold: Any) -> HandOver:
+    def select(self, request: Request, most: int, hold: Bookmark) -> HandOver:
         """Select the next minibatches.
 
         Args:
@@ -123,10 +121,9 @@ class Selector:
             located = self._arrangement.locate(reads.selection.sequences)
             if self._arrangement.flags is None:
                 break
-            is_balanced = isinstance(request.partition, BalancedPartition)
-            sound = self._without_invalid(reads.selection, located, is_balanced)
+            sound = self._without_invalid(reads.selection, located, request.partition.is_balanced)
             if sound is not None:
-                reads, located = Reads.of(sound[0], reads.marks[-1]), sound[1]
+                reads, located = Reads.of(sound[0], reads.bookmarks[-1]), sound[1]
                 break
         self._add(reads, located, hand_over)
         if reads.selection.end_of_sweep:
@@ -135,8 +132,8 @@ class Selector:
     def _plan(self, partition: Partition, selection: Selection) -> None:
         """Have chunks loaded ahead, if others are needed than at the last read."""
         needed = self._timeline.needed_chunks(partition)
-        if needed is not self._chunks.planned:
-            used = selection.chunks.tolist() if selection.places is None else selection.places.chunks
+        if needed.version != self._chunks.planned:
+            used = selection.chunks.tolist() if selection.refs is None else selection.refs.chunk_ids
             self._chunks.plan(needed, used, self._timeline.chunks_ahead(partition))
 
     def _tell_totals(self) -> None:
@@ -174,20 +171,10 @@ class Selector:
             )
         if is_sound.all():
             return selection, located
-        if parts is not None:
-            names = ("slot", "first_sample", "num_samples", "step", "goes_on")
-            parts = dataclasses.replace(parts, **{name: getattr(parts, name)[is_sound] for name in names})
-        elif not is_sound.any() and not self._is_literal and not is_balanced:
+        if parts is None and not is_sound.any() and not self._is_literal and not is_balanced:
             return None
         frames = None if located.frames is None else located.frames[is_sound]
-        kept = dataclasses.replace(
-            selection,
-            sequences=selection.sequences[is_sound],
-            chunks=selection.chunks[is_sound],
-            parts=parts,
-            places=None,
-        )
-        return kept, Located(located.sequences[is_sound], frames)
+        return selection.where(is_sound), Located(located.sequences[is_sound], frames)
 
     def _complaint(self, sequence_index: int, flag: int) -> Exception:
         """The complaint of the first corpus that calls a sequence invalid or broken."""
@@ -217,7 +204,6 @@ class Selector:
             Minibatch({}, self._keys_of(selection, located, first, last)) for first, last in itertools.pairwise(bounds)
         ]
         parts = selection.parts
-        lengths = None if parts is None else self._lengths_of(selection)
         for corpus_index, chunks in enumerate(taken.chunks if minibatches else ()):
             samples = None if parts is not None else self._samples_of(corpus_index, located)
             order = PackOrder(
@@ -230,37 +216,29 @@ class Selector:
                 samples=samples,
                 bounds=bounds,
                 parts=parts,
-                lengths=lengths,
             )
             hand_over.orders.append(order)
         num_invalid = self._num_invalid
         hand_over.prepared.extend(
             [
                 Prepared(minibatch, bookmark, num_invalid)
-                for minibatch, bookmark in zip(minibatches, reads.marks, strict=False)
+                for minibatch, bookmark in zip(minibatches, reads.bookmarks, strict=False)
             ]
         )
         if taken.error is not None:
-            if taken.num_sound + 1 < len(reads.marks):
-                self._timeline.rewind(reads.marks[taken.num_sound])  # to after the minibatch that has the error
+            if taken.num_sound + 1 < len(reads.bookmarks):
+                self._timeline.go_back(reads.bookmarks[taken.num_sound])  # to after the minibatch that has the error
             raise taken.error
 
-    def _refs_of(self, corpus_index: int, selection: Selection, located: Located) -> Places:
+    def _refs_of(self, corpus_index: int, selection: Selection, located: Located) -> ChunkRefs:
         """Where in the chunks of a corpus the sequences are."""
         if located.places is not None:
             return located.places[corpus_index]
         partners = self._arrangement.partners
-        if partners is None and located.frames is None and selection.places is not None:
-            return selection.places
+        if partners is None and located.frames is None and selection.refs is not None:
+            return selection.refs
         chunk_starts = self._arrangement.tables[corpus_index].chunk_starts
-        if isinstance(selection, LocalSelection):  # its chunks say what is in them when they come
-            which, first, places = np.unique(selection.chunks, return_index=True, return_inverse=True)
-            order = np.argsort(first)
-            in_chunk = (located.sequences - chunk_starts[selection.chunks]).astype(np.uint32)
-            return Places(
-                which[order].tolist(), first[order].tolist(), np.argsort(order)[places].astype(np.uint32), in_chunk
-            )
-        return Places(
+        return ChunkRefs(
             *_core.find_chunks(located.sequences, None if partners is None else partners[corpus_index], chunk_starts)
         )
 
@@ -278,14 +256,7 @@ class Selector:
         return np.zeros(len(lengths), np.uint32), lengths
 
     def _keys_of(self, selection: Selection, located: Located, first: int, last: int) -> Callable[[], npt.NDArray[Any]]:
-        if isinstance(selection, LocalSelection):
-            return lambda: chunk_and_number(selection)
+        if selection.keys is not None:
+            return selection.keys
         keys = self._arrangement.table.keys
         return lambda: keys[located.sequences[first:last]]
-
-    def _lengths_of(self, selection: Selection) -> npt.NDArray[np.uint32]:
-        return (
-            selection.lengths
-            if isinstance(selection, LocalSelection)
-            else self._arrangement.lengths[selection.sequences]
-        )

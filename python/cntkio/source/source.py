@@ -33,7 +33,6 @@ from cntkio.errors import (
 )
 from cntkio.formats.contract import Ahead, Corpus, Deserializer
 from cntkio.formats.foreign import as_deserializer
-from cntkio.local_timeline import LocalTimeline
 from cntkio.minibatch import Minibatch
 from cntkio.source.arrangement import Arrangement, Skipping, arrange
 from cntkio.source.chunks import ChunkStore
@@ -46,10 +45,12 @@ from cntkio.timeline import (
     DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS,
     FULL_DATA_SWEEP,
     INFINITELY_REPEAT,
+    AnyTimeline,
     Partition,
     Timeline,
     python_window,
 )
+from cntkio.timeline.user_timeline import UserTimeline
 
 logger = logging.getLogger("cntkio")
 
@@ -58,7 +59,6 @@ _MOST_AT_ONCE = 1 << 30
 _WHOLE = Partition()
 _LARGEST_SIZE = 2**31 - 1  # CNTK cut larger ones to 32 bits
 _STATE_VERSION = 1
-_POSITION = "minibatchSourcePosition"
 
 
 class TraceLevel(enum.IntEnum):
@@ -200,7 +200,7 @@ class MinibatchSource:
                 "max_sweeps": max_sweeps,
                 "truncation_length": truncation_length,
             }
-            self._timeline: Timeline | LocalTimeline
+            self._timeline: AnyTimeline
             if self._corpora[0].joins == "alone":
                 if right_splice or not crosses_sweeps or not local_timeline:
                     raise ConfigError(
@@ -212,14 +212,17 @@ class MinibatchSource:
                         if crosses_sweeps
                         else "crosses_sweeps",
                     )
-                self._timeline = LocalTimeline(
+                self._timeline = UserTimeline(
                     self._corpora[0].table.num_chunks,
                     lambda chunk_id: self._chunks.lengths_in_chunk(chunk_id),
                     **options,
                 )
             else:
                 self._timeline = self._make_timeline(
-                    **options, right_splice=right_splice, crosses_sweeps=crosses_sweeps, local_timeline=local_timeline
+                    **options,
+                    right_splice=right_splice,
+                    crosses_sweeps=crosses_sweeps,
+                    size_counts="own" if local_timeline else "all",
                 )
         except BaseException:
             self._close_corpora()
@@ -233,8 +236,7 @@ class MinibatchSource:
             "crosses_sweeps": crosses_sweeps,
             "local_timeline": local_timeline,
         }
-        if isinstance(self._timeline, LocalTimeline):
-            self._settings["timeline"] = "local"
+        self._settings.update(self._timeline.checkpoint_settings)
         self._epoch: list[int] | None = None
         self._fingerprints: list[str] | None = None
         self._is_literal = any(
@@ -396,7 +398,7 @@ class MinibatchSource:
     @property
     def has_text_keys(self) -> bool:
         """Whether sequences have texts as keys, and not numbers."""
-        return isinstance(self._timeline, LocalTimeline) or self._keys.dtype.kind not in "ui"
+        return self._timeline.names_sequences or self._keys.dtype.kind not in "ui"
 
     @property
     def is_randomized(self) -> bool:
@@ -406,9 +408,10 @@ class MinibatchSource:
     @property
     def span(self) -> tuple[int, int] | None:
         """Positions at which the data, or the epoch, begin and end; None: no end, or a timeline without positions."""
-        if self._is_infinite or isinstance(self._timeline, LocalTimeline):
+        end = self._timeline.end
+        if self._is_infinite or end is None:
             return None
-        return (0 if self._epoch is None else self._epoch[0]), self._timeline.end
+        return (0 if self._epoch is None else self._epoch[0]), end
 
     @property
     def num_samples(self) -> int:
@@ -527,10 +530,7 @@ class MinibatchSource:
 
         With a user-defined deserializer on its own timeline it has CNTK's keys for that. (docs/user-defined.md)
         """
-        bookmark = self._pipeline.delivered.bookmark
-        if isinstance(self._timeline, LocalTimeline):
-            return self._timeline.checkpoint(bookmark)
-        return {_POSITION: bookmark.cursor[0]}
+        return self._timeline.checkpoint(self._pipeline.delivered.bookmark)
 
     def restore_from_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
         """Go on from a state of `get_checkpoint_state`, of CNTK 2.7, or of `state_dict`.
@@ -541,18 +541,8 @@ class MinibatchSource:
         if "version" in checkpoint:
             self.load_state_dict(checkpoint)
             return
-        if isinstance(self._timeline, LocalTimeline):
-            with self._pipeline.stopped():
-                self._timeline.restore(checkpoint)
-            return
-        position = checkpoint.get(_POSITION)
-        if not isinstance(position, int | np.integer):
-            raise CheckpointError(
-                f"the checkpoint has no {_POSITION!r} that is a whole number; it has: {dict(checkpoint)}",
-                saved=position,
-            )
         with self._pipeline.stopped():
-            self._timeline.restore(int(position))
+            self._timeline.restore(checkpoint)
 
     def begin_epoch(self, begin: int, end: int, *, truncation_length: int | None = None) -> None:
         """Deliver the samples from `begin` up to `end` of the endless timeline, and then end, as configured readers do.
@@ -573,9 +563,8 @@ class MinibatchSource:
                 f"truncation_length {truncation_length} cannot follow {self._settings['truncation_length']}",
                 key="truncation_length",
             )
-        timeline = self._epochs()
         with self._pipeline.stopped():
-            timeline.begin_epoch(begin, end, truncation_length)
+            self._timeline.begin_epoch(begin, end, truncation_length)
             if truncation_length is not None:
                 self._settings["truncation_length"] = truncation_length
             self._epoch = [begin, end]
@@ -583,12 +572,7 @@ class MinibatchSource:
     @property
     def has_ended(self) -> bool:
         """Whether the data, or the epoch, ended with the minibatch that was delivered last."""
-        return self._epochs().ends_at(self._pipeline.delivered.bookmark)
-
-    def _epochs(self) -> Timeline:
-        if isinstance(self._timeline, LocalTimeline):
-            raise ConfigError("a source of a user-defined deserializer has no epochs", key="deserializers")
-        return self._timeline
+        return self._timeline.ends_at(self._pipeline.delivered.bookmark)
 
     @property
     def current_position(self) -> dict[str, int]:
@@ -639,7 +623,7 @@ class MinibatchSource:
         with self._pipeline.stopped():
             if "epoch" in state:
                 self._epoch = [int(position) for position in state["epoch"]]
-                self._epochs().begin_epoch(*self._epoch)
+                self._timeline.begin_epoch(*self._epoch)
             self._timeline.load_state(state["timeline"])
 
     # --------------------------------------------------------------------------------------------------- life

@@ -1,0 +1,53 @@
+"""Which sequences each read delivers, in CNTK 2.7's order, without touching data. (docs/timeline.md)
+
+::
+
+    position  0 ············· N ············ 2N ············ 3N ···     N: samples in a sweep
+    sweep     |      0        |      1        |      2        |         each in its own order: seed + sweep
+    reads     |--|--|--|--|--|--|--|--|--|                              whole sequences, across the ends of sweeps
+
+Invariant: the result of a read depends on the table of lengths, the settings and the position alone. It does not depend
+on how far the order was computed before, on threads, or on other reads.
+
+`Timeline` is the main timeline. `cntkio.timeline.user_timeline` has the order of user-defined deserializers. Both
+satisfy the protocol `AnyTimeline`. A timeline does not load chunks, pack, or read ahead: it says which chunks it needs.
+"""
+
+from cntkio.timeline.options import FULL_DATA_SWEEP, INFINITELY_REPEAT
+from cntkio.timeline.partition import WHOLE, BalancedPartition, Partition
+from cntkio.timeline.selection import AnyTimeline, Bookmark, ChunkRefs, Parts, Plan, Reads, Selection
+from cntkio.timeline.timeline import Timeline
+from cntkio.timeline.window import (
+    DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS,
+    WHOLE_DATA,
+    Window,
+    classic_binary_window,
+    classic_htk_window,
+    classic_text_window,
+    composite_window,
+    python_window,
+)
+
+__all__ = [
+    "DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS",
+    "FULL_DATA_SWEEP",
+    "INFINITELY_REPEAT",
+    "WHOLE",
+    "WHOLE_DATA",
+    "AnyTimeline",
+    "BalancedPartition",
+    "Bookmark",
+    "ChunkRefs",
+    "Partition",
+    "Parts",
+    "Plan",
+    "Reads",
+    "Selection",
+    "Timeline",
+    "Window",
+    "classic_binary_window",
+    "classic_htk_window",
+    "classic_text_window",
+    "composite_window",
+    "python_window",
+]

@@ -1,0 +1,131 @@
+"""What one read does, once its size and its partition are known: a mode of reading.
+
+The timeline chooses a mode when it takes up a size and a partition. Each mode makes one call into the core for a read;
+`WholeSequences` makes one call for several reads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio._core import TimelineReader
+from cntkio.timeline.options import LARGEST_WORD
+from cntkio.timeline.partition import WHOLE, Partition
+from cntkio.timeline.selection import ChunkRefs, Parts, Selection
+
+Cursor: TypeAlias = tuple[int, int, int, int, int]
+"""Position, sweep, index in the sweep, rank of the chunk, and running count of sequences: the core's own bookmark."""
+
+
+class Delivery(NamedTuple):
+    """The result of one or more reads. The fields are those of `Reads`, with cursors in place of bookmarks."""
+
+    selection: Selection
+    bounds: list[int]
+    ends_of_sweep: list[bool]
+    cursors: list[Cursor]
+
+    @classmethod
+    def of(cls, selection: Selection, cursor: Cursor) -> Delivery:
+        """Wrap the result of a single read."""
+        return cls(selection, [0, len(selection.sequences)], [selection.end_of_sweep], [cursor])
+
+
+class ReadMode(Protocol):
+    """A way of reading."""
+
+    def read(self, most: int) -> Delivery | None:
+        """Deliver at least one and at most `most` reads; None: the data have ended."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WholeSequences:
+    """Deliver whole sequences, in as many reads as one call makes.
+
+    Attributes:
+        reader: The core's reader, which stands somewhere.
+        share: Samples that a read delivers at most, or sequences if those are counted.
+        partition: The share of the data to deliver.
+        passed: Samples of all partitions that a read passes at most.
+        crosses_sweeps: Whether a read continues in the next sweep.
+        counts_sequences: Whether `share` counts sequences.
+    """
+
+    reader: TimelineReader
+    share: int
+    partition: Partition = WHOLE
+    passed: int = LARGEST_WORD
+    crosses_sweeps: bool = False
+    counts_sequences: bool = False
+
+    def read(self, most: int) -> Delivery | None:
+        returned = self.reader.read_several(
+            self.share, self.passed, self.crosses_sweeps, self.counts_sequences,
+            self.partition.index, self.partition.count, most,
+        )  # fmt: skip
+        if returned is None:
+            return None
+        sequences, chunks, bounds, ends_of_sweep, cursors, refs = returned
+        selection = Selection(sequences, chunks, ends_of_sweep[-1], cursors[-1][0], None, ChunkRefs(*refs))
+        return Delivery(selection, bounds, ends_of_sweep, cursors)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TruncatedSequences:
+    """Deliver the cells of a truncated minibatch, one minibatch a call.
+
+    Attributes:
+        reader: The core's reader, with the slots.
+        lengths: Samples that each sequence counts for.
+        partition: The share of the data to deliver.
+        num_slots: Rows of a minibatch.
+        num_steps: Steps of a minibatch.
+        right_splice: How many samples a full row and the next part of its sequence share.
+        crosses_sweeps: Whether a slot is filled from the next sweep within a read.
+    """
+
+    reader: TimelineReader
+    lengths: npt.NDArray[np.uint32]
+    partition: Partition
+    num_slots: int
+    num_steps: int
+    right_splice: int
+    crosses_sweeps: bool
+
+    def read(self, most: int) -> Delivery | None:
+        returned = self.reader.read_truncated(
+            self.num_steps, self.right_splice, self.crosses_sweeps, self.partition.index, self.partition.count
+        )
+        if returned is None:
+            return None
+        slot, sequences, chunks, first_sample, num_samples, step, continues, end_of_sweep, position = returned
+        lengths = self.lengths[sequences]
+        parts = Parts(slot, first_sample, num_samples, step, continues, lengths, self.num_slots, self.num_steps)
+        return Delivery.of(Selection(sequences, chunks, end_of_sweep, position, parts), self.reader.cursor)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OnlyFull:
+    """Skip reads that pass fewer samples than the size: those at the end of a sweep.
+
+    Attributes:
+        reader: The core's reader.
+        mode: Makes the reads.
+        size: Samples of a full read.
+    """
+
+    reader: TimelineReader
+    mode: ReadMode
+    size: int
+
+    def read(self, most: int) -> Delivery | None:
+        while True:
+            before = self.reader.cursor[0]
+            delivery = self.mode.read(1)
+            if delivery is None or delivery.selection.position - before >= self.size:
+                return delivery

@@ -1,0 +1,107 @@
+"""One reader's share of the data. (docs/timeline.md)"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from cntkio.errors import ConfigError
+
+_LARGEST_COUNT = 2**63 - 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Partition:
+    """One share of the data: number `index` of `count`.
+
+    Raises:
+        ConfigError: `index` is outside ``0 .. count - 1``.
+
+    Example:
+        >>> Partition(2, 2)
+        Traceback (most recent call last):
+        cntkio.errors.ConfigError: partition_index 2 is outside 0..1: there are 2 partitions
+    """
+
+    index: int = 0
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.count <= _LARGEST_COUNT:
+            raise ConfigError(f"num_data_partitions is {self.count}, but it is at least 1", key="num_data_partitions")
+        if not 0 <= self.index < self.count:
+            raise ConfigError(
+                f"partition_index {self.index} is outside 0..{self.count - 1}: there are {self.count} partitions",
+                key="partition_index",
+            )
+
+    def share(self, whole: int) -> int:
+        """Return this partition's part of `whole`; the first partitions take the remainder.
+
+        Example:
+            >>> [Partition(index, 3).share(5) for index in range(3)]
+            [2, 2, 1]
+        """
+        return whole // self.count + (self.index < whole % self.count)
+
+    @property
+    def of_chunks(self) -> Partition:
+        """Partition whose chunks hold the sequences of this one in randomized order: itself."""
+        return self
+
+    @property
+    def is_balanced(self) -> bool:
+        """Whether all partitions get equally many minibatches, so that none may be skipped."""
+        return False
+
+
+WHOLE = Partition()
+"""The only partition: all data."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BalancedPartition(Partition):
+    """One share of equally many minibatches: number `index` of `count`. (docs/timeline.md, "Balanced partitions")
+
+    Minibatches of the whole data are dealt in rounds, one to each partition, and no round crosses the end of a sweep.
+    The last round of a sweep is cut so that each partition gets a minibatch. If fewer sequences are left than there are
+    partitions, these are the remainder.
+
+    Attributes:
+        remainder: ``"drop"``: skip the remainder. ``"repeat"``: deliver it, some of its sequences to several
+            partitions.
+        worker: Index of this worker among the workers of the partition. They take rounds in turn.
+        num_workers: Number of workers of the partition.
+
+    Raises:
+        ConfigError: `index`, `remainder` or `worker` is not possible.
+
+    Example:
+        >>> import numpy as np
+        >>> from cntkio.timeline import Timeline
+        >>> timeline = Timeline(np.ones(7, np.uint32), np.array([0, 7]), window=None, max_sweeps=1)
+        >>> second = BalancedPartition(1, 2)
+        >>> [selection.sequences.tolist() for selection in iter(lambda: timeline.read(4, second), None)]
+        [[2, 3], [6]]
+    """
+
+    remainder: Literal["drop", "repeat"] = "drop"
+    worker: int = 0
+    num_workers: int = 1
+
+    def __post_init__(self) -> None:
+        Partition.__post_init__(self)
+        if self.remainder not in ("drop", "repeat"):
+            raise ConfigError(f"remainder is {self.remainder!r}; expected 'drop' or 'repeat'", key="remainder")
+        if not 0 <= self.worker < self.num_workers:
+            raise ConfigError(f"worker {self.worker} is outside 0..{self.num_workers - 1}", key="worker")
+
+    @property
+    def of_chunks(self) -> Partition:
+        """Partition whose chunks hold the sequences of this one: the whole data."""
+        return WHOLE
+
+    @property
+    def is_balanced(self) -> bool:
+        """Whether all partitions get equally many minibatches, so that none may be skipped."""
+        return True

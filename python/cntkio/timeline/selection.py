@@ -1,0 +1,278 @@
+"""What a timeline delivers, and what the source knows of a timeline.
+
+A source asks for several reads at once (`Reads`). Their sequences come as one `Selection`, with the chunks that hold
+them (`ChunkRefs`), and with a `Bookmark` after each read. A `Plan` names the chunks to keep in memory for the reads
+that follow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio.timeline.partition import Partition
+
+Bookmark: TypeAlias = Any
+"""Where a timeline stands. Only the timeline that made it can read it, in this process or in a fork of it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Parts:
+    """The cells of a truncated minibatch: an entry for each part of a sequence, by slot and then by step.
+
+    Attributes:
+        slot: Row of the minibatch, int64.
+        first_sample: Index of the part's first sample in its sequence, int64. It is above 0 if an earlier minibatch had
+            the samples before.
+        num_samples: Number of samples, int64, at least 1.
+        step: Step of the first sample, int64.
+        continues: Whether the sequence continues in the next minibatch, at step 0 of the same slot, bool.
+        lengths: Number of samples that the whole sequence counts for, uint32.
+        num_slots: Rows of the minibatch.
+        num_steps: Steps of the minibatch: the truncation length.
+    """
+
+    slot: npt.NDArray[np.int64]
+    first_sample: npt.NDArray[np.int64]
+    num_samples: npt.NDArray[np.int64]
+    step: npt.NDArray[np.int64]
+    continues: npt.NDArray[np.bool_]
+    lengths: npt.NDArray[np.uint32]
+    num_slots: int
+    num_steps: int
+
+    def where(self, mask: npt.NDArray[np.bool_]) -> Parts:
+        """Return the parts for which `mask` is true; the others leave their cells empty."""
+        return Parts(
+            self.slot[mask],
+            self.first_sample[mask],
+            self.num_samples[mask],
+            self.step[mask],
+            self.continues[mask],
+            self.lengths[mask],
+            self.num_slots,
+            self.num_steps,
+        )
+
+
+class ChunkRefs(NamedTuple):
+    """The chunks that hold the sequences of a selection, and where in them the sequences are.
+
+    Attributes:
+        chunk_ids: The chunks, each once, in the order of their first sequence.
+        firsts: For each of these chunks the index of its first sequence in the selection.
+        chunk_indices: For each sequence the index of its chunk in `chunk_ids`, uint32.
+        indices_in_chunk: For each sequence its index in its chunk, uint32.
+    """
+
+    chunk_ids: list[int]
+    firsts: list[int]
+    chunk_indices: npt.NDArray[np.uint32]
+    indices_in_chunk: npt.NDArray[np.uint32]
+
+    @classmethod
+    def of(cls, chunks: npt.NDArray[np.int64], indices_in_chunk: npt.NDArray[np.int64]) -> ChunkRefs:
+        """Make the references from the chunk of each sequence, and its index in the chunk."""
+        chunk_ids, firsts, sorted_indices = np.unique(chunks, return_index=True, return_inverse=True)
+        order = np.argsort(firsts)
+        chunk_indices = np.argsort(order)[sorted_indices].astype(np.uint32)
+        return cls(chunk_ids[order].tolist(), firsts[order].tolist(), chunk_indices, indices_in_chunk.astype(np.uint32))
+
+    def chunks_of(self, first: int, last: int) -> list[int]:
+        """Return the chunks of the sequences from `first` to before `last`, in the order of their first sequence."""
+        chunk_indices, firsts = np.unique(self.chunk_indices[first:last], return_index=True)
+        return [self.chunk_ids[index] for index in chunk_indices[np.argsort(firsts)].tolist()]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Selection:
+    """The sequences of one read, or of several.
+
+    Attributes:
+        sequences: The sequences in delivered order, int64: their indices in the table, or in their chunk if the
+            timeline learns the sequences from the chunks (`keys`). An empty selection is not the end of the data.
+        chunks: The chunk of each, int64.
+        end_of_sweep: Whether the read reached or crossed the end of a sweep.
+        position: The position after it.
+        parts: In a truncated minibatch, the part of each sequence and its cells; else None.
+        refs: The chunks and where the sequences are in them. None: to be found in the table.
+        keys: Makes the keys of all sequences, if the timeline names them itself. None: the table has them.
+    """
+
+    sequences: npt.NDArray[np.int64]
+    chunks: npt.NDArray[np.int64]
+    end_of_sweep: bool
+    position: int
+    parts: Parts | None = None
+    refs: ChunkRefs | None = None
+    keys: Callable[[], npt.NDArray[np.str_]] | None = None
+
+    def where(self, mask: npt.NDArray[np.bool_]) -> Selection:
+        """Return the sequences of the table for which `mask` is true."""
+        parts = None if self.parts is None else self.parts.where(mask)
+        return Selection(self.sequences[mask], self.chunks[mask], self.end_of_sweep, self.position, parts)
+
+
+class Reads(NamedTuple):
+    """The result of several reads, one after the other.
+
+    Attributes:
+        selection: All their sequences; `end_of_sweep` and `position` are those of the last read.
+        bounds: Index of the first sequence of each read in the selection and, last, the number of sequences.
+        ends_of_sweep: For each read whether it reached or crossed the end of a sweep.
+        bookmarks: Where the timeline stood after each read.
+    """
+
+    selection: Selection
+    bounds: list[int]
+    ends_of_sweep: list[bool]
+    bookmarks: list[Bookmark]
+
+    @classmethod
+    def of(cls, selection: Selection, bookmark: Bookmark) -> Reads:
+        """Wrap the result of a single read."""
+        return cls(selection, [0, len(selection.sequences)], [selection.end_of_sweep], [bookmark])
+
+
+class Plan(NamedTuple):
+    """The chunks from which the next sequences can come.
+
+    Attributes:
+        chunks: The chunks, in order of need.
+        version: Changes whenever the chunks change, so that a source need not compare them.
+    """
+
+    chunks: list[int]
+    version: int
+
+
+class AnyTimeline(Protocol):
+    """Which sequences each read delivers: all that a source knows of a timeline.
+
+    One thread at a time may use a timeline.
+    """
+
+    checkpoint_settings: Mapping[str, Any]
+    """Settings that a checkpoint of the source needs in order to recognize this kind of timeline."""
+
+    names_sequences: bool
+    """Whether each selection brings its own keys."""
+
+    @property
+    def num_samples(self) -> int:
+        """Samples in a sweep.
+
+        Raises:
+            CorpusError: The timeline does not know it.
+        """
+        ...
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences in a sweep.
+
+        Raises:
+            CorpusError: The timeline does not know it.
+        """
+        ...
+
+    @property
+    def num_chunks(self) -> int:
+        """Chunks in a sweep."""
+        ...
+
+    @property
+    def end(self) -> int | None:
+        """Position at which the data end; None: the timeline cannot tell."""
+        ...
+
+    def read_several(self, minibatch_size_in_samples: int, partition: Partition, most: int) -> Reads | None:
+        """Deliver the sequences of up to `most` reads.
+
+        The plan does not change before the last of these reads.
+
+        Args:
+            minibatch_size_in_samples: Samples of all partitions together, at least 1. It may change between reads.
+            partition: The share to deliver. It may change between reads.
+            most: At least 1. A timeline may make fewer reads.
+
+        Returns:
+            At least one read, or None when the data have ended.
+
+        Raises:
+            ConfigError: The size or the limit is not possible, or there are more partitions than slots.
+        """
+        ...
+
+    def needed_chunks(self, partition: Partition = ...) -> Plan:
+        """Return the chunks from which the next sequences can come."""
+        ...
+
+    def chunks_ahead(self, partition: Partition = ...) -> Iterator[int]:
+        """Yield the chunks needed after `needed_chunks`, in order of need, to the end of the next sweep or of the data.
+
+        They are computed as they are asked for. A chunk may come twice: once in each sweep.
+        """
+        ...
+
+    def bookmark(self) -> Bookmark:
+        """Return where the timeline stands. Cheap."""
+        ...
+
+    def go_back(self, bookmark: Bookmark, *, in_child: bool = False) -> None:
+        """Go back to a bookmark of this timeline.
+
+        With `in_child`, the process was forked since the last use, maybe while another thread was in a read.
+        """
+        ...
+
+    def hold(self, bookmark: Bookmark) -> None:
+        """Keep whatever makes going back to this bookmark cheap, over any number of reads in the same sweep."""
+        ...
+
+    def begin_epoch(self, begin: int, end: int, truncation_length: int | None = None) -> None:
+        """Go to the position `begin`, and let the data end at `end`.
+
+        With `truncation_length`, minibatches have so many steps from now on.
+
+        Raises:
+            CheckpointError: `begin` is not in ``0 .. 2**64 - 1``.
+            ConfigError: The timeline has no epochs.
+        """
+        ...
+
+    def ends_at(self, bookmark: Bookmark) -> bool:
+        """Return whether the data end at a bookmark of this timeline.
+
+        Raises:
+            ConfigError: The timeline has no epochs.
+        """
+        ...
+
+    def checkpoint(self, bookmark: Bookmark | None = None) -> dict[str, int]:
+        """Return what CNTK keeps of a bookmark, or of where the timeline stands, with CNTK's keys."""
+        ...
+
+    def restore(self, checkpoint: Mapping[str, Any]) -> None:
+        """Go where a `checkpoint` was taken, with empty slots, as CNTK does. Other keys are ignored.
+
+        Raises:
+            CheckpointError: A key is missing, or its value is not possible.
+        """
+        ...
+
+    def state(self, bookmark: Bookmark | None = None) -> dict[str, Any]:
+        """Return all that is needed to continue from a bookmark, or from here: a small dict for JSON."""
+        ...
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Continue where a `state` was taken. A later read may ask for another size or partition.
+
+        Raises:
+            CheckpointError: The state does not fit this timeline.
+        """
+        ...

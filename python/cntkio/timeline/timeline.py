@@ -1,0 +1,467 @@
+"""The main timeline: the order of a table of sequences whose lengths are known.
+
+The loops over sequences, and the object that stands at a position, are in the core (`TimelineReader`). This module
+checks settings, chooses the mode of reading, and makes bookmarks and checkpoints.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio._core import TimelineReader
+from cntkio.errors import CheckpointError, ConfigError, CorpusError
+from cntkio.timeline.balanced import BalancedRounds
+from cntkio.timeline.modes import Cursor, OnlyFull, ReadMode, TruncatedSequences, WholeSequences
+from cntkio.timeline.options import LARGEST_WORD, Limits, check_request, checked_limits, num_slots
+from cntkio.timeline.partition import WHOLE, BalancedPartition, Partition
+from cntkio.timeline.selection import Plan, Reads, Selection
+from cntkio.timeline.window import Window
+
+_LARGEST_POSITION = 2**63 - 1
+_POSITION = "minibatchSourcePosition"
+_NUM_CHUNKS_AT_ONCE = 64
+
+_Slots = list[list[tuple[int, int, bool]]]
+"""For each slot its sequences: index, first sample not delivered, and whether its read met the end of a sweep."""
+
+
+class _Bookmark(NamedTuple):
+    """Where the timeline stands, and what the next read continues."""
+
+    settings: tuple[int, Partition] | None
+    cursor: Cursor
+    slots: _Slots
+    rounds_to_pass: int
+
+
+class Timeline:
+    """Which sequences each read delivers.
+
+    One thread at a time may use it. Apart from the table, it holds 4 bytes for each sequence of a window, and about 50
+    for each chunk.
+
+    Args:
+        lengths: Samples that each sequence counts for, in file order, uint32, each at least 1.
+        chunk_starts: First sequence of each chunk and, last, the number of sequences, int64; no chunk is empty.
+        window: How far sequences are shuffled; None: in order.
+        seed: Sweep number k is shuffled with ``seed + k``, modulo 2**64.
+        max_samples: The data end before the first sequence that starts here or later. `FULL_DATA_SWEEP`: one sweep.
+        max_sweeps: The data end after so many sweeps.
+        truncation_length: Steps of a truncated minibatch; 0: whole sequences.
+        right_splice: How many samples a full row of a truncated minibatch and the next part of its sequence share.
+        crosses_sweeps: Whether a read continues in the next sweep. Classic readers stop at the end of a sweep.
+        size_counts: ``"own"``: the size of a read limits the samples of this partition, to its share. ``"all"``: the
+            size limits the samples of all partitions that the read passes, as in classic readers.
+        counts_sequences: Whether the size of a read is a number of sequences. Positions still count samples.
+        num_rows: Rows of a truncated minibatch, over all partitions. The minibatch size then gives the truncation
+            length: the size divided by the rows. 0: the size and the truncation length give the rows.
+        only_full: Whether to skip reads that pass fewer samples than the size. If a sweep is shorter than the size,
+            nothing is skipped.
+
+    Attributes:
+        num_samples: Samples in a sweep.
+        num_sequences: Sequences in a sweep.
+        num_chunks: Chunks in a sweep.
+        num_rows: As above. A change takes effect with the next change of size or position.
+
+    Raises:
+        ConfigError: A setting is out of range, or two exclude each other.
+        CorpusError: There are no sequences, or a sequence counts for no samples.
+
+    Example:
+        >>> lengths = np.array([3, 1, 2, 4], np.uint32)
+        >>> timeline = Timeline(lengths, np.array([0, 2, 4]), window=None, max_sweeps=1)
+        >>> [selection.sequences.tolist() for selection in iter(lambda: timeline.read(4), None)]
+        [[0, 1], [2], [3]]
+        >>> timeline.position
+        10
+    """
+
+    checkpoint_settings: Mapping[str, Any] = {}
+    names_sequences: bool = False
+
+    def __init__(
+        self,
+        lengths: npt.NDArray[np.uint32],
+        chunk_starts: npt.NDArray[np.int64],
+        *,
+        window: Window | None,
+        seed: int = 0,
+        max_samples: int | None = None,
+        max_sweeps: int | None = None,
+        truncation_length: int = 0,
+        right_splice: int = 0,
+        crosses_sweeps: bool = True,
+        size_counts: Literal["own", "all"] = "own",
+        counts_sequences: bool = False,
+        num_rows: int = 0,
+        only_full: bool = False,
+    ) -> None:
+        self._limits = checked_limits(
+            seed=seed, max_samples=max_samples, max_sweeps=max_sweeps, truncation_length=truncation_length
+        )
+        if right_splice and not 0 < right_splice < truncation_length:
+            raise ConfigError(
+                f"right_splice={right_splice} is not below truncation_length={truncation_length}", key="right_splice"
+            )
+        self.num_sequences = len(lengths)
+        self.num_chunks = len(chunk_starts) - 1
+        if not self.num_sequences:
+            raise CorpusError("there are no sequences to read")
+        if self.num_sequences >= 2**32:
+            raise CorpusError(f"{self.num_sequences} sequences are more than one source can hold (2^32 - 1)")
+        if not lengths.min():
+            raise CorpusError(f"sequence number {int(lengths.argmin())} counts for no samples")
+        self._lengths = np.ascontiguousarray(lengths, np.uint32)
+        window_size = 0 if window is None else min(window.size, LARGEST_WORD)
+        self._new_reader = functools.partial(
+            TimelineReader,
+            self._lengths,
+            np.ascontiguousarray(chunk_starts, np.int64),
+            window_in_chunks=window_size if window is not None and window.unit == "chunks" else 0,
+            window_in_samples=window_size if window is not None and window.unit == "samples" else 0,
+            seed=seed,
+        )
+        self._reader = self._new_reader(end=0)
+        self.num_samples: int = self._reader.num_samples
+        self._is_randomized = window is not None
+        self._end = _LARGEST_POSITION
+        if self._limits.max_sweeps is not None:
+            self._end = self._limits.max_sweeps * self.num_samples
+        elif self._limits.max_samples is not None:
+            self._end = self._limits.max_samples
+        self._reader.set_end(min(self._end, LARGEST_WORD))
+        self._truncation_length = truncation_length
+        self._right_splice = right_splice
+        self._crosses_sweeps = crosses_sweeps
+        self._size_counts = size_counts
+        self._counts_sequences = counts_sequences
+        self.num_rows = num_rows
+        self._only_full = only_full
+        # The size and the partition that were taken up, and the mode of reading that they gave.
+        self._settings: tuple[int, Partition] | None = None
+        self._mode: ReadMode | None = None
+        self._rounds: BalancedRounds | None = None
+        # Chunks of the window, for a position of the core's reader and a partition, and the rank after them.
+        self._window_key: object = None
+        self._window_chunks: list[int] = []
+        self._next_rank = 0
+        self._plan_key: object = None
+        self._plan = Plan([], 0)
+
+    @property
+    def end(self) -> int:
+        """Position at which the data end."""
+        return self._end
+
+    @property
+    def position(self) -> int:
+        """Samples of all partitions passed up to the end of the last read: all that CNTK's checkpoint keeps."""
+        return self._reader.cursor[0]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes held apart from the table."""
+        return self._reader.num_bytes
+
+    @property
+    def _is_truncated(self) -> bool:
+        return self._truncation_length > 0 or self.num_rows > 0
+
+    # ---------------------------------------------------------------------------------------------- reading
+
+    def read(self, minibatch_size_in_samples: int, partition: Partition = WHOLE) -> Selection | None:
+        """Deliver the next sequences: a single read of `read_several`."""
+        reads = self.read_several(minibatch_size_in_samples, partition, 1)
+        return None if reads is None else reads.selection
+
+    def read_several(self, minibatch_size_in_samples: int, partition: Partition, most: int) -> Reads | None:
+        if (minibatch_size_in_samples, partition) != self._settings:
+            if self._settings is not None and self._has_ended():
+                return None
+            self._take_up(minibatch_size_in_samples, partition)
+        assert self._mode is not None
+        delivery = self._mode.read(most)
+        if delivery is None:
+            return None
+        selection, bounds, ends_of_sweep, cursors = delivery
+        settings, slots, rounds_to_pass = self._settings, self._slots(), self._rounds_to_pass()
+        bookmarks = [_Bookmark(settings, cursor, slots, rounds_to_pass) for cursor in cursors]
+        return Reads(selection, bounds, ends_of_sweep, bookmarks)
+
+    def _take_up(self, size: int, partition: Partition) -> None:
+        """Choose the mode of reading for a size and a partition: at the first read, and after a restore or a change."""
+        check_request(size, self._limits)
+        if self._is_randomized and self._end > _LARGEST_POSITION:
+            raise ConfigError(
+                f"the data would end at sample {self._end}, but a randomized source counts up to 2^63 - 1",
+                key="max_sweeps" if self._limits.max_samples is None else "max_samples",
+            )
+        rows = 0
+        rounds: BalancedRounds | None = None
+        mode: ReadMode
+        if isinstance(partition, BalancedPartition):
+            mode = rounds = self._balanced(size, partition)
+        elif self._is_truncated:
+            mode, rows = self._truncated(size, partition)
+        else:
+            mode = self._whole(size, partition)
+        if self._only_full and size <= self.num_samples:
+            mode = OnlyFull(self._reader, mode, size)
+        self._reader.settle(partition.of_chunks.index, partition.of_chunks.count, rows)
+        self._settings, self._mode, self._rounds = (size, partition), mode, rounds
+
+    def _whole(self, size: int, partition: Partition) -> WholeSequences:
+        size = min(size, _LARGEST_POSITION)
+        if self._size_counts == "own":
+            share, passed = max(1, partition.share(size)), LARGEST_WORD
+        else:
+            share = passed = size
+        return WholeSequences(self._reader, share, partition, passed, self._crosses_sweeps, self._counts_sequences)
+
+    def _truncated(self, size: int, partition: Partition) -> tuple[TruncatedSequences, int]:
+        steps = max(size // self.num_rows, 1) if self.num_rows else self._truncation_length
+        rows = num_slots(size, partition, steps)
+        mode = TruncatedSequences(
+            self._reader, self._lengths, partition, rows, steps, self._right_splice, self._crosses_sweeps
+        )
+        return mode, rows
+
+    def _balanced(self, size: int, partition: BalancedPartition) -> BalancedRounds:
+        if self._is_truncated:
+            raise ConfigError(
+                f"truncation_length={self._truncation_length} and balanced partitions exclude each other: the slots of "
+                f"truncated minibatches are shared out evenly anyway",
+                key="truncation_length",
+            )
+        if partition.count > self.num_sequences and partition.remainder == "drop":
+            raise ConfigError(
+                f"{partition.count} partitions share {self.num_sequences} sequences: with remainder='drop' nothing "
+                f"would be delivered; remainder='repeat' gives one to each",
+                key="remainder",
+            )
+        return BalancedRounds(
+            self._reader,
+            self.num_sequences,
+            min(size, _LARGEST_POSITION),
+            partition,
+            counts_sequences=self._counts_sequences,
+        )
+
+    def _has_ended(self) -> bool:
+        return self.position >= self._end and not any(self._reader.owed)
+
+    # ------------------------------------------------------------------------------------- going back, epochs
+
+    def _slots(self) -> _Slots:
+        return self._reader.owed if self._is_truncated else []
+
+    def _rounds_to_pass(self) -> int:
+        return 0 if self._rounds is None else self._rounds.rounds_to_pass
+
+    def bookmark(self) -> _Bookmark:
+        return _Bookmark(self._settings, self._reader.cursor, self._slots(), self._rounds_to_pass())
+
+    def go_back(self, bookmark: _Bookmark, *, in_child: bool = False) -> None:
+        """Go back to a bookmark of this timeline.
+
+        Going back over one read is cheap. From further on, the order of the sweep is computed again.
+
+        With `in_child`, the process was forked since the last use. The thread that may have been in a read is not in
+        this process, so its reader is replaced.
+        """
+        if in_child:
+            self._reader = self._new_reader(end=min(self._end, LARGEST_WORD))
+        self._settings = self._rounds = None
+        if bookmark.settings is not None:
+            self._take_up_again(bookmark.settings, bookmark.rounds_to_pass)
+        self._reader.rewind(bookmark.cursor)
+        if bookmark.settings is not None and self._is_truncated:
+            self._reader.owe(bookmark.slots)
+
+    def _take_up_again(self, settings: tuple[int, Partition], rounds_to_pass: int) -> None:
+        self._take_up(*settings)
+        if self._rounds is not None:
+            self._rounds.rounds_to_pass = rounds_to_pass
+
+    def hold(self, bookmark: _Bookmark) -> None:
+        self._reader.hold(bookmark.cursor)
+
+    def begin_epoch(self, begin: int, end: int, truncation_length: int | None = None) -> None:
+        if truncation_length is not None:
+            self._truncation_length = truncation_length
+        self._end = end
+        self._limits = Limits()
+        self._reader.set_end(min(end, LARGEST_WORD))
+        self.go_to(begin)
+
+    def ends_at(self, bookmark: _Bookmark) -> bool:
+        return bookmark.cursor[0] >= self._end and not any(bookmark.slots)
+
+    # -------------------------------------------------------------------------------------------- checkpoints
+
+    def go_to(self, position: int) -> None:
+        """Go to the first sequence that starts at or after `position`, with empty slots, as CNTK does.
+
+        It costs as much as computing the order of the sweep up to there.
+
+        Raises:
+            CheckpointError: `position` is not in ``0 .. 2**64 - 1``.
+        """
+        if not 0 <= position <= LARGEST_WORD:
+            raise CheckpointError(f"position {position} is outside 0..2^64 - 1", saved=position)
+        self._reader.set_position(position)
+        self._settings = self._rounds = None
+
+    def checkpoint(self, bookmark: _Bookmark | None = None) -> dict[str, int]:
+        return {_POSITION: self.position if bookmark is None else bookmark.cursor[0]}
+
+    def restore(self, checkpoint: Mapping[str, Any]) -> None:
+        position = checkpoint.get(_POSITION)
+        if not isinstance(position, int | np.integer):
+            raise CheckpointError(
+                f"the checkpoint has no {_POSITION!r} that is a whole number; it has: {dict(checkpoint)}",
+                saved=position,
+            )
+        self.go_to(int(position))
+
+    def state(self, bookmark: _Bookmark | None = None) -> dict[str, Any]:
+        """Return all that is needed to continue from a bookmark, or from here: a small dict for JSON.
+
+        Returns:
+            ``position``; and after a first read ``minibatch_size``, ``partition`` (index and count), ``count`` (in
+            order: the running count of sequences), ``slots`` (truncated: for each slot a list of sequence, first
+            sample not delivered, and whether its read met the end of a sweep) and ``balanced`` (balanced partitions:
+            remainder, worker, number of workers, and the number of rounds for other workers before the next).
+
+        Example:
+            >>> timeline = Timeline(np.array([3, 1, 5], np.uint32), np.array([0, 3]), window=None)
+            >>> timeline.read(4).sequences.tolist()
+            [0, 1]
+            >>> state = timeline.state()
+            >>> state
+            {'position': 4, 'minibatch_size': 4, 'partition': [0, 1], 'count': 2}
+            >>> again = Timeline(np.array([3, 1, 5], np.uint32), np.array([0, 3]), window=None)
+            >>> again.load_state(state)
+            >>> again.read(4).sequences.tolist()
+            [2]
+        """
+        bookmark = self.bookmark() if bookmark is None else bookmark
+        position, _, _, _, count = bookmark.cursor
+        state: dict[str, Any] = {"position": position}
+        if bookmark.settings is not None:
+            size, partition = bookmark.settings
+            state.update(minibatch_size=size, partition=[partition.index, partition.count])
+            if not self._is_randomized:
+                state["count"] = count
+            if self._is_truncated:
+                state["slots"] = [[list(sequence) for sequence in slot] for slot in bookmark.slots]
+            if isinstance(partition, BalancedPartition):
+                turns = [partition.worker, partition.num_workers, bookmark.rounds_to_pass]
+                state["balanced"] = [partition.remainder, *turns]
+        return state
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        try:
+            position = state["position"]
+            settings = None
+            rounds_to_pass = 0
+            if "minibatch_size" in state:
+                index, partition_count = (int(number) for number in state["partition"])
+                settings = (int(state["minibatch_size"]), Partition(index, partition_count))
+            if settings is not None and "balanced" in state:
+                remainder, *turns = state["balanced"]
+                worker, num_workers, rounds_to_pass = (int(number) for number in turns)
+                settings = (settings[0], BalancedPartition(index, partition_count, remainder, worker, num_workers))
+            count = int(state.get("count", 0))
+            slots = [[(int(s), int(n), bool(f)) for s, n, f in slot] for slot in state.get("slots", [])]
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"not a state of a timeline: {error!r}", saved=dict(state)) from error
+        if type(position) is not int or not 0 <= count <= _LARGEST_POSITION:
+            raise CheckpointError(
+                "not a state of a timeline: the position or the count is not a whole number", saved=dict(state)
+            )
+        self._check_slots(slots)
+        self.go_to(position)
+        if position >= self._end and self._is_randomized:
+            # A partition without chunks is at the end, and a sequence need not start there.
+            self._reader.rewind((position, LARGEST_WORD, 0, 0, 0))
+        if settings is None:
+            return
+        self._take_up_again(settings, rounds_to_pass)
+        if not self._is_randomized:
+            self._reader.set_count(count)
+        if self._is_truncated:
+            current = len(self._reader.owed)
+            if len(slots) != current:
+                raise CheckpointError(
+                    f"the state holds {len(slots)} slots, but there are {current} here",
+                    saved=len(slots),
+                    current=current,
+                )
+            self._reader.owe(slots)
+
+    def _check_slots(self, slots: _Slots) -> None:
+        rest = np.array([(sequence, first) for slot in slots for sequence, first, _ in slot], np.int64).reshape(-1, 2)
+        if not len(rest):
+            return
+        sequences, firsts = rest.T
+        if (sequences < 0).any() or (sequences >= self.num_sequences).any():
+            raise CheckpointError(
+                f"the state continues sequences that are not among the {self.num_sequences} of this source",
+                saved=int(sequences.max()),
+                current=self.num_sequences,
+            )
+        if (firsts < 0).any() or (firsts >= self._lengths[sequences]).any():
+            raise CheckpointError(
+                "the state continues at samples that this source's sequences do not have", saved=firsts.tolist()
+            )
+
+    # ------------------------------------------------------------------------------------------------- chunks
+
+    def needed_chunks(self, partition: Partition = WHOLE) -> Plan:
+        """Return the chunks from which the next sequences can come, after those whose sequences slots continue.
+
+        In randomized order these are the partition's chunks in the window at this position; in order, the chunk at this
+        position. After the end, only the chunks of the slots remain.
+        """
+        needed = self._chunks_of_window(partition.of_chunks)
+        of_slots = tuple(self._reader.owed_chunks) if self._is_truncated else ()
+        key = (self._window_key, of_slots)
+        if key != self._plan_key:
+            self._plan_key = key
+            chunks = list(dict.fromkeys([*of_slots, *needed])) if of_slots else needed
+            self._plan = Plan(chunks, self._plan.version + 1)
+        return self._plan
+
+    def _chunks_of_window(self, partition: Partition) -> list[int]:
+        where = self._reader.place
+        key = (where, partition)
+        if key != self._window_key:
+            self._window_key = key
+            self._window_chunks, self._next_rank = (
+                ([], 0) if where is None else self._reader.chunks_at(*where, partition.index, partition.count)
+            )
+        return self._window_chunks
+
+    def chunks_ahead(self, partition: Partition = WHOLE) -> Iterator[int]:
+        partition = partition.of_chunks
+        self._chunks_of_window(partition)
+        where = self._reader.place
+        if where is None:
+            return
+        current, rank = where[0], self._next_rank
+        for sweep in (current, current + 1):
+            if sweep * self.num_samples >= self._end:
+                return
+            while rank < self.num_chunks:
+                chunks, rank = self._reader.chunks_from(
+                    sweep, rank, _NUM_CHUNKS_AT_ONCE, partition.index, partition.count
+                )
+                yield from chunks
+            rank = 0

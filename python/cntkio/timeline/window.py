@@ -1,0 +1,153 @@
+"""How far sequences are shuffled, and the default windows of CNTK's readers. (docs/timeline.md, "Default windows")"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from cntkio.errors import ConfigError
+
+DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS = 128
+"""Window of the Python interface, whatever the size of a chunk."""
+
+_WHOLE_DATA_IN_SAMPLES = 2**62 - 1
+_DEFAULT_WINDOW_IN_BYTES = 2**32
+_DEFAULT_CHUNK_SIZE_IN_BYTES = 2**25
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Window:
+    """How far a sequence may move from its chunk.
+
+    Attributes:
+        size: At least 1; 0 is taken as 1.
+        unit: Unit of `size`. A window ends at the end of a chunk also if samples are counted.
+
+    Raises:
+        ConfigError: `size` is negative, or `unit` is neither of the two.
+
+    Example:
+        >>> Window(0, "chunks")
+        Window(size=1, unit='chunks')
+    """
+
+    size: int
+    unit: Literal["chunks", "samples"]
+
+    def __post_init__(self) -> None:
+        if self.size < 0 or self.unit not in ("chunks", "samples"):
+            raise ConfigError(f"a randomization window is a number of chunks or samples, not {self.size} {self.unit}")
+        object.__setattr__(self, "size", max(self.size, 1))
+
+
+WHOLE_DATA = Window(_WHOLE_DATA_IN_SAMPLES, "samples")
+"""The window over all data, as CNTK writes it."""
+
+
+def python_window(
+    in_chunks: int = DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS, in_samples: int = 0, *, randomize: bool = True
+) -> Window | None:
+    """Return the window of the Python interface; None: no randomization.
+
+    Raises:
+        ConfigError: Both sizes are above 0.
+
+    Example:
+        >>> python_window()
+        Window(size=128, unit='chunks')
+        >>> python_window(0, 1000)
+        Window(size=1000, unit='samples')
+        >>> python_window(0, 0) is None
+        True
+    """
+    if not randomize:
+        return None
+    if in_chunks and in_samples:
+        raise ConfigError(
+            f"randomization_window_in_chunks={in_chunks} and randomization_window_in_samples={in_samples} exclude each "
+            f"other: a window in samples needs randomization_window_in_chunks=0 as well",
+            key="randomization_window_in_samples",
+        )
+    if in_chunks:
+        return Window(in_chunks, "chunks")
+    return Window(in_samples, "samples") if in_samples else None
+
+
+def composite_window(
+    size: int | None = None,
+    *,
+    is_sample_based: bool | None = None,
+    chunk_size_in_bytes: int = _DEFAULT_CHUNK_SIZE_IN_BYTES,
+    has_text_format: bool = True,
+) -> Window | None:
+    """Return the window of a configured reader with a list of deserializers; None: no randomization.
+
+    Args:
+        size: ``randomizationWindow``, if the configuration has it; 0: no randomization.
+        is_sample_based: ``sampleBasedRandomizationWindow``, if the configuration has it.
+        chunk_size_in_bytes: ``chunkSizeInBytes`` of the reader's own section, not of a deserializer's.
+        has_text_format: Whether a CTF deserializer is in the list.
+
+    Raises:
+        ConfigError: The window is in samples, but its size is missing.
+
+    Example:
+        >>> composite_window()
+        Window(size=128, unit='chunks')
+        >>> composite_window(500)
+        Window(size=500, unit='samples')
+    """
+    if size == 0:
+        return None
+    if size is not None:
+        return Window(size, "chunks" if is_sample_based is False else "samples")
+    if is_sample_based:
+        raise ConfigError(
+            "sampleBasedRandomizationWindow = true also needs a randomizationWindow", key="randomizationWindow"
+        )
+    return Window(_DEFAULT_WINDOW_IN_BYTES // chunk_size_in_bytes, "chunks") if has_text_format else WHOLE_DATA
+
+
+def classic_text_window(
+    size: int | None = None,
+    *,
+    is_sample_based: bool = False,
+    chunk_size_in_bytes: int = _DEFAULT_CHUNK_SIZE_IN_BYTES,
+) -> Window | None:
+    """Return the window of ``readerType = "CNTKTextFormatReader"``; None: no randomization.
+
+    Example:
+        >>> classic_text_window(chunk_size_in_bytes=2**31)
+        Window(size=2, unit='chunks')
+        >>> classic_text_window(is_sample_based=True) == WHOLE_DATA
+        True
+    """
+    if size == 0:
+        return None
+    if size is not None:
+        return Window(size, "samples" if is_sample_based else "chunks")
+    return WHOLE_DATA if is_sample_based else Window(_DEFAULT_WINDOW_IN_BYTES // chunk_size_in_bytes, "chunks")
+
+
+def classic_binary_window(size: int | None = None, *, is_sample_based: bool = False) -> Window | None:
+    """Return the window of ``readerType = "CNTKBinaryReader"``; None: no randomization.
+
+    Example:
+        >>> classic_binary_window()
+        Window(size=128, unit='chunks')
+    """
+    if size is None and not is_sample_based:
+        return Window(DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS, "chunks")
+    return classic_text_window(size, is_sample_based=is_sample_based)
+
+
+def classic_htk_window(randomize: int | Literal["auto", "none"] = "auto") -> Window | None:
+    """Return the window of the classic HTK reader with this ``randomize``; None: no randomization.
+
+    Example:
+        >>> classic_htk_window() == WHOLE_DATA, classic_htk_window("none"), classic_htk_window(300)
+        (True, None, Window(size=300, unit='samples'))
+    """
+    if randomize == "none":
+        return None
+    return WHOLE_DATA if randomize == "auto" else Window(randomize, "samples")
