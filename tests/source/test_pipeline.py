@@ -1,0 +1,324 @@
+"""The pipeline beside a selector and a packer that make up numbers: errors, going back, interrupts, forks, threads."""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from cntkio import CorpusError
+from cntkio.minibatch import Minibatch
+from cntkio.source.hand_over import HandOver, Packed, PackOrder, Prepared, Request, Standing
+from cntkio.source.pipeline import Pipeline
+from cntkio.timeline import Partition
+
+END = 40
+REQUEST = Request(5, 5, Partition())
+
+
+class Numbered(Minibatch):
+    """A minibatch that knows its number, and whether it was packed."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__({}, list)  # type: ignore[arg-type,return-value]
+        self.number = number
+        self.is_packed = False
+
+
+class FakeSelector:
+    """Selects the numbers from 0 to before END. Errors and waits can be planted at numbers."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.num_invalid = 0
+        self.errors: dict[int, BaseException] = {}
+        self.gate = threading.Event()
+        self.gate.set()
+        self.sizes: list[int] = []
+        self.went_back_to: list[int] = []
+        self.threads: set[str] = set()
+        self.is_closed = False
+        self.held: list[int] = []
+
+    @property
+    def standing(self) -> Standing:
+        return Standing(self.position, self.num_invalid)
+
+    def select(self, request: Request, most: int, hold: Any) -> HandOver:
+        self.threads.add(threading.current_thread().name)
+        self.held.append(hold)
+        assert self.gate.wait(60)
+        before = self.standing
+        prepared: list[Prepared] = []
+        minibatches: list[Minibatch] = []
+        while len(prepared) < most and (not prepared or prepared[-1].minibatch is not None):
+            if self.position in self.errors:
+                error = self.errors[self.position]
+                self.position += isinstance(error, CorpusError)
+                prepared.append(Prepared(None, None, self.num_invalid, error))
+            elif self.position == END:
+                prepared.append(Prepared(None, END, self.num_invalid))
+            else:
+                minibatches.append(Numbered(self.position))
+                self.position += 1
+                self.num_invalid += self.position % 10 == 0
+                prepared.append(Prepared(minibatches[-1], self.position, self.num_invalid))
+        self.sizes.append(len(minibatches))
+        order = PackOrder(0, 0, minibatches, [], [], None, None, [])  # type: ignore[arg-type]
+        return HandOver(prepared, [order], before)
+
+    def go_back(self, standing: Standing) -> None:
+        self.went_back_to.append(standing.bookmark)
+        self.position, self.num_invalid = standing
+
+    def begin_in_child(self, standing: Standing) -> None:
+        self.gate.set()
+        self.go_back(standing)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class FakePacker:
+    """Marks minibatches as packed. Errors can be planted at numbers."""
+
+    def __init__(self) -> None:
+        self.errors: dict[int, CorpusError] = {}
+        self.fails_at: int | None = None
+        self.num_bytes = 100
+        self.threads: set[str] = set()
+
+    def pack(self, hand_over: HandOver) -> Packed:
+        self.threads.add(threading.current_thread().name)
+        for index, prepared in enumerate(hand_over.prepared):
+            minibatch = prepared.minibatch
+            if not isinstance(minibatch, Numbered):
+                break
+            if minibatch.number == self.fails_at:
+                raise MemoryError("no memory")
+            if minibatch.number in self.errors:
+                return Packed(self.num_bytes, index, self.errors[minibatch.number])
+            minibatch.is_packed = True
+        return Packed(self.num_bytes * len(hand_over.prepared), len(hand_over.prepared), None)
+
+
+class Fakes:
+    """A pipeline over both."""
+
+    def __init__(self) -> None:
+        self.selector = FakeSelector()
+        self.packer = FakePacker()
+        self.pipeline = Pipeline(self.selector, self.packer)
+
+    def read(self, request: Request = REQUEST) -> int | None:
+        minibatch = self.pipeline.next(request)
+        if minibatch is None:
+            return None
+        assert isinstance(minibatch, Numbered) and minibatch.is_packed
+        return minibatch.number
+
+    def rest(self) -> list[int]:
+        return list(iter(self.read, None))  # type: ignore[arg-type]
+
+    def outcomes(self, most: int = 60) -> list[Any]:
+        """What each read gives or raises, and where the source stands after it."""
+        outcomes: list[Any] = []
+        for _ in range(most):
+            try:
+                outcome: Any = self.read()
+            except (CorpusError, OSError, MemoryError) as error:
+                outcome = str(error)
+            outcomes.append((outcome, self.pipeline.delivered))
+        return outcomes
+
+
+@pytest.fixture
+def fakes() -> Iterator[Fakes]:
+    fakes = Fakes()
+    with contextlib.closing(fakes.pipeline):
+        yield fakes
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_everything_is_delivered_in_order_and_the_end_again_and_again(fakes: Fakes) -> None:
+    assert fakes.rest() == list(range(END))
+    assert fakes.read() is None is fakes.read()
+    assert fakes.pipeline.delivered == Standing(END, END // 10)
+
+
+def test_hand_overs_grow_and_one_is_prepared_ahead(fakes: Fakes) -> None:
+    assert fakes.read() == 0
+    wait_until(lambda: len(fakes.selector.sizes) >= 3)
+    assert fakes.rest() == list(range(1, END))
+    sizes = fakes.selector.sizes
+    assert sizes[:2] == [1, 1] and sorted(sizes[:-1]) == sizes[:-1] and max(sizes) > 4
+    assert (len(fakes.selector.threads), len(fakes.packer.threads)) == (1, 1)
+    assert fakes.selector.threads != fakes.packer.threads
+
+
+def test_large_minibatches_come_one_at_a_time(fakes: Fakes) -> None:
+    fakes.packer.num_bytes = 20 << 20
+    fakes.rest()
+    assert max(fakes.selector.sizes) == 1
+
+
+def test_the_selector_holds_where_the_source_stands(fakes: Fakes) -> None:
+    fakes.rest()
+    assert fakes.selector.held == sorted(fakes.selector.held)
+    assert fakes.selector.held[0] == 0 and 1 < fakes.selector.held[-1] < END
+
+
+def test_there_is_no_thread_before_the_first_read() -> None:
+    before = set(threading.enumerate())
+    pipeline = Pipeline(FakeSelector(), FakePacker())
+    assert set(threading.enumerate()) == before
+    pipeline.close()
+
+
+@pytest.mark.parametrize("at", range(12))
+def test_an_error_of_the_selector_comes_after_all_before_it(fakes: Fakes, at: int) -> None:
+    fakes.selector.errors[at] = CorpusError("bad data")
+    outcomes = fakes.outcomes(30)
+    assert [outcome for outcome, _ in outcomes] == [*range(at), "bad data", *range(at + 1, 30)]
+    assert outcomes[at][1].bookmark == at  # where the last minibatch ended
+
+
+@pytest.mark.parametrize("at", range(12))
+def test_an_error_of_the_packer_comes_after_all_before_it(fakes: Fakes, at: int) -> None:
+    fakes.packer.errors[at] = CorpusError("does not fit")
+    outcomes = [outcome for outcome, _ in fakes.outcomes(30)]
+    assert outcomes == [*range(at), "does not fit", *range(at + 1, 30)]
+
+
+def test_a_failure_of_packing_is_raised_and_the_same_minibatches_come_next(fakes: Fakes) -> None:
+    fakes.packer.fails_at = 9
+    seen: list[int | None] = []
+    with pytest.raises(MemoryError):
+        while True:
+            seen.append(fakes.read())
+    fakes.packer.fails_at = None
+    assert seen == list(range(len(seen))) and 0 < len(seen) <= 9
+    assert [*seen, *fakes.rest()] == list(range(END))
+    assert fakes.pipeline.delivered.num_invalid == END // 10
+
+
+def test_hand_overs_of_one_give_what_large_ones_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    def outcomes() -> list[Any]:
+        fakes = Fakes()
+        fakes.selector.errors = {3: CorpusError("a"), 17: CorpusError("b"), 18: CorpusError("c")}
+        fakes.packer.errors = {5: CorpusError("d"), 16: CorpusError("e")}
+        with contextlib.closing(fakes.pipeline):
+            return fakes.outcomes()
+
+    together = outcomes()
+    monkeypatch.setattr("cntkio.source.pipeline.MOST_IN_HAND_OVER", 1)
+    assert outcomes() == together
+
+
+def test_another_request_goes_on_after_the_last_delivered(fakes: Fakes) -> None:
+    seen = [fakes.read() for _ in range(7)]
+    assert fakes.pipeline.delivered == Standing(7, 0)
+    other = REQUEST._replace(size=6)
+    assert [*seen, fakes.read(other), fakes.read(REQUEST)] == list(range(9))
+    assert fakes.selector.went_back_to == [7, 8]
+    assert fakes.read(Request(5, 5, Partition())) == 9  # another object of the same value
+    assert fakes.selector.went_back_to == [7, 8]
+
+
+def test_a_stopped_pipeline_stands_after_the_last_delivered_and_can_be_moved(fakes: Fakes) -> None:
+    for _ in range(5):
+        fakes.read()
+    with fakes.pipeline.stopped():
+        assert fakes.selector.standing == Standing(5, 0)
+        fakes.selector.position = 30
+    assert fakes.pipeline.delivered == Standing(30, 0)
+    assert fakes.pipeline.request is None
+    assert fakes.rest() == list(range(30, END))
+
+
+def test_a_move_that_fails_changes_nothing(fakes: Fakes) -> None:
+    seen = [fakes.read() for _ in range(5)]
+    with pytest.raises(KeyError), fakes.pipeline.stopped():
+        fakes.selector.position = 30
+        raise KeyError("no such state")
+    assert [*seen, *fakes.rest()] == list(range(END))
+
+
+def test_an_interrupted_wait_loses_nothing(fakes: Fakes) -> None:
+    seen = [fakes.read()]
+    fakes.selector.gate.clear()
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        while True:
+            seen.append(fakes.read())
+    fakes.selector.gate.set()
+    assert [*seen, *fakes.rest()] == list(range(END))
+
+
+def test_a_child_process_reads_on_from_what_was_delivered(fakes: Fakes) -> None:
+    seen = [fakes.read() for _ in range(7)]
+    fakes.selector.gate.clear()  # the parent's selector is in the middle of its work
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+
+    def read_in_child() -> None:
+        sender.send(fakes.rest())
+        fakes.pipeline.close()
+
+    child = context.Process(target=read_in_child, daemon=True)
+    child.start()
+    fakes.selector.gate.set()
+    assert receiver.poll(60), "the child process hangs"
+    assert seen + receiver.recv() == list(range(END))
+    child.join(60)
+    assert child.exitcode == 0
+    assert seen + fakes.rest() == list(range(END))
+
+
+def test_a_child_process_that_reads_nothing_closes_nothing_of_its_parent(fakes: Fakes) -> None:
+    fakes.read()
+    context = multiprocessing.get_context("fork")
+
+    def close_in_child() -> None:
+        fakes.pipeline.close()
+        os._exit(3 if fakes.selector.is_closed else 0)
+
+    child = context.Process(target=close_in_child, daemon=True)
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
+    assert fakes.rest() == list(range(1, END))
+
+
+def test_several_threads_share_what_is_delivered(fakes: Fakes) -> None:
+    seen: list[int] = []
+
+    def read() -> None:
+        while (number := fakes.read()) is not None:
+            seen.append(number)
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(seen) == list(range(END))
+
+
+def test_a_closed_pipeline_has_no_threads(fakes: Fakes) -> None:
+    before = set(threading.enumerate())
+    fakes.read()
+    assert set(threading.enumerate()) > before
+    fakes.pipeline.close()
+    assert set(threading.enumerate()) == before
+    assert fakes.selector.is_closed
