@@ -28,8 +28,6 @@ IMPORTS_NOT_DRAWN = {
 }
 PRIVATE_NAMES_OF_OTHERS = {
     "formats.cbf _size",
-    "formats.mlf _DEFAULT_LONGEST",
-    "formats.mlf _defines_mb_size",
     "htkmlf_reader _arrangement",
     "htkmlf_reader _chunk_starts",
     "htkmlf_reader _lengths",

@@ -389,8 +389,8 @@ def test_what_is_wrong_with_speech_is_told_with_its_place(capsys: pytest.Capture
     Path("a.mlf").write_text(text.replace("\n0 200000 sil", "\n100000 200000 sil").replace("400000 aa", "x aa"))
     assert main(["inspect", "--mapping", "states.list", "a.mlf"]) == 1
     assert capsys.readouterr().err.splitlines() == [
-        "cntkio: a.mlf, line 4, column 1 (byte 30), sequence u1, stream 'labels': a time that is no number, or that is "
-        "no frame: '300000 x aa'",
+        "cntkio: a.mlf, line 4, column 1 (byte 30), sequence u1, stream 'labels': a time that is not a number, "
+        "or not the beginning of a frame: '300000 x aa'",
         "cntkio: a.mlf, line 7, column 1 (byte 55), sequence x/u2, stream 'labels': the first row does not begin at "
         "frame 0: '100000 200000 sil'",
     ]

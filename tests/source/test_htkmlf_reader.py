@@ -72,7 +72,7 @@ def corpus(tmp_path: Path) -> Written:
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> int:
     """Chunks of few frames, so that there are several of them."""
-    monkeypatch.setattr(htk, "CHUNK_FRAMES", 5)
+    monkeypatch.setattr(htk.corpus, "CHUNK_FRAMES", 5)
     return 5
 
 
@@ -257,8 +257,8 @@ def test_a_fork_writes_a_page_file_of_its_own(corpus: Written, small_chunks: int
     program = f"""
         import os, sys
         from cntkio import HTKMLFReader, HTKFeatureDeserializer, StreamDef, StreamDefs
-        from cntkio.formats import htk
-        htk.CHUNK_FRAMES = 5
+        from cntkio.formats.htk import corpus
+        corpus.CHUNK_FRAMES = 5
         features = HTKFeatureDeserializer(StreamDefs(F=StreamDef(scp={str(corpus.folder / "a.scp")!r}, shape=2)))
         reader = HTKMLFReader(features, readMethod="rollingWindow", randomize=4, page_limit_in_bytes=0, max_sweeps=2,
             read_ahead_in_bytes=0)

@@ -70,6 +70,16 @@ def first_bytes(path: str | os.PathLike[str], size: int) -> bytes:
         return file.read(size)
 
 
+def all_bytes(path: str | os.PathLike[str]) -> bytes:
+    """Return the whole content of a file.
+
+    Raises:
+        OSError: The file cannot be read, as for `open_to_read`.
+    """
+    with open(open_to_read(path), "rb") as file:
+        return file.read()
+
+
 class InputFile:
     """A file that any thread reads by position. It is closed when nothing refers to it any more.
 

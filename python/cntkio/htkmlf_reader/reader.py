@@ -36,8 +36,8 @@ from cntkio.formats.htk import (
     HTKFeatureCorpus,
     HTKFeatureDeserializer,
     HTKFeatureStream,
-    rolling_order,
 )
+from cntkio.htkmlf_reader.order import rolling_order
 from cntkio.minibatch import Minibatch
 from cntkio.source import MinibatchSource
 from cntkio.source.arrangement import Skipping
@@ -119,7 +119,7 @@ class PagedFeatures(HTKFeatureCorpus):
     """Features whose frames can wait in a page file between two uses, so that feature files are read but once."""
 
     def __init__(self, stream: HTKFeatureStream, folder: str | None) -> None:
-        super().__init__(stream)
+        super().__init__(stream.settings)
         self._pages = _PageFile(folder)
         self.is_paged = False
 
@@ -133,9 +133,9 @@ class PagedFeatures(HTKFeatureCorpus):
             return super().load(number)
         frames = self._pages.read(number)
         if frames is None:
-            frames = self.read(number, memory_map=False)
+            frames = self.read_frames(number, memory_map=False)
             self._pages.write(number, frames)
-        return self.made(number, frames)
+        return self.loaded(number, frames)
 
     def close(self) -> None:
         """Let go of the page file."""

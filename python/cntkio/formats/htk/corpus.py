@@ -1,0 +1,490 @@
+"""HTK features: frames from feature files, by lists of utterances (scp). (docs/formats/htk.md)
+
+::
+
+    a.scp   u1=x.ark[0,299]     line -> key, file, first and last frame        cntkio.formats.htk.lists
+            u2=x.ark[300,420]   file -> header: byte order, kind, dimension    cntkio.formats.htk.header
+                                frames are kept as they were read; the packer makes values and windows of them
+
+The defaults accept whatever can be understood in only one way; `compatible=True` reads exactly as CNTK 2.7 does.
+Nothing here loops over frames. Files are read one after the other, and runs of successive utterances in one piece.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio import _core
+from cntkio.errors import ConfigError, CorpusError, FormatError
+from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded, Utterances
+from cntkio.formats.htk.header import FeatureFiles, Header, OpenFile
+from cntkio.formats.htk.keys import first_same
+from cntkio.formats.htk.lists import Listed, join_lists, read_list
+from cntkio.formats.htk.options import (
+    DEFAULT_LONGEST,
+    LARGEST_DIM,
+    STREAM_KEYS,
+    FeatureSettings,
+    Unequal,
+    UtteranceOptions,
+    check_utterances,
+    merge_stream,
+    paths_of,
+    size_of,
+    truth,
+    window_of,
+)
+from cntkio.formats.report import Report, first_few
+from cntkio.formats.table import SequenceTable
+from cntkio.streams import StreamDefs, StreamInformation, checked_streams, named
+
+CHUNK_FRAMES = 90_000
+"""A chunk of utterances is full when it has more frames than this: 15 minutes at 10 ms."""
+_LARGEST_RESERVATION = 1 << 28  # bytes of a chunk; a list may promise frames that no file has
+_SMALLEST_MAP = 4 << 20  # bytes; copy shorter runs of frames: every mapping adds work to each minibatch
+
+
+@dataclasses.dataclass(eq=False)
+class HTKFeatureDeserializer(UtteranceOptions):
+    """Features in HTK files, by lists of utterances (scp). Each stream is a corpus of its own, joined by key.
+
+    Options of CNTK can be set by their own names, too: ``deserializer["maxSequenceSize"] = 1000``.
+
+    Args:
+        streams: For each stream ``StreamDef(scp=..., shape=..., context=(left, right), broadcast=...)``. `scp` is a
+            list of utterances, or several; `shape` is the number of values of a frame, or a multiple of it that
+            implies the window.
+        prefix: Text put before each path of the lists.
+        unequal_lengths: What becomes of an utterance that is not as long as in the first corpus of the source:
+            ``"error"``, ``"drop"`` it, or ``"keep"`` it as it is, which is also the meaning of None. Frame mode needs
+            at least as many frames.
+        max_sequence_length: Leave out longer utterances; None: leave out none. Streams may have limits of their own.
+        compatible: Read exactly as CNTK 2.7 does (docs/formats/htk.md, "Compatible").
+        strict: Turn warnings into errors.
+        memory_map: Map long runs of frames into memory instead of copying them, which saves time and memory. If another
+            process truncates a mapped file during a read, the operating system kills this process (SIGBUS).
+        stream_options: For each stream further options by CNTK's names, such as ``{"F": {"contextWindow": 11}}``.
+        defines_mb_size: Whether minibatch sizes count the samples of this deserializer's stream.
+
+    Raises:
+        ConfigError: An option is not possible.
+
+    Example:
+        >>> from cntkio import StreamDef
+        >>> HTKFeatureDeserializer(StreamDefs(F=StreamDef(scp="train.scp", shape=40, context=(5, 5)))).streams.F.context
+        (5, 5)
+    """
+
+    streams: StreamDefs
+    _: dataclasses.KW_ONLY
+    prefix: str = ""
+    unequal_lengths: Unequal | None = None
+    max_sequence_length: int | None = None
+    compatible: bool = False
+    strict: bool = False
+    memory_map: bool = True
+    stream_options: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    defines_mb_size: bool = False
+    has_text_keys = True
+
+    def __post_init__(self) -> None:
+        """Check all options that can be checked without the files."""
+        self.streams = checked_streams(self.streams)
+        check_utterances("HTKFeatureDeserializer", self.streams, self.unequal_lengths)
+        if not self.streams:
+            raise ConfigError("HTKFeatureDeserializer: no feature streams found", key="streams")
+        self.parts()
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        """Set an option by CNTK's name for it, in upper or lower case."""
+        if key.lower() == "maxsequencesize":
+            self.max_sequence_length = int(value)
+        else:
+            super().__setitem__(key, value)
+
+    def _settings(self, name: str) -> FeatureSettings:
+        stream = merge_stream(name, self.streams[name], self.stream_options, STREAM_KEYS)
+        if not stream.get("scp"):
+            raise ConfigError(f"no scp files specified for HTKFeatureDeserializer: stream {name!r}", key=name)
+        limit = stream.get("max_sequence_length")
+        limits = [self.max_sequence_length, None if self.compatible or limit == DEFAULT_LONGEST else limit]
+        return FeatureSettings(
+            name=name,
+            lists=paths_of(stream["scp"]),
+            dim=size_of(name, stream.get("dim"), LARGEST_DIM, "values"),
+            context=window_of(stream.get("context", (0, 0))),
+            prefix=str(stream.get("prefix", self.prefix)),
+            is_broadcast=truth(stream.get("broadcast", False)),
+            defines_mb_size=self.defines_mb_size
+            or (not self.compatible and truth(stream.get("defines_mb_size", False))),
+            max_sequence_length=min((limit for limit in limits if limit is not None), default=None),
+            unequal_lengths=self.unequal_lengths or "keep",
+            compatible=self.compatible,
+            strict=self.strict,
+            memory_map=self.memory_map,
+        )
+
+    def parts(self) -> tuple[HTKFeatureStream, ...]:
+        """Return a deserializer for each stream, in the order in which streams are numbered."""
+        return tuple(HTKFeatureStream(self._settings(name)) for name, _ in named(self.streams))
+
+    def open(self, *, text_keys: bool = True, ahead: Ahead = NOTHING_AHEAD) -> HTKFeatureCorpus:
+        """Open the corpus of the only stream. If there are several streams, open each item of `parts`.
+
+        Raises:
+            ConfigError: There are several streams.
+            OSError, FormatError, CorpusError: See `HTKFeatureStream.open`.
+        """
+        parts = self.parts()
+        if len(parts) > 1:
+            raise ConfigError(
+                f"{len(parts)} streams are {len(parts)} corpora; open each item of parts()", key="streams"
+            )
+        return parts[0].open()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class HTKFeatureStream:
+    """One of the streams of an `HTKFeatureDeserializer`."""
+
+    settings: FeatureSettings
+    has_text_keys = True
+
+    def parts(self) -> tuple[HTKFeatureStream]:
+        """Return this deserializer alone."""
+        return (self,)
+
+    def open(self, *, text_keys: bool = True, ahead: Ahead = NOTHING_AHEAD) -> HTKFeatureCorpus:
+        """Read the lists, and the header of the first utterance's file.
+
+        Raises:
+            OSError: A list, or the first file, cannot be read.
+            FormatError: A list, or the first file, breaks the format.
+            ConfigError: The shape does not fit the files.
+            CorpusError: No utterance is left.
+        """
+        return HTKFeatureCorpus(self.settings)
+
+
+_Scales = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
+_Encoding = tuple[bool, _Scales | None]
+
+
+class Frames(NamedTuple):
+    """The frames of a chunk as they are in the files.
+
+    Attributes:
+        bytes: Blocks of bytes: block 0 was read, all others are mapped.
+        block_of: The block of each utterance.
+        encodings: How values are encoded: byte order and, if they are compressed, the scales.
+        encoding_of: The encoding of each utterance.
+        offsets: The first byte of each utterance in its block.
+        mixes: Differences of the files from the first file, with the number of runs.
+    """
+
+    bytes: _core.FileBytes
+    block_of: npt.NDArray[np.uint32]
+    encodings: list[_Encoding]
+    encoding_of: npt.NDArray[np.uint32]
+    offsets: npt.NDArray[np.uint64]
+    mixes: Counter[str]
+
+
+class _Run(NamedTuple):
+    """Successive frames of one file, as they are in a `Frames`: the frames of one or several utterances."""
+
+    block: int
+    offset: int
+    frame_size: int
+    encoding: int
+
+
+class _Gathered:
+    """Runs of frames, gathered for one chunk."""
+
+    def __init__(self, num_bytes: int, smallest_map: int | None) -> None:
+        self.bytes = _core.FileBytes(min(num_bytes, _LARGEST_RESERVATION))
+        self.runs: list[_Run] = []
+        self.encodings: list[_Encoding] = []
+        self.mixes = Counter[str]()
+        self._smallest_map = smallest_map
+        self._num_read = 0
+        self._encoding_ids: dict[bytes, int] = {}
+
+    def add(self, file: OpenFile, path: bytes, begin: int, size: int) -> int:
+        """Read or map a run.
+
+        Returns:
+            How many bytes there were; if they are fewer than `size`, nothing was added.
+
+        Raises:
+            OSError: The file cannot be read.
+            FormatError: The file has no scales for its compressed values.
+        """
+        header = file.header
+        if self._smallest_map is not None and size >= self._smallest_map and begin + size <= file.size:
+            block, offset = self.bytes.show(file.descriptor, os.fsdecode(path), begin, size), 0
+        else:
+            num_read = self.bytes.read(file.descriptor, begin, min(size, max(file.size - begin, 0)))
+            if num_read < size:
+                return num_read
+            block, offset = 0, self._num_read
+            self._num_read += size
+        # Compressed files have scales of their own.
+        key = path if header.is_compressed else (b"big" if header.is_big_endian else b"little")
+        encoding = self._encoding_ids.get(key)
+        if encoding is None:
+            encoding = self._encoding_ids[key] = len(self.encodings)
+            self.encodings.append((header.is_big_endian, _read_scales(file, path) if header.is_compressed else None))
+        self.runs.append(_Run(block, offset, header.frame_size, encoding))
+        return size
+
+
+def _read_scales(file: OpenFile, path: bytes) -> _Scales:
+    header = file.header
+    data = os.pread(file.descriptor, 8 * header.dim, header.data_offset)
+    if len(data) < 8 * header.dim:
+        raise FormatError(
+            "the file ends within the scales of its compressed values", path=os.fsdecode(path), byte=len(data)
+        )
+    both = np.frombuffer(data, ">f4" if header.is_big_endian else "<f4").astype(np.float32)
+    return both[: header.dim], both[header.dim :]
+
+
+class HTKFeatureCorpus:
+    """An opened stream of features.
+
+    Created by `HTKFeatureStream.open`; implements `cntkio.formats.contract.Corpus`.
+    """
+
+    joins: Joins = "anywhere"
+
+    def __init__(self, settings: FeatureSettings) -> None:
+        self._settings = settings
+        self.name = ", ".join(settings.lists)
+        self.report = Report(self.name)
+        lists = [read_list(path, prefix=settings.prefix, compatible=settings.compatible) for path in settings.lists]
+        self._listed = self._without_unwanted(join_lists(lists))
+        lengths = self._listed.lengths
+        with FeatureFiles(settings.compatible) as files:
+            self._model = files.open(self._path_of(0)).header
+        self._check_range(self._model, 0, 1)
+        self._left, self._right = self._window()
+        dim = self._model.dim * (1 + self._left + self._right)
+        info = StreamInformation(settings.name, 0, "dense", np.float32, dim, settings.defines_mb_size)
+        self.streams = (info,)
+        if settings.is_broadcast and (lengths != 1).any():
+            sequence_index = int(np.argmax(lengths != 1))
+            raise CorpusError(
+                f"{self.name}: utterance {self._key(sequence_index)} has {lengths[sequence_index]} frames; "
+                f"an utterance of a broadcast stream has one"
+            )
+        self.utterances = Utterances(
+            can_lead=not settings.is_broadcast,
+            is_broadcast=settings.is_broadcast,
+            unequal_lengths=settings.unequal_lengths,
+            is_literal=settings.compatible,
+        )
+        self.table = SequenceTable(self._listed.keys, lengths, _core.htk_chunk_starts(lengths, CHUNK_FRAMES))
+
+    def _without_unwanted(self, listed: Listed) -> Listed:
+        """Leave out utterances that are too long, and all utterances of a key that is listed several times."""
+        longest = self._settings.max_sequence_length
+        if longest is not None:
+            too_long = listed.lengths > longest
+            self._warn("utterance too long", listed.keys[too_long], f"longer than {longest} frames, and left out")
+            listed = listed.only(~too_long)
+        first = first_same(listed.keys)
+        is_again = first != np.arange(len(first))
+        if is_again.any():
+            is_repeated = is_again.copy()
+            is_repeated[first[is_again]] = True
+            self._warn("repeated utterance", listed.keys[is_again], "listed several times, and left out altogether")
+            listed = listed.only(~is_repeated)
+        if not len(listed.keys):
+            raise CorpusError(f"{self.name}: no utterance is left to read")
+        return listed
+
+    def _warn(self, kind: str, keys: npt.NDArray[np.bytes_], what: str) -> None:
+        if not len(keys):
+            return
+        shown = first_few((bytes(key).decode(errors="replace") for key in keys), len(keys))
+        message = f"{self.name}: {len(keys)} utterances are {what}: {shown}"
+        if self._settings.strict:
+            raise CorpusError(message)
+        self.report.log_together(kind, len(keys), message)
+
+    def _window(self) -> tuple[int, int]:
+        name, dim, frame_dim = self._settings.name, self._settings.dim, self._model.dim
+        left, right = self._settings.context
+        if left or right:
+            if dim != frame_dim:
+                raise ConfigError(
+                    f"stream {name!r}: shape {dim}, but the files' frames have {frame_dim} values; with a "
+                    f"context, shape is the number of values of one frame",
+                    key=name,
+                )
+            return left, right
+        if dim % frame_dim or dim // frame_dim % 2 == 0:
+            raise ConfigError(
+                f"stream {name!r}: shape {dim}, but the files' frames have {frame_dim} values; expected as many, "
+                f"or an odd multiple for a window",
+                key=name,
+            )
+        return dim // frame_dim // 2, dim // frame_dim // 2
+
+    def _path_of(self, sequence_index: int) -> bytes:
+        return self._listed.paths[int(self._listed.files[sequence_index])]
+
+    def _key(self, sequence_index: int) -> str:
+        return bytes(self._listed.keys[sequence_index]).decode(errors="replace")
+
+    def _error(self, what: str, sequence_index: int, byte: int | None = None) -> FormatError:
+        path = os.fsdecode(self._path_of(sequence_index))
+        return FormatError(what, path=path, byte=byte, sequence=self._key(sequence_index), stream=self._settings.name)
+
+    def _check_range(self, header: Header, begin: int, end: int) -> None:
+        """Refuse utterances that reach beyond the end of their file."""
+        ends = self._listed.first[begin:end].astype(np.int64) + self._listed.lengths[begin:end]
+        if ends.max() > header.num_frames:
+            sequence_index = begin + int(ends.argmax())
+            first = int(self._listed.first[sequence_index])
+            raise self._error(
+                f"frames {first} to {ends.max() - 1} are wanted, but the file has {header.num_frames}", sequence_index
+            )
+
+    @property
+    def num_files(self) -> int:
+        """Number of feature files in the lists."""
+        return len(np.unique(self._listed.files))
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all frames, if all files are encoded as the first file is."""
+        return int(self.table.lengths.sum(dtype=np.int64)) * self._model.frame_size
+
+    def fingerprint(self) -> str:
+        digest = hashlib.blake2b(digest_size=16)
+        for part in (self.table.keys, self._listed.first, self._listed.lengths, self._listed.files):
+            digest.update(np.ascontiguousarray(part).data.cast("B"))
+        return f"{self.table.num_sequences}:{digest.hexdigest()}"
+
+    def load(self, chunk_id: int) -> Loaded:
+        return self.loaded(chunk_id, self.read_frames(chunk_id, memory_map=self._settings.memory_map))
+
+    def read_frames(self, chunk_id: int, *, memory_map: bool) -> Frames:
+        """Return a chunk's frames as they are in the files: copied, or mapped where runs are long.
+
+        Raises:
+            OSError: A file cannot be read.
+            FormatError: A file breaks the format, or differs too much from the first file.
+        """
+        begin, end = self.table.chunk_starts[chunk_id : chunk_id + 2].tolist()
+        first, lengths = self._listed.first[begin:end].astype(np.int64), self._listed.lengths[begin:end]
+        bounds = self._run_bounds(begin, end)
+        sizes = np.add.reduceat(lengths, bounds[:-1], dtype=np.int64) * self._model.frame_size
+        if memory_map:
+            sizes = sizes[sizes < _SMALLEST_MAP]
+        gathered = _Gathered(int(sizes.sum()), _SMALLEST_MAP if memory_map else None)
+        with FeatureFiles(self._settings.compatible) as files:
+            for low, high in itertools.pairwise((begin + bounds).tolist()):
+                self._gather(gathered, files, low, high)
+        # From runs to utterances.
+        counts = np.diff(bounds)
+        blocks, offsets, frame_sizes, encodings = np.repeat(np.array(gathered.runs, np.int64), counts, axis=0).T
+        offsets = offsets + (first - np.repeat(first[bounds[:-1]], counts)) * frame_sizes
+        return Frames(
+            gathered.bytes,
+            blocks.astype(np.uint32),
+            gathered.encodings,
+            encodings.astype(np.uint32),
+            offsets.astype(np.uint64),
+            gathered.mixes,
+        )
+
+    def _run_bounds(self, begin: int, end: int) -> npt.NDArray[np.int64]:
+        """Return where the runs of these utterances begin and, last, where the last run ends, counted from `begin`."""
+        files, first = self._listed.files[begin:end], self._listed.first[begin:end].astype(np.int64)
+        continues = (files[1:] == files[:-1]) & (first[1:] == first[:-1] + self._listed.lengths[begin : end - 1])
+        return np.concatenate([[0], np.flatnonzero(~continues) + 1, [end - begin]])
+
+    def _gather(self, gathered: _Gathered, files: FeatureFiles, low: int, high: int) -> None:
+        """Add the run of the utterances from `low` up to `high` to a chunk's frames."""
+        path = self._path_of(low)
+        try:
+            file = files.open(path)
+        except FormatError as error:
+            text = str(error).removeprefix(f"{error.path}, byte {error.byte}: ")
+            raise self._error(text, low, error.byte) from None
+        header = file.header
+        if header != self._model:
+            gathered.mixes.update(self._differences(header, low))
+        self._check_range(header, low, high)
+        first, last = int(self._listed.first[low]), int(self._listed.first[high - 1])
+        begin = header.frames_offset + first * header.frame_size
+        size = (last + int(self._listed.lengths[high - 1]) - first) * header.frame_size
+        num_read = gathered.add(file, path, begin, size)
+        if num_read < size:
+            raise self._truncated(low, high, num_read // header.frame_size, begin + num_read)
+
+    def loaded(self, chunk_id: int, frames: Frames) -> Loaded:
+        """Make a chunk of frames. The chunk takes over their bytes."""
+        begin, end = self.table.chunk_starts[chunk_id : chunk_id + 2].tolist()
+        chunk = _core.frames_chunk(
+            frames.bytes, frames.block_of, frames.encodings, frames.encoding_of, frames.offsets,
+            self._listed.lengths[begin:end], self._model.dim, self._left, self._right, self.utterances.is_broadcast,
+        )  # fmt: skip
+        return Loaded(chunk_id, chunk, frames.mixes)
+
+    def _truncated(self, low: int, high: int, num_frames: int, byte: int) -> FormatError:
+        """Return the error for a file that ends within a run. It names the first utterance that is not complete."""
+        ends = np.cumsum(self._listed.lengths[low:high], dtype=np.int64)
+        sequence_index = low + min(int(np.searchsorted(ends, num_frames, side="right")), high - low - 1)
+        first = int(self._listed.first[sequence_index])
+        last = first + int(self._listed.lengths[sequence_index]) - 1
+        return self._error(
+            f"the file ends within frames {first} to {last}, which its header promises", sequence_index, byte
+        )
+
+    def _differences(self, header: Header, sequence_index: int) -> Iterator[str]:
+        """Return how a file differs from the first file.
+
+        Raises:
+            FormatError: The difference is not possible within a stream, or warnings are errors.
+        """
+        model = self._model
+        if header.dim != model.dim:
+            what = f"frames of {header.dim} values, but the first file has frames of {model.dim}"
+            raise self._error(what, sequence_index, 0)
+        if (header.kind, header.qualifiers, header.guid) != (model.kind, model.qualifiers, model.guid):
+            yield self._mixed(f"kind {header.kind_name}, but the first file's is {model.kind_name}", sequence_index)
+        if header.period != model.period:
+            what = f"a frame shift of {header.period} (100 ns), but the first file's is {model.period}"
+            yield self._mixed(what, sequence_index)
+
+    def _mixed(self, what: str, sequence_index: int) -> str:
+        if self._settings.compatible or self._settings.strict:
+            raise self._error(what, sequence_index, 0)
+        return f"mixed files: {what}"
+
+    def account_for(self, loaded: Loaded) -> None:
+        """Count and log differences between files."""
+        mixes: Counter[str] = loaded.findings
+        for kind, count in mixes.items():
+            self.report.count(kind, count)
+            self.report.log(kind, f"{self.name}: {kind}", most=1)
+
+    def take_parsed(self) -> dict[int, Loaded]:
+        return {}
+
+    def close(self) -> None:
+        self.report.log_totals()

@@ -1,0 +1,208 @@
+"""Headers of HTK feature files, and the few files that are open at a time. (docs/formats/htk.md, "Feature files")
+
+Each function here reads at most the first 28 bytes of a file. Frames are read in `cntkio.formats.htk.corpus`.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import NamedTuple
+
+from cntkio.errors import ConfigError, FormatError
+from cntkio.formats.input_file import open_to_read
+
+KINDS = {
+    "WAVEFORM": 0, "LPC": 1, "LPREFC": 2, "LPCEPSTRA": 3, "LPDELCEP": 4, "IREFC": 5, "MFCC": 6, "FBANK": 7,
+    "MELSPEC": 8, "USER": 9, "DISCRETE": 10, "PLP": 11,
+}  # fmt: skip
+"""Codes of HTK's base kinds."""
+QUALIFIERS = {
+    "E": 0o100, "N": 0o200, "D": 0o400, "A": 0o1000, "C": 0o2000, "Z": 0o4000, "K": 0o10000, "0": 0o20000,
+    "V": 0o40000, "T": 0o100000,
+}  # fmt: skip
+"""Bits of HTK's qualifiers."""
+COMPRESSED, CHECKED, QUANTIZED = QUALIFIERS["C"], QUALIFIERS["K"], QUALIFIERS["V"]
+BASE_KIND = 0o77
+"""Bits of a kind that hold the base kind."""
+KINDS_OF_16_BITS = {KINDS["WAVEFORM"], KINDS["IREFC"], KINDS["DISCRETE"]}
+"""Base kinds whose values are integers of 16 bits, which are not features."""
+_KIND_NAMES = {code: name for name, code in KINDS.items()}
+_ANON = 12  # CNTK's own kind: USER with a GUID after the header
+_KINDS_OF_CNTK = {KINDS["MFCC"], KINDS["FBANK"], KINDS["USER"], KINDS["PLP"], _ANON}
+_HEADER_SIZE = 12
+_HEADER_AND_GUID_SIZE = 28
+_MOST_OPEN_FILES = 32
+
+
+def parse_kind(text: str) -> int:
+    """Return the code of a kind in HTK's notation.
+
+    Raises:
+        ConfigError: The kind, or one of its qualifiers, is unknown.
+
+    Example:
+        >>> parse_kind("MFCC_E_D_A")
+        838
+    """
+    base, *qualifiers = text.upper().split("_")
+    if base not in KINDS or any(name not in QUALIFIERS for name in qualifiers):
+        known = f"{', '.join(KINDS)}, with qualifiers {', '.join('_' + name for name in QUALIFIERS)}"
+        raise ConfigError(f"kind {text!r} is unknown; known are {known}", key="kind")
+    return KINDS[base] | sum({QUALIFIERS[name] for name in qualifiers})
+
+
+class Header(NamedTuple):
+    """Header of a feature file."""
+
+    is_big_endian: bool
+    num_frames: int
+    period: int
+    kind: int
+    qualifiers: int
+    guid: bytes
+    dim: int
+    is_compressed: bool
+    data_offset: int
+
+    @property
+    def frame_size(self) -> int:
+        """Bytes of a frame."""
+        return self.dim * (2 if self.is_compressed else 4)
+
+    @property
+    def frames_offset(self) -> int:
+        """Byte at which the first frame begins: after the scales, if the values are compressed."""
+        return self.data_offset + (8 * self.dim if self.is_compressed else 0)
+
+    @property
+    def kind_name(self) -> str:
+        """Kind in HTK's notation, such as MFCC_E_D_A."""
+        bits = self.qualifiers | (COMPRESSED if self.is_compressed else 0)
+        names = [name for name, bit in QUALIFIERS.items() if bits & bit]
+        return "_".join([_KIND_NAMES.get(self.kind, str(self.kind)), *names])
+
+
+class BadHeaderError(Exception):
+    """The reason why some bytes are not the header of a feature file."""
+
+
+def _fields(data: bytes, is_big_endian: bool) -> tuple[int, int, int, int]:
+    num_frames, period, size, kind = struct.unpack(">iIHH" if is_big_endian else "<iIHH", data[:_HEADER_SIZE])
+    return int(num_frames), int(period), int(size), int(kind)
+
+
+def _is_plausible(data: bytes, is_big_endian: bool, file_size: int) -> bool:
+    num_frames, _, size, kind = _fields(data, is_big_endian)
+    width = 2 if kind & COMPRESSED or kind & BASE_KIND in KINDS_OF_16_BITS else 4
+    return kind & BASE_KIND <= _ANON and size > 0 and size % width == 0 and 0 <= num_frames * size <= file_size
+
+
+def _is_big_endian(data: bytes, file_size: int, compatible: bool) -> bool:
+    """Return the byte order that gives a plausible header; if both do, the order with the smaller period."""
+    periods = _fields(data, True)[1], _fields(data, False)[1]
+    if not compatible:
+        plausible = [order for order in (True, False) if _is_plausible(data, order, file_size)]
+        if len(plausible) == 1:
+            return plausible[0]
+        if plausible and periods[0] == periods[1]:
+            return True
+    return periods[0] < periods[1]
+
+
+def parse_header(data: bytes, file_size: int, *, compatible: bool = False) -> Header:
+    """Parse a header.
+
+    Args:
+        data: First 28 bytes of the file, or the whole file if it is shorter.
+        file_size: Size of the file, which helps to recognise the byte order.
+        compatible: Accept the headers that CNTK 2.7 accepts.
+
+    Raises:
+        BadHeaderError: The bytes are not a header, or its kind does not hold float32 or compressed 16-bit values.
+    """
+    if len(data) < _HEADER_SIZE:
+        raise BadHeaderError(f"{len(data)} bytes, but a header has {_HEADER_SIZE}")
+    is_big_endian = _is_big_endian(data, file_size, compatible)
+    num_frames, period, size, parm_kind = _fields(data, is_big_endian)
+    kind = parm_kind & BASE_KIND
+    if kind in KINDS_OF_16_BITS or kind > _ANON or (compatible and kind not in _KINDS_OF_CNTK):
+        raise BadHeaderError(
+            f"kind {kind} ({_KIND_NAMES.get(kind, 'unknown')}); expected a kind of float vectors, such as MFCC or USER"
+        )
+    if parm_kind & QUANTIZED:
+        raise BadHeaderError("qualifier _V (an index of a vector quantizer); expected float vectors")
+    is_compressed = bool(parm_kind & COMPRESSED)
+    width = 2 if is_compressed else 4
+    if size == 0 or size % width:
+        raise BadHeaderError(f"frames of {size} bytes; expected a multiple of {width}")
+    if num_frames < 0:
+        if not compatible:
+            raise BadHeaderError(f"{num_frames} frames; expected a number that is not negative")
+        num_frames += 2**32
+    num_frames -= 4 if is_compressed else 0  # HTK counts the scales as four frames
+    guid = data[_HEADER_SIZE:_HEADER_AND_GUID_SIZE] if parm_kind == _ANON else b""
+    return Header(
+        is_big_endian,
+        max(num_frames, 0),
+        period,
+        KINDS["USER"] if kind == _ANON else kind,
+        parm_kind & ~(BASE_KIND | COMPRESSED | CHECKED),
+        guid,
+        size // width,
+        is_compressed,
+        _HEADER_AND_GUID_SIZE if guid else _HEADER_SIZE,
+    )
+
+
+class OpenFile(NamedTuple):
+    """A feature file that is open."""
+
+    descriptor: int
+    size: int
+    header: Header
+
+
+class FeatureFiles:
+    """Feature files that are open, few at a time; a context manager that closes them."""
+
+    def __init__(self, compatible: bool) -> None:
+        self._compatible = compatible
+        self._open: dict[bytes, OpenFile] = {}
+
+    def __enter__(self) -> FeatureFiles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        for file in self._open.values():
+            os.close(file.descriptor)
+        self._open.clear()
+
+    def open(self, path: bytes) -> OpenFile:
+        """Open a file, or return it if it is open, and read its header.
+
+        Raises:
+            OSError: The file cannot be opened or read.
+            FormatError: The header is wrong.
+        """
+        file = self._open.get(path)
+        if file is not None:
+            return file
+        if len(self._open) >= _MOST_OPEN_FILES:
+            self._close()
+        descriptor = open_to_read(path)
+        try:
+            size = os.fstat(descriptor).st_size
+            data = os.pread(descriptor, _HEADER_AND_GUID_SIZE, 0)
+            file = OpenFile(descriptor, size, parse_header(data, size, compatible=self._compatible))
+        except BadHeaderError as error:
+            os.close(descriptor)
+            raise FormatError(str(error), path=os.fsdecode(path), byte=0) from None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._open[path] = file
+        return file

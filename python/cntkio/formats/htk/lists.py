@@ -1,0 +1,142 @@
+"""Lists of utterances (scp): which frames of which file are an utterance. (docs/formats/htk.md, "Lists of utterances")
+
+::
+
+    u1=x.ark[0,299]       key, file, first and last frame
+    u2=y.mfc              a whole file: the header of y.mfc has its length
+
+The compiled core scans the lines. Only whole files are opened here, once each.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio import _core
+from cntkio.errors import FormatError
+from cntkio.formats.htk.header import FeatureFiles, Header
+from cntkio.formats.htk.keys import text_rows
+from cntkio.formats.input_file import all_bytes
+
+_WHOLE_FILE = 2**32 - 1  # the core's last frame of a line without a range
+# In the order of the core's faults.
+_FAULTS = (
+    "no '='; expected id=path[first,last]",
+    "no range; expected id=path[first,last]",
+    "the range is not two numbers; expected [first,last]",
+    "the range ends before it begins; expected [first,last] with first <= last",
+    "no path",
+    "no id, or an id of more than 4096 bytes",
+    "a quote is not closed",
+)
+
+
+class Listed(NamedTuple):
+    """Utterances of one or several lists.
+
+    Attributes:
+        keys: Key of each utterance.
+        paths: Paths of the files.
+        files: Index of each utterance's file in `paths`.
+        first: First frame of each utterance in its file.
+        lengths: Frames of each utterance.
+    """
+
+    keys: npt.NDArray[np.bytes_]
+    paths: list[bytes]
+    files: npt.NDArray[np.uint32]
+    first: npt.NDArray[np.uint32]
+    lengths: npt.NDArray[np.uint32]
+
+    def only(self, mask: npt.NDArray[np.bool_]) -> Listed:
+        """Return the utterances that a mask selects."""
+        return Listed(self.keys[mask], self.paths, self.files[mask], self.first[mask], self.lengths[mask])
+
+
+def _folder_of(path: bytes) -> bytes | None:
+    end = max(path.rfind(b"/"), path.rfind(b"\\"))
+    return path[:end] if end >= 0 else None
+
+
+def read_list(path: str | os.PathLike[str], *, prefix: str = "", compatible: bool = False) -> Listed:
+    """Read a list of utterances (scp). The lengths of whole files come from their headers.
+
+    Args:
+        path: The list.
+        prefix: Text put before each path of the list.
+        compatible: Read lines exactly as CNTK 2.7 does.
+
+    Returns:
+        The utterances in the order of the list.
+
+    Raises:
+        OSError: The list, or a file whose length is needed, cannot be read.
+        FormatError: A line breaks the format, or a whole file has no frames.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "a.scp")
+        >>> _ = path.write_text("u1.mfc = all.ark[0,299]\\nu2.mfc = all.ark[300,420]\\n")
+        >>> listed = read_list(path)
+        >>> listed.keys.tolist(), listed.lengths.tolist()
+        ([b'u1', b'u2'], [300, 121])
+    """
+    name = os.fsencode(path)
+    text = all_bytes(path)
+    before = prefix.encode().replace(b"\\", b"/").rstrip(b"/")
+    scanned, error = _core.htk_scan_list(text, compatible, _folder_of(name), before, sys.platform != "win32")
+    if error is not None:
+        line, byte, fault = error
+        raise FormatError(_FAULTS[fault], path=path, line=line, column=1, byte=byte)
+    assert scanned is not None
+    rows, paths, files, first, last, _ = scanned
+    if not len(files):
+        raise FormatError("no utterance; expected a line such as id=path[first,last]", path=path, byte=0)
+    lengths = last - first + np.uint32(1)
+    is_whole = last == _WHOLE_FILE
+    if is_whole.any():
+        needed, index = np.unique(files[is_whole], return_inverse=True)
+        lengths[is_whole] = _num_frames([paths[file] for file in needed.tolist()], compatible)[index]
+    return Listed(text_rows(rows), paths, files, first, lengths)
+
+
+def _num_frames(paths: Sequence[bytes], compatible: bool) -> npt.NDArray[np.uint32]:
+    """Return the number of frames in each file. To open a file takes most of the time that it costs."""
+    counts = np.empty(len(paths), np.uint32)
+    with FeatureFiles(compatible) as files:
+        for index, path in enumerate(paths):
+            counts[index] = files.open(path).header.num_frames
+            if not counts[index]:
+                raise FormatError("no frames", path=os.fsdecode(path), byte=0)
+    return counts
+
+
+def first_header(path: str | os.PathLike[str]) -> Header:
+    """Return the header of the file that has a list's first utterance.
+
+    Raises:
+        OSError, FormatError: The list, or the file, cannot be read.
+    """
+    listed = read_list(path)
+    with FeatureFiles(compatible=False) as files:
+        return files.open(listed.paths[int(listed.files[0])]).header
+
+
+def join_lists(lists: Sequence[Listed]) -> Listed:
+    """Join several lists into one, in their order."""
+    if len(lists) == 1:
+        return lists[0]
+    starts = np.cumsum([0, *(len(listed.paths) for listed in lists)])
+    return Listed(
+        np.concatenate([listed.keys for listed in lists]),
+        [path for listed in lists for path in listed.paths],
+        np.concatenate([listed.files + np.uint32(start) for listed, start in zip(lists, starts, strict=False)]),
+        np.concatenate([listed.first for listed in lists]),
+        np.concatenate([listed.lengths for listed in lists]),
+    )

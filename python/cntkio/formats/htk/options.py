@@ -1,0 +1,169 @@
+"""Options of the deserializers of HTK's formats, in Python's spelling and in CNTK's. (docs/formats/htk.md)
+
+Options come from three sources: the deserializer's arguments, the stream's `StreamDef`, and `stream_options`, which
+have the keys of CNTK's configurations. Here they become settings: each has a single value of a single type.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from cntkio.errors import ConfigError
+
+LARGEST_DIM = 2**31 - 1
+DEFAULT_LONGEST = 65535
+"""Default `max_sequence_length` of a `StreamDef`. CNTK 2.7 ignores it, so it is not a limit."""
+Unequal = Literal["error", "drop", "keep"]
+_UNEQUAL = ("error", "drop", "keep")
+STREAM_KEYS = {
+    "scpfile": "scp", "dim": "dim", "contextwindow": "context", "expandtoutterance": "broadcast",
+    "prefixpathinscp": "prefix", "definesmbsize": "defines_mb_size", "type": "",
+}  # fmt: skip
+"""CNTK's keys of a stream's section, in lower case, and the entries of a stream's record that they set."""
+
+_IGNORED = ("chunksizeinbytes", "framemode", "cacheindex", "precision", "type", "module")
+logger = logging.getLogger("cntkio")
+
+
+def truth(value: Any) -> bool:
+    """Return the truth value that a value of CNTK's configurations has."""
+    return str(value).lower() in ("true", "1", "t")
+
+
+class UtteranceOptions:
+    """Options that deserializers of features and of labels set by CNTK's names, in upper or lower case."""
+
+    defines_mb_size: bool
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        """Set an option by CNTK's name for it."""
+        if key.lower() == "definesmbsize":
+            self.defines_mb_size = truth(value)
+        elif key.lower() not in _IGNORED:
+            logger.warning("%s: option %r is unknown and ignored", type(self).__name__, key)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a pickle, also of version 0.1, where this option had another name."""
+        state = dict(state)
+        self.defines_mb_size = state.pop("_defines_mb_size", False)
+        self.__dict__.update(state)
+
+
+def merge_stream(
+    name: str, stream: Mapping[str, Any], options: Mapping[str, Mapping[str, Any]], keys: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return a stream's record with the options that have CNTK's keys merged into it.
+
+    Args:
+        name: The stream.
+        stream: Its record, as `StreamDef` returns it.
+        options: For each stream options by CNTK's keys; the value None removes an entry of the record.
+        keys: CNTK's keys in lower case, and the entries that they set; an empty entry is ignored.
+
+    Raises:
+        ConfigError: A key is unknown.
+    """
+    merged = dict(stream)
+    for key, value in options.get(name, {}).items():
+        entry = keys.get(key.lower())
+        if entry is None:
+            raise ConfigError(f"stream {name!r}: key {key!r} is unknown; known are {', '.join(sorted(keys))}", key=key)
+        if value is None:
+            merged.pop(entry, None)
+        elif entry:
+            merged[entry] = value
+    return merged
+
+
+def size_of(name: str, shape: Any, largest: int, what: str) -> int:
+    """Return the number of values that a shape has.
+
+    Raises:
+        ConfigError: There are none, or too many.
+    """
+    sizes = [shape] if isinstance(shape, int | np.integer) else [] if shape is None else list(shape)
+    total = int(np.prod([int(size) for size in sizes], dtype=np.int64)) if sizes else 0
+    if not 1 <= total <= largest:
+        raise ConfigError(f"stream {name!r}: shape {shape!r}; expected 1 to {largest} {what}", key=name)
+    return total
+
+
+def paths_of(paths: Any) -> tuple[str, ...]:
+    """Return one path, or several, as texts."""
+    return (os.fspath(paths),) if isinstance(paths, str | os.PathLike) else tuple(os.fspath(path) for path in paths)
+
+
+def window_of(context: Any) -> tuple[int, int]:
+    """Return the frames to the left and to the right, from a pair, an odd total, or the text of either.
+
+    Raises:
+        ConfigError: The context has another form.
+
+    Example:
+        >>> window_of((1, 2)), window_of(5), window_of("1:2")
+        ((1, 2), (2, 2), (1, 2))
+    """
+    parts = context.split(":") if isinstance(context, str) else context
+    counts: list[int] = []
+    with contextlib.suppress(TypeError, ValueError):
+        counts = [int(count) for count in ([parts] if isinstance(parts, int | np.integer) else parts)]
+    if len(counts) == 1 and counts[0] > 0 and counts[0] % 2:
+        return counts[0] // 2, counts[0] // 2
+    if len(counts) == 2 and min(counts) >= 0:
+        return counts[0], counts[1]
+    raise ConfigError(
+        f"context is {context!r}; expected (left, right), or one odd total number of frames", key="context"
+    )
+
+
+def check_utterances(deserializer: str, streams: Mapping[str, Mapping[str, Any]], unequal_lengths: Any) -> None:
+    """Check the options that deserializers of features and of labels have in common.
+
+    Raises:
+        ConfigError: A stream has a name in the file, or an option is not possible.
+    """
+    for name, stream in streams.items():
+        if stream.get("stream_alias"):
+            raise ConfigError(f"{deserializer} does not support stream names: stream {name!r} has a field", key=name)
+    if unequal_lengths not in (None, *_UNEQUAL):
+        raise ConfigError(f"unequal_lengths is {unequal_lengths!r}; expected one of {_UNEQUAL}", key="unequal_lengths")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FeatureSettings:
+    """Settings of one stream of features.
+
+    Attributes:
+        name: The stream.
+        lists: Its lists of utterances.
+        dim: Values of a frame, or of a window of frames.
+        context: Frames to the left and to the right; both 0: `dim` determines the window.
+        prefix: Text put before each path of the lists.
+        is_broadcast: Whether the only frame of an utterance stands for all frames of its partner.
+        defines_mb_size: Whether minibatch sizes count this stream's samples.
+        max_sequence_length: Longer utterances are left out; None: there is no limit.
+        unequal_lengths: What becomes of an utterance that is not as long as in the first corpus of the source.
+        compatible: Whether to read exactly as CNTK 2.7 does.
+        strict: Whether warnings are errors.
+        memory_map: Whether to map long runs of frames instead of copying them.
+    """
+
+    name: str
+    lists: tuple[str, ...]
+    dim: int
+    context: tuple[int, int] = (0, 0)
+    prefix: str = ""
+    is_broadcast: bool = False
+    defines_mb_size: bool = False
+    max_sequence_length: int | None = None
+    unequal_lengths: Unequal = "keep"
+    compatible: bool = False
+    strict: bool = False
+    memory_map: bool = True

@@ -1,0 +1,355 @@
+"""HTK labels: master label files (MLF), text and binary. (docs/formats/htk.md, "Label files")
+
+::
+
+    states.list   a name on each line; its class is the index of the line       cntkio.formats.mlf.mapping
+    a.mlf         entry: key, rows of start, end, label  ── the compiled core ──>  runs: first frame, class
+    a.bmlf        the same in binary, with classes instead of labels            cntkio.formats.mlf.entries
+
+Opening reads whole files. Invariant: a fault of an entry is an error only if the entry is needed, and the error names
+the file, the line, the utterance and the row.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio import _core
+from cntkio.errors import CorpusError, FormatError
+from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded, Utterances
+from cntkio.formats.htk.keys import first_same
+from cntkio.formats.htk.options import Unequal, UtteranceOptions
+from cntkio.formats.input_file import InputFile, Locator
+from cntkio.formats.mlf.entries import (
+    CLASS_BEYOND_DIMENSION,
+    FAULTS,
+    FRAME_PERIOD,
+    LAST_INVALID,
+    NO_FRAMES,
+    REMARKS,
+    CompactIntegers,
+    Entries,
+    Times,
+    read_entries,
+    scan_binary,
+)
+from cntkio.formats.mlf.mapping import Targets, read_mapping, read_targets
+from cntkio.formats.mlf.options import LabelSettings, settings_of
+from cntkio.formats.report import Report
+from cntkio.formats.table import SequenceTable
+from cntkio.streams import StreamDefs, StreamInformation, checked_streams
+
+_CHUNK_FRAMES = 1 << 20
+
+
+@dataclasses.dataclass(eq=False)
+class HTKMLFDeserializer(UtteranceOptions):
+    """Labels in master label files of HTK.
+
+    Args:
+        label_mapping_file: File with the names of the labels in the order of their classes; None: the fourth column is
+            the class.
+        streams: One stream, ``StreamDef(mlf=..., shape=number of classes)``; `mlf` is a file, or several.
+        phoneBoundaries: Whether the first frame of each row has the value 2 instead of 1.
+        times: Unit of the rows' times: ``"100ns"``, ``"frames"``, or ``"auto"``, which finds out for each entry.
+        frame_period: Duration of a frame in units of 100 ns.
+        as_class_ids: Deliver the class of each frame (int32, shape ``()``) instead of a sparse vector.
+        labelToTargetMappingFile: Deliver a dense vector of 0s and 1s for each class instead. The file has a line for
+            each class, in their order: its name, a blank, and 0s and 1s (docs/formats/htk.md).
+        targetDim: Number of 0s and 1s; None: as many as on the file's first line.
+        unequal_lengths: What becomes of an utterance that is not as long as its features: ``"error"``, ``"drop"`` it,
+            or ``"keep"`` it as it is.
+        cache_index: Keep what was read in a file next to each label file, or in the user's cache folder.
+        compatible: Read exactly as CNTK 2.7 does (docs/formats/htk.md, "Compatible").
+        strict: Turn warnings into errors.
+        stream_options: For the stream further options by CNTK's names, such as ``{"L": {"labelMappingFile": None}}``.
+        defines_mb_size: Whether minibatch sizes count the labels.
+
+    Raises:
+        ConfigError: An option is not possible.
+
+    Example:
+        >>> from cntkio import StreamDef
+        >>> HTKMLFDeserializer("states.list", StreamDefs(L=StreamDef(mlf="train.mlf", shape=132))).streams.L.mlf
+        'train.mlf'
+    """
+
+    label_mapping_file: str | None
+    streams: StreamDefs
+    phoneBoundaries: bool = False  # noqa: N815 - CNTK's name
+    _: dataclasses.KW_ONLY
+    times: Times = "auto"
+    frame_period: float = FRAME_PERIOD
+    as_class_ids: bool = False
+    labelToTargetMappingFile: str | os.PathLike[str] | None = None  # noqa: N815 - CNTK's name
+    targetDim: int | None = None  # noqa: N815 - CNTK's name
+    unequal_lengths: Unequal | None = None
+    cache_index: bool = False
+    compatible: bool = False
+    strict: bool = False
+    stream_options: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    defines_mb_size: bool = False
+    has_text_keys = True
+
+    def __post_init__(self) -> None:
+        """Check all options that can be checked without the files."""
+        self.streams = checked_streams(self.streams)
+        self._settings()
+
+    def _settings(self) -> LabelSettings:
+        arguments = {
+            "label_mapping_file": self.label_mapping_file,
+            "phone_boundaries": self.phoneBoundaries,
+            "target_file": self.labelToTargetMappingFile,
+            "target_dim": self.targetDim,
+        }
+        common = settings_of(self, arguments)
+        return dataclasses.replace(
+            common,
+            is_text=True,
+            times=self.times,
+            frame_period=self.frame_period,
+            cache_index=self.cache_index or common.cache_index,
+        )
+
+    def parts(self) -> Sequence[HTKMLFDeserializer]:
+        return (self,)
+
+    def open(self, *, text_keys: bool = True, ahead: Ahead = NOTHING_AHEAD) -> MLFCorpus:
+        """Read the files, or their index caches.
+
+        Raises:
+            OSError: A file cannot be read.
+            FormatError: A label file or the mapping file breaks its format.
+        """
+        mapping = self._settings().mapping_file
+        return self.open_with(read_mapping(mapping) if mapping else None)
+
+    def open_with(self, names: list[bytes] | None) -> MLFCorpus:
+        """Read the files with these names of classes instead of the mapping file's; None: the fourth column.
+
+        Raises:
+            OSError, FormatError: See `open`.
+        """
+        settings = self._settings()
+        targets = None
+        if settings.target_file:
+            known = None if names is None else names[: settings.dim]
+            targets = read_targets(settings.target_file, settings.dim, known, settings.target_dim)
+        files = [
+            read_entries(
+                path,
+                names,
+                settings.dim,
+                compatible=settings.compatible,
+                times=settings.times,
+                frame_period=settings.frame_period,
+                cache_index=settings.cache_index,
+            )
+            for path in settings.paths
+        ]
+        return MLFCorpus(settings, files, targets)
+
+
+@dataclasses.dataclass(eq=False)
+class HTKMLFBinaryDeserializer(UtteranceOptions):
+    """Labels in binary master label files.
+
+    Args:
+        streams: One stream, ``StreamDef(mlf=..., shape=number of classes)``; `mlf` is a file, or several.
+        as_class_ids: Deliver the class of each frame (int32, shape ``()``) instead of a sparse vector.
+        unequal_lengths: As for `HTKMLFDeserializer`.
+        compatible: As for `HTKMLFDeserializer`.
+        strict: Turn warnings into errors.
+        stream_options: For the stream further options by CNTK's names.
+        defines_mb_size: Whether minibatch sizes count the labels.
+
+    Raises:
+        ConfigError: An option is not possible.
+
+    Example:
+        >>> from cntkio import StreamDef
+        >>> HTKMLFBinaryDeserializer(StreamDefs(L=StreamDef(mlf="train.bmlf", shape=132))).streams.L.dim
+        132
+    """
+
+    streams: StreamDefs
+    _: dataclasses.KW_ONLY
+    as_class_ids: bool = False
+    unequal_lengths: Unequal | None = None
+    compatible: bool = False
+    strict: bool = False
+    stream_options: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    defines_mb_size: bool = False
+    has_text_keys = True
+
+    def __post_init__(self) -> None:
+        """Check all options that can be checked without the files."""
+        self.streams = checked_streams(self.streams)
+        settings_of(self, {})
+
+    def parts(self) -> Sequence[HTKMLFBinaryDeserializer]:
+        return (self,)
+
+    def open(self, *, text_keys: bool = True, ahead: Ahead = NOTHING_AHEAD) -> MLFCorpus:
+        """Read the files.
+
+        Raises:
+            OSError: A file cannot be read.
+            FormatError: A file breaks the format.
+        """
+        settings = settings_of(self, {})
+        return MLFCorpus(settings, [scan_binary(path, settings.dim) for path in settings.paths])
+
+
+class MLFCorpus:
+    """Opened label files.
+
+    Created by `HTKMLFDeserializer.open`; implements `cntkio.formats.contract.Corpus`.
+    """
+
+    joins: Joins = "anywhere"
+
+    def __init__(self, settings: LabelSettings, files: list[Entries], targets: Targets | None = None) -> None:
+        self._settings, self._files, self._targets = settings, files, targets
+        self.name = ", ".join(file.path for file in files)
+        self.report = Report(self.name)
+        if targets is not None:
+            info = StreamInformation(settings.name, 0, "dense", np.float32, targets.dim, settings.defines_mb_size)
+        elif settings.as_class_ids:
+            info = StreamInformation(settings.name, 0, "dense", np.int32, (), settings.defines_mb_size)
+        else:
+            info = StreamInformation(settings.name, 0, "sparse", np.float32, settings.dim, settings.defines_mb_size)
+        self.streams = (info,)
+        self._warn_of_remarks()
+        keys = np.concatenate([file.keys for file in files])
+        self._first_of_file = np.cumsum([0, *(len(file.keys) for file in files)])
+        self._faults = np.concatenate([file.faults for file in files])
+        num_runs = np.cumsum([0, *(len(file.starts.low) for file in files)]).astype(np.uint64)
+        run_ends = [file.run_ends + before for file, before in zip(files, num_runs, strict=False)]
+        self._run_bounds = np.concatenate([np.zeros(1, np.uint64), *run_ends]).astype(np.int64)
+        self._starts = CompactIntegers.joined([file.starts for file in files])
+        self._classes = CompactIntegers.joined([file.classes for file in files])
+        frames = np.concatenate([file.frames for file in files])
+        is_broken = self._faults > LAST_INVALID
+        is_invalid = (self._faults > 0) & ~is_broken
+        # A broken utterance may have no frames. It is never delivered, but the table needs a length of at least 1.
+        lengths = np.where(is_broken, np.maximum(frames, 1), frames).astype(np.uint32)
+        self.table = SequenceTable(keys, lengths, _core.htk_chunk_starts(lengths, _CHUNK_FRAMES))
+        self._refuse_repeated(keys)
+        if not len(keys):
+            raise CorpusError(f"{self.name}: no entry is left to read")
+        self.utterances = Utterances(
+            can_lead=False,
+            unequal_lengths=settings.unequal_lengths,
+            refuses_frame_mode="phoneBoundaries and frame mode exclude each other" if settings.marks_starts else None,
+            invalid=is_invalid if is_invalid.any() else None,
+            broken=is_broken if is_broken.any() else None,
+            is_literal=settings.compatible,
+            complaint=self._complaint,
+        )
+
+    def _refuse_repeated(self, keys: npt.NDArray[np.bytes_]) -> None:
+        first = first_same(keys)
+        again = np.flatnonzero(first != np.arange(len(first)))
+        if not len(again):
+            return
+        sequence_index = int(again[0])
+        file, index = self._entry(sequence_index)
+        what = f"a second entry of this utterance ({len(again)} in all)"
+        error = self._error(sequence_index, int(file.offsets[index]), what)
+        if not self._settings.compatible:
+            raise error
+        self.report.log_together("repeated utterance", len(again), f"{error}; the first counts")
+
+    def _warn_of_remarks(self) -> None:
+        for file in self._files:
+            for (kind, words), (count, offsets) in zip(REMARKS, file.remarks, strict=True):
+                if count:
+                    self.report.count(kind, count)
+                for byte in offsets:
+                    error = functools.partial(_located, file.path, byte, words)
+                    if self._settings.strict:
+                        raise error()
+                    self.report.log(kind, error)
+
+    def _entry(self, sequence_index: int) -> tuple[Entries, int]:
+        """Return the file of an entry, and the entry's index in it."""
+        file_index = int(np.searchsorted(self._first_of_file, sequence_index, side="right")) - 1
+        return self._files[file_index], sequence_index - int(self._first_of_file[file_index])
+
+    def _error(self, sequence_index: int, byte: int, what: str) -> FormatError:
+        path, stream = self._entry(sequence_index)[0].path, self._settings.name
+        key = bytes(self.table.keys[sequence_index]).decode(errors="replace")
+        if not self._settings.is_text:
+            return FormatError(what, path=path, byte=byte, sequence=key, stream=stream)
+        return _located(path, byte, what, sequence=key, stream=stream)
+
+    def _complaint(self, sequence_index: int) -> FormatError:
+        """Return the error for an entry that is invalid or broken."""
+        file, index = self._entry(sequence_index)
+        fault, byte = int(self._faults[sequence_index]), int(file.fault_offsets[index])
+        what = FAULTS[fault]
+        if fault == CLASS_BEYOND_DIMENSION:
+            what += f", which is {self._settings.dim}"
+        if self._settings.is_text and fault != NO_FRAMES:
+            with Path(file.path).open("rb") as text:
+                text.seek(byte)
+                row = text.readline(200).rstrip(b"\r\n").decode(errors="replace")
+            what += f": {row!r}"
+        return self._error(sequence_index, byte, what)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all entries; empty rows do not count."""
+        return len(self._starts.low)
+
+    def rows(self, sequence_index: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+        """Return the number of frames and the class of each row of an entry."""
+        begin, end = self._run_bounds[sequence_index : sequence_index + 2].tolist()
+        bounds = np.append(self._starts.slice(begin, end), self.table.lengths[sequence_index]).astype(np.int64)
+        return bounds[1:] - bounds[:-1], self._classes.slice(begin, end)
+
+    def fingerprint(self) -> str:
+        digest = hashlib.blake2b(digest_size=16)
+        for part in (self.table.keys, self.table.lengths, *self._classes, *self._starts):
+            digest.update(np.ascontiguousarray(part).data.cast("B"))
+        if self._targets is not None:
+            digest.update(self._targets.rows)
+        return f"{self.table.num_sequences}:{digest.hexdigest()}"
+
+    def load(self, chunk_id: int) -> Loaded:
+        begin, end = self.table.chunk_starts[chunk_id : chunk_id + 2].tolist()
+        bounds = self._run_bounds[begin : end + 1]
+        first, last = int(bounds[0]), int(bounds[-1])
+        chunk = _core.runs_chunk(
+            self.table.lengths[begin:end], (bounds - first).astype(np.uint32), self._starts.slice(first, last),
+            self._classes.slice(first, last), self._settings.dim, self._settings.marks_starts, self._targets,
+        )  # fmt: skip
+        return Loaded(chunk_id, chunk)
+
+    def account_for(self, loaded: Loaded) -> None:
+        """Do nothing: all faults were found when the files were opened."""
+
+    def take_parsed(self) -> dict[int, Loaded]:
+        return {}
+
+    def close(self) -> None:
+        self.report.log_totals()
+
+
+def _located(path: str, byte: int, what: str, **context: str) -> FormatError:
+    text = InputFile(path)
+    try:
+        return Locator(text).error(byte, what, **context)
+    finally:
+        text.close()

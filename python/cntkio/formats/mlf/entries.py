@@ -1,0 +1,251 @@
+"""Entries of label files: found by the compiled core, kept as runs, cached. (docs/formats/htk.md, "Label files")
+
+::
+
+    "u1"                          entry: key, then a row for each run of frames
+    0 300000 sil                  row: start, end, label
+    300000 500000 aa              a run of 2 frames: its first frame is 3, its class that of "aa"
+
+A run takes 4 bytes, or up to 8 where frames or classes exceed 16 bits. An entry that breaks the format is kept with
+its fault: it is an error only if the entry is needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio import _core
+from cntkio._threads import num_threads
+from cntkio.errors import FormatError
+from cntkio.formats.htk.keys import text_rows
+from cntkio.formats.input_file import InputFile, Locator, all_bytes
+from cntkio.formats.table import IndexCache, fingerprint
+
+logger = logging.getLogger("cntkio")
+
+FRAME_PERIOD = 100_000
+"""A frame's duration in units of 100 ns: 10 ms."""
+Times = Literal["auto", "100ns", "frames"]
+TIMES = ("auto", "100ns", "frames")
+
+# In the order of the core's `Fault`. An utterance with a fault up to LAST_INVALID is invalid, with any other broken.
+FAULTS = (
+    "",
+    "the row does not begin where the previous row ended",
+    "the first row does not begin at frame 0",
+    "too few columns, or not exactly four where no mapping file names the labels; expected start, end and label",
+    "a time that is not a number, or not the beginning of a frame",
+    "the row ends before it begins",
+    "the label is not in the mapping file",
+    "the fourth column is not a class; expected a whole number",
+    "the class is beyond the dimension",
+    "the utterance has no frames",
+    "the runs do not sum up to the number of frames",
+)
+LAST_INVALID = 2
+CLASS_BEYOND_DIMENSION = 8
+NO_FRAMES = 9
+# In the order of the core's `Remark`.
+REMARKS = (
+    ("unquoted key", "a line between entries that is not in quotes; its entry is left out"),
+    ("empty entry", "an entry without rows, which is left out"),
+    ("entry cut off", "the file ends within this entry, which is left out"),
+    ("pattern", "a wildcard after the beginning of a key; it matches no utterance"),
+)
+# In the order of the core's `Stop`.
+_STOPS = (
+    "expected #!MLF!# at the beginning",
+    "the last row of the entry has no times; expected start, end and label",
+    "the entry has no frames",
+    "a key of more than 4096 bytes",
+    "expected the letters MLF at the beginning of a binary label file",
+    "a binary label file of an unknown version; expected 1 or 2",
+    "the file ends within an entry",
+)
+
+
+class CompactIntegers(NamedTuple):
+    """Integers of 32 bits, kept in 16 while all are small.
+
+    Attributes:
+        low: Their lower halves.
+        high: Their upper halves; empty if all are zero.
+    """
+
+    low: npt.NDArray[np.uint16]
+    high: npt.NDArray[np.uint16]
+
+    def slice(self, begin: int, end: int) -> npt.NDArray[np.uint32]:
+        """Return the integers from `begin` up to `end`."""
+        low = self.low[begin:end].astype(np.uint32)
+        return low | self.high[begin:end].astype(np.uint32) << np.uint32(16) if len(self.high) else low
+
+    @classmethod
+    def joined(cls, parts: Sequence[CompactIntegers]) -> CompactIntegers:
+        """Join several, in their order."""
+        if len(parts) == 1:
+            return parts[0]
+        low = np.concatenate([part.low for part in parts])
+        if not any(len(part.high) for part in parts):
+            return cls(low, np.zeros(0, np.uint16))
+        return cls(low, np.concatenate([part.high if len(part.high) else np.zeros_like(part.low) for part in parts]))
+
+
+class Entries(NamedTuple):
+    """Entries of one file.
+
+    Attributes:
+        path: The file.
+        keys: Key of each entry.
+        offsets: Byte at which each entry begins.
+        frames: Number of frames of each entry.
+        faults: Index into `FAULTS` of each entry; 0: the entry is sound.
+        fault_offsets: Byte of the row with the fault.
+        run_ends: End of each entry's runs in `starts` and `classes`.
+        starts: First frame of each run.
+        classes: Class of each run.
+        remarks: For each of `REMARKS` how often it applies, and the bytes of the first cases.
+    """
+
+    path: str
+    keys: npt.NDArray[np.bytes_]
+    offsets: npt.NDArray[np.uint64]
+    frames: npt.NDArray[np.uint32]
+    faults: npt.NDArray[np.uint8]
+    fault_offsets: npt.NDArray[np.uint64]
+    run_ends: npt.NDArray[np.uint64]
+    starts: CompactIntegers
+    classes: CompactIntegers
+    remarks: list[tuple[int, list[int]]]
+
+    def to_cache(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        """Return the facts and arrays that an index cache keeps."""
+        width = -(-self.keys.dtype.itemsize // 8) * 8
+        arrays: dict[str, npt.NDArray[Any]] = {
+            "keys": self.keys.astype(f"S{width}").view(np.uint64), "at": self.offsets, "frames": self.frames,
+            "faults": self.faults.astype(np.uint32), "fault_at": self.fault_offsets, "run_ends": self.run_ends,
+            "starts": self.starts.low, "high_starts": self.starts.high,
+            "classes": self.classes.low, "high_classes": self.classes.high,
+        }  # fmt: skip
+        return {"width": width, "remarks": self.remarks}, arrays
+
+    @classmethod
+    def from_cache(cls, path: str, facts: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Entries:
+        """Make entries from the facts and arrays of an index cache.
+
+        Raises:
+            KeyError, TypeError, ValueError: The cache is damaged.
+        """
+        width = int(facts["width"])
+        keys = arrays["keys"].view(np.uint8).view(f"S{width}")
+        count, num_runs = len(keys), len(arrays["starts"])
+        ends = arrays["run_ends"]
+        if any(len(arrays[name]) != count for name in ("at", "frames", "faults", "fault_at", "run_ends")):
+            raise ValueError("its arrays do not fit each other")
+        starts, classes = (CompactIntegers(arrays[name], arrays[f"high_{name}"]) for name in ("starts", "classes"))
+        sizes = {len(classes.low), len(starts.high) or num_runs, len(classes.high) or num_runs}
+        if sizes != {num_runs} or (count and (int(ends[-1]) != num_runs or np.any(ends[1:] < ends[:-1]))):
+            raise ValueError("its runs do not fit each other")
+        remarks = [(int(number), [int(byte) for byte in offsets]) for number, offsets in facts["remarks"]]
+        if len(remarks) != len(REMARKS):
+            raise ValueError("its remarks are damaged")
+        faults = arrays["faults"].astype(np.uint8)
+        return cls(
+            path, keys, arrays["at"], arrays["frames"], faults, arrays["fault_at"], ends, starts, classes, remarks
+        )
+
+
+def read_entries(
+    path: str,
+    names: list[bytes] | None,
+    dim: int,
+    *,
+    compatible: bool,
+    times: Times,
+    frame_period: float,
+    cache_index: bool,
+) -> Entries:
+    """Read the entries of a text label file, from its index cache if there is one.
+
+    Args:
+        path: The file.
+        names: Names of the classes; None: the fourth column is the class.
+        dim: Number of classes.
+        compatible: Read exactly as CNTK 2.7 does.
+        times: Unit of the first two columns.
+        frame_period: Duration of a frame in units of 100 ns.
+        cache_index: Use a cache, and write it if it is missing.
+
+    Raises:
+        OSError: The file cannot be read.
+        FormatError: The file breaks the format in a way that concerns more than one entry.
+    """
+
+    def scan() -> Entries:
+        return scan_text(path, names, dim, compatible=compatible, times=times, frame_period=frame_period)
+
+    if not cache_index:
+        return scan()
+    digest = None if names is None else hashlib.blake2b(b"\n".join(names), digest_size=16).hexdigest()
+    settings = {
+        "format": "mlf", "compatible": compatible, "times": times, "frame_period": float(frame_period), "dim": dim,
+        "names": digest,
+    }  # fmt: skip
+    cache = IndexCache(Path(path), settings)
+    cached = cache.read()
+    if cached is not None:
+        try:
+            return Entries.from_cache(path, cached.facts, cached.arrays)
+        except (KeyError, ValueError, TypeError) as error:
+            logger.info("%s: index cache not used: %s", cached.path, error)
+    before = fingerprint(Path(path))
+    entries = scan()
+    cache.write(before, *entries.to_cache())
+    return entries
+
+
+def scan_text(
+    path: str, names: list[bytes] | None, dim: int, *, compatible: bool, times: Times, frame_period: float
+) -> Entries:
+    """Scan a text label file. For the arguments and errors see `read_entries`."""
+    text = InputFile(path)
+    try:
+        counts_time = {"auto": None, "100ns": True, "frames": False}[times]
+        scanned = _core.mlf_scan(text.handle, compatible, counts_time, float(frame_period), names, dim, num_threads())
+        if scanned[-1] is not None:
+            stop, byte = scanned[-1]
+            raise Locator(text).error(min(byte, text.size), _STOPS[stop])
+        text.require_unchanged()
+    except OSError:
+        text.require_unchanged()  # a file that was truncated while it was read ends too early
+        raise
+    finally:
+        text.close()
+    return _entries_of(path, scanned)
+
+
+def scan_binary(path: str, dim: int) -> Entries:
+    """Scan a binary label file.
+
+    Raises:
+        OSError: The file cannot be read.
+        FormatError: The file breaks the format.
+    """
+    scanned = _core.mlf_scan_binary(all_bytes(path), dim)
+    if scanned[-1] is not None:
+        stop, byte = scanned[-1]
+        raise FormatError(_STOPS[stop], path=path, byte=byte)
+    return _entries_of(path, scanned)
+
+
+def _entries_of(path: str, scanned: Any) -> Entries:
+    rows, offsets, frames, faults, fault_offsets, run_ends, starts, classes, remarks, _ = scanned
+    runs = CompactIntegers(*starts), CompactIntegers(*classes)
+    return Entries(path, text_rows(rows), offsets, frames, faults, fault_offsets, run_ends, *runs, remarks)

@@ -1,0 +1,114 @@
+"""Names of classes: label mapping files, target files, and the labels in a label file. (docs/formats/htk.md)"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from cntkio import _core
+from cntkio.errors import FormatError
+from cntkio.formats.input_file import InputFile, all_bytes
+
+_BITS = bytes.maketrans(b"01", b"\0\1")
+
+
+def read_mapping(path: str | os.PathLike[str]) -> list[bytes]:
+    """Read a label mapping file: a name on each line, in the order of the classes; empty lines do not count.
+
+    Raises:
+        OSError: The file cannot be read.
+        FormatError: Two lines have the same name.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "states.list")
+        >>> _ = path.write_text("sil\\naa\\n")
+        >>> read_mapping(path)
+        [b'sil', b'aa']
+    """
+    data = all_bytes(path)
+    names = [name for name in data.replace(b"\r", b"\n").split(b"\n") if name]
+    seen: set[bytes] = set()
+    for name in names:
+        if name in seen:
+            raise FormatError(f"the name {name.decode(errors='replace')!r} occurs twice", path=path)
+        seen.add(name)
+    return names
+
+
+class Targets(NamedTuple):
+    """A dense vector of 0s and 1s for each class.
+
+    Attributes:
+        dim: Values of a vector.
+        rows: The vectors, class after class, a byte for each value.
+    """
+
+    dim: int
+    rows: bytes
+
+
+def read_targets(
+    path: str | os.PathLike[str], num_classes: int, names: Sequence[bytes] | None = None, dim: int | None = None
+) -> Targets:
+    """Read the vectors that are delivered instead of one-hot vectors: on each line a name, a blank, and 0s and 1s.
+
+    Args:
+        path: The file, its lines in the order of the classes. Empty lines do not count.
+        num_classes: Number of classes; classes without a name have zeros.
+        names: Names of the classes; None: accept any names, and require a line for every class.
+        dim: Number of 0s and 1s on a line; None: as many as on the first line.
+
+    Raises:
+        OSError: The file cannot be read.
+        FormatError: A line has another form, name or length, or there are too few or too many lines.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "targets.txt")
+        >>> _ = path.write_text("sil 100\\naa 011\\n")
+        >>> read_targets(path, 2, [b"sil", b"aa"])
+        Targets(dim=3, rows=b'\\x01\\x00\\x00\\x00\\x01\\x01')
+    """
+    lines = all_bytes(path).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+    blanked = (line.replace(b"\t", b" ").strip(b" ") for line in lines)
+    expected = num_classes if names is None else len(names)
+    rows: list[bytes] = []
+    for line, text in enumerate(blanked, 1):
+        if not text:
+            continue
+        name, _, bits = text.rpartition(b" ")
+        dim = len(bits) if dim is None else dim
+        if not name or bits.strip(b"01"):
+            raise FormatError("expected a name, a blank, and a text of 0s and 1s", path=path, line=line)
+        if len(bits) != dim:
+            raise FormatError(f"{len(bits)} values; expected {dim}", path=path, line=line)
+        if names is not None and len(rows) < expected and name.strip() != names[len(rows)]:
+            label, wanted = (text.decode(errors="replace") for text in (name, names[len(rows)]))
+            raise FormatError(f"the label {label!r}; the mapping file has {wanted!r} here", path=path, line=line)
+        rows.append(bits)
+    if len(rows) != expected:
+        raise FormatError(f"targets of {len(rows)} labels; expected {expected}", path=path, line=len(lines))
+    missing = b"0" * (max(num_classes - expected, 0) * (dim or 0))
+    return Targets(dim or 0, (b"".join(rows) + missing).translate(_BITS))
+
+
+def infer_labels(path: str | os.PathLike[str]) -> list[bytes]:
+    """Return the labels in a label file, in the order of their bytes: class names where no mapping file exists.
+
+    Raises:
+        OSError: The file cannot be read.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "a.mlf")
+        >>> _ = path.write_text('#!MLF!#\\n"u1"\\n0 3 sil\\n3 5 aa\\n.\\n')
+        >>> infer_labels(path)
+        [b'aa', b'sil']
+    """
+    file = InputFile(os.fspath(path))
+    try:
+        return _core.mlf_names(*file.handle)
+    finally:
+        file.close()

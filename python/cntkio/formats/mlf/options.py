@@ -1,0 +1,161 @@
+"""Settings of label files, from the options of the deserializers of text and of binary files. (docs/formats/htk.md)"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from cntkio.errors import ConfigError
+from cntkio.formats.htk.options import (
+    DEFAULT_LONGEST,
+    LARGEST_DIM,
+    Unequal,
+    check_utterances,
+    merge_stream,
+    paths_of,
+    size_of,
+    truth,
+)
+from cntkio.formats.input_file import all_bytes
+from cntkio.formats.mlf.entries import FRAME_PERIOD, TIMES, Times
+from cntkio.streams import StreamDefs
+
+_LARGEST_DIM_OF_CNTK = 65535
+# CNTK's keys of a stream's section, in lower case.
+_STREAM_KEYS = {
+    "mlffile": "mlf", "mlffilelist": "mlf_list", "labelmappingfile": "label_mapping_file", "dim": "dim",
+    "labeldim": "dim", "phoneboundaries": "phone_boundaries", "definesmbsize": "defines_mb_size", "type": "",
+    "labeltype": "", "cacheindex": "cache_index", "labeltotargetmappingfile": "target_file", "targetdim": "target_dim",
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LabelSettings:
+    """Settings of one stream of labels.
+
+    Attributes:
+        name: The stream.
+        paths: Its label files.
+        dim: Number of classes.
+        is_text: Whether the files are text, or else binary.
+        mapping_file: File with the names of the classes; None: the fourth column is the class.
+        target_file: File with the vector that is delivered for each class; None: one-hot vectors, or class ids.
+        target_dim: Values of such a vector; None: as many as on the file's first line.
+        as_class_ids: Whether to deliver the class of each frame instead of a vector.
+        marks_starts: Whether the first frame of each row has the value 2 instead of 1.
+        defines_mb_size: Whether minibatch sizes count this stream's samples.
+        times: Unit of the first two columns.
+        frame_period: Duration of a frame in units of 100 ns.
+        unequal_lengths: What becomes of an utterance that is not as long as its features.
+        cache_index: Whether to keep what was read in an index cache.
+        compatible: Whether to read exactly as CNTK 2.7 does.
+        strict: Whether warnings are errors.
+    """
+
+    name: str
+    paths: tuple[str, ...]
+    dim: int
+    is_text: bool = False
+    mapping_file: str | os.PathLike[str] | None = None
+    target_file: str | os.PathLike[str] | None = None
+    target_dim: int | None = None
+    as_class_ids: bool = False
+    marks_starts: bool = False
+    defines_mb_size: bool = False
+    times: Times = "auto"
+    frame_period: float = FRAME_PERIOD
+    unequal_lengths: Unequal = "error"
+    cache_index: bool = False
+    compatible: bool = False
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse options that are not possible, or that contradict each other."""
+        if self.times not in TIMES:
+            raise ConfigError(f"times is {self.times!r}; expected '100ns', 'frames' or 'auto'", key="times")
+        if not self.frame_period > 0:
+            raise ConfigError(f"frame_period is {self.frame_period}; expected more than 0", key="frame_period")
+        if self.as_class_ids and self.marks_starts:
+            raise ConfigError("as_class_ids and phoneBoundaries exclude each other", key="as_class_ids")
+        if not self.target_file:
+            if self.target_dim is not None:
+                raise ConfigError(
+                    f"targetDim={self.target_dim} is possible only with a labelToTargetMappingFile", key="targetDim"
+                )
+            return
+        if not _is_dim(self.target_dim):
+            raise ConfigError(f"targetDim is {self.target_dim!r}; expected 1 to {LARGEST_DIM} values", key="targetDim")
+        for name, is_set in (("as_class_ids", self.as_class_ids), ("phoneBoundaries", self.marks_starts)):
+            if is_set:
+                raise ConfigError(
+                    f"{name} and labelToTargetMappingFile exclude each other", key="labelToTargetMappingFile"
+                )
+
+
+def _is_dim(dim: Any) -> bool:
+    if dim is None:
+        return True
+    return isinstance(dim, int | np.integer) and not isinstance(dim, bool) and bool(1 <= dim <= LARGEST_DIM)
+
+
+class LabelOptions(Protocol):
+    """Options that the deserializers of text and of binary label files have in common."""
+
+    streams: StreamDefs
+    as_class_ids: bool
+    unequal_lengths: Unequal | None
+    compatible: bool
+    strict: bool
+    stream_options: Mapping[str, Mapping[str, Any]]
+    defines_mb_size: bool
+
+
+def settings_of(options: LabelOptions, arguments: Mapping[str, Any]) -> LabelSettings:
+    """Return the settings of a deserializer's only stream.
+
+    Args:
+        options: The deserializer.
+        arguments: Those of its arguments that `stream_options` may replace.
+
+    Raises:
+        ConfigError: An option is not possible, or contradicts another.
+        OSError: A list of label files cannot be read.
+    """
+    deserializer, streams, compatible = type(options).__name__, options.streams, options.compatible
+    check_utterances(deserializer, streams, options.unequal_lengths)
+    if len(streams) != 1:
+        raise ConfigError(f"{deserializer} only accepts a single stream; it has {len(streams)}", key="streams")
+    ((name, stream),) = streams.items()
+    merged = merge_stream(name, {**stream, **arguments}, options.stream_options, _STREAM_KEYS)
+    paths = (*paths_of(merged.get("mlf") or ()), *_listed_paths(merged.get("mlf_list") or ()))
+    if not paths:
+        raise ConfigError("no master label files specified: StreamDef(mlf=...) is missing", key=name)
+    if not compatible and merged.get("max_sequence_length") not in (None, DEFAULT_LONGEST):
+        raise ConfigError("set max_sequence_length on the feature deserializer; labels have none", key=name)
+    return LabelSettings(
+        name=name,
+        paths=paths,
+        dim=size_of(name, merged.get("dim"), _LARGEST_DIM_OF_CNTK if compatible else LARGEST_DIM, "classes"),
+        mapping_file=merged.get("label_mapping_file"),
+        target_file=merged.get("target_file"),
+        target_dim=merged.get("target_dim"),
+        as_class_ids=options.as_class_ids,
+        marks_starts=truth(merged.get("phone_boundaries", False)),
+        defines_mb_size=options.defines_mb_size or truth(merged.get("defines_mb_size", False)),
+        cache_index=truth(merged.get("cache_index", False)),
+        unequal_lengths=options.unequal_lengths or ("keep" if compatible else "error"),
+        compatible=compatible,
+        strict=options.strict,
+    )
+
+
+def _listed_paths(lists: Any) -> tuple[str, ...]:
+    """Return the label files of a file that has a path on each line, or of a sequence of paths."""
+    if not isinstance(lists, str):
+        return tuple(lists)
+    lines = os.fsdecode(all_bytes(lists)).split("\n")
+    return tuple(line.strip() for line in lines if line.strip())

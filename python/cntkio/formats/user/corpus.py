@@ -1,0 +1,322 @@
+"""Formats written in Python: the base class, and the corpora that a source reads. (docs/user-defined.md)
+
+::
+
+    UserDeserializer  ── open() ──>  UserTimelineCorpus   timeline="local": has no table, joins alone
+                                     MainTimelineCorpus   timeline="global": has a table like any other corpus
+
+Invariant: only one thread at a time calls `get_chunk`, and `get_chunk` returns the same data each time. An exception of
+`get_chunk` reaches the reader as it is; data that do not fit the streams are an error that names the chunk, the stream
+and, in a list, the sequence (`cntkio.formats.user.columns`).
+
+Nothing here concerns the order: see `cntkio.timeline.user_timeline`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio._threads import ForkLock
+from cntkio.errors import ConfigError, CorpusError
+from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded
+from cntkio.formats.report import Report
+from cntkio.formats.table import SequenceTable
+from cntkio.formats.user.columns import chunk_of
+from cntkio.streams import StreamInformation
+
+_LARGEST_DIM = 2**31 - 1
+
+
+class UserDeserializer:
+    """Base class of a format written in Python.
+
+    A subclass tells the streams, the number of chunks, and the data of each chunk; the class below is complete. Pass it
+    to `cntkio.MinibatchSource` like any deserializer.
+
+    Attributes:
+        timeline: The order and the checkpoints of the source. ``"local"`` is CNTK 2.7's order for user-defined
+            deserializers: each partition counts its own samples, the content of a chunk is unknown until the chunk is
+            fetched, and the deserializer cannot be joined with others. ``"global"`` is the order of all other formats.
+            A subclass may set the attribute, or the caller may pass it to the constructor.
+
+    Raises:
+        ConfigError: `timeline` is neither.
+
+    Example:
+        >>> import numpy as np
+        >>> from cntkio.streams import StreamInformation
+        >>> class Squares(UserDeserializer):
+        ...     def stream_infos(self):
+        ...         return [StreamInformation("x", 0, "dense", np.float32, (1,))]
+        ...     def num_chunks(self):
+        ...         return 2
+        ...     def get_chunk(self, chunk_id):
+        ...         return {"x": np.arange(3 * chunk_id, 3 * chunk_id + 3, dtype=np.float32).reshape(3, 1) ** 2}
+        >>> from cntkio.source import MinibatchSource
+        >>> with MinibatchSource(Squares(), randomize=False, max_sweeps=1) as source:
+        ...     [minibatch["x"].values.ravel().tolist() for minibatch in source.minibatches(4)]
+        [[0.0, 1.0, 4.0, 9.0], [16.0, 25.0]]
+    """
+
+    timeline: Literal["local", "global"] = "local"
+    has_text_keys = False
+
+    def __init__(self, *, timeline: Literal["local", "global"] | None = None) -> None:
+        if timeline is not None:
+            self.timeline = timeline
+
+    def stream_infos(self) -> Sequence[StreamInformation]:
+        """Return the streams: float32, or float64 to keep that precision. Called once for each source."""
+        raise NotImplementedError(f"{type(self).__name__}.stream_infos")
+
+    def num_chunks(self) -> int:
+        """Return the number of chunks, at least 1. Called once for each source."""
+        raise NotImplementedError(f"{type(self).__name__}.num_chunks")
+
+    def get_chunk(self, chunk_id: int) -> Mapping[str, Any]:
+        """Return the data of a chunk.
+
+        Worker threads call this with the keyword `chunk_id`, one thread at a time, and again whenever the chunk is
+        needed and no longer in memory. It must return the same data each time.
+
+        Args:
+            chunk_id: 0 to ``num_chunks() - 1``.
+
+        Returns:
+            For each stream, by name, an array ``[samples, *shape]`` (dense) or a SciPy CSR matrix ``[samples, dim]``
+            (sparse), each of whose samples is a sequence; or a list of such, each of whose items is a sequence. All
+            streams have the same number of sequences. Values are float32 or float64.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.get_chunk")
+
+    def chunk_lengths(self, chunk_id: int) -> Iterable[int] | None:
+        """Return how many samples each sequence of a chunk counts for, if that is known without fetching the chunk.
+
+        A source on the global timeline calls this for all chunks when it is created. None, which is the default, makes
+        it fetch the chunk then. A length is the number of samples of the stream that defines the minibatch size, or
+        else of the stream that has the most; at least 1.
+        """
+        return None
+
+    def get_keys(self, chunk_id: int) -> Iterable[int] | Iterable[str] | None:
+        """Return the keys of a chunk's sequences, numbers or texts, by which corpora are joined.
+
+        A source on the global timeline calls this for all chunks when it is created. If the result for the first chunk
+        is None, which is the default, the sequences are numbered from 0.
+        """
+        return None
+
+    def parts(self) -> Sequence[UserDeserializer]:
+        """Return this deserializer alone: it describes one corpus."""
+        return (self,)
+
+    def open(self, *, text_keys: bool = False, ahead: Ahead = NOTHING_AHEAD) -> UserTimelineCorpus | MainTimelineCorpus:
+        """Ask for the streams and the number of chunks and, on the global timeline, for lengths and keys.
+
+        Raises:
+            ConfigError: The timeline, a stream or the number of chunks is not possible.
+            CorpusError: No chunk has a sequence, or chunks, lengths and keys do not fit each other.
+        """
+        if self.timeline not in ("local", "global"):
+            raise ConfigError(f"timeline={self.timeline!r}: expected 'local' or 'global'", key="timeline")
+        return UserTimelineCorpus(self) if self.timeline == "local" else MainTimelineCorpus(self)
+
+
+class _UserCorpus:
+    """A user-defined deserializer whose chunks are fetched and checked."""
+
+    utterances = None
+
+    def __init__(self, deserializer: UserDeserializer) -> None:
+        self._deserializer = deserializer
+        self.name = type(deserializer).__name__
+        self.report = Report(self.name)
+        self.streams = _checked_streams(deserializer)
+        self._defining = next((info.stream_id for info in self.streams if info.defines_mb_size), None)
+        num_chunks = deserializer.num_chunks()
+        if not isinstance(num_chunks, int | np.integer) or not 0 < num_chunks < 2**32:
+            raise ConfigError(f"{self.name}: num_chunks() returned {num_chunks!r}; expected a whole number, at least 1")
+        self._num_chunks = int(num_chunks)
+        self._lock = ForkLock()
+
+    def _fetch(self, chunk_id: int) -> Loaded:
+        """Fetch a chunk. Its findings are the lengths of its sequences, uint32."""
+        with self._lock:
+            data = self._deserializer.get_chunk(chunk_id=chunk_id)
+        chunk, lengths = chunk_of(f"{self.name}, chunk {chunk_id}", data, self.streams, self._defining)
+        return Loaded(chunk_id, chunk, lengths)
+
+    def account_for(self, loaded: Loaded) -> None:
+        """Do nothing: any error of a chunk is raised when it is fetched."""
+
+    def take_parsed(self) -> dict[int, Loaded]:
+        return {}
+
+    def close(self) -> None:
+        """Do nothing: the user's object stays as it is."""
+
+    def _digest(self, *arrays: npt.NDArray[Any]) -> str:
+        digest = hashlib.blake2b(repr((self.streams, self._num_chunks)).encode(), digest_size=16)
+        for array in arrays:
+            digest.update(array.dtype.str.encode() + np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+
+class UserTimelineCorpus(_UserCorpus):
+    """A user-defined deserializer in CNTK 2.7's order, in which a chunk's content is unknown until it is fetched.
+
+    Attributes:
+        table: Has no sequences. Indices of sequences begin at 0 in each chunk.
+    """
+
+    joins: Joins = "alone"
+
+    def __init__(self, deserializer: UserDeserializer) -> None:
+        super().__init__(deserializer)
+        no_lengths = np.zeros(0, np.uint32)
+        chunk_starts = np.zeros(self._num_chunks + 1, np.int64)
+        self.table = SequenceTable(no_lengths.astype(np.uint64), no_lengths, chunk_starts)
+
+    def load(self, chunk_id: int) -> Loaded:
+        return self._fetch(chunk_id)
+
+    def fingerprint(self) -> str:
+        """Describe the streams and the number of chunks: no more is known."""
+        return f"user-defined, {self._num_chunks} chunks, {self._digest()}"
+
+
+class MainTimelineCorpus(_UserCorpus):
+    """A user-defined deserializer in the order of all other formats.
+
+    Attributes:
+        table: Keys and lengths of all sequences. Chunks without a sequence are left out.
+    """
+
+    joins: Joins = "anywhere"
+
+    def __init__(self, deserializer: UserDeserializer) -> None:
+        super().__init__(deserializer)
+        all_lengths = list(self._lengths())
+        sizes = np.array([len(lengths) for lengths in all_lengths], np.int64)
+        self._chunk_ids = np.flatnonzero(sizes)
+        if not len(self._chunk_ids):
+            raise CorpusError(f"{self.name}: no chunk holds a sequence: there is nothing to read")
+        lengths = np.concatenate(all_lengths)
+        chunk_starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes[self._chunk_ids])])
+        self.table = SequenceTable(self._keys(sizes), lengths, chunk_starts)
+
+    def _lengths(self) -> Iterator[npt.NDArray[np.uint32]]:
+        for chunk_id in range(self._num_chunks):
+            stated = self._deserializer.chunk_lengths(chunk_id)
+            if stated is None:
+                yield self._fetch(chunk_id).findings
+                continue
+            lengths = _as_array(stated)
+            if not len(lengths):
+                lengths = lengths.astype(np.uint32)
+            if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or (lengths < 1).any() or (lengths >= 2**32).any():
+                raise CorpusError(
+                    f"{self.name}, chunk {chunk_id}: chunk_lengths() returned {stated!r:.200}; expected whole "
+                    f"numbers, each at least 1"
+                )
+            yield lengths.astype(np.uint32)
+
+    def _keys(self, sizes: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        first = self._deserializer.get_keys(0)
+        if first is None:
+            return np.arange(sizes.sum(), dtype=np.uint64)
+        keys = []
+        for chunk_id, size in enumerate(sizes.tolist()):
+            stated = first if chunk_id == 0 else self._deserializer.get_keys(chunk_id)
+            array = _as_array(() if stated is None else stated)
+            if array.shape != (size,):
+                raise CorpusError(
+                    f"{self.name}, chunk {chunk_id}: {size} sequences, but get_keys() returned {stated!r:.200}; "
+                    f"expected a key for each"
+                )
+            if size and (array.dtype.kind not in "iuU" or (array.dtype.kind == "i" and (array < 0).any())):
+                raise CorpusError(
+                    f"{self.name}, chunk {chunk_id}: get_keys() returned {stated!r:.200}; expected whole numbers from "
+                    f"0, or texts"
+                )
+            if size:
+                keys.append(array if array.dtype.kind == "U" else array.astype(np.uint64))
+        if len({array.dtype.kind for array in keys}) > 1:
+            raise CorpusError(f"{self.name}: get_keys() returned numbers for some chunks and texts for others")
+        return np.concatenate(keys)
+
+    def load(self, chunk_id: int) -> Loaded:
+        """Fetch a chunk, and check that it fits the table.
+
+        Raises:
+            CorpusError: The chunk does not fit the streams, or has other sequences than before.
+        """
+        users_id = int(self._chunk_ids[chunk_id])
+        loaded = self._fetch(users_id)
+        begin, end = self.table.chunk_starts[chunk_id : chunk_id + 2]
+        expected, lengths = self.table.lengths[begin:end], loaded.findings
+        if len(lengths) != len(expected):
+            raise CorpusError(
+                f"{self.name}, chunk {users_id}: {len(lengths)} sequences, but {len(expected)} were announced or "
+                f"returned before"
+            )
+        different = np.flatnonzero(lengths != expected)
+        if len(different):
+            index = int(different[0])
+            raise CorpusError(
+                f"{self.name}, chunk {users_id}, sequence {index}: it counts for {lengths[index]} samples, but "
+                f"{expected[index]} were announced or returned before"
+            )
+        return Loaded(chunk_id, loaded.chunk, lengths)
+
+    def fingerprint(self) -> str:
+        """Describe the streams, chunks, keys and lengths."""
+        digest = self._digest(self.table.keys, self.table.lengths, self.table.chunk_starts)
+        return f"user-defined, {self._num_chunks} chunks, {self.table.num_sequences} sequences, {digest}"
+
+
+def _as_array(items: Iterable[Any]) -> npt.NDArray[Any]:
+    return np.asarray(items if isinstance(items, np.ndarray) else list(items))
+
+
+def _checked_streams(deserializer: UserDeserializer) -> tuple[StreamInformation, ...]:
+    """Return the streams that a deserializer tells, with their indices.
+
+    Raises:
+        ConfigError: There are none, or a stream is not possible.
+    """
+    name = type(deserializer).__name__
+    infos = list(deserializer.stream_infos())
+    if not infos:
+        raise ConfigError(f"{name}: stream_infos() returned no streams; expected at least one")
+    streams: list[StreamInformation] = []
+    for info in infos:
+        if not isinstance(info, StreamInformation):
+            raise ConfigError(f"{name}: stream_infos() returned {info!r:.200}; expected StreamInformation objects")
+        if any(info.name == other.name for other in streams):
+            raise ConfigError(f"{name}: two streams have the name {info.name!r}", key=info.name)
+        if info.dtype not in (np.float32, np.float64):
+            raise ConfigError(
+                f"{name}, stream {info.name!r}: dtype {info.dtype}; expected float32 or float64", key="dtype"
+            )
+        if not 0 < info.dim <= _LARGEST_DIM:
+            raise ConfigError(
+                f"{name}, stream {info.name!r}: shape {info.shape}; expected 1 to 2^31 - 1 values", key="shape"
+            )
+        streams.append(
+            StreamInformation(
+                info.name, len(streams), info.storage_format, info.dtype, info.shape, info.defines_mb_size
+            )
+        )
+    defining = [repr(info.name) for info in streams if info.defines_mb_size]
+    if len(defining) > 1:
+        raise ConfigError(
+            f"{name}: only a single stream may define the minibatch size, but {', '.join(defining)} do",
+            key="defines_mb_size",
+        )
+    return tuple(streams)
