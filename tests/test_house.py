@@ -23,11 +23,8 @@ VAGUE_NAMES = {"utils", "util", "base", "manager", "common", "helpers", "helper"
 
 # -- exceptions, one a line: room, and what it does --------------------------------------------------------------------
 
-IMPORTS_NOT_DRAWN = {
-    "formats.cbf imports formats.ctf",
-}
+IMPORTS_NOT_DRAWN: set[str] = set()
 PRIVATE_NAMES_OF_OTHERS = {
-    "formats.cbf _size",
     "htkmlf_reader _arrangement",
     "htkmlf_reader _chunk_starts",
     "htkmlf_reader _lengths",

@@ -263,7 +263,7 @@ def test_what_describes_a_deserializer_can_be_read_by_item(corpus: CTFDeserializ
     assert corpus["input"].x.dim == 2 and corpus["file"] == str(tmp_path / "a.ctf")
     assert corpus["type"] == "CNTKTextFormatDeserializer"
     assert CBFDeserializer("a.cbf", X)["input"] == X
-    with pytest.raises(KeyError, match="did you mean 'chunksizeinbytes'"):
+    with pytest.raises(KeyError, match="did you mean 'chunkSizeInBytes'"):
         corpus["chunkSizeInByte"]
 
 
@@ -272,7 +272,7 @@ def test_an_unknown_option_by_item_is_warned_of_with_the_near_name(
 ) -> None:
     corpus["maxError"] = 3
     CBFDeserializer("a.cbf")["precison"] = "float"
-    assert "did you mean 'max_errors'?" in caplog.messages[0] and "did you mean 'precision'?" in caplog.messages[1]
+    assert "did you mean 'maxErrors'?" in caplog.messages[0] and "did you mean 'precision'?" in caplog.messages[1]
 
 
 def test_an_input_map_takes_any_keys_and_its_minibatches_stay(corpus: CTFDeserializer) -> None:

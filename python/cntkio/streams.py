@@ -65,7 +65,34 @@ class StreamDefs(Record):
         >>> streams = StreamDefs(features=StreamDef(field="x", shape=784), labels=StreamDef(field="y", shape=10))
         >>> streams.features.dim
         784
+        >>> streams
+        StreamDefs(features=StreamDef(field='x', shape=784), labels=StreamDef(field='y', shape=10))
     """
+
+    def __repr__(self) -> str:
+        streams = {name: stream_def_text(stream) for name, stream in self.items()}
+        if all(name.isidentifier() and name != "self" for name in streams):
+            return f"StreamDefs({', '.join(f'{name}={text}' for name, text in streams.items())})"
+        return "StreamDefs({" + ", ".join(f"{name!r}: {text}" for name, text in streams.items()) + "})"
+
+
+def stream_def_text(stream: Any) -> str:
+    """Print a stream of a deserializer as the call that makes it.
+
+    Example:
+        >>> stream_def_text(StreamDef(is_sparse=True, shape=3, field="x"))
+        "StreamDef(field='x', shape=3, is_sparse=True)"
+    """
+    if not isinstance(stream, Mapping):
+        return repr(stream)
+    names = {"stream_alias": "field", "dim": "shape"}  # these come first
+    default = StreamDef()
+    arguments = [
+        f"{names.get(key, key)}={value!r}"
+        for key, value in sorted(stream.items(), key=lambda item: item[0] not in names)
+        if value != default.get(key) and not (key == "is_sparse" and "mlf" in stream)
+    ]
+    return f"StreamDef({', '.join(arguments)})"
 
 
 def checked_streams(streams: Mapping[str, Any]) -> StreamDefs:
@@ -246,6 +273,18 @@ class StreamInformation:
     m_element_type = property(lambda self: self.dtype, doc="CNTK's name for `dtype`.")
     m_sample_layout = property(lambda self: self.shape, doc="CNTK's name for `shape`.")
     m_defines_mb_size = property(lambda self: self.defines_mb_size, doc="CNTK's name for `defines_mb_size`.")
+
+
+def num_values(shape: int | Iterable[int]) -> int:
+    """Number of values of a sample of this shape.
+
+    Example:
+        >>> num_values(5), num_values((2, 3))
+        (5, 6)
+    """
+    if isinstance(shape, int | np.integer):
+        return int(shape)
+    return int(np.prod([int(size) for size in shape], dtype=np.int64))
 
 
 def named(streams: Mapping[str, Any]) -> list[tuple[str, Any]]:

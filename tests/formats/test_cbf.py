@@ -182,6 +182,19 @@ def test_values_are_converted_when_a_precision_is_asked_for_and_refused_when_cnt
         deserializer.open()
     with pytest.raises(ConfigError, match="expected 'float' or 'double'"):
         deserializer["precision"] = "half"
+    assert (deserializer["precision"], deserializer["TYPE"]) == ("double", "CNTKBinaryFormatDeserializer")
+
+
+def test_truth_values_of_options_are_read_as_in_every_format(caplog: pytest.LogCaptureFixture) -> None:
+    deserializer = CBFDeserializer("a.cbf")
+    deserializer["keepDataInMemory"] = "T"
+    assert deserializer.keep_data_in_memory is True
+    with pytest.raises(ConfigError, match="a.cbf: option 'keepDataInMemory' is 'yes'; expected a truth value"):
+        deserializer["keepDataInMemory"] = "yes"
+    deserializer["maxErrors"] = 3
+    assert "option 'maxErrors' has no effect: no error in a binary file is forgiven" in caplog.text
+    with pytest.raises(KeyError, match="no option 'presicion'; did you mean 'precision'"):
+        deserializer["presicion"]
 
 
 def test_options_are_pickled_and_shown_as_the_call_that_makes_them() -> None:

@@ -280,7 +280,7 @@ def test_cntks_options_are_set_by_their_names_in_any_case() -> None:
 
 def test_an_unknown_option_is_named_with_the_near_one(caplog: pytest.LogCaptureFixture) -> None:
     CTFDeserializer("a", X)["chunkSizeInByte"] = 64
-    assert "option 'chunkSizeInByte' is unknown and ignored; did you mean 'chunk_size_in_bytes'?" in caplog.text
+    assert "option 'chunkSizeInByte' is unknown and ignored; did you mean 'chunkSizeInBytes'?" in caplog.text
 
 
 def test_the_text_of_a_deserializer_makes_it_again() -> None:

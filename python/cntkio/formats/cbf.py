@@ -27,14 +27,14 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import num_threads
-from cntkio.errors import ConfigError, CorpusError, FormatError, did_you_mean, suggests_keywords
+from cntkio.errors import ConfigError, CorpusError, FormatError, suggests_keywords
+from cntkio.formats.cntk_options import BINARY, CntkOptions
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded
-from cntkio.formats.ctf import _size
 from cntkio.formats.input_file import InputFile
 from cntkio.formats.output_file import scratch_beside, written_whole
 from cntkio.formats.report import Report
 from cntkio.formats.table import SequenceTable, fingerprint
-from cntkio.streams import StreamDefs, StreamInformation, checked_streams, named
+from cntkio.streams import StreamDefs, StreamInformation, checked_streams, named, num_values
 
 logger = logging.getLogger("cntkio")
 
@@ -63,16 +63,9 @@ _CHUNK_ROW = {
 # ----------------------------------------------------------------------------------------------- description
 
 
-# CNTK's names of options that do nothing here: the source decides, or nothing ever did.
-_CNTK_OPTIONS_WITHOUT_EFFECT = {
-    "tracelevel", "verbosity", "randomize", "randomizationwindow", "chunksizeinbytes", "framemode", "cacheindex",
-}  # fmt: skip
-_PRECISIONS = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
-
-
 @suggests_keywords
-@dataclasses.dataclass(frozen=True, eq=False)
-class CBFDeserializer:
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class CBFDeserializer(CntkOptions):
     """A corpus in the CNTK binary format, in either of its two layouts.
 
     All streams of the file are delivered; `streams` renames them. Options of CNTK can be set by their own names, too:
@@ -107,6 +100,8 @@ class CBFDeserializer:
     strict: bool = False
     memory_map: bool = True
     has_text_keys = False
+    cntk_type = "CNTKBinaryFormatDeserializer"
+    cntk_options = BINARY
 
     def __post_init__(self) -> None:
         """Check what can be checked without the file."""
@@ -118,54 +113,9 @@ class CBFDeserializer:
             if self.dtype not in (np.float32, np.float64):
                 raise ConfigError(f"dtype is {self.dtype}; expected float32, float64 or None", key="dtype")
 
-    def __repr__(self) -> str:
-        """The call that makes this again, but for options at their default."""
-        arguments = [repr(self.filename)]
-        if self.streams:
-            arguments.append(
-                f"StreamDefs({', '.join(f'{name}={_stream_text(it)}' for name, it in self.streams.items())})"
-            )
-        for field in dataclasses.fields(self)[2:]:
-            value = getattr(self, field.name)
-            if field.name == "dtype":
-                arguments += [] if value is None else [f"dtype='{value}'"]
-            elif value != field.default:
-                arguments.append(f"{field.name}={value!r}")
-        return f"CBFDeserializer({', '.join(arguments)})"
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        """Set an option by CNTK's name for it, upper or lower case, or by ours.
-
-        Raises:
-            ConfigError: The value is not possible.
-        """
-        name = key.lower().replace("_", "")
-        if name == "precision":
-            dtype = _PRECISIONS.get(str(value).lower())
-            if dtype is None:
-                raise ConfigError(
-                    f"{self.filename}: option {key!r} is {value!r}; expected 'float' or 'double'", key=key
-                )
-            object.__setattr__(self, "dtype", dtype)
-            object.__setattr__(self, "convert", False)
-        elif name == "keepdatainmemory":
-            object.__setattr__(self, "keep_data_in_memory", str(value).lower() in ("true", "t", "1"))
-        elif name == "maxerrors":
-            logger.warning("%s: option %r has no effect: no error in a binary file is forgiven", self.filename, key)
-        elif name not in _CNTK_OPTIONS_WITHOUT_EFFECT:
-            hint = did_you_mean(name, ("precision", "keepDataInMemory"))
-            logger.warning("%s: option %r is unknown and ignored%s", self.filename, key, hint)
-
-    def __getitem__(self, key: str) -> Any:
-        """An option by CNTK's name for it; also ``"file"``, ``"input"`` and ``"type"``."""
-        precision = "double" if self.dtype == np.float64 else "float"
-        return {
-            "file": self.filename,
-            "input": self.streams,
-            "type": "CNTKBinaryFormatDeserializer",
-            "precision": precision,
-            "keepdatainmemory": self.keep_data_in_memory,
-        }[key.lower().replace("_", "")]
+    @property
+    def label(self) -> str:
+        return self.filename
 
     def parts(self) -> Sequence[Deserializer]:
         return (self,)
@@ -181,13 +131,6 @@ class CBFDeserializer:
             ConfigError: A renaming or a precision does not fit the file.
         """
         return CBFCorpus(self)
-
-
-def _stream_text(stream: Mapping[str, Any]) -> str:
-    arguments = [] if stream["stream_alias"] is None else [f"field={stream['stream_alias']!r}"]
-    arguments += [f"shape={stream['dim']!r}"] if "dim" in stream else []
-    arguments += ["is_sparse=True"] if stream["is_sparse"] else []
-    return f"StreamDef({', '.join(arguments)})"
 
 
 # ---------------------------------------------------------------------------------------------------- header
@@ -527,12 +470,12 @@ class CBFCorpus:
             if any(info.name == name for info in infos):
                 raise ConfigError(f"{path}: two streams would have the name {name!r}; rename one of them", key=name)
             shape = definition.get("dim", stream.dim)
-            if _size(shape) != stream.dim or definition.get("is_sparse", stream.is_sparse) != stream.is_sparse:
+            if num_values(shape) != stream.dim or definition.get("is_sparse", stream.is_sparse) != stream.is_sparse:
                 kind = "sparse" if stream.is_sparse else "dense"
                 asked = ("sparse" if definition["is_sparse"] else "dense") if definition else kind
                 self._remark(
                     f"{path}: stream {name!r} is {kind} with {stream.dim} values a sample, not {asked} with "
-                    f"{_size(shape)} as was asked for; it is read as it is"
+                    f"{num_values(shape)} as was asked for; it is read as it is"
                 )
                 shape = stream.dim
             own = np.dtype(np.float64 if stream.is_double else np.float32)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -20,12 +20,13 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import num_threads
-from cntkio.errors import ConfigError, CorpusError, FormatError, did_you_mean, near_name, suggests_keywords
+from cntkio.errors import ConfigError, CorpusError, FormatError, did_you_mean, suggests_keywords
+from cntkio.formats.cntk_options import TEXT, CntkOptions
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded
 from cntkio.formats.input_file import InputFile, Locator
 from cntkio.formats.report import NUM_IN_FULL, Report
 from cntkio.formats.table import CachedIndex, IndexCache, SequenceTable, fingerprint
-from cntkio.streams import StreamDef, StreamDefs, StreamInformation, checked_streams, named
+from cntkio.streams import StreamDef, StreamDefs, StreamInformation, checked_streams, named, num_values
 
 logger = logging.getLogger("cntkio")
 _T = TypeVar("_T")
@@ -50,41 +51,9 @@ _SPARE_CHUNKS = 2
 # ----------------------------------------------------------------------------------------------- description
 
 
-def _folded(key: str) -> str:
-    """An option's name as it is looked up: CNTK's in upper or lower case, or ours."""
-    return key.lower().replace("_", "")
-
-
-def _truth(value: Any) -> bool:
-    text = str(int(value)) if isinstance(value, int) else value
-    if text in ("true", "True", "TRUE", "t", "T", "1"):
-        return True
-    if text in ("false", "False", "FALSE", "f", "F", "0", ""):
-        return False
-    raise ValueError("expected a truth value: true, True, TRUE, t, T, 1 or false, False, FALSE, f, F, 0")
-
-
-def _whole(value: Any) -> int:
-    text = str(value).strip() if isinstance(value, int | str | np.integer) and not isinstance(value, bool) else ""
-    if not text.removeprefix("-").removeprefix("+").isdecimal():
-        raise ValueError("expected a whole number")
-    return int(text)
-
-
-# CNTK's names of the options: what they set here, and how a value is read.
-_CNTK_OPTIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "skipsequenceids": ("skip_sequence_ids", _truth),
-    "maxerrors": ("max_errors", _whole),
-    "chunksizeinbytes": ("chunk_size_in_bytes", _whole),
-    "cacheindex": ("cache_index", _truth),
-}
-# Options of CNTK that do nothing where a deserializer stands in a source: the source has its own.
-_CNTK_OPTIONS_WITHOUT_EFFECT = {"precision", "framemode", "keepdatainmemory", "tracelevel"}
-
-
 @suggests_keywords
-@dataclasses.dataclass(frozen=True, eq=False)
-class CTFDeserializer:
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class CTFDeserializer(CntkOptions):
     """A corpus in the CNTK text format.
 
     Options of CNTK can be set by their own names, too: ``deserializer["chunkSizeInBytes"] = 1 << 20`` is the same as
@@ -118,6 +87,8 @@ class CTFDeserializer:
     dtype: npt.DTypeLike = np.float32
     strict: bool = False
     has_text_keys = False
+    cntk_type = "CNTKTextFormatDeserializer"
+    cntk_options = TEXT
 
     def __post_init__(self) -> None:
         """Check what can be checked without the file."""
@@ -157,60 +128,13 @@ class CTFDeserializer:
             )
         if "dim" not in stream:
             raise ConfigError(f"CTFDeserializer: stream {name!r} has no shape (StreamDef(shape=...))", key=name)
-        dim = _size(stream["dim"])
+        dim = num_values(stream["dim"])
         if not 1 <= dim <= _LARGEST_DIM:
             raise ConfigError(f"stream {name!r}: dimension {dim}; expected 1 to {_LARGEST_DIM}", key=name)
 
-    def __repr__(self) -> str:
-        """The call that makes this again, but for options at their default."""
-        arguments = [
-            repr(self.filename),
-            f"StreamDefs({', '.join(f'{k}={_stream_text(v)}' for k, v in self.streams.items())})",
-        ]
-        for field in dataclasses.fields(self)[2:]:
-            value = getattr(self, field.name)
-            if field.name == "dtype":
-                if value != np.float32:
-                    arguments.append("dtype='float64'")
-            elif value != field.default:
-                arguments.append(f"{field.name}={value!r}")
-        return f"CTFDeserializer({', '.join(arguments)})"
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        """Set an option by CNTK's name for it, upper or lower case, or by ours; text is read as CNTK reads it.
-
-        Raises:
-            ConfigError: The value is not possible.
-        """
-        name = _folded(key)
-        if name in _CNTK_OPTIONS_WITHOUT_EFFECT:
-            return
-        if name not in _CNTK_OPTIONS:
-            near = near_name(name, _CNTK_OPTIONS)
-            hint = f"; did you mean {_CNTK_OPTIONS[near][0]!r}?" if near else ""
-            logger.warning("%s: option %r is unknown and ignored%s", self.filename, key, hint)
-            return
-        field, read = _CNTK_OPTIONS[name]
-        if value == "default":
-            setting = next(entry.default for entry in dataclasses.fields(self) if entry.name == field)
-        else:
-            try:
-                setting = read(value)
-            except ValueError as error:
-                raise ConfigError(f"{self.filename}: option {key!r} is {value!r}; {error}", key=key) from None
-        changed: dict[str, Any] = {field: setting}
-        dataclasses.replace(self, **changed)  # checks it
-        object.__setattr__(self, field, setting)
-
-    def __getitem__(self, key: str) -> Any:
-        """An option by CNTK's name for it; also ``"file"``, ``"input"`` and ``"type"``."""
-        known = {"file": self.filename, "input": self.streams, "type": "CNTKTextFormatDeserializer"}
-        name = _folded(key)
-        if name in known:
-            return known[name]
-        if name not in _CNTK_OPTIONS:
-            raise KeyError(f"no option {key!r}{did_you_mean(name, [*known, *_CNTK_OPTIONS])}")
-        return getattr(self, _CNTK_OPTIONS[name][0])
+    @property
+    def label(self) -> str:
+        return self.filename
 
     def parts(self) -> Sequence[Deserializer]:
         return (self,)
@@ -229,20 +153,6 @@ class CTFDeserializer:
             CorpusError: No sequence is left to read.
         """
         return CTFCorpus(self, text_keys, ahead)
-
-
-def _size(shape: int | Iterable[int]) -> int:
-    return (
-        int(shape)
-        if isinstance(shape, int | np.integer)
-        else int(np.prod([int(size) for size in shape], dtype=np.int64))
-    )
-
-
-def _stream_text(stream: Mapping[str, Any]) -> str:
-    arguments = [f"field={stream['stream_alias']!r}", f"shape={stream['dim']!r}"]
-    arguments += [f"{flag}=True" for flag in ("is_sparse", "defines_mb_size") if stream[flag]]
-    return f"StreamDef({', '.join(arguments)})"
 
 
 # ------------------------------------------------------------------------------------------------------ file
@@ -664,7 +574,12 @@ class CTFCorpus:
         self._is_compact = ahead.is_packed
         self._text = InputFile(options.filename)
         self._schema: _Schema = [
-            (stream["stream_alias"].encode(), stream["is_sparse"], _size(stream["dim"]), options.dtype == np.float64)
+            (
+                stream["stream_alias"].encode(),
+                stream["is_sparse"],
+                num_values(stream["dim"]),
+                options.dtype == np.float64,
+            )
             for _, stream in named(options.streams)
         ]
         self._spare = _core.Spare(_SPARE_CHUNKS * min(options.chunk_size_in_bytes, self._text.size))

@@ -1,0 +1,259 @@
+"""CNTK's names of options: what each means here, how its value is read, and which have no effect.
+
+The tables serve deserializers, whose options can be set by these names, and configurations, where the same names are
+keys::
+
+    deserializer["chunkSizeInBytes"] = 1 << 20         chunkSizeInBytes = 1048576
+
+They hold no option of a reader or of a source: those are in `cntkio.config`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from cntkio.errors import ConfigError, did_you_mean
+
+logger = logging.getLogger("cntkio")
+
+_TRUE = ("true", "True", "TRUE", "t", "T", "1")
+_FALSE = ("false", "False", "FALSE", "f", "F", "0", "")
+
+
+def truth(value: Any) -> bool:
+    """Read a truth value as CNTK does; numbers 0 and 1 and Python's own are accepted, too.
+
+    Raises:
+        ValueError: It is not a truth value.
+
+    Example:
+        >>> truth("T"), truth(0), truth(False)
+        (True, False, False)
+    """
+    text = str(int(value)) if isinstance(value, int | np.bool_) else value
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise ValueError("expected a truth value: true, True, TRUE, t, T, 1 or false, False, FALSE, f, F, 0")
+
+
+def whole(value: Any) -> int:
+    """Read a whole number.
+
+    Raises:
+        ValueError: It is not a whole number.
+
+    Example:
+        >>> whole(" 17 "), whole(3)
+        (17, 3)
+    """
+    text = str(value).strip() if isinstance(value, int | str | np.integer) and not isinstance(value, bool) else ""
+    if not text.removeprefix("-").removeprefix("+").isdecimal():
+        raise ValueError("expected a whole number")
+    return int(text)
+
+
+def _precision(value: Any) -> np.dtype[Any]:
+    dtypes: dict[str, np.dtype[Any]] = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
+    if str(value).lower() not in dtypes:
+        raise ValueError("expected 'float' or 'double'")
+    return dtypes[str(value).lower()]
+
+
+def _shown_precision(dtype: Any) -> str:
+    return "double" if dtype == np.float64 else "float"
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+class Option(NamedTuple):
+    """An option of a deserializer by CNTK's name.
+
+    Attributes:
+        key: CNTK's name.
+        field: Our name; None: the option has no effect.
+        read: Makes our value of CNTK's, and raises ValueError; None: the option can only be looked up.
+        show: Makes CNTK's value of ours.
+        implies: Further fields that are set with it.
+        remark: Why it has no effect, if that is worth a warning.
+    """
+
+    key: str
+    field: str | None = None
+    read: Callable[[Any], Any] | None = None
+    show: Callable[[Any], Any] = _as_it_is
+    implies: Mapping[str, Any] = {}
+    remark: str = ""
+
+
+def _without_effect(keys: str) -> tuple[Option, ...]:
+    return tuple(Option(key) for key in keys.split())
+
+
+TEXT = (
+    Option("file", "filename"),
+    Option("input", "streams"),
+    Option("skipSequenceIds", "skip_sequence_ids", truth),
+    Option("maxErrors", "max_errors", whole),
+    Option("chunkSizeInBytes", "chunk_size_in_bytes", whole),
+    Option("cacheIndex", "cache_index", truth),
+    *_without_effect("precision frameMode keepDataInMemory traceLevel"),
+)
+"""Options of the text format."""
+BINARY = (
+    Option("file", "filename"),
+    Option("input", "streams"),
+    # Like CNTK, refuse a file of another precision.
+    Option("precision", "dtype", _precision, _shown_precision, {"convert": False}),
+    Option("keepDataInMemory", "keep_data_in_memory", truth),
+    Option("maxErrors", remark="no error in a binary file is forgiven"),
+    *_without_effect("traceLevel verbosity randomize randomizationWindow chunkSizeInBytes frameMode cacheIndex"),
+)
+"""Options of the binary format."""
+FEATURES = (
+    Option("input", "streams"),
+    Option("definesMBSize", "defines_mb_size", truth),
+    Option("maxSequenceSize", "max_sequence_length", whole),
+    *_without_effect("chunkSizeInBytes frameMode cacheIndex precision type module"),
+)
+"""Options of HTK features."""
+LABELS = (
+    Option("input", "streams"),
+    Option("definesMBSize", "defines_mb_size", truth),
+    *_without_effect("chunkSizeInBytes frameMode cacheIndex precision type module"),
+)
+"""Options of HTK labels."""
+
+FEATURE_STREAM = {
+    "scpFile": "scp",
+    "dim": "dim",
+    "contextWindow": "context",
+    "expandToUtterance": "broadcast",
+    "prefixPathInSCP": "prefix",
+    "definesMBSize": "defines_mb_size",
+    "maxSequenceSize": "max_sequence_length",
+    "type": None,
+}
+"""Keys of the section of a stream of features, and what they set; None: nothing."""
+LABEL_STREAM = {
+    "mlfFile": "mlf",
+    "mlfFileList": "mlf_list",
+    "labelMappingFile": "label_mapping_file",
+    "dim": "dim",
+    "labelDim": "dim",
+    "phoneBoundaries": "phone_boundaries",
+    "definesMBSize": "defines_mb_size",
+    "labelToTargetMappingFile": "target_file",
+    "targetDim": "target_dim",
+    "cacheIndex": "cache_index",
+    "type": None,
+    "labelType": None,
+}
+"""Keys of the section of a stream of labels, and what they set; None: nothing."""
+
+
+def folded(key: str) -> str:
+    """Return a key as it is looked up: CNTK's in upper or lower case, or our name with underscores.
+
+    Example:
+        >>> folded("chunkSizeInBytes") == folded("chunk_size_in_bytes")
+        True
+    """
+    return key.lower().replace("_", "")
+
+
+def find_option(options: Iterable[Option], key: str) -> Option | None:
+    """Return the option of a table that has this name, CNTK's or ours; None if there is none.
+
+    Example:
+        >>> find_option(TEXT, "MAXERRORS").field
+        'max_errors'
+    """
+    name = folded(key)
+    for option in options:
+        if name in (folded(option.key), folded(option.field or option.key)):
+            return option
+    return None
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class CntkOptions:
+    """Base of the deserializers: frozen options, which items set and show by CNTK's names.
+
+    Attributes:
+        cntk_type: CNTK's name of the deserializer.
+        cntk_options: The options.
+    """
+
+    cntk_type: ClassVar[str]
+    cntk_options: ClassVar[tuple[Option, ...]]
+
+    @property
+    def label(self) -> str:
+        """Name used in messages about options."""
+        return type(self).__name__
+
+    def __repr__(self) -> str:
+        """Print the call that makes this again. Options at their default are left out."""
+        arguments = []
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+            # NumPy takes None for float64.
+            if value is not default and (value is None or default is None or value != default):
+                text = repr(str(value)) if isinstance(value, np.dtype) else repr(value)
+                arguments.append(f"{field.name}={text}" if field.kw_only else text)
+        return f"{type(self).__name__}({', '.join(arguments)})"
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        """Set an option by CNTK's name for it, upper or lower case, or by ours; text is read as CNTK reads it.
+
+        Raises:
+            ConfigError: The value is not possible.
+        """
+        option = find_option(self.cntk_options, key)
+        if option is None or (option.field is not None and option.read is None):
+            hint = did_you_mean(key, [known.key for known in self.cntk_options if known.read is not None])
+            logger.warning("%s: option %r is unknown and ignored%s", self.label, key, hint)
+        elif option.field is None:
+            if option.remark:
+                logger.warning("%s: option %r has no effect: %s", self.label, key, option.remark)
+        else:
+            self._change({option.field: self._read(option, key, value), **option.implies})
+
+    def _read(self, option: Option, key: str, value: Any) -> Any:
+        if value == "default":
+            return next(field.default for field in dataclasses.fields(self) if field.name == option.field)
+        assert option.read is not None
+        try:
+            return option.read(value)
+        except ValueError as error:
+            raise ConfigError(f"{self.label}: option {key!r} is {value!r}; {error}", key=key) from None
+
+    def _change(self, changes: dict[str, Any]) -> None:
+        """Take over fields from a copy that was made with them, and so has checked them."""
+        changed = dataclasses.replace(self, **changes)
+        for name in changes:
+            object.__setattr__(self, name, getattr(changed, name))
+
+    def __getitem__(self, key: str) -> Any:
+        """Return an option by CNTK's name for it, or by ours; also ``"file"``, ``"input"`` and ``"type"``.
+
+        Raises:
+            KeyError: There is no such option.
+        """
+        if folded(key) == "type":
+            return self.cntk_type
+        option = find_option(self.cntk_options, key)
+        if option is None or option.field is None:
+            known = [known.key for known in self.cntk_options if known.field is not None]
+            raise KeyError(f"no option {key!r}{did_you_mean(key, [*known, 'type'])}")
+        return option.show(getattr(self, option.field))
