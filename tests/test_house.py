@@ -42,8 +42,6 @@ QUESTIONS_OF_TYPE = {
 }
 LONG_CLASSES = {
     "MinibatchSource",
-    "UserTimeline",
-    "Timeline",
     "_Reading",
 }
 RUST_MODULES_IN_CIRCLES = {

@@ -1,4 +1,4 @@
-"""Which sequences each read delivers, in CNTK 2.7's order, without touching data. (docs/timeline.md)
+"""The order of sequences: which of them each read delivers, as in CNTK 2.7. (docs/timeline.md)
 
 ::
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio._core import TimelineReader
+from cntkio.errors import ConfigError
 from cntkio.timeline.modes import Delivery, WholeSequences
 from cntkio.timeline.partition import BalancedPartition
 from cntkio.timeline.selection import Selection
@@ -28,6 +29,9 @@ class BalancedRounds:
         partition: The partition, and the worker in it.
         counts_sequences: Whether `size` counts sequences.
 
+    Raises:
+        ConfigError: The remainder is dropped, and it is everything.
+
     Attributes:
         rounds_to_pass: Rounds of other workers before the next round of this worker.
     """
@@ -41,6 +45,12 @@ class BalancedRounds:
         *,
         counts_sequences: bool,
     ) -> None:
+        if partition.count > num_sequences and partition.remainder == "drop":
+            raise ConfigError(
+                f"{partition.count} partitions share {num_sequences} sequences: with remainder='drop' nothing would be "
+                f"delivered; remainder='repeat' gives one to each",
+                key="remainder",
+            )
         self._reader = reader
         self._num_sequences = num_sequences
         self._partition = partition
@@ -62,7 +72,7 @@ class BalancedRounds:
             self.rounds_to_pass -= 1
 
     def _round(self) -> Selection | None:
-        """Read the next round, and return this partition's minibatch; None: there is no further round."""
+        """Read the next round, and return this partition's minibatch; None: the data have ended."""
         index, count, drops = self._partition.index, self._partition.count, self._partition.remainder == "drop"
         while True:
             dealt, end_of_sweep = self._dealt()
@@ -90,7 +100,7 @@ class BalancedRounds:
         return dealt, False
 
     def _cut(self, dealt: list[Selection]) -> list[npt.NDArray[np.int64]]:
-        """Cut the minibatches that are left into as many as there are partitions: rows of sequences and of chunks."""
+        """Cut the last minibatches of a sweep so that each partition gets one of them: rows of sequences and chunks."""
         count = self._partition.count
         minibatches = [np.stack([selection.sequences, selection.chunks]) for selection in dealt]
         num_left = sum(minibatch.shape[1] for minibatch in minibatches)

@@ -1,4 +1,4 @@
-"""What one read does, once its size and its partition are known: a mode of reading.
+"""Modes of reading: whole sequences, truncated minibatches, full minibatches only.
 
 The timeline chooses a mode when it takes up a size and a partition. Each mode makes one call into the core for a read;
 `WholeSequences` makes one call for several reads.
@@ -22,7 +22,7 @@ Cursor: TypeAlias = tuple[int, int, int, int, int]
 
 
 class Delivery(NamedTuple):
-    """The result of one or more reads. The fields are those of `Reads`, with cursors in place of bookmarks."""
+    """The result of one or more reads: the fields of `Reads`, with cursors in place of bookmarks."""
 
     selection: Selection
     bounds: list[int]

@@ -18,7 +18,7 @@ _LARGEST_TRUNCATION_LENGTH = 2**32 - 1
 
 
 class Limits(NamedTuple):
-    """Where the data end; at most one of the two is not None.
+    """End of the data; at most one of the two is not None.
 
     Attributes:
         max_samples: Position at which no further sequence begins.

@@ -1,4 +1,4 @@
-"""One reader's share of the data. (docs/timeline.md)"""
+"""Partitions: the shares of several readers of the same data. (docs/timeline.md, "Partitions")"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LARGEST_COUNT = 2**63 - 1
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Partition:
-    """One share of the data: number `index` of `count`.
+    """Share `index` of the data, out of `count` shares.
 
     Raises:
         ConfigError: `index` is outside ``0 .. count - 1``.
@@ -46,12 +46,12 @@ class Partition:
 
     @property
     def of_chunks(self) -> Partition:
-        """Partition whose chunks hold the sequences of this one in randomized order: itself."""
+        """The partition itself: in randomized order, its sequences come from its own chunks."""
         return self
 
     @property
     def is_balanced(self) -> bool:
-        """Whether all partitions get equally many minibatches, so that none may be skipped."""
+        """True if all partitions get equally many minibatches, so that none may be skipped."""
         return False
 
 
@@ -61,7 +61,7 @@ WHOLE = Partition()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BalancedPartition(Partition):
-    """One share of equally many minibatches: number `index` of `count`. (docs/timeline.md, "Balanced partitions")
+    """Share `index` out of `count`, each with the same number of minibatches. (docs/timeline.md)
 
     Minibatches of the whole data are dealt in rounds, one to each partition, and no round crosses the end of a sweep.
     The last round of a sweep is cut so that each partition gets a minibatch. If fewer sequences are left than there are
@@ -98,10 +98,10 @@ class BalancedPartition(Partition):
 
     @property
     def of_chunks(self) -> Partition:
-        """Partition whose chunks hold the sequences of this one: the whole data."""
+        """The whole data: sequences come from any chunk."""
         return WHOLE
 
     @property
     def is_balanced(self) -> bool:
-        """Whether all partitions get equally many minibatches, so that none may be skipped."""
+        """True: all partitions get equally many minibatches, so none may be skipped."""
         return True

@@ -1,4 +1,4 @@
-"""What a timeline delivers, and what the source knows of a timeline.
+"""The results of a timeline, and the protocol through which a source uses it.
 
 A source asks for several reads at once (`Reads`). Their sequences come as one `Selection`, with the chunks that hold
 them (`ChunkRefs`), and with a `Bookmark` after each read. A `Plan` names the chunks to keep in memory for the reads
@@ -121,7 +121,7 @@ class Reads(NamedTuple):
     """The result of several reads, one after the other.
 
     Attributes:
-        selection: All their sequences; `end_of_sweep` and `position` are those of the last read.
+        selection: All their sequences, with `end_of_sweep` and `position` of the last read.
         bounds: Index of the first sequence of each read in the selection and, last, the number of sequences.
         ends_of_sweep: For each read whether it reached or crossed the end of a sweep.
         bookmarks: Where the timeline stood after each read.
@@ -151,9 +151,9 @@ class Plan(NamedTuple):
 
 
 class AnyTimeline(Protocol):
-    """Which sequences each read delivers: all that a source knows of a timeline.
+    """An order of sequences: all that a source knows of a timeline.
 
-    One thread at a time may use a timeline.
+    Threads may use a timeline in turn, but not at the same time.
     """
 
     checkpoint_settings: Mapping[str, Any]

@@ -20,30 +20,28 @@ from cntkio.timeline.modes import Cursor, OnlyFull, ReadMode, TruncatedSequences
 from cntkio.timeline.options import LARGEST_WORD, Limits, check_request, checked_limits, num_slots
 from cntkio.timeline.partition import WHOLE, BalancedPartition, Partition
 from cntkio.timeline.selection import Plan, Reads, Selection
+from cntkio.timeline.state import Slots, State
 from cntkio.timeline.window import Window
 
 _LARGEST_POSITION = 2**63 - 1
 _POSITION = "minibatchSourcePosition"
 _NUM_CHUNKS_AT_ONCE = 64
 
-_Slots = list[list[tuple[int, int, bool]]]
-"""For each slot its sequences: index, first sample not delivered, and whether its read met the end of a sweep."""
-
 
 class _Bookmark(NamedTuple):
-    """Where the timeline stands, and what the next read continues."""
+    """Position of the timeline, and everything that the next read continues."""
 
     settings: tuple[int, Partition] | None
     cursor: Cursor
-    slots: _Slots
+    slots: Slots
     rounds_to_pass: int
 
 
 class Timeline:
-    """Which sequences each read delivers.
+    """The order of a table of sequences: CNTK's timeline.
 
-    One thread at a time may use it. Apart from the table, it holds 4 bytes for each sequence of a window, and about 50
-    for each chunk.
+    Threads may use it in turn, but not at the same time. Apart from the table, it holds 4 bytes for each sequence of a
+    window, and about 50 for each chunk.
 
     Args:
         lengths: Samples that each sequence counts for, in file order, uint32, each at least 1.
@@ -71,7 +69,7 @@ class Timeline:
 
     Raises:
         ConfigError: A setting is out of range, or two exclude each other.
-        CorpusError: There are no sequences, or a sequence counts for no samples.
+        CorpusError: The table is empty, or a sequence counts for no samples.
 
     Example:
         >>> lengths = np.array([3, 1, 2, 4], np.uint32)
@@ -112,7 +110,7 @@ class Timeline:
         self.num_sequences = len(lengths)
         self.num_chunks = len(chunk_starts) - 1
         if not self.num_sequences:
-            raise CorpusError("there are no sequences to read")
+            raise CorpusError("the corpus has no sequences")
         if self.num_sequences >= 2**32:
             raise CorpusError(f"{self.num_sequences} sequences are more than one source can hold (2^32 - 1)")
         if not lengths.min():
@@ -239,12 +237,6 @@ class Timeline:
                 f"truncated minibatches are shared out evenly anyway",
                 key="truncation_length",
             )
-        if partition.count > self.num_sequences and partition.remainder == "drop":
-            raise ConfigError(
-                f"{partition.count} partitions share {self.num_sequences} sequences: with remainder='drop' nothing "
-                f"would be delivered; remainder='repeat' gives one to each",
-                key="remainder",
-            )
         return BalancedRounds(
             self._reader,
             self.num_sequences,
@@ -258,7 +250,7 @@ class Timeline:
 
     # ------------------------------------------------------------------------------------- going back, epochs
 
-    def _slots(self) -> _Slots:
+    def _slots(self) -> Slots:
         return self._reader.owed if self._is_truncated else []
 
     def _rounds_to_pass(self) -> int:
@@ -353,39 +345,17 @@ class Timeline:
         """
         bookmark = self.bookmark() if bookmark is None else bookmark
         position, _, _, _, count = bookmark.cursor
-        state: dict[str, Any] = {"position": position}
-        if bookmark.settings is not None:
-            size, partition = bookmark.settings
-            state.update(minibatch_size=size, partition=[partition.index, partition.count])
-            if not self._is_randomized:
-                state["count"] = count
-            if self._is_truncated:
-                state["slots"] = [[list(sequence) for sequence in slot] for slot in bookmark.slots]
-            if isinstance(partition, BalancedPartition):
-                turns = [partition.worker, partition.num_workers, bookmark.rounds_to_pass]
-                state["balanced"] = [partition.remainder, *turns]
-        return state
+        return State(
+            position,
+            bookmark.settings,
+            None if self._is_randomized else count,
+            bookmark.slots if self._is_truncated else None,
+            bookmark.rounds_to_pass,
+        ).to_json()
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        try:
-            position = state["position"]
-            settings = None
-            rounds_to_pass = 0
-            if "minibatch_size" in state:
-                index, partition_count = (int(number) for number in state["partition"])
-                settings = (int(state["minibatch_size"]), Partition(index, partition_count))
-            if settings is not None and "balanced" in state:
-                remainder, *turns = state["balanced"]
-                worker, num_workers, rounds_to_pass = (int(number) for number in turns)
-                settings = (settings[0], BalancedPartition(index, partition_count, remainder, worker, num_workers))
-            count = int(state.get("count", 0))
-            slots = [[(int(s), int(n), bool(f)) for s, n, f in slot] for slot in state.get("slots", [])]
-        except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(f"not a state of a timeline: {error!r}", saved=dict(state)) from error
-        if type(position) is not int or not 0 <= count <= _LARGEST_POSITION:
-            raise CheckpointError(
-                "not a state of a timeline: the position or the count is not a whole number", saved=dict(state)
-            )
+        position, settings, count, slots, rounds_to_pass = State.from_json(state)
+        slots = slots or []
         self._check_slots(slots)
         self.go_to(position)
         if position >= self._end and self._is_randomized:
@@ -395,7 +365,7 @@ class Timeline:
             return
         self._take_up_again(settings, rounds_to_pass)
         if not self._is_randomized:
-            self._reader.set_count(count)
+            self._reader.set_count(count or 0)
         if self._is_truncated:
             current = len(self._reader.owed)
             if len(slots) != current:
@@ -406,7 +376,7 @@ class Timeline:
                 )
             self._reader.owe(slots)
 
-    def _check_slots(self, slots: _Slots) -> None:
+    def _check_slots(self, slots: Slots) -> None:
         rest = np.array([(sequence, first) for slot in slots for sequence, first, _ in slot], np.int64).reshape(-1, 2)
         if not len(rest):
             return

@@ -1,10 +1,6 @@
 """The order of user-defined deserializers, as CNTK 2.7 has it. (docs/user-defined.md, "The two timelines")
 
-::
-
-    chunks in the sweep's order   4 1 0 3 | 2 0 1 4 ...
-    windows                      (. . .)(.   . .)            filled with whole chunks, one after the other
-    segments                     (. . .)(.) (. .)            the part of a window in one sweep; each is shuffled
+Windows are filled with whole chunks, and shuffled (`cntkio.timeline.user_windows`). Reads take sequences from them.
 
 Invariant: the result of a read depends on the chunks' lengths, the settings, the partition and the state alone. The
 state says how a window is made and how many of its entries were taken. Only one segment is in memory at a time.
@@ -21,116 +17,37 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
 from cntkio.timeline.options import LARGEST_WORD, check_request, checked_limits, num_slots
 from cntkio.timeline.partition import WHOLE, BalancedPartition, Partition
 from cntkio.timeline.selection import ChunkRefs, Parts, Plan, Reads, Selection
+from cntkio.timeline.user_slots import InSlot, Slots, num_unread, slots_from_json, take_cells
+from cntkio.timeline.user_windows import Cursor, Start, Windows
 from cntkio.timeline.window import Window
 
 _LARGEST_COUNT = 2**62
 _COMMON_KEYS = ("baseSweepCount", "baseSampleCount", "baseCurrentSequencePositionInWindow")
 
 
-class _Start(NamedTuple):
-    """Where a window or a segment begins.
-
-    Attributes:
-        rank: Rank of its first chunk in the order of the sweep.
-        sweep: The sweep.
-        running_count: Number of sequences before it. Without randomization it chooses the partition of a sequence.
-    """
-
-    rank: int
-    sweep: int
-    running_count: int = 0
-
-
-class _Segment(NamedTuple):
-    """The part of a window in one sweep.
-
-    Its entries are its sequences and, if the sweep ends with it, the mark of the sweep's end.
-
-    Attributes:
-        chunks: The chunks that were fetched for it.
-        chunk_of: The chunk of each sequence.
-        indices: Index of each sequence in its chunk.
-        lengths: Samples of each sequence.
-        ends: Samples before each sequence and, last, all.
-        ends_sweep: Whether the mark of the sweep's end is the last entry.
-        after: Where the next segment begins.
-        left: How much the window still takes; 0 or less: the window ends with this segment.
-    """
-
-    chunks: list[int]
-    chunk_of: npt.NDArray[np.int64]
-    indices: npt.NDArray[np.int64]
-    lengths: npt.NDArray[np.uint32]
-    ends: npt.NDArray[np.int64]
-    ends_sweep: bool
-    after: _Start
-    left: int
-
-    @property
-    def num_entries(self) -> int:
-        return len(self.indices) + self.ends_sweep
-
-
-class _Cursor(NamedTuple):
-    """Where the timeline stands.
-
-    Attributes:
-        sweeps: Marks of a sweep's end that were passed.
-        samples: Samples of this partition that were delivered.
-        origin: Where the window begins.
-        passed: Entries of the window before the segment.
-        start: Where the segment begins.
-        left: How much the window takes from there on.
-        offset: Entries of the segment that were passed. After a restore it may go past the segment's end, to entries
-            that follow in the window.
-        segment: The segment; None: not computed yet.
-    """
-
-    sweeps: int
-    samples: int
-    origin: _Start
-    passed: int
-    start: _Start
-    left: int
-    offset: int
-    segment: _Segment | None
-
-
-class _InSlot(NamedTuple):
-    """A sequence in a slot of truncated minibatches, some of whose samples are still to be delivered."""
-
-    chunk: int
-    index_in_chunk: int
-    length: int
-    next: int
-    end_of_sweep: bool
-
-
-_Slots = tuple[tuple[_InSlot, ...], ...]
 _Piece = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint32]]
 """Sequences that follow each other: chunk, index in the chunk, and length of each."""
 
 
 class _Bookmark(NamedTuple):
-    """Where the timeline stands, and what the next read continues."""
+    """Position of the timeline, and everything that the next read continues."""
 
     settings: tuple[int, Partition] | None
-    cursor: _Cursor
-    slots: _Slots
+    cursor: Cursor
+    slots: Slots
     has_ended: bool
 
 
 class UserTimeline:
-    """Which sequences each read delivers; the public methods are those of `cntkio.timeline.AnyTimeline`.
+    """The order of user-defined deserializers; a `cntkio.timeline.AnyTimeline`.
 
-    A selection gives sequences by their index in their chunk, and `position` counts this partition's samples. One
-    thread at a time may use a timeline. It holds about 24 bytes for each sequence of a segment, that is, of at most one
-    sweep and one window.
+    A selection gives sequences by their index in their chunk, and `position` counts this partition's samples. Threads
+    may use a timeline in turn, but not at the same time. It holds about 24 bytes for each sequence of a segment, that
+    is, of at most one sweep and one window.
 
     Args:
         num_chunks: Number of chunks.
@@ -171,14 +88,13 @@ class UserTimeline:
         )
         self.num_chunks = num_chunks
         self._lengths_of = lengths_of
-        self._window = window
-        self._seed = seed
+        self._is_randomized = window is not None
         self._truncation_length = truncation_length
-        self._orders: dict[int, npt.NDArray[np.uint32]] = {}
+        self._windows = Windows(num_chunks, lengths_of, window, seed)
         self._settings: tuple[int, Partition] | None = None
         self._has_ended = False
-        self._slots: _Slots = ()
-        self._cursor = self._window_at(_Start(0, 0))
+        self._slots: Slots = ()
+        self._cursor = self._windows.window_at(Start(0, 0))
         self._plan_key: object = None
         self._plan = Plan([], 0)
 
@@ -196,87 +112,6 @@ class UserTimeline:
     def position(self) -> int:
         """Samples of this partition delivered up to the end of the last read."""
         return self._cursor.samples
-
-    # ---------------------------------------------------------------------------------------------- windows
-
-    def _window_at(self, origin: _Start, offset: int = 0, sweeps: int = 0, samples: int = 0) -> _Cursor:
-        left = 1 if self._window is None else self._window.size
-        return _Cursor(sweeps, samples, origin, 0, origin, left, offset, None)
-
-    def _order(self, sweep: int) -> npt.NDArray[np.uint32]:
-        order = self._orders.get(sweep)
-        if order is None:
-            order = _core.chunk_order(self.num_chunks, self._seed_of(sweep))
-            self._orders = {other: kept for other, kept in self._orders.items() if abs(other - sweep) <= 1}
-            self._orders[sweep] = order
-        return order
-
-    def _seed_of(self, sweep: int) -> int:
-        return (self._seed + sweep) & LARGEST_WORD
-
-    def _segment(self, start: _Start, left: int, partition: Partition) -> _Segment:
-        if self._window is None:
-            return self._segment_in_order(start, partition)
-        order = self._order(start.sweep)
-        chunks: list[int] = []
-        lengths: list[npt.NDArray[np.uint32]] = []
-        rank = start.rank + (partition.index - start.rank) % partition.count
-        next_rank = self.num_chunks
-        while left > 0 and rank < self.num_chunks:
-            chunk_id = int(order[rank])
-            chunk_lengths = self._lengths_of(chunk_id)
-            chunks.append(chunk_id)
-            lengths.append(chunk_lengths)
-            left -= 1 if self._window.unit == "chunks" else int(chunk_lengths.sum(dtype=np.int64))
-            if left <= 0:
-                next_rank = rank + 1  # the window ends before chunks of other partitions
-            rank += partition.count
-        sizes = [len(chunk_lengths) for chunk_lengths in lengths]
-        chunk_of = np.repeat(np.array(chunks, np.int64), sizes)
-        indices = np.concatenate([np.zeros(0, np.int64), *(np.arange(size) for size in sizes)])
-        all_lengths = np.concatenate([np.zeros(0, np.uint32), *lengths])
-        # Segments of one sweep differ in their seed by the rank at which they begin.
-        shuffled = _core.shuffled(len(indices), self._seed_of(start.sweep + start.rank))
-        ends_sweep = next_rank == self.num_chunks
-        after = _Start(0, start.sweep + 1) if ends_sweep else _Start(next_rank, start.sweep)
-        return _segment_of(
-            chunks, chunk_of[shuffled], indices[shuffled], all_lengths[shuffled], ends_sweep, after, left
-        )
-
-    def _segment_in_order(self, start: _Start, partition: Partition) -> _Segment:
-        """Return the segment of one chunk, which is a window without randomization."""
-        lengths = self._lengths_of(start.rank)
-        first = (partition.index - start.running_count) % partition.count
-        indices = np.arange(first, len(lengths), partition.count, dtype=np.int64)
-        ends_sweep = start.rank + 1 == self.num_chunks
-        if ends_sweep:
-            after = _Start(0, start.sweep + 1)
-        else:
-            running_count = start.running_count + len(lengths) if partition.count > 1 else 0
-            after = _Start(start.rank + 1, start.sweep, running_count)
-        chunk_of = np.full(len(indices), start.rank, np.int64)
-        return _segment_of([start.rank], chunk_of, indices, lengths[indices], ends_sweep, after, 0)
-
-    def _after(self, cursor: _Cursor, segment: _Segment) -> _Cursor:
-        """Return the cursor after a segment: in the same window, or at the start of the next."""
-        if segment.left <= 0:
-            return self._window_at(segment.after, 0, cursor.sweeps, cursor.samples)
-        passed = cursor.passed + segment.num_entries
-        offset = cursor.offset - segment.num_entries
-        return cursor._replace(passed=passed, start=segment.after, left=segment.left, offset=offset, segment=None)
-
-    def _in_segment(self, cursor: _Cursor, partition: Partition) -> tuple[_Cursor, _Segment]:
-        """Compute the segment of the next entry; return the same position as a cursor in that segment."""
-        while True:
-            segment = cursor.segment or self._segment(cursor.start, cursor.left, partition)
-            if cursor.offset < segment.num_entries:
-                return cursor._replace(segment=segment), segment
-            cursor = self._after(cursor, segment)
-
-    def _past(self, cursor: _Cursor, segment: _Segment, num_entries: int) -> _Cursor:
-        """Return the cursor after further entries of its segment."""
-        cursor = cursor._replace(offset=cursor.offset + num_entries, segment=segment)
-        return self._after(cursor, segment) if cursor.offset == segment.num_entries else cursor
 
     # ---------------------------------------------------------------------------------------------- reading
 
@@ -337,12 +172,14 @@ class UserTimeline:
         rows = num_slots(size, partition, self._truncation_length) if self._truncation_length else 0
         if self._settings is not None and self._settings[1] != partition:
             cursor = self._cursor
-            self._cursor = self._window_at(cursor.origin, cursor.passed + cursor.offset, cursor.sweeps, cursor.samples)
+            self._cursor = self._windows.window_at(
+                cursor.origin, cursor.passed + cursor.offset, cursor.sweeps, cursor.samples
+            )
         self._slots = ((),) * rows
         self._has_ended = False
         self._settings = (size, partition)
 
-    def _is_at_end(self, cursor: _Cursor, partition: Partition) -> bool:
+    def _is_at_end(self, cursor: Cursor, partition: Partition) -> bool:
         max_samples, max_sweeps = self._limits
         if max_sweeps is not None:
             return cursor.sweeps >= max_sweeps
@@ -363,10 +200,10 @@ class UserTimeline:
         end_of_sweep = False
         cursor = self._cursor
         while num_samples < share and not self._is_at_end(cursor, partition):
-            cursor, segment = self._in_segment(cursor, partition)
+            cursor, segment = self._windows.in_segment(cursor, partition)
             begin = cursor.offset
             if begin == len(segment.indices):
-                cursor = self._past(cursor._replace(sweeps=cursor.sweeps + 1), segment, 1)
+                cursor = self._windows.past(cursor._replace(sweeps=cursor.sweeps + 1), segment, 1)
                 end_of_sweep = True
                 num_marks += 1
                 if num_marks == 2:
@@ -384,70 +221,32 @@ class UserTimeline:
             taken = int(segment.ends[end] - before)
             num_samples += taken
             num_marks = 0
-            cursor = self._past(cursor._replace(samples=cursor.samples + taken), segment, end - begin)
+            cursor = self._windows.past(cursor._replace(samples=cursor.samples + taken), segment, end - begin)
         self._cursor = cursor
         self._has_ended = num_marks == 2 or self._is_at_end(cursor, partition)
         return pieces, end_of_sweep
 
     def _read_truncated(self, partition: Partition) -> Selection | None:
-        """Fill each slot, and take a truncation length of samples from each. The loops are over sequences."""
-        num_steps = self._truncation_length
+        """Fill each slot, and take a truncation length of samples from each."""
         before = self.bookmark()
         try:
             slots = [self._filled(slot, partition) for slot in self._slots]
         except BaseException:
             self.go_back(before)
             raise
-        rows: list[tuple[int, int, int, int, int, int, int, bool]] = []
-        end_of_sweep = False
-        for slot_index, slot in enumerate(slots):
-            step = 0
-            while step < num_steps and slot:
-                first = slot[0]
-                num_samples = min(num_steps - step, first.length - first.next)
-                continues = first.next + num_samples < first.length
-                rows.append(
-                    (
-                        slot_index,
-                        first.chunk,
-                        first.index_in_chunk,
-                        first.length,
-                        first.next,
-                        num_samples,
-                        step,
-                        continues,
-                    )
-                )
-                step += num_samples
-                if continues:
-                    slot[0] = first._replace(next=first.next + num_samples)
-                else:
-                    end_of_sweep |= first.end_of_sweep
-                    del slot[0]
+        cells = take_cells(slots, self._truncation_length)
         self._slots = tuple(tuple(slot) for slot in slots)
-        if not rows:
+        if cells is None:
             return None
-        columns = np.array(rows, np.int64).T.copy()
-        slot_of, chunks, indices, lengths, first_samples, num_samples_of, steps, continues_of = columns
-        parts = Parts(
-            slot_of,
-            first_samples,
-            num_samples_of,
-            steps,
-            continues_of.astype(np.bool_),
-            lengths.astype(np.uint32),
-            len(slots),
-            num_steps,
-        )
-        return self._selection(indices, chunks, end_of_sweep, parts)
+        return self._selection(cells.indices, cells.chunks, cells.end_of_sweep, cells.parts)
 
-    def _filled(self, slot: tuple[_InSlot, ...], partition: Partition) -> list[_InSlot]:
+    def _filled(self, slot: tuple[InSlot, ...], partition: Partition) -> list[InSlot]:
         filled = list(slot)
-        num_samples = sum(sequence.length - sequence.next for sequence in filled)
+        num_samples = num_unread(filled)
         while num_samples <= self._truncation_length and not self._has_ended:
             pieces, end_of_sweep = self._take(1, partition)
             for chunks, indices, lengths in pieces:
-                filled.append(_InSlot(int(chunks[0]), int(indices[0]), int(lengths[0]), 0, end_of_sweep))
+                filled.append(InSlot(int(chunks[0]), int(indices[0]), int(lengths[0]), 0, end_of_sweep))
                 num_samples += int(lengths[0])
         return filled
 
@@ -473,7 +272,7 @@ class UserTimeline:
 
     def _keys(self) -> tuple[str, ...]:
         """Return CNTK's keys of a checkpoint."""
-        if self._window is None:
+        if not self._is_randomized:
             return (*_COMMON_KEYS, "currentChunkPosition", "currentSequencePosition")
         return (*_COMMON_KEYS, "chunkPosition", "sweepIndex")
 
@@ -481,7 +280,7 @@ class UserTimeline:
         """Return CNTK's state: sweeps, samples, the index in the window, and where that window begins."""
         cursor = self._cursor if bookmark is None else bookmark.cursor
         origin = cursor.origin
-        last = origin.running_count if self._window is None else origin.sweep
+        last = origin.running_count if not self._is_randomized else origin.sweep
         values = (cursor.sweeps, cursor.samples, cursor.passed + cursor.offset, origin.rank, last)
         return dict(zip(self._keys(), values, strict=True))
 
@@ -500,7 +299,7 @@ class UserTimeline:
                 raise CheckpointError(
                     f"the checkpoint has no {key!r} that is a whole number from 0; it has: {dict(checkpoint)} "
                     f"(this source has a user-defined deserializer with timeline='local' "
-                    f"{'in order' if self._window is None else 'randomized'})",
+                    f"{'in order' if not self._is_randomized else 'randomized'})",
                     saved=value,
                 )
             values.append(int(value))
@@ -511,8 +310,8 @@ class UserTimeline:
                 saved=rank,
                 current=self.num_chunks,
             )
-        origin = _Start(rank, sweeps, last) if self._window is None else _Start(rank, last)
-        self._cursor = self._window_at(origin, offset, sweeps, samples)
+        origin = Start(rank, sweeps, last) if not self._is_randomized else Start(rank, last)
+        self._cursor = self._windows.window_at(origin, offset, sweeps, samples)
         self._settings = None
         self._slots = ()
         self._has_ended = False
@@ -544,10 +343,7 @@ class UserTimeline:
             settings = None
             if "minibatch_size" in state:
                 settings = (int(state["minibatch_size"]), Partition(*(int(number) for number in state["partition"])))
-            slots = tuple(
-                tuple(_InSlot(int(c), int(i), int(length), int(n), bool(flag)) for c, i, length, n, flag in slot)
-                for slot in state.get("slots", [])
-            )
+            slots = slots_from_json(state.get("slots", []))
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"not a state of a timeline: {error!r}", saved=dict(state)) from error
         self._check_slots(slots)
@@ -565,7 +361,7 @@ class UserTimeline:
             self._slots = slots
         self._has_ended = self._is_at_end(self._cursor, settings[1])
 
-    def _check_slots(self, slots: _Slots) -> None:
+    def _check_slots(self, slots: Slots) -> None:
         lengths: dict[int, npt.NDArray[np.uint32]] = {}
         for sequence in (sequence for slot in slots for sequence in slot):
             if 0 <= sequence.chunk < self.num_chunks and sequence.chunk not in lengths:
@@ -603,24 +399,11 @@ class UserTimeline:
             num_before = cursor.sweeps + sweep - cursor.start.sweep
             if self._limits.max_sweeps is not None and num_before >= self._limits.max_sweeps:
                 return
-            if self._window is None:
+            if not self._is_randomized:
                 yield from range(rank, self.num_chunks)
             else:
                 first = rank + (partition.index - rank) % partition.count
-                yield from self._order(sweep)[first :: partition.count].tolist()
-
-
-def _segment_of(
-    chunks: list[int],
-    chunk_of: npt.NDArray[np.int64],
-    indices: npt.NDArray[np.int64],
-    lengths: npt.NDArray[np.uint32],
-    ends_sweep: bool,
-    after: _Start,
-    left: int,
-) -> _Segment:
-    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
-    return _Segment(chunks, chunk_of, indices, lengths, ends, ends_sweep, after, left)
+                yield from self._windows.order(sweep)[first :: partition.count].tolist()
 
 
 def _keys_of(chunks: npt.NDArray[np.int64], indices: npt.NDArray[np.int64]) -> npt.NDArray[np.str_]:

@@ -1,4 +1,4 @@
-"""How far sequences are shuffled, and the default windows of CNTK's readers. (docs/timeline.md, "Default windows")"""
+"""Windows: how far sequences are shuffled, and the defaults of CNTK's readers. (docs/timeline.md, "Default windows")"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DEFAULT_CHUNK_SIZE_IN_BYTES = 2**25
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Window:
-    """How far a sequence may move from its chunk.
+    """The distance that a sequence may move from its chunk.
 
     Attributes:
         size: At least 1; 0 is taken as 1.

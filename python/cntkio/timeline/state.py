@@ -1,0 +1,80 @@
+"""The state of the main timeline in a checkpoint: a small dict for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+from cntkio.errors import CheckpointError
+from cntkio.timeline.partition import BalancedPartition, Partition
+
+_LARGEST_COUNT = 2**63 - 1
+
+Slots: TypeAlias = list[list[tuple[int, int, bool]]]
+"""For each slot its sequences: index, first sample not delivered, and whether its read met the end of a sweep."""
+
+
+class State(NamedTuple):
+    """Everything that the main timeline needs in order to continue.
+
+    Attributes:
+        position: Samples of all partitions passed.
+        settings: Size and partition of the last read; None: before the first read. The fields below belong to it.
+        running_count: In order: the running count of sequences.
+        slots: Truncated: the slots.
+        rounds_to_pass: Balanced partitions: rounds of other workers before the next round of this worker.
+    """
+
+    position: int
+    settings: tuple[int, Partition] | None = None
+    running_count: int | None = None
+    slots: Slots | None = None
+    rounds_to_pass: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as a dict; `from_json` reads it."""
+        json: dict[str, Any] = {"position": self.position}
+        if self.settings is None:
+            return json
+        size, partition = self.settings
+        json.update(minibatch_size=size, partition=[partition.index, partition.count])
+        if self.running_count is not None:
+            json["count"] = self.running_count
+        if self.slots is not None:
+            json["slots"] = [[list(sequence) for sequence in slot] for slot in self.slots]
+        if isinstance(partition, BalancedPartition):
+            turns = [partition.worker, partition.num_workers, self.rounds_to_pass]
+            json["balanced"] = [partition.remainder, *turns]
+        return json
+
+    @classmethod
+    def from_json(cls, json: Mapping[str, Any]) -> State:
+        """Read the dict of `to_json`.
+
+        Raises:
+            CheckpointError: It is not such a dict.
+        """
+        try:
+            position = json["position"]
+            settings = None
+            rounds_to_pass = 0
+            if "minibatch_size" in json:
+                index, partition_count = (int(value) for value in json["partition"])
+                partition = Partition(index, partition_count)
+                if "balanced" in json:
+                    remainder, *turns = json["balanced"]
+                    worker, num_workers, rounds_to_pass = (int(value) for value in turns)
+                    partition = BalancedPartition(index, partition_count, remainder, worker, num_workers)
+                settings = (int(json["minibatch_size"]), partition)
+            count = int(json.get("count", 0))
+            slots = [
+                [(int(sequence), int(first), bool(flag)) for sequence, first, flag in slot]
+                for slot in json.get("slots", [])
+            ]
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"not a state of a timeline: {error!r}", saved=dict(json)) from error
+        if type(position) is not int or not 0 <= count <= _LARGEST_COUNT:
+            raise CheckpointError(
+                "not a state of a timeline: the position or the count is not a whole number", saved=dict(json)
+            )
+        return cls(position, settings, count, slots, rounds_to_pass)
