@@ -85,6 +85,15 @@ def test_a_path_in_place_of_a_deserializer_is_refused_by_name(
     assert not list(tmp_path.iterdir())
 
 
+def test_the_refusal_of_a_path_names_the_deserializer_that_reads_the_file(tmp_path: Path) -> None:
+    write_cbf(tmp_path / "a", {"x": np.ones((3, 2), np.float32)})
+    with pytest.raises(ConfigError, match=r"such as CBFDeserializer\('.*/a'\)"):
+        as_deserializer(tmp_path / "a")
+    (tmp_path / "a.cntk").write_text("command = Train\n")
+    with pytest.raises(ConfigError, match="this is a CNTK configuration: MinibatchSource.from_config opens its reader"):
+        MinibatchSource(tmp_path / "a.cntk")  # type: ignore[arg-type]
+
+
 def test_an_object_without_an_open_method_is_not_a_deserializer() -> None:
     with pytest.raises(ConfigError, match="5 is not a deserializer; expected one such as CTFDeserializer"):
         as_deserializer(5)

@@ -12,6 +12,7 @@ from typing import Any
 
 from cntkio.errors import ConfigError
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Corpus, Deserializer
+from cntkio.formats.detect import KINDS, detect
 
 
 def as_deserializer(described: Any) -> Deserializer:
@@ -31,8 +32,7 @@ def as_deserializer(described: Any) -> Deserializer:
         cntkio.errors.ConfigError: 'a.ctf' is a path; expected a deserializer, such as CTFDeserializer('a.ctf', ...
     """
     if isinstance(described, str | os.PathLike):
-        advice = f"CTFDeserializer({os.fspath(described)!r}, StreamDefs(...))"
-        raise ConfigError(f"{described!r} is a path; expected a deserializer, such as {advice}", key="deserializers")
+        raise ConfigError(f"{described!r} is a path; expected {_advice(os.fspath(described))}", key="deserializers")
     if not callable(getattr(described, "open", None)):
         raise ConfigError(
             f"{described!r} is not a deserializer; expected one such as CTFDeserializer(path, StreamDefs(...))",
@@ -43,6 +43,17 @@ def as_deserializer(described: Any) -> Deserializer:
         deserializer: Deserializer = described
         return deserializer
     return _ForeignDeserializer(described)
+
+
+def _advice(path: str) -> str:
+    """What to pass in place of a path."""
+    try:
+        kind = detect(path)
+    except OSError:
+        kind = KINDS["ctf"]
+    if kind.deserializer is None:
+        return f"a deserializer; this is a {kind.title}: {kind.advice}"
+    return f"a deserializer, such as {kind.call.format(path=path)}"
 
 
 class _ForeignDeserializer:
