@@ -1,113 +1,111 @@
-"""The order of user-defined deserializers, slow and obvious.
+"""The timeline of user-defined deserializers, slow and obvious: a whole window at a time, each window made again.
 
-The rules are those of docs/timeline.md, in its section on user-defined deserializers.
+The rules are in docs/timeline.md, "User-defined deserializers in CNTK's order". The fast timeline is compared with it.
 """
 
-import dataclasses
-import math
-from typing import Any
+from __future__ import annotations
 
-from cntkio.timeline import Window
+import math
+from dataclasses import dataclass
+from typing import Any
 
 from slow.timeline import draws, order_of_chunks
 
 MARK = None
+"""The entry of a window where a sweep ends. The other entries are pairs of a chunk and an index in it."""
 
 
-def shuffled(entries: list[Any], seed: int) -> list[Any]:
-    """Return the entries in the order that CNTK's shuffle gives them."""
-    order = list(entries)
-    for i, draw in zip(range(len(order)), draws(seed), strict=False):
-        j = i + draw % (len(order) - i)
-        order[i], order[j] = order[j], order[i]
-    return order
+def shuffled(items: list[Any], seed: int) -> list[Any]:
+    """Items after a Fisher-Yates shuffle from the front."""
+    items = list(items)
+    for i, draw in zip(range(len(items)), draws(seed), strict=False):
+        j = i + draw % (len(items) - i)
+        items[i], items[j] = items[j], items[i]
+    return items
 
 
-@dataclasses.dataclass
-class Twin:
-    """The order of user-defined deserializers as its page describes it, a whole window at a time.
-
-    An entry is (chunk, index of the sequence in it), or the mark at the end of a sweep.
-    """
-
+@dataclass
+class SlowUserTimeline:
     lengths: list[list[int]]
-    window: Window | None
+    window: tuple[int, str] | None
     seed: int
     max_sweeps: float = math.inf
     max_samples: float = math.inf
-    sweeps = samples = index = 0
-    place = sweep = count = 0  # where the window in use begins
+    sweeps: int = 0
+    samples: int = 0
+    index: int = 0
+    # Where the window in use begins.
+    rank: int = 0
+    sweep: int = 0
+    count: int = 0
 
-    def window_at(self, r: int, P: int) -> tuple[list[Any], tuple[int, int, int]]:
-        """Return the window that begins here, and where the next window begins."""
-        n = len(self.lengths)
+    def order(self, sweep: int) -> list[int]:
+        return order_of_chunks(len(self.lengths), self.seed + sweep)
+
+    def filled(self, index: int, count: int) -> tuple[list[Any], tuple[int, int, int]]:
+        """The entries of the window in use, and where the next window begins."""
+        num_chunks = len(self.lengths)
         if self.window is None:
-            inside = [(self.place, j) for j in range(len(self.lengths[self.place])) if (self.count + j) % P == r]
-            last = self.place == n - 1
-            count = 0 if last or P == 1 else self.count + len(self.lengths[self.place])
-            return inside + [MARK] * last, ((self.place + 1) % n, self.sweep, count)
-        entries: list[Any] = []
-        left, place, v, first, w = self.window.size, self.place, self.sweep, 0, self.place
-
+            lengths = self.lengths[self.rank]
+            entries = [(self.rank, j) for j in range(len(lengths)) if (self.count + j) % count == index]
+            is_last = self.rank == num_chunks - 1
+            running_count = 0 if is_last or count == 1 else self.count + len(lengths)
+            return entries + [MARK] * is_last, ((self.rank + 1) % num_chunks, self.sweep, running_count)
+        (left, unit), rank, sweep, begin = self.window, self.rank, self.sweep, self.rank
+        entries, segment = [], []
         while left > 0:
-            if place % P == r:
-                chunk = order_of_chunks(n, self.seed + v)[place]
-                entries += [(chunk, j) for j in range(len(self.lengths[chunk]))]
-                left -= 1 if self.window.unit == "chunks" else sum(self.lengths[chunk])
-            if place == n - 1:
-                entries[first:] = shuffled(entries[first:], self.seed + v + w)
-                v, w = v + 1, 0
-                entries.append(MARK)
-                first = len(entries)
-            place = (place + 1) % n
-        entries[first:] = shuffled(entries[first:], self.seed + v + w)
-        return entries, (place, v, 0)
+            if rank % count == index:
+                chunk = self.order(sweep)[rank]
+                segment += [(chunk, j) for j in range(len(self.lengths[chunk]))]
+                left -= 1 if unit == "chunks" else sum(self.lengths[chunk])
+            if rank == num_chunks - 1:
+                entries += [*shuffled(segment, self.seed + sweep + begin), MARK]
+                segment = []
+                sweep, begin = sweep + 1, 0
+            rank = (rank + 1) % num_chunks
+        return entries + shuffled(segment, self.seed + sweep + begin), (rank, sweep, 0)
 
-    def at_end(self, r: int, P: int) -> bool:
+    def at_end(self, index: int, count: int) -> bool:
         if self.max_sweeps < math.inf:
             return self.sweeps >= self.max_sweeps
-        share = self.max_samples if self.max_samples == math.inf else self.max_samples // P + (r < self.max_samples % P)
+        share = self.max_samples
+        if share < math.inf:
+            share = self.max_samples // count + (index < self.max_samples % count)
         return self.samples >= share
 
-    def read(self, size: int, r: int = 0, P: int = 1) -> tuple[list[Any], bool] | None:
-        share = max(1, size // P + (r < size % P))
-        out: list[Any] = []
-        taken, flag = 0, False
-        entries, following = self.window_at(r, P)
-
-        def step() -> None:
-            nonlocal entries, following
+    def read(self, size: int, index: int = 0, count: int = 1) -> tuple[list[Any], bool] | None:
+        """The sequences of the next read, and whether it passed the end of a sweep; None at the end."""
+        share = max(1, size // count + (index < size % count))
+        delivered: list[Any] = []
+        num_samples, end_of_sweep = 0, False
+        entries, following = self.filled(index, count)
+        while num_samples < share and not self.at_end(index, count):
+            if self.index < len(entries):  # else nothing for this partition, or the partition was another before
+                entry = entries[self.index]
+                if entry is MARK:
+                    self.sweeps += 1
+                    end_of_sweep = True
+                else:
+                    length = self.lengths[entry[0]][entry[1]]
+                    if delivered and num_samples + length > share:
+                        break
+                    delivered.append(entry)
+                    num_samples += length
+                    self.samples += length
             self.index += 1
             if self.index >= len(entries):
                 self.index = 0
-                self.place, self.sweep, self.count = following
-                entries, following = self.window_at(r, P)
-
-        while taken < share and not self.at_end(r, P):
-            if self.index >= len(entries):  # nothing for this partition, or another partition read before
-                step()
-                continue
-            entry = entries[self.index]
-            if entry is MARK:
-                self.sweeps += 1
-                flag = True
-                step()
-                continue
-            length = self.lengths[entry[0]][entry[1]]
-            if out and taken + length > share:
-                break
-            out.append(entry)
-            taken += length
-            self.samples += length
-            step()
-        return (out, flag) if out else None
+                self.rank, self.sweep, self.count = following
+                entries, following = self.filled(index, count)
+        return (delivered, end_of_sweep) if delivered else None
 
     def state(self) -> dict[str, int]:
+        """CNTK's checkpoint."""
         common = {
             "baseSweepCount": self.sweeps,
             "baseSampleCount": self.samples,
             "baseCurrentSequencePositionInWindow": self.index,
         }
         if self.window is None:
-            return {**common, "currentChunkPosition": self.place, "currentSequencePosition": self.count}
-        return {**common, "chunkPosition": self.place, "sweepIndex": self.sweep}
+            return {**common, "currentChunkPosition": self.rank, "currentSequencePosition": self.count}
+        return {**common, "chunkPosition": self.rank, "sweepIndex": self.sweep}
