@@ -29,7 +29,26 @@ pub enum Values {
     F64(Vec<f64>),
 }
 
+impl Default for Values {
+    fn default() -> Values {
+        Values::empty(false)
+    }
+}
+
 impl Values {
+    /// No values, of this precision.
+    pub fn empty(is_double: bool) -> Values {
+        if is_double { Values::F64(Vec::new()) } else { Values::F32(Vec::new()) }
+    }
+    pub(crate) fn clear(&mut self) {
+        self.truncate(0);
+    }
+    pub(crate) fn truncate(&mut self, count: usize) {
+        match self {
+            Values::F32(v) => v.truncate(count),
+            Values::F64(v) => v.truncate(count),
+        }
+    }
     /// Number of values.
     pub fn len(&self) -> usize {
         match self {

@@ -4,6 +4,7 @@
 mod random;
 
 use cntkio_core::ctf::{self, IdOverflow, Mode, Scan, Unindexed};
+use cntkio_core::text::Text;
 use random::Random;
 
 /// Whether a line holds a pipe, the name, and what ends names.
@@ -83,7 +84,8 @@ fn the_index_is_that_of_line_after_line_however_the_text_is_shared_out() {
             buffer.copy_from_slice(&text[at..at + buffer.len()]);
             Ok(())
         };
-        let index = || ctf::index(&read, first, first..text.len(), text.len(), mode, defining, share);
+        let source = Text { size: text.len(), read: &read };
+        let index = || ctf::index(source, first, first..text.len(), mode, defining, share);
         let index = pool.install(index).map_err(|fault| match fault {
             Unindexed::Overflow(IdOverflow { at }) => at,
             other => panic!("{other:?} in {what}"),
@@ -104,7 +106,8 @@ fn the_parts_of_a_text_have_the_lines_that_start_in_them() {
             Ok(())
         };
         let middle = random.below(text.len() + 1);
-        let part = |part| ctf::index(&read, 0, part, text.len(), Mode::Lines, None, 50).unwrap();
+        let source = Text { size: text.len(), read: &read };
+        let part = |part| ctf::index(source, 0, part, Mode::Lines, None, 50).unwrap();
         let (before, behind) = (part(0..middle), part(middle..text.len()));
         let expected = reference(&text, 0, Mode::Lines, None).unwrap();
         assert_eq!([before.starts, behind.starts].concat(), expected.starts);
@@ -117,7 +120,7 @@ fn a_text_that_cannot_be_read_has_no_index() {
     let read = |at: usize, _: &mut [u8]| {
         if at < 100 { Ok(()) } else { Err(std::io::ErrorKind::UnexpectedEof.into()) }
     };
-    let index = ctf::index(&read, 0, 0..1000, 1000, Mode::Lines, None, 64);
+    let index = ctf::index(Text { size: 1000, read: &read }, 0, 0..1000, Mode::Lines, None, 64);
     assert!(matches!(index, Err(Unindexed::Unread(error)) if error.kind() == std::io::ErrorKind::UnexpectedEof));
 }
 

@@ -1,8 +1,9 @@
 //! Columns of small whole numbers deliver what the plain ones do, wherever a part of the text does not let them be small.
 
 use cntkio_core::chunk::{Chunk, Pool, Samples};
-use cntkio_core::ctf::{self, Cut, Extent, Findings, Mode, Schema, Stream, Text};
+use cntkio_core::ctf::{self, Cut, Extent, Findings, Mode, Pass, Schema, Source, Stream};
 use cntkio_core::pack::{self, Cell, Ragged, Selection};
+use cntkio_core::text::Text;
 use cntkio_core::whole::Whole;
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -46,7 +47,9 @@ fn parsed(text: &[u8], schema: &Schema, cut: Cut, pool: Option<&Arc<Pool>>) -> C
         buffer.copy_from_slice(&text[at..at + buffer.len()]);
         Ok(())
     };
-    let (chunk, findings) = ctf::parse_chunk(Text::Read(&read), &sequences, schema, 0, true, cut, pool).unwrap();
+    let (chunk, findings) =
+        ctf::parse_chunk(Source::File(Text { size: text.len(), read: &read }), &sequences, schema, 0, true, cut, pool)
+            .unwrap();
     assert_eq!(findings, Findings::new(0, true));
     chunk
 }
@@ -130,7 +133,9 @@ fn one_value_that_is_not_small_makes_the_columns_of_its_piece_plain() {
             buffer.copy_from_slice(&text[at..at + buffer.len()]);
             Ok(())
         };
-        let all = ctf::index_chunks(&read, &[0, text.len()], Mode::Lines, &schema, 1, cut.part, None).unwrap();
+        let source = Text { size: text.len(), read: &read };
+        let pass = Pass { text: source, mode: Mode::Lines, schema: &schema, part_size: cut.part, pool: None };
+        let all = ctf::index_chunks(pass, &[0, text.len()], 1).unwrap();
         all.into_iter().next().flatten().unwrap().1
     };
     let chunk = parse(&small);

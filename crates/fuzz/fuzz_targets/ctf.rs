@@ -2,7 +2,8 @@
 #![no_main]
 
 use cntkio_core::chunk::{Block, Pool};
-use cntkio_core::ctf::{self, Cut, Extent, Findings, Mode, Schema, Stream, Text};
+use cntkio_core::ctf::{self, Cut, Extent, Findings, Mode, Pass, Schema, Source, Stream};
+use cntkio_core::text::Text;
 use cntkio_simd::Kernel;
 use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
@@ -35,8 +36,9 @@ fuzz_target!(|data: &[u8]| {
         buffer.copy_from_slice(&text[at..at + buffer.len()]);
         Ok(())
     };
+    let source = Text { size: text.len(), read: &read };
     let scan = ctf::scan(text, mode, defining);
-    let index = ctf::index(&read, 0, 0..text.len(), text.len(), mode, defining, 9);
+    let index = ctf::index(source, 0, 0..text.len(), mode, defining, 9);
     assert_eq!(index.as_ref().ok(), scan.as_ref().ok());
     let Ok(scan) = scan else { return };
     let ends = scan.starts.iter().skip(1).copied().chain([text.len() as u64]);
@@ -63,13 +65,13 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!((&other, &others), (&block_of_followed, &findings_of_followed), "the {} kernel", kernel.name());
     }
     let (pool, cut) = (Arc::new(Pool::new(1 << 20)), Cut { piece: 16, part: 5 });
-    let chunk_of = |text: Text| {
-        ctf::parse_chunk(text, &sequences, &schema, budget, has(6), cut, Some(&pool)).expect("readable text")
+    let chunk_of = |source: Source| {
+        ctf::parse_chunk(source, &sequences, &schema, budget, has(6), cut, Some(&pool)).expect("readable text")
     };
-    let (chunk, in_pieces) = chunk_of(Text::Here(text));
+    let (chunk, in_pieces) = chunk_of(Source::Memory(text));
     // In memory that a chunk of other text has left, too.
     for _ in 0..2 {
-        let (read_chunk, read_findings) = chunk_of(Text::Read(&read));
+        let (read_chunk, read_findings) = chunk_of(Source::File(source));
         assert_eq!(read_findings, in_pieces);
         assert!(in_pieces.last_straw.is_some() || read_chunk == chunk);
     }
@@ -88,11 +90,12 @@ fuzz_target!(|data: &[u8]| {
     }
     // Indexed and parsed in one pass: the same, or nothing at all.
     if schema.defining.is_none() && scan.head_lines == 0 && !sequences.is_empty() {
-        let borders = ctf::chunk_borders(&read, sequences[0].start, text.len(), 40, mode).expect("readable text");
+        let borders = ctf::chunk_borders(source, sequences[0].start, 40, mode).expect("readable text");
         let starts: Vec<u64> = sequences.iter().map(|sequence| sequence.start as u64).collect();
         let sizes: Vec<u32> = sequences.iter().map(|sequence| (sequence.end - sequence.start) as u32).collect();
         let chunk_starts = ctf::chunk_starts(&starts, &sizes, 40);
-        let indexed = ctf::index_chunks(&read, &borders, mode, &schema, 2, 5, Some(&pool)).expect("readable text");
+        let pass = Pass { text: source, mode, schema: &schema, part_size: 5, pool: Some(&pool) };
+        let indexed = ctf::index_chunks(pass, &borders, 2).expect("readable text");
         for (number, indexed) in indexed.into_iter().enumerate() {
             let Some((scans, chunk)) = indexed else { continue };
             let range = chunk_starts[number] as usize..chunk_starts[number + 1] as usize;

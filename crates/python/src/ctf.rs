@@ -3,8 +3,9 @@
 use crate::chunk::Chunk;
 use crate::pool::pool;
 use cntkio_core::chunk::Pool;
-use cntkio_core::ctf::{self, Cut, Extent, Finding, Mode, Schema, Stream, Text, Unindexed};
+use cntkio_core::ctf::{self, Cut, Extent, Finding, Mode, Pass, Schema, Source, Stream, Unindexed};
 use cntkio_core::keys::padded;
+use cntkio_core::text::Text;
 use cntkio_simd::memory::read_exact_at;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
@@ -33,10 +34,11 @@ pub(crate) fn ctf_index<'py>(
     num_threads: usize,
 ) -> PyResult<(ScanArrays<'py>, Option<u64>)> {
     let read = |at: usize, buffer: &mut [u8]| read_exact_at(file.0, buffer, at as u64);
-    let (mode, size) = (if in_lines { Mode::Lines } else { Mode::Ids }, file.1 as usize);
-    let part = part.0.max(first)..part.1.min(size);
+    let mode = if in_lines { Mode::Lines } else { Mode::Ids };
+    let text = Text { size: file.1 as usize, read: &read };
+    let part = part.0.max(first)..part.1.min(text.size);
     let pool = pool(num_threads)?;
-    let index = || ctf::index(&read, first, part, size, mode, defining.as_deref(), share.max(1));
+    let index = || ctf::index(text, first, part, mode, defining.as_deref(), share.max(1));
     let (scan, overflow, long_line) = match py.detach(|| pool.install(index)) {
         Ok(scan) => (scan, None, None),
         Err(Unindexed::Overflow(overflow)) => (ctf::Scan::default(), Some(overflow.at), None),
@@ -152,7 +154,7 @@ pub(crate) fn ctf_parse(
     let file = if let TextArgument::File(file, size) = text { (file, size) } else { (-1, 0) };
     let read = |at: usize, buffer: &mut [u8]| read_exact_at(file.0, buffer, first_byte.saturating_add(at as u64));
     let text_size = here.map_or(file.1.saturating_sub(first_byte), |bytes| bytes.len() as u64);
-    let text = here.map_or(Text::Read(&read), Text::Here);
+    let text = here.map_or(Source::File(Text { size: text_size as usize, read: &read }), Source::Memory);
     let spare = spare.as_ref().map(|spare| &spare.get().pool);
     let pool = pool(num_threads)?;
     let schema = Schema { streams: streams.into_iter().map(stream).collect(), defining, has_words, is_compact };
@@ -188,8 +190,9 @@ pub(crate) fn ctf_chunk_borders(
 ) -> PyResult<Vec<usize>> {
     let read = |at: usize, buffer: &mut [u8]| read_exact_at(file.0, buffer, at as u64);
     let mode = if in_lines { Mode::Lines } else { Mode::Ids };
-    let (first, size, limit) = (first as usize, file.1 as usize, chunk_size_in_bytes as usize);
-    Ok(py.detach(|| ctf::chunk_borders(&read, first, size, limit, mode))?)
+    let text = Text { size: file.1 as usize, read: &read };
+    let (first, limit) = (first as usize, chunk_size_in_bytes as usize);
+    Ok(py.detach(|| ctf::chunk_borders(text, first, limit, mode))?)
 }
 
 /// For each chunk the scans of its pieces, from where each starts, and the chunk.
@@ -217,9 +220,9 @@ pub(crate) fn ctf_index_chunks<'py>(
     let streams = streams.into_iter().map(stream).collect();
     let schema = Schema { streams, defining: None, has_words: false, is_compact };
     let (pool, spare) = (pool(num_threads)?, &spare.get().pool);
-    let indexed = py.detach(|| {
-        pool.install(|| ctf::index_chunks(&read, &borders, mode, &schema, num_threads, part_size.max(1), Some(spare)))
-    })?;
+    let text = Text { size: file.1 as usize, read: &read };
+    let pass = Pass { text, mode, schema: &schema, part_size: part_size.max(1), pool: Some(spare) };
+    let indexed = py.detach(|| pool.install(|| ctf::index_chunks(pass, &borders, num_threads)))?;
     let tuple = |(begin, scan): (usize, ctf::Scan)| (begin, scan_arrays(py, scan, None));
     let indexed = indexed.into_iter().map(|indexed| {
         let (scans, inner) = indexed?;

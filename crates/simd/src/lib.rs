@@ -30,8 +30,10 @@ pub mod digits;
 pub mod floats;
 pub mod memory;
 mod scalar;
+mod short_text;
 
 pub use memory::append;
+pub use short_text::ShortText;
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
@@ -302,8 +304,8 @@ const MAX_STEPS: usize = 8;
 pub struct SparseForm {
     num_streams: usize,
     /// What the first line starts with, but for an id, and what each line ends with.
-    start: Separator,
-    line_end: Separator,
+    start: ShortText,
+    line_end: ShortText,
     steps: [Step; MAX_STEPS],
 }
 
@@ -316,34 +318,9 @@ struct Step {
     column: usize,
     last_index: u32,
     /// What comes behind it, what then, and how many lines end between the two.
-    behind: Separator,
+    behind: ShortText,
     next: usize,
     ends_line: usize,
-}
-
-/// Some bytes, as a word in memory, the first one lowest, to compare with.
-#[derive(Clone, Copy, Debug, Default)]
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
-struct Separator {
-    word: u128,
-    mask: u128,
-    size: usize,
-}
-
-impl Separator {
-    fn new(parts: &[&[u8]]) -> Option<Separator> {
-        let text = parts.concat();
-        let mut word = [0; 16];
-        word.get_mut(..text.len())?.copy_from_slice(&text);
-        let mask = if text.is_empty() { 0 } else { u128::MAX >> (128 - 8 * text.len()) };
-        Some(Separator { word: u128::from_le_bytes(word), mask, size: text.len() })
-    }
-
-    /// Whether this is what stands at `at`.
-    #[cfg(target_arch = "x86_64")]
-    fn is_at(&self, bytes: &[u8], at: usize) -> bool {
-        bytes.get(at..).is_some_and(|rest| rest.starts_with(&self.word.to_le_bytes()[..self.size]))
-    }
 }
 
 impl SparseForm {
@@ -364,20 +341,20 @@ impl SparseForm {
         let mut steps = [Step::default(); MAX_STEPS];
         let num_ids = usize::from(has_id);
         if has_id {
-            steps[0] = Step { id_mask: !0, behind: Separator::new(&first)?, next: 1, ..Step::default() };
+            steps[0] = Step { id_mask: !0, behind: ShortText::new(&first)?, next: 1, ..Step::default() };
         }
         for (place, &(column, _, dim)) in streams.iter().enumerate() {
             let (behind, next) = match streams.get(place + 1) {
-                Some(&(_, name, _)) => (Separator::new(&[b"|", name, b" "])?, num_ids + place + 1),
-                None if has_id => (Separator::new(&[line_end])?, 0),
-                None => (Separator::new(&[line_end, &first.concat()])?, 0),
+                Some(&(_, name, _)) => (ShortText::new(&[b"|", name, b" "])?, num_ids + place + 1),
+                None if has_id => (ShortText::new(&[line_end])?, 0),
+                None => (ShortText::new(&[line_end, &first.concat()])?, 0),
             };
             let last_index = dim.min(1 << 31) - 1;
             let ends_line = usize::from(place + 1 == num_streams);
             steps[num_ids + place] = Step { id_mask: 0, column, last_index, behind, next, ends_line };
         }
-        let start = Separator::new(if has_id { &[] } else { &first })?;
-        Some(SparseForm { num_streams, start, line_end: Separator::new(&[line_end])?, steps })
+        let start = ShortText::new(if has_id { &[] } else { &first })?;
+        Some(SparseForm { num_streams, start, line_end: ShortText::new(&[line_end])?, steps })
     }
 }
 

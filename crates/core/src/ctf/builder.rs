@@ -1,59 +1,82 @@
-//! Columns in the making.
+//! Builders: samples become columns, one builder for each stream.
+//!
+//! A builder takes the text part by part. At the end of each part, while all values are small whole numbers, the part's
+//! samples move into the column's small form, and their vectors are empty again:
+//!
+//! ```text
+//!                         column.samples          small
+//! part 1 is parsed        samples of part 1       none
+//! end_part                (empty)                 samples of part 1
+//! part 2 is parsed        samples of part 2       samples of part 1
+//! end_part                (empty)                 samples of parts 1 and 2
+//! part 3 has a 0.5        samples of part 3       samples of parts 1 and 2
+//! end_part                samples of parts 1 to 3 none, and never again
+//! ```
 
 use super::{Schema, Stream};
 use crate::chunk::{Block, Column, Samples, Values, expect};
 use crate::small::Small;
+use crate::spare::EmptyColumn;
 
+/// Builders for all streams, in the memory of a spare block.
 pub(super) fn builders(schema: &Schema, num_sequences: usize, spare: Option<Block>) -> Vec<Builder> {
     let spare = spare.map(|block| block.columns).filter(|columns| columns.len() == schema.streams.len());
     let mut columns = spare.into_iter().flatten();
     schema.streams.iter().map(|stream| Builder::new(stream, num_sequences, columns.next())).collect()
 }
 
+/// The finished block.
 pub(super) fn finish(num_sequences: usize, builders: Vec<Builder>) -> Block {
     Block { num_sequences, columns: builders.into_iter().map(Builder::finish).collect() }
 }
 
-/// A column in the making, part by part of the text.
+/// A column in the making.
 pub(super) struct Builder {
-    /// All sequence offsets; the samples of this part, or of all parts if they are not made small.
+    /// The offsets of all sequences; the samples of this part, or of all parts if they are not small.
     pub(super) column: Column,
     pub(super) num_samples: u32,
-    /// The parts before, while all of them are small.
+    /// The earlier parts, while all of them are small.
     small: Option<Small>,
-    /// Samples of those parts.
+    /// Samples in the small form.
     num_small: u32,
     is_first_part: bool,
-    /// Memory to be used for what is made small.
+    /// Memory for the small form.
     spare: Option<Small>,
-    /// Whether the last sample that was read on the long way had one entry.
+    /// Whether the last sample that was read the exact way had one entry.
     pub(super) is_one_hot: bool,
 }
 
 impl Builder {
-    /// An empty column, in the memory of a spare one where there is one of the same form.
-    pub(super) fn new(stream: &Stream, num_sequences: usize, spare: Option<Column>) -> Builder {
-        let (mut sequence_offsets, samples, spare) = match spare {
-            Some(Column { sequence_offsets, samples: Samples::Small(small) }) => (sequence_offsets, None, Some(small)),
-            Some(Column { sequence_offsets, samples }) => (sequence_offsets, emptied(stream, samples), None),
-            None => (Vec::new(), None, None),
-        };
-        let samples = samples.unwrap_or_else(|| {
-            let values = if stream.is_double { Values::F64(Vec::new()) } else { Values::F32(Vec::new()) };
-            if stream.is_sparse {
-                Samples::Sparse { dim: stream.dim, sample_offsets: vec![0], indices: Vec::new(), values }
-            } else {
-                Samples::Dense { dim: stream.dim, values }
+    /// An empty column, in the memory of a spare column where it fits.
+    fn new(stream: &Stream, num_sequences: usize, spare: Option<Column>) -> Builder {
+        let (spare, small) = match spare {
+            Some(Column { sequence_offsets, samples: Samples::Small(small) }) => {
+                let samples = Samples::Dense { dim: 0, values: Values::empty(stream.is_double) };
+                (Some(Column { sequence_offsets, samples }), Some(small))
             }
-        });
-        sequence_offsets.clear();
-        sequence_offsets.reserve(num_sequences + 1);
-        sequence_offsets.push(0);
-        let column = Column { sequence_offsets, samples };
-        Builder { column, num_samples: 0, small: None, num_small: 0, is_first_part: true, spare, is_one_hot: false }
+            spare => (spare, None),
+        };
+        let mut empty = EmptyColumn::of(spare, stream.is_double);
+        empty.sequence_offsets.reserve(num_sequences + 1);
+        empty.sequence_offsets.push(0);
+        let column = if stream.is_sparse {
+            empty.sample_offsets.push(0);
+            empty.sparse(stream.dim)
+        } else {
+            empty.dense(stream.dim)
+        };
+        Builder {
+            column,
+            num_samples: 0,
+            small: None,
+            num_small: 0,
+            is_first_part: true,
+            spare: small,
+            is_one_hot: false,
+        }
     }
 
-    /// End a part of the text, of which there are `ratio` in all: make its samples small, if those before are.
+    /// End a part of the text. All of the text is `ratio` times as large as this part.
     pub(super) fn end_part(&mut self, is_compact: bool, ratio: f64) {
         let is_first = std::mem::take(&mut self.is_first_part);
         let are_small = match &mut self.small {
@@ -72,7 +95,8 @@ impl Builder {
             self.num_small = 0;
         }
         if is_first {
-            // What the rest will take, going by the first part: to grow again and again would cost more than to parse.
+            // Make room for the other parts, as many as the first part lets expect: to grow step by step would cost
+            // more than to parse.
             expect(&mut self.column.sequence_offsets, ratio);
             match &mut self.small {
                 Some(small) => small.expect(ratio),
@@ -88,7 +112,7 @@ impl Builder {
         self.column
     }
 
-    /// Make room for `ratio` times what there is.
+    /// Make room for `ratio` times as many samples.
     fn expect(&mut self, ratio: f64) {
         match &mut self.column.samples {
             Samples::Dense { values, .. } => values.expect(ratio),
@@ -101,11 +125,13 @@ impl Builder {
         }
     }
 
+    /// Samples of the current sequence.
     #[inline]
     pub(super) fn num_in_sequence(&self) -> u32 {
         self.num_samples - self.column.sequence_offsets[self.column.sequence_offsets.len() - 1]
     }
 
+    /// Whether the current sequence has a sample that is not empty.
     pub(super) fn has_entries_in_sequence(&self) -> bool {
         match &self.column.samples {
             Samples::Sparse { sample_offsets, .. } => {
@@ -116,16 +142,24 @@ impl Builder {
         }
     }
 
-    /// Drop the last samples, which are sparse.
+    /// End a sparse sample, whose entries were appended.
+    #[inline]
+    pub(super) fn end_sparse_sample(&mut self) {
+        let Samples::Sparse { sample_offsets, indices, .. } = &mut self.column.samples else {
+            unreachable!("a sparse stream has a sparse column")
+        };
+        self.is_one_hot = sample_offsets.last().is_some_and(|&first| first as usize + 1 == indices.len());
+        sample_offsets.push(indices.len() as u32);
+        self.num_samples += 1;
+    }
+
+    /// Drop the last samples of a sparse column.
     pub(super) fn drop_last(&mut self, num_samples: usize) {
         if let Samples::Sparse { sample_offsets, indices, values, .. } = &mut self.column.samples {
             sample_offsets.truncate(sample_offsets.len() - num_samples);
             let num_entries = sample_offsets.last().map_or(0, |&end| end as usize);
             indices.truncate(num_entries);
-            match values {
-                Values::F32(values) => values.truncate(num_entries),
-                Values::F64(values) => values.truncate(num_entries),
-            }
+            values.truncate(num_entries);
         }
     }
 
@@ -135,27 +169,15 @@ impl Builder {
     }
 }
 
-/// Samples of this form without their content; `None` of another.
-fn emptied(stream: &Stream, mut samples: Samples) -> Option<Samples> {
-    let form = (stream.is_sparse, stream.is_double, stream.dim);
-    let is_this = matches!(samples, Samples::Dense { .. } | Samples::Sparse { .. })
-        && (samples.is_sparse(), samples.is_double(), samples.dim()) == form;
-    clear(&mut samples);
-    is_this.then_some(samples)
-}
-
+/// Drop all samples but keep the memory.
 fn clear(samples: &mut Samples) {
-    let values = match samples {
-        Samples::Dense { values, .. } => values,
+    match samples {
+        Samples::Dense { values, .. } => values.clear(),
         Samples::Sparse { sample_offsets, indices, values, .. } => {
             sample_offsets.truncate(1);
             indices.clear();
-            values
+            values.clear();
         }
-        _ => return,
-    };
-    match values {
-        Values::F32(values) => values.clear(),
-        Values::F64(values) => values.clear(),
+        _ => {}
     }
 }

@@ -1,32 +1,32 @@
-//! Inference: which streams a file has, and what they look like.
+//! Inference: the streams of an unknown file, and their forms.
 
 use super::ends_name;
 use memchr::memchr2;
 use std::collections::HashMap;
 
-/// What a file's samples of one name look like.
+/// The samples of one name in a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
     /// The name.
     pub name: Vec<u8>,
-    /// Samples.
+    /// Number of samples.
     pub num_samples: u64,
-    /// Values without an index in front.
+    /// Number of values without an index in front.
     pub num_plain: u64,
-    /// Values with one.
+    /// Number of values with an index.
     pub num_indexed: u64,
-    /// Most values in a sample.
+    /// Most values of a sample.
     pub most_values: u64,
-    /// Largest index that is a number below 2^64.
+    /// Largest index below 2^64.
     pub largest_index: u64,
 }
 
-/// Names beyond which a text is not believed to be in this format.
+/// A text with more names than this is not taken for the CNTK text format.
 pub const MOST_NAMES: usize = 10_000;
 
 /// Look at every sample of a block of whole lines; `None` if there are more than [`MOST_NAMES`] names.
 ///
-/// Faults are passed over: it tells what a reader should be asked for, not whether the text is right.
+/// Faults are ignored: the result says what to ask of a reader, not whether the text is right.
 pub fn infer(block: &[u8]) -> Option<Vec<Seen>> {
     let mut all: Vec<Seen> = Vec::new();
     let mut by_name: HashMap<Vec<u8>, usize> = HashMap::new();
@@ -62,6 +62,7 @@ pub fn infer(block: &[u8]) -> Option<Vec<Seen>> {
 }
 
 impl Seen {
+    /// Add the values of one sample.
     fn add(&mut self, sample: &[u8]) {
         self.num_samples += 1;
         let mut num_values = 0;

@@ -1,47 +1,52 @@
 //! The CNTK text format: index, parser, inference and writer. (docs/formats/ctf.md)
 //!
 //! ```text
-//! bytes ── scan, index ──> Scan (ids, starts, lines) ── parse_chunk ──> Chunk and Findings
-//!       ── index_chunks (both in one pass) ───────────────────────────> Scan and Chunk
-//!       ── infer ──> Seen (names and forms)          columns ── write ──> bytes
+//! bytes ── index ──────> Scan: ids, starts, lines ── parse_chunk ──> Chunk, Findings
+//!       ── index_chunks: both in one pass ─────────────────────────> Scan, Chunk
+//!       ── infer ──────> Seen: names and forms of streams
+//! columns ── write ────> bytes
 //! ```
 //!
 //! | module | question |
 //! |---|---|
-//! | `index` | which sequences does the text have, and where? |
-//! | `parse` | what does the text of a sequence say? The grammar, and the only place where a fault is reported |
-//! | `shortcuts`, `known_lines` | faster ways over lines without a fault; they take what they are certain of, or nothing |
+//! | `ids` | which id starts a line? |
+//! | `index` | which sequences does a text have, and where? |
+//! | `parse` | what does the text of a sequence say, line by line? Only here faults are found |
+//! | `samples` | what do the values of one sample say? |
+//! | `shortcuts`, `known_lines` | how are lines without a fault read faster? |
 //! | `builder` | how do samples become columns, in memory that is used again? |
 //! | `pieces` | how is a chunk divided among threads? |
-//! | `one_pass` | how are a file's chunks indexed and parsed together? |
+//! | `one_pass` | how are the chunks of a file indexed and parsed together? |
 //! | `findings` | which faults were found? |
 //! | `infer` | which streams does an unknown file have? |
 //! | `write` | how do columns become text? |
 //!
-//! Invariants: all are pure functions of their arguments. No byte outside the given text decides anything, no input
-//! makes them panic, and every fault has a position. Python decides what a fault means, how many are too many, and how
-//! to word them.
+//! Invariants: everything here is a pure function of its arguments. No byte outside the given text decides anything, no
+//! input causes a panic, and every fault has an offset. Python decides what a fault means, how many are too many, and
+//! how to word them.
 
 mod builder;
 mod findings;
+mod ids;
 mod index;
 mod infer;
 mod known_lines;
 mod one_pass;
 mod parse;
 mod pieces;
+mod samples;
 mod shortcuts;
 mod write;
 
 pub use findings::{Finding, Findings, Kind, MOST_IN_FULL, NUM_ERRORS, NUM_KINDS};
 pub use index::{IdOverflow, Scan, Unindexed, WordScan, chunk_starts, index, scan, scan_words, sizes};
 pub use infer::{MOST_NAMES, Seen, infer};
-pub use one_pass::{IndexedChunk, chunk_borders, index_chunks};
-pub use pieces::{Cut, parse, parse_chunk, parse_with};
+pub use one_pass::{IndexedChunk, Pass, chunk_borders, index_chunks};
+pub use pieces::{Cut, Source, parse, parse_chunk, parse_with};
 pub(crate) use write::put_integer;
 pub use write::{Unwritable, write};
 
-/// How a file's sequences are told apart.
+/// How a file's lines are grouped into sequences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Each line is a sequence.
@@ -50,60 +55,44 @@ pub enum Mode {
     Ids,
 }
 
-/// What a stream of the file is: its name there and its form.
+/// A stream of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stream {
-    /// The name in the file (the alias).
+    /// Its name in the file (the alias).
     pub name: Vec<u8>,
     /// Whether samples are lists of `index:value`.
     pub is_sparse: bool,
-    /// Values a sample, or the bound of its indices; at most 2^31 - 1.
+    /// Values of a sample, or the bound of its indices; at most 2^31 - 1.
     pub dim: usize,
     /// Whether values are stored in double precision.
     pub is_double: bool,
 }
 
-/// What the parser knows of the file.
+/// What the parser has to know about the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schema {
-    /// The streams; columns come out in this order.
+    /// The streams, in the order of the columns.
     pub streams: Vec<Stream>,
-    /// The stream whose samples alone are counted against a sequence's lines.
+    /// The only stream whose samples are counted against a sequence's lines; `None`: the stream with the most samples.
     pub defining: Option<usize>,
     /// Whether ids are words.
     pub has_words: bool,
-    /// Whether columns of small whole numbers are made [`Small`].
+    /// Whether columns of small whole numbers are stored in fewer bytes.
     pub is_compact: bool,
 }
 
-/// Where a sequence lies in the bytes, and how many samples it was counted for.
+/// Where a sequence lies in the text, and how many samples the index counted for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// First byte.
+    /// Offset of the first byte.
     pub start: usize,
-    /// Behind the last byte.
+    /// Offset after the last byte.
     pub end: usize,
     /// Lines that count.
     pub length: u32,
 }
 
-/// The text that sequences lie in.
-#[derive(Clone, Copy)]
-pub enum Text<'a> {
-    /// All of it in memory.
-    Here(&'a [u8]),
-    /// To be read: a function that fills a buffer from a position on.
-    Read(Read<'a>),
-}
-
-/// A function that fills a buffer from a position of the text on.
-pub type Read<'a> = &'a (dyn Fn(usize, &mut [u8]) -> std::io::Result<()> + Sync);
-
-/// Bytes of the word at the start of a line: up to white space. A pipe that follows at once belongs to it.
-fn word_size(line: &[u8]) -> usize {
-    line.iter().position(|byte| byte.is_ascii_whitespace() || *byte == 0x0B).unwrap_or(line.len())
-}
-
+/// Whether a byte ends the name of a stream.
 #[inline]
 fn ends_name(byte: u8) -> bool {
     byte <= b' ' || byte == b'|' || byte >= 0x80

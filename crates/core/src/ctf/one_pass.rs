@@ -1,36 +1,39 @@
-//! Index and parser in one pass: a file that is read for the first time is read once.
+//! Index and parser in one pass: a file that is opened without an index is read once.
+//!
+//! 1. [`chunk_borders`] reads around the place where each chunk should end, and finds where it does end.
+//! 2. [`index_chunks`] scans and parses each chunk in pieces, part by part while the text is in the cache.
+//!
+//! Only text without a fault comes this way. A chunk with any finding is left to the index and the parser, which know
+//! its lines and can tell where it is wrong.
 
-use super::builder::{builders, finish};
+use super::builder::{Builder, builders, finish};
 use super::index::{Scan, scan};
 use super::parse::Parser;
-use super::pieces::MOST_PIECE_BYTES;
-use super::{Extent, Findings, Mode, Read, Schema};
+use super::pieces::{MOST_PIECE_BYTES, chunk_of};
+use super::{Extent, Findings, Mode, Schema};
 use crate::chunk::{Block, Chunk, Pool, expect};
-use memchr::{memchr, memrchr};
+use crate::text::{Text, Unread};
 use rayon::prelude::*;
+use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
-/// How far before and behind a position a sequence's start is looked for, at first and at last.
-const LOOK_AROUND: [usize; 2] = [1 << 15, 1 << 19];
+/// Bytes before and after an offset in which a sequence's start is looked for, at first and at last.
+const LOOK_AROUND_BYTES: [usize; 2] = [1 << 15, 1 << 19];
 
-/// The last sequence that starts at `at` or before, in text of `size` bytes whose first sequence starts at `first`;
-/// `None` if the text around does not tell.
-fn last_start(read: Read, first: usize, at: usize, size: usize, mode: Mode) -> std::io::Result<Option<usize>> {
-    for around in LOOK_AROUND {
-        let begin = at.saturating_sub(around).max(first);
-        let mut bytes = vec![0; at.saturating_add(around).min(size) - begin];
-        read(begin, &mut bytes)?;
-        let is_first = begin == first;
-        let from = if is_first { Some(0) } else { memchr(b'\n', &bytes).map(|at| at + 1) };
-        let to = if begin + bytes.len() == size { Some(bytes.len()) } else { memrchr(b'\n', &bytes).map(|at| at + 1) };
-        let (Some(from), Some(to)) = (from, to) else { continue };
-        if from >= to || begin + to <= at {
+/// The last sequence that starts at `at` or before, if the text around that offset tells. The first sequence starts at
+/// `first`.
+fn last_start(text: Text, first: usize, at: usize, mode: Mode) -> io::Result<Option<usize>> {
+    for around in LOOK_AROUND_BYTES {
+        let range = at.saturating_sub(around)..at.saturating_add(around);
+        let Some((offset, lines)) = text.lines_within(first, range)? else { continue };
+        if offset + lines.len() <= at {
             continue;
         }
-        let Ok(scan) = scan(&bytes[from..to], mode, None) else { return Ok(None) };
-        // What the first lines belong to may have begun before.
-        let num_unsure = usize::from(mode == Mode::Ids && !is_first);
-        let starts = scan.starts.iter().skip(num_unsure).map(|&start| begin + from + start as usize);
+        let Ok(scan) = scan(&lines, mode, None) else { return Ok(None) };
+        // The first lines may belong to a sequence that started before them.
+        let num_unsure = usize::from(mode == Mode::Ids && offset != first);
+        let starts = scan.starts.iter().skip(num_unsure).map(|&start| offset + start as usize);
         if let Some(start) = starts.take_while(|&start| start <= at).last() {
             return Ok(Some(start));
         }
@@ -38,17 +41,18 @@ fn last_start(read: Read, first: usize, at: usize, size: usize, mode: Mode) -> s
     Ok(None)
 }
 
-/// Where the chunks of a text begin and, last, where they end, as [`chunk_starts`] would cut it if all sequences were
-/// kept; up to the first that the text around its end does not tell.
+/// The offsets where the chunks of a text begin and, last, where the last chunk ends. The chunks are those of
+/// [`chunk_starts`](super::chunk_starts) if no sequence is left out. Stops at the first border that the text around it
+/// does not tell.
 ///
 /// # Errors
 /// The text cannot be read.
-pub fn chunk_borders(read: Read, first: usize, size: usize, limit: usize, mode: Mode) -> std::io::Result<Vec<usize>> {
+pub fn chunk_borders(text: Text, first: usize, limit: usize, mode: Mode) -> io::Result<Vec<usize>> {
     let mut borders = vec![first];
     let mut start = first;
-    while start < size {
+    while start < text.size {
         let end = start.saturating_add(limit);
-        let border = if end >= size { Some(size) } else { last_start(read, start, end, size, mode)? };
+        let border = if end >= text.size { Some(text.size) } else { last_start(text, start, end, mode)? };
         let Some(border) = border.filter(|&border| border > start) else { break };
         borders.push(border);
         start = border;
@@ -56,130 +60,143 @@ pub fn chunk_borders(read: Read, first: usize, size: usize, limit: usize, mode: 
     Ok(borders)
 }
 
-/// Chunks for each thread from which on none is cut into pieces.
+/// From this many chunks a thread on, chunks are not cut into pieces: there are enough of them to keep all threads busy,
+/// and large columns are cheaper than small ones.
 const MANY_CHUNKS: usize = 4;
 
-/// A chunk that was indexed and parsed in one pass: its sequences, found in pieces that start at these positions, and
-/// what is in them.
+/// A chunk that was indexed and parsed: the scan of each of its pieces with the piece's offset, and the chunk.
 pub type IndexedChunk = (Vec<(usize, Scan)>, Chunk);
 
-/// Index and parse the chunks between some borders of a text, each in up to `num_pieces`, on all threads of the current
-/// pool.
-///
-/// `None` for a chunk in which anything was met that is worth a word: what [`scan`] and [`parse_chunk`] say of it
-/// counts.
+/// What a pass over a text needs to know.
+#[derive(Clone, Copy)]
+pub struct Pass<'a> {
+    /// The text.
+    pub text: Text<'a>,
+    /// How lines are grouped into sequences.
+    pub mode: Mode,
+    /// The streams. None of them defines the size, and ids are not words.
+    pub schema: &'a Schema,
+    /// Bytes that are read at once.
+    pub part_size: usize,
+    /// Memory to use again.
+    pub pool: Option<&'a Arc<Pool>>,
+}
+
+/// Index and parse the chunks between borders of a text, each in at most `num_pieces`, on all threads of the current
+/// pool. A chunk with any error or warning is `None`.
 ///
 /// # Errors
 /// The text cannot be read.
-pub fn index_chunks(
-    read: Read,
-    borders: &[usize],
-    mode: Mode,
-    schema: &Schema,
-    num_pieces: usize,
-    part_size: usize,
-    pool: Option<&Arc<Pool>>,
-) -> std::io::Result<Vec<Option<IndexedChunk>>> {
-    // Many chunks keep all threads busy as they are, and large columns are cheaper than small ones.
+pub fn index_chunks(pass: Pass, borders: &[usize], num_pieces: usize) -> io::Result<Vec<Option<IndexedChunk>>> {
     let num_pieces = if borders.len() > MANY_CHUNKS * num_pieces { 1 } else { num_pieces };
     let mut pieces = Vec::new();
     for (chunk, border) in borders.windows(2).enumerate() {
         let (mut begin, end) = (border[0], border[1]);
-        let num_pieces = num_pieces.min((end - begin) / part_size + 1).max((end - begin) / MOST_PIECE_BYTES + 1);
+        let text = Text { size: end, ..pass.text };
+        let size = end - begin;
+        let num_pieces = num_pieces.min(size / pass.part_size + 1).max(size / MOST_PIECE_BYTES + 1);
         for piece in 1..num_pieces {
-            let middle = border[0] + (end - border[0]) / num_pieces * piece;
-            if let Some(cut) = last_start(read, begin, middle, end, mode)?.filter(|&cut| cut > begin) {
-                pieces.push((chunk, begin, cut));
+            let middle = border[0] + size / num_pieces * piece;
+            if let Some(cut) = last_start(text, begin, middle, pass.mode)?.filter(|&cut| cut > begin) {
+                pieces.push((chunk, begin..cut));
                 begin = cut;
             }
         }
-        pieces.push((chunk, begin, end));
+        pieces.push((chunk, begin..end));
     }
-    let index = |&(_, begin, end): &(usize, usize, usize)| {
-        index_piece(read, begin, end, mode, schema, part_size, pool.and_then(|pool| pool.take()))
-    };
-    let indexed = pieces.par_iter().map(index).collect::<std::io::Result<Vec<_>>>()?;
-    let mut made: Vec<Option<(Vec<_>, Vec<_>)>> = borders.windows(2).map(|_| Some(Default::default())).collect();
-    for ((chunk, begin, _), indexed) in pieces.into_iter().zip(indexed) {
-        match (&mut made[chunk], indexed) {
+    let indexed: Vec<_> = pieces.par_iter().map(|(_, range)| pass.piece(range.clone())).collect();
+    let mut chunks: Vec<Option<(Vec<_>, Vec<_>)>> = borders.windows(2).map(|_| Some(Default::default())).collect();
+    for ((chunk, range), indexed) in pieces.into_iter().zip(indexed) {
+        match (&mut chunks[chunk], indexed?) {
             (Some((scans, blocks)), Some((scan, block))) => {
-                scans.push((begin, scan));
+                scans.push((range.start, scan));
                 blocks.push(block);
             }
-            (sound, _) => *sound = None,
+            (chunk, _) => *chunk = None,
         }
     }
-    let chunk = |blocks| {
-        let chunk = Chunk::new(blocks);
-        if let Some(pool) = pool { chunk.of_pool(Arc::clone(pool)) } else { chunk }
-    };
-    Ok(made.into_iter().map(|made| made.map(|(scans, blocks)| (scans, chunk(blocks)))).collect())
+    let finished = |(scans, blocks)| (scans, chunk_of(blocks, pass.pool));
+    Ok(chunks.into_iter().map(|chunk| chunk.map(finished)).collect())
 }
 
-/// Index and parse the text from a sequence's start to another's; `None` if anything was met that is worth a word.
-fn index_piece(
-    read: Read,
-    begin: usize,
-    end: usize,
-    mode: Mode,
-    schema: &Schema,
-    part_size: usize,
-    spare: Option<Block>,
-) -> std::io::Result<Option<(Scan, Block)>> {
-    if end - begin > MOST_PIECE_BYTES.saturating_mul(2) {
-        return Ok(None); // no sequence's start was found where it could be cut
-    }
-    let mut findings = Findings::new(0, true);
-    let mut builders = builders(schema, 0, spare);
-    let mut all = Scan::default();
-    let mut buffer = Vec::new();
-    let (mut at, mut wanted) = (begin, part_size);
-    while at < end {
-        let size = wanted.min(end - at);
-        if buffer.len() < size {
-            buffer.resize(size, 0);
+impl Pass<'_> {
+    /// Index and parse the text from one sequence's start to another's; `None` if there is any finding.
+    fn piece(self, range: Range<usize>) -> io::Result<Option<(Scan, Block)>> {
+        if range.len() > MOST_PIECE_BYTES.saturating_mul(2) {
+            return Ok(None); // no sequence's start was found where it should be cut
         }
-        let bytes = &mut buffer[..size];
-        read(at, bytes)?;
-        let is_last = at + size == end;
-        let num_whole = if is_last { size } else { memrchr(b'\n', bytes).map_or(0, |at| at + 1) };
-        let Ok(mut found) = scan(&bytes[..num_whole], mode, None) else { return Ok(None) };
-        let mut part_end = num_whole;
-        if mode == Mode::Ids && !is_last {
-            // The last sequence may go on.
-            part_end = found.starts.pop().unwrap_or(0) as usize;
-            found.keys.pop();
-            found.lines.pop();
+        let text = Text { size: range.end, ..self.text };
+        let mut blocks = text.blocks(range.clone(), self.part_size);
+        let mut piece = Piece {
+            begin: range.start,
+            size: range.len(),
+            findings: Findings::new(0, true),
+            builders: builders(self.schema, 0, self.pool.and_then(|pool| pool.take())),
+            scan: Scan::default(),
+        };
+        loop {
+            let (offset, lines) = match blocks.next_block() {
+                Ok(Some(block)) => block,
+                Ok(None) => break,
+                Err(Unread::Failed(error)) => return Err(error),
+                Err(Unread::LongLine(_)) => return Ok(None),
+            };
+            let is_last = offset + lines.len() == range.end;
+            match piece.take(self, offset, lines, is_last) {
+                Some(num_taken) if is_last || num_taken == lines.len() => {}
+                Some(num_taken) => blocks.go_back(offset + num_taken),
+                None => return Ok(None),
+            }
+        }
+        let num_sequences = piece.scan.starts.len();
+        Ok(Some((piece.scan, finish(num_sequences, piece.builders))))
+    }
+}
+
+/// A piece in the making.
+struct Piece {
+    begin: usize,
+    size: usize,
+    findings: Findings,
+    builders: Vec<Builder>,
+    scan: Scan,
+}
+
+impl Piece {
+    /// Scan and parse lines, but for the last sequence unless they are the last lines: it may continue. Returns how many
+    /// bytes were taken; `None` if there is a finding.
+    fn take(&mut self, pass: Pass, offset: usize, lines: &[u8], is_last: bool) -> Option<usize> {
+        let mut found = scan(lines, pass.mode, None).ok()?;
+        let mut end = lines.len();
+        if pass.mode == Mode::Ids && !is_last {
+            end = found.pop().unwrap_or(0) as usize;
         }
         if found.head_lines > 0 || (is_last && found.starts.is_empty()) {
-            return Ok(None);
+            return None;
         }
         if found.starts.is_empty() {
-            wanted = wanted.saturating_mul(2);
-            continue;
+            return Some(0);
         }
-        let ends = found.starts.iter().skip(1).map(|&start| start as usize).chain([part_end]);
+        let ends = found.starts.iter().skip(1).map(|&start| start as usize).chain([end]);
         let extents: Vec<Extent> = std::iter::zip(&found.starts, ends)
             .zip(&found.lines)
-            .map(|((&start, end), &length)| Extent { start: at + start as usize, end: at + end, length })
+            .map(|((&start, end), &length)| Extent { start: offset + start as usize, end: offset + end, length })
             .collect();
-        let parsed = Parser::new(bytes, at, schema, &mut builders, &mut findings).sequences(&extents, all.starts.len());
-        if parsed.is_err() {
-            return Ok(None);
-        }
-        let ratio = (end - begin) as f64 / part_end as f64;
-        builders.iter_mut().for_each(|builder| builder.end_part(schema.is_compact, ratio));
+        Parser::new(lines, offset, pass.schema, &mut self.builders, &mut self.findings)
+            .sequences(&extents, self.scan.starts.len())
+            .ok()?;
+        let ratio = self.size as f64 / end as f64;
+        self.builders.iter_mut().for_each(|builder| builder.end_part(pass.schema.is_compact, ratio));
+        let all = &mut self.scan;
+        let is_first = all.starts.is_empty();
         all.keys.append(&mut found.keys);
-        all.starts.extend(found.starts.iter().map(|start| (at - begin) as u64 + start));
+        all.starts.extend(found.starts.iter().map(|start| (offset - self.begin) as u64 + start));
         all.lines.append(&mut found.lines);
-        if at == begin {
+        if is_first {
             expect(&mut all.keys, ratio);
             expect(&mut all.starts, ratio);
             expect(&mut all.lines, ratio);
         }
-        at += part_end;
-        wanted = part_size;
+        Some(end)
     }
-    let num_sequences = all.starts.len();
-    Ok(Some((all, finish(num_sequences, builders))))
 }

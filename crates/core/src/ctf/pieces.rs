@@ -1,14 +1,29 @@
 //! Pieces: a chunk's text is divided among threads, and each piece is read and parsed part by part.
+//!
+//! ```text
+//! chunk   ├── piece, one thread, one block ──┼── piece ──────────────────────┤
+//!         ├─ part, read at once ─┼─ part ────┼─ part ───────────────┼─ part ──┤      all cut between sequences
+//! ```
 
 use super::builder::{builders, finish};
 use super::parse::Parser;
-use super::{Extent, Findings, Schema, Text};
+use super::{Extent, Findings, Schema};
 use crate::chunk::{Block, Chunk, Pool};
+use crate::text::Text;
 use cntkio_simd::Kernel;
 use rayon::prelude::*;
 use std::sync::Arc;
 
-/// How a chunk's text is cut, in bytes, at the ends of sequences.
+/// The text of a chunk.
+#[derive(Clone, Copy)]
+pub enum Source<'a> {
+    /// All of it in memory.
+    Memory(&'a [u8]),
+    /// To be read.
+    File(Text<'a>),
+}
+
+/// How a chunk's text is cut, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Cut {
     /// What one thread parses into one block.
@@ -17,15 +32,15 @@ pub struct Cut {
     pub part: usize,
 }
 
-/// Parse the sequences' bytes into a chunk, on all threads of the current pool if there is more than one piece.
+/// Parse the sequences' text into a chunk, on all threads of the current pool if there is more than one piece.
 ///
-/// The result is that of one piece, whatever the number of threads: a piece whose errors the pieces before it left
-/// no budget for is parsed again with what they left, and so stops where a single parser would have stopped.
+/// The findings do not depend on the cut. Every piece starts with the whole budget; a piece with more errors than the
+/// pieces before it have left is parsed again with what is left, so that it stops where a single parser would stop.
 ///
 /// # Errors
 /// The text cannot be read.
 pub fn parse_chunk(
-    text: Text,
+    source: Source,
     sequences: &[Extent],
     schema: &Schema,
     budget: u64,
@@ -37,9 +52,9 @@ pub fn parse_chunk(
     let parse_piece = |piece: &[Extent], budget| {
         let mut findings = Findings::new(budget, is_strict);
         let spare = pool.and_then(|pool| pool.take());
-        parse_piece(text, piece, schema, &mut findings, cut.part, spare).map(|block| (block, findings))
+        parse_piece(source, piece, schema, &mut findings, cut.part, spare).map(|block| (block, findings))
     };
-    // A single piece is not handed to another thread, which takes as long as some lines.
+    // To hand a single piece to another thread would take as long as to parse some lines.
     let parsed: Vec<_> = match pieces[..] {
         [piece] => vec![parse_piece(piece, budget)],
         _ => pieces.par_iter().map(|piece| parse_piece(piece, budget)).collect(),
@@ -59,35 +74,38 @@ pub fn parse_chunk(
             break;
         }
     }
-    let chunk = Chunk::new(blocks);
-    Ok((if let Some(pool) = pool { chunk.of_pool(Arc::clone(pool)) } else { chunk }, all))
+    Ok((chunk_of(blocks, pool), all))
 }
 
-/// The most bytes of a piece with several sequences. A block counts its samples and entries in 32 bits, and each takes
-/// more than one byte of text.
+/// A chunk whose memory goes back to the pool.
+pub(super) fn chunk_of(blocks: Vec<Block>, pool: Option<&Arc<Pool>>) -> Chunk {
+    let chunk = Chunk::new(blocks);
+    if let Some(pool) = pool { chunk.of_pool(Arc::clone(pool)) } else { chunk }
+}
+
+/// The most bytes of a piece of several sequences: a block counts its samples and entries in 32 bits, and each of them
+/// takes more than one byte of text.
 pub(super) const MOST_PIECE_BYTES: usize = u32::MAX as usize;
 
-/// Cut sequences into pieces of about `size` bytes, each of at least one sequence.
+/// Cut sequences into pieces of about `size` bytes, at least one sequence each.
 fn in_pieces(sequences: &[Extent], size: usize) -> impl Iterator<Item = &[Extent]> {
     let size = size.min(MOST_PIECE_BYTES);
     let mut rest = sequences;
     std::iter::from_fn(move || {
         let first = rest.first()?;
         let count = rest.iter().take_while(|extent| extent.end.saturating_sub(first.start) <= size).count().max(1);
-        let (piece, behind) = rest.split_at(count);
-        rest = behind;
-        Some(piece)
+        rest.split_off(..count)
     })
 }
 
-/// Parse the sequences' bytes into a block. Extents that do not lie in `bytes` are taken as far as they do.
+/// Parse the sequences' text into a block. Extents are clipped to `bytes`.
 ///
-/// If `findings` has a last straw afterwards, the block holds the sequences before it and is of no use.
+/// If `findings` has a last straw afterwards, the block is incomplete.
 pub fn parse(bytes: &[u8], sequences: &[Extent], schema: &Schema, findings: &mut Findings) -> Block {
     parse_with(Kernel::selected(), bytes, sequences, schema, findings)
 }
 
-/// The same with a certain kernel, which changes nothing but time.
+/// [`parse`] with a certain kernel, which makes no difference but in time.
 pub fn parse_with(
     kernel: Kernel,
     bytes: &[u8],
@@ -98,13 +116,13 @@ pub fn parse_with(
     let mut builders = builders(schema, sequences.len(), None);
     let mut parser = Parser::new(bytes, 0, schema, &mut builders, findings);
     parser.kernel = kernel;
-    // What stopped it is the last straw among the findings.
+    // If it stops, the findings have a last straw.
     let _ = parser.sequences(sequences, 0);
     finish(sequences.len(), builders)
 }
 
 fn parse_piece(
-    text: Text,
+    source: Source,
     sequences: &[Extent],
     schema: &Schema,
     findings: &mut Findings,
@@ -112,14 +130,14 @@ fn parse_piece(
     spare: Option<Block>,
 ) -> std::io::Result<Block> {
     let mut builders = builders(schema, sequences.len(), spare);
-    let read = match text {
-        Text::Here(bytes) => {
+    let text = match source {
+        Source::Memory(bytes) => {
             let mut parser = Parser::new(bytes, 0, schema, &mut builders, findings);
             let _ = parser.sequences(sequences, 0);
             builders.iter_mut().for_each(|builder| builder.end_part(schema.is_compact, 1.0));
             return Ok(finish(sequences.len(), builders));
         }
-        Text::Read(read) => read,
+        Source::File(text) => text,
     };
     let first_byte = sequences.first().map_or(0, |first| first.start);
     let last_byte = sequences.last().map_or(0, |last| last.end);
@@ -127,16 +145,11 @@ fn parse_piece(
     let mut number = 0;
     for part in in_pieces(sequences, part_size) {
         let (begin, end) = (part[0].start, part[part.len() - 1].end);
-        let size = end.saturating_sub(begin);
-        if buffer.len() < size {
-            buffer.resize(size.max(part_size), 0);
-        }
-        let bytes = &mut buffer[..size];
-        read(begin, bytes)?;
+        let bytes = text.read_into(&mut buffer, begin, end)?;
+        let ratio = (last_byte - first_byte) as f64 / bytes.len().max(1) as f64;
         if Parser::new(bytes, begin, schema, &mut builders, findings).sequences(part, number).is_err() {
             break;
         }
-        let ratio = (last_byte - first_byte) as f64 / size.max(1) as f64;
         builders.iter_mut().for_each(|builder| builder.end_part(schema.is_compact, ratio));
         number += part.len();
     }

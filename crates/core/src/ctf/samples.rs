@@ -1,0 +1,189 @@
+//! Samples: the grammar of the values after a stream's name, and the only place that knows it in full.
+//!
+//! ```text
+//! dense     1 -0.5 3e4         values, white space between them; too few are filled up with zeros
+//! sparse    3:1 17:0.5         entries: an index below the dimension, a colon, a value
+//! one-hot   17:1               an entry of few digits, which the shortcut over short lines takes
+//! ```
+//!
+//! A kernel takes the prefix of which it is certain. The loops here take the rest, and find every fault.
+
+use super::Kind;
+use crate::number::{self, Element};
+use cntkio_simd::{Kernel, digits};
+
+/// Why a sample was dropped.
+pub(super) struct Fault {
+    pub(super) kind: Kind,
+    /// Where the fault is reported.
+    pub(super) at: usize,
+    /// Where parsing continues.
+    pub(super) resume: usize,
+    /// The number that was counted or read.
+    pub(super) found: u64,
+}
+
+/// The text of one sequence, as two slices from the same first byte.
+#[derive(Clone, Copy)]
+pub(super) struct Sight<'a> {
+    /// The text up to the sequence's end: the grammar must not look further.
+    pub(super) bytes: &'a [u8],
+    /// The text that kernels and shortcuts may look at. They stop at every line feed, so after a last line feed they may
+    /// see more text; then they need not take care of the slice's end on every line.
+    pub(super) view: &'a [u8],
+}
+
+/// Whether a byte ends a sample's values: a pipe, a control byte other than a tab, a byte above 0x7F.
+#[inline]
+fn ends_values(byte: u8) -> bool {
+    byte < b' ' || byte == b'|' || byte >= 0x80
+}
+
+/// A kernel that stopped at a number is asked to continue only if it last took at least this many values: where
+/// exponents are frequent, a kernel would cost more than it saves.
+const VALUES_WORTH_A_KERNEL: u64 = 8;
+
+/// Append a sample of exactly `dim` values. Returns the offset after the sample and the number of values in the text.
+/// On a fault nothing is appended.
+#[inline]
+pub(super) fn dense_values<T: Element>(
+    kernel: Kernel,
+    Sight { bytes, view }: Sight,
+    start: usize,
+    dim: usize,
+    out: &mut Vec<T>,
+) -> Result<(usize, usize), Fault> {
+    let before = out.len();
+    let mut at = T::dense_prefix(kernel, view, start, dim, out);
+    let mut num_values = (out.len() - before) as u64;
+    let mut is_prefix_worth_it = num_values >= VALUES_WORTH_A_KERNEL;
+    let mut surplus = None;
+    let fault = loop {
+        match bytes.get(at) {
+            Some(b' ' | b'\t') => at += 1,
+            Some(&byte) if ends_values(byte) => match surplus {
+                Some(surplus) => break Fault { kind: Kind::TooManyValues, at: surplus, resume: at, found: num_values },
+                None => {
+                    out.resize(before + dim, T::default());
+                    return Ok((at, num_values as usize));
+                }
+            },
+            None if num_values == 0 => break Fault { kind: Kind::EmptyAtEnd, at, resume: at, found: 0 },
+            None => {
+                // At the end of the data, surplus values are not an error and are dropped.
+                out.resize(before + dim, T::default());
+                return Ok((at, num_values as usize));
+            }
+            Some(_) => match number::read(bytes, at) {
+                Ok((value, end)) => {
+                    if num_values < dim as u64 {
+                        out.push(value);
+                    } else if surplus.is_none() {
+                        surplus = Some(at);
+                    }
+                    num_values += 1;
+                    at = end;
+                    if is_prefix_worth_it && surplus.is_none() {
+                        at = T::dense_prefix(kernel, view, end, dim - num_values as usize, out);
+                        is_prefix_worth_it = (out.len() - before) as u64 - num_values >= VALUES_WORTH_A_KERNEL;
+                        num_values = (out.len() - before) as u64;
+                    }
+                }
+                Err(bad) => break Fault { kind: Kind::BadNumber, at: bad, resume: bad, found: num_values },
+            },
+        }
+    };
+    out.truncate(before);
+    Err(fault)
+}
+
+/// Append a sample's entries. Returns the offset after the sample. On a fault nothing is appended.
+#[inline]
+pub(super) fn sparse_entries<T: Element>(
+    kernel: Kernel,
+    Sight { bytes, view }: Sight,
+    start: usize,
+    dim: u64,
+    indices: &mut Vec<i32>,
+    values: &mut Vec<T>,
+) -> Result<usize, Fault> {
+    let before = indices.len();
+    let small_dim = dim.min(u32::MAX.into()) as u32;
+    let mut at = T::sparse_prefix(kernel, view, start, small_dim, indices, values);
+    let mut is_prefix_worth_it = (indices.len() - before) as u64 >= VALUES_WORTH_A_KERNEL;
+    let fault = loop {
+        match bytes.get(at) {
+            Some(b' ' | b'\t') => at += 1,
+            Some(&byte) if ends_values(byte) => return Ok(at),
+            None if indices.len() > before => return Ok(at),
+            None => break Fault { kind: Kind::EmptyAtEnd, at, resume: at, found: 0 },
+            Some(_) => match sparse_entry(bytes, at, dim) {
+                Ok((index, value, end)) => {
+                    indices.push(index);
+                    values.push(value);
+                    at = end;
+                    if is_prefix_worth_it {
+                        let so_far = indices.len();
+                        at = T::sparse_prefix(kernel, view, end, small_dim, indices, values);
+                        is_prefix_worth_it = (indices.len() - so_far) as u64 >= VALUES_WORTH_A_KERNEL;
+                    }
+                }
+                Err(fault) => break fault,
+            },
+        }
+    };
+    indices.truncate(before);
+    values.truncate(before);
+    Err(fault)
+}
+
+/// Read an entry: its index, its value and the offset after it.
+#[inline]
+fn sparse_entry<T: Element>(bytes: &[u8], start: usize, dim: u64) -> Result<(i32, T, usize), Fault> {
+    let mut index = 0u64;
+    let mut at = start;
+    while let Some(digit) = bytes.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|&digit| digit <= 9) {
+        index = index.saturating_mul(10).saturating_add(digit.into());
+        at += 1;
+    }
+    let fault = |kind, position| Fault { kind, at: position, resume: at, found: index };
+    if at == start {
+        return Err(fault(Kind::BadIndex, at));
+    }
+    if index >= dim {
+        return Err(fault(Kind::IndexOutOfRange, start));
+    }
+    if bytes.get(at) != Some(&b':') {
+        return Err(fault(Kind::MissingColon, at));
+    }
+    match number::read(bytes, at + 1) {
+        Ok((value, end)) => Ok((index as i32, value, end)),
+        Err(bad) => Err(Fault { kind: Kind::BadNumber, at: bad, resume: bad, found: index }),
+    }
+}
+
+/// The only entry of a sample.
+pub(super) struct OneHotEntry {
+    pub(super) index: u32,
+    pub(super) value: u8,
+    /// Offset after the sample, and the byte there: a pipe, a line feed or a carriage return.
+    pub(super) end: usize,
+    pub(super) next_byte: u8,
+}
+
+/// Read an index of at most five digits with a value of one digit, if the sample ends after it or after one more space.
+#[inline]
+pub(super) fn one_hot_entry(text: &[u8], at: usize) -> Option<OneHotEntry> {
+    let word = digits::word_at(text, at)?;
+    let num_digits = digits::count(word);
+    if num_digits == 0 || num_digits > 5 {
+        return None;
+    }
+    let [colon, value, next_byte, ..] = (word >> (8 * num_digits)).to_le_bytes();
+    let value = value.wrapping_sub(b'0');
+    let end = at + num_digits as usize + 2 + usize::from(next_byte == b' ');
+    let next_byte = *text.get(end)?;
+    let index = digits::value(word, num_digits);
+    let is_sound = colon == b':' && value <= 9 && matches!(next_byte, b'|' | b'\n' | b'\r');
+    is_sound.then_some(OneHotEntry { index, value, end, next_byte })
+}

@@ -1,0 +1,19 @@
+//! Enums whose variants have names, so that Python need not repeat their order.
+
+/// Define an enum of numbered variants, each with its name, and `NAMES`: the names in the order of the numbers.
+macro_rules! named {
+    ($(#[$attribute:meta])* pub enum $enum:ident { $($(#[$doc:meta])* $variant:ident = $name:literal,)* }) => {
+        $(#[$attribute])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum $enum {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl $enum {
+            /// The names of all variants, in the order of their numbers.
+            pub const NAMES: &[&str] = &[$($name,)*];
+        }
+    };
+}
+pub(crate) use named;

@@ -1,0 +1,52 @@
+//! Texts of at most 16 bytes as machine words: to compare such a text with what a slice holds is one operation.
+
+/// A text of at most 16 bytes.
+///
+/// ```
+/// use cntkio_simd::ShortText;
+///
+/// let name = ShortText::new(&[b"|", b"features", b" "]).unwrap();
+/// assert!(name.begins(b"|features 1 2 3 "));
+/// assert!(!name.begins(b"|features2 1 2 3"));
+/// assert!(ShortText::new(&[b"longer than sixteen"]).is_none());
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ShortText {
+    /// The bytes, the first one lowest.
+    pub(crate) word: u128,
+    /// The bits of the text's bytes.
+    pub(crate) mask: u128,
+    pub(crate) size: usize,
+}
+
+impl ShortText {
+    /// A text that no other text begins with.
+    pub const NEVER: ShortText = ShortText { word: 1, mask: 0, size: 0 };
+
+    /// The parts, concatenated; `None` if they are too long.
+    pub fn new(parts: &[&[u8]]) -> Option<ShortText> {
+        let text = parts.concat();
+        let mut word = [0; 16];
+        word.get_mut(..text.len())?.copy_from_slice(&text);
+        let mask = if text.is_empty() { 0 } else { u128::MAX >> (128 - 8 * text.len()) };
+        Some(ShortText { word: u128::from_le_bytes(word), mask, size: text.len() })
+    }
+
+    /// Number of bytes.
+    #[inline]
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Whether some bytes begin with this text.
+    #[inline]
+    pub fn begins(&self, bytes: &[u8; 16]) -> bool {
+        u128::from_le_bytes(*bytes) & self.mask == self.word
+    }
+
+    /// Whether this text is at an offset of the bytes.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn is_at(&self, bytes: &[u8], at: usize) -> bool {
+        bytes.get(at..).is_some_and(|rest| rest.starts_with(&self.word.to_le_bytes()[..self.size]))
+    }
+}
