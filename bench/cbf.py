@@ -22,7 +22,7 @@ import corpora
 import numpy as np
 from cntkio import convert
 from cntkio.streams import StreamDef, StreamDefs
-from ctf import STREAMS, Answer, Engine, best, line, machine, rate
+from engines import STREAMS, Answer, Engine, best, line, machine, rate
 
 HERE = Path(__file__).parent
 # Times CNTK 2.7's speed that a sweep shall reach, and MB/s of a conversion: 100 times `ctf2bin.py`, which does 8.
