@@ -1,7 +1,7 @@
 """HTK features and labels: round trips of the writers, lists and labels of all forms, hostile input."""
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from cntkio.formats.mlf import entries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from support.damage import damaged
 
 NAMES = ["sil", "aa", "b"]
 
@@ -281,16 +282,6 @@ def test_frames_are_those_of_their_utterances_in_any_order(corpus: Path) -> None
 
 
 # ------------------------------------------------------------------------------------------------ hostile input
-
-
-def damaged(data: bytes) -> Iterator[bytes]:
-    """Every prefix, and every flipped bit."""
-    for end in range(len(data)):
-        yield data[:end]
-    for place in range(8 * len(data)):
-        flipped = bytearray(data)
-        flipped[place // 8] ^= 1 << place % 8
-        yield bytes(flipped)
 
 
 def readers(folder: Path, compatible: bool) -> dict[str, Callable[[], Any]]:

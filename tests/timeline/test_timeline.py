@@ -31,7 +31,8 @@ from cntkio.timeline import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from slow.timeline import SlowTimeline, draws, order_of_chunks, windows
+from slow.timeline import SlowTimeline, order_of_chunks, windows
+from support.twister import draws
 
 Chunks = list[list[int]]
 ALL = Partition()
