@@ -132,12 +132,15 @@ def sweep(side: Side, *, kernel: str, path: Path, kind: str, randomize: bool, si
     return side.measure(kernel, path=str(path), streams=STREAMS[kind], randomize=randomize, size=size)
 
 
-def small_minibatches(side: Side, *, path: Path, kind: str, small: int, size: int) -> Answer:
-    """Seconds that a small minibatch costs more than its share of a large one, each size in a process of its own."""
-    request = {"path": path, "kind": kind, "kernel": "", "randomize": True}
-    many, few = sweep(side, size=small, **request), sweep(side, size=size, **request)
-    more = many["minibatches"] - few["minibatches"]
-    return {"seconds": max(many["seconds"] - few["seconds"], 1e-9) / max(more, 1), "samples": many["samples"]}
+def costs_of_small(sides: list[Side], path: Path, kind: str, options: argparse.Namespace) -> list[float]:
+    """Seconds that a small minibatch costs more than its share of a large one, for each side."""
+    measure = partial(sweep, path=path, kind=kind, kernel="", randomize=True)
+    of_small = in_turns(options.repeat, sides, partial(measure, size=options.small))
+    of_large = in_turns(options.repeat, sides, partial(measure, size=options.size))
+    return [
+        (small["seconds"] - large["seconds"]) / (small["minibatches"] - large["minibatches"])
+        for small, large in zip(of_small, of_large, strict=True)
+    ]
 
 
 def compare(sides: list[Side], paths: dict[str, Path], options: argparse.Namespace) -> list[float]:
@@ -153,10 +156,12 @@ def compare(sides: list[Side], paths: dict[str, Path], options: argparse.Namespa
                 ratios.append(rates[1] / rates[0])
                 line(f"{kind}, {order}, {kernel}", *(f"{speed:.0f}" for speed in rates), f"{ratios[-1]:.3f}")
     for kind, path in paths.items() if options.small else ():
-        measure = partial(small_minibatches, path=path, kind=kind, small=options.small, size=options.size)
-        costs = [answer["seconds"] * 1e6 for answer in in_turns(options.repeat, sides, measure)]
-        ratios.append(costs[0] / costs[1])
-        line(f"{kind}, us of {options.small}", *(f"{cost:.2f}" for cost in costs), f"{ratios[-1]:.3f}")
+        costs = costs_of_small(sides, path, kind, options)
+        is_sound = min(costs) > 0  # else the corpus is too small, or the machine too busy
+        if is_sound:
+            ratios.append(costs[0] / costs[1])
+        cells = [f"{cost * 1e6:.2f}" for cost in costs]
+        line(f"{kind}, us of {options.small}", *cells, f"{ratios[-1]:.3f}" if is_sound else "-")
     return ratios
 
 

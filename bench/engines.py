@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,13 @@ def best(repeat: int, runs: dict[str, Callable[[], Answer]]) -> dict[str, Answer
                 if turn and answer["seconds"] < fastest.get(name, {"seconds": float("inf")})["seconds"]:
                     fastest[name] = answer
     return fastest
+
+
+def timed(work: Callable[[], object], **facts: Any) -> Answer:
+    """Do the work once; return its seconds, and the facts as they are."""
+    start = time.perf_counter()
+    work()
+    return {"seconds": time.perf_counter() - start, **facts}
 
 
 def line(*cells: object) -> None:
