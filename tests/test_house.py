@@ -33,8 +33,6 @@ PRIVATE_NAMES_OF_OTHERS = {
 }
 IMPORTED_BY_TEXT = {
     "__init__",  # frameworks, when they are asked for
-    "config",
-    "source",
 }
 QUESTIONS_OF_TYPE = {
     "htkmlf_reader isinstance HTKFeatureDeserializer",
@@ -42,7 +40,6 @@ QUESTIONS_OF_TYPE = {
 }
 LONG_CLASSES = {
     "MinibatchSource",
-    "_Reading",
 }
 RUST_MODULES_IN_CIRCLES = {
     "core chunk",
@@ -56,7 +53,6 @@ RUST_MODULES_IN_CIRCLES = {
 }
 PRIVATE_NAMES_IN_TESTS = {
     "_BLOCK",
-    "_DEEPEST",
     "_INTERRUPTIBLE",
     "_PART",
     "_PIECE",
@@ -73,7 +69,6 @@ PRIVATE_NAMES_IN_TESTS = {
     "_pages",
     "_scan",
     "_table",
-    "_truncation",
     "_whole",
 }
 

@@ -13,7 +13,6 @@ says are the timeline's; what bytes mean is the formats'. There is no thread bef
 from __future__ import annotations
 
 import enum
-import importlib
 import logging
 import os
 from collections import Counter
@@ -276,9 +275,10 @@ class MinibatchSource:
             ConfigError: The file cannot be read as a configuration, or asks for what there is not.
             OSError: A file cannot be read.
         """
-        # The configuration language stands above this module, which does not know it.
-        config = importlib.import_module("cntkio.config").read_config(path, *overrides, section=section)
-        source = config.open()
+        # Late: the configurations are above this room, and import it.
+        from cntkio.config import read_config
+
+        source = read_config(path, *overrides, section=section).open()
         assert isinstance(source, cls)
         return source
 
