@@ -24,22 +24,17 @@ VAGUE_NAMES = {"utils", "util", "base", "manager", "common", "helpers", "helper"
 # -- exceptions, one a line: room, and what it does --------------------------------------------------------------------
 
 IMPORTS_NOT_DRAWN: set[str] = set()
-PRIVATE_NAMES_OF_OTHERS = {
-    "htkmlf_reader _arrangement",
-    "htkmlf_reader _chunk_starts",
-    "htkmlf_reader _lengths",
-    "htkmlf_reader _pipeline",
-    "htkmlf_reader _settings",
-}
+PRIVATE_NAMES_OF_OTHERS: set[str] = set()
 IMPORTED_BY_TEXT = {
     "__init__",  # frameworks, when they are asked for
+    "config",
 }
 QUESTIONS_OF_TYPE = {
     "htkmlf_reader isinstance HTKFeatureDeserializer",
     "htkmlf_reader isinstance HTKFeatureStream",
 }
 LONG_CLASSES = {
-    "MinibatchSource",
+    "_Reading",
 }
 RUST_MODULES_IN_CIRCLES = {
     "core chunk",
@@ -53,6 +48,7 @@ RUST_MODULES_IN_CIRCLES = {
 }
 PRIVATE_NAMES_IN_TESTS = {
     "_BLOCK",
+    "_DEEPEST",
     "_INTERRUPTIBLE",
     "_PART",
     "_PIECE",
@@ -60,15 +56,12 @@ PRIVATE_NAMES_IN_TESTS = {
     "_Variable",
     "_aligned",
     "_array",
-    "_chunks",
-    "_file",
     "_header",
     "_is_tensor",
     "_minibatch",
-    "_paged",
-    "_pages",
     "_scan",
     "_table",
+    "_truncation",
     "_whole",
 }
 

@@ -544,7 +544,9 @@ class MinibatchDataset(torch.utils.data.IterableDataset):
         """Put the source where an epoch begins."""
         if self._span is not None and (epoch or self._has_moved):
             begin, end = self._span
-            self.source.begin_epoch(begin + epoch * (end - begin), end + epoch * (end - begin))
+            offset = epoch * (end - begin)
+            number = self._start.get("epoch_number", 0) + epoch
+            self.source.begin_epoch(begin + offset, end + offset, number=number)
             self._has_moved = True
         if epoch == 0:
             self.source.load_state_dict(self._start)

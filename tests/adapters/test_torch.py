@@ -24,6 +24,7 @@ from cntkio import (
     CTFDeserializer,
     HTKFeatureDeserializer,
     HTKMLFDeserializer,
+    HTKMLFReader,
     MinibatchSource,
     StreamDef,
     StreamDefs,
@@ -321,6 +322,30 @@ def test_a_data_set_delivers_what_its_source_does(corpus: Path) -> None:
         assert [shown(minibatch) for minibatch in DataLoader(dataset, batch_size=None)] == expected
         first = next(iter(dataset))
         assert first["x"].values.data_ptr() == pointer(first._minibatch["x"].values)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"frameMode": False, "nbruttsineachrecurrentiter": [1, 3]},
+        {"frameMode": False, "truncated": True, "nbruttsineachrecurrentiter": [1, 2]},
+        {"readMethod": "rollingWindow", "randomize": 4},
+    ],
+    ids=str,
+)
+def test_a_data_set_delivers_each_epoch_of_an_htkmlf_reader(options: dict[str, Any], tmp_path: Path) -> None:
+    utterances = [(f"u{number}", np.full((1 + number % 4, 2), number)) for number in range(7)]
+    htk.write_archive(tmp_path / "a.ark", tmp_path / "a.scp", utterances)
+    features = HTKFeatureDeserializer(StreamDefs(F=StreamDef(scp=tmp_path / "a.scp", shape=2)))
+    with (
+        HTKMLFReader(features, max_sweeps=1, **options) as reader,
+        HTKMLFReader(features, max_sweeps=1, **options) as other,
+    ):
+        dataset = MinibatchDataset(other, 5)
+        for epoch in range(3):
+            dataset.set_epoch(epoch)
+            found = [minibatch["F"].values.tolist() for minibatch in dataset]
+            assert found == [minibatch["F"].values.tolist() for minibatch in reader.epoch(epoch, 5)]
 
 
 @pytest.mark.parametrize("context", ["fork", "spawn"])

@@ -8,7 +8,6 @@ import random
 import re
 import tempfile
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,9 @@ import cntkio
 import numpy as np
 import pytest
 from cntkio import StreamDef, StreamDefs
-from cntkio.config import ReaderConfig
-from cntkio.config.files import configuration
-from cntkio.config.language import Section
-from cntkio.config.reader_config import Call
-from cntkio.config.reading import read_section, readers_of
-from cntkio.config.text import DEEPEST, Value, elements
-from cntkio.config.writing import written_config
+from cntkio.config import ReaderConfig, classic
+from cntkio.config.classic import Section, configuration
+from cntkio.config.readers import Call, read_section, readers_of, written_config
 from cntkio.errors import ConfigError
 from cntkio.formats import htk, mlf
 from cntkio.streams import named
@@ -36,41 +31,6 @@ PARSED = [(case, reader) for case in cases("config") if "readers" in case.spec f
 NAMES = [f"{case.name}-{'-'.join(reader['path'])}" for case, reader in PARSED]
 
 
-ARRAY_OF_SECTIONS = re.compile(r"[\[{][\s,:;]*[\[{(]")
-MOST_SECTIONS = 100_000
-
-
-def tree_of(section: Section) -> dict[str, Any]:
-    """Everything in a section: texts, lists of the elements in parentheses, and the trees of its sections."""
-    num_sections = 0
-
-    def tree(section: Section, depth: int) -> dict[str, Any]:
-        nonlocal num_sections
-        num_sections += 1
-        if num_sections > MOST_SECTIONS:  # variables can make sections out of little
-            raise section.position.error("too many sections for a test", section.name)
-        return {key: entry(section, key, depth) for key in section.keys}
-
-    def entry(section: Section, key: str, depth: int) -> Any:
-        value = section.value(key, own=True)
-        assert value is not None
-        if not value.is_section:
-            return value.string
-        string = value.text.string
-        if string[value.begin] != "(" and not ARRAY_OF_SECTIONS.match(string, value.begin):
-            return tree(section.section(key, own=True), depth + 1)
-        return [element_of(element, depth + 1) for element in elements(value)]
-
-    def element_of(element: Value, depth: int) -> Any:
-        return tree(Section("", element, None, depth), depth) if element.is_section else element.string
-
-    return tree(section, 0)
-
-
-def call_of(target: type, *arguments: Any, **keywords: Any) -> Call:
-    return Call(target, arguments, tuple(keywords.items()))
-
-
 def asked(case: Case, path: list[str]) -> Section:
     section = configuration(case.spec["arguments"])
     for name in path:
@@ -82,7 +42,7 @@ def asked(case: Case, path: list[str]) -> Section:
 def test_a_section_has_the_recorded_tree(case: Case, reader: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(case.folder)
     if reader["tree"] is not None:
-        assert tree_of(asked(case, reader["path"])) == reader["tree"]
+        assert asked(case, reader["path"]).tree() == reader["tree"]
         return
     with pytest.raises(ConfigError) as caught:
         asked(case, reader["path"])
@@ -127,7 +87,7 @@ def test_a_section_has_the_recorded_tree(case: Case, reader: dict[str, Any], mon
     ],
 )
 def test_entries_are_split_as_documented(text: str, tree: dict[str, Any]) -> None:
-    assert tree_of(configuration([text])) == tree
+    assert configuration([text]).tree() == tree
 
 
 def test_lines_of_a_file_lose_their_comments(tmp_path: Path) -> None:
@@ -135,7 +95,7 @@ def test_lines_of_a_file_lose_their_comments(tmp_path: Path) -> None:
     path.write_text(
         "\ufeffa = 1 # one\r\n#[ b = 2\n\n \t# x\nc = 3#x # y\n\ufeffd = 4\t5\ne = [ # (\n f ]\ng = h", "utf-8"
     )
-    assert tree_of(configuration([f"configFile={path}"])) == {
+    assert configuration([f"configFile={path}"]).tree() == {
         "a": "1",
         "c": "3#x # y",
         "d": "4\t5",
@@ -158,7 +118,7 @@ def test_lines_of_a_file_lose_their_comments(tmp_path: Path) -> None:
         ("a = $b$", "line 1, column 5: no variable found with the name b"),
         ("a = $b$ ; b = x$c$ ; c = $A$", "variables need each other: a > b > c > a"),
         ("a = $b$ ; b = [\n c = 1\n]", "the variable b has a value of several lines"),
-        ("a = (1:2*x)", "expected a whole number after the"),
+        ("a = (1:2*x)", "expected a whole number behind the"),
         ("a = (1:2*99999999999999999999)", "elements or more"),
         ("a = 1\rb = 2", "line 1, column 6: a line ends with CR alone"),
         ("a = 1\ninclude=x.cntk", "line 2, column 1: files include each other: x.cntk > x.cntk"),
@@ -172,7 +132,7 @@ def test_an_error_says_where(text: str, message: str, tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     Path("x.cntk").write_bytes(text.encode())
     with pytest.raises(ConfigError, match=message) as caught:
-        tree_of(configuration(["configFile=x.cntk"]))
+        configuration(["configFile=x.cntk"]).tree()
     assert caught.value.path == "x.cntk"
     assert f"line {caught.value.line}, " in str(caught.value)
 
@@ -319,7 +279,7 @@ ANY_TEXT = st.one_of(st.text(max_size=60), st.lists(st.sampled_from(PIECES), max
 def test_any_text_gives_a_tree_or_a_configuration_error(texts: list[str]) -> None:
     texts = [re.sub(r"(?i)^\s*(configfile|currentdirectory)\s*=", "x=", text) for text in texts]
     try:
-        tree = tree_of(configuration(texts))
+        tree = configuration(texts).tree()
     except ConfigError:
         return
     assert isinstance(tree, dict)
@@ -332,7 +292,7 @@ def test_any_file_gives_a_tree_or_a_configuration_error(head: bytes, tail: str) 
         file.write(head + tail.encode())
         file.flush()
         try:
-            tree_of(configuration([f"configFile={file.name}"]))
+            configuration([f"configFile={file.name}"]).tree()
         except ConfigError as error:
             assert str(error)
 
@@ -346,7 +306,7 @@ def test_every_prefix_of_every_configuration_gives_a_tree_or_a_configuration_err
         whole = re.sub(r"(?m)^include=", "include =", path.read_text("utf-8-sig"))
         for end in range(0, len(whole), 3):
             try:
-                tree_of(configuration([whole[:end]]))
+                configuration([whole[:end]]).tree()
             except ConfigError:
                 continue
 
@@ -391,13 +351,13 @@ def test_ten_megabytes_are_read_in_seconds(name: str) -> None:
 def test_what_grows_beyond_measure_is_refused_at_once(text: str) -> None:
     begun = time.process_time()
     with pytest.raises(ConfigError):
-        tree_of(configuration([text]))
+        configuration([text]).tree()
     assert time.process_time() - begun < 5
 
 
 def test_the_deepest_section_that_is_read() -> None:
-    tree = tree_of(configuration([section_of(DEEPEST)]))
-    for _ in range(DEEPEST):
+    tree = configuration([section_of(classic._DEEPEST)]).tree()
+    for _ in range(classic._DEEPEST):
         tree = tree["a"]
     assert tree == {"x": "1"}
 
@@ -606,14 +566,12 @@ def test_the_printed_program_makes_the_same_source(
             return self.minibatches(size)
 
     monkeypatch.setattr(cntkio, "HTKMLFReader" if config.kind == "HTKMLFReader" else "MinibatchSource", Recorder)
-    for target in {call.target for call in config.calls}:
-        monkeypatch.setattr(cntkio, target.__name__, partial(call_of, target))
+    for name in {call.name for call in config.calls}:
+        monkeypatch.setattr(cntkio, name, lambda *a, _name=name, **k: Call(_name, a, tuple(k.items())), raising=False)
     exec(compile(config.to_python(), "printed", "exec"), {})
     assert [dataclasses.replace(call, trace_level=1) for call in config.calls] == made[0][0]
     assert made[0][1] == config.source_options()
-    size = config.minibatch_size()
-    if config.kind != "HTKMLFReader" and config.packing == "truncated" and not config.truncation_length:
-        size *= config.utterances_per_minibatch[0]
+    size = config.minibatch_size() if config.kind == "HTKMLFReader" else config._truncation(0, None)[1]
     assert made[1:] == [(0, config.epoch_size or 100), (size, None)]
 
 
@@ -724,7 +682,7 @@ def test_a_reader_configuration_is_made_again_by_its_representation() -> None:
         configuration(["train = [ reader = [ file = a ; input = [ x = [ dim = 2 ; format = dense ] ] ] ]"])
     )
     names = {"ReaderConfig": ReaderConfig, "Window": Window, "StreamDefs": StreamDefs, "StreamDef": StreamDef}
-    names["CTFDeserializer"] = partial(call_of, cntkio.CTFDeserializer)
+    names["CTFDeserializer"] = lambda *a, **k: Call("CTFDeserializer", a, tuple(k.items()))
     assert eval(repr(config), names) == config
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.section = "x"  # type: ignore[misc]

@@ -26,9 +26,8 @@ from cntkio import (
     TruncatedMinibatchData,
 )
 from cntkio.config import ReaderConfig, commands
-from cntkio.config.files import configuration
-from cntkio.config.reading import read_section, readers_asked_for
-from cntkio.config.writing import configuration_for
+from cntkio.config.classic import configuration
+from cntkio.config.readers import read_section
 from cntkio.errors import CntkIoError, ConfigError
 from cntkio.formats import htk, mlf
 from cntkio.timeline import Window
@@ -290,7 +289,7 @@ def test_an_action_reads_as_it_does_in_cntk(lines: Path) -> None:
     [
         ("randomise = true", "key 'randomise' is unknown here and ignored; did you mean 'randomize'?"),
         ("chunkSize = 5", "did you mean 'chunkSizeInBytes'?"),
-        ("second half", "is it the second half of a value that should be in quotes?"),
+        ("second half", "is it the second half of a value that should stand in quotes?"),
         ("elementType = float", None),
         ("useMersenneTwisterRand = true", None),
         ("...", None),
@@ -361,24 +360,25 @@ def test_another_deserializer_is_refused_with_what_to_use_instead(name: str) -> 
 def test_the_command_line_reads_all_readers_of_a_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(EXAMPLES.parent)
     path = "examples/digits/digits.cntk"
-    train, test = [reader.facts() for reader in readers_asked_for(path, [])]
+    train, test = commands.understood(path, [])
     assert (train["randomization window"], test["randomization window"]) == ("500 samples", "none")
-    (only,) = readers_asked_for(path, ["Test", "Test=[minibatchSize=100]"])
+    (only,) = commands.asked_readers(path, ["Test", "Test=[minibatchSize=100]"])
     watched: list[int] = []
     facts = commands.read(only, 2, lambda source, minibatch, before: watched.append(before))
     assert (facts["sequences"], facts["minibatches"], watched[:3]) == ("898", "10 of 100 samples", [0, 100, 200])
+    assert commands.as_python(path, ["Test"]).startswith("# Test/reader\nfrom cntkio import")
 
 
 def test_a_written_configuration_reads_the_corpus(lines: Path) -> None:
     streams = StreamDefs({"x": StreamDef(field="x", shape=2)})
-    text, program = configuration_for(CTFDeserializer(lines / "a.ctf", streams, max_errors=3))
+    text, program = commands.written(CTFDeserializer(lines / "a.ctf", streams, max_errors=3))
     (lines / "w.cntk").write_text(text)
     config = cntkio.read_config(lines / "w.cntk")
     assert repr(config.deserializers[0]) == repr(CTFDeserializer(lines / "a.ctf", streams, max_errors=3))
     exec(compile(program, "printed", "exec"), made := {})
     made["source"].close()
     with pytest.raises(ConfigError):
-        configuration_for(CTFDeserializer('a"b.ctf', streams))
+        commands.written(CTFDeserializer('a"b.ctf', streams))
 
 
 # The readers of the formats' published pages, each with its file.
@@ -505,7 +505,7 @@ def test_every_parameter_of_the_old_reader_reaches_it(timit: dict[str, Any], tmp
         ("checkData = true", None),
         ("useNumericSequenceKeys = true", "useNumericSequenceKeys has no effect: keys are compared as text"),
         ("hashSequenceKeys = true", "hashSequenceKeys has no effect: keys are compared as they are"),
-        ("useMersenneTwisterRand = false", "useMersenneTwisterRand has no effect: the random numbers are always drawn"),
+        ("useMersenneTwisterRand = false", "useMersenneTwisterRand has no effect: the random numbers are always"),
         ("useMersenneTwisterRand = true", None),
         ("randomizationSeed = 5", "randomizationSeed has no effect: sweep k is shuffled with k"),
         ("truncationLength = 5", "truncationLength has no effect: the minibatch size is the truncation length"),
@@ -544,7 +544,7 @@ def test_a_page_file_goes_into_the_configured_folder_or_nowhere(timit: dict[str,
     config = cntkio.read_config(
         PAGES / "timit.cntk", "train=[reader=[readMethod=rollingWindow;pageFilePath=no/such/folder]]"
     )
-    with pytest.raises(ConfigError, match="'no/such/folder', which is no folder"):
+    with pytest.raises(ConfigError, match="'no/such/folder', which is not a folder"):
         config.open()
 
 
@@ -557,7 +557,7 @@ def test_a_written_configuration_of_each_format_reads_the_corpus(
     mlf.write_binary_mlf(tmp_path / "a.bmlf", [(key, np.zeros(len(one), int)) for key, one in timit.items()])
     binary = HTKMLFBinaryDeserializer(StreamDefs(L=StreamDef(mlf=[tmp_path / "a.bmlf"], shape=3)))
     for number, given in enumerate([text, CBFDeserializer(lines / "a.cbf"), features, [features, labels, binary]]):
-        made, program = configuration_for(given)
+        made, program = commands.written(given)
         (tmp_path / "w.cntk").write_text(made)
         config = cntkio.read_config(tmp_path / "w.cntk")
         with (
@@ -581,4 +581,4 @@ def test_what_has_no_key_in_a_configuration_is_not_written(timit: dict[str, Any]
         ([42], "int has no place in a configuration"),
     ):
         with pytest.raises(ConfigError, match=message):
-            configuration_for(given)
+            commands.written(given)

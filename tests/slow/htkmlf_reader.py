@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from support.twister import draws
-
-from slow.timeline import sweep_order
+from slow.timeline import draws, sweep_order
 
 Frame = list[float]
 EVERYTHING = 2**62 - 1

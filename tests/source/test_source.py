@@ -222,6 +222,29 @@ def test_frame_mode_refuses_a_sequence_and_names_it(path: Path) -> None:
             source.next_minibatch(1)
 
 
+@pytest.mark.parametrize("at", range(9))
+@pytest.mark.parametrize("of_second", [False, True])
+def test_before_a_frame_mode_error_of_a_joined_source_all_minibatches_are_whole(
+    tmp_path: Path, at: int, of_second: bool
+) -> None:
+    for name, is_bad in (("x", not of_second), ("y", of_second)):
+        lines = [b"%d |%s %d 0\n" % (key, name.encode(), key) for key in range(9)]
+        lines[at] *= 1 + is_bad
+        (tmp_path / f"{name}.ctf").write_bytes(b"".join(lines))
+    deserializers = [
+        CTFDeserializer(tmp_path / f"{name}.ctf", StreamDefs({name: StreamDef(field=name, shape=2)})) for name in "xy"
+    ]
+    seen: list[Any] = []
+    with MinibatchSource(deserializers, randomize=False, frame_mode=True, max_sweeps=1) as source:
+        while not seen or seen[-1] is not None:
+            try:
+                minibatch = source.read(1)
+                seen.append(minibatch and [minibatch[name].values[:, 0].tolist() for name in "xy"])
+            except CorpusError as error:
+                seen.append(f"sequence {at}, stream {'xy'[of_second]!r}" in str(error))
+    assert seen == [*([[key], [key]] for key in range(at)), True, *([[key], [key]] for key in range(at + 1, 9)), None]
+
+
 def test_truncation_refuses_streams_of_different_lengths(tmp_path: Path) -> None:
     (tmp_path / "a.ctf").write_bytes(b"1 |x 1 2 |s 1:1\n1 |x 1 2\n")
     message = "sequence 1, stream 's': 1 samples, but the sequence counts for 2"
@@ -253,6 +276,26 @@ def test_a_state_of_other_data_or_settings_names_every_difference(path: Path, tm
 def test_a_state_that_is_none_is_refused(path: Path, state: dict[str, Any]) -> None:
     with make(path) as source, pytest.raises(CheckpointError):
         source.restore_from_checkpoint(state)
+
+
+@pytest.mark.parametrize("state", [{"minibatchSourcePosition": -1}, {"version": 1}, {"version": 1, "timeline": {}}])
+def test_a_refused_state_leaves_the_source_where_it_was(path: Path, state: dict[str, Any]) -> None:
+    with make(path, max_sweeps=2) as source, make(path, max_sweeps=2) as other:
+        for one in (source, other):
+            one.next_minibatch(7)
+        good = source.state_dict()
+        with pytest.raises(CheckpointError):
+            source.restore_from_checkpoint({**good, **state} if "timeline" in state else state)
+        assert source.state_dict() == good
+        assert rest(source, 7) == rest(other, 7)
+
+
+def test_a_changed_truncation_length_is_pickled_with_the_source(path: Path) -> None:
+    with make(path, truncation_length=3, max_sweeps=2) as source:
+        source.begin_epoch(0, 50, truncation_length=2)
+        source.next_minibatch(8)
+        with pickle.loads(pickle.dumps(source)) as again:
+            assert again.next_minibatch(8)["x"].values.tolist() == source.next_minibatch(8)["x"].values.tolist()
 
 
 def test_cntks_bare_state_is_accepted_with_further_keys(path: Path) -> None:

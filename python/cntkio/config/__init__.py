@@ -1,13 +1,5 @@
-"""CNTK's configuration files: their language, their readers, and what those do here. (docs/configuration.md)
+"""CNTK's configuration files: the language, the readers, and what they become here. (docs/configuration.md)"""
 
-::
-
-    text ──> language ──> reading ──> ReaderConfig ──> MinibatchSource
-               files      deserializers     └──writing──> text
-                                keys
-"""
-
-from cntkio.config.reader_config import ReaderConfig
-from cntkio.config.reading import read_config
+from cntkio.config.readers import ReaderConfig, read_config
 
 __all__ = ["ReaderConfig", "read_config"]

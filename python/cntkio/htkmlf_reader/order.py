@@ -1,14 +1,27 @@
-"""The order of frames in the old reader's ``readMethod = rollingWindow``. (docs/formats/htk.md, "The HTKMLFReader")"""
+"""The order of frames in the old reader's ``readMethod = rollingWindow``. (docs/formats/htk.md, "The HTKMLFReader")
+
+::
+
+    position  0 1 2 3 4 5 6 7 ...      a frame moves from its position by at most half a window,
+    frame     2 0 3 1 6 4 7 5 ...      so only the chunks around the position are needed
+
+Invariant: the order is a pure function of the number of frames, the window and the seed.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
 from cntkio.errors import ConfigError
+from cntkio.timeline import WHOLE, Partition, Plan, Reads, Timeline
+
+_MOST_ORDERS = 2
 
 
 def rolling_order(
@@ -41,3 +54,80 @@ def rolling_order(
     if not 0 <= num_frames < 2**32:
         raise ConfigError(f"{num_frames} frames; expected fewer than 2^32", key="num_frames")
     return _core.rolling_order(num_frames, window, seed % 2**64)
+
+
+class RollingTimeline(Timeline):
+    """Frames in an order in which none moves from its position by more than half a window.
+
+    Args:
+        lengths: As for `Timeline`, all 1.
+        chunk_starts: As for `Timeline`.
+        rolling_window: The window, in frames.
+        seed: Sweep number k is shuffled with ``seed + k``.
+        options: As for `Timeline`.
+    """
+
+    def __init__(
+        self,
+        lengths: npt.NDArray[np.uint32],
+        chunk_starts: npt.NDArray[np.int64],
+        *,
+        rolling_window: int,
+        seed: int,
+        **options: Any,
+    ) -> None:
+        super().__init__(lengths, chunk_starts, **{**options, "window": None})
+        self._rolling_window, self._seed = rolling_window, seed
+        self._starts = chunk_starts
+        self._orders: dict[int, npt.NDArray[np.uint32]] = {}
+        self._around: tuple[int, int, int] | None = None
+        self._chunks_around = Plan([], 0)
+
+    def _order(self, sweep: int) -> npt.NDArray[np.uint32]:
+        if sweep not in self._orders:
+            for other in sorted(self._orders)[: len(self._orders) - _MOST_ORDERS + 1]:
+                del self._orders[other]
+            self._orders[sweep] = rolling_order(self.num_samples, self._rolling_window, self._seed + sweep)
+        return self._orders[sweep]
+
+    def read_several(self, minibatch_size_in_samples: int, partition: Partition, most: int) -> Reads | None:
+        """Deliver the frames at the next positions of the order, in a single read."""
+        reads = super().read_several(minibatch_size_in_samples, partition, 1)
+        if reads is None or not len(reads.selection.sequences):
+            return reads
+        # A read stays in one sweep, and it moves on.
+        sweep = (reads.selection.position - 1) // self.num_samples
+        frames = self._order(sweep)[reads.selection.sequences].astype(np.int64)
+        selection = dataclasses.replace(reads.selection, sequences=frames, chunks=self._chunks_of(frames), refs=None)
+        return reads._replace(selection=selection)
+
+    def _chunks_of(self, frames: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return np.searchsorted(self._starts, frames, side="right") - 1
+
+    def needed_chunks(self, partition: Partition = WHOLE) -> Plan:
+        """Return the chunks around the position of the reader, as far as a frame can move."""
+        around = self._chunk_bounds()
+        if around != self._around:
+            chunks = [] if around is None else list(range(around[1], around[2] + 1))
+            self._around, self._chunks_around = around, Plan(chunks, self._chunks_around.version + 1)
+        return self._chunks_around
+
+    def _chunk_bounds(self) -> tuple[int, int, int] | None:
+        """The sweep, and the first and the last chunk around the position; None after the end."""
+        if self.position >= self.end:
+            return None
+        sweep, offset = divmod(self.position, self.num_samples)
+        half = self._rolling_window // 2
+        bounds = np.array([max(offset - half, 0), min(offset + half, self.num_samples - 1)])
+        first, last = self._chunks_of(bounds).tolist()
+        return sweep, first, last
+
+    def chunks_ahead(self, partition: Partition = WHOLE) -> Iterator[int]:
+        """Yield the chunks after those that are needed, to the end of the next sweep or of the data."""
+        needed = self.needed_chunks(partition).chunks
+        if not needed:
+            return
+        sweep = self.position // self.num_samples
+        yield from range(needed[-1] + 1, self.num_chunks)
+        if (sweep + 1) * self.num_samples < self.end:
+            yield from range(self.num_chunks)

@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
 from cntkio.errors import CntkIoError, CorpusError
 from cntkio.formats.contract import Corpus
 from cntkio.minibatch import Minibatch
-from cntkio.source.arrangement import BROKEN, INVALID, Arrangement, Located
+from cntkio.source.arrangement import Arrangement, Located
 from cntkio.source.chunks import ChunkStore
+from cntkio.source.fitting import BROKEN, INVALID
 from cntkio.source.hand_over import HandOver, PackOrder, Prepared, Request, Standing
 from cntkio.timeline import AnyTimeline, Bookmark, ChunkRefs, Partition, Reads, Selection
 
@@ -231,16 +231,12 @@ class Selector:
             raise taken.error
 
     def _refs_of(self, corpus_index: int, selection: Selection, located: Located) -> ChunkRefs:
-        """Where in the chunks of a corpus the sequences are."""
-        if located.places is not None:
-            return located.places[corpus_index]
-        partners = self._arrangement.partners
-        if partners is None and located.frames is None and selection.refs is not None:
+        """Say where in the chunks of a corpus the sequences are, or find it out."""
+        if located.refs is not None:
+            return located.refs[corpus_index]
+        if self._arrangement.partners is None and located.frames is None and selection.refs is not None:
             return selection.refs
-        chunk_starts = self._arrangement.tables[corpus_index].chunk_starts
-        return ChunkRefs(
-            *_core.find_chunks(located.sequences, None if partners is None else partners[corpus_index], chunk_starts)
-        )
+        return self._arrangement.refs_of(corpus_index, located.sequences)
 
     def _samples_of(
         self, corpus_index: int, located: Located

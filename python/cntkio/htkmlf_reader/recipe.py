@@ -1,0 +1,118 @@
+"""How an HTKMLFReader opens and reads, where that differs from a plain source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio.errors import CheckpointError, ConfigError
+from cntkio.formats.contract import Ahead, Corpus, Deserializer
+from cntkio.formats.htk import HTKFeatureStream
+from cntkio.htkmlf_reader.options import HTKMLFOptions
+from cntkio.htkmlf_reader.order import RollingTimeline
+from cntkio.htkmlf_reader.page_file import PagedFeatures
+from cntkio.source.arrangement import Arrangement
+from cntkio.source.fitting import Skipping
+from cntkio.source.hand_over import Request
+from cntkio.source.options import SourceOptions
+from cntkio.source.recipe import Recipe
+from cntkio.timeline import AnyTimeline, Partition, Timeline
+
+
+class HTKMLFRecipe(Recipe):
+    """The decisions of one reader.
+
+    Attributes:
+        skipping: Which utterances are skipped.
+        skipped: How many were skipped, by kind.
+    """
+
+    def __init__(self, options: HTKMLFOptions) -> None:
+        self._own = options
+        self.skipping = Skipping(options.longest)
+        self.skipped: Mapping[str, int] = {}
+        self._epoch = 0
+        self._paged: list[PagedFeatures] = []
+        self._with_rows: Timeline | None = None  # the timeline whose rows change from epoch to epoch
+
+    def open(self, deserializer: Deserializer, *, text_keys: bool, ahead: Ahead) -> Corpus:
+        if self._own.read_method != "rollingWindow" or not isinstance(deserializer, HTKFeatureStream):
+            return super().open(deserializer, text_keys=text_keys, ahead=ahead)
+        features = PagedFeatures(deserializer, self._own.page_folder)
+        self._paged.append(features)
+        return features
+
+    def keeps_data_in_memory(self, options: SourceOptions) -> bool:
+        """Keep features in memory if they are few; else they wait in a page file."""
+        if not self._paged:
+            return options.keep_data_in_memory
+        is_small = sum(features.num_bytes for features in self._paged) <= self._own.page_limit_in_bytes
+        for features in self._paged:
+            features.is_paged = not is_small
+        return is_small
+
+    def timeline(
+        self,
+        options: SourceOptions,
+        corpora: Sequence[Corpus],
+        arrangement: Arrangement,
+        lengths_in_chunk: Callable[[int], npt.NDArray[np.uint32]],
+    ) -> AnyTimeline:
+        self.skipped = arrangement.skipped
+        own = self._own
+        keywords = {
+            **self.for_timeline(options),
+            "only_full": own.only_full and own.frame_mode,
+            "num_rows": own.count(0) if own.steps_by_size else 0,
+            "counts_sequences": not own.frame_mode and not own.truncated,
+        }
+        if own.read_method == "rollingWindow" and own.window is not None:
+            window = own.window.size
+            return RollingTimeline(arrangement.lengths, arrangement.chunk_starts, rolling_window=window, **keywords)
+        timeline = Timeline(arrangement.lengths, arrangement.chunk_starts, **keywords)
+        self._with_rows = timeline if own.steps_by_size else None
+        return timeline
+
+    def for_checkpoint(self, options: SourceOptions) -> dict[str, Any]:
+        own = self._own
+        return {
+            **super().for_checkpoint(options),
+            "truncation_length": own.truncation_length or ("minibatch size" if own.truncated else 0),
+            "read_method": own.read_method,
+            "only_full": own.only_full,
+            "nbruttsineachrecurrentiter": list(own.counts),
+            "longest_utterance": own.longest,
+        }
+
+    def arguments(self, options: SourceOptions) -> dict[str, Any]:
+        shared = (
+            "deserializers", "randomization_seed", "max_samples", "max_sweeps", "max_errors", "read_ahead_in_bytes",
+        )  # fmt: skip
+        return {**self._own.arguments, **{name: getattr(options, name) for name in shared}}
+
+    def request(self, size: int, partition: Partition) -> Request:
+        return Request(size, self._own.size(size, self._epoch), partition)
+
+    def check_truncation(self, options: SourceOptions, truncation_length: int | None) -> None:
+        if truncation_length is not None:
+            raise ConfigError(
+                "truncation_length is the reader's own: truncationLength, or the minibatch size",
+                key="truncation_length",
+            )
+
+    def begin_epoch(self, number: int) -> None:
+        self._epoch = number
+        if self._with_rows is not None:
+            self._with_rows.num_rows = self._own.count(number)
+
+    def state(self) -> dict[str, Any]:
+        return {"epoch_number": self._epoch}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        number = state.get("epoch_number")
+        if type(number) is not int or number < 0:
+            raise CheckpointError(f"the state has no 'epoch_number' of an HTKMLFReader; it is {number!r}", saved=number)
+        self.begin_epoch(number)

@@ -1,0 +1,64 @@
+"""`Assembly`: the stages of a source, put together from its options and its recipe."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from cntkio.source.arrangement import Arrangement, arrange
+from cntkio.source.chunks import ChunkStore
+from cntkio.source.opening import Opened, open_all
+from cntkio.source.options import SourceOptions
+from cntkio.source.packing import Packer
+from cntkio.source.pipeline import Pipeline
+from cntkio.source.recipe import Recipe
+from cntkio.source.selecting import Selector
+from cntkio.timeline import AnyTimeline
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Assembly:
+    """The stages of one source.
+
+    Attributes:
+        opened: The corpora and the streams.
+        arrangement: The sequences.
+        timeline: Which of them each read delivers. While the pipeline runs, only the pipeline uses it.
+        pipeline: The minibatches.
+    """
+
+    opened: Opened
+    arrangement: Arrangement
+    timeline: AnyTimeline
+    pipeline: Pipeline
+
+    @classmethod
+    def of(cls, options: SourceOptions, recipe: Recipe) -> Assembly:
+        """Open the deserializers, and put the stages together. After an error, nothing stays open.
+
+        Raises:
+            CntkIoError: The deserializers cannot be opened or joined, or an option is not possible with them.
+            OSError: A file cannot be read.
+        """
+        opened = open_all(options, recipe)
+        try:
+            corpora = opened.corpora
+            arrangement = arrange(
+                corpora, frame_mode=options.frame_mode, strict=options.strict, skipping=recipe.skipping
+            )
+            chunks = ChunkStore(
+                corpora,
+                arrangement,
+                window_stays_in_use=options.window is not None,
+                keeps_all=recipe.keeps_data_in_memory(options),
+                loads_window=opened.is_literal,
+                read_ahead_in_bytes=options.read_ahead_in_bytes,
+            )
+            timeline = recipe.timeline(options, corpora, arrangement, chunks.lengths_in_chunk)
+        except BaseException:
+            opened.close()
+            raise
+        selector = Selector(
+            timeline, corpora, arrangement, chunks, max_errors=options.max_errors, is_literal=opened.is_literal
+        )
+        packer = Packer(opened.layouts, frame_mode=options.frame_mode)
+        return cls(opened, arrangement, timeline, Pipeline(selector, packer))

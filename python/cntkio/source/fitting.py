@@ -1,0 +1,185 @@
+"""Which utterances of joined corpora can be delivered: their lengths agree, and no corpus calls them invalid or broken.
+
+An utterance without the right length is an error, or it is left out, as its corpus says (`Utterances.unequal_lengths`);
+or it is skipped like in CNTK's old reader (`Skipping`). An invalid or broken utterance stays in the table with a flag.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio.errors import CorpusError
+from cntkio.formats.contract import Corpus
+from cntkio.formats.report import NUM_IN_FULL, first_few
+from cntkio.formats.table import SequenceTable
+from cntkio.source.join import JoinedTable
+
+logger = logging.getLogger("cntkio")
+
+INVALID, BROKEN = 1, 2
+_Partners = tuple[npt.NDArray[np.uint32], ...]
+
+
+class Skipping(NamedTuple):
+    """Skip unusable utterances instead of raising, as CNTK's old reader did.
+
+    Unusable are utterances that another corpus lacks or has in another length, and utterances that are too long.
+
+    Attributes:
+        longest: Frames of the longest utterance that is not skipped.
+    """
+
+    longest: int
+
+
+def skip_unusable(
+    joined: JoinedTable, corpora: Sequence[Corpus], skipping: Skipping, *, frame_mode: bool
+) -> tuple[JoinedTable, dict[str, int]]:
+    """Leave out unusable utterances, and log them.
+
+    Returns:
+        The others, and how many were skipped, by kind.
+
+    Raises:
+        CorpusError: More than half of the utterances would be skipped.
+    """
+    missing = joined.left_out[0]
+    lengths = corpora[0].table.lengths[joined.partners[0]]
+    is_unequal = np.zeros(len(lengths), np.bool_)
+    for corpus, partners in zip(corpora[1:], joined.partners[1:], strict=True):
+        mask = _unequal(corpus, partners, lengths, frame_mode=frame_mode)
+        if mask is not None:
+            is_unequal |= mask
+    is_too_long = lengths > skipping.longest
+    by_kind = {
+        "missing in another stream": (missing.num_sequences, [str(key) for key in missing.first_keys]),
+        "of another length in another stream": _count_and_keys(joined, is_unequal),
+        f"longer than {skipping.longest} frames": _count_and_keys(joined, is_too_long & ~is_unequal),
+    }
+    by_kind = {kind: (count, keys) for kind, (count, keys) in by_kind.items() if count}
+    name, total = corpora[0].name, corpora[0].table.num_sequences
+    for kind, (count, keys) in by_kind.items():
+        logger.warning("%s: %d utterances are skipped: %s: %s", name, count, kind, first_few(keys, count))
+    skipped = {kind: count for kind, (count, _) in by_kind.items()}
+    num_skipped = sum(skipped.values())
+    if 2 * num_skipped > total:
+        raise CorpusError(
+            f"{name}: {num_skipped} of {total} utterances would be skipped, more than half of them: "
+            + ", ".join(f"{count} {kind} (first {keys[0]})" for kind, (count, keys) in by_kind.items())
+        )
+    return _only(joined, ~(is_unequal | is_too_long)), skipped
+
+
+def judge_lengths(joined: JoinedTable, corpora: Sequence[Corpus], *, frame_mode: bool, strict: bool) -> JoinedTable:
+    """Leave out utterances that are not as long in a later corpus as in the first, where the later one says so.
+
+    Raises:
+        CorpusError: The later corpus does not say so, or `strict`.
+    """
+    if corpora[0].utterances is None:
+        return joined
+    lengths = corpora[0].table.lengths[joined.partners[0]]
+    is_kept = np.ones(len(lengths), np.bool_)
+    for corpus, partners in zip(corpora[1:], joined.partners[1:], strict=True):
+        is_unequal = _unequal(corpus, partners, lengths, frame_mode=frame_mode)
+        rule = "error" if corpus.utterances is None else corpus.utterances.unequal_lengths
+        if is_unequal is None or (rule == "keep" and not frame_mode):
+            continue
+        own_lengths = corpus.table.lengths[partners]
+        if rule == "keep":
+            is_unequal &= own_lengths < lengths  # in frame mode, frames beyond the first corpus's are never asked for
+        indices = np.flatnonzero(is_unequal)
+        if not len(indices):
+            continue
+        if rule == "drop":
+            is_kept[indices] = False
+            logger.warning(
+                "%s: %d utterances are left out, since they are not as long as in %s: %s",
+                corpus.name,
+                len(indices),
+                corpora[0].name,
+                first_few((_key(joined, int(index)) for index in indices), len(indices)),
+            )
+        if rule != "drop" or strict:
+            index = int(indices[0])
+            raise CorpusError(
+                f"utterance {_key(joined, index)}: {own_lengths[index]} frames in {corpus.name}, but {lengths[index]} "
+                f"in {corpora[0].name} ({len(indices)} such utterances); unequal_lengths='drop' leaves them out"
+            )
+    return _only(joined, is_kept)
+
+
+def flags_of(
+    corpora: Sequence[Corpus], table: SequenceTable, partners: _Partners | None
+) -> npt.NDArray[np.uint8] | None:
+    """Return for each sequence 0, `INVALID` or `BROKEN`; None if all are sound.
+
+    Raises:
+        CntkIoError: An utterance is broken, and its corpus does not keep to CNTK's literal way.
+    """
+    flags = np.zeros(table.num_sequences, np.uint8)
+    for corpus_index, corpus in enumerate(corpora):
+        traits = corpus.utterances
+        if traits is None:
+            continue
+        own = np.arange(table.num_sequences, dtype=np.uint32) if partners is None else partners[corpus_index]
+        for mask, flag in ((traits.invalid, INVALID), (traits.broken, BROKEN)):
+            if mask is not None:
+                np.maximum(flags, mask[own] * np.uint8(flag), out=flags)
+        if traits.broken is not None and not traits.is_literal:
+            broken = np.flatnonzero(traits.broken[own])
+            if len(broken):
+                raise traits.complaint(int(own[broken[0]]))
+    return flags if flags.any() else None
+
+
+def _unequal(
+    corpus: Corpus, partners: npt.NDArray[np.uint32], lengths: npt.NDArray[np.uint32], *, frame_mode: bool
+) -> npt.NDArray[np.bool_] | None:
+    """Mark the utterances that are not as long as in the first corpus; None where lengths need not be equal.
+
+    Invalid and broken utterances have no length to compare.
+    """
+    traits = corpus.utterances
+    if (traits is None and not frame_mode) or (traits is not None and traits.is_broadcast):
+        return None
+    is_unequal: npt.NDArray[np.bool_] = corpus.table.lengths[partners] != lengths
+    for mask in (traits.invalid, traits.broken) if traits is not None else ():
+        if mask is not None:
+            is_unequal &= ~mask[partners]
+    return is_unequal
+
+
+def _count_and_keys(joined: JoinedTable, mask: npt.NDArray[np.bool_]) -> tuple[int, list[str]]:
+    indices = np.flatnonzero(mask)
+    return len(indices), [_key(joined, int(index)) for index in indices[:NUM_IN_FULL]]
+
+
+def _key(table: SequenceTable, sequence_index: int) -> str:
+    key = table.keys[sequence_index]
+    return key.decode(errors="replace") if isinstance(key, bytes) else str(key)
+
+
+def _only(joined: JoinedTable, is_kept: npt.NDArray[np.bool_]) -> JoinedTable:
+    """Return the sequences that are kept. Chunks without a sequence are dropped."""
+    if is_kept.all():
+        return joined
+    if not is_kept.any():
+        raise CorpusError("no utterance has the same length in all deserializers: nothing is left to read")
+    num_kept_before = np.concatenate([np.zeros(1, np.int64), np.cumsum(is_kept)])[joined.chunk_starts]
+    sizes = np.diff(num_kept_before)
+    chunks = np.flatnonzero(sizes)
+    return dataclasses.replace(
+        joined,
+        keys=joined.keys[is_kept],
+        lengths=joined.lengths[is_kept],
+        chunk_starts=np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes[chunks])]),
+        partners=tuple(partners[is_kept] for partners in joined.partners),
+        first_chunks=joined.first_chunks[chunks],
+    )

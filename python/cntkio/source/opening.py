@@ -1,0 +1,77 @@
+"""Deserializers opened: their corpora, and the streams of the source over all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from cntkio.errors import ConfigError
+from cntkio.formats.contract import Corpus
+from cntkio.source.options import SourceOptions
+from cntkio.source.packing import Layout
+from cntkio.source.recipe import Recipe
+from cntkio.streams import StreamInformation
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Opened:
+    """What the deserializers of a source have become.
+
+    Attributes:
+        corpora: Their corpora.
+        streams: The streams of all corpora, numbered through.
+        layouts: For each corpus its streams, and how they are packed.
+    """
+
+    corpora: list[Corpus]
+    streams: list[StreamInformation]
+    layouts: list[Layout]
+
+    @property
+    def is_literal(self) -> bool:
+        """Whether a corpus asks for CNTK's own way with errors and empty minibatches."""
+        return any(corpus.utterances is not None and corpus.utterances.is_literal for corpus in self.corpora)
+
+    def close(self) -> None:
+        """Close the corpora."""
+        for corpus in self.corpora:
+            corpus.close()
+
+
+def open_all(options: SourceOptions, recipe: Recipe) -> Opened:
+    """Open the deserializers of a source. If the keys of one are words, those of all are.
+
+    Raises:
+        ConfigError: Two streams have one name.
+        FormatError: A file breaks its format where the index is made.
+        OSError: A file cannot be read.
+    """
+    opened = Opened([], [], [])
+    text_keys = any(deserializer.has_text_keys for deserializer in options.described)
+    try:
+        for deserializer in options.described:
+            corpus = recipe.open(deserializer, text_keys=text_keys, ahead=options.ahead)
+            opened.corpora.append(corpus)
+            layout = _layout(corpus, opened.streams, is_truncated=options.truncation_length > 0)
+            opened.layouts.append(layout)
+            opened.streams.extend(layout.streams)
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+def _layout(corpus: Corpus, earlier: list[StreamInformation], *, is_truncated: bool) -> Layout:
+    streams: list[StreamInformation] = []
+    for info in corpus.streams:
+        if any(info.name == other.name for other in (*earlier, *streams)):
+            raise ConfigError(f"two streams have the name {info.name!r}; rename one of them", key=info.name)
+        form = "dense" if is_truncated else info.storage_format
+        stream_id = len(earlier) + len(streams)
+        streams.append(StreamInformation(info.name, stream_id, form, info.dtype, info.shape, info.defines_mb_size))
+    columns = [
+        (column, info.is_sparse or info.dtype == np.int32, info.dtype == np.float64)
+        for column, info in enumerate(corpus.streams)
+    ]
+    return Layout(streams, columns)

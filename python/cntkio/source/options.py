@@ -1,0 +1,140 @@
+"""`SourceOptions`: the arguments of a source, checked.
+
+They are what a source is made of, what its pickle holds, and what a checkpoint compares.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from cntkio.errors import ConfigError, OutOfRangeError
+from cntkio.formats.contract import Ahead, Deserializer
+from cntkio.formats.foreign import as_deserializer
+from cntkio.timeline import INFINITELY_REPEAT, Window, python_window
+
+# The indexing pass parses chunks before the partition is known, so limit how much it parses.
+_MOST_PARSED_AHEAD = 1 << 30
+_WHOLE_NUMBERS = (
+    "max_samples",
+    "max_sweeps",
+    "randomization_window_in_chunks",
+    "randomization_window_in_samples",
+    "randomization_seed",
+    "truncation_length",
+    "max_errors",
+)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SourceOptions:
+    """The arguments of `cntkio.source.MinibatchSource`, which documents them.
+
+    Raises:
+        ConfigError: An option is not possible, or two exclude each other.
+        TypeError: A number is not whole.
+    """
+
+    deserializers: Deserializer | Sequence[Deserializer]
+    max_samples: int
+    max_sweeps: int
+    randomization_window_in_chunks: int
+    randomization_window_in_samples: int
+    randomization_seed: int
+    frame_mode: bool
+    truncation_length: int
+    randomize: bool
+    max_errors: int
+    strict: bool
+    keep_data_in_memory: bool
+    read_ahead_in_bytes: int
+    right_splice: int
+    crosses_sweeps: bool
+    local_timeline: bool
+
+    def __post_init__(self) -> None:
+        if not self.described:
+            raise ConfigError(
+                "could not find deserializers: the list is empty; expected one, or a list of at least one",
+                key="deserializers",
+            )
+        for name in _WHOLE_NUMBERS:
+            _check_whole(name, getattr(self, name))
+        if self.frame_mode and self.truncation_length:
+            raise ConfigError(
+                f"frame_mode and truncation_length={self.truncation_length} exclude each other", key="truncation_length"
+            )
+        self.window  # noqa: B018 - checks both windows
+
+    @functools.cached_property
+    def described(self) -> list[Deserializer]:
+        """The deserializers, one for each corpus."""
+        listed: Sequence[Any] = (
+            self.deserializers if isinstance(self.deserializers, list | tuple) else [self.deserializers]
+        )
+        return [part for deserializer in listed for part in as_deserializer(deserializer).parts()]
+
+    @functools.cached_property
+    def window(self) -> Window | None:
+        """How far sequences are shuffled; None: they come in order."""
+        return python_window(
+            self.randomization_window_in_chunks, self.randomization_window_in_samples, randomize=self.randomize
+        )
+
+    @property
+    def is_infinite(self) -> bool:
+        """Whether there is no limit."""
+        return self.max_samples == INFINITELY_REPEAT and self.max_sweeps == INFINITELY_REPEAT
+
+    @property
+    def ahead(self) -> Ahead:
+        """How much to parse while indexing: in order, the first chunks; shuffled, everything if one window spans it."""
+        window = self.window
+        if len(self.described) > 1:
+            return Ahead(0)
+        if window is None:
+            return Ahead(self.read_ahead_in_bytes)
+        is_in_chunks = window.unit == "chunks" and self.read_ahead_in_bytes > 0
+        return Ahead(_MOST_PARSED_AHEAD, window.size // 2) if is_in_chunks else Ahead(0)
+
+    @property
+    def for_timeline(self) -> dict[str, Any]:
+        """The options that every timeline takes, by its own names."""
+        return {
+            "window": self.window,
+            "seed": self.randomization_seed,
+            "max_samples": self.max_samples,
+            "max_sweeps": self.max_sweeps,
+            "truncation_length": self.truncation_length,
+        }
+
+    @property
+    def for_checkpoint(self) -> dict[str, Any]:
+        """The settings that must be the same when a checkpoint is restored: those that change what is delivered."""
+        window = self.window
+        return {
+            "randomization_window": None if window is None else [window.size, window.unit],
+            "randomization_seed": self.randomization_seed if window else 0,
+            "truncation_length": self.truncation_length,
+            "frame_mode": self.frame_mode,
+            "right_splice": self.right_splice,
+            "crosses_sweeps": self.crosses_sweeps,
+            "local_timeline": self.local_timeline,
+        }
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The options as keywords of `MinibatchSource`."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+
+def _check_whole(name: str, value: Any) -> None:
+    """Refuse a value that is not an unsigned number of 64 bits."""
+    if not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} is {value!r}; expected a whole number")
+    if not 0 <= value <= INFINITELY_REPEAT:
+        raise OutOfRangeError(f"{name} is {value}; expected 0 to {INFINITELY_REPEAT} (2^64 - 1)", key=name)

@@ -1,0 +1,122 @@
+"""`Recipe`: the decisions in which one kind of source differs from another.
+
+A source asks its recipe how to open a deserializer, which timeline to read along, and what a read asks that timeline
+for. Everything else is the same for all sources. `Recipe` itself is that of a plain `MinibatchSource`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio.errors import ConfigError
+from cntkio.formats.contract import Ahead, Corpus, Deserializer
+from cntkio.source.arrangement import Arrangement
+from cntkio.source.fitting import Skipping
+from cntkio.source.hand_over import Request
+from cntkio.source.options import SourceOptions
+from cntkio.timeline import AnyTimeline, Partition, Timeline
+from cntkio.timeline.user_timeline import UserTimeline
+
+
+class Recipe:
+    """The decisions of a plain source. Another kind of source overrides what it decides otherwise.
+
+    One recipe serves one source.
+
+    Attributes:
+        skipping: Which utterances to skip; None: the corpora say what becomes of them.
+    """
+
+    skipping: Skipping | None = None
+
+    # ---------------------------------------------------------------------------------------- when it is opened
+
+    def open(self, deserializer: Deserializer, *, text_keys: bool, ahead: Ahead) -> Corpus:
+        """Open a deserializer."""
+        return deserializer.open(text_keys=text_keys, ahead=ahead)
+
+    def keeps_data_in_memory(self, options: SourceOptions) -> bool:
+        """Decide, after all deserializers were opened, whether chunks stay in memory."""
+        return options.keep_data_in_memory
+
+    def timeline(
+        self,
+        options: SourceOptions,
+        corpora: Sequence[Corpus],
+        arrangement: Arrangement,
+        lengths_in_chunk: Callable[[int], npt.NDArray[np.uint32]],
+    ) -> AnyTimeline:
+        """Make the timeline.
+
+        Args:
+            options: The options of the source.
+            corpora: Its corpora.
+            arrangement: Its sequences.
+            lengths_in_chunk: Gives the lengths of a chunk's sequences, after it has loaded the chunk.
+
+        Raises:
+            ConfigError: An option is not possible with these corpora.
+        """
+        if corpora[0].joins != "alone":
+            return Timeline(arrangement.lengths, arrangement.chunk_starts, **self.for_timeline(options))
+        for name, default in (("right_splice", 0), ("crosses_sweeps", True), ("local_timeline", True)):
+            if getattr(options, name) != default:
+                raise ConfigError(
+                    "user-defined deserializers take neither right_splice nor crosses_sweeps=False nor "
+                    "local_timeline=False",
+                    key=name,
+                )
+        return UserTimeline(corpora[0].table.num_chunks, lengths_in_chunk, **options.for_timeline)
+
+    def for_timeline(self, options: SourceOptions) -> dict[str, Any]:
+        """The options of the timeline over tables."""
+        return {
+            **options.for_timeline,
+            "right_splice": options.right_splice,
+            "crosses_sweeps": options.crosses_sweeps,
+            "size_counts": "own" if options.local_timeline else "all",
+        }
+
+    def for_checkpoint(self, options: SourceOptions) -> dict[str, Any]:
+        """The settings that a checkpoint compares."""
+        return options.for_checkpoint
+
+    def arguments(self, options: SourceOptions) -> dict[str, Any]:
+        """The keywords with which the constructor makes such a source again."""
+        return options.arguments
+
+    # ----------------------------------------------------------------------------------------- when it is read
+
+    def request(self, size: int, partition: Partition) -> Request:
+        """Say what a read of this size, which is checked, asks the timeline for."""
+        return Request(size, size, partition)
+
+    def check_truncation(self, options: SourceOptions, truncation_length: int | None) -> None:
+        """Refuse a truncation length for the next epochs that does not fit; None: the length stays as it is.
+
+        Raises:
+            ConfigError: The source does not truncate, or the other way round.
+        """
+        if truncation_length is not None and (not truncation_length) != (not options.truncation_length):
+            raise ConfigError(
+                f"truncation_length {truncation_length} cannot follow {options.truncation_length}",
+                key="truncation_length",
+            )
+
+    def begin_epoch(self, number: int) -> None:
+        """Note that an epoch begins, counted from 0, before the timeline goes there."""
+
+    def state(self) -> dict[str, Any]:
+        """Return what a state holds in addition: small values for JSON."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Take up what `state` gave; the state may hold other things.
+
+        Raises:
+            CheckpointError: The state does not hold it.
+        """
