@@ -68,7 +68,9 @@ class BalancedRounds:
                 return None
             if not self.rounds_to_pass:
                 self.rounds_to_pass = self._partition.num_workers - 1
-                return Delivery.of(selection, self._reader.cursor)
+                return Delivery(
+                    selection, [0, len(selection.sequences)], [selection.end_of_sweep], [self._reader.cursor]
+                )
             self.rounds_to_pass -= 1
 
     def _round(self) -> Selection | None:

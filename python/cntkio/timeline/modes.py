@@ -29,11 +29,6 @@ class Delivery(NamedTuple):
     ends_of_sweep: list[bool]
     cursors: list[Cursor]
 
-    @classmethod
-    def of(cls, selection: Selection, cursor: Cursor) -> Delivery:
-        """Wrap the result of a single read."""
-        return cls(selection, [0, len(selection.sequences)], [selection.end_of_sweep], [cursor])
-
 
 class ReadMode(Protocol):
     """A way of reading."""
@@ -106,7 +101,8 @@ class TruncatedSequences:
         slot, sequences, chunks, first_sample, num_samples, step, continues, end_of_sweep, position = returned
         lengths = self.lengths[sequences]
         parts = Parts(slot, first_sample, num_samples, step, continues, lengths, self.num_slots, self.num_steps)
-        return Delivery.of(Selection(sequences, chunks, end_of_sweep, position, parts), self.reader.cursor)
+        selection = Selection(sequences, chunks, end_of_sweep, position, parts)
+        return Delivery(selection, [0, len(sequences)], [end_of_sweep], [self.reader.cursor])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

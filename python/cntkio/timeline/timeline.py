@@ -135,6 +135,7 @@ class Timeline:
             self._end = self._limits.max_samples
         self._reader.set_end(min(self._end, LARGEST_WORD))
         self._truncation_length = truncation_length
+        self._is_truncated = truncation_length > 0 or num_rows > 0
         self._right_splice = right_splice
         self._crosses_sweeps = crosses_sweeps
         self._size_counts = size_counts
@@ -166,10 +167,6 @@ class Timeline:
     def num_bytes(self) -> int:
         """Bytes held apart from the table."""
         return self._reader.num_bytes
-
-    @property
-    def _is_truncated(self) -> bool:
-        return self._truncation_length > 0 or self.num_rows > 0
 
     # ---------------------------------------------------------------------------------------------- reading
 
