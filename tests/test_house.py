@@ -49,9 +49,6 @@ RUST_MODULES_IN_CIRCLES = {
 PRIVATE_NAMES_IN_TESTS = {
     "_BLOCK",
     "_DEEPEST",
-    "_INTERRUPTIBLE",
-    "_PART",
-    "_PIECE",
     "_PIECE_BYTES",
     "_Variable",
     "_aligned",
@@ -59,8 +56,6 @@ PRIVATE_NAMES_IN_TESTS = {
     "_header",
     "_is_tensor",
     "_minibatch",
-    "_scan",
-    "_table",
     "_truncation",
     "_whole",
 }

@@ -1,5 +1,6 @@
 """The compiled part of cntkio. Not public: its functions change without notice."""
 
+from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
@@ -109,7 +110,7 @@ def ctf_index_chunks(
     file: tuple[int, int],
     borders: list[int],
     in_lines: bool,
-    streams: list[tuple[bytes, bool, int, bool]],
+    streams: Sequence[tuple[bytes, bool, int, bool]],
     num_threads: int,
     part_size: int,
     spare: Spare,
@@ -121,7 +122,7 @@ def ctf_parse(
     starts: npt.NDArray[np.uint64],
     sizes: npt.NDArray[np.uint32],
     lengths: npt.NDArray[np.uint32],
-    streams: list[tuple[bytes, bool, int, bool]],
+    streams: Sequence[tuple[bytes, bool, int, bool]],
     defining: int | None,
     budget: int,
     is_strict: bool,
@@ -286,7 +287,7 @@ def cbf_read(
     size: int,
     memory_map: bool,
     num_sequences: int,
-    streams: list[tuple[bool, int, bool, bool]],
+    streams: Sequence[tuple[bool, int, bool, bool]],
     most_samples: int | None,
     num_threads: int,
     piece_size: int,

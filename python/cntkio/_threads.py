@@ -15,6 +15,16 @@ def num_threads() -> int:
     return max(1, int(asked)) if asked.isdecimal() else len(os.sched_getaffinity(0))
 
 
+def piece_size(size: int, least: int) -> int:
+    """Return how many bytes each thread parses: one piece for each, rounded up so that no small remainder is left.
+
+    Args:
+        size: Bytes in all.
+        least: Smaller pieces are not worth a thread.
+    """
+    return max(least, size // num_threads() + size // 64 + 1)
+
+
 class ForkLock:
     """A lock that is open in a fork of the process, even if another thread of the parent held it.
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from cntkio import ConfigError, CorpusError, CTFDeserializer, FormatError, StreamDef, StreamDefs, _core
 from cntkio.formats import NOTHING_AHEAD, Ahead, ctf
+from cntkio.formats.ctf import index, tuning
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from slow import ctf as slow_ctf
@@ -25,7 +26,7 @@ NUM_ERRORS = _core.CTF_NUM_ERROR_KINDS
 def problem(finding: Any, parsed: Any, corpus: ctf.CTFCorpus) -> slow_ctf.Problem:
     key = corpus.table.keys[parsed.first_sequence + finding.sequence].item()
     stream = None if finding.stream is None else corpus.streams[finding.stream].name
-    return slow_ctf.Problem(ERRORS[finding.kind], parsed.first_byte + finding.at, key, stream)
+    return slow_ctf.Problem(ERRORS[finding.kind], parsed.first_byte + finding.offset, key, stream)
 
 
 def first_ten(problems: list[slow_ctf.Problem]) -> list[slow_ctf.Problem]:
@@ -42,9 +43,9 @@ def first_ten(problems: list[slow_ctf.Problem]) -> list[slow_ctf.Problem]:
 def sizes(block: int, piece: int, threads: int) -> Any:
     """Work in tiny blocks and pieces, so that small files take the paths of large ones."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ctf, "_BLOCK", block)
-        patch.setattr(ctf, "_PIECE", piece)
-        patch.setattr(ctf, "_PART", piece)
+        patch.setattr(tuning, "BLOCK", block)
+        patch.setattr(tuning, "PIECE", piece)
+        patch.setattr(tuning, "PART", piece)
         patch.setenv("CNTKIO_NUM_THREADS", str(threads))
         yield
 
@@ -64,8 +65,8 @@ def by_name(problems: list[slow_ctf.Problem], names: list[str]) -> list[slow_ctf
 
 def check_ahead(ahead: ctf.CTFCorpus, corpus: ctf.CTFCorpus, file: CtfFile) -> int:
     """What was parsed while the file was indexed is what else would be loaded; how many chunks that are."""
-    table, plain = ahead._table, corpus._table
-    for one, other in ((table.starts, plain.starts), (table.sizes, plain.sizes)):
+    table, plain = ahead.index, corpus.index
+    for one, other in ((table.offsets, plain.offsets), (table.sizes, plain.sizes)):
         assert one.tolist() == other.tolist()
     for name in ("keys", "lengths", "chunk_starts"):
         assert getattr(table.table, name).tolist() == getattr(plain.table, name).tolist()
@@ -99,8 +100,8 @@ def compare(file: CtfFile, folder: Path, budget: int) -> None:
     assert [tuple(entry) for entry in slow.index] == list(
         zip(
             table.keys.tolist(),
-            corpus._table.starts.tolist(),
-            corpus._table.sizes.tolist(),
+            corpus.index.offsets.tolist(),
+            corpus.index.sizes.tolist(),
             table.lengths.tolist(),
             strict=True,
         )
@@ -310,7 +311,7 @@ XYS = StreamDefs(
         (b"|x 1 2 |y 1e |s 1:1", 13, "y", "byte 0x20 in a number"),
         (b"|x 1 2 |y 1 |s x:1", 16, "s", "'x' where an index should be"),
         (b"|x 1 2 |y 1 |s 9:1", 16, "s", "index 9, but the dimension is 9; expected 0 to 8"),
-        (b"|x 1 2 |y 1 |s 3 1", 17, "s", "byte 0x20 behind index 3; expected ':'"),
+        (b"|x 1 2 |y 1 |s 3 1", 17, "s", "byte 0x20 after index 3; expected ':'"),
         (b"|x 1 2 3 |y 1 |s 1:1", 8, "x", "3 values, but the dimension is 2"),
         (b"|x 1 2 \xc3 junk |y 1 |s 1:1", 10, None, "'j' where a sample should start"),
         (b"|x 1 2 | |y 1 |s 1:1", 8, None, "a pipe without a name"),
@@ -341,11 +342,11 @@ def test_an_error_names_its_place_and_what_was_expected(
     ("data", "words"),
     [
         (b"", "the file is empty"),
-        (b"\xef\xbb\xbf", "empty but for a byte order mark"),
+        (b"\xef\xbb\xbf", "empty except for a byte order mark"),
         (b" \n\t\r\n", "nothing but white space"),
         (b"\xff\xfe|\0", "UTF-16"),
         (b"-1 |x 1 2\n", "'-' where the first sequence id or a pipe should be"),
-        (b"123", "nothing but a number"),
+        (b"123", "nothing except a number"),
         (b"1 |x 1 2\n99999999999999999999 |x 1 2\n", "line 2, column 1 (byte 9): a sequence id of 2^64 or more"),
     ],
 )
@@ -365,7 +366,12 @@ DEFINING = StreamDefs(x=StreamDef(field="x", shape=2, defines_mb_size=True))
 @pytest.mark.parametrize(
     ("data", "streams", "place", "words"),
     [
-        (b"1 |x 1 2\n2 |x 3 4\n1 |x 5 6\n", X, "line 3, column 1 (byte 18), sequence 1: ", "this id stood earlier"),
+        (
+            b"1 |x 1 2\n2 |x 3 4\n1 |x 5 6\n",
+            X,
+            "line 3, column 1 (byte 18), sequence 1: ",
+            "an earlier sequence in the file",
+        ),
         (b"|x 1 2\xc3\xa9\n|x 1 2\n", X, "line 1, column 7 (byte 6), sequence 0, stream 'x': ", "byte 0xC3 ended"),
         (
             b"|x 1\n|x 1 2\n",
@@ -441,7 +447,7 @@ def test_long_files_are_indexed_part_by_part(tmp_path: Path, monkeypatch: pytest
     path = tmp_path / "a.ctf"
     path.write_bytes(b"".join(b"%d |x %d 0\n" % (key // 7, key) for key in range(200)))
     whole = CTFDeserializer(str(path), X).open().table
-    monkeypatch.setattr(ctf, "_INTERRUPTIBLE", 100)
+    monkeypatch.setattr(tuning, "INTERRUPTIBLE", 100)
     table = CTFDeserializer(str(path), X).open().table
     assert table.keys.tolist() == whole.keys.tolist() == list(range(29))
     assert table.lengths.tolist() == whole.lengths.tolist() == [7] * 28 + [4]
@@ -449,8 +455,8 @@ def test_long_files_are_indexed_part_by_part(tmp_path: Path, monkeypatch: pytest
 
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     count: list[int] = []
-    scan = ctf._scan
-    monkeypatch.setattr(ctf, "_scan", lambda *args: (count.append(1), scan(*args))[1])
+    make_index = index.make_index
+    monkeypatch.setattr(index, "make_index", lambda *args: (count.append(1), make_index(*args))[1])
     return count
 
 
@@ -547,3 +553,18 @@ def test_a_text_of_other_kind_has_no_streams(tmp_path: Path) -> None:
     path.write_bytes(b"".join(b"|n%d 1\n" % number for number in range(10_002)))
     with pytest.raises(FormatError, match="more than 10000 names"):
         cntkio.infer_streams(path)
+
+
+def test_an_index_that_does_not_match_names_its_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    path = tmp_path / "a.ctf"
+    path.write_bytes(b"|x 1 2\n")
+    for _ in range(2):  # the second time the index comes from the cache
+        corpus = CTFDeserializer(path, X, cache_index=True).open()
+        (cache,) = tmp_path.glob("a.ctf.*.index")
+        advice = "open it again" if corpus.index.cache is None else f"delete the index cache '{cache}'"
+        corpus.index = corpus.index._replace(sizes=corpus.index.sizes + np.uint32(1000))
+        with pytest.raises(CorpusError) as caught:
+            corpus.load(0)
+        assert str(caught.value) == f"{path}: the index does not match the file; {advice}"
+    assert "delete" in advice

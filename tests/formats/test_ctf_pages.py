@@ -59,7 +59,7 @@ def fast_reader(path: Path, streams: list[Stream], max_errors: int = 0, strict: 
     try:
         corpus = deserializer(path, file, max_errors=max_errors, strict=strict).open()
     except FormatError as error:  # a remark of the index, strictly
-        assert "this id stood earlier" in str(error)
+        assert "an earlier sequence in the file has this id" in str(error)
         raise Refusal("repeated-id", error.byte, error.sequence) from error
     table = corpus.table
     samples, warnings = [], [REMARKS[kind] for kind, count in corpus.report.warnings.items() for _ in range(count)]

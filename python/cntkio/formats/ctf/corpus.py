@@ -1,0 +1,341 @@
+"""The options of a text, the opened corpus, and what becomes of its errors."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio import _core
+from cntkio._threads import num_threads, piece_size
+from cntkio.errors import ConfigError, CorpusError, FormatError, did_you_mean, suggests_keywords
+from cntkio.formats.cntk_options import TEXT, CntkOptions
+from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded
+from cntkio.formats.ctf import tuning
+from cntkio.formats.ctf.findings import (
+    KINDS,
+    KINDS_OF_MISFITS,
+    NO_FINDINGS,
+    REMARKS,
+    Finding,
+    Findings,
+    byte_text,
+)
+from cntkio.formats.ctf.index import (
+    FirstPass,
+    IndexSettings,
+    StreamSchema,
+    TextIndex,
+    cached_index,
+    key_text,
+    make_index,
+)
+from cntkio.formats.ctf.infer import advice_on_streams, streams_at_the_start
+from cntkio.formats.input_file import InputFile, Locator
+from cntkio.formats.report import Report
+from cntkio.formats.table import SequenceTable, fingerprint
+from cntkio.streams import StreamInformation, checked_streams, named, num_values
+
+_LARGEST_DIM = 2**31 - 1
+# Keep the memory of released chunks for new ones, up to the text of this many chunks.
+_SPARE_CHUNKS = 2
+
+
+@suggests_keywords
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class CTFDeserializer(CntkOptions):
+    """A corpus in the CNTK text format.
+
+    Options of CNTK can be set by their own names, too: ``deserializer["chunkSizeInBytes"] = 1 << 20`` is the same as
+    ``chunk_size_in_bytes=1 << 20``.
+
+    Args:
+        filename: The file.
+        streams: What to read from it: for each stream its name in the file, its dimension and its form.
+        skip_sequence_ids: Take each line as a sequence, and ignore numbers in front.
+        max_errors: How many errors are forgiven, in all; a negative number forgives any number.
+        chunk_size_in_bytes: Bytes of text that are read and parsed together.
+        cache_index: Keep the index in a file beside the corpus, or in the user's cache folder.
+        dtype: float32 or float64, of the values that are delivered.
+        strict: Take what is only warned of as an error.
+
+    Raises:
+        ConfigError: An option is not possible.
+
+    Example:
+        >>> from cntkio.streams import StreamDef, StreamDefs
+        >>> CTFDeserializer("train.ctf", StreamDefs(x=StreamDef(field="features", shape=784)), max_errors=5)
+        CTFDeserializer('train.ctf', StreamDefs(x=StreamDef(field='features', shape=784)), max_errors=5)
+    """
+
+    filename: str
+    streams: Mapping[str, Any]
+    _: dataclasses.KW_ONLY
+    skip_sequence_ids: bool = False
+    max_errors: int = 0
+    chunk_size_in_bytes: int = 32 << 20
+    cache_index: bool = False
+    dtype: npt.DTypeLike = np.float32
+    strict: bool = False
+    has_text_keys = False
+    cntk_type = "CNTKTextFormatDeserializer"
+    cntk_options = TEXT
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without the file."""
+        set_field = object.__setattr__
+        set_field(self, "filename", os.fspath(self.filename))
+        set_field(self, "streams", checked_streams(self.streams))
+        if not self.streams:
+            raise ConfigError("CTFDeserializer: no streams; expected at least one StreamDef", key="streams")
+        set_field(self, "dtype", np.dtype(self.dtype))
+        if self.dtype not in (np.float32, np.float64):
+            raise ConfigError(f"dtype is {self.dtype}; expected float32 or float64", key="dtype")
+        if self.chunk_size_in_bytes < 1:
+            raise ConfigError(
+                f"chunk_size_in_bytes is {self.chunk_size_in_bytes}; expected at least 1", key="chunk_size_in_bytes"
+            )
+        seen: dict[str, str] = {}
+        for name, stream in self.streams.items():
+            self._check_stream(name, stream)
+            other = seen.setdefault(stream["stream_alias"], name)
+            if other != name:
+                raise ConfigError(
+                    f"streams {other!r} and {name!r} have the same name {stream['stream_alias']!r} in the file",
+                    key=name,
+                )
+        defining = [name for name, stream in self.streams.items() if stream["defines_mb_size"]]
+        if len(defining) > 1:
+            raise ConfigError(
+                "only a single stream may define the minibatch size, but these do: " + ", ".join(map(repr, defining)),
+                key="defines_mb_size",
+            )
+
+    def _check_stream(self, name: str, stream: Mapping[str, Any]) -> None:
+        alias = stream.get("stream_alias")
+        if not alias:
+            raise ConfigError(
+                f"CTFDeserializer: stream name for key {name} must be specified (StreamDef(field=...))", key=name
+            )
+        if "dim" not in stream:
+            raise ConfigError(f"CTFDeserializer: stream {name!r} has no shape (StreamDef(shape=...))", key=name)
+        dim = num_values(stream["dim"])
+        if not 1 <= dim <= _LARGEST_DIM:
+            raise ConfigError(f"stream {name!r}: dimension {dim}; expected 1 to {_LARGEST_DIM}", key=name)
+
+    @property
+    def label(self) -> str:
+        return self.filename
+
+    def parts(self) -> Sequence[Deserializer]:
+        return (self,)
+
+    def open(self, *, text_keys: bool = False, ahead: Ahead = NOTHING_AHEAD) -> CTFCorpus:
+        """Open the file and index it, or load the index.
+
+        Args:
+            text_keys: Whether ids are words, as with HTK features and labels. Such an index is not cached.
+            ahead: Which chunks are needed immediately. The pass that makes the index parses them, so that they are
+                read only once. If the index comes from its cache, nothing is parsed.
+
+        Raises:
+            OSError: The file cannot be read.
+            FormatError: The file does not begin as the format asks, or an id does not fit 64 bits.
+            CorpusError: No sequence is left to read.
+        """
+        return CTFCorpus(self, text_keys, ahead)
+
+
+class CTFCorpus:
+    """An opened corpus in the CNTK text format.
+
+    Made by `CTFDeserializer.open`; `cntkio.formats.Corpus` documents its methods.
+
+    Attributes:
+        index: Where its sequences are.
+    """
+
+    utterances = None
+    joins: Joins = "anywhere"
+
+    def __init__(self, options: CTFDeserializer, text_keys: bool, ahead: Ahead) -> None:
+        self._options = options
+        self._text_keys = text_keys
+        self._is_compact = ahead.is_packed
+        self._file = InputFile(options.filename)
+        self.name = self._file.path
+        streams = named(options.streams)
+        self.streams = tuple(
+            StreamInformation(
+                name,
+                stream_index,
+                "sparse" if stream["is_sparse"] else "dense",
+                options.dtype,
+                stream["dim"],
+                stream["defines_mb_size"],
+            )
+            for stream_index, (name, stream) in enumerate(streams)
+        )
+        self._schema = [
+            StreamSchema(
+                stream["stream_alias"].encode(),
+                stream["is_sparse"],
+                num_values(stream["dim"]),
+                options.dtype == np.float64,
+            )
+            for _, stream in streams
+        ]
+        self._defining = next((info.stream_id for info in self.streams if info.defines_mb_size), None)
+        self._spare = _core.Spare(_SPARE_CHUNKS * min(options.chunk_size_in_bytes, self._file.size))
+        self.report = Report(self.name, options.max_errors)
+        self._num_error_kinds = len(KINDS) if options.strict else _core.CTF_NUM_ERROR_KINDS
+        self._locator = Locator(self._file)
+        try:
+            self.index = self._open_index(FirstPass(ahead, self._schema, self._spare))
+            self._log_remarks()
+            self._require_sequences()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _open_index(self, first_pass: FirstPass) -> TextIndex:
+        options = self._options
+        settings = IndexSettings(
+            options.skip_sequence_ids,
+            None if self._defining is None else self._schema[self._defining].alias,
+            options.chunk_size_in_bytes,
+            self._text_keys,
+        )
+        open_index = cached_index if options.cache_index and not self._text_keys else make_index
+        index = open_index(self._file, settings, first_pass)
+        if index.parsed:
+            self._file.require_unchanged()
+        return index
+
+    def _log_remarks(self) -> None:
+        for kind, remark in self.index.remarks.items():
+            self.report.count(kind, remark.total)
+            for example in remark.examples:
+                error = partial(self._locator.error, example.offset, REMARKS[kind], sequence=example.key)
+                if self._options.strict:
+                    raise error()
+                self.report.log(kind, error)
+
+    def _require_sequences(self) -> None:
+        if self.table.num_sequences:
+            return
+        alias = "" if self._defining is None else self._schema[self._defining].alias.decode()
+        raise CorpusError(
+            f"{self.name}: no sequence holds {alias!r}, which defines the minibatch size; nothing is left"
+            + did_you_mean(alias, [name.decode() for name in streams_at_the_start(self._file)])
+        )
+
+    @property
+    def table(self) -> SequenceTable:
+        return self.index.table
+
+    def fingerprint(self) -> str:
+        content = fingerprint(Path(self._file.path))["content"]
+        return f"{self._file.size}:{self.table.num_sequences}:{content}"
+
+    def load(self, chunk_id: int) -> Loaded:
+        chunk, findings = self._parse(chunk_id, self.report.budget)
+        return Loaded(chunk_id, chunk, findings)
+
+    def take_parsed(self) -> dict[int, Loaded]:
+        parsed, self.index = self.index.parsed, self.index._replace(parsed=[])
+        return {chunk_id: Loaded(chunk_id, chunk, NO_FINDINGS) for chunk_id, chunk in enumerate(parsed)}
+
+    def _parse(self, chunk_id: int, budget: int) -> tuple[_core.Chunk, Findings]:
+        first, last = (int(index) for index in self.table.chunk_starts[chunk_id : chunk_id + 2])
+        offsets, sizes = self.index.offsets[first:last], self.index.sizes[first:last]
+        begin = int(offsets[0])
+        size = int(offsets[-1]) + int(sizes[-1]) - begin
+        if not 0 <= size <= self._file.size - begin:
+            raise self._mismatch()
+        try:
+            chunk, counts, findings, last_straw = _core.ctf_parse(
+                self._file.handle,
+                begin,
+                offsets,
+                sizes,
+                self.table.lengths[first:last],
+                self._schema,
+                defining=self._defining,
+                budget=budget,
+                is_strict=self._options.strict,
+                num_threads=num_threads(),
+                piece_size=piece_size(size, tuning.PIECE),
+                spare=self._spare,
+                has_words=self._text_keys,
+                is_compact=self._is_compact,
+            )
+            self._file.require_unchanged()
+        except ValueError as error:
+            raise self._mismatch() from error
+        except (OSError, EOFError):
+            self._file.require_unchanged()
+            raise
+        straw = None if last_straw is None else Finding(*last_straw)
+        return chunk, Findings(counts, [Finding(*finding) for finding in findings], straw, begin, first)
+
+    def _mismatch(self) -> CorpusError:
+        cache = self.index.cache
+        advice = "open it again" if cache is None else f"delete the index cache {str(cache)!r}"
+        return CorpusError(f"{self.name}: the index does not match the file; {advice}")
+
+    def account_for(self, loaded: Loaded) -> None:
+        findings: Findings = loaded.findings
+        if not any(findings.counts):
+            return
+        num_errors = sum(findings.counts[: self._num_error_kinds])
+        if findings.last_straw is not None or not self.report.forgive(num_errors):
+            left = self.report.exhaust()
+            if left < self.report.budget:
+                # The chunk was parsed with the whole budget. Parse it again with what is left of it, to find the first
+                # error beyond that.
+                _, findings = self._parse(loaded.chunk_id, left)
+            assert findings.last_straw is not None
+            raise self._last_error(findings, findings.last_straw)
+        for index, (kind, count) in enumerate(zip(KINDS, findings.counts, strict=True)):
+            if count:
+                self.report.count(kind.name, count, is_error=index < self._num_error_kinds)
+        for finding in findings.first:
+            self.report.log(KINDS[finding.kind].name, partial(self._error, findings, finding))
+
+    def _last_error(self, findings: Findings, finding: Finding) -> FormatError:
+        """The error that exceeds the budget, with advice."""
+        budget = self.report.budget
+        more = f" (error {budget + 1}, and max_errors is {budget})" if budget else ""
+        if KINDS[finding.kind].name in KINDS_OF_MISFITS:
+            asked = self._schema if finding.stream is None else [self._schema[finding.stream]]
+            more += advice_on_streams(self._file, asked)
+        return self._error(findings, finding, more)
+
+    def _error(self, findings: Findings, finding: Finding, more: str = "") -> FormatError:
+        sequence_index = findings.first_sequence + finding.sequence
+        offset = findings.first_byte + finding.offset
+        dim = 0 if finding.stream is None else self._schema[finding.stream].dim
+        what = KINDS[finding.kind].words.format(
+            byte=byte_text(self._file.read(offset, 1)),
+            found=finding.found,
+            dim=dim,
+            last=dim - 1,
+            length=int(self.table.lengths[sequence_index]),
+        )
+        return self._locator.error(
+            offset,
+            what + more,
+            sequence=key_text(self.table.keys[sequence_index]),
+            stream=None if finding.stream is None else self.streams[finding.stream].name,
+        )
+
+    def close(self) -> None:
+        self.report.log_totals()
+        self._file.close()

@@ -1,0 +1,100 @@
+"""What the parser can find wrong with a text, and the words for it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Kind(NamedTuple):
+    """A kind of error or warning.
+
+    Attributes:
+        name: Name under which it is counted.
+        words: Template of the message: what was found (`{found}`, `{byte}`), the stream's dimension (`{dim}`, `{last}`)
+            and the number of lines of the sequence (`{length}`).
+    """
+
+    name: str
+    words: str
+
+
+# In the order of the core's `Kind`. The first CTF_NUM_ERROR_KINDS cost one error each.
+KINDS = (
+    Kind("bad number", "{byte} in a number; expected digits such as 1, -2.5 or 3e-4"),
+    Kind("bad index", "{byte} where an index should be; expected index:value"),
+    Kind("index out of range", "index {found}, but the dimension is {dim}; expected 0 to {last}"),
+    Kind("missing colon", "{byte} after index {found}; expected ':'"),
+    Kind("too many values", "{found} values, but the dimension is {dim}"),
+    Kind("junk", "{byte} where a sample should start; expected '|'"),
+    Kind("pipe without a name", "a pipe without a name after it; expected the name of a stream, or '#'"),
+    Kind("name at the end", "the file ends in the name of a stream"),
+    Kind("no value at the end", "the file ends where the sample's first value should be"),
+    Kind("line without a sample", "a line without a sample; expected one of at least one stream"),
+    Kind("stream without a sample", "no sample of this stream in the sequence; expected at least one"),
+    Kind("too many samples", "{found} samples, but the sequence has {length} lines"),
+    Kind("too few samples", "{found} samples in the longest stream, but the sequence has {length} lines"),
+    Kind("byte above 0x7F", "{byte} ended the sample's values; what follows it is lost"),
+    Kind("short dense sample", "{found} values, but the dimension is {dim}; the rest was filled with zeros"),
+)
+# Those that a wrong name, form or dimension of a stream leads to.
+KINDS_OF_MISFITS = {
+    "bad number", "bad index", "index out of range", "missing colon", "too many values",
+    "line without a sample", "stream without a sample",
+}  # fmt: skip
+# The words for what the index remarks on.
+REMARKS = {
+    "repeated id": "an earlier sequence in the file has this id, too",
+    "line left out": "the line has no sample of the stream that defines the minibatch size, and is left out",
+    "sequence left out": "the sequence has no sample of the stream that defines the minibatch size, and is left out",
+}
+
+
+class Finding(NamedTuple):
+    """An error or a warning that the core found.
+
+    Attributes:
+        kind: Its index in `KINDS`.
+        offset: Its byte, counted from the first byte of the chunk.
+        sequence: Its sequence, counted from the first of the chunk.
+        stream: Its stream, if it has one.
+        found: What was found; which number that is depends on the kind.
+    """
+
+    kind: int
+    offset: int
+    sequence: int
+    stream: int | None
+    found: int
+
+
+class Findings(NamedTuple):
+    """The errors and warnings of a chunk.
+
+    Attributes:
+        counts: How many there are of each kind.
+        first: The first few of each kind.
+        last_straw: The error that exceeded the budget, if one did.
+        first_byte: Offset of the chunk in the file.
+        first_sequence: Index of its first sequence.
+    """
+
+    counts: list[int]
+    first: list[Finding]
+    last_straw: Finding | None
+    first_byte: int
+    first_sequence: int
+
+
+NO_FINDINGS = Findings([0] * len(KINDS), [], None, 0, 0)
+
+
+def byte_text(byte: bytes) -> str:
+    """Print a byte for a message.
+
+    Example:
+        >>> byte_text(b"a"), byte_text(b"\\xff"), byte_text(b"")
+        ("'a'", 'byte 0xFF', 'the end of the file')
+    """
+    if not byte:
+        return "the end of the file"
+    return f"'{byte.decode()}'" if 0x20 < byte[0] < 0x7F else f"byte 0x{byte[0]:02X}"

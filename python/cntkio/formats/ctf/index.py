@@ -1,0 +1,427 @@
+"""The index of a text: its sequences and chunks, from a pass over the text or from the cache.
+
+::
+
+    blocks of lines ── core ──> parts: keys, offsets, lengths    one for each block, or for all of the file
+                                  │
+                                  joined over the borders of blocks
+                                  │
+                                  judged: what is left out, which ids repeat, where chunks begin
+
+The same pass can parse the first chunks (`FirstPass`), which saves reading them twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio import _core
+from cntkio._threads import num_threads
+from cntkio.errors import FormatError
+from cntkio.formats.contract import Ahead
+from cntkio.formats.ctf import tuning
+from cntkio.formats.ctf.findings import byte_text
+from cntkio.formats.ctf.lines import Start, find_start, map_lines
+from cntkio.formats.input_file import InputFile, Locator
+from cntkio.formats.report import NUM_IN_FULL
+from cntkio.formats.table import CachedIndex, IndexCache, SequenceTable, fingerprint
+
+logger = logging.getLogger("cntkio")
+
+_LARGEST_CHUNK = 2**63
+
+
+class StreamSchema(NamedTuple):
+    """What the parser must know of a stream.
+
+    Attributes:
+        alias: Its name in the file.
+        is_sparse: Whether its samples are lists of index and value.
+        dim: Values of a sample, or the bound of its indices.
+        is_double: Whether its values are delivered as float64.
+    """
+
+    alias: bytes
+    is_sparse: bool
+    dim: int
+    is_double: bool
+
+
+class IndexSettings(NamedTuple):
+    """What the index depends on besides the text.
+
+    Attributes:
+        skip_sequence_ids: Whether each line is a sequence, whatever its id.
+        defining: Name in the file of the stream that defines the minibatch size.
+        chunk_size_in_bytes: Bytes of a chunk.
+        text_keys: Whether ids are words.
+    """
+
+    skip_sequence_ids: bool
+    defining: bytes | None
+    chunk_size_in_bytes: int
+    text_keys: bool
+
+
+class FirstPass(NamedTuple):
+    """Which chunks the pass over the text parses, and how.
+
+    Attributes:
+        ahead: Which chunks are needed immediately.
+        schema: The streams.
+        spare: Memory for their values.
+    """
+
+    ahead: Ahead
+    schema: list[StreamSchema]
+    spare: _core.Spare
+
+
+class Example(NamedTuple):
+    """A sequence that the index remarks on: its offset and its key."""
+
+    offset: int
+    key: int | str
+
+
+class Remark(NamedTuple):
+    """How many sequences the index remarks on for the same reason, and the first few of them."""
+
+    total: int
+    examples: list[Example]
+
+
+class TextIndex(NamedTuple):
+    """The index of a text.
+
+    Attributes:
+        table: The sequences and chunks.
+        offsets: First byte of each sequence.
+        sizes: Bytes of each sequence.
+        remarks: What is worth a warning, by kind.
+        parsed: The first chunks, if the same pass parsed them.
+        cache: The cache file that the index comes from; None: it comes from the text.
+    """
+
+    table: SequenceTable
+    offsets: npt.NDArray[np.uint64]
+    sizes: npt.NDArray[np.uint32]
+    remarks: dict[str, Remark]
+    parsed: list[_core.Chunk]
+    cache: Path | None
+
+
+class _Part(NamedTuple):
+    """The sequences that begin in a part of the text.
+
+    Attributes:
+        num_head_lines: Lines before the first id of the part. They belong to the sequence before it.
+        keys: Id of each sequence; empty if each line is a sequence.
+        offsets: First byte of each sequence.
+        lengths: Lines of each sequence, or samples of the stream that defines the minibatch size.
+        overflow: Offset of an id that does not fit 64 bits, if there is one.
+    """
+
+    num_head_lines: int
+    keys: npt.NDArray[Any]
+    offsets: npt.NDArray[np.uint64]
+    lengths: npt.NDArray[np.uint32]
+    overflow: int | None
+
+    def moved(self, begin: int) -> _Part:
+        """The part with offsets that count from the beginning of the file."""
+        if not begin:
+            return self
+        overflow = None if self.overflow is None else self.overflow + begin
+        return self._replace(offsets=self.offsets + np.uint64(begin), overflow=overflow)
+
+
+class _Ahead(NamedTuple):
+    """What was indexed and parsed in one go: the parts, the chunks, sequences up to the end of each, and the end."""
+
+    parts: list[_Part]
+    chunks: list[_core.Chunk]
+    num_sequences: list[int]
+    end: int
+
+
+class _Sequences(NamedTuple):
+    """All sequences of the text."""
+
+    keys: npt.NDArray[Any]
+    offsets: npt.NDArray[np.uint64]
+    lengths: npt.NDArray[np.uint32]
+    sizes: npt.NDArray[np.uint32]
+
+    def only(self, is_kept: npt.NDArray[np.bool_]) -> _Sequences:
+        return _Sequences(self.keys[is_kept], self.offsets[is_kept], self.lengths[is_kept], self.sizes[is_kept])
+
+
+def cached_index(file: InputFile, settings: IndexSettings, first_pass: FirstPass) -> TextIndex:
+    """Return the index from its cache if that matches the file; else make it, and write the cache.
+
+    Errors are those of `make_index`.
+    """
+    cache = IndexCache(
+        Path(file.path),
+        {
+            "format": "ctf",
+            "skip_sequence_ids": settings.skip_sequence_ids,
+            "defining": None if settings.defining is None else settings.defining.decode("latin-1"),
+            "chunk_size_in_bytes": settings.chunk_size_in_bytes,
+        },
+    )
+    cached = cache.read()
+    if cached is not None:
+        try:
+            return _from_cache(cached)
+        except (KeyError, ValueError, TypeError) as error:
+            logger.info("%s: index cache not used: %s", file.path, error)
+    before = fingerprint(Path(file.path))
+    index = make_index(file, settings, first_pass)
+    arrays = {
+        "keys": index.table.keys,
+        "lengths": index.table.lengths,
+        "chunk_starts": index.table.chunk_starts,
+        "starts": index.offsets,
+        "sizes": index.sizes,
+    }
+    cache.write(before, {"remarks": index.remarks}, arrays)
+    return index
+
+
+def _from_cache(cached: CachedIndex) -> TextIndex:
+    arrays = cached.arrays
+    table = SequenceTable(arrays["keys"], arrays["lengths"], arrays["chunk_starts"])
+    count, starts = table.num_sequences, table.chunk_starts
+    if (
+        {len(arrays[name]) for name in ("keys", "starts", "sizes")} != {count}
+        or table.num_chunks < 1
+        or starts[0] != 0
+        or starts[-1] != count
+        or np.any(starts[:-1] >= starts[1:])
+    ):
+        raise ValueError("its arrays do not belong together")
+    remarks = {
+        str(kind): Remark(int(total), [Example(int(offset), int(key)) for offset, key in examples])
+        for kind, (total, examples) in cached.facts["remarks"].items()
+    }
+    return TextIndex(table, arrays["starts"], arrays["sizes"], remarks, [], cached.path)
+
+
+def make_index(file: InputFile, settings: IndexSettings, first_pass: FirstPass) -> TextIndex:
+    """Make the index in one pass over the text.
+
+    Raises:
+        OSError: The file cannot be read.
+        FormatError: The text does not begin as the format asks, an id does not fit 64 bits, or a line or a sequence
+            has 4 GiB or more.
+        CorpusError: The file was changed meanwhile.
+    """
+    start = find_start(file)
+    in_lines = _is_in_lines(file, start, settings)
+    limit = min(settings.chunk_size_in_bytes, _LARGEST_CHUNK)
+    ahead = _Ahead([], [], [], start.offset)
+    if settings.defining is None and not settings.text_keys:
+        ahead = _parse_ahead(file, first_pass, start.offset, limit, in_lines)
+    rest = _word_parts(file, ahead.end, settings) if settings.text_keys else _parts(file, ahead.end, settings, in_lines)
+    sequences = _joined(file, start, [*ahead.parts, *rest], in_lines)
+    sequences, remarks = _judged(sequences, settings, in_lines)
+    chunk_starts = _core.ctf_chunk_starts(sequences.offsets, sequences.sizes, limit)
+    # If the file changed meanwhile, drop the parsed chunks; loading will report the change.
+    fits = chunk_starts[1 : len(ahead.chunks) + 1].tolist() == ahead.num_sequences
+    table = SequenceTable(sequences.keys, sequences.lengths, chunk_starts)
+    return TextIndex(table, sequences.offsets, sequences.sizes, remarks, ahead.chunks if fits else [], None)
+
+
+def _is_in_lines(file: InputFile, start: Start, settings: IndexSettings) -> bool:
+    """Whether each line is a sequence."""
+    head = file.read(start.offset, 1)
+    in_lines = settings.skip_sequence_ids or head == b"|"
+    if settings.text_keys and in_lines:
+        raise _error_at(
+            file,
+            start,
+            "the lines have no ids, but another deserializer has words as ids; expected one at the start of each line",
+        )
+    if not in_lines and not settings.text_keys and not head.isdigit():
+        raise _error_at(
+            file,
+            start,
+            f"{byte_text(head)} where the first sequence id or a pipe should be; "
+            f"expected a number without sign, or '|'",
+        )
+    return in_lines
+
+
+def _error_at(file: InputFile, start: Start, what: str) -> FormatError:
+    return FormatError(what, path=file.path, byte=start.offset, line=start.num_lines + 1)
+
+
+# -------------------------------------------------------------------------------------------------- finding sequences
+
+
+def _parts(file: InputFile, first: int, settings: IndexSettings, in_lines: bool) -> list[_Part]:
+    """Find the sequences from an offset on."""
+    parts = []
+    for begin in range(first, file.size, tuning.INTERRUPTIBLE):
+        bounds = (begin, begin + tuning.INTERRUPTIBLE)
+        try:
+            part, long_line = _core.ctf_index(
+                file.handle, first, bounds, in_lines, settings.defining, tuning.BLOCK, num_threads()
+            )
+        except (OSError, EOFError):
+            file.require_unchanged()
+            raise
+        if long_line is not None:
+            raise FormatError("a line of 4 GiB or more", path=file.path, byte=long_line)
+        parts.append(_Part(*part))
+    return parts
+
+
+def _word_parts(file: InputFile, first: int, settings: IndexSettings) -> list[_Part]:
+    """Find the sequences from an offset on whose ids are words."""
+
+    def find(block: npt.NDArray[np.uint8]) -> _Part:
+        num_head_lines, (words, width), offsets, lengths = _core.ctf_scan_words(block, settings.defining)
+        return _Part(num_head_lines, words.view(f"S{width}"), offsets, lengths, None)
+
+    return [part.moved(begin) for begin, part in map_lines(file, first, find)]
+
+
+def _parse_ahead(file: InputFile, first_pass: FirstPass, first: int, limit: int, in_lines: bool) -> _Ahead:
+    """Index and parse the first chunks in one go, as many as are needed immediately."""
+    ahead = first_pass.ahead
+    done = _Ahead([], [], [], first)
+    if ahead.num_bytes == 0 or (ahead.num_chunks is not None and file.size - first > ahead.num_chunks * limit):
+        return done
+    borders = _core.ctf_chunk_borders(file.handle, first, limit, in_lines)
+    num_bytes = num_sequences = 0
+    while len(done.chunks) < len(borders) - 1:
+        # Expect the next chunks to be as large as those so far.
+        room = (ahead.num_bytes - num_bytes) * len(done.chunks) // num_bytes if num_bytes else 1
+        if ahead.num_chunks is not None:
+            room = len(borders)
+        if room < 1:
+            break
+        wanted = borders[len(done.chunks) : len(done.chunks) + room + 1]
+        indexed = _core.ctf_index_chunks(
+            file.handle, wanted, in_lines, first_pass.schema, num_threads(), tuning.PART, first_pass.spare, True
+        )
+        for entry in indexed:
+            if entry is None:  # it has errors, or does not fit: left to the usual way
+                return done._replace(end=borders[len(done.chunks)])
+            parts, chunk = entry
+            done.parts.extend(_Part(*part).moved(begin) for begin, part in parts)
+            num_sequences += chunk.num_sequences
+            num_bytes += chunk.num_bytes
+            done.chunks.append(chunk)
+            done.num_sequences.append(num_sequences)
+    return done._replace(end=borders[len(done.chunks)])
+
+
+# -------------------------------------------------------------------------------------------------- joining and judging
+
+
+def _joined(file: InputFile, start: Start, parts: list[_Part], in_lines: bool) -> _Sequences:
+    for part in parts:
+        if part.overflow is not None:
+            raise Locator(file).error(
+                part.overflow, "a sequence id of 2^64 or more; expected at most 18446744073709551615"
+            )
+    offsets = _concatenated(part.offsets for part in parts)
+    lengths = _concatenated(part.lengths for part in parts)
+    if in_lines:
+        keys = np.arange(start.num_lines, start.num_lines + len(offsets), dtype=np.uint64)
+    else:
+        keys = _concatenated(part.keys for part in parts)
+        is_continued = _join_over_borders(parts, keys, lengths)
+        if is_continued.any():
+            keys, offsets, lengths = (array[~is_continued] for array in (keys, offsets, lengths))
+    if not len(keys):
+        raise _error_at(file, start, "the file holds nothing except a number")
+    sizes, too_long = _core.ctf_sizes(offsets, file.size)
+    if too_long is not None:
+        end = offsets[too_long + 1] if too_long + 1 < len(offsets) else file.size
+        raise FormatError(
+            f"a sequence of {int(end) - int(offsets[too_long])} bytes; expected less than 4 GiB",
+            path=file.path,
+            byte=int(offsets[too_long]),
+            sequence=key_text(keys[too_long]),
+        )
+    return _Sequences(keys, offsets, lengths, sizes)
+
+
+def _concatenated(arrays: Iterable[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    listed = list(arrays)
+    return listed[0] if len(listed) == 1 else np.concatenate(listed)
+
+
+def _join_over_borders(
+    parts: list[_Part], keys: npt.NDArray[Any], lengths: npt.NDArray[np.uint32]
+) -> npt.NDArray[np.bool_]:
+    """Add to a sequence the lines that stand in later parts, and return which entries only continue another one."""
+    is_continued = np.zeros(len(keys), np.bool_)
+    owner = -1  # the sequence that the part before ended with
+    first = 0
+    for part in parts:
+        if part.num_head_lines:
+            lengths[owner] += part.num_head_lines
+        count = len(part.keys)
+        if not count:
+            continue
+        continues = owner >= 0 and keys[owner] == part.keys[0]
+        if continues:
+            is_continued[first] = True
+            lengths[owner] += lengths[first]
+        if not continues or count > 1:
+            owner = first + count - 1
+        first += count
+    return is_continued
+
+
+def _judged(sequences: _Sequences, settings: IndexSettings, in_lines: bool) -> tuple[_Sequences, dict[str, Remark]]:
+    """Leave out what has no sample of the defining stream, and remark on that and on ids that repeat."""
+    remarks: dict[str, Remark] = {}
+    if settings.defining is not None:
+        is_left_out = sequences.lengths == 0
+        if is_left_out.any():
+            kind = "line left out" if in_lines else "sequence left out"
+            remarks[kind] = _remark(np.flatnonzero(is_left_out), sequences)
+            sequences = sequences.only(~is_left_out)
+    if not in_lines:
+        repeated = _repeated(sequences.keys)
+        if len(repeated):
+            remarks["repeated id"] = _remark(repeated, sequences)
+    return sequences, remarks
+
+
+def _remark(which: npt.NDArray[np.int64], sequences: _Sequences) -> Remark:
+    first = which[:NUM_IN_FULL]
+    examples = zip(sequences.offsets[first].tolist(), map(key_text, sequences.keys[first]), strict=True)
+    return Remark(len(which), [Example(*example) for example in examples])
+
+
+def _repeated(keys: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """The sequences whose key an earlier one has."""
+    if np.all(keys[1:] > keys[:-1]):
+        return np.empty(0, np.int64)
+    order = np.argsort(keys, kind="stable")
+    is_again = keys[order][1:] == keys[order][:-1]
+    return np.sort(order[1:][is_again])
+
+
+def key_text(key: Any) -> int | str:
+    """Return a key as messages show it.
+
+    Example:
+        >>> key_text(np.bytes_(b"u1")), key_text(np.uint64(7))
+        ('u1', 7)
+    """
+    return key.decode(errors="replace") if isinstance(key, bytes) else int(key)

@@ -1,0 +1,132 @@
+"""Which streams a text has: names, forms and dimensions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from cntkio import _core
+from cntkio.errors import FormatError, did_you_mean
+from cntkio.formats.ctf.index import StreamSchema
+from cntkio.formats.ctf.lines import find_start, map_lines
+from cntkio.formats.input_file import InputFile
+from cntkio.streams import StreamDef, StreamDefs
+
+_LARGEST_DIM = 2**31 - 1
+_MOST_NAMES = 10_000
+# Bytes at the beginning of a file that are searched for advice on an error.
+_ADVICE_BYTES = 1 << 16
+
+
+class _Seen(NamedTuple):
+    """What was seen of a stream.
+
+    Attributes:
+        num_samples: Its samples.
+        num_values: Values without an index.
+        num_indexed: Values with one.
+        most: Values of the longest sample.
+        largest: The largest index.
+    """
+
+    num_samples: int
+    num_values: int
+    num_indexed: int
+    most: int
+    largest: int
+
+    def with_more(self, other: _Seen) -> _Seen:
+        return _Seen(
+            self.num_samples + other.num_samples,
+            self.num_values + other.num_values,
+            self.num_indexed + other.num_indexed,
+            max(self.most, other.most),
+            max(self.largest, other.largest),
+        )
+
+    @property
+    def is_sparse(self) -> bool:
+        return self.num_indexed > self.num_values
+
+    @property
+    def dim(self) -> int:
+        return self.largest + 1 if self.is_sparse else self.most
+
+
+def infer_streams(path: str | os.PathLike[str]) -> StreamDefs:
+    """Find out which streams a file has: names, dense or sparse, and dimensions. Reads the whole file.
+
+    A stream is sparse if most of its values have an index in front. Its dimension is the largest index plus one, or the
+    largest number of values of a sample. A stream that never has a value counts as dense, of dimension 1.
+
+    Args:
+        path: A file in the CNTK text format.
+
+    Returns:
+        A `StreamDefs` with the names in the file, in the order of their first appearance.
+
+    Raises:
+        OSError: The file cannot be read.
+        FormatError: The file is not in this format.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.ctf")
+        >>> _ = path.write_text("|x 1 2 3 |y 7:1\\n")
+        >>> [(name, stream.dim, stream.is_sparse) for name, stream in infer_streams(path).items()]
+        [('x', 3, False), ('y', 8, True)]
+    """
+    file = InputFile(os.fspath(path))
+    try:
+        blocks = map_lines(file, find_start(file).offset, _core.ctf_infer)
+    finally:
+        file.close()
+    total: dict[bytes, _Seen] = {}
+    for _, block in blocks:
+        if block is None or len(total) > _MOST_NAMES:
+            raise FormatError(f"more than {_MOST_NAMES} names after pipes; this is not the CNTK text format", path=path)
+        for name, seen in _by_name(block):
+            total[name] = total[name].with_more(seen) if name in total else seen
+    if not total:
+        raise FormatError(
+            "no sample, that is, no name after a pipe, in the whole file; expected |name values", path=path
+        )
+    streams = {}
+    for name, seen in total.items():
+        shape = max(1, min(seen.dim, _LARGEST_DIM) if seen.is_sparse else seen.dim)
+        streams[name.decode()] = StreamDef(field=name.decode(), shape=shape, is_sparse=seen.is_sparse)
+    return StreamDefs(streams)
+
+
+def _by_name(block: Iterable[tuple[bytes, int, int, int, int, int]]) -> list[tuple[bytes, _Seen]]:
+    return [(name, _Seen(*counts)) for name, *counts in block]
+
+
+def streams_at_the_start(file: InputFile) -> dict[bytes, _Seen]:
+    """Return what the first lines of a file show of its streams, by name; nothing if it is not a text."""
+    try:
+        text = file.read(find_start(file).offset, _ADVICE_BYTES)
+        return dict(_by_name(_core.ctf_infer(np.frombuffer(text, np.uint8)) or ()))
+    except (FormatError, OSError):
+        return {}
+
+
+def advice_on_streams(file: InputFile, schema: Sequence[StreamSchema]) -> str:
+    """Return what to ask for instead, if the file's first lines have other streams, or have these in another form."""
+    streams = streams_at_the_start(file)
+    names = [name.decode() for name in streams]
+    for asked in schema:
+        alias = asked.alias.decode()
+        seen = streams.get(asked.alias)
+        if seen is None:
+            if not streams:
+                break
+            hint = did_you_mean(alias, names) or f"; they have: {', '.join(map(repr, names))}"
+            return f"; the file's first lines have no {alias!r}{hint}"
+        if seen.is_sparse != asked.is_sparse or seen.dim > asked.dim:
+            form = ", is_sparse=True" if seen.is_sparse else ""
+            return f"; its first lines would fit StreamDef(field={alias!r}, shape={seen.dim}{form})"
+    return ""

@@ -1,0 +1,144 @@
+"""Where a text begins, and its lines in blocks for threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio._threads import num_threads
+from cntkio.errors import FormatError
+from cntkio.formats.ctf import tuning
+from cntkio.formats.input_file import InputFile
+
+_T = TypeVar("_T")
+_Bytes = npt.NDArray[np.uint8]
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_WHITE_SPACE = b" \t\n\v\f\r"
+_LINE_FEED = 0x0A
+_READ = 1 << 16
+# Enough to read the rest of most lines.
+_REST_OF_LINE = 1 << 14
+_LONGEST_LINE = 2**32 - 1
+
+
+class Start(NamedTuple):
+    """Where a text begins.
+
+    Attributes:
+        offset: The first byte that is not white space.
+        num_lines: Lines before it.
+    """
+
+    offset: int
+    num_lines: int
+
+
+def find_start(file: InputFile) -> Start:
+    """Skip a byte order mark, or a part of one, and white space.
+
+    Raises:
+        FormatError: The file is empty, holds nothing else, or is in UTF-16.
+    """
+    mark = file.read(0, len(_BYTE_ORDER_MARK))
+    if mark[:2] == b"\xff\xfe":
+        raise FormatError(
+            "the file is in UTF-16 (its first bytes are FF FE); expected bytes of ASCII or UTF-8",
+            path=file.path,
+            byte=0,
+        )
+    if not mark:
+        raise FormatError("the file is empty", path=file.path, byte=0)
+    offset = next((size for size in (3, 2, 1) if mark[:size] == _BYTE_ORDER_MARK[:size]), 0)
+    if offset == file.size:
+        raise FormatError("the file is empty except for a byte order mark", path=file.path, byte=0)
+    num_lines = 0
+    while offset < file.size:
+        block = file.read(offset, _READ)
+        text = block.lstrip(_WHITE_SPACE)
+        white = block[: len(block) - len(text)]
+        num_lines += white.count(b"\n")
+        offset += len(white)
+        if text or not block:
+            break
+    if offset >= file.size:
+        raise FormatError("the file holds nothing but white space", path=file.path, byte=0)
+    return Start(offset, num_lines)
+
+
+def map_lines(file: InputFile, first: int, work: Callable[[_Bytes], _T]) -> list[tuple[int, _T]]:
+    """Apply a function to blocks of whole lines, on all cores.
+
+    Args:
+        file: The text.
+        first: Offset of the first line.
+        work: Called with the bytes of each block. A block holds the lines that begin in its share of the file.
+
+    Returns:
+        The offset of each block and its result, in order.
+    """
+    spare: list[_Bytes] = []  # buffers are used again, because fresh memory is expensive
+
+    def work_on(share: int) -> tuple[int, _T] | None:
+        try:
+            buffer = spare.pop()
+        except IndexError:
+            buffer = np.empty(0, np.uint8)
+        offset, lines, buffer = _read_lines(file, first + share * tuning.BLOCK, buffer, is_first=share == 0)
+        try:
+            return (offset, work(lines)) if len(lines) else None
+        finally:
+            spare.append(buffer)
+
+    num_shares = -(-(file.size - first) // tuning.BLOCK)
+    if num_shares <= 1:
+        results = [work_on(share) for share in range(num_shares)]
+    else:
+        with ThreadPoolExecutor(min(num_threads(), num_shares)) as workers:
+            results = list(workers.map(work_on, range(num_shares)))
+    return [result for result in results if result is not None]
+
+
+def _read_lines(file: InputFile, begin: int, buffer: _Bytes, *, is_first: bool) -> tuple[int, _Bytes, _Bytes]:
+    """Read the lines that begin in the share of the file at `begin`.
+
+    Returns:
+        Their offset, their bytes, and the buffer that holds them.
+    """
+    end = min(begin + tuning.BLOCK, file.size)
+    begin -= not is_first  # a line begins at `begin` if the byte before is a line feed
+    if len(buffer) < end - begin:
+        buffer = np.empty(tuning.BLOCK + 1, np.uint8)
+    size = file.read_into(buffer[: end - begin], begin)
+    start = 0 if is_first else _find(buffer[:size], b"\n") + 1
+    if start >= size or not (is_first or start):
+        return begin, buffer[:0], buffer  # one line covers the whole share
+    step = _REST_OF_LINE
+    while begin + size < file.size and buffer[size - 1] != _LINE_FEED:
+        rest = file.read(begin + size, step)
+        if not rest:
+            break
+        step = size  # so that a long line takes few reads
+        rest = rest[: rest.find(b"\n") + 1 or len(rest)]
+        if size + len(rest) > len(buffer):
+            if size > _LONGEST_LINE:
+                raise FormatError("a line of 4 GiB or more", path=file.path, byte=begin + start)
+            grown = np.empty(2 * (size + len(rest)), np.uint8)
+            grown[:size] = buffer[:size]
+            buffer = grown
+        buffer[size : size + len(rest)] = np.frombuffer(rest, np.uint8)
+        size += len(rest)
+    return begin + start, buffer[start:size], buffer
+
+
+def _find(buffer: _Bytes, byte: bytes) -> int:
+    """Return the position of a byte, or -1. Copies few bytes, because line feeds are close to each other."""
+    for begin in range(0, len(buffer), 4096):
+        position = buffer[begin : begin + 4096].tobytes().find(byte)
+        if position >= 0:
+            return begin + position
+    return -1

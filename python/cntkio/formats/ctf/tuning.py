@@ -1,0 +1,10 @@
+"""How a text is divided among threads. Only the time depends on these sizes, never a result."""
+
+BLOCK = 4 << 20
+"""Bytes of text that a thread indexes at a time: few enough to share the work evenly, many enough to be worth it."""
+PIECE = 1 << 20
+"""Least bytes of a chunk that a thread parses at a time."""
+PART = 512 << 10
+"""Bytes that are indexed and parsed in one go: together with their values, they fit a core's cache."""
+INTERRUPTIBLE = 1 << 30
+"""Check for Ctrl-C after this many bytes."""
