@@ -265,7 +265,7 @@ def test_the_pages_for_newcomers_show_code_with_its_output(name: str) -> None:
         "```python\nprint(1)\n",
     ],
 )
-def test_a_page_that_is_wrong_fails(page: str, clone: Path) -> None:
+def test_a_wrong_page_fails(page: str, clone: Path) -> None:
     with pytest.raises((AssertionError, ValueError)):
         run_page(page, "page")
 
@@ -280,7 +280,7 @@ def test_a_page_that_is_wrong_fails(page: str, clone: Path) -> None:
         "```text\nno code\n```\n",
     ],
 )
-def test_a_page_that_is_right_passes(page: str, clone: Path) -> None:
+def test_a_correct_page_passes(page: str, clone: Path) -> None:
     run_page(page, "page")
 
 

@@ -28,21 +28,21 @@ def script(name: str) -> ModuleType:
 
 
 @pytest.mark.parametrize("name", ["train", "test"])
-def test_the_digits_are_written_again_from_what_is_read(name: str) -> None:
+def test_the_digits_are_written_again_identically(name: str) -> None:
     path = EXAMPLES / "digits" / f"{name}.ctf"
     digits = cntkio.read_ctf(path)
     lines = script("digits/convert").ctf_lines(digits["pixels"].values, digits["label"].values.argmax(axis=1))
     assert "".join(lines) == path.read_text(encoding="ascii")
 
 
-def test_the_flowers_are_written_again_from_what_is_read() -> None:
+def test_the_flowers_are_written_again_identically() -> None:
     path = EXAMPLES / "iris" / "iris.ctf"
     flowers = cntkio.read_ctf(path)
     lines = script("iris/convert").ctf_lines(flowers["lengths"].values, flowers["species"].values.argmax(axis=1))
     assert "".join(lines) == path.read_text(encoding="ascii")
 
 
-def test_the_script_writes_the_book_as_it_lies_there(tmp_path: Path) -> None:
+def test_the_script_writes_the_book_of_the_repository(tmp_path: Path) -> None:
     for name in ("alice29.txt", "convert.py"):
         (tmp_path / name).write_bytes((EXAMPLES / "alice" / name).read_bytes())
     subprocess.run([sys.executable, tmp_path / "convert.py"], check=True, capture_output=True)
@@ -90,7 +90,7 @@ def test_words_of_a_paragraph_keep_letters_and_mark(text: str, expected: list[tu
     assert [(token.word, token.casing, token.mark) for token in paragraph.tokens] == expected
 
 
-def test_the_demonstration_learns_the_digits_and_says_how_well() -> None:
+def test_the_demonstration_learns_the_digits_and_prints_its_accuracy() -> None:
     finished = subprocess.run(
         [sys.executable, EXAMPLES / "demo.py"], cwd=ROOT, check=True, capture_output=True, text=True, timeout=120
     )

@@ -113,7 +113,7 @@ def named(path: str) -> Any:
 
 
 @pytest.mark.parametrize("path", SIGNATURES)
-def test_a_callable_of_cntk_takes_cntks_arguments_first_and_has_its_defaults(path: str) -> None:
+def test_callables_take_the_arguments_and_defaults_of_cntk_first(path: str) -> None:
     parameters = [one for one in inspect.signature(named(path)).parameters.values() if one.name != "self"]
     expected = SIGNATURES[path]
     own = parameters[: len(expected)]
@@ -171,7 +171,7 @@ def corpus(tmp_path: Path) -> CTFDeserializer:
         ({"frame_mode": True, "truncation_length": 2}, RuntimeError, "truncation_length=2 exclude each other"),
     ],
 )  # fmt: skip
-def test_an_option_that_cntk_refuses_is_refused_with_an_exception_of_cntks_type(
+def test_an_option_that_cntk_refuses_raises_an_exception_of_cntks_type(
     corpus: CTFDeserializer, options: dict[str, Any], kind: type[Exception], words: str
 ) -> None:
     with pytest.raises(kind, match=words):
@@ -212,7 +212,7 @@ def test_an_option_that_cntk_refuses_is_refused_with_an_exception_of_cntks_type(
         (lambda corpus: StreamInformation("x", 0, "thick", np.float32, (2,)), ValueError),
     ],
 )  # fmt: skip
-def test_a_call_that_cntk_refuses_is_refused_with_an_exception_of_cntks_type(
+def test_a_call_that_cntk_refuses_raises_an_exception_of_cntks_type(
     corpus: CTFDeserializer, read: Callable[[CTFDeserializer], Any], kind: type[Exception]
 ) -> None:
     with pytest.raises(kind):
@@ -259,7 +259,7 @@ def test_an_option_of_a_text_works_by_item_and_by_keyword(tmp_path: Path, key: s
     assert MinibatchSource(by_item).num_chunks == MinibatchSource(by_keyword).num_chunks > 1
 
 
-def test_what_describes_a_deserializer_can_be_read_by_item(corpus: CTFDeserializer, tmp_path: Path) -> None:
+def test_settings_of_a_deserializer_can_be_read_by_item(corpus: CTFDeserializer, tmp_path: Path) -> None:
     assert corpus["input"].x.dim == 2 and corpus["file"] == str(tmp_path / "a.ctf")
     assert corpus["type"] == "CNTKTextFormatDeserializer"
     assert CBFDeserializer("a.cbf", X)["input"] == X
@@ -267,7 +267,7 @@ def test_what_describes_a_deserializer_can_be_read_by_item(corpus: CTFDeserializ
         corpus["chunkSizeInByte"]
 
 
-def test_an_unknown_option_by_item_is_warned_of_with_the_near_name(
+def test_warns_of_unknown_options_by_item_and_suggests_similar_names(
     corpus: CTFDeserializer, caplog: pytest.LogCaptureFixture
 ) -> None:
     corpus["maxError"] = 3
@@ -300,7 +300,7 @@ def test_stream_information_is_equal_by_content_and_has_cntks_names() -> None:
 
 
 @pytest.mark.parametrize("name", ["arrow", "jax"])
-def test_a_framework_that_is_not_installed_is_told_with_how_to_install_it(name: str) -> None:
+def test_a_missing_framework_is_an_error_that_says_how_to_install_it(name: str) -> None:
     module = "pyarrow" if name == "arrow" else name
     program = f"""
 import sys
@@ -327,7 +327,7 @@ except ModuleNotFoundError as error:
         ("a", [], None),
     ],
 )
-def test_a_near_name_is_one_that_could_have_been_meant(name: str, known: list[str], near: str | None) -> None:
+def test_only_plausible_names_are_suggested(name: str, known: list[str], near: str | None) -> None:
     assert near_name(name, known) == near
 
 
@@ -351,7 +351,7 @@ def test_a_near_name_is_one_that_could_have_been_meant(name: str, known: list[st
         (lambda path: MinibatchSourceFromData({"x": np.ones((2, 2))})["xx"], ConfigError, "did you mean 'x'?"),
     ],
 )  # fmt: skip
-def test_a_wrong_name_is_told_with_the_near_one(
+def test_a_wrong_name_suggests_a_similar_name(
     tmp_path: Path, call: Callable[[str], Any], kind: type[Exception], words: str
 ) -> None:
     (tmp_path / "a.ctf").write_text("|x 1 2\n")
@@ -371,9 +371,7 @@ def test_a_wrong_name_is_told_with_the_near_one(
         (StreamDef(field="lengths", shape=4, is_sparse=True), "would fit StreamDef(field='lengths', shape=4)"),
     ],
 )
-def test_streams_that_do_not_fit_the_file_are_told_with_those_that_would(
-    tmp_path: Path, stream: Any, words: str
-) -> None:
+def test_errors_of_misfitting_streams_suggest_fitting_streams(tmp_path: Path, stream: Any, words: str) -> None:
     (tmp_path / "a.ctf").write_text("|lengths 7 6 5 8 |word 12:1\n|lengths 4 3 2 9 |word 3:1\n")
     with (
         MinibatchSource(CTFDeserializer(tmp_path / "a.ctf", StreamDefs(a=stream)), randomize=False) as source,
@@ -383,7 +381,7 @@ def test_streams_that_do_not_fit_the_file_are_told_with_those_that_would(
     assert words in str(caught.value)
 
 
-def test_an_error_that_no_other_definition_would_mend_gives_no_advice(tmp_path: Path) -> None:
+def test_errors_that_no_definition_would_fix_suggest_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.ctf").write_text("|x 1 2\n" * 20_000 + "|x 1 2 3\n")
     source = MinibatchSource(CTFDeserializer(tmp_path / "a.ctf", X), randomize=False)
     with pytest.raises(FormatError) as caught:
@@ -391,7 +389,7 @@ def test_an_error_that_no_other_definition_would_mend_gives_no_advice(tmp_path: 
     assert str(caught.value).endswith("3 values, but the dimension is 2")
 
 
-def test_a_defining_stream_that_is_not_in_the_file_is_told_with_the_near_one(tmp_path: Path) -> None:
+def test_a_missing_defining_stream_suggests_a_similar_name(tmp_path: Path) -> None:
     (tmp_path / "a.ctf").write_text("|lengths 7 6\n")
     streams = StreamDefs(a=StreamDef(field="length", shape=2, defines_mb_size=True))
     with pytest.raises(CorpusError, match="did you mean 'lengths'"):
@@ -408,7 +406,7 @@ def test_a_defining_stream_that_is_not_in_the_file_is_told_with_the_near_one(tmp
         ("corpora", "Is a folder; expected a file"),
     ],
 )
-def test_a_path_that_is_not_there_is_told_with_the_near_one(
+def test_a_missing_path_suggests_a_similar_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, words: str
 ) -> None:
     (tmp_path / "corpora").mkdir()

@@ -66,7 +66,7 @@ def test_a_row_is_a_sequence_with_its_key_and_lists_of_samples(corpus: CTFDeseri
     assert table.schema.equals(RecordBatches(corpus).schema)
 
 
-def test_a_stream_can_be_asked_for_again_and_again(corpus: CTFDeserializer) -> None:
+def test_a_stream_can_be_read_repeatedly(corpus: CTFDeserializer) -> None:
     batches = RecordBatches(corpus)
     assert pa.table(batches).to_pylist() == pa.table(batches).to_pylist() == ROWS
     assert [row for batch in batches for row in batch.to_pylist()] == ROWS
@@ -79,7 +79,7 @@ def test_the_column_of_keys_is_named_or_left_out(corpus: CTFDeserializer) -> Non
         RecordBatches(corpus, key="x")
 
 
-def test_a_flat_stream_has_no_list_around_its_sample(corpus: CTFDeserializer) -> None:
+def test_a_flat_stream_has_rows_without_a_list(corpus: CTFDeserializer) -> None:
     rows = pa.table(RecordBatches(corpus, flat=["y"])).to_pylist()
     assert [row["y"] for row in rows] == [5, 6] and rows[0]["x"] == ROWS[0]["x"]
     with pytest.raises(ConfigError, match="flat: no stream 'yy'.*did you mean 'y'"):
@@ -121,7 +121,7 @@ def test_arrays_and_keys_that_are_texts_become_rows() -> None:
 
 @pytest.mark.parametrize("write", [write_parquet, write_arrow])
 @pytest.mark.parametrize("flat", [[], ["y"]])
-def test_a_file_gives_back_the_same_text_and_the_same_binary_corpus(
+def test_a_table_file_returns_the_same_text_and_binary_corpus(
     corpus: CTFDeserializer, tmp_path: Path, write: Any, flat: list[str]
 ) -> None:
     write(tmp_path / "a.table", corpus, flat=flat)
@@ -185,7 +185,7 @@ def test_memory_is_bounded_by_chunks_and_not_by_the_corpus(tmp_path: Path) -> No
 # --------------------------------------------------------------------------------------------- others' tables
 
 
-def test_tables_of_others_are_read_with_shapes(tmp_path: Path) -> None:
+def test_tables_of_other_libraries_keep_their_shapes(tmp_path: Path) -> None:
     plain = pa.table({
         "n": [3.0, 4.0],
         "pair": pa.array([[1.0, 2.0], [3.0, 4.0]], pa.list_(pa.float32(), 2)),
@@ -221,7 +221,7 @@ def test_tables_of_others_are_read_with_shapes(tmp_path: Path) -> None:
         ({"key": [1]}, {}, "no column but the keys"),
     ],
 )  # fmt: skip
-def test_a_table_that_is_no_corpus_is_refused(
+def test_refuses_tables_that_are_not_a_corpus(
     tmp_path: Path, columns: dict[str, Any], options: dict[str, Any], words: str
 ) -> None:
     with pytest.raises((ConfigError, CorpusError)) as caught:
@@ -229,7 +229,7 @@ def test_a_table_that_is_no_corpus_is_refused(
     assert words in str(caught.value)
 
 
-def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
+def test_refuses_objects_that_are_not_tables(tmp_path: Path) -> None:
     (tmp_path / "a.ctf").write_text(TEXT)
     with pytest.raises(FormatError, match="neither a Parquet nor an Arrow file; it looks like CTF"):
         read(tmp_path / "a.ctf")
@@ -240,7 +240,9 @@ def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("library", ["polars", "pandas", "duckdb"])
-def test_other_libraries_read_a_stream_and_are_read(corpus: CTFDeserializer, tmp_path: Path, library: str) -> None:
+def test_other_libraries_read_our_streams_and_we_read_theirs(
+    corpus: CTFDeserializer, tmp_path: Path, library: str
+) -> None:
     batches = RecordBatches(corpus)
     shapes: dict[str, Any] = {"s": 9, "x": 2}
     if library == "polars":
@@ -284,7 +286,7 @@ def test_the_command_converts_to_tables_and_back(tmp_path: Path, kind: str) -> N
         (["--to", "cbf", "ctf2cbf", "--input", "{a}", "--output", "{b}"], "exclude each other"),
     ],
 )
-def test_a_wrong_call_of_the_command_says_what_to_do(
+def test_a_wrong_conversion_command_says_what_to_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
 ) -> None:
     (tmp_path / "a.ctf").write_text(TEXT)

@@ -54,7 +54,7 @@ def test_without_a_layout_samples_come_one_after_the_other(adapter: ModuleType, 
     assert np.array_equal(made["w"].values.todense(), minibatch["w"].tocsr().toarray())
 
 
-def test_padded_arrays_have_the_rows_and_steps_that_were_asked_for(adapter: ModuleType, minibatch: Minibatch) -> None:
+def test_padded_arrays_have_the_requested_rows_and_steps(adapter: ModuleType, minibatch: Minibatch) -> None:
     made = adapter.convert(minibatch, pad_to=5, num_sequences=4)
     for name, dim in (("x", 2), ("w", 9), ("c", 3)):
         padded = made[name]
@@ -66,7 +66,7 @@ def test_padded_arrays_have_the_rows_and_steps_that_were_asked_for(adapter: Modu
 
 
 @pytest.mark.parametrize(("size", "shape"), [(3, (2, 4, 2)), (4, (2, 4, 2)), (6, (8, 4, 2))])
-def test_the_smallest_shape_that_is_enough_is_taken(
+def test_the_smallest_sufficient_shape_is_used(
     adapter: ModuleType, source: MinibatchSource, size: int, shape: tuple[int, ...]
 ) -> None:
     made = adapter.convert(source.next_minibatch(size), layout="padded", pad_to=(16, 4), num_sequences=(2, 8))
@@ -88,7 +88,7 @@ def test_a_compiled_function_is_compiled_once_for_a_shape(
     assert totals == [3.0, 1.0 + 5.0] and count == 1
 
 
-def test_what_no_shape_is_enough_for_is_an_error(adapter: ModuleType, minibatch: Minibatch) -> None:
+def test_refuses_minibatches_larger_than_every_shape(adapter: ModuleType, minibatch: Minibatch) -> None:
     with pytest.raises(ConfigError, match=r"stream 'c': a sequence of 3 samples, and pad_to allows 2 at most"):
         adapter.convert(minibatch, pad_to=2)
     with pytest.raises(ConfigError, match="a minibatch of 3 sequences, and num_sequences allows 2 at most"):
@@ -105,7 +105,7 @@ def test_a_one_hot_stream_can_be_classes(adapter: ModuleType, minibatch: Minibat
         adapter.convert(minibatch, layout={"x": "ids"})
 
 
-def test_a_layout_that_there_is_not_is_refused(adapter: ModuleType, minibatch: Minibatch) -> None:
+def test_refuses_unknown_layouts(adapter: ModuleType, minibatch: Minibatch) -> None:
     with pytest.raises(ConfigError, match="expected one of"):
         adapter.convert(minibatch, layout="round")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="did you mean 'w'"):
@@ -124,12 +124,12 @@ def test_a_truncated_minibatch_keeps_its_shape(adapter: ModuleType, tmp_path: Pa
     assert second.continues.tolist() == [True]
 
 
-def test_padded_values_are_taken_over_by_jax_without_a_copy(adapter: ModuleType) -> None:
+def test_jax_uses_padded_values_without_a_copy(adapter: ModuleType) -> None:
     memory = adapter._aligned((7, 5), np.float32)
     assert adapter._array(memory, None).unsafe_buffer_pointer() == memory.ctypes.data
 
 
-def test_arrays_go_to_the_device_that_is_named(adapter: ModuleType, jax: Any, minibatch: Minibatch) -> None:
+def test_arrays_go_to_the_named_device(adapter: ModuleType, jax: Any, minibatch: Minibatch) -> None:
     device = jax.devices()[0]
     made = adapter.convert(minibatch, device, "padded")
     assert made["x"].values.devices() == {device}

@@ -97,7 +97,7 @@ def test_tensors_share_the_memory_of_the_minibatch(minibatch: Minibatch) -> None
 
 
 @pytest.mark.parametrize(("layout", "name"), [("csr", "s"), ("ids", "s"), ("ragged_ids", "s"), ("nested", "x")])
-def test_every_layout_that_pads_nothing_shares_the_memory(minibatch: Minibatch, layout: Any, name: str) -> None:
+def test_every_layout_without_padding_shares_the_memory(minibatch: Minibatch, layout: Any, name: str) -> None:
     made = convert(minibatch, layout={name: layout})[name]
     array = minibatch[name].values if layout in ("csr", "nested") else minibatch[name].indices
     if layout in ("csr", "nested", "ragged_ids"):
@@ -185,7 +185,7 @@ def test_samples_without_entries_at_either_end_are_rows_of_zeros(tmp_path: Path)
 
 
 @pytest.mark.parametrize("text", ["0 |s 1:1\n0 |s 1:2\n", "0 |s 1:1\n0 |s 1:1 2:1\n", "0 |s 1:1\n0 |s\n"])
-def test_what_is_not_one_hot_has_no_classes(tmp_path: Path, text: str) -> None:
+def test_refuses_classes_of_streams_that_are_not_one_hot(tmp_path: Path, text: str) -> None:
     (tmp_path / "b.ctf").write_text(text)
     whole = cntkio.read_ctf(tmp_path / "b.ctf", StreamDefs(s=StreamDef(field="s", shape=9, is_sparse=True)))
     with pytest.raises(ConfigError, match="stream 's' is not one-hot: sample 1"):
@@ -200,7 +200,7 @@ def test_dense_one_hot_streams_have_classes(tmp_path: Path) -> None:
         convert(cntkio.read_ctf(tmp_path / "c.ctf"), layout="ids")["y"]
 
 
-def test_streams_of_classes_stay_what_they_are(tmp_path: Path) -> None:
+def test_streams_of_classes_stay_unchanged(tmp_path: Path) -> None:
     utterances = [("u0", np.ones((3, 2))), ("u1", np.ones((1, 2)))]
     htk.write_archive(tmp_path / "a.ark", tmp_path / "a.scp", utterances)
     features = HTKFeatureDeserializer(StreamDefs(F=StreamDef(scp=tmp_path / "a.scp", shape=2)))
@@ -223,19 +223,19 @@ def test_streams_of_classes_stay_what_they_are(tmp_path: Path) -> None:
     ("layout", "message"),
     [("flat", "layout 'flat'; expected one of 'ragged'"), ({"z": "csr"}, "names the stream 'z'; there are: 's', 'x'")],
 )
-def test_a_layout_that_is_not_there_is_refused(minibatch: Minibatch, layout: Any, message: str) -> None:
+def test_refuses_unknown_layouts(minibatch: Minibatch, layout: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         convert(minibatch, layout=layout)
 
 
 @pytest.mark.parametrize("layout", [{"x": "csr"}, {"s": "nested"}])
-def test_a_stream_without_that_layout_says_so(minibatch: Minibatch, layout: Any) -> None:
+def test_refuses_layouts_that_a_stream_does_not_have(minibatch: Minibatch, layout: Any) -> None:
     [name] = layout
     with pytest.raises(ConfigError, match=f"stream '{name}' is"):
         convert(minibatch, layout=layout)[name]
 
 
-def test_truncated_minibatches_are_shown_as_they_are(corpus: Path) -> None:
+def test_truncated_minibatches_keep_their_layout(corpus: Path) -> None:
     with make(corpus, truncation_length=2) as source:
         found = source.read(8)
         assert found is not None
@@ -247,7 +247,7 @@ def test_truncated_minibatches_are_shown_as_they_are(corpus: Path) -> None:
             convert(found, layout="csr")["x"]
 
 
-def test_tensors_of_a_minibatch_are_found_like_in_a_mapping(minibatch: Minibatch) -> None:
+def test_a_minibatch_of_tensors_is_a_mapping(minibatch: Minibatch) -> None:
     tensors = convert(minibatch)
     assert list(tensors) == tensors.keys() == ["s", "x"] and len(tensors) == 2
     assert "x" in tensors and "z" not in tensors and next(iter(minibatch)) in tensors
@@ -304,7 +304,7 @@ def test_pinning_asks_for_pinned_memory_of_each_tensor(minibatch: Minibatch, mon
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_loader_pins_memory_where_there_is_a_gpu(corpus: Path, workers: int) -> None:
+def test_a_loader_pins_memory_with_a_gpu(corpus: Path, workers: int) -> None:
     has_gpu = torch.cuda.is_available()
     dataset = MinibatchDataset(make(corpus), 20)
     for minibatch in DataLoader(dataset, batch_size=None, num_workers=workers, pin_memory=has_gpu):
@@ -314,7 +314,7 @@ def test_a_loader_pins_memory_where_there_is_a_gpu(corpus: Path, workers: int) -
 # -- data sets ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_data_set_delivers_what_its_source_does(corpus: Path) -> None:
+def test_a_data_set_delivers_the_minibatches_of_its_source(corpus: Path) -> None:
     with make(corpus, max_sweeps=2) as source, make(corpus, max_sweeps=2) as other:
         expected = [shown(convert(minibatch)) for minibatch in source.minibatches(20)]
         dataset = MinibatchDataset(other, 20)
@@ -359,7 +359,7 @@ def test_with_two_workers_every_sequence_is_seen_once_a_sweep(corpus: Path, cont
         assert [minibatch.keys_of_sequences.tolist() for minibatch in loader] == alone
 
 
-def test_a_source_that_was_read_here_goes_to_workers_that_are_forked(corpus: Path) -> None:
+def test_forked_workers_continue_a_source_that_the_parent_has_read(corpus: Path) -> None:
     dataset = MinibatchDataset(make(corpus), 20)
     alone = keys_of(dataset)
     next(iter(dataset))
@@ -409,7 +409,7 @@ def test_two_distributed_processes_see_every_sequence_once_a_sweep(
         assert len(found[0]) == len(found[1])
 
 
-def test_a_partition_without_chunks_is_told_of(corpus: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_warns_of_partitions_without_chunks(corpus: Path, caplog: pytest.LogCaptureFixture) -> None:
     dataset = MinibatchDataset(make(corpus), 20, rank=0, world_size=1000)
     assert len(keys_of(dataset)) < NUM_SEQUENCES
     assert "1000 partitions (ranks times workers) share" in caplog.text
@@ -443,7 +443,7 @@ def test_epochs_may_be_shorter_than_a_sweep_and_follow_each_other(corpus: Path) 
     assert len(found) > NUM_SEQUENCES and found == whole[: len(found)]
 
 
-def test_without_a_new_epoch_an_iteration_begins_anew(corpus: Path) -> None:
+def test_an_iteration_without_a_new_epoch_starts_over(corpus: Path) -> None:
     dataset = MinibatchDataset(make(corpus), 20)
     first = [shown(minibatch) for minibatch in dataset]
     for _, minibatch in zip(range(3), dataset, strict=False):
@@ -451,7 +451,7 @@ def test_without_a_new_epoch_an_iteration_begins_anew(corpus: Path) -> None:
     assert [shown(minibatch) for minibatch in dataset] == first
 
 
-def test_a_data_set_begins_where_its_source_stood(corpus: Path) -> None:
+def test_a_data_set_begins_at_the_position_of_its_source(corpus: Path) -> None:
     source = make(corpus, max_sweeps=2)
     source.read(37)
     with make(corpus, max_sweeps=2) as other:
@@ -477,9 +477,7 @@ def test_an_iteration_ends_when_another_begins(corpus: Path) -> None:
 
 @pytest.mark.parametrize("partition", ["cntk", "balanced"])
 @pytest.mark.parametrize("epoch", [0, 2])
-def test_a_state_of_any_minibatch_goes_on_identically_in_a_new_data_set(
-    corpus: Path, partition: Any, epoch: int
-) -> None:
+def test_a_state_continues_identically_in_a_new_data_set(corpus: Path, partition: Any, epoch: int) -> None:
     def new() -> MinibatchDataset:
         return MinibatchDataset(make(corpus), 20, partition=partition, rank=1, world_size=2)
 
@@ -502,7 +500,7 @@ def test_a_state_of_any_minibatch_goes_on_identically_in_a_new_data_set(
         assert [shown(minibatch) for minibatch in dataset] == seen[at:]
 
 
-def test_another_epoch_drops_a_state_that_was_loaded(corpus: Path) -> None:
+def test_setting_another_epoch_drops_a_loaded_state(corpus: Path) -> None:
     dataset = MinibatchDataset(make(corpus), 20)
     next(iter(dataset))
     state = dataset.state_dict()
@@ -515,7 +513,7 @@ def test_another_epoch_drops_a_state_that_was_loaded(corpus: Path) -> None:
 
 @pytest.mark.parametrize("partition", ["cntk", "balanced"])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_torchdatas_loader_keeps_the_state_of_every_worker(corpus: Path, partition: Any, workers: int) -> None:
+def test_the_stateful_loader_of_torchdata_keeps_every_workers_state(corpus: Path, partition: Any, workers: int) -> None:
     stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed")
 
     def new() -> Any:
@@ -568,7 +566,7 @@ def test_a_state_of_another_rank_or_worker_or_setting_names_every_difference(cor
         ({"source": [1]}, "source is list; expected a MinibatchSource"),
     ],
 )
-def test_what_a_data_set_cannot_do_is_refused(corpus: Path, options: dict[str, Any], message: str) -> None:
+def test_refuses_impossible_data_sets(corpus: Path, options: dict[str, Any], message: str) -> None:
     with make(corpus) as source, pytest.raises(ConfigError, match=message):
         MinibatchDataset(**{"source": source, "minibatch_size": 20, **options})
 
@@ -594,7 +592,7 @@ def losses(log: Path) -> list[tuple[int, int, str]]:
     return [(int(step), int(sweep), loss) for step, sweep, loss in (line.split() for line in lines)]
 
 
-def test_the_tagger_learns_and_when_killed_goes_on_bit_by_bit(tmp_path: Path) -> None:
+def test_the_tagger_learns_and_continues_bit_by_bit_after_a_kill(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", str(TAGGER)]
     done = subprocess.run([*command, "--log", tmp_path / "whole"], capture_output=True, text=True, check=True)
     whole = losses(tmp_path / "whole")

@@ -49,7 +49,7 @@ def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **options)  # type: ignore[call-overload]
 
 
-def test_inspect_tells_what_a_corpus_is_made_of(
+def test_inspect_prints_the_streams_and_sizes_of_a_corpus(
     corpus: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = corpus("7 |w 5:1 |x 1 0\n7 |w 2:1 9:2\n8 |w 0:1 |x 0 0\n")
@@ -71,7 +71,7 @@ def test_inspect_tells_what_a_corpus_is_made_of(
     }
 
 
-def test_facts_stand_in_one_column(capsys: pytest.CaptureFixture[str]) -> None:
+def test_facts_are_aligned_in_one_column(capsys: pytest.CaptureFixture[str]) -> None:
     for verb in ("inspect", "read"):
         assert main([verb, "examples/iris/iris.ctf"]) == 0
         lines = capsys.readouterr().out.splitlines()
@@ -79,7 +79,7 @@ def test_facts_stand_in_one_column(capsys: pytest.CaptureFixture[str]) -> None:
         assert len(starts) == 1 and len(lines) > 5
 
 
-def test_inspect_counts_all_errors_and_tells_their_places(
+def test_inspect_counts_all_errors_and_prints_their_locations(
     corpus: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = corpus("|x 1 2 |y 1\n|x 3 four |x 3 4 |y 2\n|x five |x 5 6 |y 3\n")
@@ -91,7 +91,7 @@ def test_inspect_counts_all_errors_and_tells_their_places(
     assert second.startswith("cntkio: corpus.ctf, line 3, column 4 ")
 
 
-def test_inspect_asks_for_the_streams_that_it_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_reads_the_streams_it_is_given(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", "--stream", "words:2000:sparse:w", "examples/alice/test.ctf"]) == 0
     streams = [name for name in facts(capsys.readouterr().out) if name.startswith("stream ")]
     assert streams == ["stream words"]
@@ -121,7 +121,7 @@ def test_head_of_a_short_corpus_prints_all_of_it(
     assert capsys.readouterr().out.count("sequence") == 2
 
 
-def test_head_shortens_what_is_long_and_says_by_how_much(
+def test_head_shortens_long_samples_and_prints_the_number_of_the_rest(
     corpus: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = corpus("|x " + " ".join(["12345"] * 1000) + "\n")
@@ -159,7 +159,7 @@ def test_index_writes_a_cache_that_the_next_start_uses(
 
 
 @pytest.mark.parametrize("text", ["", "no pipe in here\n", "1 nor here\n"])
-def test_a_file_that_is_no_corpus_has_status_1_in_every_verb(
+def test_verbs_exit_with_1_for_files_that_are_not_a_corpus(
     text: str, corpus: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = corpus(text)
@@ -170,7 +170,7 @@ def test_a_file_that_is_no_corpus_has_status_1_in_every_verb(
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_file_that_is_not_there_is_a_bad_call(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verbs_exit_with_2_for_missing_files(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([verb, "nowhere.ctf"]) == 2
     assert capsys.readouterr().err.startswith("cntkio: nowhere.ctf: No such file or directory")
 
@@ -189,14 +189,14 @@ def test_a_file_that_is_not_there_is_a_bad_call(verb: str, capsys: pytest.Captur
         ["read", "--stream", ":4", "examples/iris/iris.ctf"],
     ],
 )
-def test_arguments_that_cannot_be_read_have_status_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreadable_arguments_exit_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         main(arguments)
     assert exit_.value.code == 2
     assert capsys.readouterr().err.startswith("usage: cntkio")
 
 
-def test_streams_that_contradict_each_other_have_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+def test_contradicting_streams_exit_with_2(capsys: pytest.CaptureFixture[str]) -> None:
     path = "examples/iris/iris.ctf"
     assert main(["read", "--stream", "a:4:lengths", "--stream", "b:4:lengths", path]) == 2
     assert "'lengths'" in capsys.readouterr().err
@@ -214,7 +214,7 @@ def test_streams_that_contradict_each_other_have_status_2(capsys: pytest.Capture
         ("y:1:dense:sparse", "  y  5"),
     ],
 )
-def test_a_stream_is_dense_and_has_its_own_name_unless_it_says_otherwise(
+def test_a_stream_argument_is_dense_and_keeps_its_name_by_default(
     stream: str, line: str, corpus: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = corpus("|dense 1 |x 3:4 |a:b 2 |sparse 5\n")
@@ -252,7 +252,7 @@ def test_progress_shows_on_a_terminal_only() -> None:
     assert run(*arguments).stderr == ""
 
 
-def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+def test_a_closed_pipe_is_not_an_error() -> None:
     head = f"{shlex.quote(sys.executable)} -m cntkio.cli head -n 646 examples/alice/train.ctf"
     command = f"{head} | head -n 1; exit ${{PIPESTATUS[0]}}"
     finished = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
@@ -336,7 +336,7 @@ def test_a_written_configuration_reads_features_and_labels(
         assert message in capsys.readouterr().err
 
 
-def test_sections_go_with_a_configuration_only(capsys: pytest.CaptureFixture[str]) -> None:
+def test_sections_are_refused_without_a_configuration(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["read", str(ROOT / "examples" / "iris" / "iris.ctf"), "Train"]) == 2
     assert "go with a configuration file only" in capsys.readouterr().err
 
@@ -353,7 +353,7 @@ def speech() -> None:
 
 
 @pytest.mark.usefixtures("speech")
-def test_lists_of_features_are_told_shown_and_read(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verbs_inspect_show_and_read_lists_of_features(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", "a.scp"]) == 0
     told = facts(capsys.readouterr().out)
     assert told["first of them"] == "FBANK, 3 values, 5 ms a frame, little-endian"
@@ -366,7 +366,7 @@ def test_lists_of_features_are_told_shown_and_read(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.usefixtures("speech")
-def test_label_files_are_told_shown_and_read(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verbs_inspect_show_and_read_label_files(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, labels, shown in [
         (["a.mlf"], "2: aa, sil", "sil 3 | aa 1"),
         (["--mapping", "states.list", "a.mlf"], "3: aa, sil, b", "sil 3 | aa 1"),
@@ -384,7 +384,7 @@ def test_label_files_are_told_shown_and_read(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.usefixtures("speech")
-def test_what_is_wrong_with_speech_is_told_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_in_lists_and_label_files_name_their_location(capsys: pytest.CaptureFixture[str]) -> None:
     text = Path("a.mlf").read_text(encoding="ascii")
     Path("a.mlf").write_text(text.replace("\n0 200000 sil", "\n100000 200000 sil").replace("400000 aa", "x aa"))
     assert main(["inspect", "--mapping", "states.list", "a.mlf"]) == 1

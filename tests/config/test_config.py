@@ -128,7 +128,7 @@ def test_lines_of_a_file_lose_their_comments(tmp_path: Path) -> None:
         ("a = [" * 101 + "]" * 101, "nested more than 100 deep"),
     ],
 )
-def test_an_error_says_where(text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_name_their_location(text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("x.cntk").write_bytes(text.encode())
     with pytest.raises(ConfigError, match=message) as caught:
@@ -155,7 +155,7 @@ def test_a_chain_of_a_thousand_includes_reads(tmp_path: Path, monkeypatch: pytes
     assert configuration(["configFile=0.cntk"]).text("end") == "here"
 
 
-def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+def test_reading_a_pipe_or_folder_fails_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ConfigError, match="is not a regular file"):
         configuration([f"configFile={tmp_path}/pipe"])
@@ -193,7 +193,7 @@ def test_an_argument_is_named_by_its_number() -> None:
         ("a = x]", "']' closes nothing"),
     ],
 )
-def test_what_is_likely_a_mistake_is_warned_of(text: str, message: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_warns_of_likely_mistakes(text: str, message: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "cntkio"):
         configuration([text])
     assert message in caplog.text
@@ -235,7 +235,7 @@ def test_values_have_their_types() -> None:
         ("r = 5", r"it is '5'; expected \[ ... \]"),
     ],
 )
-def test_what_is_no_section_is_explained(text: str, message: str) -> None:
+def test_errors_explain_what_is_not_a_section(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         configuration([text]).section("r")
 
@@ -348,14 +348,14 @@ def test_ten_megabytes_are_read_in_seconds(name: str) -> None:
         "a = (x*1000000:y*1000000)",
     ],
 )
-def test_what_grows_beyond_measure_is_refused_at_once(text: str) -> None:
+def test_refuses_configurations_that_grow_without_bound(text: str) -> None:
     begun = time.process_time()
     with pytest.raises(ConfigError):
         configuration([text]).tree()
     assert time.process_time() - begun < 5
 
 
-def test_the_deepest_section_that_is_read() -> None:
+def test_sections_are_read_up_to_the_documented_depth() -> None:
     tree = configuration([section_of(classic._DEEPEST)]).tree()
     for _ in range(classic._DEEPEST):
         tree = tree["a"]
@@ -516,7 +516,7 @@ def mutated(text: str, chance: random.Random) -> str:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_any_change_of_a_configuration_is_read_or_is_a_configuration_error(
+def test_a_mutated_configuration_is_read_or_is_a_configuration_error(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance = random.Random(seed)
@@ -677,7 +677,7 @@ def test_a_written_configuration_is_read_as_the_same(
     assert silent(read_section(configuration([text]), section)) == silent(config)
 
 
-def test_a_reader_configuration_is_made_again_by_its_representation() -> None:
+def test_evaluating_the_repr_of_a_reader_configuration_makes_it_again() -> None:
     config = read_section(
         configuration(["train = [ reader = [ file = a ; input = [ x = [ dim = 2 ; format = dense ] ] ] ]"])
     )

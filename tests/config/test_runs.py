@@ -151,7 +151,7 @@ def comparable(record: dict[str, Any], digits: int | None) -> Any:
 
 
 @pytest.mark.parametrize("case", RUNS, ids=str)
-def test_a_configured_reader_reads_what_was_recorded(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_configured_reader_delivers_the_recorded_epochs(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(case.folder)
     digits = ROUNDED.get(case.name, 17 if "float64" in json.dumps(case.expected.get("streams")) else None)
     assert comparable(run(case), digits) == comparable(case.expected, digits)
@@ -244,7 +244,7 @@ def test_double_precision_delivers_float64(lines: Path) -> None:
     assert sorted(values) == [float(f"{n}.1") for n in range(60)]
 
 
-def test_epochs_of_a_size_cover_the_timeline_once(lines: Path) -> None:
+def test_epochs_of_a_given_size_cover_the_timeline_once(lines: Path) -> None:
     config = configured(lines, "train=[SGD=[epochSize=24;minibatchSize=7]]")
     with config.open() as source:
         epochs = [[sorted(m["x"].values[:, 0].tolist()) for m in config.epoch(source, e)] for e in range(5)]
@@ -253,7 +253,7 @@ def test_epochs_of_a_size_cover_the_timeline_once(lines: Path) -> None:
     assert sorted(seen) == sorted(list(range(60)) * 2)
 
 
-def test_a_state_within_an_epoch_goes_on_in_a_new_source(lines: Path) -> None:
+def test_a_state_within_an_epoch_continues_in_a_new_source(lines: Path) -> None:
     config = configured(lines, "train=[SGD=[epochSize=24;minibatchSize=6]]")
     with config.open() as source, config.open() as other:
         reading = config.epoch(source, 2)
@@ -273,7 +273,7 @@ def test_a_source_from_a_configuration_can_be_pickled(lines: Path) -> None:
             assert made_of(other.minibatches(9)) == made_of(source.minibatches(9))
 
 
-def test_an_action_reads_as_it_does_in_cntk(lines: Path) -> None:
+def test_an_action_reads_as_in_cntk(lines: Path) -> None:
     (lines / "a.cntk").write_text(CONFIGURATION.format(folder=lines))
     path = lines / "a.cntk"
     assert cntkio.read_config(path).window is not None
@@ -295,7 +295,7 @@ def test_an_action_reads_as_it_does_in_cntk(lines: Path) -> None:
         ("...", None),
     ],
 )
-def test_a_key_that_no_reader_knows_is_warned_of(
+def test_warns_of_keys_that_no_reader_knows(
     extra: str, warning: str | None, lines: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     configured(lines, f"train=[reader=[{extra}]]")
@@ -317,7 +317,7 @@ def test_a_key_that_no_reader_knows_is_warned_of(
         ("command=tran", "tran", "did you mean 'train'"),
     ],
 )
-def test_what_a_reader_refuses_is_refused_at_its_key(override: str, key: str, message: str, lines: Path) -> None:
+def test_errors_of_a_reader_name_the_key(override: str, key: str, message: str, lines: Path) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         configured(lines, override)
     assert caught.value.key == key
@@ -341,7 +341,7 @@ def test_what_a_reader_refuses_is_refused_at_its_key(override: str, key: str, me
         ("SparseDenseReader NoReader", "supported are CNTKTextFormatReader, "),
     ],
 )
-def test_another_reader_is_refused_with_what_to_use_instead(names: str, instead: str, lines: Path) -> None:
+def test_refuses_other_readers_and_names_a_replacement(names: str, instead: str, lines: Path) -> None:
     for name in names.split():
         with pytest.raises(ConfigError, match=instead) as caught:
             configured(lines, f"train=[reader=[readerType={name}]]")
@@ -350,7 +350,7 @@ def test_another_reader_is_refused_with_what_to_use_instead(names: str, instead:
 
 
 @pytest.mark.parametrize("name", ["ImageDeserializer", "Base64ImageDeserializer", "LatticeDeserializer", "Other"])
-def test_another_deserializer_is_refused_with_what_to_use_instead(name: str) -> None:
+def test_refuses_other_deserializers_and_names_a_replacement(name: str) -> None:
     text = f"train = [ reader = [ deserializers = ([ type = {name} ; input = [ x = [ dim = 2 ] ] ]) ] ]"
     with pytest.raises(ConfigError, match="not a format of this library|is not supported|supported are") as caught:
         read_section(configuration([text]))
@@ -513,7 +513,7 @@ def test_every_parameter_of_the_old_reader_reaches_it(timit: dict[str, Any], tmp
         ("checkData = perhaps", None),
     ],
 )
-def test_a_key_without_effect_is_warned_of(
+def test_warns_of_keys_without_effect(
     extra: str, warning: str | None, timit: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     cntkio.read_config(PAGES / "timit.cntk", f"train=[reader=[{extra}]]")
@@ -532,15 +532,13 @@ def test_a_key_without_effect_is_warned_of(
         ("labels=[labelToTargetMappingFile=targets;targetDim=0]", "targetDim", "expected 1 to"),
     ],
 )
-def test_what_the_old_reader_refuses_is_refused_at_its_key(
-    extra: str, key: str, message: str, timit: dict[str, Any]
-) -> None:
+def test_errors_of_the_old_reader_name_the_key(extra: str, key: str, message: str, timit: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         cntkio.read_config(PAGES / "timit.cntk", f"train=[reader=[{extra}]]")
     assert caught.value.key == key
 
 
-def test_a_page_file_goes_into_the_configured_folder_or_nowhere(timit: dict[str, Any]) -> None:
+def test_refuses_a_missing_folder_for_the_page_file(timit: dict[str, Any]) -> None:
     config = cntkio.read_config(
         PAGES / "timit.cntk", "train=[reader=[readMethod=rollingWindow;pageFilePath=no/such/folder]]"
     )
@@ -570,7 +568,7 @@ def test_a_written_configuration_of_each_format_reads_the_corpus(
         program_names["source"].close()
 
 
-def test_what_has_no_key_in_a_configuration_is_not_written(timit: dict[str, Any]) -> None:
+def test_refuses_to_write_options_that_have_no_key(timit: dict[str, Any]) -> None:
     features, labels = cntkio.read_config(PAGES / "timit.cntk").deserializers
     several = HTKFeatureDeserializer(StreamDefs(F=StreamDef(scp=["a.scp", "b.scp"], shape=2)))
     times = HTKMLFDeserializer("s", StreamDefs(L=StreamDef(mlf="a.mlf", shape=2)), as_class_ids=True)

@@ -75,7 +75,7 @@ def counts(source: MinibatchSource, size: int, most: int = 100) -> list[tuple[in
 # ------------------------------------------------------------------------------------------------------- text
 
 
-def test_a_text_of_sparse_and_per_sequence_dense_streams_is_read_in_order(tmp_path: Path) -> None:
+def test_sparse_streams_and_dense_streams_per_sequence_are_read_in_order(tmp_path: Path) -> None:
     corpus = CTFDeserializer(write(tmp_path, WORDS), StreamDefs(word=WORD, kind=CLASS))
     source = MinibatchSource(corpus, randomize=False)
     word, kind = source.stream_info("word"), source.stream_info("kind")
@@ -103,7 +103,7 @@ def test_a_full_sweep_gives_the_sequences_and_the_masks_of_two_streams(tmp_path:
     assert source.next_minibatch(500) == {}
 
 
-def test_a_minibatch_of_a_thousand_samples_goes_over_many_sweeps(tmp_path: Path) -> None:
+def test_a_minibatch_of_a_thousand_samples_spans_many_sweeps(tmp_path: Path) -> None:
     source = MinibatchSource(CTFDeserializer(write(tmp_path, PAIRS), PAIR), randomization_window_in_chunks=0)
     minibatch = source.next_minibatch(1003)
     first, second = minibatch[source["first"]], minibatch[source["second"]]
@@ -221,7 +221,7 @@ def test_a_sweep_is_shuffled_with_the_seed_and_its_number(four: CTFDeserializer)
 # ------------------------------------------------------------------------------------------- sequences to text
 
 
-def test_what_is_no_number_is_not_turned_into_text() -> None:
+def test_refuses_to_write_values_that_are_not_numbers() -> None:
     with pytest.raises(ValueError, match="expected numbers"):
         sequence_to_cntk_text_format(0, {"a": [object()]})
 
@@ -285,7 +285,7 @@ class WordSource(UserMinibatchSource):
         }
 
 
-def test_a_source_written_in_python_gives_what_the_text_gives(tmp_path: Path) -> None:
+def test_a_source_written_in_python_delivers_the_same_as_the_text(tmp_path: Path) -> None:
     text = CTFDeserializer(write(tmp_path, WORDS), StreamDefs(word=WORD, kind=CLASS))
     native, own = MinibatchSource(text, randomize=False), WordSource()
     assert own.streams.word is own.word and own["kind"] == own.stream_info("kind")
@@ -298,7 +298,7 @@ def test_a_source_written_in_python_gives_what_the_text_gives(tmp_path: Path) ->
             assert np.array_equal(one.asarray(), other.asarray())
 
 
-def test_a_source_written_in_python_has_no_checkpoint_unless_it_says_so() -> None:
+def test_a_source_written_in_python_has_no_checkpoint_by_default() -> None:
     source = WordSource()
     assert source.get_checkpoint_state() == {} and source.is_infinite() is False
     source.restore_from_checkpoint(state={})
@@ -306,7 +306,7 @@ def test_a_source_written_in_python_has_no_checkpoint_unless_it_says_so() -> Non
         source.restore_from_checkpoint({"cursor": 1})
 
 
-def test_a_value_is_checked_against_what_is_said_of_it() -> None:
+def test_a_value_is_checked_against_its_stream() -> None:
     with pytest.raises(ValueError, match="2 sequences and 3 samples is said to have 2 and 4"):
         MinibatchData(Value([[[1.0]], [[2.0], [3.0]]]), 2, 4, False)
     with pytest.raises(ValueError, match=r"a class is not in 0\.\.4"):
@@ -322,7 +322,7 @@ def test_a_value_is_checked_against_what_is_said_of_it() -> None:
 
 
 @pytest.mark.parametrize("num_files", [1, 2])
-def test_the_stream_that_defines_the_size_is_the_one_that_counts(tmp_path: Path, num_files: int) -> None:
+def test_only_the_stream_that_defines_the_size_counts(tmp_path: Path, num_files: int) -> None:
     kind = StreamDef(field="c", shape=3, defines_mb_size=True)
     if num_files == 1:
         corpora = [CTFDeserializer(write(tmp_path, WORDS), StreamDefs(word=WORD, kind=kind))]
@@ -441,7 +441,7 @@ def test_a_user_deserializer_with_two_streams_that_define_the_size_is_refused() 
         MinibatchSource(Chunks(two_streams(True, True), [chunk]), randomize=False).next_minibatch(1)
 
 
-def test_nothing_holds_on_to_chunks_that_were_read() -> None:
+def test_chunks_are_released_after_they_are_read() -> None:
     streams = [
         StreamInformation("x", 0, "dense", np.float32, (2, 3)),
         StreamInformation("y", 1, "sparse", np.float32, (3,)),
@@ -473,9 +473,7 @@ def made_chunks(num_chunks: int, num_sequences: int, longest: int) -> tuple[list
 @pytest.mark.parametrize("randomize", [False, True])
 @pytest.mark.parametrize("num_sequences", [1, 100])
 @pytest.mark.parametrize("longest", [1, 10])
-def test_every_sample_comes_once_a_sweep_with_checkpoints_back_and_forth(
-    longest: int, num_sequences: int, randomize: bool
-) -> None:
+def test_every_sample_comes_once_a_sweep_across_checkpoints(longest: int, num_sequences: int, randomize: bool) -> None:
     streams = [
         StreamInformation("x", 0, "dense", np.float32, (2, 3)),
         StreamInformation("y", 1, "sparse", np.float32, (3,)),

@@ -81,20 +81,18 @@ NOTED = [case for case in CASES if "quirk" in case.spec]
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case not in NOTED], ids=str)
-def test_a_case_without_a_note_agrees_to_the_letter(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compatible_reader_agrees_with_every_case_without_a_note(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     assert comparable(outcome(case, monkeypatch, compatible=True)) == comparable(case.expected)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case not in NOTED], ids=str)
-def test_a_case_without_a_note_agrees_by_default_or_differs_for_a_reason(
-    case: Case, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_default_reader_differs_only_in_listed_cases(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     agrees = comparable(outcome(case, monkeypatch, compatible=False)) == comparable(case.expected)
     assert agrees == (case.name not in BY_DEFAULT)
 
 
 @pytest.mark.parametrize("case", WORDS, ids=str)
-def test_text_beside_features_has_words_as_ids_which_cost_no_error(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_joined_with_features_has_words_as_ids_without_errors(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     agrees = comparable(outcome(case, monkeypatch, compatible=True)) == comparable(case.expected)
     assert agrees == (case.name != "join-symbolic-less")
 
@@ -127,7 +125,7 @@ INSTEAD: dict[str, str | list[int]] = {
 
 
 @pytest.mark.parametrize("case", [case for case in NOTED if case.name in INSTEAD], ids=str)
-def test_what_should_not_be_copied_is_not(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noted_defects_of_cntk_are_not_reproduced(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     found = outcome(case, monkeypatch, compatible=False)
     instead = INSTEAD[case.name]
     if isinstance(instead, str):
@@ -152,7 +150,7 @@ def test_each_case_with_a_note_has_its_test() -> None:
     assert {case.name for case in NOTED} == {*INSTEAD, *own}
 
 
-def test_a_stream_defines_the_size_as_the_option_of_the_deserializer_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defining_stream_equals_the_option_of_the_deserializer(monkeypatch: pytest.MonkeyPatch) -> None:
     found = outcome(named("streams_defines_mb_size_ignored"), monkeypatch, compatible=False)
     expected = named("streams_defines_mb_size_option").expected
     sequences = [
@@ -164,9 +162,7 @@ def test_a_stream_defines_the_size_as_the_option_of_the_deserializer_does(monkey
 
 
 @pytest.mark.parametrize("name", ["partition_restore_in_order", "truncated_restore"])
-def test_a_state_of_cntk_restores_as_in_cntk_and_our_own_goes_on_as_if_nothing_had_happened(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoints_restore_as_in_cntk_and_states_continue_exactly(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = named(name)
     assert comparable(outcome(case, monkeypatch, compatible=True)) == comparable(case.expected)
     options = case.spec["source"]

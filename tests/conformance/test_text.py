@@ -111,12 +111,12 @@ def test_a_size_or_an_index_out_of_range_is_a_value_error(name: str) -> None:
         )
 
 
-def test_no_number_of_samples_is_magic() -> None:
+def test_no_limit_in_samples_has_a_special_meaning() -> None:
     minibatches = run(quirk("max-samples-magic"))["minibatches"]
     assert [one["checkpoint"]["minibatchSourcePosition"] for one in minibatches] == [50, 100, 150]
 
 
-def test_a_read_without_data_may_be_the_first_one() -> None:
+def test_the_first_read_may_have_no_data() -> None:
     result = run(quirk("no-data-first"))
     first, *others = [one["streams"]["A"] for one in result["minibatches"] if one["streams"]]
     assert result["error"] is None
@@ -124,7 +124,7 @@ def test_a_read_without_data_may_be_the_first_one() -> None:
     assert others and all(one["num_sequences"] for one in others)
 
 
-def test_slots_are_worked_out_anew_when_the_partition_changes() -> None:
+def test_slots_are_assigned_again_when_the_partition_changes() -> None:
     minibatches = run(quirk("trunc-partitions-change"))["minibatches"]
     slots = [minibatch["streams"]["A"]["slots"] for minibatch in minibatches if minibatch["streams"]]
     assert slots == [3, 3, 1, 1, 1]

@@ -91,7 +91,7 @@ def test_binary_corpora_read_in_the_same_minibatches_as_the_text(path: Path, tmp
     assert all(same(one, other) for one, other in pairs)
 
 
-def test_sequences_count_in_the_binary_file_for_what_they_count_in_the_text(tmp_path: Path) -> None:
+def test_sequences_count_the_same_in_binary_files_and_in_text(tmp_path: Path) -> None:
     path = tmp_path / "a.ctf"
     path.write_text("0 |x 1 |y 1\n0 |x 2\n0 |x 3\n1 |x 4 |y 5\n")
     streams = StreamDefs(x=StreamDef(field="x", shape=1), y=StreamDef(field="y", shape=1, defines_mb_size=True))
@@ -167,19 +167,19 @@ def test_text_holds_keys_and_the_shortest_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_text_cannot_hold_what_is_not_finite(value: float, tmp_path: Path) -> None:
+def test_refuses_to_write_values_that_are_not_finite(value: float, tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=rf"sequence 1, stream 'x': the value {value}".replace("nan", "NaN|nan")):
         write_ctf(tmp_path / "a.ctf", {"x": np.array([[1.0], [value]])})
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a|b", "#a", "ä", "a\t"])
-def test_text_cannot_hold_a_name_that_would_read_differently(name: str, tmp_path: Path) -> None:
+def test_refuses_to_write_names_that_would_read_differently(name: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="the text format has no such name"):
         write_ctf(tmp_path / "a.ctf", {name: np.zeros((1, 1))})
 
 
-def test_text_cannot_hold_a_sequence_without_a_sample(tmp_path: Path) -> None:
+def test_refuses_to_write_sequences_without_a_sample(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="sequence 1: the sequence has no sample"):
         write_ctf(tmp_path / "a.ctf", {"x": [np.zeros((1, 2)), np.zeros((0, 2))]})
 
@@ -196,7 +196,7 @@ def test_text_cannot_hold_a_sequence_without_a_sample(tmp_path: Path) -> None:
         (7, "cannot write a int"),
     ],
 )
-def test_arrays_that_do_not_fit_are_refused(data: Any, what: str, tmp_path: Path) -> None:
+def test_refuses_arrays_that_do_not_form_a_corpus(data: Any, what: str, tmp_path: Path) -> None:
     for write in (write_cbf, write_ctf):
         with pytest.raises((ConfigError, CorpusError), match=what):
             write(tmp_path / "a", data)
@@ -241,7 +241,7 @@ def test_one_sequence_as_text_is_what_cntk_gives(inputs: dict[str, Any], text: s
 
 
 @pytest.mark.parametrize("value", [7, "abc", {"a": 1}, [np.nan], np.float32([[np.inf]]), [{1: np.nan}], ["a"]])
-def test_one_sequence_of_anything_else_is_refused(value: Any) -> None:
+def test_refuses_sequences_of_other_types(value: Any) -> None:
     with pytest.raises(ValueError, match="input 'x'"):
         sequence_to_cntk_text_format(0, {"x": value})
 
@@ -272,7 +272,7 @@ def test_the_command_converts_with_a_header_file_as_ctf2bin_does(tmp_path: Path)
 
 
 @pytest.mark.parametrize("line", ["a b dense", "a b thick 3", "a b dense x", "", "a b dense 0", "# c d e"])
-def test_a_header_file_that_is_none_is_refused_with_its_line(line: str, tmp_path: Path) -> None:
+def test_refuses_broken_header_files_and_names_the_line(line: str, tmp_path: Path) -> None:
     (tmp_path / "header").write_text(f"x y dense 3\n{line}\n")
     with pytest.raises(FormatError, match="line 2"):
         convert.read_header_file(tmp_path / "header")
@@ -283,7 +283,7 @@ def test_a_repeated_alias_in_a_header_file_replaces_the_earlier_line(tmp_path: P
     assert list(convert.read_header_file(tmp_path / "header")) == ["y", "z"]
 
 
-def test_no_progress_is_shown_but_on_a_terminal(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+def test_progress_shows_only_on_a_terminal(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
     write_cbf(tmp_path / "a.cbf", {"x": np.zeros((3, 2))})
     arguments = ("bin2ctf", "--input", tmp_path / "a.cbf", "--output", tmp_path / "a.ctf")
     command(*arguments)
@@ -322,12 +322,12 @@ def test_token_files_become_sequences_with_a_stream_for_each_column(tmp_path: Pa
         ("the\tD\tD\n", "line 1: 3 columns; expected 2"),
     ],
 )
-def test_a_line_of_tokens_that_does_not_fit_is_refused_with_its_place(text: str, what: str, tmp_path: Path) -> None:
+def test_refuses_broken_lines_of_tokens_and_names_the_location(text: str, what: str, tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=what):
         tokens(tmp_path, text)
 
 
-def test_a_column_without_a_token_is_told_of_and_with_strict_refused(tmp_path: Path, caplog: Any) -> None:
+def test_warns_of_columns_without_a_token_and_refuses_them_if_strict(tmp_path: Path, caplog: Any) -> None:
     with caplog.at_level(logging.WARNING, "cntkio"):
         assert tokens(tmp_path, "the\t\n") == "0\t|S0 4:1\t\n"
     assert "line 1: a column without a token" in caplog.text
@@ -382,7 +382,7 @@ def test_contradicting_options_of_number_files_are_refused(options: dict[str, An
 @pytest.mark.parametrize(
     ("text", "what"), [("1 2\n", "line 1: 2 columns"), ("1 2 0\n1 2 3\n", "line 2: column 2: '3'")]
 )
-def test_a_line_of_numbers_that_does_not_fit_is_refused_with_its_place(text: str, what: str, tmp_path: Path) -> None:
+def test_refuses_broken_lines_of_numbers_and_names_the_location(text: str, what: str, tmp_path: Path) -> None:
     options = {"features_start": 0, "features_dim": 2, "labels_start": 2, "num_labels": 3}
     with pytest.raises(FormatError, match=what):
         convert.uci_to_ctf(io.BytesIO(text.encode()), tmp_path / "a", **options)

@@ -104,7 +104,7 @@ def test_every_listed_deviation_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("entry", table("refuse.json") + table("refuse_old.json"), ids=lambda entry: entry["file"])
-def test_a_damaged_file_is_refused_with_a_place_or_read_whole(entry: dict[str, Any]) -> None:
+def test_a_damaged_file_is_read_or_refused_with_a_location(entry: dict[str, Any]) -> None:
     path = FOLDER / entry["file"]
     if entry["expect"] == "refuse":
         with pytest.raises(FormatError) as caught:
@@ -117,7 +117,7 @@ def test_a_damaged_file_is_refused_with_a_place_or_read_whole(entry: dict[str, A
 
 
 @pytest.mark.parametrize("name", ["old_tiny", "old_many", "old_ctf2bin", "old_f64", "old_notseq"])
-def test_the_documented_layout_holds_what_the_reader_of_2017_decoded(name: str) -> None:
+def test_the_documented_layout_agrees_with_the_reader_of_2017(name: str) -> None:
     decoded = json.loads((FOLDER / "data" / f"{name}.content.json").read_text(encoding="utf-8"))
     expected = [sequence for chunk in decoded["chunks"] for sequence in chunk["sequences"]]
     content = read(FOLDER / "data" / f"{name}.cbf")
@@ -153,7 +153,7 @@ def test_samples_are_shaped_as_asked_for_if_the_values_fit() -> None:
         ({"y": StreamDef(field="x", shape=2, is_sparse=True)}, "not sparse with 2"),
     ],
 )
-def test_what_cntk_overlooks_is_warned_of_and_with_strict_refused(streams: Any, what: str, caplog: Any) -> None:
+def test_warns_of_defects_that_cntk_overlooks_and_refuses_them_if_strict(streams: Any, what: str, caplog: Any) -> None:
     with caplog.at_level(logging.WARNING, "cntkio"):
         CBFDeserializer(TINY, StreamDefs(streams)).open().close()
     assert what in caplog.text
@@ -161,7 +161,7 @@ def test_what_cntk_overlooks_is_warned_of_and_with_strict_refused(streams: Any, 
         CBFDeserializer(TINY, StreamDefs(streams), strict=True).open()
 
 
-def test_bytes_that_no_stream_uses_are_told_of_and_with_strict_refused(caplog: Any) -> None:
+def test_warns_of_unused_bytes_and_refuses_them_if_strict(caplog: Any) -> None:
     path = FOLDER / "refuse" / "extra-chunk-bytes.cbf"
     with caplog.at_level(logging.WARNING, "cntkio"):
         read(path)
@@ -170,7 +170,7 @@ def test_bytes_that_no_stream_uses_are_told_of_and_with_strict_refused(caplog: A
         read(path, strict=True)
 
 
-def test_values_are_converted_when_a_precision_is_asked_for_and_refused_when_cntk_would() -> None:
+def test_values_are_converted_or_refused_by_precision() -> None:
     as_it_is, path = read(TINY), TINY
     double = read(path, dtype=np.float64)
     assert [stream.is_double for stream in double.streams] == [True, True]
@@ -197,7 +197,7 @@ def test_truth_values_of_options_are_read_as_in_every_format(caplog: pytest.LogC
         deserializer["presicion"]
 
 
-def test_options_are_pickled_and_shown_as_the_call_that_makes_them() -> None:
+def test_options_are_pickled_and_their_repr_makes_them_again() -> None:
     made = CBFDeserializer("a.cbf", StreamDefs(y=StreamDef(field="x", shape=2)), dtype=np.float64, strict=True)
     text = "CBFDeserializer('a.cbf', StreamDefs(y=StreamDef(field='x', shape=2)), dtype='float64', strict=True)"
     assert repr(made) == repr(eval(text)) == repr(pickle.loads(pickle.dumps(made))) == text
@@ -221,7 +221,7 @@ def in_chunks(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("randomize", [False, True])
-def test_a_file_that_was_changed_is_not_looked_at_any_more(tmp_path: Path, randomize: bool) -> None:
+def test_reading_a_changed_file_is_an_error(tmp_path: Path, randomize: bool) -> None:
     path = in_chunks(tmp_path / "a.cbf")
     with MinibatchSource(CBFDeserializer(path), randomize=randomize) as source:
         assert source.next_minibatch(1000)
@@ -231,7 +231,7 @@ def test_a_file_that_was_changed_is_not_looked_at_any_more(tmp_path: Path, rando
                 source.next_minibatch(1000)
 
 
-def test_without_a_memory_map_a_file_may_be_cut_short_at_any_time(tmp_path: Path) -> None:
+def test_without_a_memory_map_a_truncated_file_is_an_error(tmp_path: Path) -> None:
     path = in_chunks(tmp_path / "a.cbf")
     with MinibatchSource(CBFDeserializer(path, memory_map=False), randomize=False) as source:
         assert source.next_minibatch(1000)
@@ -278,7 +278,7 @@ def test_a_memory_map_and_a_copy_deliver_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("original", SMALL_FILES, ids=lambda path: path.name)
-def test_every_prefix_and_every_flipped_bit_is_data_or_an_error_with_its_place(original: Path, tmp_path: Path) -> None:
+def test_damaged_input_is_read_as_the_slow_reader_does(original: Path, tmp_path: Path) -> None:
     content, path = original.read_bytes(), tmp_path / "damaged.cbf"
     prefixes = [content[:size] for size in range(len(content))]
     flips = []
@@ -291,7 +291,7 @@ def test_every_prefix_and_every_flipped_bit_is_data_or_an_error_with_its_place(o
         assert outcome(read, path) == outcome(slow_cbf.read, damaged)
 
 
-def test_a_zero_in_the_length_list_is_an_error_at_its_place(tmp_path: Path) -> None:
+def test_a_zero_in_the_length_list_is_a_located_error(tmp_path: Path) -> None:
     path = tmp_path / "a.cbf"
     sequences = [{"x": [[struct.pack("<f", value)]]} for value in (1, 2, 3)]
     path.write_bytes(slow_cbf.write(Content([Stream("x", False, False, 1)], [sequences], [2, 0, 1])))
@@ -323,7 +323,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
-def test_no_claim_of_a_damaged_file_takes_memory() -> None:
+def test_sizes_in_a_damaged_header_allocate_no_memory() -> None:
     files = [TINY, OLD_TINY, *sorted((FOLDER / "refuse").iterdir()), *sorted((FOLDER / "refuse_old").iterdir())]
     command = [sys.executable, "-c", MEMORY, *map(str, files)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -365,7 +365,7 @@ def contents(draw: st.DrawFn, layout: str = "2.x") -> Content:
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 @pytest.mark.parametrize("layout", ["2.x", "documented"])
-def test_what_the_slow_writer_writes_the_fast_reader_reads(layout: str, data: st.DataObject) -> None:
+def test_the_fast_reader_reads_files_of_the_slow_writer(layout: str, data: st.DataObject) -> None:
     content = data.draw(contents(layout))
     path = Path(f"/tmp/cntkio-slow-{layout}.cbf")
     written = slow_cbf.write(content, layout)
@@ -381,7 +381,7 @@ def test_what_the_slow_writer_writes_the_fast_reader_reads(layout: str, data: st
 @settings(max_examples=60, deadline=None)
 @given(st.data(), st.integers(1, 400))
 @pytest.mark.parametrize("layout", ["2.x", "documented"])
-def test_what_the_fast_writer_writes_both_readers_read(layout: str, data: st.DataObject, chunk_size: int) -> None:
+def test_both_readers_read_files_of_the_fast_writer(layout: str, data: st.DataObject, chunk_size: int) -> None:
     content = data.draw(contents(layout))
     source, target = Path(f"/tmp/cntkio-fast-{layout}-a.cbf"), Path(f"/tmp/cntkio-fast-{layout}-b.cbf")
     try:
@@ -421,7 +421,7 @@ def test_an_interrupted_write_leaves_nothing(layout: Any, tmp_path: Path) -> Non
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_the_documented_layout_refuses_what_it_cannot_hold(tmp_path: Path) -> None:
+def test_refuses_to_write_values_that_the_documented_layout_lacks(tmp_path: Path) -> None:
     path = tmp_path / "a.cbf"
     with pytest.raises(FormatError, match="sequence 1, stream 'x': 2 samples; the documented layout"):
         write_cbf(path, {"x": [np.zeros((1, 3)), np.zeros((2, 3))]}, layout="documented")

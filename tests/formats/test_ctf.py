@@ -160,7 +160,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @settings(deadline=None, max_examples=200, suppress_health_check=list(HealthCheck))
 @given(ctf_files(), st.integers(0, 12), st.integers(1, 60), st.integers(1, 80), st.integers(1, 3))
-def test_the_fast_reader_gives_what_the_slow_one_gives(
+def test_the_fast_reader_agrees_with_the_slow_reader(
     folder: Path, file: CtfFile, budget: int, block: int, piece: int, threads: int
 ) -> None:
     with sizes(block, piece, threads):
@@ -169,7 +169,7 @@ def test_the_fast_reader_gives_what_the_slow_one_gives(
 
 @settings(deadline=None, max_examples=100, suppress_health_check=list(HealthCheck))
 @given(valid_ctf_files())
-def test_valid_files_are_read_without_a_word(folder: Path, file: CtfFile) -> None:
+def test_valid_files_are_read_without_warnings(folder: Path, file: CtfFile) -> None:
     compare(file, folder, 0)
 
 
@@ -262,7 +262,7 @@ X = StreamDefs(x=StreamDef(field="x", shape=2))
         (lambda: CTFDeserializer("a", X).__setitem__("chunkSizeInBytes", 0), "chunk_size_in_bytes is 0"),
     ],
 )
-def test_an_option_that_is_not_possible_is_refused(make: Any, words: str) -> None:
+def test_refuses_impossible_options(make: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(words)):
         make()
 
@@ -279,12 +279,12 @@ def test_cntks_options_are_set_by_their_names_in_any_case() -> None:
     assert (one["file"], one["input"]) == ("a", X)
 
 
-def test_an_unknown_option_is_named_with_the_near_one(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unknown_option_suggests_a_similar_name(caplog: pytest.LogCaptureFixture) -> None:
     CTFDeserializer("a", X)["chunkSizeInByte"] = 64
     assert "option 'chunkSizeInByte' is unknown and ignored; did you mean 'chunkSizeInBytes'?" in caplog.text
 
 
-def test_the_text_of_a_deserializer_makes_it_again() -> None:
+def test_evaluating_the_repr_of_a_deserializer_makes_it_again() -> None:
     one = CTFDeserializer("a b.ctf", X, max_errors=5, dtype=np.float64, strict=True)
     again = eval(repr(one))
     assert repr(again) == repr(one)
@@ -319,7 +319,7 @@ XYS = StreamDefs(
         (b"|x 1 2 |y 1 |s 1:1 |x 3 4", 1, "x", "2 samples, but the sequence has 1 lines"),
     ],
 )
-def test_an_error_names_its_place_and_what_was_expected(
+def test_errors_name_their_location_and_the_expectation(
     tmp_path: Path, line: bytes, column: int, stream: str | None, words: str
 ) -> None:
     data = b"|x 0 0 |y 0 |s 0:1\n" + line + b"\n"
@@ -350,12 +350,12 @@ def test_an_error_names_its_place_and_what_was_expected(
         (b"1 |x 1 2\n99999999999999999999 |x 1 2\n", "line 2, column 1 (byte 9): a sequence id of 2^64 or more"),
     ],
 )
-def test_a_file_that_does_not_begin_as_it_should_is_refused(tmp_path: Path, data: bytes, words: str) -> None:
+def test_refuses_files_with_an_impossible_beginning(tmp_path: Path, data: bytes, words: str) -> None:
     with pytest.raises(FormatError, match=re.escape(words)):
         read(data, tmp_path)
 
 
-def test_an_error_too_many_says_how_many_were_allowed(tmp_path: Path) -> None:
+def test_exceeding_the_error_budget_reports_the_budget(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=re.escape("(error 2, and max_errors is 1)")):
         read(b"|x 1 2 a |x 3 4\n|x 5 6 b |x 7 8\n", tmp_path, max_errors=1)
 
@@ -383,7 +383,7 @@ DEFINING = StreamDefs(x=StreamDef(field="x", shape=2, defines_mb_size=True))
         (b"1 |x 1 2\n2 |y 3\n", DEFINING, "line 2, column 1 (byte 9), sequence 2: ", "is left out"),
     ],
 )
-def test_what_cntk_passed_over_in_silence_is_a_warning_and_strictly_an_error(
+def test_warns_where_cntk_is_silent_and_raises_if_strict(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, data: bytes, streams: StreamDefs, place: str, words: str
 ) -> None:
     read(data, tmp_path, streams)
@@ -394,7 +394,7 @@ def test_what_cntk_passed_over_in_silence_is_a_warning_and_strictly_an_error(
     assert place in str(error.value) and words in str(error.value)
 
 
-def test_ten_of_a_kind_are_told_in_full_and_then_their_number(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_ten_errors_of_a_kind_are_logged_and_then_their_total(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with sizes(block=64, piece=64, threads=2):
         read(b"|x 1\n" * 1000, tmp_path, chunk_size_in_bytes=100)
     messages = [record.getMessage() for record in caplog.records]
@@ -469,7 +469,7 @@ def test_the_index_is_made_once(cached: Any, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("change", ["size", "content", "time", "options"])
-def test_an_index_of_something_else_is_not_believed(cached: Any, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+def test_an_index_of_another_file_is_ignored(cached: Any, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
     path, values = cached
     values()
     count = scans(monkeypatch)
@@ -489,7 +489,7 @@ def test_an_index_of_something_else_is_not_believed(cached: Any, monkeypatch: py
     assert len(count) == 1
 
 
-def test_a_damaged_index_is_made_anew(cached: Any) -> None:
+def test_a_damaged_index_is_rebuilt(cached: Any) -> None:
     path, values = cached
     values()
     (index,) = [one for one in path.parent.iterdir() if one != path]
@@ -513,7 +513,7 @@ def test_a_flipped_bit_in_an_index_gives_the_data_or_an_error(cached: Any) -> No
             values()
 
 
-def test_where_the_folder_cannot_be_written_the_index_lies_in_the_users_cache(
+def test_the_index_of_a_read_only_folder_is_in_the_users_cache(
     cached: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     path, values = cached
@@ -545,7 +545,7 @@ def test_streams_are_inferred_by_name_form_and_dimension(tmp_path: Path) -> None
         assert {name: (stream.dim, stream.is_sparse) for name, stream in found.items()} == expected
 
 
-def test_a_text_of_other_kind_has_no_streams(tmp_path: Path) -> None:
+def test_refuses_to_infer_streams_of_other_texts(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"once upon a time\n")
     with pytest.raises(FormatError, match="no sample"):

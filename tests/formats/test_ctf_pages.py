@@ -194,7 +194,7 @@ def test_the_example_reads_as_its_page_says(name: str, reader: Reader) -> None:
     assert outcome.sequences == [(key, length, samples(streams, values)) for key, length, values in expected]
 
 
-def test_the_extended_example_reads_as_its_five_sequences_with_a_hundred_errors_allowed(reader: Reader) -> None:
+def test_the_extended_example_has_five_sequences_with_a_hundred_errors_allowed(reader: Reader) -> None:
     outcome = reader(PAGES / "extended.ctf", EXTENDED, max_errors=100, strict=True)
     assert outcome.sequences == [
         (key, length, samples(EXTENDED, values))
@@ -208,21 +208,21 @@ def test_the_extended_example_reads_as_its_five_sequences_with_a_hundred_errors_
     ]
 
 
-def test_the_extended_example_needs_one_error_for_the_input_that_a_sequence_lacks(reader: Reader) -> None:
+def test_the_extended_example_costs_one_error_for_a_missing_input(reader: Reader) -> None:
     assert len(reader(PAGES / "extended.ctf", EXTENDED, max_errors=1).sequences) == 5
     with pytest.raises(Refusal) as refusal:
         reader(PAGES / "extended.ctf", EXTENDED)
     assert (refusal.value.kind, refusal.value.byte, refusal.value.sequence) == ("missing-stream", 118, 333)
 
 
-def test_the_extended_example_leaves_out_the_sequence_that_lacks_the_defining_input(reader: Reader) -> None:
+def test_the_extended_example_skips_the_sequence_without_the_defining_input(reader: Reader) -> None:
     a_defines = [EXTENDED[0]._replace(defines_mb_size=True), EXTENDED[1]]
     outcome = reader(PAGES / "extended.ctf", a_defines)
     assert [(key, length) for key, length, _ in outcome.sequences] == [(100, 4), (200, 1), (400, 3), (500, 1)]
     assert outcome.warnings == ["left-out-sequence"]
 
 
-def test_the_invalid_example_of_a_repeated_id_is_a_warning_and_an_error_when_strict(reader: Reader) -> None:
+def test_a_repeated_id_is_a_warning_and_an_error_if_strict(reader: Reader) -> None:
     outcome = reader(PAGES / "invalid-repeated-id.ctf", AB)
     assert [(key, length) for key, length, _ in outcome.sequences] == [(100, 1), (200, 1), (100, 1)]
     assert outcome.warnings == ["repeated-id"]
@@ -231,7 +231,7 @@ def test_the_invalid_example_of_a_repeated_id_is_a_warning_and_an_error_when_str
     assert (refusal.value.kind, refusal.value.byte, refusal.value.sequence) == ("repeated-id", 48, 100)
 
 
-def test_the_invalid_example_of_more_lines_than_samples_is_an_error(reader: Reader) -> None:
+def test_more_lines_than_samples_are_an_error(reader: Reader) -> None:
     with pytest.raises(Refusal) as refusal:
         reader(PAGES / "invalid-too-many-lines.ctf", AB)
     assert (refusal.value.kind, refusal.value.byte, refusal.value.sequence) == ("too-few-samples", 24, 456)

@@ -108,7 +108,7 @@ def test_compressed_features_come_back_within_the_bound(
     big_endian=st.booleans(),
     compressed=st.booleans(),
 )
-def test_the_check_sum_is_the_words_behind_the_header_as_one_number(
+def test_the_check_sum_is_the_words_after_the_header_as_a_number(
     size: int, seed: int, big_endian: bool, compressed: bool
 ) -> None:
     values = np.random.default_rng(seed).normal(size=(size, 1))
@@ -132,7 +132,7 @@ def test_labels_come_back_in_text_and_in_binary(corpus: Path) -> None:
         assert [one["L"] for one in read(features(corpus / "a.scp"), deserializer)] == expected
 
 
-def test_a_run_of_more_frames_than_16_bits_can_count_comes_back(tmp_path: Path) -> None:
+def test_a_run_longer_than_16_bits_comes_back(tmp_path: Path) -> None:
     classes = np.repeat([1, 2], [150_000, 3])
     mlf.write_binary_mlf(tmp_path / "a.bmlf", [("u", classes)])
     htk.write_archive(tmp_path / "a.ark", tmp_path / "a.scp", [("u", np.zeros((len(classes), 2)))])
@@ -148,7 +148,7 @@ def test_classes_are_delivered_as_numbers_on_request(corpus: Path) -> None:
         assert data.offsets.tolist() == [0, 3, 4, 8]
 
 
-def test_an_index_from_the_cache_says_the_same(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cached_index_delivers_the_same(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def found() -> Any:
         cached = labels(corpus / "a.mlf", corpus / "states.list", cache_index=True)
         return [one["L"] for one in read(features(corpus / "a.scp"), cached)]
@@ -195,7 +195,7 @@ def test_the_documented_example_reads_with_blanks_in_paths_and_columns(tmp_path:
     assert found["plp"].tolist() == [[0, 1], [1, 2], [2, 3], [3, 4], [4, 4]]
 
 
-def test_long_runs_of_frames_are_shown_or_copied_and_say_the_same(tmp_path: Path) -> None:
+def test_long_runs_of_frames_are_the_same_mapped_or_copied(tmp_path: Path) -> None:
     frames = np.arange(3 << 19, dtype=np.float32).reshape(-1, 2)
     utterances = [("a", frames), ("b", frames[:3]), ("c", frames[7:20])]
     htk.write_archive(tmp_path / "a.ark", tmp_path / "a.scp", utterances)
@@ -207,7 +207,7 @@ def test_long_runs_of_frames_are_shown_or_copied_and_say_the_same(tmp_path: Path
 
 
 @pytest.mark.parametrize("memory_map", [True, False])
-def test_a_file_that_changes_under_a_source_is_an_error_where_it_is_shown(memory_map: bool, tmp_path: Path) -> None:
+def test_a_file_that_changes_under_a_memory_map_is_an_error(memory_map: bool, tmp_path: Path) -> None:
     frames = np.ones((1 << 15, 16), np.float32)  # two megabytes, three or four of them in a chunk
     htk.write_archive(tmp_path / "a.ark", tmp_path / "a.scp", [(f"u{n}", frames) for n in range(12)])
     deserializer = features(tmp_path / "a.scp", 16, memory_map=memory_map)
@@ -222,7 +222,7 @@ def test_a_file_that_changes_under_a_source_is_an_error_where_it_is_shown(memory
             assert len(list(source.minibatches(1))) == 11
 
 
-def test_broken_labels_are_named_with_file_line_utterance_and_row(corpus: Path) -> None:
+def test_errors_of_labels_name_file_line_utterance_and_row(corpus: Path) -> None:
     text = (corpus / "a.mlf").read_text()
     for old, new, what in [
         ("200000 300000 b", "200000 300000 zz", "the label is not in the mapping file: '200000 300000 zz'"),
@@ -238,7 +238,7 @@ def test_broken_labels_are_named_with_file_line_utterance_and_row(corpus: Path) 
         assert (corpus / "bad.mlf").read_text().splitlines()[caught.value.line - 1] == new
 
 
-def test_an_utterance_of_another_length_is_an_error_or_dropped_or_kept(corpus: Path) -> None:
+def test_an_utterance_of_another_length_is_refused_dropped_or_kept(corpus: Path) -> None:
     mlf.write_mlf(corpus / "a.mlf", [("u0", np.zeros(2, int)), ("u1", np.ones(1, int)), ("u2", np.ones(4, int))], NAMES)
 
     def found(rule: Any) -> list[Any]:
@@ -251,7 +251,7 @@ def test_an_utterance_of_another_length_is_an_error_or_dropped_or_kept(corpus: P
     assert found("keep") == [2, 1, 4]
 
 
-def test_invalid_utterances_are_counted_against_the_source_s_budget(corpus: Path) -> None:
+def test_invalid_utterances_count_against_the_sources_budget(corpus: Path) -> None:
     text = (corpus / "a.mlf").read_text().replace("0 100000 sil", "100000 200000 sil")
     (corpus / "a.mlf").write_text(text)
     both = features(corpus / "a.scp"), labels(corpus / "a.mlf", corpus / "states.list")
@@ -342,7 +342,7 @@ def test_every_prefix_and_every_flipped_bit_is_data_or_a_located_error(
     assert "data" in outcomes
 
 
-def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
+def test_refuses_to_write_impossible_features_and_labels(tmp_path: Path) -> None:
     for options in ({"kind": "WAVEFORM"}, {"kind": "MFCC_V"}, {"kind": "X"}, {"period": -1}):
         with pytest.raises(ConfigError):
             htk.encode_features(np.zeros((1, 1)), **options)

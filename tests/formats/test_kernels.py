@@ -30,7 +30,7 @@ def test_text_is_read_alike_with_every_kernel(kernel: str) -> None:
     assert tested.returncode == 0, tested.stdout[-4000:]
 
 
-def test_a_kernel_that_there_is_not_is_refused() -> None:
+def test_refuses_unknown_kernels() -> None:
     started = run("abacus", "-c", "import cntkio")
     assert started.returncode != 0
     assert "CNTKIO_KERNEL" in started.stderr and "abacus" in started.stderr and "scalar" in started.stderr

@@ -366,7 +366,7 @@ class Broken(Numbers):
 
 
 @pytest.mark.parametrize("timeline", ["local", "global"])
-def test_an_exception_of_get_chunk_surfaces_in_the_read_that_needs_the_chunk(timeline):
+def test_an_exception_of_get_chunk_surfaces_in_the_read_that_needs_it(timeline):
     broken = Broken(timeline=timeline)
     with MinibatchSource(broken, randomize=False, max_sweeps=1) as source:
         assert [source.next_minibatch(3)["x"].num_samples for _ in range(2)] == [3, 3]

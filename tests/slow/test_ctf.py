@@ -194,7 +194,7 @@ def test_the_slow_reader_agrees_with_the_recorded_case(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in ALONE if case.name in DIFFERENT], ids=str)
-def test_the_slow_reader_differs_where_the_list_says_so(case: Case) -> None:
+def test_the_slow_reader_differs_in_all_listed_cases(case: Case) -> None:
     assert not agrees(case)
     assert agrees(case, missing_stream_is_fatal=True) == (DIFFERENT[case.name] is FORGIVEN)
 
@@ -259,7 +259,7 @@ PROBLEMS: list[tuple[bytes, list[tuple[str, int, int, str | None]], list[tuple[s
 
 
 @pytest.mark.parametrize(("data", "errors", "warnings"), PROBLEMS)
-def test_errors_and_warnings_stand_at_the_first_byte_that_cannot_be_accepted(
+def test_errors_and_warnings_name_the_first_unacceptable_byte(
     data: bytes, errors: list[Any], warnings: list[Any]
 ) -> None:
     result = slow_ctf.read(data, [A, B])
@@ -280,13 +280,13 @@ def test_errors_and_warnings_stand_at_the_first_byte_that_cannot_be_accepted(
         (b"1 |a 1\n30000000000000000000", "id-overflow", 7),
     ],
 )
-def test_a_file_that_is_no_ctf_is_refused_at_a_position(data: bytes, kind: str, offset: int) -> None:
+def test_a_file_of_another_format_is_refused_with_a_position(data: bytes, kind: str, offset: int) -> None:
     with pytest.raises(Refused) as refused:
         slow_ctf.read(data, [A])
     assert (refused.value.kind, refused.value.offset) == (kind, offset)
 
 
-def test_lines_and_sequences_without_the_defining_stream_are_left_out_with_a_warning() -> None:
+def test_lines_and_sequences_without_the_defining_stream_are_skipped_with_a_warning() -> None:
     definer = [A._replace(defines_mb_size=True)]
     by_line = slow_ctf.read(b"|a 1 2\n|ab\n|a 1 2\n", definer)
     by_id = slow_ctf.read(b"1 |a 1 2\n|ab\n2 |b\n1 |a 1 2|a", definer)
@@ -342,7 +342,7 @@ def test_a_valid_file_costs_no_error_and_no_warning(file: CtfFile) -> None:
 
 
 @given(ctf_files())
-def test_any_file_is_read_or_refused_and_problems_stand_inside_it(file: CtfFile) -> None:
+def test_any_file_is_read_or_refused_with_locations_inside_it(file: CtfFile) -> None:
     try:
         result = slow_ctf.read(file.data, file.streams, **file.options)
     except Refused as refused:

@@ -110,7 +110,7 @@ def same_numbers(found: Any) -> Any:
     text=st.lists(LINES, min_size=1, max_size=4).map("".join),
     context=st.sampled_from([(0, 0), (0, 0), (1, 2), (3, 0)]),
 )
-def test_features_are_what_the_slow_reader_finds_or_both_refuse(
+def test_the_fast_and_slow_readers_of_features_agree_or_both_refuse(
     dim: int, data: st.DataObject, text: str, context: tuple[int, int]
 ) -> None:
     other = data.draw(st.sampled_from([dim] * 9 + [dim + 1]))
@@ -204,7 +204,7 @@ def fast_labels(names: list[bytes] | None, dim: int) -> Any:
     names=st.sampled_from([NAMES, NAMES, None]),
     dim=st.sampled_from([4, 4, 2]),
 )
-def test_labels_are_what_the_slow_reader_finds_or_both_refuse(
+def test_the_fast_and_slow_readers_of_labels_agree_or_both_refuse(
     header: str, body: str, names: list[bytes] | None, dim: int
 ) -> None:
     text = (header + body).encode()
@@ -242,7 +242,7 @@ def damaged(data: bytes) -> Iterator[bytes]:
         yield bytes(flipped)
 
 
-def test_every_prefix_and_flipped_bit_of_labels_is_read_as_the_slow_reader_does() -> None:
+def test_damaged_labels_are_read_as_the_slow_reader_does() -> None:
     text = b'#!MLF!#\n"*/u1.lab"\n0 200000 sil 1\n200000 300000 \'b c\'\n.\n"u2"\n0 2 aa\n2 2 sil\n.\n'
     outcomes = set()
     for bad in damaged(text):
@@ -260,7 +260,7 @@ def test_every_prefix_and_flipped_bit_of_labels_is_read_as_the_slow_reader_does(
     assert outcomes == {"refused", "data"}
 
 
-def test_every_prefix_and_flipped_bit_of_features_is_read_as_the_slow_reader_does() -> None:
+def test_damaged_features_are_read_as_the_slow_reader_does() -> None:
     values = struct.pack(">6f", *range(6))
     plain = struct.pack(">iIHH", 3, 100_000, 8, 6 | 0o100) + values
     packed = struct.pack("<iIHH", 6, 100_000, 4, 9 | 0o2000) + struct.pack("<4f4h", 2, 3, 1, 0.5, 1, -2, 3, 4)

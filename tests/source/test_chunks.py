@@ -129,7 +129,7 @@ def test_chunks_are_loaded_ahead_as_far_as_there_is_room() -> None:
     assert corpus.counted == [0]
 
 
-def test_a_wish_that_was_not_begun_is_withdrawn(corpus: FakeCorpus) -> None:
+def test_a_load_that_has_not_begun_is_withdrawn(corpus: FakeCorpus) -> None:
     chunks = store(corpus, read_ahead_in_bytes=100 << 20)
     corpus.gate.clear()
     plan(chunks, [0], range(1, 8))
@@ -181,7 +181,7 @@ def test_one_by_one_and_together_count_the_same_errors(corpus: FakeCorpus) -> No
         assert together.counted == singly.counted
 
 
-def test_an_unreadable_chunk_ahead_is_an_error_where_it_is_needed(corpus: FakeCorpus) -> None:
+def test_an_unreadable_chunk_raises_only_in_the_read_that_needs_it(corpus: FakeCorpus) -> None:
     corpus.unreadable = {1}
     chunks = store(corpus, read_ahead_in_bytes=100 << 20)
     plan(chunks, [0])
@@ -196,7 +196,7 @@ def test_an_unreadable_chunk_ahead_is_an_error_where_it_is_needed(corpus: FakeCo
     chunks.close()
 
 
-def test_each_error_of_the_window_is_raised_at_once_where_that_is_asked_for(corpus: FakeCorpus) -> None:
+def test_errors_of_the_whole_window_are_raised_at_once_if_requested(corpus: FakeCorpus) -> None:
     corpus.unreadable = {5}
     chunks = store(corpus, loads_window=True)
     plan(chunks, [0, 5])
@@ -204,7 +204,7 @@ def test_each_error_of_the_window_is_raised_at_once_where_that_is_asked_for(corp
     chunks.close()
 
 
-def test_everything_stays_where_that_is_asked_for(corpus: FakeCorpus) -> None:
+def test_all_chunks_stay_in_memory_if_requested(corpus: FakeCorpus) -> None:
     chunks = store(corpus, keeps_all=True)
     for chunk_id in (0, 1, 2, 0):
         plan(chunks, [chunk_id])

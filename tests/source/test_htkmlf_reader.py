@@ -112,7 +112,7 @@ METHODS: list[dict[str, Any]] = [
     only_full=st.booleans(),
     in_memory=st.booleans(),
 )
-def test_frames_are_delivered_in_the_order_of_the_plain_twin(
+def test_frames_are_delivered_in_the_order_of_the_slow_twin(
     lengths: list[int],
     read_method: str,
     randomize: int | str,
@@ -178,7 +178,7 @@ def paged(corpus: Written, folder: Path, **options: Any) -> HTKMLFReader:
     )
 
 
-def test_feature_files_are_read_but_once_with_a_page_file(corpus: Written, small_chunks: int, tmp_path: Path) -> None:
+def test_feature_files_are_read_once_with_a_page_file(corpus: Written, small_chunks: int, tmp_path: Path) -> None:
     with paged(corpus, tmp_path) as reader:
         expected = taken(reader, 3)
     with paged(corpus, tmp_path) as reader:
@@ -216,7 +216,9 @@ def open_files(folder: Path) -> list[str]:
     return [link for link in links if link.startswith(f"{folder}/")]
 
 
-def test_a_page_file_is_never_seen_and_gone_with_the_reader(corpus: Written, small_chunks: int, tmp_path: Path) -> None:
+def test_a_page_file_has_no_name_and_vanishes_with_the_reader(
+    corpus: Written, small_chunks: int, tmp_path: Path
+) -> None:
     folder = tmp_path / "pages"
     folder.mkdir()
     reader = paged(corpus, folder)
@@ -255,7 +257,7 @@ def test_a_page_file_does_not_outlive_the_process(death: str, corpus: Written, t
     assert not list(folder.iterdir())
 
 
-def test_a_full_disk_is_an_error_that_leaves_nothing_and_a_later_read_goes_on(
+def test_reading_continues_after_the_error_of_a_full_disk(
     corpus: Written, small_chunks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "pages"
@@ -331,7 +333,7 @@ def test_a_read_of_utterances_takes_as_many_as_the_next_minibatch(corpus: Writte
         assert minibatch is not None and minibatch.num_sequences == 2
 
 
-def test_so_many_utterances_make_a_minibatch_whatever_its_size(corpus: Written) -> None:
+def test_a_minibatch_has_the_configured_number_of_utterances(corpus: Written) -> None:
     with HTKMLFReader(
         corpus.features(), frameMode=False, nbruttsineachrecurrentiter=4, randomize="none", max_sweeps=2
     ) as reader:
@@ -352,7 +354,7 @@ def test_utterances_are_shuffled_as_in_other_sources(corpus: Written, small_chun
         assert found == [utterances_of(minibatch)[0] for minibatch in source.minibatches(1)]
 
 
-def test_the_number_of_utterances_goes_by_epochs(corpus: Written) -> None:
+def test_the_number_of_utterances_may_change_with_the_epoch(corpus: Written) -> None:
     with HTKMLFReader(
         corpus.features(), frameMode=False, nbruttsineachrecurrentiter=[1, 3], randomize="none"
     ) as reader:
@@ -378,7 +380,7 @@ def test_partitions_share_the_utterances_of_a_minibatch(corpus: Written) -> None
     assert found(2, 1) == [["u1"], ["u3"], ["u5"]]
 
 
-def test_truncated_rows_have_the_minibatch_s_size_as_steps(corpus: Written) -> None:
+def test_the_minibatch_size_is_the_steps_of_truncated_rows(corpus: Written) -> None:
     with HTKMLFReader(
         [corpus.features(), corpus.labels()],
         frameMode=False,
@@ -396,7 +398,7 @@ def test_truncated_rows_have_the_minibatch_s_size_as_steps(corpus: Written) -> N
         assert following == [[1001, 1002, 1003, 1004], [3003, 5000, 5001, 0]]
 
 
-def test_a_truncation_length_counts_instead_of_the_size(corpus: Written) -> None:
+def test_a_truncation_length_replaces_the_minibatch_size(corpus: Written) -> None:
     def shapes(size: int) -> list[Any]:
         with HTKMLFReader(
             corpus.features(),
@@ -426,7 +428,7 @@ def test_partitions_together_deliver_every_frame_once(
     assert sorted(found) == sorted(expected * 2)
 
 
-def test_partitions_pass_over_the_same_short_minibatches(corpus: Written, small_chunks: int) -> None:
+def test_partitions_skip_the_same_short_minibatches(corpus: Written, small_chunks: int) -> None:
     # 22 frames in minibatches of 5: the last two of a sweep are left out.
     counts = []
     for index in range(2):
@@ -449,7 +451,7 @@ def rest(reader: HTKMLFReader, size: int = 4) -> list[Any]:
 
 @pytest.mark.parametrize("options", METHODS, ids=str)
 @pytest.mark.parametrize("num_before", [0, 1, 3, 7])
-def test_a_restored_reader_goes_on_as_if_nothing_had_happened(
+def test_a_restored_reader_continues_identically(
     options: dict[str, Any], num_before: int, corpus: Written, small_chunks: int
 ) -> None:
     def made() -> HTKMLFReader:
@@ -469,7 +471,7 @@ def test_a_restored_reader_goes_on_as_if_nothing_had_happened(
         assert expected
 
 
-def test_a_state_within_an_epoch_knows_which_epoch_it_is(corpus: Written) -> None:
+def test_a_state_within_an_epoch_keeps_the_epochs_number(corpus: Written) -> None:
     def made() -> HTKMLFReader:
         return HTKMLFReader(
             corpus.features(), frameMode=False, truncated=True, nbruttsineachrecurrentiter=[1, 2], randomize="none"
@@ -492,7 +494,7 @@ def test_a_position_of_cntk_restores_at_a_frame(corpus: Written, small_chunks: i
             assert rest(reader) == expected
 
 
-def test_a_state_of_another_reader_is_refused_with_both_values(corpus: Written) -> None:
+def test_refuses_states_of_another_reader_and_names_both_values(corpus: Written) -> None:
     with (
         HTKMLFReader(corpus.features(), readMethod="rollingWindow", randomize=6) as rolling,
         HTKMLFReader(corpus.features(), readMethod="blockRandomize", randomize=6) as block,
@@ -504,7 +506,7 @@ def test_a_state_of_another_reader_is_refused_with_both_values(corpus: Written) 
             block.load_state_dict(source.state_dict())
 
 
-def test_a_change_of_size_and_partition_goes_on_where_the_reader_is(corpus: Written, small_chunks: int) -> None:
+def test_a_change_of_size_and_partition_keeps_the_position(corpus: Written, small_chunks: int) -> None:
     with HTKMLFReader(corpus.features(), readMethod="rollingWindow", randomize=6, max_sweeps=1) as reader:
         expected = [frame for minibatch in taken(reader, 4) for frame in minibatch]
     with HTKMLFReader(corpus.features(), readMethod="rollingWindow", randomize=6, max_sweeps=1) as reader:
@@ -537,9 +539,7 @@ def test_an_invalid_utterance_that_is_fetched_twice_counts_once(corpus: Written)
 # -------------------------------------------------------------------------------------------------- what is skipped
 
 
-def test_utterances_that_are_not_fit_are_skipped_and_counted_by_kind(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unfit_utterances_are_skipped_and_counted_by_kind(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     corpus = Written(tmp_path, lengths=(3, 5, 2, 4, 7, 2, 6), label_lengths=(3, 0, 2, 5, 7, 2, 6))
     with caplog.at_level(logging.WARNING, "cntkio"):
         reader = HTKMLFReader(
@@ -555,7 +555,7 @@ def test_utterances_that_are_not_fit_are_skipped_and_counted_by_kind(
     assert "1 utterances are skipped: of another length in another stream: u3" in caplog.text
 
 
-def test_the_length_of_an_utterance_is_limited_where_whole_ones_are_delivered(tmp_path: Path) -> None:
+def test_the_length_limit_holds_for_whole_utterances(tmp_path: Path) -> None:
     corpus = Written(tmp_path, lengths=(3, 50, 2, 70_000))
     for options, skipped in (
         ({}, {"longer than 65535 frames": 1}),
@@ -614,7 +614,7 @@ ROWS = np.array([[0, 0, 0, 0], [1, 0, 1, 0], [0, 1, 1, 1]], np.float32)
 
 
 @pytest.mark.parametrize("options", METHODS, ids=str)
-def test_targets_stand_in_place_of_one_hot_vectors(options: dict[str, Any], corpus: Written, targets: Path) -> None:
+def test_targets_replace_one_hot_vectors(options: dict[str, Any], corpus: Written, targets: Path) -> None:
     labels = corpus.labels(dim=5, labelToTargetMappingFile=targets, targetDim=4)
     with HTKMLFReader([corpus.features(), labels], max_sweeps=1, **options) as reader:
         assert (reader["L"].is_sparse, reader["L"].shape, reader["L"].dtype) == (False, (4,), np.float32)
@@ -628,7 +628,7 @@ def test_targets_stand_in_place_of_one_hot_vectors(options: dict[str, Any], corp
         assert num_frames >= 20
 
 
-def test_targets_have_their_rows_in_the_checkpoint(corpus: Written, targets: Path) -> None:
+def test_the_checkpoint_covers_the_rows_of_targets(corpus: Written, targets: Path) -> None:
     def made() -> HTKMLFReader:
         return HTKMLFReader([corpus.features(), corpus.labels(labelToTargetMappingFile=targets)])
 
@@ -651,7 +651,7 @@ def test_targets_have_their_rows_in_the_checkpoint(corpus: Written, targets: Pat
         ("", 1, "targets of 0 labels; expected 3"),
     ],
 )
-def test_wrong_targets_are_named_with_their_line(text: str, line: int, message: str, corpus: Written) -> None:
+def test_errors_of_targets_name_the_line(text: str, line: int, message: str, corpus: Written) -> None:
     path = corpus.folder / "targets.txt"
     path.write_text(text)
     with pytest.raises(FormatError, match=message) as caught:
@@ -695,7 +695,7 @@ def test_targets_without_a_mapping_file_have_a_line_for_each_class(tmp_path: Pat
         ({"page_limit_in_bytes": -1}, "page_limit_in_bytes", "whole number from 0"),
     ],
 )
-def test_parameters_that_are_not_possible_are_named(
+def test_refuses_impossible_parameters_by_name(
     options: dict[str, Any], key: str, message: str, corpus: Written
 ) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
@@ -717,7 +717,7 @@ def test_words_are_taken_in_capitals_and_small_letters(corpus: Written) -> None:
         assert [minibatch["F"].num_samples for minibatch in reader.minibatches(4)] == [4] * 5
 
 
-def test_the_truncation_of_an_epoch_is_the_reader_s_own(corpus: Written) -> None:
+def test_refuses_to_set_the_truncation_length_of_an_epoch(corpus: Written) -> None:
     with (
         HTKMLFReader(corpus.features(), frameMode=False, truncated=True) as reader,
         pytest.raises(ConfigError, match="the reader's own"),

@@ -35,7 +35,7 @@ def test_the_first_table_decides_order_and_chunks() -> None:
     assert joined.first_chunks.tolist() == [0, 1, 2]
 
 
-def test_chunks_without_partners_are_dropped_and_those_behind_move_up() -> None:
+def test_chunks_without_partners_are_dropped_and_later_chunks_move_up() -> None:
     joined = join([table([1, 2, 3, 4, 5, 6], sizes=[2, 2, 2]), table([1, 5, 6])])
     assert chunks(joined) == [[1], [1, 1]]
     assert joined.chunk_starts.tolist() == [0, 1, 3]
@@ -51,7 +51,7 @@ def test_the_largest_length_counts_unless_a_table_defines_it() -> None:
 
 
 @pytest.mark.parametrize("spread", [1, 10**15], ids=["close", "apart"])
-def test_a_repeated_key_meets_the_first_partner_each_time(spread: int) -> None:
+def test_a_repeated_key_joins_the_first_partner_each_time(spread: int) -> None:
     first, second = ([key * spread for key in keys] for keys in ([4, 2, 4], [2, 4, 2, 4]))
     assert partners(join([table(first), table(second)])) == [[0, 1], [1, 0], [2, 1]]
 
@@ -76,7 +76,7 @@ def test_text_keys_compare_by_their_bytes() -> None:
     assert partners(join([table(np.array(["ä", "A", "a"])), table(np.array(["a", "ä"]))])) == [[0, 1], [2, 0]]
 
 
-def test_the_largest_numbers_are_keys_like_others() -> None:
+def test_the_largest_numbers_are_ordinary_keys() -> None:
     assert partners(join([table([2**64 - 1, 0, 2**64 - 2]), table([2**64 - 2, 2**64 - 1])])) == [[0, 1], [2, 0]]
 
 
@@ -86,7 +86,7 @@ def test_a_table_alone_is_joined_to_itself() -> None:
     assert joined.complaint(["a"]) is None
 
 
-def test_what_is_left_out_is_counted_and_named() -> None:
+def test_sequences_without_partners_are_counted_and_named() -> None:
     joined = join([table(list(range(30))), table([*range(15, 40)]), table([*range(30)])])
     first, second, third = joined.left_out
     assert (first.num_sequences, first.first_keys) == (15, tuple(range(10)))
@@ -107,7 +107,7 @@ def test_keys_of_bytes_are_named_as_text() -> None:
 
 
 @pytest.mark.parametrize("second", [[3, 4], []], ids=["others", "nothing"])
-def test_nothing_in_common_is_an_error(second: list[int]) -> None:
+def test_refuses_tables_without_common_keys(second: list[int]) -> None:
     with pytest.raises(CorpusError, match="no key is in all deserializers"):
         join([table([1, 2]), table(second)])
 
@@ -118,7 +118,7 @@ def test_no_tables_are_an_error() -> None:
 
 
 @pytest.mark.parametrize("number", range(300))
-def test_the_fast_join_joins_as_the_slow_one(number: int) -> None:
+def test_the_fast_join_agrees_with_the_slow_join(number: int) -> None:
     chance = random.Random(number)
     spread = chance.choice([1, 1, 10**9])
     is_text = chance.random() < 0.3

@@ -150,7 +150,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def test_everything_is_delivered_in_order_and_the_end_again_and_again(fakes: Fakes) -> None:
+def test_everything_is_delivered_in_order_and_the_end_repeatedly(fakes: Fakes) -> None:
     assert fakes.rest() == list(range(END))
     assert fakes.read() is None is fakes.read()
     assert fakes.pipeline.delivered == Standing(END, END // 10)
@@ -172,7 +172,7 @@ def test_large_minibatches_come_one_at_a_time(fakes: Fakes) -> None:
     assert max(fakes.selector.sizes) == 1
 
 
-def test_the_selector_holds_where_the_source_stands(fakes: Fakes) -> None:
+def test_the_selector_holds_the_position_of_the_source(fakes: Fakes) -> None:
     fakes.rest()
     assert fakes.selector.held == sorted(fakes.selector.held)
     assert fakes.selector.held[0] == 0 and 1 < fakes.selector.held[-1] < END
@@ -212,7 +212,7 @@ def test_a_failure_of_packing_is_raised_and_the_same_minibatches_come_next(fakes
     assert fakes.pipeline.delivered.num_invalid == END // 10
 
 
-def test_hand_overs_of_one_give_what_large_ones_give(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hand_overs_of_one_minibatch_equal_large_hand_overs(monkeypatch: pytest.MonkeyPatch) -> None:
     def outcomes() -> list[Any]:
         fakes = Fakes()
         fakes.selector.errors = {3: CorpusError("a"), 17: CorpusError("b"), 18: CorpusError("c")}
@@ -225,7 +225,7 @@ def test_hand_overs_of_one_give_what_large_ones_give(monkeypatch: pytest.MonkeyP
     assert outcomes() == together
 
 
-def test_another_request_goes_on_after_the_last_delivered(fakes: Fakes) -> None:
+def test_another_request_continues_after_the_last_delivered_minibatch(fakes: Fakes) -> None:
     seen = [fakes.read() for _ in range(7)]
     assert fakes.pipeline.delivered == Standing(7, 0)
     other = REQUEST._replace(size=6)
@@ -235,7 +235,7 @@ def test_another_request_goes_on_after_the_last_delivered(fakes: Fakes) -> None:
     assert fakes.selector.went_back_to == [7, 8]
 
 
-def test_a_stopped_pipeline_stands_after_the_last_delivered_and_can_be_moved(fakes: Fakes) -> None:
+def test_a_stopped_pipeline_is_after_the_last_delivered_minibatch_and_movable(fakes: Fakes) -> None:
     for _ in range(5):
         fakes.read()
     with fakes.pipeline.stopped():
@@ -254,6 +254,7 @@ def test_a_move_that_fails_changes_nothing(fakes: Fakes) -> None:
     assert [*seen, *fakes.rest()] == list(range(END))
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_wait_loses_nothing(fakes: Fakes) -> None:
     seen = [fakes.read()]
     fakes.selector.gate.clear()
@@ -265,7 +266,7 @@ def test_an_interrupted_wait_loses_nothing(fakes: Fakes) -> None:
     assert [*seen, *fakes.rest()] == list(range(END))
 
 
-def test_a_child_process_reads_on_from_what_was_delivered(fakes: Fakes) -> None:
+def test_a_child_process_continues_after_the_last_delivered_minibatch(fakes: Fakes) -> None:
     seen = [fakes.read() for _ in range(7)]
     fakes.selector.gate.clear()  # the parent's selector is in the middle of its work
     context = multiprocessing.get_context("fork")

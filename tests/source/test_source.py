@@ -134,7 +134,7 @@ def test_in_a_truncated_minibatch_the_last_value_of_a_repeated_index_stays(tmp_p
 
 @laws
 @given(LENGTHS, OPTIONS, st.integers(1, 30), st.integers(1, 3))
-def test_memory_read_ahead_and_threads_change_time_alone(
+def test_memory_read_ahead_and_threads_change_only_the_time(
     folder: Path, lengths: list[int], options: dict[str, Any], size: int, threads: int
 ) -> None:
     (folder / "a.ctf").write_bytes(corpus_text(lengths))
@@ -179,7 +179,7 @@ def test_padded_mask_and_sequences_show_the_same_samples(path: Path) -> None:
     assert [one.tolist() for one in x.as_sequences()] == [[[0, 0]], [[1, 0], [1, 1]], [[2, 0], [2, 1], [2, 2]]]
 
 
-def test_nothing_is_copied_where_there_is_nothing_to_pad(tmp_path: Path) -> None:
+def test_arrays_are_not_copied_without_padding(tmp_path: Path) -> None:
     (tmp_path / "a.ctf").write_bytes(corpus_text([2] * 9))
     with make(tmp_path / "a.ctf") as source:
         x = source.next_minibatch(8)["x"]
@@ -206,7 +206,7 @@ def test_repeated_indices_are_summed_only_in_a_dense_array(tmp_path: Path) -> No
     assert s.asarray()[0, 0, [2, 5]].tolist() == [2, 4]
 
 
-def test_what_was_handed_out_stays_valid(path: Path) -> None:
+def test_delivered_minibatches_stay_valid(path: Path) -> None:
     with make(path, max_sweeps=3) as source:
         kept = [(minibatch, shown(minibatch)) for minibatch in source.minibatches(9)]
     gc.collect()
@@ -273,7 +273,7 @@ def test_a_state_of_other_data_or_settings_names_every_difference(path: Path, tm
 @pytest.mark.parametrize(
     "state", [{}, {"position": 3}, {"minibatchSourcePosition": "3"}, {"version": 2}, {"version": 1}]
 )
-def test_a_state_that_is_none_is_refused(path: Path, state: dict[str, Any]) -> None:
+def test_refuses_incomplete_states(path: Path, state: dict[str, Any]) -> None:
     with make(path) as source, pytest.raises(CheckpointError):
         source.restore_from_checkpoint(state)
 
@@ -348,9 +348,7 @@ def test_there_is_no_thread_before_the_first_read(path: Path) -> None:
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.parametrize("reads_before", [0, 2])
-def test_a_child_process_reads_on_by_itself(path: Path, method: str, reads_before: int) -> None:
-    if method == "fork":
-        pytest.warns  # noqa: B018 - Python 3.12 warns of forks with threads; here that is what is tested
+def test_a_child_process_continues_independently(path: Path, method: str, reads_before: int) -> None:
     with make(path, max_sweeps=2) as source:
         for _ in range(reads_before):
             source.next_minibatch(11)
@@ -435,7 +433,7 @@ def outcomes(source: MinibatchSource, size: int, most: int) -> list[Any]:
     sizes=st.lists(st.integers(1, 40), min_size=1), max_errors=st.integers(0, 2),
     options=OPTIONS, size=st.integers(1, 5), is_joined=st.booleans(),
 )  # fmt: skip
-def test_minibatches_that_are_made_together_are_those_made_one_by_one(
+def test_hand_overs_of_several_minibatches_equal_single_minibatches(
     folder: Path,
     bad: list[tuple[int, bool]],
     sizes: list[int],
@@ -496,6 +494,7 @@ class SlowlyLoaded:
         return corpus
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_stops_a_read_at_once_and_loses_nothing(path: Path) -> None:
     deserializer = SlowlyLoaded(CTFDeserializer(path, STREAMS, chunk_size_in_bytes=200))
     options: dict[str, Any] = {"max_sweeps": 1, "randomize": False, "read_ahead_in_bytes": 0}

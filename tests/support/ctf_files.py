@@ -3,7 +3,7 @@
 A differential test reads like this:
 
     @given(ctf_files())
-    def test_the_fast_reader_gives_what_the_slow_one_gives(file):
+    def test_the_fast_reader_agrees_with_the_slow_reader(file):
         assert outcome(fast_read, file) == outcome(slow_ctf.read, file)
 
 The strategies know the grammar only as far as to come close to every rule of it; what a file means is the readers' say.

@@ -56,7 +56,7 @@ def read_all(source: MinibatchSource, size: int, partition: BalancedPartition) -
 
 @laws
 @given(LENGTHS, OPTIONS, st.integers(1, 5), st.integers(1, 30), st.integers(1, 2), st.sampled_from(["drop", "repeat"]))
-def test_all_have_equally_many_minibatches_and_together_each_sequence_once_but_for_the_remainder(
+def test_balanced_partitions_have_equally_many_minibatches_and_miss_only_the_remainder(
     folder: Path, lengths: list[int], options: dict[str, Any], count: int, size: int, sweeps: int, remainder: Any
 ) -> None:
     if remainder == "drop" and len(lengths) < count:
@@ -92,7 +92,7 @@ def test_all_have_equally_many_minibatches_and_together_each_sequence_once_but_f
 
 @laws
 @given(LENGTHS, OPTIONS, st.integers(1, 3), st.integers(1, 30), st.integers(1, 3))
-def test_workers_take_turns_and_the_minibatches_stay_what_they_are(
+def test_workers_take_turns_with_unchanged_minibatches(
     folder: Path, lengths: list[int], options: dict[str, Any], count: int, size: int, num_workers: int
 ) -> None:
     for index in range(count):
@@ -134,7 +134,7 @@ def test_a_restore_at_any_minibatch_continues_identically(
         assert read_all(source, size, partition) == seen[at:]
 
 
-def test_a_limit_within_a_sweep_ends_all_in_the_same_step(folder: Path) -> None:
+def test_a_limit_within_a_sweep_ends_all_partitions_together(folder: Path) -> None:
     ranks = []
     for index in range(3):
         with make(folder, [1] * 30, max_samples=17) as source:
@@ -143,7 +143,7 @@ def test_a_limit_within_a_sweep_ends_all_in_the_same_step(folder: Path) -> None:
     assert not any(is_end for rank in ranks for _, is_end in rank)
 
 
-def test_where_less_than_a_round_is_left_it_is_cut_so_that_each_has_a_minibatch(folder: Path) -> None:
+def test_the_last_round_is_cut_so_that_each_partition_has_a_minibatch(folder: Path) -> None:
     # 10 sequences in minibatches of 4 for each of 2: a round of 8, and 2 are left, which is one minibatch.
     ranks = []
     for index in range(2):
@@ -170,14 +170,14 @@ def test_the_remainder_is_dropped_or_repeated_as_asked(folder: Path, remainder: 
         ({}, (0, 9), "9 partitions share 3 sequences.*remainder='repeat'"),
     ],
 )
-def test_what_cannot_be_balanced_is_refused(
+def test_refuses_sources_that_cannot_be_balanced(
     folder: Path, options: dict[str, Any], partition: tuple[int, int], message: str
 ) -> None:
     with make(folder, [1, 2, 3], **options) as source, pytest.raises(ConfigError, match=message):
         source.read(20, BalancedPartition(*partition))
 
 
-def test_who_has_only_an_invalid_utterance_has_an_empty_minibatch(tmp_path: Path) -> None:
+def test_a_partition_with_only_an_invalid_utterance_has_an_empty_minibatch(tmp_path: Path) -> None:
     utterances = [(f"u{number}", np.ones((length, 2))) for number, length in enumerate((3, 1, 4))]
     htk.write_archive(tmp_path / "a.ark", tmp_path / "a.scp", utterances)
     classes = [(key, np.zeros(len(frames), np.int64)) for key, frames in utterances]

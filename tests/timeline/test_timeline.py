@@ -113,7 +113,7 @@ def test_chunks_come_in_the_known_order(seed: int, order: list[int]) -> None:
         (Window(9, "samples"), [(0, 1), (0, 2), (0, 3), (1, 4), (2, 5), (3, 6)]),
     ],
 )
-def test_windows_are_the_known_ones(window: Window, expected: list[tuple[int, int]]) -> None:
+def test_windows_have_the_known_bounds(window: Window, expected: list[tuple[int, int]]) -> None:
     assert windows([2] * 6, window.size, window.unit) == expected
     timeline = make([[1, 1]] * 6, window, max_sweeps=1)
     order = order_of_chunks(6, 0)
@@ -122,7 +122,7 @@ def test_windows_are_the_known_ones(window: Window, expected: list[tuple[int, in
         timeline.read(2)
 
 
-def test_the_worked_example_comes_out() -> None:
+def test_the_worked_example_of_the_page_is_right() -> None:
     timeline = make([[1, 1]] * 6, Window(3, "chunks"), max_sweeps=3)
     #            C0 D1 D0 B1 C1 B0 A1 E1 E0 A0 F0 F1
     assert deliver(timeline, 12) == [
@@ -169,18 +169,18 @@ def test_a_limit_of_two_to_the_62_is_a_plain_limit() -> None:
     assert deliver(timeline, 2, most=5) == [[0, 1]] * 5
 
 
-def test_sizes_above_two_to_the_31_are_taken_as_they_are() -> None:
+def test_sizes_above_two_to_the_31_are_not_cut() -> None:
     for window in (None, Window(1, "chunks")):
         timeline = make([[1], [1]], window, max_sweeps=3)
         assert len(deliver(timeline, 2**32 + 1)[0]) == 6
         assert timeline.position == 6
 
 
-def test_a_window_of_nothing_counts_as_one() -> None:
+def test_a_window_of_zero_samples_counts_as_one_sample() -> None:
     assert Window(0, "samples") == Window(1, "samples")
 
 
-def test_a_read_may_have_no_data_without_being_the_end() -> None:
+def test_a_read_without_data_is_not_the_end() -> None:
     # The share of partition 1 sinks when only foreign sequences are left, and the next sweep begins with a long one.
     chunks = [[1, 1], [9, 9], [1, 1], [9, 9]]
     found = 0
@@ -203,17 +203,17 @@ def test_a_partition_beyond_the_chunks_has_ended_at_once() -> None:
 @pytest.mark.parametrize(
     ("index", "expected"), [(0, [[0], [2], [1], [0]]), (1, [[1], [0], [2], [1]])], ids=["first", "second"]
 )
-def test_turns_in_order_go_on_over_the_sweep(index: int, expected: list[list[int]]) -> None:
+def test_turns_in_order_continue_across_the_sweep(index: int, expected: list[list[int]]) -> None:
     assert deliver(make([[1, 1, 1]], None), 2, Partition(index, 2), most=4) == expected
 
 
-def test_turns_in_order_begin_anew_where_a_position_is_set() -> None:
+def test_turns_in_order_begin_again_at_a_restored_position() -> None:
     timeline = make([[1, 1, 1]], None)
     timeline.go_to(3)
     assert deliver(timeline, 2, Partition(0, 2), most=1) == [[0]]
 
 
-def test_a_restore_in_the_middle_of_a_sequence_goes_to_the_next_one() -> None:
+def test_a_restore_within_a_sequence_continues_with_the_next_sequence() -> None:
     timeline = make([[3, 3], [3]], None)
     timeline.go_to(4)
     assert timeline.position == 6
@@ -225,7 +225,7 @@ def test_classic_reads_stop_at_the_sweep_and_count_all_partitions() -> None:
     assert deliver(timeline, 4, Partition(0, 2), most=3) == [[0, 2], [4], [1, 3]]
 
 
-def test_a_classic_epoch_begins_with_the_sequence_after_the_last_one() -> None:
+def test_a_classic_epoch_begins_after_the_last_sequence_of_the_previous() -> None:
     timeline = make([[3, 3], [3]], None, crosses_sweeps=False, size_counts="all")
     epochs = []
     for epoch in range(3):
@@ -234,7 +234,7 @@ def test_a_classic_epoch_begins_with_the_sequence_after_the_last_one() -> None:
     assert epochs == [[[0], [1]], [[2]], [[0]]]
 
 
-def test_truncated_parts_go_on_in_the_same_slot() -> None:
+def test_truncated_parts_continue_in_the_same_slot() -> None:
     timeline = make([[5, 1], [3]], None, truncation_length=2, max_sweeps=1)
     reads = [content(selection) for selection in iter(lambda: timeline.read(4), None)]
     assert reads == [
@@ -244,7 +244,7 @@ def test_truncated_parts_go_on_in_the_same_slot() -> None:
     ]
 
 
-def test_a_bare_position_forgets_what_slots_owe_and_a_state_does_not() -> None:
+def test_a_state_keeps_the_slots_and_a_bare_position_does_not() -> None:
     def truncated() -> Timeline:
         return make([[5, 5]], None, truncation_length=2)
 
@@ -349,7 +349,7 @@ for slots, message in (
 
 
 @pytest.mark.parametrize(("wrong", "kind", "message"), ERRORS)
-def test_what_is_wrong_is_refused_by_name(wrong: Any, kind: type[Exception], message: str) -> None:
+def test_refuses_impossible_arguments_by_name(wrong: Any, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         wrong()
     assert issubclass(kind, ValueError) or kind is CorpusError
@@ -384,9 +384,7 @@ def test_partitions_together_deliver_every_sequence_once(
 
 
 @given(chunks=some_chunks, window=some_windows, seed=some_seeds, data=st.data())
-def test_a_state_goes_on_as_if_nothing_had_happened(
-    chunks: Chunks, window: Window | None, seed: int, data: st.DataObject
-) -> None:
+def test_a_state_continues_identically(chunks: Chunks, window: Window | None, seed: int, data: st.DataObject) -> None:
     options = {"seed": seed, "truncation_length": data.draw(st.sampled_from([0, 0, 1, 3]))}
     count = data.draw(st.integers(1, 3))
     partition = Partition(data.draw(st.integers(0, count - 1)), count)
@@ -419,7 +417,7 @@ def test_a_position_and_the_settings_are_the_whole_state(
 
 
 @given(chunks=some_chunks, window=some_windows, seed=some_seeds, sizes=st.lists(some_sizes, min_size=1, max_size=8))
-def test_the_order_does_not_depend_on_how_it_was_asked_for(
+def test_the_order_does_not_depend_on_sizes_and_partitions(
     chunks: Chunks, window: Window | None, seed: int, sizes: list[int]
 ) -> None:
     at_once = everything(make(chunks, window, seed=seed, max_sweeps=2), 10**6)
@@ -441,7 +439,7 @@ def test_the_order_does_not_depend_on_how_it_was_asked_for(
     chunks=some_chunks, window=some_windows, seed=some_seeds, size=some_sizes, most=st.integers(1, 9),
     index=st.integers(0, 2), crosses_sweeps=st.booleans(), size_counts=st.sampled_from(["own", "all"]),
 )  # fmt: skip
-def test_several_reads_at_once_are_reads_one_after_the_other(
+def test_several_reads_at_once_equal_single_reads(
     chunks: Chunks,
     window: Window | None,
     seed: int,
@@ -560,7 +558,7 @@ def compare(number: int) -> None:
 
 
 @pytest.mark.parametrize("hundred", range(20))
-def test_the_fast_timeline_delivers_what_the_slow_one_does(hundred: int) -> None:
+def test_the_fast_timeline_agrees_with_the_slow_timeline(hundred: int) -> None:
     for number in range(100 * hundred, 100 * hundred + 100):
         compare(number)
 
@@ -598,7 +596,8 @@ def test_samples_are_counted_beyond_32_bits() -> None:
             assert timeline.position == slow.position
 
 
-def test_a_signal_stops_a_long_read_and_leaves_the_timeline_as_it_was() -> None:
+@pytest.mark.usefixtures("interruptible")
+def test_a_signal_stops_a_long_read_and_keeps_the_timelines_position() -> None:
     timeline = Timeline(*large_table(1000, 10), window=Window(3, "chunks"))
     first = content(timeline.read(100))
     position = timeline.position
@@ -624,7 +623,7 @@ def test_a_signal_stops_a_long_read_and_leaves_the_timeline_as_it_was() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_fork_goes_on_while_another_thread_reads() -> None:
+def test_a_fork_continues_while_another_thread_reads() -> None:
     timeline = Timeline(*large_table(2_000_000, 1000), window=Window(300, "chunks"))
     timeline.read(100)
     bookmark = timeline.bookmark()

@@ -53,7 +53,7 @@ def has_sequences(lengths: Lengths, window: Window | None, index: int) -> bool:
 
 @PATIENT
 @given(CORPORA, WINDOWS, SEEDS, LIMITS, st.integers(1, 12))
-def test_the_fast_timeline_delivers_what_the_slow_one_does(
+def test_the_fast_timeline_agrees_with_the_slow_timeline(
     lengths: Lengths, window: Window | None, seed: int, limits: dict[str, int], size: int
 ) -> None:
     timeline, slow = make(lengths, window, seed, **limits), make_slow(lengths, window, seed, **limits)
@@ -67,7 +67,7 @@ def test_the_fast_timeline_delivers_what_the_slow_one_does(
 
 @PATIENT
 @given(CORPORA, WINDOWS, SEEDS, LIMITS, st.integers(1, 12), st.integers(1, 4), st.data())
-def test_a_partition_delivers_what_the_slow_one_does(
+def test_a_partition_agrees_with_the_slow_timeline(
     lengths: Lengths,
     window: Window | None,
     seed: int,
