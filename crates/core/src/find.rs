@@ -2,6 +2,8 @@
 //!
 //! The law: tables in, columns out, one pass over what is selected; no data is looked at.
 
+use crate::owners::Owners;
+
 #[inline]
 fn last_not_behind(starts: &[i64], item: i64) -> usize {
     starts.partition_point(|&start| start <= item).saturating_sub(1)
@@ -63,15 +65,12 @@ pub fn places(sequences: &[i64], partners: Option<&[u32]>, chunk_starts: &[i64])
     Some(Places::of(chunks, numbers))
 }
 
-/// Finds frames: their utterance, and in each of several corpora its chunk. Frames in random order are in no cache, and so
-/// nothing is searched for: there is a table of every few frames' utterances, and one of all utterances' chunks.
+/// Finds frames: their utterance, and the chunk of the utterance in each of several corpora.
 #[derive(Debug)]
 pub struct FrameFinder {
     /// The first frame of each utterance and, last, the number of frames.
     starts: Vec<i64>,
-    /// The utterance of the first frame of each block of `1 << shift` frames and, last, the last utterance.
-    of_block: Vec<u32>,
-    shift: u32,
+    utterances: Owners,
     /// For each corpus the chunk of each utterance, and its number there.
     homes: Vec<Vec<(u32, u32)>>,
 }
@@ -101,22 +100,8 @@ impl FrameFinder {
             let chunks = found.places.iter().map(|&place| found.chunks[place as usize] as u32);
             Some(chunks.zip(found.numbers).collect())
         };
-        let num_frames = starts[num_utterances] as u64;
-        // Blocks of about an utterance: most are of two of them at most.
-        let shift = (num_frames / num_utterances as u64).max(1).ilog2();
-        let mut utterance = 0;
-        let mut of_block: Vec<u32> = (0..num_frames)
-            .step_by(1 << shift)
-            .map(|frame| {
-                while starts[utterance + 1] <= frame as i64 {
-                    utterance += 1;
-                }
-                utterance as u32
-            })
-            .collect();
-        of_block.push(num_utterances as u32 - 1);
         let homes = corpora.iter().map(home).collect::<Option<_>>()?;
-        Some(FrameFinder { starts: starts.to_vec(), of_block, shift, homes })
+        Some(FrameFinder { utterances: Owners::new(starts), starts: starts.to_vec(), homes })
     }
 
     /// Find frames; None if one is not there.
@@ -124,15 +109,7 @@ impl FrameFinder {
         let count = frames.len();
         let (mut utterances, mut numbers) = (Vec::with_capacity(count), Vec::with_capacity(count));
         for &frame in frames {
-            let block = usize::try_from(frame).ok()? >> self.shift;
-            let (first, last) = (*self.of_block.get(block)? as usize, *self.of_block.get(block + 1)? as usize);
-            let starts = &self.starts[first + 1..=last];
-            let utterance = first
-                + if starts.len() <= 8 {
-                    starts.iter().take_while(|&&start| start <= frame).count()
-                } else {
-                    starts.partition_point(|&start| start <= frame)
-                };
+            let utterance = self.utterances.find(&self.starts, frame)? as usize;
             if frame >= self.starts[utterance + 1] {
                 return None;
             }

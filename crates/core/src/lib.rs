@@ -33,6 +33,7 @@ mod lines;
 pub mod mlf;
 mod named;
 pub mod number;
+mod owners;
 pub mod pack;
 pub mod small;
 mod spare;

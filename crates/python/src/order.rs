@@ -1,7 +1,7 @@
 //! The reader of the timeline for Python. It holds the table's arrays and, behind a lock, where it stands.
 
 use cntkio_core::timeline::{
-    self, Cursor, Delivered, Outcome, Owed, Partition, Pause, Randomization, Reader, Request, Slots, Stopped, Table,
+    self, Cursor, Delivered, Outcome, Partition, Pause, Pending, Randomization, Reader, Request, Slots, Stopped, Table,
     Truncation, Window,
 };
 use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
@@ -61,8 +61,8 @@ impl State {
 }
 
 fn as_tuple(cursor: Cursor) -> CursorTuple {
-    let Cursor { position, sweep, index, place, count } = cursor;
-    (position, sweep, index, place, count)
+    let Cursor { position, sweep, index, rank, count } = cursor;
+    (position, sweep, index, rank, count)
 }
 
 /// Walks along the timeline of one table. (docs/timeline.md)
@@ -163,14 +163,14 @@ impl TimelineReader {
 
     /// Go where it once stood.
     fn rewind(&self, py: Python<'_>, cursor: CursorTuple) {
-        let (position, sweep, index, place, count) = cursor;
-        self.quick(py, |state| state.reader.rewind(Cursor { position, sweep, index, place, count }));
+        let (position, sweep, index, rank, count) = cursor;
+        self.quick(py, |state| state.reader.rewind(Cursor { position, sweep, index, rank, count }));
     }
 
     /// Keep what `rewind` needs to come back to a place of this sweep.
     fn hold(&self, py: Python<'_>, cursor: CursorTuple) {
-        let (position, sweep, index, place, count) = cursor;
-        self.quick(py, |state| state.reader.hold(Cursor { position, sweep, index, place, count }));
+        let (position, sweep, index, rank, count) = cursor;
+        self.quick(py, |state| state.reader.hold(Cursor { position, sweep, index, rank, count }));
     }
 
     /// Bytes held beside the table's arrays.
@@ -199,7 +199,7 @@ impl TimelineReader {
     /// Take up a new partition or size, with empty slots.
     fn settle(&self, py: Python<'_>, index: u64, count: u64, num_slots: usize) {
         self.quick(py, |state| {
-            state.reader.settle(Partition { index, count });
+            state.reader.change_partition(Partition { index, count });
             state.slots = Slots::new(num_slots);
         });
     }
@@ -223,7 +223,7 @@ impl TimelineReader {
         let found = self.run(py, |state, table, pause| {
             state.delivered.clear();
             let (mut bounds, mut ends, mut cursors) = (vec![0], Vec::new(), Vec::new());
-            let (begin, place) = (state.reader.cursor(), state.reader.place());
+            let (begin, place) = (state.reader.cursor(), state.reader.rank());
             while ends.len() < most {
                 let Ok(outcome) = state.reader.read(table, request, &mut state.delivered, pause) else {
                     state.reader.rewind(begin);
@@ -237,7 +237,7 @@ impl TimelineReader {
                 // CNTK flags a minibatch without data in its classic readers only.
                 ends.push(outcome.end_of_sweep && (has_some || !crosses_sweeps));
                 cursors.push(as_tuple(state.reader.cursor()));
-                if outcome.ended || state.reader.place() != place {
+                if outcome.ended || state.reader.rank() != place {
                     break;
                 }
             }
@@ -284,7 +284,7 @@ impl TimelineReader {
             column(&|part| part.first_sample),
             column(&|part| part.num_samples),
             column(&|part| part.step),
-            parts.iter().map(|part| part.goes_on).collect::<Vec<_>>().into_pyarray(py),
+            parts.iter().map(|part| part.continues).collect::<Vec<_>>().into_pyarray(py),
             end_of_sweep,
             position,
         )))
@@ -293,7 +293,7 @@ impl TimelineReader {
     /// What each slot owes.
     #[getter]
     fn owed(&self, py: Python<'_>) -> Vec<Vec<OwedSequence>> {
-        let owed = |owed: &Owed| (owed.delivered.sequence, owed.next, owed.end_of_sweep);
+        let owed = |owed: &Pending| (owed.delivered.sequence, owed.next, owed.end_of_sweep);
         self.quick(py, |state| state.slots.queues().iter().map(|queue| queue.iter().map(owed).collect()).collect())
     }
 
@@ -303,10 +303,10 @@ impl TimelineReader {
             let owe = |&(sequence, next, end_of_sweep): &OwedSequence| {
                 let length = table.lengths[sequence as usize];
                 let chunk = table.chunk_starts.partition_point(|&start| start <= i64::from(sequence)) - 1;
-                Owed { delivered: Delivered { sequence, chunk: chunk as u32 }, length, next, end_of_sweep }
+                Pending { delivered: Delivered { sequence, chunk: chunk as u32 }, length, next, end_of_sweep }
             };
             let queues = slots.iter().map(|slot| slot.iter().map(owe).collect::<VecDeque<_>>()).collect();
-            state.slots = Slots::owing(queues);
+            state.slots = Slots::with(queues);
             Ok(())
         })
     }
@@ -326,7 +326,7 @@ impl TimelineReader {
     /// Sweep and place of the next sequence; None when the data have ended.
     #[getter]
     fn place(&self, py: Python<'_>) -> Option<(u64, u32)> {
-        self.quick(py, |state| state.reader.place())
+        self.quick(py, |state| state.reader.rank())
     }
 
     /// The chunks that can hold a sequence delivered at a place, and the place behind them.

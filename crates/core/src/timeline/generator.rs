@@ -1,4 +1,4 @@
-//! Random numbers: the generator of CNTK, and remainders without a division.
+//! Random numbers: CNTK's generator, and remainders by one divisor without a division.
 
 /// The 64-bit Mersenne Twister, as the C++ standard's `mt19937_64`.
 pub(super) struct MersenneTwister {
@@ -10,7 +10,7 @@ impl MersenneTwister {
     const SIZE: usize = 312;
     const SHIFT: usize = 156;
 
-    /// The generator that `seed` starts.
+    /// A generator started with `seed`.
     pub(super) fn new(seed: u64) -> Self {
         let mut state = [seed; Self::SIZE];
         for i in 1..Self::SIZE {
@@ -53,7 +53,7 @@ impl MersenneTwister {
     }
 }
 
-/// The remainder by one divisor, exact, for many dividends: a multiplication in place of a division.
+/// The exact remainder of many dividends by one divisor: a multiplication instead of a division.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Remainder {
     divisor: u64,

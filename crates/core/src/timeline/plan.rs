@@ -1,27 +1,31 @@
 //! The plan of a sweep: the order of its chunks, and the windows in which sequences are shuffled.
+//!
+//! The *rank* of a chunk is its place in the order of the sweep. A window is a range of ranks. The *reach* of a rank is the
+//! inverse: the positions that the windows allow to a sequence of that rank.
 
 use super::Table;
 use super::generator::{MersenneTwister, Remainder};
+use crate::owners::Owners;
 
-/// How far a sequence may stray from its chunk's place.
+/// How far a sequence may move from the rank of its chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Window {
-    /// So many places of the shuffled order of chunks.
+    /// So many ranks.
     Chunks(u64),
-    /// As many whole places as hold about so many samples.
+    /// As many whole ranks as hold about so many samples.
     Samples(u64),
 }
 
-/// What the order of every sweep follows from, beside the table.
+/// What determines the order of every sweep, together with the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Randomization {
-    /// How far a sequence may stray.
+    /// How far a sequence may move.
     pub window: Window,
     /// Sweep number k is shuffled with `seed + k`, modulo 2^64.
     pub seed: u64,
 }
 
-/// A half-open range of places or of positions.
+/// A half-open range of ranks or of positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) from: u32,
@@ -35,23 +39,21 @@ impl Span {
     }
 }
 
-/// The order of chunks of one sweep, and what follows from it for each place.
+/// The order of chunks of one sweep, and what follows from it for each rank.
 #[derive(Debug)]
 pub(super) struct SweepPlan {
     pub(super) sweep: u64,
     pub(super) seed: u64,
-    /// The chunk at each place.
+    /// The chunk of each rank.
     pub(super) chunks: Vec<u32>,
-    /// First position of each place, and at the end the number of sequences.
+    /// First position of each rank and, last, the number of sequences.
     pub(super) starts: Vec<u32>,
-    /// The window of each place, in places.
+    /// The window of each rank, in ranks.
     pub(super) windows: Vec<Span>,
-    /// The positions that a sequence at home in each place may take: those of all places whose window holds it.
+    /// The positions that a sequence of each rank may take: the positions of all ranks whose window holds its rank.
     pub(super) reach: Vec<Span>,
-    /// The place of the first position of each block of `1 << block_shift` positions.
-    pub(super) block_places: Vec<u32>,
-    block_shift: u32,
-    /// Whether every window holds all places.
+    ranks: Owners,
+    /// Whether every window holds all ranks.
     pub(super) is_one_window: bool,
 }
 
@@ -90,55 +92,44 @@ impl SweepPlan {
             }
         };
         let reach = reach(&windows, &starts);
-        let per_place = (sequences / chunks.len().max(1)).max(1);
-        let block_shift = per_place.ilog2();
-        let mut block_places = Vec::with_capacity((sequences >> block_shift) + 2);
-        let mut place = 0;
-        for position in (0..=sequences as u64).step_by(1 << block_shift) {
-            while place + 1 < chunks.len() && u64::from(starts[place + 1]) <= position {
-                place += 1;
-            }
-            block_places.push(place as u32);
-        }
-        block_places.push(chunks.len() as u32 - 1);
+        let ranks = Owners::new(&starts);
         let is_one_window = windows.iter().all(|window| (window.from, window.to) == (0, chunks.len() as u32));
-        Self { sweep, seed, chunks, starts, windows, reach, block_places, block_shift, is_one_window }
+        Self { sweep, seed, chunks, starts, windows, reach, ranks, is_one_window }
     }
 
     pub(super) fn num_sequences(&self) -> u32 {
         self.starts[self.chunks.len()]
     }
 
-    /// The place that owns a position.
+    /// The rank that a position belongs to.
     #[inline]
-    pub(super) fn place_of(&self, position: u32) -> u32 {
-        let block = (position >> self.block_shift) as usize;
-        let (first, last) = (self.block_places[block], self.block_places[block + 1]);
-        if first == last {
-            return first;
-        }
-        let ends = &self.starts[first as usize + 1..=last as usize];
-        if ends.len() <= 8 {
-            return first + ends.iter().take_while(|&&end| end <= position).count() as u32;
-        }
-        first + ends.partition_point(|&end| end <= position) as u32
+    pub(super) fn rank_of(&self, position: u32) -> u32 {
+        self.ranks.find(&self.starts, position).expect("positions below the number of sequences have a rank")
     }
 
-    /// How far the shuffle must have gone before `place` is final: past its own window, and past every place whose
-    /// window holds it.
+    /// The position up to which the shuffle must be done before `rank` is final: after its own window, and after every
+    /// rank whose window holds it.
     #[inline]
-    pub(super) fn final_after(&self, place: u32) -> u32 {
-        let window_end = self.starts[self.windows[place as usize].to as usize];
-        self.reach[place as usize].to.max(window_end)
+    pub(super) fn final_after(&self, rank: u32) -> u32 {
+        let window_end = self.starts[self.windows[rank as usize].to as usize];
+        self.reach[rank as usize].to.max(window_end)
     }
 
-    /// The sequence, as numbered in the file, that has this home in that place.
+    /// The sequence with this home, which belongs to that rank, as numbered in the file.
     #[inline]
-    pub(super) fn sequence(&self, table: Table, place: u32, home: u32) -> usize {
-        table.start(self.chunks[place as usize] as usize) + (home - self.starts[place as usize]) as usize
+    pub(super) fn sequence(&self, table: Table, rank: u32, home: u32) -> usize {
+        table.start(self.chunks[rank as usize] as usize) + (home - self.starts[rank as usize]) as usize
+    }
+
+    /// Bytes of memory.
+    pub(super) fn num_bytes(&self) -> usize {
+        4 * (self.chunks.capacity() + self.starts.capacity())
+            + 8 * (self.windows.capacity() + self.reach.capacity())
+            + self.ranks.num_bytes()
     }
 }
 
+/// The windows of `size` ranks.
 fn windows_in_chunks(num_chunks: usize, size: u64) -> Vec<Span> {
     let n = num_chunks as u64;
     let half = size / 2;
@@ -152,7 +143,7 @@ fn windows_in_chunks(num_chunks: usize, size: u64) -> Vec<Span> {
         .collect()
 }
 
-/// `samples` are those of each place, in order.
+/// The windows that hold about `size` samples. `samples` are the samples of each rank.
 fn windows_in_samples(samples: impl Iterator<Item = u64>, size: u64) -> Vec<Span> {
     let half = size / 2;
     let mut before = vec![0];
@@ -176,16 +167,16 @@ fn windows_in_samples(samples: impl Iterator<Item = u64>, size: u64) -> Vec<Span
         .collect()
 }
 
-/// For each place the positions of all places whose window holds it. Both ends of the windows never decrease, so these
-/// places are consecutive.
+/// For each rank the positions of all ranks whose window holds it. Neither end of the windows ever decreases, so these
+/// ranks are consecutive.
 fn reach(windows: &[Span], starts: &[u32]) -> Vec<Span> {
     let (mut from, mut to) = (0, 0);
     (0..windows.len() as u32)
-        .map(|place| {
-            while windows[from].to <= place {
+        .map(|rank| {
+            while windows[from].to <= rank {
                 from += 1;
             }
-            while to < windows.len() && windows[to].from <= place {
+            while to < windows.len() && windows[to].from <= rank {
                 to += 1;
             }
             Span { from: starts[from], to: starts[to] }
@@ -206,7 +197,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_place_reaches_the_places_whose_windows_hold_it(
+        fn a_rank_reaches_the_ranks_whose_windows_hold_it(
             samples in prop::collection::vec(1u64..9, 1..20),
             size in 1u64..60,
             counts_samples: bool,
@@ -216,28 +207,12 @@ mod tests {
             } else {
                 windows_in_chunks(samples.len(), size)
             };
-            let starts: Vec<u32> = (0..=samples.len() as u32).map(|place| 3 * place).collect();
+            let starts: Vec<u32> = (0..=samples.len() as u32).map(|rank| 3 * rank).collect();
             let reach = reach(&windows, &starts);
-            for place in 0..samples.len() as u32 {
-                prop_assert!(windows[place as usize].holds(place));
+            for rank in 0..samples.len() as u32 {
+                prop_assert!(windows[rank as usize].holds(rank));
                 for other in 0..samples.len() as u32 {
-                    prop_assert_eq!(reach[place as usize].holds(3 * other), windows[other as usize].holds(place));
-                }
-            }
-        }
-
-        #[test]
-        fn the_place_of_a_position_is_found(sizes in prop::collection::vec(prop_oneof![Just(1i64), 1i64..300], 1..60), seed: u64) {
-            let mut chunk_starts = vec![0];
-            chunk_starts.extend(sizes.iter().scan(0, |sum, size| { *sum += size; Some(*sum) }));
-            let lengths = vec![1; sizes.iter().sum::<i64>() as usize];
-            let table = Table { lengths: &lengths, chunk_starts: &chunk_starts };
-            let samples: Vec<u64> = sizes.iter().map(|&size| size as u64).collect();
-            let randomization = Randomization { window: Window::Chunks(3), seed };
-            let plan = SweepPlan::new(table, &samples, randomization, 0);
-            for place in 0..sizes.len() as u32 {
-                for position in plan.starts[place as usize]..plan.starts[place as usize + 1] {
-                    prop_assert_eq!(plan.place_of(position), place);
+                    prop_assert_eq!(reach[rank as usize].holds(3 * other), windows[other as usize].holds(rank));
                 }
             }
         }

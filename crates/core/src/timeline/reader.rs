@@ -1,4 +1,21 @@
-//! The reader: where it stands on the timeline, and what each read delivers.
+//! The reader: it moves along the timeline, read by read. (docs/timeline.md)
+//!
+//! A source prepares reads ahead of those that its caller has taken, and may have to come back: so the reader can go back,
+//! at no cost as long as the order of the sweep is kept. What each call changes:
+//!
+//! | call | cursor | what is kept to go back to | cost |
+//! |---|---|---|---|
+//! | [`read`](Reader::read) | after the sequences passed | the start of this read, or the held cursor | the sequences passed |
+//! | [`rewind`](Reader::rewind) | to a former cursor | from there on | none if it was kept; otherwise the next read shuffles the sweep again |
+//! | [`hold`](Reader::hold) | | the held cursor, until another is held | memory for the sequences since |
+//! | [`set_position`](Reader::set_position) | to the first sequence at or after a position | from there on | shuffles the sweep up to there |
+//! | [`change_partition`](Reader::change_partition) | its count; or to the end, if the partition has nothing | | none |
+//! | [`set_count`](Reader::set_count) | its count | | none |
+//! | [`set_end`](Reader::set_end) | | | none |
+//! | [`rank`](Reader::rank), [`chunks_at`](Reader::chunks_at), [`chunks_from`](Reader::chunks_from) | | | at most the plan of a sweep |
+//!
+//! The plan of a sweep (the order of chunks, one number a chunk) is kept for two sweeps, this and the next. The order of
+//! sequences is kept for one: that of the sweep that was read last.
 
 use super::generator::Remainder;
 use super::plan::{Randomization, SweepPlan};
@@ -7,23 +24,23 @@ use super::{Partition, Pause, SEQUENCES_BETWEEN_PAUSES, Stopped, Table};
 use cntkio_simd::memory::prefetch;
 use std::sync::Arc;
 
-/// What one read may take.
+/// The limits of one read.
 #[derive(Debug, Clone, Copy)]
 pub struct Request {
-    /// The share of the sequences that is delivered.
+    /// The partition whose sequences are delivered.
     pub partition: Partition,
-    /// Samples of this partition, at least 1.
+    /// Samples that are delivered at most, at least 1; a longer sequence comes alone.
     pub share: u64,
-    /// Samples of all partitions that may be passed, foreign ones too; `u64::MAX` where they do not count.
+    /// Samples of all partitions that are passed at most; `u64::MAX`: any number.
     pub passed: u64,
-    /// Whether the read goes on into the next sweep.
+    /// Whether the read continues in the next sweep.
     pub crosses_sweeps: bool,
     /// Whether `share` and `passed` count sequences instead of samples.
     pub counts_sequences: bool,
 }
 
 impl Request {
-    /// What a sequence of so many samples counts for.
+    /// What a sequence of `length` samples counts for.
     #[inline]
     fn count(&self, length: u64) -> u64 {
         if self.counts_sequences { 1 } else { length }
@@ -35,11 +52,11 @@ impl Request {
 pub struct Outcome {
     /// The read reached or crossed the end of a sweep.
     pub end_of_sweep: bool,
-    /// The data end with this read.
+    /// The data end with this read, or before it.
     pub ended: bool,
 }
 
-/// A sequence that a read delivered.
+/// A delivered sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delivered {
     /// Its number in file order.
@@ -48,35 +65,35 @@ pub struct Delivered {
     pub chunk: u32,
 }
 
-/// Where a reader stands.
+/// A reader's position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cursor {
     /// Samples of all partitions passed since the start.
     pub position: u64,
-    /// The sweep that `index` and `place` belong to.
+    /// The sweep that `index` and `rank` belong to.
     pub sweep: u64,
-    /// The next sequence: in randomized order its position in the sweep's order, else its number in file order.
+    /// The next sequence: in randomized order its position in the sweep, otherwise its number in file order.
     pub index: u32,
-    /// The place, or the chunk, of `index`.
-    pub place: u32,
-    /// In order: the running count of sequences, which says whose turn it is.
+    /// The rank that `index` belongs to, otherwise the chunk.
+    pub rank: u32,
+    /// In file order: the running count of sequences, which says whose turn it is.
     pub count: u64,
 }
 
-/// Walks along the timeline.
+/// A reader of the timeline.
 pub struct Reader {
     randomization: Option<Randomization>,
     end: u64,
     num_sequences: u32,
-    /// Samples before each chunk, in file order, and at the end of a sweep.
+    /// Samples before each chunk in file order and, last, in a sweep.
     samples_before: Vec<u64>,
     chunk_samples: Vec<u64>,
     cursor: Cursor,
-    /// Where the last read began, or what `hold` was told: a caller that reads ahead may come back here at no cost.
+    /// The cursor before the last read, or the held cursor: from there on the order is kept.
     previous: Cursor,
     held: Option<Cursor>,
     order: Option<SweepOrder>,
-    /// The plan made last, often that of the next sweep before its order is needed.
+    /// The last plan, often the plan of the next sweep before its order is needed.
     plan: Option<Arc<SweepPlan>>,
 }
 
@@ -94,7 +111,7 @@ impl Reader {
             *sum += samples;
             Some(*sum)
         }));
-        let cursor = Cursor { position: 0, sweep: 0, index: 0, place: 0, count: 0 };
+        let cursor = Cursor { position: 0, sweep: 0, index: 0, rank: 0, count: 0 };
         Self {
             randomization,
             end,
@@ -119,47 +136,48 @@ impl Reader {
         self.num_samples() == u64::from(self.num_sequences)
     }
 
-    /// Where the reader stands.
+    /// The reader's position.
     #[must_use]
     pub fn cursor(&self) -> Cursor {
         self.cursor
     }
 
-    /// Goes where this reader once stood: at no cost if its last read began there.
+    /// Go back to a former position, at no cost if the last read began there.
     pub fn rewind(&mut self, cursor: Cursor) {
         self.cursor = cursor;
         self.previous = cursor;
     }
 
-    /// Keeps what `rewind` needs to come back at no cost to a place of the current sweep, from there on.
+    /// Keep what [`rewind`](Reader::rewind) needs to come back at no cost to this position of the current sweep, or to a
+    /// later position.
     pub fn hold(&mut self, cursor: Cursor) {
         self.held = Some(cursor);
     }
 
-    /// Takes up a count where a full state left off.
+    /// Restore the count of a checkpoint.
     pub fn set_count(&mut self, count: u64) {
         self.cursor.count = count;
     }
 
-    /// Moves the end of the data.
+    /// Move the end of the data.
     pub fn set_end(&mut self, end: u64) {
         self.end = end;
     }
 
-    /// What follows when the partition or the size changes: turns are counted from the sweep's start again, and a
-    /// randomized partition beyond the number of chunks has nothing.
-    pub fn settle(&mut self, partition: Partition) {
+    /// Prepare for another partition or size of minibatches: turns are counted from the sweep's start again, and a
+    /// randomized partition beyond the number of chunks has no data.
+    pub fn change_partition(&mut self, partition: Partition) {
         self.cursor.count = u64::from(self.cursor.index);
         if self.randomization.is_some() && partition.index >= self.chunk_samples.len() as u64 {
-            // In no sweep: the end need not be where a sequence starts.
-            self.cursor = Cursor { position: self.end, sweep: u64::MAX, index: 0, place: 0, count: 0 };
+            // In no sweep, since the end need not be the start of a sequence.
+            self.cursor = Cursor { position: self.end, sweep: u64::MAX, index: 0, rank: 0, count: 0 };
         }
     }
 
-    /// Goes to the first sequence that starts at or after `position`.
+    /// Go to the first sequence that starts at or after `position`.
     ///
     /// # Errors
-    /// `pause` asked to stop; the reader is where it was.
+    /// `pause` asked the work to stop; the reader is as it was.
     pub fn set_position(&mut self, table: Table, position: u64, pause: &mut Pause) -> Result<(), Stopped> {
         let samples = self.num_samples();
         let (sweep, offset) = (position / samples, position % samples);
@@ -182,10 +200,10 @@ impl Reader {
         }
         let position = sweep.saturating_mul(self.num_samples()).saturating_add(passed);
         if index as u32 == self.num_sequences {
-            return Cursor { position, sweep: sweep + 1, index: 0, place: 0, count: 0 };
+            return Cursor { position, sweep: sweep + 1, index: 0, rank: 0, count: 0 };
         }
-        let place = if index == table.start(chunk + 1) { chunk + 1 } else { chunk } as u32;
-        Cursor { position, sweep, index: index as u32, place, count: index as u64 }
+        let rank = if index == table.start(chunk + 1) { chunk + 1 } else { chunk } as u32;
+        Cursor { position, sweep, index: index as u32, rank, count: index as u64 }
     }
 
     fn seek_randomized(
@@ -198,7 +216,7 @@ impl Reader {
     ) -> Result<Cursor, Stopped> {
         let num_sequences = self.num_sequences;
         let start = sweep.saturating_mul(self.num_samples());
-        let mut cursor = Cursor { position: start, sweep, index: 0, place: 0, count: 0 };
+        let mut cursor = Cursor { position: start, sweep, index: 0, rank: 0, count: 0 };
         if self.cursor.sweep == sweep && (start..=start + offset).contains(&self.cursor.position) {
             cursor = self.cursor;
         }
@@ -208,11 +226,11 @@ impl Reader {
         let order = self.order(table, randomization, sweep);
         let mut walk = Walk { order, table, is_of_single_samples, pause, until_pause: &mut until_pause };
         while passed < offset && cursor.index < num_sequences {
-            let before = cursor.place;
+            let before = cursor.rank;
             let (_, sequence) = walk.at(&mut cursor)?;
             passed += walk.length(sequence);
             cursor.index += 1;
-            if cursor.place != before {
+            if cursor.rank != before {
                 walk.order.forget(cursor.index - 1);
             }
         }
@@ -220,10 +238,10 @@ impl Reader {
         Ok(cursor)
     }
 
-    /// Delivers into `out` what one read takes.
+    /// Append the sequences that one read delivers.
     ///
     /// # Errors
-    /// `pause` asked to stop; the reader is where it was, and what is in `out` does not count.
+    /// `pause` asked the work to stop; the reader is as it was, and what was appended is to be ignored.
     pub fn read(
         &mut self,
         table: Table,
@@ -263,17 +281,17 @@ impl Reader {
         while taken < request.share && passed < request.passed {
             let length = u64::from(table.lengths[cursor.index as usize]);
             let counted = request.count(length);
-            let is_local = turn == partition.index;
+            let is_ours = turn == partition.index;
             if !nothing_yet
-                && ((is_local && taken + counted > request.share) || passed.saturating_add(counted) > request.passed)
+                && ((is_ours && taken + counted > request.share) || passed.saturating_add(counted) > request.passed)
             {
                 break;
             }
             if cursor.position >= self.end {
                 break;
             }
-            if is_local {
-                out.push(Delivered { sequence: cursor.index, chunk: cursor.place });
+            if is_ours {
+                out.push(Delivered { sequence: cursor.index, chunk: cursor.rank });
                 taken += counted;
                 nothing_yet = false;
             }
@@ -282,10 +300,10 @@ impl Reader {
             cursor.count += 1;
             turn = if turn + 1 == partition.count { 0 } else { turn + 1 };
             cursor.index += 1;
-            if cursor.index as usize == table.start(cursor.place as usize + 1) {
-                cursor.place += 1;
+            if cursor.index as usize == table.start(cursor.rank as usize + 1) {
+                cursor.rank += 1;
                 if cursor.index == self.num_sequences {
-                    (cursor.index, cursor.place) = (0, 0);
+                    (cursor.index, cursor.rank) = (0, 0);
                     cursor.sweep += 1;
                     if !request.crosses_sweeps {
                         break;
@@ -328,8 +346,8 @@ impl Reader {
             }
             let sweep = cursor.position / samples;
             if sweep != cursor.sweep {
-                *cursor = Cursor { sweep, index: 0, place: 0, ..*cursor };
-                // A new sweep costs as much as many sequences: two generators are seeded.
+                *cursor = Cursor { sweep, index: 0, rank: 0, ..*cursor };
+                // A new sweep takes as long as many sequences: two generators are seeded.
                 until_pause = until_pause.saturating_sub(1000).max(1);
             }
             let order = self.order(table, randomization, sweep);
@@ -346,7 +364,7 @@ impl Reader {
             outcome.ended = cursor.position >= end;
             taken += took;
             passed += counted;
-            // "At least one sequence" holds for the first sweep that the read touches.
+            // The rule "at least one sequence" holds for the first sweep that the read touches.
             if !is_first_sweep && moved == 0 {
                 break;
             }
@@ -360,77 +378,77 @@ impl Reader {
         Ok(outcome)
     }
 
-    /// The sweep, and in it the place (in order: the chunk), of the next sequence; `None` when the data have ended.
+    /// The sweep and the rank (in file order: the chunk) of the next sequence; `None` when the data have ended.
     #[must_use]
-    pub fn place(&self) -> Option<(u64, u32)> {
+    pub fn rank(&self) -> Option<(u64, u32)> {
         let cursor = self.cursor;
         if cursor.position >= self.end {
             return None;
         }
         let sweep = cursor.position / self.num_samples();
         if self.randomization.is_none() || sweep == cursor.sweep {
-            Some((sweep, cursor.place))
+            Some((sweep, cursor.rank))
         } else {
             Some((sweep, 0))
         }
     }
 
-    /// The chunks of `partition` that can hold a sequence delivered at `place`, and the place behind them.
-    pub fn chunks_at(&mut self, table: Table, sweep: u64, place: u32, partition: Partition) -> (Vec<i64>, u32) {
+    /// The chunks of `partition` that can hold a sequence delivered at `rank`, and the rank after them.
+    pub fn chunks_at(&mut self, table: Table, sweep: u64, rank: u32, partition: Partition) -> (Vec<i64>, u32) {
         let Some(randomization) = self.randomization else {
-            return (vec![i64::from(place)], place + 1);
+            return (vec![i64::from(rank)], rank + 1);
         };
         let plan = self.plan(table, randomization, sweep);
-        let window = plan.windows[place as usize];
+        let window = plan.windows[rank as usize];
         let chunks = (window.from..window.to)
-            .filter(|&place| u64::from(place) % partition.count == partition.index)
-            .map(|place| i64::from(plan.chunks[place as usize]))
+            .filter(|&rank| u64::from(rank) % partition.count == partition.index)
+            .map(|rank| i64::from(plan.chunks[rank as usize]))
             .collect();
         (chunks, window.to)
     }
 
-    /// The next at most `limit` chunks that `partition` needs from `place` on in one sweep, and the place behind them,
-    /// which is the number of chunks when the sweep has no more.
+    /// The next at most `limit` chunks that `partition` needs from `rank` on in one sweep, and the rank after them, which is
+    /// the number of chunks if the sweep needs no more.
     pub fn chunks_from(
         &mut self,
         table: Table,
         sweep: u64,
-        place: u32,
+        rank: u32,
         limit: usize,
         partition: Partition,
     ) -> (Vec<i64>, u32) {
         let num_chunks = table.num_chunks() as u32;
         let mut chunks = Vec::new();
-        let mut place = place;
+        let mut rank = rank;
         if let Some(randomization) = self.randomization {
             let plan = self.plan(table, randomization, sweep);
-            while place < num_chunks && chunks.len() < limit {
-                if u64::from(place) % partition.count == partition.index {
-                    chunks.push(i64::from(plan.chunks[place as usize]));
+            while rank < num_chunks && chunks.len() < limit {
+                if u64::from(rank) % partition.count == partition.index {
+                    chunks.push(i64::from(plan.chunks[rank as usize]));
                 }
-                place += 1;
+                rank += 1;
             }
-            return (chunks, place);
+            return (chunks, rank);
         }
-        // Sequences take turns; a chunk of fewer sequences than partitions may hold none of ours. Sequence number s of
-        // this sweep has the turn s - index + count, of a later sweep that many sequences more.
+        // Sequences take turns, and a chunk of fewer sequences than partitions may hold none of ours. Sequence number s of
+        // this sweep has turn s - index + count; a later sweep adds its sequences to that.
         let later_sweeps = i128::from(sweep - self.cursor.sweep) * i128::from(self.num_sequences);
         let shift = i128::from(self.cursor.count) - i128::from(self.cursor.index) + later_sweeps;
-        while place < num_chunks && chunks.len() < limit {
-            let (start, end) = (table.start(place as usize) as u64, table.start(place as usize + 1) as u64);
+        while rank < num_chunks && chunks.len() < limit {
+            let (start, end) = (table.start(rank as usize) as u64, table.start(rank as usize + 1) as u64);
             let turn = (shift + i128::from(start)).rem_euclid(i128::from(partition.count)) as u64;
             let until_ours = (partition.index + partition.count - turn) % partition.count;
             if start + until_ours < end {
-                chunks.push(i64::from(place));
+                chunks.push(i64::from(rank));
             }
-            place += 1;
+            rank += 1;
         }
-        (chunks, place)
+        (chunks, rank)
     }
 
     fn plan(&mut self, table: Table, randomization: Randomization, sweep: u64) -> Arc<SweepPlan> {
-        let made = [self.order.as_ref().map(|order| &order.plan), self.plan.as_ref()];
-        if let Some(plan) = made.into_iter().flatten().find(|plan| plan.sweep == sweep) {
+        let plans = [self.order.as_ref().map(|order| &order.plan), self.plan.as_ref()];
+        if let Some(plan) = plans.into_iter().flatten().find(|plan| plan.sweep == sweep) {
             return Arc::clone(plan);
         }
         let plan = Arc::new(SweepPlan::new(table, &self.chunk_samples, randomization, sweep));
@@ -438,41 +456,37 @@ impl Reader {
         plan
     }
 
-    /// The order of `sweep`, begun unless it is there.
+    /// The order of `sweep`.
     fn order(&mut self, table: Table, randomization: Randomization, sweep: u64) -> &mut SweepOrder {
         if self.order.as_ref().is_some_and(|order| order.plan.sweep != sweep) {
-            // The old order goes before the new one comes: two would need twice the memory.
+            // Drop the old order before there is a new one: two would take twice the memory.
             self.order = None;
         }
         let plan = self.plan(table, randomization, sweep);
         self.order.get_or_insert_with(|| SweepOrder::new(plan))
     }
 
-    /// Bytes that the reader holds: order state and tables of chunks.
+    /// Bytes of memory: the order of the sweep and the tables of chunks.
     #[must_use]
     pub fn num_bytes(&self) -> usize {
-        let plan = |plan: &SweepPlan| {
-            4 * (plan.chunks.capacity() + plan.starts.capacity() + plan.block_places.capacity())
-                + 8 * (plan.windows.capacity() + plan.reach.capacity())
-        };
         8 * (self.samples_before.capacity() + self.chunk_samples.capacity())
-            + self.plan.as_deref().map_or(0, plan)
-            + self.order.as_ref().map_or(0, |order| plan(&order.plan) + 4 * order.slots.capacity())
+            + self.plan.as_ref().map_or(0, |plan| plan.num_bytes())
+            + self.order.as_ref().map_or(0, SweepOrder::num_bytes)
     }
 }
 
-/// Looks up what sits at a cursor in randomized order.
+/// Look-up of the sequence at a cursor in randomized order.
 struct Walk<'a, 'b, 'c> {
     order: &'a mut SweepOrder,
     table: Table<'a>,
-    /// Whether all lengths are 1, so that nobody has to look at them, who would wait for memory.
+    /// Whether all lengths are 1. Then no length is looked up, which would wait for memory.
     is_of_single_samples: bool,
     pause: &'b mut Pause<'c>,
     until_pause: &'b mut u32,
 }
 
-/// How many sequences ahead lengths are asked for: in random order they are in no cache.
-const AHEAD: usize = 16;
+/// How many sequences ahead lengths are prefetched: in random order they are in no cache.
+const AHEAD_SEQUENCES: usize = 16;
 
 impl Walk<'_, '_, '_> {
     /// Samples of a sequence.
@@ -481,13 +495,13 @@ impl Walk<'_, '_, '_> {
         if self.is_of_single_samples { 1 } else { u64::from(self.table.lengths[sequence]) }
     }
 
-    /// Home place and number of the sequence at the cursor, whose place is brought up to date.
+    /// The rank and the number of the sequence at the cursor, whose rank is brought up to date.
     #[inline]
     fn at(&mut self, cursor: &mut Cursor) -> Result<(u32, usize), Stopped> {
-        while self.order.plan.starts[cursor.place as usize + 1] <= cursor.index {
-            cursor.place += 1;
+        while self.order.plan.starts[cursor.rank as usize + 1] <= cursor.index {
+            cursor.rank += 1;
         }
-        self.order.prepare(cursor.place, cursor.index, self.pause)?;
+        self.order.prepare(cursor.rank, cursor.index, self.pause)?;
         *self.until_pause -= 1;
         if *self.until_pause == 0 {
             *self.until_pause = SEQUENCES_BETWEEN_PAUSES;
@@ -497,25 +511,25 @@ impl Walk<'_, '_, '_> {
         }
         let at = (cursor.index - self.order.base) as usize;
         if !self.is_of_single_samples
-            && let Some(&home) = self.order.slots.get(at + AHEAD)
+            && let Some(&home) = self.order.homes.get(at + AHEAD_SEQUENCES)
         {
-            // Where the shuffle has not got there yet it is a wrong guess, which does no harm.
+            // Before the shuffle has got there, this is a wrong guess, which does no harm.
             let sequence = self.sequence_at(home).1;
             prefetch(self.table.lengths.get(sequence..=sequence).unwrap_or(&[]), 1);
         }
-        Ok(self.sequence_at(self.order.slots[at]))
+        Ok(self.sequence_at(self.order.homes[at]))
     }
 
-    /// Place and number of the sequence with a home.
+    /// The rank and the number of the sequence with this home.
     #[inline]
     fn sequence_at(&self, home: u32) -> (u32, usize) {
-        let place = self.order.plan.place_of(home);
-        (place, self.order.plan.sequence(self.table, place, home))
+        let rank = self.order.plan.rank_of(home);
+        (rank, self.order.plan.sequence(self.table, rank, home))
     }
 }
 
-/// Takes sequences up to the end of the cursor's sweep at most; moves the cursor but for its position.
-/// Returns the samples passed, and what was passed and what was taken as the request counts.
+/// Take sequences, up to the end of the cursor's sweep at most. Moves the cursor except for its position. Returns the
+/// samples that were passed; and what was passed and what was taken, as the request counts.
 fn read_one_sweep(
     mut walk: Walk,
     request: Request,
@@ -528,18 +542,18 @@ fn read_one_sweep(
     let num_sequences = walk.order.plan.num_sequences();
     let (mut moved, mut passed, mut taken) = (0, 0, 0);
     while cursor.index < num_sequences {
-        let (place, sequence) = walk.at(cursor)?;
+        let (rank, sequence) = walk.at(cursor)?;
         let length = walk.length(sequence);
         let counted = request.count(length);
-        let is_local = count.of(u64::from(place)) == request.partition.index;
-        if !nothing_yet && ((is_local && taken + counted > request.share) || passed + counted > request.passed) {
+        let is_ours = count.of(u64::from(rank)) == request.partition.index;
+        if !nothing_yet && ((is_ours && taken + counted > request.share) || passed + counted > request.passed) {
             break;
         }
         if moved >= until_end {
             break;
         }
-        if is_local {
-            out.push(Delivered { sequence: sequence as u32, chunk: walk.order.plan.chunks[place as usize] });
+        if is_ours {
+            out.push(Delivered { sequence: sequence as u32, chunk: walk.order.plan.chunks[rank as usize] });
             taken += counted;
             nothing_yet = false;
         }

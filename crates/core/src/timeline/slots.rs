@@ -1,18 +1,24 @@
-//! Slots: the rows of truncated minibatches.
+//! Slots: the rows of truncated minibatches. Each slot has a queue of sequences, and delivers some steps of them.
+//!
+//! ```text
+//! steps of the minibatch   0     1     2     3           queue after it
+//! slot 0                   a0    a1    a2    a3          a from sample 4 on
+//! slot 1                   b0    b1    c0    c1          c from sample 2 on
+//! ```
 
 use super::{Delivered, Outcome, Pause, Reader, Request, Stopped, Table};
 use std::collections::VecDeque;
 
-/// A sequence in a slot, of which `next ..` is not delivered yet.
+/// A sequence in a slot, of which the samples from `next` on are not delivered yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Owed {
+pub struct Pending {
     /// The sequence and its chunk.
     pub delivered: Delivered,
     /// Its samples.
     pub length: u32,
-    /// The first sample that was not delivered.
+    /// The first sample that is not delivered yet.
     pub next: u32,
-    /// Whether the read that brought it met the end of a sweep.
+    /// Whether the read that delivered the sequence reached the end of a sweep.
     pub end_of_sweep: bool,
 }
 
@@ -23,20 +29,20 @@ pub struct Part {
     pub slot: u32,
     /// The sequence and its chunk.
     pub delivered: Delivered,
-    /// Which of its samples come.
+    /// The first sample of the part.
     pub first_sample: u32,
-    /// How many samples come.
+    /// Number of samples.
     pub num_samples: u32,
-    /// The step of the first of them.
+    /// The step of the first sample.
     pub step: u32,
-    /// Whether the sequence goes on in the next minibatch.
-    pub goes_on: bool,
+    /// Whether the sequence continues in the next minibatch.
+    pub continues: bool,
 }
 
-/// The rows of truncated minibatches, each a queue of sequences.
+/// The rows of truncated minibatches.
 #[derive(Debug, Clone, Default)]
 pub struct Slots {
-    queues: Vec<VecDeque<Owed>>,
+    queues: Vec<VecDeque<Pending>>,
 }
 
 /// How sequences are cut.
@@ -49,28 +55,28 @@ pub struct Truncation {
 }
 
 impl Slots {
-    /// So many empty rows.
+    /// Empty rows.
     #[must_use]
     pub fn new(num_slots: usize) -> Self {
         Self { queues: vec![VecDeque::new(); num_slots] }
     }
 
-    /// Rows that owe this.
+    /// Rows with these queues.
     #[must_use]
-    pub fn owing(queues: Vec<VecDeque<Owed>>) -> Self {
+    pub fn with(queues: Vec<VecDeque<Pending>>) -> Self {
         Self { queues }
     }
 
-    /// What the rows owe.
+    /// The queue of each row.
     #[must_use]
-    pub fn queues(&self) -> &[VecDeque<Owed>] {
+    pub fn queues(&self) -> &[VecDeque<Pending>] {
         &self.queues
     }
 
-    /// One truncated minibatch. `request` is that of a read of one sequence.
+    /// Append the parts of one truncated minibatch. `request` is for reads of one sequence.
     ///
     /// # Errors
-    /// `pause` asked to stop; no minibatch was made, and a next call goes on.
+    /// `pause` asked the work to stop; there is no minibatch, and the next call continues.
     pub fn read(
         &mut self,
         reader: &mut Reader,
@@ -80,49 +86,62 @@ impl Slots {
         parts: &mut Vec<Part>,
         pause: &mut Pause,
     ) -> Result<Outcome, Stopped> {
+        self.fill(reader, table, steps, request, pause)?;
+        let mut end_of_sweep = false;
+        for (slot, queue) in self.queues.iter_mut().enumerate() {
+            let mut step = 0;
+            while step < steps
+                && let Some(pending) = queue.front_mut()
+            {
+                let num_samples = (steps - step).min(pending.length - pending.next);
+                // A part that fills a whole row overlaps with the next part, even if that has no new sample.
+                let moved = if num_samples == steps { steps - overlap } else { num_samples };
+                let continues = pending.next + moved < pending.length;
+                parts.push(Part {
+                    slot: slot as u32,
+                    delivered: pending.delivered,
+                    first_sample: pending.next,
+                    num_samples,
+                    step,
+                    continues,
+                });
+                step += num_samples;
+                pending.next += moved;
+                if !continues {
+                    end_of_sweep |= pending.end_of_sweep;
+                    queue.pop_front();
+                }
+            }
+        }
+        Ok(Outcome { end_of_sweep, ended: self.queues.iter().all(VecDeque::is_empty) })
+    }
+
+    /// Read sequences until every queue has more than `steps` samples: a row that has exactly one minibatch left reads
+    /// one more sequence.
+    fn fill(
+        &mut self,
+        reader: &mut Reader,
+        table: Table,
+        steps: u32,
+        request: Request,
+        pause: &mut Pause,
+    ) -> Result<(), Stopped> {
         let mut delivered = Vec::new();
         for queue in &mut self.queues {
-            let mut unread: u64 = queue.iter().map(|owed| u64::from(owed.length - owed.next)).sum();
-            // A row that holds exactly one minibatch reads one sequence more.
+            let mut unread: u64 = queue.iter().map(|pending| u64::from(pending.length - pending.next)).sum();
             while unread <= u64::from(steps) {
                 delivered.clear();
                 let outcome = reader.read(table, request, &mut delivered, pause)?;
                 for &delivered in &delivered {
                     let length = table.lengths[delivered.sequence as usize];
                     unread += u64::from(length);
-                    queue.push_back(Owed { delivered, length, next: 0, end_of_sweep: outcome.end_of_sweep });
+                    queue.push_back(Pending { delivered, length, next: 0, end_of_sweep: outcome.end_of_sweep });
                 }
                 if outcome.ended {
                     break;
                 }
             }
         }
-        let mut end_of_sweep = false;
-        for (slot, queue) in self.queues.iter_mut().enumerate() {
-            let mut step = 0;
-            while step < steps
-                && let Some(owed) = queue.front_mut()
-            {
-                let num_samples = (steps - step).min(owed.length - owed.next);
-                // What fills a whole row is overlapped by what follows, be it only by samples that were there already.
-                let moved = if num_samples == steps { steps - overlap } else { num_samples };
-                let goes_on = owed.next + moved < owed.length;
-                parts.push(Part {
-                    slot: slot as u32,
-                    delivered: owed.delivered,
-                    first_sample: owed.next,
-                    num_samples,
-                    step,
-                    goes_on,
-                });
-                step += num_samples;
-                owed.next += moved;
-                if !goes_on {
-                    end_of_sweep |= owed.end_of_sweep;
-                    queue.pop_front();
-                }
-            }
-        }
-        Ok(Outcome { end_of_sweep, ended: self.queues.iter().all(VecDeque::is_empty) })
+        Ok(())
     }
 }

@@ -1,0 +1,98 @@
+//! Look-up of the owner of a position, where each owner has consecutive positions: chunks own positions of a sweep,
+//! utterances own frames.
+//!
+//! Positions in random order miss every cache, so a binary search over all owners would wait for memory many times. One
+//! table gives the owner at the start of every block of positions; a block has about as many positions as an owner, so
+//! that between two of its entries there are few owners.
+
+/// A number of a position.
+pub(crate) trait Position: Copy + PartialOrd {
+    fn as_usize(self) -> usize;
+}
+
+impl Position for u32 {
+    #[inline]
+    fn as_usize(self) -> usize {
+        self as usize
+    }
+}
+
+impl Position for i64 {
+    #[inline]
+    fn as_usize(self) -> usize {
+        usize::try_from(self).unwrap_or(usize::MAX)
+    }
+}
+
+/// The owner at the start of each block of `1 << shift` positions and, last, the last owner.
+#[derive(Debug)]
+pub(crate) struct Owners {
+    of_block: Vec<u32>,
+    shift: u32,
+}
+
+impl Owners {
+    /// A table for owners that start at these positions, which ascend from 0; the last number is the number of positions.
+    pub(crate) fn new<P: Position>(starts: &[P]) -> Owners {
+        let num_owners = starts.len().saturating_sub(1);
+        let num_positions = starts.last().map_or(0, |last| last.as_usize());
+        let shift = (num_positions / num_owners.max(1)).max(1).ilog2();
+        let mut of_block = Vec::with_capacity((num_positions >> shift) + 2);
+        let mut owner = 0;
+        for position in (0..=num_positions).step_by(1 << shift) {
+            while owner + 1 < num_owners && starts[owner + 1].as_usize() <= position {
+                owner += 1;
+            }
+            of_block.push(owner as u32);
+        }
+        of_block.push(num_owners.saturating_sub(1) as u32);
+        Owners { of_block, shift }
+    }
+
+    /// The owner of a position. For a position at or beyond the number of positions it is `None` or any owner. `starts` are
+    /// the starts that the table was made of.
+    #[inline(always)]
+    pub(crate) fn find<P: Position>(&self, starts: &[P], position: P) -> Option<u32> {
+        let block = position.as_usize() >> self.shift;
+        let (first, last) = (*self.of_block.get(block)?, *self.of_block.get(block + 1)?);
+        Some(if first == last { first } else { between(starts, first, last, position) })
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn num_bytes(&self) -> usize {
+        4 * self.of_block.capacity()
+    }
+}
+
+/// The owner of a position that belongs to one of two owners or of those between them.
+#[inline(always)]
+fn between<P: Position>(starts: &[P], first: u32, last: u32, position: P) -> u32 {
+    let ends = &starts[first as usize + 1..=last as usize];
+    if ends.len() <= 8 {
+        return first + ends.iter().take_while(|&&end| end <= position).count() as u32;
+    }
+    first + ends.partition_point(|&end| end <= position) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn every_position_has_the_owner_whose_range_holds_it(
+            sizes in prop::collection::vec(prop_oneof![Just(1u32), 0u32..300], 1..60),
+        ) {
+            let mut starts = vec![0];
+            starts.extend(sizes.iter().scan(0, |sum, size| { *sum += size; Some(*sum) }));
+            let owners = Owners::new(&starts);
+            for (owner, range) in starts.windows(2).enumerate() {
+                for position in range[0]..range[1] {
+                    prop_assert_eq!(owners.find(&starts, position), Some(owner as u32));
+                }
+            }
+            prop_assert_eq!(owners.find(&starts, u32::MAX), None);
+        }
+    }
+}
