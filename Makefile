@@ -3,13 +3,14 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 BENCH ?=
+REV ?= HEAD
 FUZZ_SECONDS ?= 60
 # Looks at the fuzz targets without the C++ library that running them needs.
 FUZZ_CHECK := CUSTOM_LIBFUZZER_PATH=/none/libfuzzer.a cargo
 RUST := Cargo.toml $(wildcard Cargo.lock) $(shell find crates -name '*.rs' -o -name Cargo.toml | grep -v /target/)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: all build debug-build demo test torch check bench fuzz docs format clean
+.PHONY: all build debug-build demo test torch check bench against-self fuzz docs format clean
 all: build
 
 $(BIN)/python:
@@ -89,6 +90,10 @@ fuzz:
 	.cache/bench/venv/bin/pip install -q "numpy>=2"
 	for peer in polars pyarrow scikit-learn; do .cache/bench/venv/bin/pip install -q $$peer || true; done
 	touch $@
+
+# Speed of the working tree divided by that of another revision, such as `make against-self REV=HEAD~5 BENCH="--mb 32"`.
+against-self: $(VENV)/.tools
+	$(BIN)/python bench/against_self.py $(REV) $(BENCH)
 
 # BENCH="--cntk PYTHON" puts CNTK 2.7 beside it; see bench/ctf.py for more.
 bench: build .cache/bench/venv/.tools

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-import time
 from functools import partial
 from pathlib import Path
 
@@ -22,19 +21,13 @@ import corpora
 import numpy as np
 from cntkio import convert
 from cntkio.streams import StreamDef, StreamDefs
-from ctf import STREAMS, Answer, Engine, best, line, machine, rate
+from engines import STREAMS, Engine, best, line, machine, rate, timed
 
 HERE = Path(__file__).parent
 # Times CNTK 2.7's speed that a sweep shall reach, and MB/s of a conversion: 100 times `ctf2bin.py`, which does 8.
 GOALS = {"mnist": 6, "sparse": 10, "floats": 6, "seqs": 10}
 CONVERSION_GOAL = 800
 MEMORY = Path("/dev/shm")
-
-
-def timed(work: partial[None]) -> Answer:
-    start = time.perf_counter()
-    work()
-    return {"seconds": time.perf_counter() - start}
 
 
 def to_binary(kind: str, text: Path, binary: Path) -> None:

@@ -12,26 +12,15 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
-import json
-import os
-import platform
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import corpora
+from engines import STREAMS, Answer, Engine, best, line, machine, rate, timed
 
 HERE = Path(__file__).parent
-STREAMS: dict[str, dict[str, tuple[int, bool]]] = {
-    "floats": {"x": (200, False), "y": (1, False)},
-    "mnist": {"labels": (10, False), "features": (784, False)},
-    "sparse": {"src": (50_000, True), "tgt": (50_000, True)},
-    "seqs": {"word": (10_000, True), "tag": (50, True), "class": (5, True)},
-}
 # Times CNTK 2.7's speed that a sweep shall reach: randomized, in order, and either without AVX-512.
 GOALS = {"floats": (12, 14, 6), "mnist": (15, 17, 8), "sparse": (15, 17, 10), "seqs": (12, 14, 12)}
 SETTINGS = {
@@ -42,64 +31,6 @@ SETTINGS = {
 }
 PEERS = ("polars", "pyarrow", "scikit-learn")
 PYTHON = sys.executable
-IN_A_ROW = 2
-Answer = dict[str, Any]
-
-
-class Engine:
-    """A process that answers one line of JSON with another."""
-
-    def __init__(self, *command: str | Path, **settings: str) -> None:
-        self.process = subprocess.Popen(
-            list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | settings
-        )
-
-    def ask(self, **request: Any) -> Answer:
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"{self.process.args} ended with {self.process.wait()}")
-        answer: Answer = json.loads(line)
-        if "error" in answer:
-            raise RuntimeError(answer["error"])
-        return answer
-
-    def close(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
-
-
-def best(repeat: int, runs: dict[str, Callable[[], Answer]]) -> dict[str, Answer]:
-    """The fastest answer of each, the runs taking turns; the first turn is a warm-up.
-
-    At its turn each runs more than once: what the one before has left of the machine's memory shall not decide.
-    """
-    fastest: dict[str, Answer] = {}
-    for turn in range(repeat + 1):
-        for name, run in runs.items():
-            for answer in [run() for _ in range(IN_A_ROW)]:
-                if turn and answer["seconds"] < fastest.get(name, {"seconds": float("inf")})["seconds"]:
-                    fastest[name] = answer
-    return fastest
-
-
-def line(*cells: object) -> None:
-    print("  ".join(f"{cell!s:<22}" if not place else f"{cell!s:>12}" for place, cell in enumerate(cells)), flush=True)
-
-
-def rate(num_bytes: int, answer: Answer) -> float:
-    return num_bytes / 1e6 / float(answer["seconds"])
-
-
-def machine() -> str:
-    model = [text for text in Path("/proc/cpuinfo").read_text().splitlines() if text.startswith("model name")]
-    cores = len(os.sched_getaffinity(0))
-    return (
-        f"{model[0].split(': ')[1] if model else platform.machine()}, {cores} cores, Python {platform.python_version()}"
-    )
 
 
 def sweeps(paths: dict[str, Path], cntk: Engine | None, repeat: int, size: int) -> None:
@@ -212,12 +143,6 @@ def version(name: str) -> str | None:
         return None
 
 
-def timed(work: Callable[[], object], path: Path) -> Answer:
-    start = time.perf_counter()
-    work()
-    return {"seconds": time.perf_counter() - start, "bytes": path.stat().st_size}
-
-
 def csv_readers(path: Path) -> dict[str, Callable[[], Answer]]:
     readers: dict[str, Callable[[], Answer]] = {}
     if version("polars"):
@@ -225,7 +150,9 @@ def csv_readers(path: Path) -> dict[str, Callable[[], Answer]]:
 
         with path.open() as file:
             columns = {f"column_{number + 1}": polars.Float32 for number in range(file.readline().count(",") + 1)}
-        readers["polars"] = lambda: timed(lambda: polars.read_csv(path, has_header=False, schema=columns), path)
+        readers["polars"] = lambda: timed(
+            lambda: polars.read_csv(path, has_header=False, schema=columns), bytes=path.stat().st_size
+        )
     if version("pyarrow"):
         import pyarrow
         import pyarrow.csv
@@ -235,7 +162,8 @@ def csv_readers(path: Path) -> dict[str, Callable[[], Answer]]:
             names = [f"f{number}" for number in range(file.readline().count(",") + 1)]
         converting = pyarrow.csv.ConvertOptions(column_types={name: pyarrow.float32() for name in names})
         readers["pyarrow"] = lambda: timed(
-            lambda: pyarrow.csv.read_csv(path, read_options=reading, convert_options=converting), path
+            lambda: pyarrow.csv.read_csv(path, read_options=reading, convert_options=converting),
+            bytes=path.stat().st_size,
         )
     return readers
 
@@ -248,7 +176,8 @@ def svmlight_readers(path: Path) -> dict[str, Callable[[], Answer]]:
 
     return {
         "scikit-learn": lambda: timed(
-            lambda: load_svmlight_file(str(path), n_features=100_000, dtype=np.float32, zero_based=True), path
+            lambda: load_svmlight_file(str(path), n_features=100_000, dtype=np.float32, zero_based=True),
+            bytes=path.stat().st_size,
         )
     }
 

@@ -31,7 +31,7 @@ from cntkio import (
     write_label_mapping,
     write_mlf,
 )
-from ctf import Engine
+from engines import Engine
 
 # Times CNTK 2.7's speed that a sweep shall reach.
 JOBS: dict[str, tuple[tuple[int, int], bool, int]] = {

@@ -19,11 +19,11 @@ from typing import Any
 import cntkio
 import numpy as np
 from cntkio import _core
+from engines import Answer, timed
 
 IN_MEMORY = 16 << 20  # bytes of the file for what is measured without the file
 PIECE = 512 << 10  # bytes that one thread parses at a time: they and their values fit a core's cache
 LINE = 1 << 14  # by which a piece may be larger
-Answer = dict[str, Any]
 Streams = dict[str, tuple[int, bool]]
 
 
@@ -56,15 +56,9 @@ def most_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def timed(work: Callable[[], object], num_bytes: int) -> Answer:
-    start = time.perf_counter()
-    work()
-    return {"seconds": time.perf_counter() - start, "bytes": num_bytes}
-
-
 def index(path: str, streams: Streams) -> Answer:
     """Open the file and scan it: sequences, lengths, chunks."""
-    return timed(lambda: deserializer(path, streams).open().close(), Path(path).stat().st_size)
+    return timed(lambda: deserializer(path, streams).open().close(), bytes=Path(path).stat().st_size)
 
 
 def read(path: str, streams: Streams) -> Answer:
@@ -76,7 +70,7 @@ def read(path: str, streams: Streams) -> Answer:
             while file.readinto(buffer):
                 pass
 
-    return timed(work, Path(path).stat().st_size)
+    return timed(work, bytes=Path(path).stat().st_size)
 
 
 class Text:
@@ -116,12 +110,12 @@ def parse(path: str, streams: Streams) -> Answer:
             _core.ctf_parse(Text.text, 0, *piece, schema, None, 0, False, threads, PIECE + LINE, spare, False, False)
 
     work()  # leaves its memory to the next
-    return timed(work, len(Text.text))
+    return timed(work, bytes=len(Text.text))
 
 
 def whole(path: str, streams: Streams) -> Answer:
     """The whole file as arrays."""
-    return timed(lambda: cntkio.read_ctf(path, deserializer(path, streams).streams), Path(path).stat().st_size)
+    return timed(lambda: cntkio.read_ctf(path, deserializer(path, streams).streams), bytes=Path(path).stat().st_size)
 
 
 JOBS: dict[str, Callable[..., Answer]] = {

@@ -27,15 +27,12 @@ IMPORTS_NOT_DRAWN: set[str] = set()
 PRIVATE_NAMES_OF_OTHERS: set[str] = set()
 IMPORTED_BY_TEXT = {
     "__init__",  # frameworks, when they are asked for
-    "config",
 }
 QUESTIONS_OF_TYPE = {
     "htkmlf_reader isinstance HTKFeatureDeserializer",
     "htkmlf_reader isinstance HTKFeatureStream",
 }
-LONG_CLASSES = {
-    "_Reading",
-}
+LONG_CLASSES: set[str] = set()
 RUST_MODULES_IN_CIRCLES = {
     "core chunk",
     "core compact",
@@ -48,7 +45,6 @@ RUST_MODULES_IN_CIRCLES = {
 }
 PRIVATE_NAMES_IN_TESTS = {
     "_BLOCK",
-    "_DEEPEST",
     "_PIECE_BYTES",
     "_Variable",
     "_aligned",
@@ -56,7 +52,6 @@ PRIVATE_NAMES_IN_TESTS = {
     "_header",
     "_is_tensor",
     "_minibatch",
-    "_truncation",
     "_whole",
 }
 

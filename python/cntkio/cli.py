@@ -35,6 +35,8 @@ import numpy as np
 
 from cntkio import convert, speech
 from cntkio.config import ReaderConfig, commands
+from cntkio.config.reading import readers_asked_for
+from cntkio.config.writing import configuration_for
 from cntkio.errors import CntkIoError, ConfigError
 from cntkio.formats.cbf import CBFDeserializer, is_binary
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
@@ -148,7 +150,7 @@ def _inspect(options: argparse.Namespace) -> int:
 def _write_config(options: argparse.Namespace, deserializers: Any) -> None:
     """Write the configuration that reads a corpus, if that is asked for, and print the program that does the same."""
     if options.write_config is not None:
-        text, program = commands.written(deserializers)
+        text, program = configuration_for(deserializers)
         options.write_config.write_bytes(os.fsencode(text))
         print(f"\n{program}", end="")
 
@@ -295,12 +297,13 @@ def _shortened(texts: Iterator[str], count: int, separator: str) -> str:
 
 
 def _config(options: argparse.Namespace) -> int:
+    readers = readers_asked_for(options.file, options.arguments)
     if options.python:
-        print(commands.as_python(options.file, options.arguments), end="")
+        print("\n\n".join(f"# {reader.section}\n{reader.to_python()}" for reader in readers), end="")
         return FINE
-    for number, facts in enumerate(commands.understood(options.file, options.arguments)):
-        print(end="\n" if number else "")
-        _print_facts(facts)
+    for index, reader in enumerate(readers):
+        print(end="\n" if index else "")
+        _print_facts(reader.facts())
     return FINE
 
 
@@ -317,7 +320,7 @@ def _read_epochs(reader: ReaderConfig, num_epochs: int) -> dict[str, str]:
 
 
 def _read_configuration(options: argparse.Namespace) -> int:
-    for number, reader in enumerate(commands.asked_readers(options.file, options.arguments)):
+    for number, reader in enumerate(readers_asked_for(options.file, options.arguments)):
         facts = _read_epochs(reader, options.sweeps)
         print(end="\n" if number else "")
         _print_facts(facts)

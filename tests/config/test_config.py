@@ -8,6 +8,7 @@ import random
 import re
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,13 @@ import cntkio
 import numpy as np
 import pytest
 from cntkio import StreamDef, StreamDefs
-from cntkio.config import ReaderConfig, classic
-from cntkio.config.classic import Section, configuration
-from cntkio.config.readers import Call, read_section, readers_of, written_config
+from cntkio.config import ReaderConfig
+from cntkio.config.files import configuration
+from cntkio.config.language import Section
+from cntkio.config.reader_config import Call
+from cntkio.config.reading import read_section, readers_of
+from cntkio.config.text import DEEPEST, Value, elements
+from cntkio.config.writing import written_config
 from cntkio.errors import ConfigError
 from cntkio.formats import htk, mlf
 from cntkio.streams import named
@@ -31,6 +36,41 @@ PARSED = [(case, reader) for case in cases("config") if "readers" in case.spec f
 NAMES = [f"{case.name}-{'-'.join(reader['path'])}" for case, reader in PARSED]
 
 
+ARRAY_OF_SECTIONS = re.compile(r"[\[{][\s,:;]*[\[{(]")
+MOST_SECTIONS = 100_000
+
+
+def tree_of(section: Section) -> dict[str, Any]:
+    """Everything in a section: texts, lists of the elements in parentheses, and the trees of its sections."""
+    num_sections = 0
+
+    def tree(section: Section, depth: int) -> dict[str, Any]:
+        nonlocal num_sections
+        num_sections += 1
+        if num_sections > MOST_SECTIONS:  # variables can make sections out of little
+            raise section.position.error("too many sections for a test", section.name)
+        return {key: entry(section, key, depth) for key in section.keys}
+
+    def entry(section: Section, key: str, depth: int) -> Any:
+        value = section.value(key, own=True)
+        assert value is not None
+        if not value.is_section:
+            return value.string
+        string = value.text.string
+        if string[value.begin] != "(" and not ARRAY_OF_SECTIONS.match(string, value.begin):
+            return tree(section.section(key, own=True), depth + 1)
+        return [element_of(element, depth + 1) for element in elements(value)]
+
+    def element_of(element: Value, depth: int) -> Any:
+        return tree(Section("", element, None, depth), depth) if element.is_section else element.string
+
+    return tree(section, 0)
+
+
+def call_of(target: type, *arguments: Any, **keywords: Any) -> Call:
+    return Call(target, arguments, tuple(keywords.items()))
+
+
 def asked(case: Case, path: list[str]) -> Section:
     section = configuration(case.spec["arguments"])
     for name in path:
@@ -42,7 +82,7 @@ def asked(case: Case, path: list[str]) -> Section:
 def test_a_section_has_the_recorded_tree(case: Case, reader: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(case.folder)
     if reader["tree"] is not None:
-        assert asked(case, reader["path"]).tree() == reader["tree"]
+        assert tree_of(asked(case, reader["path"])) == reader["tree"]
         return
     with pytest.raises(ConfigError) as caught:
         asked(case, reader["path"])
@@ -87,7 +127,7 @@ def test_a_section_has_the_recorded_tree(case: Case, reader: dict[str, Any], mon
     ],
 )
 def test_entries_are_split_as_documented(text: str, tree: dict[str, Any]) -> None:
-    assert configuration([text]).tree() == tree
+    assert tree_of(configuration([text])) == tree
 
 
 def test_lines_of_a_file_lose_their_comments(tmp_path: Path) -> None:
@@ -95,7 +135,7 @@ def test_lines_of_a_file_lose_their_comments(tmp_path: Path) -> None:
     path.write_text(
         "\ufeffa = 1 # one\r\n#[ b = 2\n\n \t# x\nc = 3#x # y\n\ufeffd = 4\t5\ne = [ # (\n f ]\ng = h", "utf-8"
     )
-    assert configuration([f"configFile={path}"]).tree() == {
+    assert tree_of(configuration([f"configFile={path}"])) == {
         "a": "1",
         "c": "3#x # y",
         "d": "4\t5",
@@ -118,7 +158,7 @@ def test_lines_of_a_file_lose_their_comments(tmp_path: Path) -> None:
         ("a = $b$", "line 1, column 5: no variable found with the name b"),
         ("a = $b$ ; b = x$c$ ; c = $A$", "variables need each other: a > b > c > a"),
         ("a = $b$ ; b = [\n c = 1\n]", "the variable b has a value of several lines"),
-        ("a = (1:2*x)", "expected a whole number behind the"),
+        ("a = (1:2*x)", "expected a whole number after the"),
         ("a = (1:2*99999999999999999999)", "elements or more"),
         ("a = 1\rb = 2", "line 1, column 6: a line ends with CR alone"),
         ("a = 1\ninclude=x.cntk", "line 2, column 1: files include each other: x.cntk > x.cntk"),
@@ -132,7 +172,7 @@ def test_errors_name_their_location(text: str, message: str, tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     Path("x.cntk").write_bytes(text.encode())
     with pytest.raises(ConfigError, match=message) as caught:
-        configuration(["configFile=x.cntk"]).tree()
+        tree_of(configuration(["configFile=x.cntk"]))
     assert caught.value.path == "x.cntk"
     assert f"line {caught.value.line}, " in str(caught.value)
 
@@ -279,7 +319,7 @@ ANY_TEXT = st.one_of(st.text(max_size=60), st.lists(st.sampled_from(PIECES), max
 def test_any_text_gives_a_tree_or_a_configuration_error(texts: list[str]) -> None:
     texts = [re.sub(r"(?i)^\s*(configfile|currentdirectory)\s*=", "x=", text) for text in texts]
     try:
-        tree = configuration(texts).tree()
+        tree = tree_of(configuration(texts))
     except ConfigError:
         return
     assert isinstance(tree, dict)
@@ -292,7 +332,7 @@ def test_any_file_gives_a_tree_or_a_configuration_error(head: bytes, tail: str) 
         file.write(head + tail.encode())
         file.flush()
         try:
-            configuration([f"configFile={file.name}"]).tree()
+            tree_of(configuration([f"configFile={file.name}"]))
         except ConfigError as error:
             assert str(error)
 
@@ -306,7 +346,7 @@ def test_every_prefix_of_every_configuration_gives_a_tree_or_a_configuration_err
         whole = re.sub(r"(?m)^include=", "include =", path.read_text("utf-8-sig"))
         for end in range(0, len(whole), 3):
             try:
-                configuration([whole[:end]]).tree()
+                tree_of(configuration([whole[:end]]))
             except ConfigError:
                 continue
 
@@ -351,13 +391,13 @@ def test_ten_megabytes_are_read_in_seconds(name: str) -> None:
 def test_refuses_configurations_that_grow_without_bound(text: str) -> None:
     begun = time.process_time()
     with pytest.raises(ConfigError):
-        configuration([text]).tree()
+        tree_of(configuration([text]))
     assert time.process_time() - begun < 5
 
 
 def test_sections_are_read_up_to_the_documented_depth() -> None:
-    tree = configuration([section_of(classic._DEEPEST)]).tree()
-    for _ in range(classic._DEEPEST):
+    tree = tree_of(configuration([section_of(DEEPEST)]))
+    for _ in range(DEEPEST):
         tree = tree["a"]
     assert tree == {"x": "1"}
 
@@ -566,12 +606,14 @@ def test_the_printed_program_makes_the_same_source(
             return self.minibatches(size)
 
     monkeypatch.setattr(cntkio, "HTKMLFReader" if config.kind == "HTKMLFReader" else "MinibatchSource", Recorder)
-    for name in {call.name for call in config.calls}:
-        monkeypatch.setattr(cntkio, name, lambda *a, _name=name, **k: Call(_name, a, tuple(k.items())), raising=False)
+    for target in {call.target for call in config.calls}:
+        monkeypatch.setattr(cntkio, target.__name__, partial(call_of, target))
     exec(compile(config.to_python(), "printed", "exec"), {})
     assert [dataclasses.replace(call, trace_level=1) for call in config.calls] == made[0][0]
     assert made[0][1] == config.source_options()
-    size = config.minibatch_size() if config.kind == "HTKMLFReader" else config._truncation(0, None)[1]
+    size = config.minibatch_size()
+    if config.kind != "HTKMLFReader" and config.packing == "truncated" and not config.truncation_length:
+        size *= config.utterances_per_minibatch[0]
     assert made[1:] == [(0, config.epoch_size or 100), (size, None)]
 
 
@@ -682,7 +724,7 @@ def test_evaluating_the_repr_of_a_reader_configuration_makes_it_again() -> None:
         configuration(["train = [ reader = [ file = a ; input = [ x = [ dim = 2 ; format = dense ] ] ] ]"])
     )
     names = {"ReaderConfig": ReaderConfig, "Window": Window, "StreamDefs": StreamDefs, "StreamDef": StreamDef}
-    names["CTFDeserializer"] = lambda *a, **k: Call("CTFDeserializer", a, tuple(k.items()))
+    names["CTFDeserializer"] = partial(call_of, cntkio.CTFDeserializer)
     assert eval(repr(config), names) == config
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.section = "x"  # type: ignore[misc]

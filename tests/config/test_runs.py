@@ -26,8 +26,9 @@ from cntkio import (
     TruncatedMinibatchData,
 )
 from cntkio.config import ReaderConfig, commands
-from cntkio.config.classic import configuration
-from cntkio.config.readers import read_section
+from cntkio.config.files import configuration
+from cntkio.config.reading import read_section, readers_asked_for
+from cntkio.config.writing import configuration_for
 from cntkio.errors import CntkIoError, ConfigError
 from cntkio.formats import htk, mlf
 from cntkio.timeline import Window
@@ -289,7 +290,7 @@ def test_an_action_reads_as_in_cntk(lines: Path) -> None:
     [
         ("randomise = true", "key 'randomise' is unknown here and ignored; did you mean 'randomize'?"),
         ("chunkSize = 5", "did you mean 'chunkSizeInBytes'?"),
-        ("second half", "is it the second half of a value that should stand in quotes?"),
+        ("second half", "is it the second half of a value that should be in quotes?"),
         ("elementType = float", None),
         ("useMersenneTwisterRand = true", None),
         ("...", None),
@@ -360,25 +361,24 @@ def test_refuses_other_deserializers_and_names_a_replacement(name: str) -> None:
 def test_the_command_line_reads_all_readers_of_a_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(EXAMPLES.parent)
     path = "examples/digits/digits.cntk"
-    train, test = commands.understood(path, [])
+    train, test = [reader.facts() for reader in readers_asked_for(path, [])]
     assert (train["randomization window"], test["randomization window"]) == ("500 samples", "none")
-    (only,) = commands.asked_readers(path, ["Test", "Test=[minibatchSize=100]"])
+    (only,) = readers_asked_for(path, ["Test", "Test=[minibatchSize=100]"])
     watched: list[int] = []
     facts = commands.read(only, 2, lambda source, minibatch, before: watched.append(before))
     assert (facts["sequences"], facts["minibatches"], watched[:3]) == ("898", "10 of 100 samples", [0, 100, 200])
-    assert commands.as_python(path, ["Test"]).startswith("# Test/reader\nfrom cntkio import")
 
 
 def test_a_written_configuration_reads_the_corpus(lines: Path) -> None:
     streams = StreamDefs({"x": StreamDef(field="x", shape=2)})
-    text, program = commands.written(CTFDeserializer(lines / "a.ctf", streams, max_errors=3))
+    text, program = configuration_for(CTFDeserializer(lines / "a.ctf", streams, max_errors=3))
     (lines / "w.cntk").write_text(text)
     config = cntkio.read_config(lines / "w.cntk")
     assert repr(config.deserializers[0]) == repr(CTFDeserializer(lines / "a.ctf", streams, max_errors=3))
     exec(compile(program, "printed", "exec"), made := {})
     made["source"].close()
     with pytest.raises(ConfigError):
-        commands.written(CTFDeserializer('a"b.ctf', streams))
+        configuration_for(CTFDeserializer('a"b.ctf', streams))
 
 
 # The readers of the formats' published pages, each with its file.
@@ -505,7 +505,7 @@ def test_every_parameter_of_the_old_reader_reaches_it(timit: dict[str, Any], tmp
         ("checkData = true", None),
         ("useNumericSequenceKeys = true", "useNumericSequenceKeys has no effect: keys are compared as text"),
         ("hashSequenceKeys = true", "hashSequenceKeys has no effect: keys are compared as they are"),
-        ("useMersenneTwisterRand = false", "useMersenneTwisterRand has no effect: the random numbers are always"),
+        ("useMersenneTwisterRand = false", "useMersenneTwisterRand has no effect: the random numbers are always drawn"),
         ("useMersenneTwisterRand = true", None),
         ("randomizationSeed = 5", "randomizationSeed has no effect: sweep k is shuffled with k"),
         ("truncationLength = 5", "truncationLength has no effect: the minibatch size is the truncation length"),
@@ -555,7 +555,7 @@ def test_a_written_configuration_of_each_format_reads_the_corpus(
     mlf.write_binary_mlf(tmp_path / "a.bmlf", [(key, np.zeros(len(one), int)) for key, one in timit.items()])
     binary = HTKMLFBinaryDeserializer(StreamDefs(L=StreamDef(mlf=[tmp_path / "a.bmlf"], shape=3)))
     for number, given in enumerate([text, CBFDeserializer(lines / "a.cbf"), features, [features, labels, binary]]):
-        made, program = commands.written(given)
+        made, program = configuration_for(given)
         (tmp_path / "w.cntk").write_text(made)
         config = cntkio.read_config(tmp_path / "w.cntk")
         with (
@@ -579,4 +579,4 @@ def test_refuses_to_write_options_that_have_no_key(timit: dict[str, Any]) -> Non
         ([42], "int has no place in a configuration"),
     ):
         with pytest.raises(ConfigError, match=message):
-            commands.written(given)
+            configuration_for(given)

@@ -1,7 +1,9 @@
 """HTK features and labels: round trips of the writers, lists and labels of all forms, hostile input."""
 
+import dataclasses
+import pickle
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from cntkio.formats.mlf import entries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from support.damage import damaged
 
 NAMES = ["sil", "aa", "b"]
 
@@ -283,16 +286,6 @@ def test_frames_are_those_of_their_utterances_in_any_order(corpus: Path) -> None
 # ------------------------------------------------------------------------------------------------ hostile input
 
 
-def damaged(data: bytes) -> Iterator[bytes]:
-    """Every prefix, and every flipped bit."""
-    for end in range(len(data)):
-        yield data[:end]
-    for place in range(8 * len(data)):
-        flipped = bytearray(data)
-        flipped[place // 8] ^= 1 << place % 8
-        yield bytes(flipped)
-
-
 def readers(folder: Path, compatible: bool) -> dict[str, Callable[[], Any]]:
     options = {"compatible": compatible}
 
@@ -380,3 +373,69 @@ def test_files_of_many_forms_make_one_stream(tmp_path: Path) -> None:
         np.testing.assert_allclose(one["F"], values, atol=1e-4)
     with pytest.raises(FormatError, match=r"little.fea.*utterance|sequence little.*frame shift of 0"):
         read(features(lists, strict=True))
+
+
+def test_options_by_cntks_names_are_kept_by_copies_and_shown(corpus: Path) -> None:
+    text = labels(corpus / "a.mlf", None)
+    binary = HTKMLFBinaryDeserializer(StreamDefs(L=StreamDef(mlf=str(corpus / "a.bmlf"), shape=3)))
+    for deserializer in (features(corpus / "a.scp"), text, binary):
+        deserializer["DefinesMBSize"] = "T"
+        assert deserializer["definesMBSize"] is True
+        for copy in (dataclasses.replace(deserializer), pickle.loads(pickle.dumps(deserializer))):
+            assert "defines_mb_size=True" in repr(copy)
+            assert copy.parts()[0].open().streams[0].defines_mb_size
+        with pytest.raises(ConfigError, match="expected a truth value"):
+            deserializer["definesMBSize"] = "yes"
+
+
+def test_an_option_of_an_older_pickle_is_kept(corpus: Path) -> None:
+    older = {key: value for key, value in vars(features(corpus / "a.scp")).items() if key != "defines_mb_size"}
+    for was_set in (False, True):
+        deserializer = HTKFeatureDeserializer.__new__(HTKFeatureDeserializer)
+        deserializer.__setstate__({**older, "_defines_mb_size": was_set})
+        assert deserializer.defines_mb_size == was_set
+        assert deserializer.open().streams[0].defines_mb_size == was_set
+
+
+def test_a_deserializer_prints_as_the_call_that_makes_it(corpus: Path) -> None:
+    made = features(str(corpus / "a.scp"), context=(1, 1), prefix="", strict=True)
+    assert (
+        repr(made)
+        == repr(eval(repr(made)))
+        == (
+            f"HTKFeatureDeserializer(StreamDefs(F=StreamDef(shape=2, context=(1, 1), scp={str(corpus / 'a.scp')!r})), "
+            "strict=True)"
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"dimension": 3}, "key 'dimension' is unknown; known are contextWindow, definesMBSize, dim"),
+        ({"definesMBSize": "yes"}, "defines_mb_size is 'yes'; expected a truth value"),
+        ({"maxSequenceSize": "x"}, "max_sequence_length is 'x'; expected a whole number"),
+        ({"scpFile": None}, "no scp files specified"),
+        ({"dim": 0}, "expected 1 to"),
+        ({"contextWindow": 2}, "expected (left, right), or one odd total number of frames"),
+    ],
+)
+def test_refuses_impossible_options_of_a_stream(options: dict[str, Any], error: str, corpus: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        features(corpus / "a.scp", stream_options={"F": options})
+    assert error in str(caught.value)
+
+
+def test_options_of_a_stream_by_cntks_keys_replace_its_own(corpus: Path) -> None:
+    options = {"definesMBSize": "true", "ContextWindow": "1:0", "maxSequenceSize": "3", "type": "real"}
+    opened = features(corpus / "a.scp", stream_options={"F": options}).open()
+    assert opened.streams[0].defines_mb_size and opened.streams[0].dim == 4
+    assert opened.table.keys.tolist() == [b"u0", b"u1"]
+
+
+def test_a_missing_file_of_a_list_suggests_the_nearest_name(corpus: Path) -> None:
+    (corpus / "b.scp").write_text("u0=.../a.arc[0,2]\n")
+    with pytest.raises(FileNotFoundError, match=r"did you mean '.*a\.ark'\?"):
+        features(corpus / "b.scp").open()
+    with pytest.raises(FileNotFoundError, match=r"did you mean '.*states\.list'\?"):
+        labels(corpus / "a.mlf", corpus / "state.list").open()

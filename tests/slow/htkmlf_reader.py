@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from slow.timeline import draws, sweep_order
+from support.twister import draws
+
+from slow.timeline import sweep_order
 
 Frame = list[float]
 EVERYTHING = 2**62 - 1

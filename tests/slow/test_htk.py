@@ -21,6 +21,7 @@ from cntkio import (
 )
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from support.damage import damaged
 
 from slow import htk as slow_htk
 
@@ -230,16 +231,6 @@ def test_the_fast_and_slow_readers_of_labels_agree_or_both_refuse(
 
 
 # --------------------------------------------------------------------------------------------------- damaged files
-
-
-def damaged(data: bytes) -> Iterator[bytes]:
-    """Every prefix, and every flipped bit."""
-    for end in range(len(data)):
-        yield data[:end]
-    for place in range(8 * len(data)):
-        flipped = bytearray(data)
-        flipped[place // 8] ^= 1 << place % 8
-        yield bytes(flipped)
 
 
 def test_damaged_labels_are_read_as_the_slow_reader_does() -> None:

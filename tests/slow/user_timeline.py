@@ -9,7 +9,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from slow.timeline import draws, order_of_chunks
+from support.twister import draws
+
+from slow.timeline import order_of_chunks
 
 MARK = None
 """The entry of a window where a sweep ends. The other entries are pairs of a chunk and an index in it."""

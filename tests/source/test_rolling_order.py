@@ -4,7 +4,7 @@ from cntkio.htkmlf_reader.order import rolling_order
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from slow.htkmlf_reader import rolling_order as slow_rolling_order
-from slow.timeline import draws
+from support.twister import draws
 
 
 def test_the_twins_generator_gives_the_check_values_of_its_authors() -> None:

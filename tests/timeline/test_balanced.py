@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cntkio import (
+    BalancedPartition,
     ConfigError,
     CTFDeserializer,
     MinibatchSource,
@@ -17,7 +18,6 @@ from cntkio import (
     UserDeserializer,
 )
 from cntkio.formats import htk, mlf
-from cntkio.timeline import BalancedPartition
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -56,7 +56,7 @@ def read_all(source: MinibatchSource, size: int, partition: BalancedPartition) -
 
 @laws
 @given(LENGTHS, OPTIONS, st.integers(1, 5), st.integers(1, 30), st.integers(1, 2), st.sampled_from(["drop", "repeat"]))
-def test_balanced_partitions_have_equally_many_minibatches_and_miss_only_the_remainder(
+def test_partitions_have_equally_many_minibatches_and_share_all_sequences(
     folder: Path, lengths: list[int], options: dict[str, Any], count: int, size: int, sweeps: int, remainder: Any
 ) -> None:
     if remainder == "drop" and len(lengths) < count:
@@ -92,7 +92,7 @@ def test_balanced_partitions_have_equally_many_minibatches_and_miss_only_the_rem
 
 @laws
 @given(LENGTHS, OPTIONS, st.integers(1, 3), st.integers(1, 30), st.integers(1, 3))
-def test_workers_take_turns_with_unchanged_minibatches(
+def test_workers_take_turns_with_the_same_minibatches(
     folder: Path, lengths: list[int], options: dict[str, Any], count: int, size: int, num_workers: int
 ) -> None:
     for index in range(count):
@@ -143,7 +143,7 @@ def test_a_limit_within_a_sweep_ends_all_partitions_together(folder: Path) -> No
     assert not any(is_end for rank in ranks for _, is_end in rank)
 
 
-def test_the_last_round_is_cut_so_that_each_partition_has_a_minibatch(folder: Path) -> None:
+def test_the_last_round_is_cut_into_a_minibatch_for_each(folder: Path) -> None:
     # 10 sequences in minibatches of 4 for each of 2: a round of 8, and 2 are left, which is one minibatch.
     ranks = []
     for index in range(2):
@@ -170,14 +170,14 @@ def test_the_remainder_is_dropped_or_repeated_as_asked(folder: Path, remainder: 
         ({}, (0, 9), "9 partitions share 3 sequences.*remainder='repeat'"),
     ],
 )
-def test_refuses_sources_that_cannot_be_balanced(
+def test_truncation_and_too_many_partitions_are_refused(
     folder: Path, options: dict[str, Any], partition: tuple[int, int], message: str
 ) -> None:
     with make(folder, [1, 2, 3], **options) as source, pytest.raises(ConfigError, match=message):
         source.read(20, BalancedPartition(*partition))
 
 
-def test_a_partition_with_only_an_invalid_utterance_has_an_empty_minibatch(tmp_path: Path) -> None:
+def test_a_partition_with_an_invalid_utterance_gets_an_empty_minibatch(tmp_path: Path) -> None:
     utterances = [(f"u{number}", np.ones((length, 2))) for number, length in enumerate((3, 1, 4))]
     htk.write_archive(tmp_path / "a.ark", tmp_path / "a.scp", utterances)
     classes = [(key, np.zeros(len(frames), np.int64)) for key, frames in utterances]

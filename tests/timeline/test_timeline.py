@@ -1,4 +1,4 @@
-"""The timeline: tables of known answers, laws by property, and the slow timeline beside the fast one."""
+"""The timeline: tables of known answers, laws by property, and the slow timeline next to the fast one."""
 
 from __future__ import annotations
 
@@ -23,15 +23,11 @@ from cntkio.timeline import (
     Selection,
     Timeline,
     Window,
-    classic_binary_window,
-    classic_htk_window,
-    classic_text_window,
-    composite_window,
-    python_window,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from slow.timeline import SlowTimeline, draws, order_of_chunks, windows
+from slow.timeline import SlowTimeline, order_of_chunks, windows
+from support.twister import draws
 
 Chunks = list[list[int]]
 ALL = Partition()
@@ -59,7 +55,7 @@ def content(selection: Selection | None) -> tuple[list[Any], bool] | None:
 
 
 def deliver(timeline: Timeline, size: int, partition: Partition = ALL, most: int = 10**6) -> list[list[int]]:
-    """What the reads deliver until the end, or `most` reads."""
+    """The sequences of each read until the end, or of `most` reads."""
     reads = itertools.islice(iter(lambda: timeline.read(size, partition), None), most)
     return [selection.sequences.tolist() for selection in reads]
 
@@ -81,7 +77,7 @@ some_sizes = st.integers(1, 60)
 # Tables
 
 
-def test_the_generator_gives_the_standard_numbers() -> None:
+def test_the_generator_of_the_slow_timeline_is_standard() -> None:
     # The standard's own check value: the 10000th output of the default seed.
     assert next(itertools.islice(draws(5489), 9999, None)) == 9981545732273789042
     assert list(itertools.islice(draws(0), 3)) == [2947667278772165694, 18301848765998365067, 729919693006235833]
@@ -113,7 +109,7 @@ def test_chunks_come_in_the_known_order(seed: int, order: list[int]) -> None:
         (Window(9, "samples"), [(0, 1), (0, 2), (0, 3), (1, 4), (2, 5), (3, 6)]),
     ],
 )
-def test_windows_have_the_known_bounds(window: Window, expected: list[tuple[int, int]]) -> None:
+def test_windows_hold_the_known_chunks(window: Window, expected: list[tuple[int, int]]) -> None:
     assert windows([2] * 6, window.size, window.unit) == expected
     timeline = make([[1, 1]] * 6, window, max_sweeps=1)
     order = order_of_chunks(6, 0)
@@ -122,7 +118,7 @@ def test_windows_have_the_known_bounds(window: Window, expected: list[tuple[int,
         timeline.read(2)
 
 
-def test_the_worked_example_of_the_page_is_right() -> None:
+def test_the_worked_example_of_the_page_is_true() -> None:
     timeline = make([[1, 1]] * 6, Window(3, "chunks"), max_sweeps=3)
     #            C0 D1 D0 B1 C1 B0 A1 E1 E0 A0 F0 F1
     assert deliver(timeline, 12) == [
@@ -136,7 +132,7 @@ def test_the_worked_example_of_the_page_is_right() -> None:
     ("reads", "size", "expected"),
     [
         ("sequences that fit are taken, the first that does not opens the next read", 5, [[0, 1], [2], [3, 4]]),
-        ("one sample at a time takes one sequence at a time", 1, [[0], [1], [2], [3], [4]]),
+        ("a size of 1 takes a sequence at a time", 1, [[0], [1], [2], [3], [4]]),
         ("a sweep in one read", 100, [[0, 1, 2, 3, 4]]),
     ],
 )
@@ -164,7 +160,7 @@ def test_limits_end_the_data(limit: dict[str, int], expected: list[list[int]]) -
     assert timeline.read(3) is None
 
 
-def test_a_limit_of_two_to_the_62_is_a_plain_limit() -> None:
+def test_a_limit_of_two_to_the_62_counts_samples() -> None:
     timeline = make([[1], [1]], None, max_samples=2**62 - 1)
     assert deliver(timeline, 2, most=5) == [[0, 1]] * 5
 
@@ -176,11 +172,7 @@ def test_sizes_above_two_to_the_31_are_not_cut() -> None:
         assert timeline.position == 6
 
 
-def test_a_window_of_zero_samples_counts_as_one_sample() -> None:
-    assert Window(0, "samples") == Window(1, "samples")
-
-
-def test_a_read_without_data_is_not_the_end() -> None:
+def test_an_empty_read_is_not_the_end() -> None:
     # The share of partition 1 sinks when only foreign sequences are left, and the next sweep begins with a long one.
     chunks = [[1, 1], [9, 9], [1, 1], [9, 9]]
     found = 0
@@ -203,11 +195,11 @@ def test_a_partition_beyond_the_chunks_has_ended_at_once() -> None:
 @pytest.mark.parametrize(
     ("index", "expected"), [(0, [[0], [2], [1], [0]]), (1, [[1], [0], [2], [1]])], ids=["first", "second"]
 )
-def test_turns_in_order_continue_across_the_sweep(index: int, expected: list[list[int]]) -> None:
+def test_turns_in_order_continue_in_the_next_sweep(index: int, expected: list[list[int]]) -> None:
     assert deliver(make([[1, 1, 1]], None), 2, Partition(index, 2), most=4) == expected
 
 
-def test_turns_in_order_begin_again_at_a_restored_position() -> None:
+def test_turns_in_order_begin_again_after_a_restore() -> None:
     timeline = make([[1, 1, 1]], None)
     timeline.go_to(3)
     assert deliver(timeline, 2, Partition(0, 2), most=1) == [[0]]
@@ -244,7 +236,7 @@ def test_truncated_parts_continue_in_the_same_slot() -> None:
     ]
 
 
-def test_a_state_keeps_the_slots_and_a_bare_position_does_not() -> None:
+def test_a_state_keeps_the_slots_and_a_position_does_not() -> None:
     def truncated() -> Timeline:
         return make([[5, 5]], None, truncation_length=2)
 
@@ -258,47 +250,10 @@ def test_a_state_keeps_the_slots_and_a_bare_position_does_not() -> None:
     assert content(full.read(2)) == content(timeline.read(2)) == ([(0, 0, 2, 2, 0, True)], False)
 
 
-@pytest.mark.parametrize(
-    ("window", "expected"),
-    [
-        (python_window(), Window(128, "chunks")),
-        (python_window(5), Window(5, "chunks")),
-        (python_window(0, 7), Window(7, "samples")),
-        (python_window(0, 0), None),
-        (python_window(5, 7, randomize=False), None),
-        (composite_window(), Window(128, "chunks")),
-        (composite_window(chunk_size_in_bytes=2**31), Window(2, "chunks")),
-        (composite_window(chunk_size_in_bytes=2**33), Window(1, "chunks")),
-        (composite_window(9), Window(9, "samples")),
-        (composite_window(9, is_sample_based=False), Window(9, "chunks")),
-        (composite_window(is_sample_based=False), Window(128, "chunks")),
-        (composite_window(has_text_format=False), Window(2**62 - 1, "samples")),
-        (composite_window(0), None),
-        (classic_text_window(), Window(128, "chunks")),
-        (classic_text_window(chunk_size_in_bytes=2**24), Window(256, "chunks")),
-        (classic_text_window(9), Window(9, "chunks")),
-        (classic_text_window(9, is_sample_based=True), Window(9, "samples")),
-        (classic_text_window(is_sample_based=True), WHOLE_DATA),
-        (classic_text_window(0), None),
-        (classic_binary_window(), Window(128, "chunks")),
-        (classic_binary_window(9), Window(9, "chunks")),
-        (classic_binary_window(is_sample_based=True), WHOLE_DATA),
-        (classic_htk_window(), WHOLE_DATA),
-        (classic_htk_window("none"), None),
-        (classic_htk_window(300), Window(300, "samples")),
-    ],
-)
-def test_every_front_end_has_its_default_window(window: Window | None, expected: Window | None) -> None:
-    assert window == expected
-
-
 ERRORS: list[tuple[Any, type[Exception], str]] = [
     (lambda: Partition(2, 2), ConfigError, "partition_index 2 is outside 0..1"),
     (lambda: Partition(-1, 2), ConfigError, "partition_index -1"),
     (lambda: Partition(0, 0), ConfigError, "num_data_partitions is 0"),
-    (lambda: python_window(3, 4), ConfigError, "exclude each other"),
-    (lambda: composite_window(is_sample_based=True), ConfigError, "needs a randomizationWindow"),
-    (lambda: Window(-1, "chunks"), ConfigError, "not -1 chunks"),
     (lambda: make([[1]], None, max_samples=1, max_sweeps=1), ConfigError, "exclude each other"),
     (lambda: make([[1]], None, max_samples=-1), ConfigError, "max_samples is -1"),
     (lambda: make([[1]], None, seed=2**64), ConfigError, "seed is 18446744073709551616"),
@@ -349,7 +304,7 @@ for slots, message in (
 
 
 @pytest.mark.parametrize(("wrong", "kind", "message"), ERRORS)
-def test_refuses_impossible_arguments_by_name(wrong: Any, kind: type[Exception], message: str) -> None:
+def test_errors_name_the_option_or_the_data(wrong: Any, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         wrong()
     assert issubclass(kind, ValueError) or kind is CorpusError
@@ -384,7 +339,9 @@ def test_partitions_together_deliver_every_sequence_once(
 
 
 @given(chunks=some_chunks, window=some_windows, seed=some_seeds, data=st.data())
-def test_a_state_continues_identically(chunks: Chunks, window: Window | None, seed: int, data: st.DataObject) -> None:
+def test_a_state_continues_as_if_nothing_had_happened(
+    chunks: Chunks, window: Window | None, seed: int, data: st.DataObject
+) -> None:
     options = {"seed": seed, "truncation_length": data.draw(st.sampled_from([0, 0, 1, 3]))}
     count = data.draw(st.integers(1, 3))
     partition = Partition(data.draw(st.integers(0, count - 1)), count)
@@ -417,7 +374,7 @@ def test_a_position_and_the_settings_are_the_whole_state(
 
 
 @given(chunks=some_chunks, window=some_windows, seed=some_seeds, sizes=st.lists(some_sizes, min_size=1, max_size=8))
-def test_the_order_does_not_depend_on_sizes_and_partitions(
+def test_the_order_does_not_depend_on_the_calls_before(
     chunks: Chunks, window: Window | None, seed: int, sizes: list[int]
 ) -> None:
     at_once = everything(make(chunks, window, seed=seed, max_sweeps=2), 10**6)
@@ -473,7 +430,7 @@ def test_several_reads_at_once_equal_single_reads(
 @given(
     chunks=some_chunks, window=some_windows, seed=some_seeds, size=some_sizes, count=st.integers(1, 3), data=st.data()
 )
-def test_chunks_are_named_before_they_are_needed(
+def test_chunks_are_planned_before_they_are_needed(
     chunks: Chunks, window: Window | None, seed: int, size: int, count: int, data: st.DataObject
 ) -> None:
     partition = Partition(data.draw(st.integers(0, count - 1)), count)
@@ -499,7 +456,7 @@ def test_no_more_chunks_are_needed_than_the_window_holds() -> None:
         assert len(timeline.needed_chunks(Partition(1, 3)).chunks) <= 3
 
 
-# Beside the slow timeline
+# Next to the slow timeline
 
 
 def random_setting(chance: random.Random) -> tuple[Chunks, Window | None, dict[str, Any]]:
@@ -571,7 +528,7 @@ def large_table(num_sequences: int, num_chunks: int) -> tuple[np.ndarray[Any, An
     return lengths, np.linspace(0, num_sequences, num_chunks + 1).astype(np.int64)
 
 
-def test_a_window_needs_little_memory_and_sweeps_need_no_more() -> None:
+def test_memory_depends_on_the_window_and_not_on_sweeps() -> None:
     timeline = Timeline(*large_table(200_000, 400), window=Window(8, "chunks"), max_sweeps=3)
     held = []
     while timeline.read(100_000) is not None:
@@ -580,7 +537,7 @@ def test_a_window_needs_little_memory_and_sweeps_need_no_more() -> None:
     assert max(held[len(held) // 3 :]) <= 1.05 * max(held[: len(held) // 3])
 
 
-def test_the_whole_data_in_a_window_need_four_bytes_a_sequence() -> None:
+def test_a_window_over_all_data_needs_four_bytes_a_sequence() -> None:
     timeline = Timeline(*large_table(200_000, 100), window=WHOLE_DATA)
     timeline.read(1)
     assert timeline.num_bytes < 4.2 * 200_000
@@ -597,7 +554,7 @@ def test_samples_are_counted_beyond_32_bits() -> None:
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_a_signal_stops_a_long_read_and_keeps_the_timelines_position() -> None:
+def test_a_signal_stops_a_read_and_the_timeline_does_not_move() -> None:
     timeline = Timeline(*large_table(1000, 10), window=Window(3, "chunks"))
     first = content(timeline.read(100))
     position = timeline.position

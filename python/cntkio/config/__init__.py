@@ -1,5 +1,13 @@
-"""CNTK's configuration files: the language, the readers, and what they become here. (docs/configuration.md)"""
+"""CNTK's configuration files: their language, their readers, and what those do here. (docs/configuration.md)
 
-from cntkio.config.readers import ReaderConfig, read_config
+::
+
+    text ──> language ──> reading ──> ReaderConfig ──> MinibatchSource
+               files      deserializers     └──writing──> text
+                                keys
+"""
+
+from cntkio.config.reader_config import ReaderConfig
+from cntkio.config.reading import read_config
 
 __all__ = ["ReaderConfig", "read_config"]

@@ -64,7 +64,7 @@ _CHUNK_ROW = {
 
 
 @suggests_keywords
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+@dataclasses.dataclass(eq=False, repr=False)
 class CBFDeserializer(CntkOptions):
     """A corpus in the CNTK binary format, in either of its two layouts.
 
@@ -105,11 +105,10 @@ class CBFDeserializer(CntkOptions):
 
     def __post_init__(self) -> None:
         """Check what can be checked without the file."""
-        set_field = object.__setattr__
-        set_field(self, "filename", os.fspath(self.filename))
-        set_field(self, "streams", checked_streams(self.streams))
+        self.filename = os.fspath(self.filename)
+        self.streams = checked_streams(self.streams)
         if self.dtype is not None:
-            set_field(self, "dtype", np.dtype(self.dtype))
+            self.dtype = np.dtype(self.dtype)
             if self.dtype not in (np.float32, np.float64):
                 raise ConfigError(f"dtype is {self.dtype}; expected float32, float64 or None", key="dtype")
 

@@ -184,9 +184,9 @@ def find_option(options: Iterable[Option], key: str) -> Option | None:
     return None
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+@dataclasses.dataclass(eq=False, repr=False)
 class CntkOptions:
-    """Base of the deserializers: frozen options, which items set and show by CNTK's names.
+    """Base of the deserializers: options, which items set and show by CNTK's names.
 
     Attributes:
         cntk_type: CNTK's name of the deserializer.
@@ -242,7 +242,7 @@ class CntkOptions:
         """Take over fields from a copy that was made with them, and so has checked them."""
         changed = dataclasses.replace(self, **changes)
         for name in changes:
-            object.__setattr__(self, name, getattr(changed, name))
+            setattr(self, name, getattr(changed, name))
 
     def __getitem__(self, key: str) -> Any:
         """Return an option by CNTK's name for it, or by ours; also ``"file"``, ``"input"`` and ``"type"``.

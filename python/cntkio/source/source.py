@@ -169,6 +169,7 @@ class MinibatchSource:
             ConfigError: The file cannot be read as a configuration, or asks for something that cntkio does not have.
             OSError: A file cannot be read.
         """
+        # Late: the configurations are above this room, and import it.
         from cntkio.config import read_config
 
         source = read_config(path, *overrides, section=section).open()

@@ -48,7 +48,7 @@ _SPARE_CHUNKS = 2
 
 
 @suggests_keywords
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+@dataclasses.dataclass(eq=False, repr=False)
 class CTFDeserializer(CntkOptions):
     """A corpus in the CNTK text format.
 
@@ -89,12 +89,11 @@ class CTFDeserializer(CntkOptions):
 
     def __post_init__(self) -> None:
         """Check what can be checked without the file."""
-        set_field = object.__setattr__
-        set_field(self, "filename", os.fspath(self.filename))
-        set_field(self, "streams", checked_streams(self.streams))
+        self.filename = os.fspath(self.filename)
+        self.streams = checked_streams(self.streams)
         if not self.streams:
             raise ConfigError("CTFDeserializer: no streams; expected at least one StreamDef", key="streams")
-        set_field(self, "dtype", np.dtype(self.dtype))
+        self.dtype = np.dtype(self.dtype)
         if self.dtype not in (np.float32, np.float64):
             raise ConfigError(f"dtype is {self.dtype}; expected float32 or float64", key="dtype")
         if self.chunk_size_in_bytes < 1:

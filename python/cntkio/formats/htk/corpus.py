@@ -24,7 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.errors import ConfigError, CorpusError, FormatError
+from cntkio.errors import ConfigError, CorpusError, FormatError, suggests_keywords
+from cntkio.formats.cntk_options import FEATURE_STREAM, FEATURES, truth, whole
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded, Utterances
 from cntkio.formats.htk.header import FeatureFiles, Header, OpenFile
 from cntkio.formats.htk.keys import first_same
@@ -32,15 +33,14 @@ from cntkio.formats.htk.lists import Listed, join_lists, read_list
 from cntkio.formats.htk.options import (
     DEFAULT_LONGEST,
     LARGEST_DIM,
-    STREAM_KEYS,
     FeatureSettings,
     Unequal,
     UtteranceOptions,
     check_utterances,
     merge_stream,
     paths_of,
+    read_entry,
     size_of,
-    truth,
     window_of,
 )
 from cntkio.formats.report import Report, first_few
@@ -53,7 +53,8 @@ _LARGEST_RESERVATION = 1 << 28  # bytes of a chunk; a list may promise frames th
 _SMALLEST_MAP = 4 << 20  # bytes; copy shorter runs of frames: every mapping adds work to each minibatch
 
 
-@dataclasses.dataclass(eq=False)
+@suggests_keywords
+@dataclasses.dataclass(eq=False, repr=False)
 class HTKFeatureDeserializer(UtteranceOptions):
     """Features in HTK files, by lists of utterances (scp). Each stream is a corpus of its own, joined by key.
 
@@ -95,6 +96,8 @@ class HTKFeatureDeserializer(UtteranceOptions):
     stream_options: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     defines_mb_size: bool = False
     has_text_keys = True
+    cntk_type = "HTKFeatureDeserializer"
+    cntk_options = FEATURES
 
     def __post_init__(self) -> None:
         """Check all options that can be checked without the files."""
@@ -104,28 +107,21 @@ class HTKFeatureDeserializer(UtteranceOptions):
             raise ConfigError("HTKFeatureDeserializer: no feature streams found", key="streams")
         self.parts()
 
-    def __setitem__(self, key: str, value: Any) -> None:
-        """Set an option by CNTK's name for it, in upper or lower case."""
-        if key.lower() == "maxsequencesize":
-            self.max_sequence_length = int(value)
-        else:
-            super().__setitem__(key, value)
-
     def _settings(self, name: str) -> FeatureSettings:
-        stream = merge_stream(name, self.streams[name], self.stream_options, STREAM_KEYS)
+        stream = merge_stream(name, self.streams[name], self.stream_options, FEATURE_STREAM)
         if not stream.get("scp"):
             raise ConfigError(f"no scp files specified for HTKFeatureDeserializer: stream {name!r}", key=name)
-        limit = stream.get("max_sequence_length")
+        limit = read_entry(name, stream, "max_sequence_length", whole, None)
         limits = [self.max_sequence_length, None if self.compatible or limit == DEFAULT_LONGEST else limit]
+        defines = read_entry(name, stream, "defines_mb_size", truth, False) and not self.compatible
         return FeatureSettings(
             name=name,
             lists=paths_of(stream["scp"]),
             dim=size_of(name, stream.get("dim"), LARGEST_DIM, "values"),
             context=window_of(stream.get("context", (0, 0))),
             prefix=str(stream.get("prefix", self.prefix)),
-            is_broadcast=truth(stream.get("broadcast", False)),
-            defines_mb_size=self.defines_mb_size
-            or (not self.compatible and truth(stream.get("defines_mb_size", False))),
+            is_broadcast=read_entry(name, stream, "broadcast", truth, False),
+            defines_mb_size=self.defines_mb_size or defines,
             max_sequence_length=min((limit for limit in limits if limit is not None), default=None),
             unequal_lengths=self.unequal_lengths or "keep",
             compatible=self.compatible,

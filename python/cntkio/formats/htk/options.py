@@ -8,56 +8,43 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
 import os
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from cntkio.errors import ConfigError
+from cntkio.formats.cntk_options import CntkOptions, folded
+from cntkio.streams import num_values
+
+_T = TypeVar("_T")
+_D = TypeVar("_D")
 
 LARGEST_DIM = 2**31 - 1
 DEFAULT_LONGEST = 65535
 """Default `max_sequence_length` of a `StreamDef`. CNTK 2.7 ignores it, so it is not a limit."""
 Unequal = Literal["error", "drop", "keep"]
 _UNEQUAL = ("error", "drop", "keep")
-STREAM_KEYS = {
-    "scpfile": "scp", "dim": "dim", "contextwindow": "context", "expandtoutterance": "broadcast",
-    "prefixpathinscp": "prefix", "definesmbsize": "defines_mb_size", "type": "",
-}  # fmt: skip
-"""CNTK's keys of a stream's section, in lower case, and the entries of a stream's record that they set."""
-
-_IGNORED = ("chunksizeinbytes", "framemode", "cacheindex", "precision", "type", "module")
-logger = logging.getLogger("cntkio")
 
 
-def truth(value: Any) -> bool:
-    """Return the truth value that a value of CNTK's configurations has."""
-    return str(value).lower() in ("true", "1", "t")
-
-
-class UtteranceOptions:
-    """Options that deserializers of features and of labels set by CNTK's names, in upper or lower case."""
-
-    defines_mb_size: bool
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        """Set an option by CNTK's name for it."""
-        if key.lower() == "definesmbsize":
-            self.defines_mb_size = truth(value)
-        elif key.lower() not in _IGNORED:
-            logger.warning("%s: option %r is unknown and ignored", type(self).__name__, key)
+@dataclasses.dataclass(eq=False, repr=False)
+class UtteranceOptions(CntkOptions):
+    """Options that the deserializers of features and of labels have in common."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore a pickle, also of version 0.1, where this option had another name."""
+        """Restore a pickle, also of version 0.1.0, where `defines_mb_size` was a private attribute."""
         state = dict(state)
-        self.defines_mb_size = state.pop("_defines_mb_size", False)
+        if state.pop("_defines_mb_size", False):
+            state["defines_mb_size"] = True
         self.__dict__.update(state)
 
 
 def merge_stream(
-    name: str, stream: Mapping[str, Any], options: Mapping[str, Mapping[str, Any]], keys: Mapping[str, str]
+    name: str,
+    stream: Mapping[str, Any],
+    options: Mapping[str, Mapping[str, Any]],
+    keys: Mapping[str, str | None],
 ) -> dict[str, Any]:
     """Return a stream's record with the options that have CNTK's keys merged into it.
 
@@ -65,21 +52,38 @@ def merge_stream(
         name: The stream.
         stream: Its record, as `StreamDef` returns it.
         options: For each stream options by CNTK's keys; the value None removes an entry of the record.
-        keys: CNTK's keys in lower case, and the entries that they set; an empty entry is ignored.
+        keys: CNTK's keys, and the entries that they set; None: the key has no effect.
 
     Raises:
         ConfigError: A key is unknown.
     """
+    entries = {folded(key): entry for key, entry in keys.items()}
     merged = dict(stream)
     for key, value in options.get(name, {}).items():
-        entry = keys.get(key.lower())
-        if entry is None:
-            raise ConfigError(f"stream {name!r}: key {key!r} is unknown; known are {', '.join(sorted(keys))}", key=key)
-        if value is None:
+        if folded(key) not in entries:
+            known = ", ".join(sorted(keys))
+            raise ConfigError(f"stream {name!r}: key {key!r} is unknown; known are {known}", key=key)
+        entry = entries[folded(key)]
+        if value is None and entry is not None:
             merged.pop(entry, None)
-        elif entry:
+        elif entry is not None:
             merged[entry] = value
     return merged
+
+
+def read_entry(name: str, stream: Mapping[str, Any], entry: str, read: Callable[[Any], _T], default: _D) -> _T | _D:
+    """Return an entry of a stream's record, read as CNTK reads it, or a default if it is missing or None.
+
+    Raises:
+        ConfigError: The value is not possible.
+    """
+    value = stream.get(entry)
+    if value is None:
+        return default
+    try:
+        return read(value)
+    except ValueError as error:
+        raise ConfigError(f"stream {name!r}: {entry} is {value!r}; {error}", key=name) from None
 
 
 def size_of(name: str, shape: Any, largest: int, what: str) -> int:
@@ -88,8 +92,7 @@ def size_of(name: str, shape: Any, largest: int, what: str) -> int:
     Raises:
         ConfigError: There are none, or too many.
     """
-    sizes = [shape] if isinstance(shape, int | np.integer) else [] if shape is None else list(shape)
-    total = int(np.prod([int(size) for size in sizes], dtype=np.int64)) if sizes else 0
+    total = 0 if shape is None or not np.size(shape) else num_values(shape)
     if not 1 <= total <= largest:
         raise ConfigError(f"stream {name!r}: shape {shape!r}; expected 1 to {largest} {what}", key=name)
     return total
@@ -148,7 +151,7 @@ class FeatureSettings:
         prefix: Text put before each path of the lists.
         is_broadcast: Whether the only frame of an utterance stands for all frames of its partner.
         defines_mb_size: Whether minibatch sizes count this stream's samples.
-        max_sequence_length: Longer utterances are left out; None: there is no limit.
+        max_sequence_length: Longer utterances are left out; None: no utterance is too long.
         unequal_lengths: What becomes of an utterance that is not as long as in the first corpus of the source.
         compatible: Whether to read exactly as CNTK 2.7 does.
         strict: Whether warnings are errors.

@@ -24,7 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.errors import CorpusError, FormatError
+from cntkio.errors import CorpusError, FormatError, suggests_keywords
+from cntkio.formats.cntk_options import LABELS
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded, Utterances
 from cntkio.formats.htk.keys import first_same
 from cntkio.formats.htk.options import Unequal, UtteranceOptions
@@ -51,7 +52,8 @@ from cntkio.streams import StreamDefs, StreamInformation, checked_streams
 _CHUNK_FRAMES = 1 << 20
 
 
-@dataclasses.dataclass(eq=False)
+@suggests_keywords
+@dataclasses.dataclass(eq=False, repr=False)
 class HTKMLFDeserializer(UtteranceOptions):
     """Labels in master label files of HTK.
 
@@ -99,6 +101,8 @@ class HTKMLFDeserializer(UtteranceOptions):
     stream_options: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     defines_mb_size: bool = False
     has_text_keys = True
+    cntk_type = "HTKMLFDeserializer"
+    cntk_options = LABELS
 
     def __post_init__(self) -> None:
         """Check all options that can be checked without the files."""
@@ -160,7 +164,8 @@ class HTKMLFDeserializer(UtteranceOptions):
         return MLFCorpus(settings, files, targets)
 
 
-@dataclasses.dataclass(eq=False)
+@suggests_keywords
+@dataclasses.dataclass(eq=False, repr=False)
 class HTKMLFBinaryDeserializer(UtteranceOptions):
     """Labels in binary master label files.
 
@@ -191,6 +196,8 @@ class HTKMLFBinaryDeserializer(UtteranceOptions):
     stream_options: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     defines_mb_size: bool = False
     has_text_keys = True
+    cntk_type = "HTKMLFBinaryDeserializer"
+    cntk_options = LABELS
 
     def __post_init__(self) -> None:
         """Check all options that can be checked without the files."""

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from cntkio.errors import ConfigError
+from cntkio.formats.cntk_options import LABEL_STREAM, truth, whole
 from cntkio.formats.htk.options import (
     DEFAULT_LONGEST,
     LARGEST_DIM,
@@ -17,20 +18,14 @@ from cntkio.formats.htk.options import (
     check_utterances,
     merge_stream,
     paths_of,
+    read_entry,
     size_of,
-    truth,
 )
 from cntkio.formats.input_file import all_bytes
 from cntkio.formats.mlf.entries import FRAME_PERIOD, TIMES, Times
 from cntkio.streams import StreamDefs
 
 _LARGEST_DIM_OF_CNTK = 65535
-# CNTK's keys of a stream's section, in lower case.
-_STREAM_KEYS = {
-    "mlffile": "mlf", "mlffilelist": "mlf_list", "labelmappingfile": "label_mapping_file", "dim": "dim",
-    "labeldim": "dim", "phoneboundaries": "phone_boundaries", "definesmbsize": "defines_mb_size", "type": "",
-    "labeltype": "", "cacheindex": "cache_index", "labeltotargetmappingfile": "target_file", "targetdim": "target_dim",
-}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -119,7 +114,7 @@ def settings_of(options: LabelOptions, arguments: Mapping[str, Any]) -> LabelSet
 
     Args:
         options: The deserializer.
-        arguments: Those of its arguments that `stream_options` may replace.
+        arguments: The arguments that `stream_options` may replace.
 
     Raises:
         ConfigError: An option is not possible, or contradicts another.
@@ -130,11 +125,11 @@ def settings_of(options: LabelOptions, arguments: Mapping[str, Any]) -> LabelSet
     if len(streams) != 1:
         raise ConfigError(f"{deserializer} only accepts a single stream; it has {len(streams)}", key="streams")
     ((name, stream),) = streams.items()
-    merged = merge_stream(name, {**stream, **arguments}, options.stream_options, _STREAM_KEYS)
+    merged = merge_stream(name, {**stream, **arguments}, options.stream_options, LABEL_STREAM)
     paths = (*paths_of(merged.get("mlf") or ()), *_listed_paths(merged.get("mlf_list") or ()))
     if not paths:
         raise ConfigError("no master label files specified: StreamDef(mlf=...) is missing", key=name)
-    if not compatible and merged.get("max_sequence_length") not in (None, DEFAULT_LONGEST):
+    if not compatible and read_entry(name, merged, "max_sequence_length", whole, None) not in (None, DEFAULT_LONGEST):
         raise ConfigError("set max_sequence_length on the feature deserializer; labels have none", key=name)
     return LabelSettings(
         name=name,
@@ -144,9 +139,9 @@ def settings_of(options: LabelOptions, arguments: Mapping[str, Any]) -> LabelSet
         target_file=merged.get("target_file"),
         target_dim=merged.get("target_dim"),
         as_class_ids=options.as_class_ids,
-        marks_starts=truth(merged.get("phone_boundaries", False)),
-        defines_mb_size=options.defines_mb_size or truth(merged.get("defines_mb_size", False)),
-        cache_index=truth(merged.get("cache_index", False)),
+        marks_starts=read_entry(name, merged, "phone_boundaries", truth, False),
+        defines_mb_size=options.defines_mb_size or read_entry(name, merged, "defines_mb_size", truth, False),
+        cache_index=read_entry(name, merged, "cache_index", truth, False),
         unequal_lengths=options.unequal_lengths or ("keep" if compatible else "error"),
         compatible=compatible,
         strict=options.strict,

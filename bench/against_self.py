@@ -1,0 +1,197 @@
+"""How fast another revision of cntkio is, compared with the working tree, in one run.
+
+    python bench/against_self.py REVISION [--mb 128] [--repeat 5] [--size 1024] [--only floats,mnist,sparse,seqs]
+        [--orders randomized,in-order] [--kernels avx512,avx2,scalar] [--small 32] [--at-least RATIO] [--folder FOLDER]
+
+Both sides are built with cargo, from what it has in its cache: the revision from `git archive` in FOLDER/self, the
+working tree in place. Nothing is installed.
+
+Each measurement is a process of its own, which reads a corpus of --mb twice and reports the faster sweep; the two sides
+take turns, and who begins changes with each turn. A row shows the best of --repeat turns of each side in MB/s (10^6
+bytes of text), and the speed of the working tree divided by that of the revision: above 1 the working tree is faster.
+The last rows show what a minibatch of --small samples costs more than its share of a minibatch of --size samples, in
+microseconds; --small 0 leaves them out. With --at-least the exit status is 1 if a ratio is lower.
+
+A sweep is everything from the construction of the source to the end of one sweep in a Python loop of minibatches.
+Corpora are those of corpora.py; kernels that this processor lacks are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import corpora
+from engines import STREAMS, Answer, Engine, line, machine, rate
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+BUILT = "libcntkio_core_module.dylib" if sys.platform == "darwin" else "libcntkio_core_module.so"
+KERNELS = ("avx512", "avx2", "scalar")
+ORDERS = {"randomized": True, "in-order": False}
+
+
+class Side(NamedTuple):
+    """One of the two versions: its name, and the folder that holds its package."""
+
+    name: str
+    python: Path
+
+    def settings(self, kernel: str = "") -> dict[str, str]:
+        chosen = {"CNTKIO_KERNEL": kernel} if kernel else {}
+        return {"PYTHONPATH": str(self.python), "PYTHONDONTWRITEBYTECODE": "1", **chosen}
+
+    def has(self, kernel: str) -> bool:
+        """Whether the package starts with this kernel on this machine."""
+        program = f"import cntkio; assert cntkio.__file__.startswith({str(self.python)!r}), cntkio.__file__"
+        environment = os.environ | self.settings(kernel)
+        started = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+        if started.returncode and "CNTKIO_KERNEL" not in started.stderr:
+            raise RuntimeError(started.stderr)
+        return started.returncode == 0
+
+    def measure(self, kernel: str = "", **request: object) -> Answer:
+        """The faster of two sweeps in a new process."""
+        engine = Engine(sys.executable, HERE / "sweeps.py", **self.settings(kernel))
+        try:
+            return min((engine.ask(job="sweep", **request) for _ in range(2)), key=lambda answer: answer["seconds"])
+        finally:
+            engine.close()
+
+
+# -- building ----------------------------------------------------------------------------------------------------------
+
+
+def command(*words: str | Path, folder: Path = ROOT, **environment: str) -> str:
+    ran = subprocess.run(list(map(str, words)), cwd=folder, env=os.environ | environment, stdout=subprocess.PIPE)
+    if ran.returncode:
+        sys.exit(f"{' '.join(map(str, words))} ended with {ran.returncode}")
+    return ran.stdout.decode(errors="replace").strip()
+
+
+def assembled(sources: Path, target: Path, package: Path) -> Path:
+    """Build a tree into `target`, and put its package, Python files and compiled module, into `package`."""
+    command(
+        "cargo", "build", "--quiet", "--release", "--locked", "--offline", "-p", "cntkio-python",
+        folder=sources, CARGO_TARGET_DIR=str(target), PYO3_PYTHON=sys.executable,
+    )  # fmt: skip
+    shutil.rmtree(package, ignore_errors=True)
+    ignored = shutil.ignore_patterns("*.so", "__pycache__")
+    shutil.copytree(sources / "python" / "cntkio", package / "cntkio", ignore=ignored)
+    shutil.copy(target / "release" / BUILT, package / "cntkio" / "_core.abi3.so")
+    return package
+
+
+def built_revision(revision: str, folder: Path) -> Side:
+    commit = command("git", "rev-parse", "--short=12", "--verify", f"{revision}^{{commit}}")
+    sources = folder / commit / "sources"
+    package = folder / commit / "python"
+    if not (package / "cntkio" / "_core.abi3.so").exists():
+        print(f"building {revision} ({commit})", file=sys.stderr, flush=True)
+        shutil.rmtree(sources, ignore_errors=True)
+        sources.mkdir(parents=True)
+        archive = folder / commit / "sources.tar"
+        command("git", "archive", "--output", archive, commit)
+        command("tar", "-xf", archive, "-C", sources)
+        archive.unlink()
+        assembled(sources, folder / "target", package)
+    return Side(commit, package)
+
+
+def built_working_tree(folder: Path) -> Side:
+    print("building the working tree", file=sys.stderr, flush=True)
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    return Side("working tree", assembled(ROOT, target, folder / "working-tree" / "python"))
+
+
+# -- comparing ---------------------------------------------------------------------------------------------------------
+
+
+def in_turns(repeat: int, sides: list[Side], measure: Callable[[Side], Answer]) -> list[Answer]:
+    """The fastest answer of each side, which must deliver the same number of samples."""
+    fastest: dict[str, Answer] = {}
+    for turn in range(repeat):
+        for side in sides if turn % 2 else reversed(sides):
+            answer = measure(side)
+            if answer["seconds"] < fastest.get(side.name, {"seconds": float("inf")})["seconds"]:
+                fastest[side.name] = answer
+    answers = [fastest[side.name] for side in sides]
+    if answers[0]["samples"] != answers[1]["samples"]:
+        raise RuntimeError(f"the two sides deliver different numbers of samples: {answers}")
+    return answers
+
+
+def sweep(side: Side, *, kernel: str, path: Path, kind: str, randomize: bool, size: int) -> Answer:
+    return side.measure(kernel, path=str(path), streams=STREAMS[kind], randomize=randomize, size=size)
+
+
+def costs_of_small(sides: list[Side], path: Path, kind: str, options: argparse.Namespace) -> list[float]:
+    """Seconds that a small minibatch costs more than its share of a large one, for each side."""
+    measure = partial(sweep, path=path, kind=kind, kernel="", randomize=True)
+    of_small = in_turns(options.repeat, sides, partial(measure, size=options.small))
+    of_large = in_turns(options.repeat, sides, partial(measure, size=options.size))
+    return [
+        (small["seconds"] - large["seconds"]) / (small["minibatches"] - large["minibatches"])
+        for small, large in zip(of_small, of_large, strict=True)
+    ]
+
+
+def compare(sides: list[Side], paths: dict[str, Path], options: argparse.Namespace) -> list[float]:
+    ratios = []
+    line("", *(side.name for side in sides), "ratio")
+    kernels = [kernel for kernel in options.kernels.split(",") if all(side.has(kernel) for side in sides)]
+    for kind, path in paths.items():
+        for order in options.orders.split(","):
+            for kernel in kernels:
+                request = {"kernel": kernel, "path": path, "kind": kind, "size": options.size}
+                measure = partial(sweep, randomize=ORDERS[order], **request)
+                rates = [rate(path.stat().st_size, answer) for answer in in_turns(options.repeat, sides, measure)]
+                ratios.append(rates[1] / rates[0])
+                line(f"{kind}, {order}, {kernel}", *(f"{speed:.0f}" for speed in rates), f"{ratios[-1]:.3f}")
+    for kind, path in paths.items() if options.small else ():
+        costs = costs_of_small(sides, path, kind, options)
+        is_sound = min(costs) > 0  # else the corpus is too small, or the machine too busy
+        if is_sound:
+            ratios.append(costs[0] / costs[1])
+        cells = [f"{cost * 1e6:.2f}" for cost in costs]
+        line(f"{kind}, us of {options.small}", *cells, f"{ratios[-1]:.3f}" if is_sound else "-")
+    return ratios
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("revision", help="what to compare with: a commit, a branch or a tag")
+    parser.add_argument("--mb", type=int, default=128, help="size of each corpus")
+    parser.add_argument("--repeat", type=int, default=5, help="turns of each side")
+    parser.add_argument("--size", type=int, default=1024, help="samples of a minibatch")
+    parser.add_argument("--only", default=",".join(STREAMS), help="corpora")
+    parser.add_argument("--orders", default=",".join(ORDERS), help="randomized, in-order")
+    parser.add_argument("--kernels", default=",".join(KERNELS), help="kernels, for those processors that have them")
+    parser.add_argument("--small", type=int, default=32, help="samples of a small minibatch; 0: none")
+    parser.add_argument("--at-least", type=float, metavar="RATIO", help="exit with 1 if a ratio is lower")
+    parser.add_argument("--folder", type=Path, default=ROOT / ".cache" / "bench", help="for corpora and builds")
+    options = parser.parse_args()
+    folder = options.folder.resolve()
+    kinds = options.only.split(",")
+    sides = [built_revision(options.revision, folder / "self"), built_working_tree(folder / "self")]
+    paths = {kind: corpora.write(folder / f"{kind}-{options.mb}.ctf", kind, options.mb * 10**6) for kind in kinds}
+    for path in paths.values():
+        path.read_bytes()  # into the page cache
+    print(
+        f"{machine()}\nfiles of {options.mb} MB, minibatches of {options.size}, best of {options.repeat} turns; MB/s\n"
+    )
+    ratios = compare(sides, paths, options)
+    print(f"\nlowest ratio {min(ratios):.3f}, highest {max(ratios):.3f}")
+    if options.at_least is not None and min(ratios) < options.at_least:
+        sys.exit(f"a ratio is below {options.at_least}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,312 @@
+"""Sections of deserializers and streams, and the calls that they become. (docs/configuration.md, "Readers")
+
+Invariants: what CNTK's deserializer refuses is refused here, at its key; a key that CNTK does not look at is not looked
+at; a key that no reader knows is warned of.
+
+This module opens no data: the deserializers open the files that a section names.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
+
+from cntkio.config import keys
+from cntkio.config.keys import Precision
+from cntkio.config.language import Section, folded
+from cntkio.config.reader_config import Call
+from cntkio.errors import did_you_mean
+from cntkio.formats.cbf import CBFDeserializer
+from cntkio.formats.ctf import CTFDeserializer
+from cntkio.formats.htk import HTKFeatureDeserializer
+from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
+from cntkio.streams import Record, StreamDef, StreamDefs
+
+_LARGEST_DIM = 2**31 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class StreamContext:
+    """Settings of a reader that its deserializers depend on.
+
+    Attributes:
+        reader: The reader's section.
+        precision: Type of the values.
+        frame_mode: Whether single frames are delivered.
+        takes_targets: Whether labels can be mapped to dense targets, as in HTKMLFReader only.
+    """
+
+    reader: Section
+    precision: Precision
+    frame_mode: bool = False
+    takes_targets: bool = False
+
+    def trace_level(self, section: Section) -> int:
+        """Return the trace level of a deserializer: the reader's or else its own."""
+        return keys.TRACE_LEVEL.of(self.reader if self.reader.has(keys.TRACE_LEVEL.key) else section)
+
+
+# ---------------------------------------------------------------------------------------------------------- checks
+
+
+def refuse_kind(section: Section, key: str, name: str, known: Iterable[str]) -> NoReturn:
+    """Raise the error about a kind of reader or deserializer that cntkio does not have."""
+    hint = keys.INSTEAD.get(name) or f"supported are {', '.join(known)}"
+    raise section.error(key, f"{key} = {name!r} is not supported: {hint}")
+
+
+def warn_of_unknown_keys(section: Section, known: Mapping[str, str], streams: Iterable[str] = ()) -> None:
+    """Warn of keys that no reader knows.
+
+    Args:
+        section: The section.
+        known: A table of `cntkio.config.keys`.
+        streams: The keys that are names of streams.
+    """
+    named = {folded(name) for name in streams}
+    for key in section.keys:
+        name = folded(key)
+        if name in known or name in named or name in keys.WITHOUT_WARNING:
+            continue
+        entry = section.entry(key, own=True)
+        hint = did_you_mean(key, known.values())
+        if not hint and entry is not None and entry.is_flag:
+            hint = "; is it the second half of a value that should be in quotes?"
+        section.warn(key, f"key {key!r} is unknown here and ignored{hint}", own=True)
+
+
+def chunk_size_of(section: Section) -> int:
+    """Return ``chunkSizeInBytes``, which CNTK lets be 0 and then ends."""
+    size = keys.CHUNK_SIZE.of(section)
+    if not size:
+        raise section.error(keys.CHUNK_SIZE.key, f"{keys.CHUNK_SIZE.key} = 0; expected at least 1")
+    return size
+
+
+def _dimension(stream: Section, key: str, *, own: bool = False, most: int = _LARGEST_DIM) -> int:
+    dim = stream.size(key, own=own)
+    if not 1 <= dim <= most:
+        raise stream.error(key, f"{key} = {dim}; expected 1 to {most}", own=own)
+    return dim
+
+
+def _keywords(section: Section, options: Iterable[keys.Option[Any]]) -> list[tuple[str, Any]]:
+    """Read keywords of a deserializer, without those at their default."""
+    values = [(option, option.of(section)) for option in options]
+    return [(option.name, value) for option, value in values if value != option.default]
+
+
+def _streams_of(section: Section) -> list[Section]:
+    streams = section.section("input", own=True)
+    if not streams.keys:
+        raise section.error("input", "'input' is empty; expected a section for each stream", own=True)
+    return [streams.section(name, own=True) for name in streams.keys]
+
+
+# ------------------------------------------------------------------------------------------------ text and binary
+
+
+def text_deserializer(section: Section, context: StreamContext, known: Mapping[str, str]) -> Call:
+    """Read the section of a text reader, or of a deserializer of the text format. `known` are its keys."""
+    warn_of_unknown_keys(section, known)
+    path = section.file("file")
+    streams: dict[str, Any] = {}
+    names: dict[str, str] = {}  # by the name in the file
+    defining = False
+    for stream in _streams_of(section):
+        described = _text_stream(stream)
+        alias, defines = described["stream_alias"], described["defines_mb_size"]
+        if alias in names:
+            raise stream.error("alias", f"streams {names[alias]!r} and {stream.name!r} are both {alias!r} in the file")
+        if defines and defining:
+            raise stream.error("definesMBSize", "more than one stream defines the minibatch size")
+        streams[stream.name], names[alias], defining = described, stream.name, defining or defines
+    chunk_size_of(section)
+    keywords = _keywords(section, keys.KEYWORDS[CTFDeserializer])
+    if context.precision == "double":
+        keywords.append(("dtype", "float64"))
+    return Call(CTFDeserializer, (path, StreamDefs(streams)), tuple(keywords), context.trace_level(section))
+
+
+def _text_stream(stream: Section) -> Record:
+    warn_of_unknown_keys(stream, keys.TEXT_STREAM)
+    dim = stream.size("dim", own=True)
+    storage = stream.text("format", own=True).lower()
+    if storage not in ("dense", "sparse"):
+        raise stream.error("format", f"format = {storage!r} is neither dense nor sparse", own=True)
+    if dim < 1 or (storage == "sparse" and dim > _LARGEST_DIM):
+        raise stream.error("dim", f"dim = {dim}; expected 1 to {_LARGEST_DIM}", own=True)
+    alias = stream.text("alias", stream.name, own=True)
+    if not alias:
+        raise stream.error("alias", "alias is empty", own=True)
+    defines = stream.boolean("definesMBSize", False)
+    return StreamDef(field=alias, shape=dim, is_sparse=storage == "sparse", defines_mb_size=defines)
+
+
+def binary_deserializer(section: Section, context: StreamContext, known: Mapping[str, str]) -> Call:
+    """Read the section of a binary reader, or of a deserializer of the binary format. `known` are its keys."""
+    warn_of_unknown_keys(section, known)
+    path = section.file("file")
+    names: dict[str, str] = {}  # by the name in the file; if two streams have the same, the last by name gets it
+    if section.has("input", own=True):
+        streams = section.section("input", own=True)
+        for name in streams.keys:
+            stream = streams.section(name, own=True)
+            warn_of_unknown_keys(stream, keys.BINARY_STREAM)
+            alias = stream.text("alias", stream.name, own=True) or stream.name
+            names.pop(alias, None)
+            names[alias] = stream.name
+    renamed = {name: StreamDef(field=alias) for alias, name in names.items() if alias != name}
+    arguments: tuple[Any, ...] = (path, StreamDefs(renamed)) if renamed else (path,)
+    dtype = "float32" if context.precision == "float" else "float64"
+    return Call(CBFDeserializer, arguments, (("dtype", dtype), ("convert", False)), context.trace_level(section))
+
+
+# ------------------------------------------------------------------------------------------------------------- HTK
+
+
+def feature_deserializer(stream: Section) -> Call:
+    """Read the section of a stream of features."""
+    warn_of_unknown_keys(stream, keys.FEATURE_STREAM)
+    fields: dict[str, Any] = {"scp": stream.file("scpFile", own=True), "shape": _dimension(stream, "dim")}
+    if stream.has("contextWindow"):
+        fields["context"] = _context(stream)
+    if stream.boolean("expandToUtterance", False):
+        fields["broadcast"] = True
+    if stream.boolean("definesMBSize", False):
+        fields["defines_mb_size"] = True
+    keywords = _keywords(stream, keys.KEYWORDS[HTKFeatureDeserializer])
+    return Call(HTKFeatureDeserializer, (StreamDefs({stream.name: StreamDef(**fields)}),), tuple(keywords))
+
+
+def refuse_expanded(stream: Section) -> None:
+    """Refuse ``expandToUtterance`` of the first stream of features, which says how long utterances are."""
+    if stream.boolean("expandToUtterance", False):
+        raise stream.error("expandToUtterance", "the first feature stream cannot be expanded to utterances")
+
+
+def _context(stream: Section) -> tuple[int, int]:
+    counts = stream.integers("contextWindow", (1,))
+    if len(counts) == 1 and counts[0] > 0 and counts[0] % 2:
+        return counts[0] // 2, counts[0] // 2
+    if len(counts) == 2 and min(counts) >= 0:
+        return counts[0], counts[1]
+    raise stream.error("contextWindow", f"contextWindow = {counts}; expected one odd number, or left:right")
+
+
+def label_deserializer(stream: Section, context: StreamContext) -> Call:
+    """Read the section of a stream of labels."""
+    warn_of_unknown_keys(stream, keys.LABEL_STREAM)
+    fields, listed = _label_files(stream)
+    fields["shape"] = _number_of_classes(stream)
+    mapping = stream.optional_file("labelMappingFile")
+    if context.frame_mode and keys.PHONE_BOUNDARIES.of(stream):
+        raise stream.error("phoneBoundaries", "phoneBoundaries and frameMode exclude each other")
+    if not context.takes_targets and stream.has("labelToTargetMappingFile"):
+        stream.warn("labelToTargetMappingFile", "labelToTargetMappingFile has an effect only in HTKMLFReader")
+    has_targets = context.takes_targets and stream.text("labelToTargetMappingFile", "")
+    keywords = _keywords(stream, keys.KEYWORDS[HTKMLFDeserializer] if has_targets else (keys.PHONE_BOUNDARIES,))
+    return Call(HTKMLFDeserializer, (mapping, StreamDefs({stream.name: StreamDef(**fields)})), (*listed, *keywords))
+
+
+def _label_files(stream: Section) -> tuple[dict[str, Any], tuple[tuple[str, Any], ...]]:
+    """Return the fields of a stream of labels that name files, and the keyword that names a list of files."""
+    if stream.has("mlfFile", own=True):
+        return {"mlf": stream.file("mlfFile", own=True)}, ()
+    text = stream.file_name("mlfFileList", own=True)
+    files = stream.texts("mlfFileList", own=True)
+    if ":" in text or len(files) > 1:
+        return {"mlf": [stream.in_directory(file) for file in files]}, ()
+    listed = stream.in_directory(files[0] if files else text)
+    return {}, (("stream_options", {stream.name: {"mlfFileList": listed}}),)
+
+
+def _number_of_classes(stream: Section) -> int:
+    return _dimension(stream, "labelDim" if stream.has("labelDim") else "dim")
+
+
+def stream_deserializers(context: StreamContext) -> list[Call]:
+    """Read the streams of an HTK reader: members of its section, told apart by their keys, whatever their names."""
+    reader = context.reader
+    features: list[Section] = []
+    labels: list[Section] = []
+    names = []
+    for name in reader.keys:
+        value = reader.value(name, own=True)
+        if value is None or not value.is_section:
+            continue
+        names.append(name)
+        stream = reader.section(name, own=True)
+        if stream.has("scpFile", own=True):
+            features.append(stream)
+        elif stream.has("mlfFile", own=True) or stream.has("mlfFileList", own=True):
+            labels.append(stream)
+        elif stream.has("phoneFile", own=True) or stream.has("denlatTocFile", own=True):
+            raise reader.error(name, f"{name!r} describes sequence training (HMMs or lattices), which is not supported")
+    warn_of_unknown_keys(reader, keys.HTK_READER, names)
+    if not features:
+        raise reader.error("scpFile", "no feature section: none of the sections has an scpFile")
+    refuse_expanded(features[0])
+    calls = []
+    for stream in features:
+        stream.word("type", "real", ("real",))
+        calls.append(feature_deserializer(stream))
+    for stream in labels:
+        stream.word("labelType" if stream.has("labelType") else "type", "category", ("category",))
+        calls.append(label_deserializer(stream, context))
+    return calls
+
+
+# -------------------------------------------------------------------------------------- of the composite reader
+
+
+def composite_deserializers(context: StreamContext) -> list[Call]:
+    """Read the ``deserializers`` of a composite reader."""
+    sections = context.reader.sections("deserializers")
+    if not sections:
+        raise context.reader.error("deserializers", "'deserializers' is empty; expected at least one section")
+    return [_deserializer(section, index, context) for index, section in enumerate(sections)]
+
+
+def _target(section: Section) -> type:
+    """Return the class of a deserializer, from its ``type``."""
+    name = section.text("type")
+    known = keys.DESERIALIZERS.get(name)
+    if known is None:
+        refuse_kind(section, "type", name, keys.DESERIALIZERS)
+    if section.has("module") and section.text("module") != known.module:
+        raise section.error("module", f"module = {section.text('module')!r}; for {name} it is {known.module!r}")
+    return known.target
+
+
+def _deserializer(section: Section, index: int, context: StreamContext) -> Call:
+    target = _target(section)
+    if target is CTFDeserializer:
+        return text_deserializer(section, context, keys.TEXT_DESERIALIZER)
+    if target is CBFDeserializer:
+        if index:
+            raise context.reader.error("deserializers", "a binary deserializer must be the first")
+        return binary_deserializer(section, context, keys.BINARY_DESERIALIZER)
+    if target is HTKFeatureDeserializer:
+        stream = _only_stream(section, keys.FEATURE_DESERIALIZER)
+        if not index:
+            refuse_expanded(stream)
+        return feature_deserializer(stream)
+    if not index:
+        raise context.reader.error("deserializers", "an MLF deserializer cannot be the first")
+    if target is HTKMLFDeserializer:
+        return label_deserializer(_only_stream(section, keys.LABEL_DESERIALIZER), context)
+    stream = _streams_of(section)[0]
+    described = StreamDef(mlf=stream.file("mlfFile", own=True), shape=_number_of_classes(stream))
+    return Call(HTKMLFBinaryDeserializer, (StreamDefs({stream.name: described}),))
+
+
+def _only_stream(section: Section, known: Mapping[str, str]) -> Section:
+    """Return the stream of a deserializer of HTK: the first, as in CNTK, where the others are not read."""
+    warn_of_unknown_keys(section, known)
+    streams = _streams_of(section)
+    if len(streams) > 1:
+        names = ", ".join(repr(stream.name) for stream in streams[1:])
+        section.warn("input", f"only the stream {streams[0].name!r} is read, not {names}", own=True)
+    return streams[0]

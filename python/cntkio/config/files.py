@@ -1,0 +1,156 @@
+"""Configuration files and arguments: from their lines to the global section. (docs/configuration.md, "The language")
+
+::
+
+    configFile=a.cntk+b.cntk ──lines, comments removed, included files inserted──┐
+    currentDirectory=dir, key=value ─────────────────────────────────────────────┴──one text──> global section
+
+Invariants: later arguments override earlier arguments; a file is read once; files that include each other are an
+error, and so is a bracket without a partner anywhere in the text.
+
+This module opens no file except for configuration files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+
+from cntkio.config.language import Section, folded, without_comment
+from cntkio.config.text import BLANKS, Origin, Position, Text, Value, logger
+from cntkio.errors import ConfigError
+
+
+def configuration(arguments: Iterable[str]) -> Section:
+    """Return the global section of a configuration, from arguments as the program ``cntk`` takes them.
+
+    Later arguments override earlier arguments. Paths of configuration files are relative to the working directory, or
+    to the directory of an earlier ``currentDirectory=``.
+
+    Args:
+        arguments: ``configFile=a.cntk+b.cntk``, ``currentDirectory=dir``, or any text with entries.
+
+    Raises:
+        ConfigError: A text cannot be read as a configuration, files include each other, or a file is named twice.
+        OSError: A configuration file cannot be read.
+
+    Example:
+        >>> configuration(["a = 1 ; b = [ c = $a$ ]", "a=2"]).section("b").text("c")
+        '2'
+    """
+    pieces: list[tuple[str, Origin]] = []
+    directory = ""
+    named: set[str] = set()
+    known: set[str] = set()
+    for index, argument in enumerate(arguments, 1):
+        key, equals, rest = argument.partition("=")
+        key = folded(key.strip(BLANKS)) if equals else ""
+        if key == "configfile":
+            for path in rest.split("+"):
+                position = Position(None, index, 1)
+                file = os.path.join(directory, path)  # noqa: PTH118 - texts with any bytes
+                identity = _identity(file, position)
+                if identity in named:
+                    raise position.error(f"the file {path!r} is named twice", "configFile")
+                named.add(identity)
+                known.add(identity)
+                pieces += _file_lines(file, directory, known)
+            continue
+        if key == "currentdirectory":
+            directory = os.path.join(directory, rest.strip(BLANKS).strip('"'))  # noqa: PTH118
+        pieces.append((argument + "\n", (None, index, 1)))
+    text = Text(pieces)
+    text.closing  # noqa: B018 - brackets must match everywhere, also where nobody looks
+    section = Section("", Value(text, 0, len(text.string)))
+    section.directory = directory
+    return section
+
+
+def _identity(path: str, position: Position) -> str:
+    """Return the same text for all paths of the same file."""
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError) as error:
+        raise position.error(f"{path!r} cannot be a path: {error}", "include") from None
+
+
+def _file_lines(path: str, directory: str, known: set[str]) -> Iterator[tuple[str, Origin]]:
+    """Yield the lines of a configuration file without comments and empty lines, included files inserted."""
+    reading = [(path, _lines(path))]
+    while reading:
+        path, lines = reading[-1]
+        number_and_line = next(lines, None)
+        if number_and_line is None:
+            reading.pop()
+            continue
+        number, line = number_and_line
+        if not line.startswith("include="):
+            yield line + "\n", (path, number, 1)
+            continue
+        including = [file for file, _ in reading]
+        reading += reversed(_included(line, Position(path, number, 1), directory, including, known))
+
+
+def _included(
+    line: str, position: Position, directory: str, including: list[str], known: set[str]
+) -> list[tuple[str, Iterator[tuple[int, str]]]]:
+    """Open the files of an ``include=`` line that were not read before.
+
+    Args:
+        line: The line.
+        position: Where it is.
+        directory: The directory that paths are relative to.
+        including: The files that include each other down to this line, from the outermost on.
+        known: The files that were read before; the files of this line are added.
+    """
+    if "$" in line:
+        raise position.error("include= takes names of files as they are, not variables", "include")
+    chain = [_identity(file, position) for file in including]
+    files = []
+    for name in line[len("include=") :].split("+"):
+        file = os.path.join(directory, name)  # noqa: PTH118
+        identity = _identity(file, position)
+        if identity in chain:
+            loop = including[chain.index(identity) :]
+            raise position.error(f"files include each other: {' > '.join([*loop, file])}", "include")
+        if identity in known:
+            logger.warning("%s: %s was read before, and is skipped", position, file)
+            continue
+        known.add(identity)
+        try:
+            files.append((file, _lines(file)))
+        except OSError as error:
+            raise position.error(f"cannot include {file!r}: {error.strerror or error}", "include") from None
+    return files
+
+
+def _lines(path: str) -> Iterator[tuple[int, str]]:
+    """Read a configuration file, and return its lines with their numbers."""
+    if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):  # noqa: PTH112, PTH116 - any bytes
+        raise ConfigError(f"{path} is not a regular file", path=path)
+    with open(path, "rb") as file:
+        content = file.read()
+    return _numbered(path, content.decode("utf-8", "surrogateescape"))
+
+
+def _numbered(path: str, content: str) -> Iterator[tuple[int, str]]:
+    for number, whole_line in enumerate(content.split("\n"), 1):
+        line = whole_line.removesuffix("\r").removeprefix("\ufeff")
+        if "\r" in line:
+            raise Position(path, number, line.index("\r") + 1).error("a line ends with CR alone; expected LF or CR LF")
+        kept = without_comment(line)
+        if "#" in line:
+            _warn_of_hash(Position(path, number, line.index("#") + 1), line, kept)
+        if kept:
+            yield number, kept
+
+
+def _warn_of_hash(position: Position, line: str, kept: str) -> None:
+    if kept == line and re.search(r"[ \t]#", line):
+        logger.warning(
+            "%s: this '#' follows no blank, so what looks like a comment after it is part of the value", position
+        )
+    elif len(kept) < len(line) and kept.count('"') % 2:
+        logger.warning("%s: a blank and '#' begin a comment within quotes, too; the quote stays open", position)

@@ -1,0 +1,297 @@
+"""Keys of CNTK's reader sections, and the options here that they set. (docs/configuration.md, "Readers")
+
+Each kind of section has a table, for both reading and writing of configurations: reading asks an `Option` for its
+value in a section, writing puts the value that differs from its default under its key.
+
+This module has no rules: what a key means where others have a say, too, is in the modules that read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+from cntkio.config.language import Section, folded
+from cntkio.formats.cbf import CBFDeserializer
+from cntkio.formats.ctf import CTFDeserializer
+from cntkio.formats.htk import HTKFeatureDeserializer
+from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
+from cntkio.htkmlf_reader import DEFAULT_MAX_UTTERANCE_LENGTH
+
+_T = TypeVar("_T")
+
+Kind = Literal["CNTKTextFormatReader", "CNTKBinaryReader", "HTKMLFReader", "HTKDeserializers", "composite"]
+Precision = Literal["float", "double"]
+PRECISIONS: tuple[Precision, ...] = ("float", "double")
+
+# ------------------------------------------------------------------------------------------------------ the readers
+
+READERS: dict[str, Kind] = {
+    "CNTKTextFormatReader": "CNTKTextFormatReader",
+    "Cntk.Deserializers.TextFormat": "CNTKTextFormatReader",
+    "CNTKBinaryReader": "CNTKBinaryReader",
+    "Cntk.Deserializers.Binary": "CNTKBinaryReader",
+    "HTKMLFReader": "HTKMLFReader",
+    "Cntk.Reader.HTKMLF": "HTKMLFReader",
+    "HTKDeserializers": "HTKDeserializers",
+    "Cntk.Deserializers.HTK": "HTKDeserializers",
+    "CompositeDataReader": "composite",
+    "Cntk.Composite": "composite",
+}
+"""Values of ``readerType``."""
+
+
+class DeserializerType(NamedTuple):
+    """A deserializer of the composite reader.
+
+    Attributes:
+        name: Its ``type``.
+        module: Its ``module``.
+        target: The class that it becomes.
+    """
+
+    name: str
+    module: str
+    target: type
+
+    @property
+    def has_text_keys(self) -> bool:
+        """True if the keys of its sequences are words."""
+        return self.module == "HTKDeserializers"
+
+
+_TYPES = (
+    DeserializerType("CNTKTextFormatDeserializer", "CNTKTextFormatReader", CTFDeserializer),
+    DeserializerType("CNTKBinaryFormatDeserializer", "CNTKBinaryReader", CBFDeserializer),
+    DeserializerType("HTKFeatureDeserializer", "HTKDeserializers", HTKFeatureDeserializer),
+    DeserializerType("HTKMLFDeserializer", "HTKDeserializers", HTKMLFDeserializer),
+    DeserializerType("HTKMLFBinaryDeserializer", "HTKDeserializers", HTKMLFBinaryDeserializer),
+)
+DESERIALIZERS = {row.name: row for row in _TYPES}
+TYPE_OF = {row.target: row for row in _TYPES}
+
+_CTF_INSTEAD = "convert the data to CTF and use CNTKTextFormatReader"
+_CTF_OR_CBF_INSTEAD = "convert the data to CTF or CBF, and use CNTKTextFormatReader or CNTKBinaryReader"
+_WORDS_INSTEAD = "map words to indices, write CTF and use CNTKTextFormatReader"
+_CBF_INSTEAD = "it is an old cache format, not CBF; write CBF and use CNTKBinaryReader"
+_KALDI_INSTEAD = "convert the archives to HTK features or to CTF"
+_NO_IMAGES = "images are not a format of this library"
+INSTEAD = {
+    "UCIFastReader": _CTF_INSTEAD,
+    "Cntk.Reader.UCIFast": _CTF_INSTEAD,
+    "LibSVMBinaryReader": _CTF_OR_CBF_INSTEAD,
+    "Cntk.Reader.SVMBinary": _CTF_OR_CBF_INSTEAD,
+    "SparsePCReader": _CTF_OR_CBF_INSTEAD,
+    "Cntk.Reader.SparsePC": _CTF_OR_CBF_INSTEAD,
+    "DSSMReader": _CTF_OR_CBF_INSTEAD,
+    "LMSequenceReader": _WORDS_INSTEAD,
+    "Cntk.Reader.LMSequence": _WORDS_INSTEAD,
+    "LUSequenceReader": _WORDS_INSTEAD,
+    "Cntk.Reader.LUSequence": _WORDS_INSTEAD,
+    "BinaryReader": _CBF_INSTEAD,
+    "Cntk.Reader.Binary": _CBF_INSTEAD,
+    "Kaldi2Reader": _KALDI_INSTEAD,
+    "KaldiReader": _KALDI_INSTEAD,
+    "Cntk.Reader.Kaldi2": _KALDI_INSTEAD,
+    "ImageReader": _NO_IMAGES,
+    "Cntk.Deserializers.Image": _NO_IMAGES,
+    "ImageDeserializer": _NO_IMAGES,
+    "Base64ImageDeserializer": _NO_IMAGES,
+    "LatticeDeserializer": "sequence training with lattices is not supported",
+}
+"""For readers and deserializers of CNTK that cntkio leaves out, what to use instead."""
+
+
+# ------------------------------------------------------------------------------------------------------ the options
+
+
+@dataclasses.dataclass(frozen=True)
+class Option(Generic[_T]):
+    """A key that sets an option here.
+
+    Attributes:
+        key: CNTK's key.
+        name: The keyword of the deserializer, or the attribute of `ReaderConfig`.
+        read: A method of `Section` that reads values of its type.
+        default: Its value without an entry.
+
+    Example:
+        >>> from cntkio.config.files import configuration
+        >>> SEED.of(configuration(["randomizationSeed = 7"])), SEED.of(configuration([]))
+        (7, 0)
+    """
+
+    key: str
+    name: str
+    read: Callable[[Section, str, _T], _T]
+    default: _T
+
+    def of(self, section: Section) -> _T:
+        """Return its value in a section.
+
+        Raises:
+            ConfigError: The value does not have its type.
+        """
+        return self.read(section, self.key, self.default)
+
+
+def _optional_file(section: Section, key: str, _: str | None) -> str | None:
+    return section.optional_file(key)
+
+
+def _optional_size(section: Section, key: str, _: int | None) -> int | None:
+    return section.size(key) if section.has(key) else None
+
+
+# Of deserializers.
+CHUNK_SIZE = Option("chunkSizeInBytes", "chunk_size_in_bytes", Section.size, 32 << 20)
+MAX_SEQUENCE_LENGTH = Option("maxSequenceSize", "max_sequence_length", Section.size, 0)
+PREFIX = Option("prefixPathInSCP", "prefix", Section.file_name, "")
+PHONE_BOUNDARIES = Option("phoneBoundaries", "phoneBoundaries", Section.boolean, False)
+TARGET_FILE = Option("labelToTargetMappingFile", "labelToTargetMappingFile", _optional_file, None)
+TARGET_DIM = Option("targetDim", "targetDim", _optional_size, None)
+# Keywords of a deserializer, in the order in which they are written.
+KEYWORDS: dict[type, tuple[Option[Any], ...]] = {
+    CTFDeserializer: (
+        Option("skipSequenceIds", "skip_sequence_ids", Section.boolean, False),
+        Option("maxErrors", "max_errors", Section.integer, 0),
+        CHUNK_SIZE,
+        Option("cacheIndex", "cache_index", Section.boolean, False),
+    ),
+    CBFDeserializer: (),
+    HTKFeatureDeserializer: (PREFIX, MAX_SEQUENCE_LENGTH),
+    HTKMLFDeserializer: (PHONE_BOUNDARIES, TARGET_FILE, TARGET_DIM),
+    HTKMLFBinaryDeserializer: (),
+}
+
+# Of readers.
+SEED = Option("randomizationSeed", "randomization_seed", Section.size, 0)
+KEEP_DATA = Option("keepDataInMemory", "keep_data_in_memory", Section.boolean, False)
+FRAME_MODE = Option("frameMode", "frame_mode", Section.boolean, False)
+HTK_FRAME_MODE = Option("frameMode", "frame_mode", Section.boolean, True)
+TRUNCATED = Option("truncated", "truncated", Section.boolean, False)
+TRUNCATION_LENGTH = Option("truncationLength", "truncation_length", Section.size, 0)
+RIGHT_SPLICE = Option("rightSplice", "right_splice", Section.size, 0)
+LOCAL_TIMELINE = Option("localTimeline", "local_timeline", Section.boolean, True)
+MAX_ERRORS = Option("maxErrors", "max_errors", Section.size, 0)
+COUNTS: Option[tuple[int, ...]] = Option(
+    "nbruttsineachrecurrentiter", "utterances_per_minibatch", Section.integers, (1,)
+)
+LONGEST_UTTERANCE = Option("maxUtteranceLength", "max_utterance_length", Section.integer, DEFAULT_MAX_UTTERANCE_LENGTH)
+MINIBATCH_MODE = Option("minibatchMode", "minibatch_mode", Section.text, "partial")
+PAGE_FILE_PATH = Option("pageFilePath", "page_file_path", Section.text, "")
+TRACE_LEVEL = Option("traceLevel", "trace_level", Section.integer, 1)
+# Attributes of a `ReaderConfig` that a reader's section sets, without window, precision and deserializers.
+ATTRIBUTES: dict[Kind, tuple[Option[Any], ...]] = {
+    "CNTKTextFormatReader": (SEED, KEEP_DATA, FRAME_MODE),
+    "CNTKBinaryReader": (SEED, KEEP_DATA),
+    "HTKDeserializers": (SEED, HTK_FRAME_MODE, TRUNCATED, TRUNCATION_LENGTH, COUNTS),
+    "HTKMLFReader": (
+        SEED,
+        MINIBATCH_MODE,
+        HTK_FRAME_MODE,
+        TRUNCATED,
+        TRUNCATION_LENGTH,
+        COUNTS,
+        LONGEST_UTTERANCE,
+        PAGE_FILE_PATH,
+    ),
+    "composite": (SEED, FRAME_MODE, TRUNCATED, TRUNCATION_LENGTH, RIGHT_SPLICE, LOCAL_TIMELINE, MAX_ERRORS),
+}
+
+
+# ------------------------------------------------------------------------------------- keys that a section can have
+
+_RANDOMIZATION = "randomize randomizationWindow sampleBasedRandomizationWindow randomizationSeed "
+_LABEL_KEYS = "labelMappingFile labelDim dim phoneBoundaries cacheIndex definesMBSize maxSequenceSize "
+
+
+def _known(keys: str, options: tuple[Option[Any], ...] = ()) -> dict[str, str]:
+    """Folded keys and their spelling."""
+    return {folded(key): key for key in [*keys.split(), *(option.key for option in options)]}
+
+
+TEXT_READER = _known(
+    "readerType file input precision traceLevel verbosity " + _RANDOMIZATION,
+    (*ATTRIBUTES["CNTKTextFormatReader"], *KEYWORDS[CTFDeserializer]),
+)
+BINARY_READER = _known(
+    "readerType file input precision traceLevel verbosity " + _RANDOMIZATION, ATTRIBUTES["CNTKBinaryReader"]
+)
+# The further keys in the section of an HTK reader are names of streams.
+HTK_READER = _known(
+    "readerType readMethod randomize checkData useNumericSequenceKeys hashSequenceKeys verbosity action precision "
+    "useMersenneTwisterRand unigram traceLevel definesMBSize maxSequenceSize",
+    ATTRIBUTES["HTKMLFReader"],
+)
+COMPOSITE_READER = _known(
+    "readerType deserializers action precision traceLevel useNumericSequenceKeys hashSequenceKeys checkData "
+    "multiThreadedDeserialization chunkSizeInBytes verbosity prefetch " + _RANDOMIZATION,
+    ATTRIBUTES["composite"],
+)
+TEXT_DESERIALIZER = _known(
+    "type module file input precision frameMode traceLevel keepDataInMemory " + _RANDOMIZATION,
+    KEYWORDS[CTFDeserializer],
+)
+BINARY_DESERIALIZER = _known("type module file input precision traceLevel keepDataInMemory " + _RANDOMIZATION)
+FEATURE_DESERIALIZER = _known(
+    "type module input frameMode precision traceLevel definesMBSize expandToUtterance dim contextWindow",
+    KEYWORDS[HTKFeatureDeserializer],
+)
+LABEL_DESERIALIZER = _known(
+    "type module input frameMode precision traceLevel chunkSizeInBytes " + _LABEL_KEYS,
+)
+TEXT_STREAM = _known("dim format alias definesMBSize")
+BINARY_STREAM = _known("dim format alias definesMBSize")
+FEATURE_STREAM = _known(
+    "scpFile dim contextWindow type expandToUtterance definesMBSize", KEYWORDS[HTKFeatureDeserializer]
+)
+LABEL_STREAM = _known(
+    "mlfFile mlfFileList labelType type " + _LABEL_KEYS,
+    KEYWORDS[HTKMLFDeserializer],
+)
+
+_EVERYWHERE = (
+    TEXT_READER, BINARY_READER, HTK_READER, COMPOSITE_READER, TEXT_DESERIALIZER, BINARY_DESERIALIZER,
+    FEATURE_DESERIALIZER, LABEL_DESERIALIZER, TEXT_STREAM, BINARY_STREAM, FEATURE_STREAM, LABEL_STREAM,
+)  # fmt: skip
+_OF_OTHER_READERS = _known(
+    "elementType sectionType wrecords windowSize numCPUThreads cropType cropRatio labelMappingType start "
+    "numberOfLabels labelFile labelTypes beginSequence endSequence unk wordclass mode noiseSampling startSequence "
+    "ioNodeNames randomizeRange ..."
+)
+WITHOUT_WARNING = frozenset(_OF_OTHER_READERS).union(*_EVERYWHERE)
+"""Folded keys that many sections have by habit: they belong to other sections or readers, or are the dots of a page."""
+
+
+class WithoutEffect(NamedTuple):
+    """A key that changes nothing here.
+
+    Attributes:
+        key: The key.
+        usual: The value that asks for what happens anyway; any other value is warned of.
+        reason: Why it changes nothing.
+    """
+
+    key: str
+    usual: bool
+    reason: str
+
+
+_ALWAYS_CHECKED = WithoutEffect("checkData", True, "streams are always checked")
+_NEVER_HASHED = WithoutEffect("hashSequenceKeys", False, "keys are compared as they are")
+TEXT_KEYS_WITHOUT_EFFECT = (
+    _ALWAYS_CHECKED,
+    WithoutEffect("useNumericSequenceKeys", False, "keys are compared as text, numbers by their digits"),
+    _NEVER_HASHED,
+)
+"""Where a corpus has words as keys, as in HTK's formats."""
+NUMERIC_KEYS_WITHOUT_EFFECT = (
+    _ALWAYS_CHECKED,
+    WithoutEffect("useNumericSequenceKeys", True, "keys that are numbers are always compared as numbers"),
+    _NEVER_HASHED,
+)
+OLD_READER_WITHOUT_EFFECT = (
+    WithoutEffect("useMersenneTwisterRand", True, "the random numbers are always drawn with the Mersenne twister"),
+)

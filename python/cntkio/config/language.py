@@ -1,0 +1,532 @@
+"""CNTK's configuration language: sections, their entries, and typed values. (docs/configuration.md, "The language")
+
+::
+
+    text ──tokens──> entries ──resolve──> values: texts, numbers, arrays, sections
+                              variables and comments are replaced here, when a value is asked for
+
+Invariants: what CNTK accepts has CNTK's meaning; a value is not looked at before it is asked for; each error says
+where. The result is a value or a `ConfigError` whatever the input is: depth, cycles and growth have limits.
+
+A reader "in BrainScript form" is a record in curly braces, which is this language with other brackets. Expressions
+never worked there; `_why_not_a_section` recognises them and says what to write instead.
+
+This module does not know readers or their keys, and opens no files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from cntkio.config.text import (
+    BLANKS,
+    DEEPEST,
+    INTEGER,
+    OPENING,
+    Origin,
+    Position,
+    Text,
+    Value,
+    elements,
+    logger,
+    tokens,
+)
+from cntkio.errors import ConfigError, did_you_mean
+
+_T = TypeVar("_T")
+_Word = TypeVar("_Word", bound=str)
+
+VARIABLE = re.compile(r"\$([A-Za-z_][^\s,/<>?;':\"\[\]{}\\|!@#%^&*()+=~`$]*)\$")
+
+_KEY_END = re.compile(r'[=\[({"]')
+_COMMENT_OR_VARIABLE = re.compile(r"[#$]")
+_PLUGIN = re.compile(r"new\s+\w+\s*[\[{]")
+_LONGEST_CHAIN = 100  # variables in variables
+_MOST_GROWTH = 64 << 20  # characters that variables may add to a text
+
+_TRUE = ("true", "True", "TRUE", "t", "T", "1")
+_FALSE = ("false", "False", "FALSE", "f", "F", "0", "")
+
+
+def folded(name: str) -> str:
+    """Return a key as CNTK compares it: ASCII letters in lower case.
+
+    Example:
+        >>> folded("RandomizationSeed")
+        'randomizationseed'
+    """
+    return name.lower() if name.isascii() else "".join(c.lower() if c.isascii() else c for c in name)
+
+
+def by_name(name: str) -> bytes:
+    """Return the sort key of CNTK's order of names: by bytes, ASCII letters in lower case."""
+    return folded(name).encode("utf-8", "surrogateescape")
+
+
+def truth(text: str) -> bool:
+    """Read a truth value as CNTK does.
+
+    Raises:
+        ValueError: The text is neither true nor false.
+    """
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise ValueError(text)
+
+
+def _integer(text: str) -> int:
+    """Read a whole number of 32 bits as CNTK does; a ValueError if it is not."""
+    if not INTEGER.fullmatch(text) or not -(2**31) <= int(text) < 2**31:
+        raise ValueError(text)
+    return int(text)
+
+
+def _size(text: str) -> int:
+    """Read a whole number from 0 on, larger numbers as 2**64 - 1; a ValueError if it is not."""
+    if not INTEGER.fullmatch(text) or int(text) < 0:
+        raise ValueError(text)
+    return min(int(text), 2**64 - 1)
+
+
+def without_comment(line: str) -> str:
+    """Return a line without its comment; blank lines become empty.
+
+    A comment begins at the first '#' of a line, if that follows a blank or begins the line.
+
+    Example:
+        >>> without_comment("a = 1 # x"), without_comment("a = 1#2 # x"), without_comment("  # x")
+        ('a = 1 ', 'a = 1#2 # x', '')
+    """
+    start = line.lstrip(BLANKS)
+    if start[:1] in ("", "#", "\n", "\r"):
+        return ""
+    hash_sign = line.find("#")
+    return line[:hash_sign] if hash_sign > 0 and line[hash_sign - 1] in BLANKS else line
+
+
+# --------------------------------------------------------------------------------------------------------- entries
+
+
+class Entry:
+    """A key and its value; several values where sections of the same name are merged.
+
+    Attributes:
+        key: The key, as it is spelled where it comes first.
+        values: The values as they are written, variables not replaced.
+        resolved: The value with variables replaced, once somebody has asked for it.
+        is_being_resolved: Whether its variables are being replaced right now: if it needs itself then, that is a cycle.
+    """
+
+    __slots__ = ("_key_at", "is_being_resolved", "key", "resolved", "values")
+
+    def __init__(self, key: str, key_at: tuple[Text, int], value: Value) -> None:
+        self.key = key
+        self.replace(key_at, value)
+
+    def replace(self, key_at: tuple[Text, int], value: Value) -> None:
+        """Put a later entry of the same key in place of this entry."""
+        self._key_at = key_at
+        self.values = [value]
+        self.resolved: Value | None = None
+        self.is_being_resolved = False
+
+    @property
+    def position(self) -> Position:
+        """Position of the key."""
+        text, offset = self._key_at
+        return text.position(offset)
+
+    @property
+    def is_flag(self) -> bool:
+        """True for a key alone, which means ``key = true``."""
+        return self.values[0] is _FLAG
+
+    @property
+    def literal(self) -> Value:
+        """The value as it is written, variables not replaced."""
+        return self.values[0]
+
+
+_FLAG = Value(Text([("true", (None, 0, 0))]), 0, 4)
+
+
+# -------------------------------------------------------------------------------------------------------- sections
+
+
+class Section:
+    """The entries of a section, and the outer sections in which to look for missing keys.
+
+    The parent of a section is the section that was asked for it: if ``train`` has no ``reader`` of its own, and the
+    top level has one, the parent of that ``reader`` is ``train``. (docs/configuration.md, "Looking things up")
+
+    Args:
+        name: The section's name, for messages.
+        value: The section's text, in brackets; for the global section, everything.
+        parent: The section in which to look for missing keys.
+        depth: The number of sections around it.
+
+    Attributes:
+        name: The section's name.
+        parent: The section in which to look for missing keys.
+        position: Position of its first character.
+        directory: The directory that an argument ``currentDirectory=`` named; empty without.
+
+    Raises:
+        ConfigError: An entry has no value, or brackets do not match.
+
+    Example:
+        >>> from cntkio.config.files import configuration
+        >>> top = configuration(["Dir = data ; train = [ reader = [ file = $Dir$/a.ctf ] ] ; frameMode = T"])
+        >>> reader = top.section("train").section("READER")
+        >>> reader.text("file"), reader.boolean("frameMode", False), reader.integer("maxErrors", 7)
+        ('data/a.ctf', True, 7)
+    """
+
+    def __init__(self, name: str, value: Value, parent: Section | None = None, depth: int = 0) -> None:
+        self.name = name
+        self.parent = parent
+        self.position = value.position
+        self.directory: str = "" if parent is None else parent.directory
+        self._depth = depth
+        if depth > DEEPEST:
+            raise self.position.error(f"sections are nested more than {DEEPEST} deep", name)
+        self._entries: dict[str, Entry] = {}
+        for token in tokens(value, ";"):
+            self._enter(token)
+
+    def _enter(self, token: Value) -> None:
+        """Split a token into key and value, and enter them."""
+        text, begin, end, _ = token.as_own_text() if token.was_quoted else token
+        string = text.string
+        match = _KEY_END.search(string, begin, end)
+        if match is None:
+            self._add(string[begin:end].strip(BLANKS), (text, begin), _FLAG)
+            return
+        offset = match.start()
+        key = string[begin:offset].strip(BLANKS)
+        if string[offset] == "=":
+            offset += 1
+        while offset < end and string[offset] in BLANKS:
+            offset += 1
+        if offset >= end:
+            raise text.position(begin).error(
+                f"no value given for {key!r}{self._in_section()}; a bracket or value must begin on the same line, "
+                f'and an empty value is written ""',
+                self.name or None,
+            )
+        if string[offset] not in OPENING:
+            self._add(key, (text, begin), Value(text, offset, end).trimmed())
+            return
+        close = text.closing[offset]
+        if string[offset] == '"':
+            self._add(key, (text, begin), Value(text, offset + 1, close, was_quoted=True).trimmed())
+        else:
+            self._add(key, (text, begin), Value(text, offset, close + 1))
+        if close + 1 < end:
+            for rest in tokens(Value(text, close + 1, end), ";"):
+                self._enter(rest)
+
+    def _add(self, key: str, key_at: tuple[Text, int], value: Value) -> None:
+        """Enter a value: sections in [ ] are merged with an earlier entry of that key; anything else replaces it."""
+        if not key:
+            return
+        name = folded(key)
+        earlier = self._entries.get(name)
+        if earlier is None:
+            self._entries[name] = Entry(key, key_at, value)
+            return
+        bracket = value.text.string[value.begin] if value.begin < value.end else ""
+        text, offset = key_at
+        if bracket == "[" and earlier.values[-1].begin < earlier.values[-1].end:
+            if earlier.key != key:
+                logger.warning(
+                    "%s: section %r is merged with %r of %s", text.position(offset), key, earlier.key, earlier.position
+                )
+            earlier.values.append(value)
+            return
+        if bracket == "{":
+            logger.warning(
+                "%s: %r replaces that of %s; sections in [ ] are merged", text.position(offset), key, earlier.position
+            )
+        earlier.replace(key_at, value)
+
+    # ------------------------------------------------------------------------------------------------- looking up
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys of its own entries, in the order of names."""
+        return sorted((entry.key for entry in self._entries.values()), key=by_name)
+
+    @property
+    def path(self) -> str:
+        """The names of the sections around it and its own, from the outermost on, with slashes."""
+        names = []
+        section: Section | None = self
+        while section is not None:
+            names.append(section.name)
+            section = section.parent
+        return "/".join(name for name in reversed(names) if name)
+
+    def _in_section(self) -> str:
+        return f" (section {self.path})" if self.path else ""
+
+    def _find(self, key: str, own: bool) -> tuple[Entry, Section] | None:
+        """Find an entry, and the section that has it: this section or (unless `own`) the nearest around it."""
+        section: Section | None = self
+        name = folded(key)
+        while section is not None:
+            entry = section._entries.get(name)
+            if entry is not None:
+                return entry, section
+            section = None if own else section.parent
+        return None
+
+    def entry(self, key: str, *, own: bool = False) -> Entry | None:
+        """Return the entry of a key in this section or, unless `own`, in the nearest section around that has it."""
+        match = self._find(key, own)
+        return None if match is None else match[0]
+
+    def has(self, key: str, *, own: bool = False) -> bool:
+        """Return whether a key has an entry."""
+        return self._find(key, own) is not None
+
+    def value(self, key: str, *, own: bool = False) -> Value | None:
+        """Return the value of a key with variables replaced; None if the key has no entry.
+
+        Raises:
+            ConfigError: A variable has no value, or needs itself.
+        """
+        match = self._find(key, own)
+        return None if match is None else match[1]._resolve(match[0], ())
+
+    def error(self, key: str, message: str, *, own: bool = False) -> ConfigError:
+        """Return the error to raise about a key: at its entry, or at the section that lacks it."""
+        entry = self.entry(key, own=own)
+        position = self.position if entry is None else entry.position
+        return position.error(f"{message}{self._in_section()}", key)
+
+    def warn(self, key: str, message: str, *, own: bool = False) -> None:
+        """Log a warning about a key: at its entry, or at the section that lacks it."""
+        entry = self.entry(key, own=own)
+        position = self.position if entry is None else entry.position
+        logger.warning("%s: %s (section %s)", position, message, self.path)
+
+    # ---------------------------------------------------------------------------------------------- variables
+
+    def _resolve(self, entry: Entry, chain: tuple[str, ...]) -> Value:
+        """Return the value of an own entry with variables replaced. `chain` are the keys that need it."""
+        if entry.resolved is not None:
+            return entry.resolved
+        if entry.is_being_resolved:
+            raise entry.position.error(f"variables need each other: {' > '.join([*chain, entry.key])}", entry.key)
+        if len(chain) > _LONGEST_CHAIN:
+            raise entry.position.error(f"more than {_LONGEST_CHAIN} variables need each other in a row", entry.key)
+        entry.is_being_resolved = True
+        try:
+            value = entry.values[0] if len(entry.values) == 1 else _merged(entry)
+            entry.resolved = self._replace_variables(value, entry, chain).trimmed()
+        finally:
+            entry.is_being_resolved = False
+        return entry.resolved
+
+    def _replace_variables(self, value: Value, entry: Entry, chain: tuple[str, ...]) -> Value:
+        """Remove comments, and replace variables by their values."""
+        text, begin, end, _ = value
+        if text.string.find("#", begin, end) < 0 and text.string.find("$", begin, end) < 0:
+            return value
+        pieces: list[tuple[str, Origin]] = []
+        room = _MOST_GROWTH
+        copied = begin  # everything before this offset is in `pieces`
+        for start, line in _lines_with_comment_or_variable(text.string, begin, end):
+            kept = without_comment(line)
+            for match in VARIABLE.finditer(kept):
+                offset = start + match.start()
+                pieces += text.pieces(copied, offset)
+                copied = start + match.end()
+                replacement = self._variable(match[1], text.position(offset), entry, chain)
+                room -= len(replacement)
+                if room < 0:
+                    raise entry.position.error(f"variables make {entry.key!r} grow beyond all measure", entry.key)
+                pieces.append((replacement, text.position(offset)))
+            if len(kept) < len(line):
+                pieces += text.pieces(copied, start + len(kept))
+                copied = start + len(line)
+        if copied == begin:
+            return value
+        pieces += text.pieces(copied, end)
+        replaced = Text(pieces or [("", value.position)])
+        return Value(replaced, 0, len(replaced.string), value.was_quoted)
+
+    def _variable(self, name: str, position: Position, entry: Entry, chain: tuple[str, ...]) -> str:
+        match = self._find(name, own=False)
+        if match is None:
+            raise position.error(
+                f"no variable found with the name {name}: it is looked for from the section that holds "
+                f"{entry.key!r} outwards{self._in_section()}",
+                entry.key,
+            )
+        replacement = match[1]._resolve(match[0], (*chain, entry.key)).string
+        if "\n" in replacement:
+            raise position.error(f"the variable {name} has a value of several lines", entry.key)
+        return replacement
+
+    # ------------------------------------------------------------------------------------------------ typed values
+
+    def _read(self, key: str, default: _T | None, convert: Callable[[Value], _T], kind: str, own: bool) -> _T:
+        value = self.value(key, own=own)
+        if default is None:
+            if value is None or value.begin == value.end:
+                raise self.error(key, f"{key!r} is required, but missing or empty", own=own)
+        elif value is None or value.string == "default":
+            return default
+        try:
+            return convert(value)
+        except ConfigError:
+            raise
+        except ValueError:
+            shown = value.string if len(value.string) <= 60 else value.string[:57] + "..."
+            raise self.error(key, f"{key} = {shown!r} is not {kind}", own=own) from None
+
+    def text(self, key: str, default: str | None = None, *, own: bool = False) -> str:
+        """Return a text. Without a default the key is required and must not be empty, here and below."""
+        return self._read(key, default, lambda value: value.string, "a text", own)
+
+    def boolean(self, key: str, default: bool | None = None, *, own: bool = False) -> bool:
+        """Return a truth value."""
+        return self._read(key, default, lambda value: truth(value.string), "a boolean (true or false)", own)
+
+    def integer(self, key: str, default: int | None = None, *, own: bool = False) -> int:
+        """Return a whole number of 32 bits."""
+        return self._read(key, default, lambda value: _integer(value.string), "an integer of 32 bits", own)
+
+    def size(self, key: str, default: int | None = None, *, own: bool = False) -> int:
+        """Return a whole number from 0 up to 64 bits."""
+        return self._read(key, default, lambda value: _size(value.string), "an integer of 0 or more", own)
+
+    def word(self, key: str, default: _Word, words: Sequence[_Word]) -> _Word:
+        """Return one of a few words, which are compared without regard to case."""
+        text = self.text(key, default).lower()
+        for word in words:
+            if word.lower() == text:
+                return word
+        raise self.error(key, f"{key} = {text!r} is neither {' nor '.join(words)}")
+
+    def file_name(self, key: str, default: str | None = None, *, own: bool = False) -> str:
+        """Return a path as it is written."""
+        path = self.text(key, default, own=own)
+        if "\0" in path:
+            raise self.error(key, f"{key} = {path!r} cannot be a path", own=own)
+        return path
+
+    def file(self, key: str, *, own: bool = False) -> str:
+        """Return a path, in the directory that an argument ``currentDirectory=`` named."""
+        return self.in_directory(self.file_name(key, own=own))
+
+    def optional_file(self, key: str) -> str | None:
+        """Return a path as `file` does; None if the key is missing or its value is empty."""
+        return self.file(key) if self.text(key, "") else None
+
+    def in_directory(self, path: str) -> str:
+        """Put a path into the directory that an argument ``currentDirectory=`` named."""
+        return os.path.join(self.directory, path) if self.directory else path  # noqa: PTH118 - any bytes
+
+    def texts(self, key: str, default: tuple[str, ...] | None = None, *, own: bool = False) -> tuple[str, ...]:
+        """Return an array of texts; a single value is an array of one."""
+        return self._read(
+            key, default, lambda value: tuple(element.string for element in elements(value)), "an array", own
+        )
+
+    def integers(self, key: str, default: tuple[int, ...] | None = None, *, own: bool = False) -> tuple[int, ...]:
+        """Return an array of whole numbers of 32 bits."""
+        return self._read(
+            key,
+            default,
+            lambda value: tuple(_integer(element.string) for element in elements(value)),
+            "an array of integers",
+            own,
+        )
+
+    def section(self, key: str, *, own: bool = False) -> Section:
+        """Return the section of a key. Its parent is this section.
+
+        Raises:
+            ConfigError: The key is missing, its value is not a section, or the section's entries cannot be read.
+        """
+        match = self._find(key, own)
+        value = self.value(key, own=own)
+        if value is None or match is None:
+            raise self.error(key, f"there is no section {key!r}{did_you_mean(key, self.keys)}", own=own)
+        if not value.is_section:
+            raise self.error(key, f"{key!r} is not a section: {_why_not_a_section(value.string)}", own=own)
+        return Section(match[0].key, value, self, self._depth + 1)
+
+    def sections(self, key: str) -> list[Section]:
+        """Return an array of sections. They have no parent.
+
+        Raises:
+            ConfigError: The key is missing, or an element is not a section.
+        """
+        value = self.value(key)
+        if value is None:
+            raise self.error(key, f"{key!r} is required, but missing")
+        array = []
+        for index, element in enumerate(elements(value)):
+            if not element.is_section:
+                raise element.position.error(
+                    f"{key!r} is not an array of sections: element {index} is {element.string[:40]!r}; expected "
+                    f"{key} = ( [ ... ] : [ ... ] ), with a bracket outside even around a single section",
+                    key,
+                )
+            section = Section(f"{key}[{index}]", element.as_own_text(), None, self._depth + 1)
+            section.directory = self.directory
+            array.append(section)
+        return array
+
+
+def _merged(entry: Entry) -> Value:
+    """Join the sections of an entry into a single text."""
+    first = entry.values[0]
+    if not first.is_section:
+        raise entry.position.error(
+            f"{entry.key!r} is {first.string!r} at {first.position}, which cannot be merged with a section", entry.key
+        )
+    pieces: list[tuple[str, Origin]] = []
+    for value in entry.values:
+        pieces += value.text.pieces(value.begin, value.end)
+        pieces.append((" ", pieces[-1][1]))
+    text = Text(pieces)
+    return Value(text, 0, len(text.string) - 1)
+
+
+def _lines_with_comment_or_variable(string: str, begin: int, end: int) -> Iterator[tuple[int, str]]:
+    """Yield the lines in which '#' or '$' occurs, each with the offset of its beginning."""
+    offset = begin
+    while match := _COMMENT_OR_VARIABLE.search(string, offset, end):
+        start = max(begin, string.rfind("\n", begin, match.start()) + 1)
+        stop = string.find("\n", match.start(), end)
+        stop = end if stop < 0 else stop
+        yield start, string[start:stop]
+        offset = stop
+
+
+def _why_not_a_section(value: str) -> str:
+    """Explain what is wrong with a value that should be a section.
+
+    Example:
+        >>> _why_not_a_section("true")
+        'the bracket must open on the line of its name'
+    """
+    if _PLUGIN.match(value):
+        name = " ".join(re.split(r"[\s\[{]+", value)[:2])
+        return (
+            f"{name!r} makes a reader in pure BrainScript, which only the oldest readers of CNTK could; "
+            "write [ readerType = ... ] in its place"
+        )
+    if value == "true":
+        return "the bracket must open on the line of its name"
+    return f"it is {value[:40]!r}; expected [ ... ]"

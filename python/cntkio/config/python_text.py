@@ -1,0 +1,54 @@
+"""Python source text of calls and values, as a person would write it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cntkio.streams import StreamDef, StreamDefs
+
+_WIDEST = 80
+
+
+def call_text(name: str, arguments: list[str], indent: int | None) -> str:
+    """Return a call in one line or, if it is wide, with one argument a line.
+
+    Args:
+        name: The function.
+        arguments: Its arguments as Python.
+        indent: How many blanks the line of the call begins with; None: everything in one line.
+
+    Example:
+        >>> call_text("f", ["1", "x=2"], 0)
+        'f(1, x=2)'
+    """
+    if indent is None or (not any("\n" in argument for argument in arguments) and sum(map(len, arguments)) < _WIDEST):
+        return f"{name}({', '.join(arguments)})"
+    blanks = " " * (indent + 4)
+    return f"{name}(\n" + "".join(f"{blanks}{argument},\n" for argument in arguments) + " " * indent + ")"
+
+
+def value_text(value: Any, indent: int | None) -> str:
+    """Return Python that makes a value again. `indent` as for `call_text`, for an argument of that call."""
+    if isinstance(value, StreamDefs):
+        inner = None if indent is None else indent + 4
+        if all(name.isidentifier() and name != "self" for name in value):
+            streams = [f"{name}={_stream_text(stream)}" for name, stream in value.items()]
+        else:
+            streams = ["{" + ", ".join(f"{name!r}: {_stream_text(stream)}" for name, stream in value.items()) + "}"]
+        return call_text("StreamDefs", streams, inner)
+    if isinstance(value, np.dtype):
+        return repr(str(value))
+    return repr(value)
+
+
+def _stream_text(stream: Any) -> str:
+    names = {"stream_alias": "field", "dim": "shape"}  # they come first
+    default = StreamDef()
+    arguments = [
+        f"{names.get(key, key)}={value!r}"
+        for key, value in sorted(stream.items(), key=lambda item: item[0] not in names)
+        if value != default.get(key) and not (key == "is_sparse" and "mlf" in stream)
+    ]
+    return f"StreamDef({', '.join(arguments)})"

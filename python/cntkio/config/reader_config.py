@@ -1,0 +1,351 @@
+"""The meaning of a reader's section: deserializers, options of the source, sizes by epochs. (docs/configuration.md)
+
+::
+
+    ReaderConfig ──open──> MinibatchSource ──epoch──> minibatches
+         │
+         └──to_python──> the program that does the same
+
+Invariants: a `ReaderConfig` is frozen and comparable, its representation makes it again, and the printed program opens
+the same source as `ReaderConfig.open`.
+
+This module knows neither the language of configurations nor the rules of their readers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, TypeVar
+
+from cntkio.config import keys
+from cntkio.config.keys import Kind, Precision
+from cntkio.config.python_text import call_text, value_text
+from cntkio.htkmlf_reader import DEFAULT_MAX_UTTERANCE_LENGTH, HTKMLFReader, ReadMethod
+from cntkio.minibatch import Minibatch
+from cntkio.source import MinibatchSource
+from cntkio.timeline import WHOLE_DATA, Window
+
+_T = TypeVar("_T")
+
+Packing = Literal["sequence", "frame", "truncated"]
+MinibatchMode = Literal["partial", "full"]
+
+_DEFAULT_WINDOW = Window(128, "chunks")  # of `MinibatchSource`
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """A deserializer of `cntkio`, as the call that makes it.
+
+    Attributes:
+        target: The class.
+        arguments: Its positional arguments.
+        keywords: Its keyword arguments, in order.
+        trace_level: How much CNTK would print; it changes nothing.
+
+    Example:
+        >>> from cntkio import CTFDeserializer
+        >>> Call(CTFDeserializer, ("a.ctf",), (("max_errors", 3),))
+        CTFDeserializer('a.ctf', max_errors=3)
+    """
+
+    target: type
+    arguments: tuple[Any, ...]
+    keywords: tuple[tuple[str, Any], ...] = ()
+    trace_level: int = 1
+
+    def __call__(self) -> Any:
+        """Make the deserializer.
+
+        Raises:
+            ConfigError: Its options are not possible.
+        """
+        return self.target(*self.arguments, **dict(self.keywords))
+
+    def __repr__(self) -> str:
+        return self.text(None)
+
+    @property
+    def name(self) -> str:
+        """The name of the class."""
+        return self.target.__name__
+
+    def text(self, indent: int | None) -> str:
+        """Return the call as Python: in one line or, with an indent, with one argument a line if it is wide."""
+        arguments = [value_text(value, indent) for value in self.arguments]
+        arguments += [f"{key}={value_text(value, indent)}" for key, value in self.keywords]
+        return call_text(self.name, arguments, indent)
+
+
+@dataclasses.dataclass(frozen=True)
+class ReaderConfig:
+    """The meaning of a reader's section: frozen, comparable, and printable as the Python that does the same.
+
+    Attributes:
+        section: The path of the section that was read.
+        kind: Which of CNTK's readers it describes.
+        calls: The deserializers; `deserializers` makes them.
+        precision: Type of the values.
+        packing: Whole sequences, single frames, or truncated sequences.
+        window: How far sequences are shuffled; None: in order.
+        randomization_seed: Sweep k is shuffled with this seed + k.
+        truncation_length: Steps of a truncated minibatch; 0: the minibatch size is the number of steps, of
+            `utterances_per_minibatch` parallel sequences.
+        right_splice: How many samples successive parts of a truncated sequence have in common.
+        utterances_per_minibatch: By epochs, the last number repeating.
+        read_method: How the HTKMLFReader shuffles.
+        minibatch_mode: ``"full"`` leaves out a sweep's last minibatch if it is not full; HTKMLFReader.
+        max_utterance_length: Longer utterances are skipped; HTKMLFReader.
+        page_file_path: The folder of the page file; empty: the system's; HTKMLFReader.
+        local_timeline: Whether a partition's minibatches are filled with its own share of the size.
+        max_errors: How many sequences may be marked as invalid.
+        keep_data_in_memory: Whether chunks stay in memory once they were read.
+        trace_level: How much CNTK would print; it changes nothing.
+        minibatch_sizes: In samples, by epochs, the last size repeating.
+        epoch_size: Samples of an epoch; 0: one sweep.
+        max_epochs: How many epochs are trained; None: the action does not say.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from cntkio import read_config
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "train.cntk")
+        >>> _ = path.write_text("train = [ reader = [ file = a.ctf ; input = [ x = [ dim = 2 ; format = dense ] ] ] ]")
+        >>> config = read_config(path, "train=[SGD=[minibatchSize=32*2:64]]")
+        >>> config.deserializers
+        (CTFDeserializer('a.ctf', StreamDefs(x=StreamDef(field='x', shape=2))),)
+        >>> config.window, config.minibatch_sizes
+        (Window(size=128, unit='chunks'), (32, 32, 64))
+    """
+
+    section: str
+    kind: Kind
+    calls: tuple[Call, ...]
+    precision: Precision = "float"
+    packing: Packing = "sequence"
+    window: Window | None = None
+    randomization_seed: int = 0
+    truncation_length: int = 0
+    right_splice: int = 0
+    utterances_per_minibatch: tuple[int, ...] = (1,)
+    read_method: ReadMethod = "blockRandomize"
+    minibatch_mode: MinibatchMode = "partial"
+    max_utterance_length: int = DEFAULT_MAX_UTTERANCE_LENGTH
+    page_file_path: str = ""
+    local_timeline: bool = False
+    max_errors: int = 0
+    keep_data_in_memory: bool = False
+    trace_level: int = 1
+    minibatch_sizes: tuple[int, ...] = (256,)
+    epoch_size: int = 0
+    max_epochs: int | None = None
+
+    @property
+    def deserializers(self) -> tuple[Any, ...]:
+        """The deserializers, made anew."""
+        return tuple(call() for call in self.calls)
+
+    @property
+    def frame_mode(self) -> bool:
+        """True if single frames are delivered."""
+        return self.packing == "frame"
+
+    @property
+    def truncated(self) -> bool:
+        """True if sequences are cut into minibatches of a number of steps."""
+        return self.packing == "truncated"
+
+    # ------------------------------------------------------------------------------------------------------- sizes
+
+    def minibatch_size(self, epoch: int = 0) -> int:
+        """Return the configured minibatch size of an epoch."""
+        return _of_epoch(self.minibatch_sizes, epoch)
+
+    def steps(self, epoch: int = 0, minibatch_size: int | None = None) -> int:
+        """Return the steps of a truncated minibatch; 0 if sequences are whole. Arguments as for `samples`."""
+        if not self.truncated:
+            return 0
+        return self.truncation_length or (self.minibatch_size(epoch) if minibatch_size is None else minibatch_size)
+
+    def samples(self, epoch: int = 0, minibatch_size: int | None = None) -> int:
+        """Return how many samples to request from the source for a minibatch.
+
+        Args:
+            epoch: The epoch, from 0.
+            minibatch_size: The minibatch size, in place of the configured size.
+        """
+        size = self.minibatch_size(epoch) if minibatch_size is None else minibatch_size
+        if self.truncated and not self.truncation_length:
+            return size * _of_epoch(self.utterances_per_minibatch, epoch)
+        return size
+
+    # ---------------------------------------------------------------------------------------------------- the source
+
+    def source_options(self, *, minibatch_size: int | None = None) -> dict[str, Any]:
+        """Return the keyword arguments of `MinibatchSource`, or of `HTKMLFReader`, without those at their default."""
+        if self.kind == "HTKMLFReader":
+            return self._reader_options()
+        options: dict[str, Any] = {}
+        if self.window is None:
+            options["randomize"] = False
+        elif self.window != _DEFAULT_WINDOW:
+            options["randomization_window_in_chunks"] = self.window.size if self.window.unit == "chunks" else 0
+            if self.window.unit == "samples":
+                options["randomization_window_in_samples"] = self.window.size
+        if self.window is not None and self.randomization_seed:
+            options["randomization_seed"] = self.randomization_seed
+        if self.frame_mode:
+            options["frame_mode"] = True
+        if self.truncated:
+            options["truncation_length"] = self.steps(0, minibatch_size)
+        if self.right_splice:
+            options["right_splice"] = self.right_splice
+        if self.max_errors:
+            options["max_errors"] = self.max_errors
+        if self.keep_data_in_memory:
+            options["keep_data_in_memory"] = True
+        options["crosses_sweeps"] = False
+        if not self.local_timeline:
+            options["local_timeline"] = False
+        return options
+
+    def _reader_options(self) -> dict[str, Any]:
+        """Return the keyword arguments of `HTKMLFReader`: mostly the keys of its section."""
+        options: dict[str, Any] = {}
+        if self.read_method != "blockRandomize":
+            options["readMethod"] = self.read_method
+        if self.window != WHOLE_DATA:
+            options["randomize"] = "none" if self.window is None else self.window.size
+        for option, value in self.set_options():
+            if option is keys.SEED:
+                options["randomization_seed"] = value
+            elif option is keys.COUNTS:
+                options[option.key] = value[0] if len(value) == 1 else list(value)
+            else:
+                options[option.key] = value
+        if self.max_errors:
+            options["max_errors"] = self.max_errors
+        return options
+
+    def set_options(self) -> Iterator[tuple[keys.Option[Any], Any]]:
+        """Yield the keys of the reader's section whose values are not at their default, and these values."""
+        for option in keys.ATTRIBUTES[self.kind]:
+            value = getattr(self, option.name)
+            if value != option.default:
+                yield option, value
+
+    def open(self, *, minibatch_size: int | None = None) -> MinibatchSource:
+        """Open the reader's source. It never ends by itself; `epoch` reads one epoch of it.
+
+        Args:
+            minibatch_size: The minibatch size, in place of the configured size, if the truncation length depends on it.
+
+        Raises:
+            ConfigError: Options are not possible.
+            CorpusError: The deserializers have no sequence in common.
+            FormatError: A file breaks its format, and its index cannot be made.
+            OSError: A file cannot be read.
+        """
+        options = self.source_options(minibatch_size=minibatch_size)
+        if self.kind == "HTKMLFReader":
+            return HTKMLFReader(self.deserializers, **options)
+        return MinibatchSource(self.deserializers, **options)
+
+    def epoch(
+        self,
+        source: MinibatchSource,
+        number: int = 0,
+        *,
+        minibatch_size: int | None = None,
+        epoch_size: int | None = None,
+        num_data_partitions: int = 1,
+        partition_index: int = 0,
+    ) -> Iterator[Minibatch]:
+        """Read one epoch, as CNTK's training does: samples ``number * size .. (number + 1) * size`` of the timeline.
+
+        Args:
+            source: The source that `open` returned.
+            number: The epoch, from 0.
+            minibatch_size: The minibatch size, in place of the configured size.
+            epoch_size: The epoch size, in place of the configured size; 0: one sweep.
+            num_data_partitions: How many readers share the data.
+            partition_index: Index of this reader among them.
+
+        Yields:
+            Minibatches. A minibatch without sequences is not the end: another partition has the next sequences.
+        """
+        size = self.epoch_size if epoch_size is None else epoch_size
+        if isinstance(source, HTKMLFReader):
+            samples = self.minibatch_size(number) if minibatch_size is None else minibatch_size
+            yield from source.epoch(number, samples, size, num_data_partitions, partition_index)
+            return
+        size = size or source.num_samples
+        steps = self.steps(number, minibatch_size)
+        source.begin_epoch(number * size, (number + 1) * size, truncation_length=steps or None)
+        samples = self.samples(number, minibatch_size)
+        for minibatch in source.minibatches(samples, num_data_partitions, partition_index):
+            yield minibatch
+            if source.has_ended:
+                return
+
+    # ------------------------------------------------------------------------------------------------- for people
+
+    def to_python(self) -> str:
+        """Return the program that opens the same source and reads an epoch of it."""
+        source = "HTKMLFReader" if self.kind == "HTKMLFReader" else "MinibatchSource"
+        names = {call.name for call in self.calls} | {source}
+        names |= {name for name in ("StreamDef", "StreamDefs") if any(name in repr(call) for call in self.calls)}
+        options = [f"{key}={value!r}" for key, value in self.source_options().items()]
+        calls = "[\n" + "".join(f"        {call.text(8)},\n" for call in self.calls) + "    ]"
+        program = (
+            f"from cntkio import {', '.join(sorted(names, key=lambda name: (name.lower(), name)))}\n\n"
+            f"source = {call_text(source, [calls, *options], 0)}\n"
+        )
+        if self.kind == "HTKMLFReader":
+            sizes = [self.minibatch_size(), *([self.epoch_size] if self.epoch_size else [])]
+            program += f"for minibatch in source.epoch(0, {', '.join(map(str, sizes))}):\n"
+        else:
+            end = f"{self.epoch_size}" if self.epoch_size else "source.num_samples"
+            program += f"source.begin_epoch(0, {end})\nfor minibatch in source.minibatches({self.samples()}):\n"
+        return program + "    print(minibatch.num_sequences, minibatch.end_of_sweep)\n"
+
+    def facts(self) -> dict[str, str]:
+        """Return what was understood, for people: facts by name."""
+        facts = {"section": self.section, "reader": self.kind}
+        for index, call in enumerate(self.calls):
+            facts[f"deserializer {index}"] = repr(call)
+        facts["precision"] = self.precision
+        facts["packing"] = self.packing
+        if self.truncated:
+            facts["truncation"] = (
+                f"{self.truncation_length} steps"
+                if self.truncation_length
+                else f"minibatch size; {_by_epochs(self.utterances_per_minibatch)} parallel sequences"
+            )
+        if self.kind == "HTKMLFReader":
+            facts["read method"] = self.read_method
+            facts["minibatch mode"] = self.minibatch_mode
+        if self.kind == "HTKMLFReader" and self.packing == "sequence":
+            facts["utterances"] = f"{_by_epochs(self.utterances_per_minibatch)} in a minibatch"
+        facts["randomization window"] = self._window_fact()
+        if self.window is not None:
+            facts["randomization seed"] = str(self.randomization_seed)
+        facts["minibatch size"] = _by_epochs(self.minibatch_sizes) + " samples"
+        facts["epoch size"] = f"{self.epoch_size:,} samples" if self.epoch_size else "one sweep"
+        if self.max_epochs is not None:
+            facts["epochs"] = str(self.max_epochs)
+        return facts
+
+    def _window_fact(self) -> str:
+        if self.window is None:
+            return "none"
+        return "everything" if self.window == WHOLE_DATA else f"{self.window.size:,} {self.window.unit}"
+
+
+def _of_epoch(values: Sequence[_T], epoch: int) -> _T:
+    """Return the value of an epoch; the last value repeats."""
+    return values[min(epoch, len(values) - 1)]
+
+
+def _by_epochs(values: Sequence[int]) -> str:
+    return ", ".join(map(str, values)) + (", ..." if len(values) > 1 else "")

@@ -1,0 +1,517 @@
+"""Reader sections: which section is asked for, and what its reader does. (docs/configuration.md, "Readers")
+
+::
+
+    path ──find──> section ──a function for each kind of reader──> ReaderConfig
+
+Invariants: what CNTK's reader refuses is refused here, at its key; a key that CNTK does not look at is not looked at.
+
+This module opens no data: `ReaderConfig.open` does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Callable, Iterable, Sequence
+
+from cntkio.config import keys
+from cntkio.config.deserializers import (
+    StreamContext,
+    binary_deserializer,
+    chunk_size_of,
+    composite_deserializers,
+    refuse_kind,
+    stream_deserializers,
+    text_deserializer,
+    warn_of_unknown_keys,
+)
+from cntkio.config.files import configuration
+from cntkio.config.keys import Kind, Precision
+from cntkio.config.language import Section, folded, truth
+from cntkio.config.reader_config import Call, MinibatchMode, Packing, ReaderConfig
+from cntkio.errors import ConfigError
+from cntkio.formats.ctf import CTFDeserializer
+from cntkio.htkmlf_reader import ReadMethod
+from cntkio.timeline import (
+    Window,
+    classic_binary_window,
+    classic_htk_window,
+    classic_text_window,
+    composite_window,
+)
+
+# ------------------------------------------------------------------------------------------ which section is asked for
+
+
+def read_config(
+    path: str | os.PathLike[str], *overrides: str, section: str | Sequence[str] | None = None
+) -> ReaderConfig:
+    """Read a CNTK configuration file, and return what its reader does. (docs/configuration.md)
+
+    Args:
+        path: The file.
+        overrides: Further arguments as the program ``cntk`` takes them, such as ``"train=[reader=[maxErrors=5]]"``.
+        section: The path of a reader's section, such as ``"train/reader"``, which is read as it is written; or of an
+            action's section, such as ``"train"``, whose ``reader`` is changed as the action does (``test`` and
+            ``write`` read in order). None: the first action of ``command``.
+
+    Raises:
+        ConfigError: The text cannot be read, the section is missing, or the reader refuses it.
+        OSError: The file cannot be read.
+    """
+    name = os.fspath(path)
+    # A plus sign in a name is the separator of names only if the argument is CNTK's own.
+    names = [name] if not isinstance(path, str) or os.path.exists(name) else name.split("+")  # noqa: PTH110
+    return read_section(configuration([*(f"configFile={file}" for file in names), *overrides]), section)
+
+
+def read_section(top: Section, section: str | Sequence[str] | None = None) -> ReaderConfig:
+    """Return what a reader of a configuration does.
+
+    Args:
+        top: The global section.
+        section: As for `read_config`.
+
+    Raises:
+        ConfigError: The section is missing, or the reader refuses it.
+    """
+    reader, action = _find_reader(top, section)
+    return _read(reader, "" if action is None else _action_of(action))
+
+
+def readers_asked_for(path: str | os.PathLike[str], arguments: Sequence[str]) -> list[ReaderConfig]:
+    """Return what the readers of a configuration do that arguments of the command line ask for.
+
+    Each reader is changed as the action around it does, also if the reader itself is named.
+
+    Args:
+        path: The configuration.
+        arguments: ``key=value`` overrides; an argument without ``=`` names a section. Without a section all readers of
+            all actions are asked for, ``cvReader`` included.
+
+    Raises:
+        ConfigError: The configuration cannot be read, a section is missing, or a reader refuses it.
+        OSError: The configuration cannot be read.
+    """
+    sections = [argument for argument in arguments if "=" not in argument]
+    overrides = [argument for argument in arguments if "=" in argument]
+    top = configuration([f"configFile={os.fspath(path)}", *overrides])
+    configs = [_read_in_action(top, section) for section in sections or readers_of(top)]
+    return configs or [read_section(top)]
+
+
+def _read_in_action(top: Section, section: str) -> ReaderConfig:
+    reader, action = _find_reader(top, section)
+    if action is None and reader.parent is not None and reader.parent.parent is not None:
+        action = reader.parent
+    return _read(reader, "" if action is None else _action_of(action))
+
+
+def readers_of(top: Section) -> list[str]:
+    """Return the paths of the reader sections that a configuration's actions use, in order.
+
+    Example:
+        >>> readers_of(configuration(["command = A:B ; A = [ reader=[] ; cvReader=[] ] ; B = [ x ] ; reader=[]"]))
+        ['A/reader', 'A/cvReader', 'B/reader']
+    """
+    paths = []
+    for name in _actions_of(top):
+        if top.has(name, own=True):
+            action = top.section(name, own=True)
+            paths += [f"{name}/{key}" for key in ("reader", "cvReader") if action.has(key)]
+    return paths
+
+
+def _find_reader(top: Section, asked: str | Sequence[str] | None) -> tuple[Section, Section | None]:
+    """Find a reader's section; if an action is asked for, its section, too."""
+    if asked is None:
+        asked = _default_path(top)
+    section = top
+    for name in asked.split("/") if isinstance(asked, str) else asked:
+        section = section.section(name)
+    if _looks_like_a_reader(section):
+        return section, None
+    return section.section("reader"), section
+
+
+def _default_path(top: Section) -> Sequence[str]:
+    actions = _actions_of(top)
+    names = [name for name in actions if top.has(name, own=True)]
+    if not names and top.has("reader", own=True):
+        return ("reader",)
+    return (names or actions)[:1]
+
+
+def _looks_like_a_reader(section: Section) -> bool:
+    if folded(section.name).endswith("reader"):
+        return True
+    own = {folded(key) for key in section.keys}
+    return bool(own & {"readertype", "deserializers", "input"}) and "reader" not in own
+
+
+def _actions_of(top: Section) -> tuple[str, ...]:
+    """Return the names of the sections that ``command`` runs, by default ``train``."""
+    return top.texts("command", ("train",))
+
+
+def _action_of(section: Section) -> str:
+    """Return what the section of an action does, such as ``"test"``."""
+    actions = section.texts("action", ("train",))
+    return folded(actions[0]) if actions else "train"
+
+
+# -------------------------------------------------------------------------------------------------------- any reader
+
+
+@dataclasses.dataclass(frozen=True)
+class _Asked:
+    """A reader's section, and how it is asked for.
+
+    Attributes:
+        section: The section.
+        action: The action that uses it, such as ``"test"``; empty: it is read as it is written.
+        precision: Type of the values.
+    """
+
+    section: Section
+    action: str
+    precision: Precision
+
+    def is_write(self) -> bool:
+        """Return whether the action writes, or the section says so; HTK's readers and the composite reader ask."""
+        return self.action == "write" or self.section.text("action", "").lower() == "write"
+
+    def context(self, *, frame_mode: bool = False, takes_targets: bool = False) -> StreamContext:
+        """Return what deserializers need to know."""
+        return StreamContext(self.section, self.precision, frame_mode, takes_targets)
+
+
+def _read(section: Section, action: str) -> ReaderConfig:
+    """Return what a reader does when an action uses it; action "": as it is written."""
+    kind = _kind_of(section)
+    asked = _Asked(section, action, section.word("precision", "float", keys.PRECISIONS))
+    config = dataclasses.replace(_READ[kind](asked), trace_level=keys.TRACE_LEVEL.of(section))
+    config = _with_sizes(config, section.parent, action)
+    for call in config.calls:
+        _check(call, section)
+    return config
+
+
+def _check(call: Call, section: Section) -> None:
+    """Let the deserializer check its options; an error is raised at their key."""
+    with contextlib.suppress(OSError):  # `ReaderConfig.open` will tell
+        try:
+            call()
+        except ConfigError as error:
+            raise section.error(error.key or section.name, str(error)) from error
+
+
+def _kind_of(section: Section) -> Kind:
+    if section.has("readers"):
+        raise section.error("readers", "several readers in one section are not supported; use deserializers = ( ... )")
+    has_deserializers = section.has("deserializers")
+    name = section.text("readerType", "" if has_deserializers else "CNTKTextFormatReader")
+    if not name:
+        return "composite"
+    kind = keys.READERS.get(name)
+    if kind is None:
+        refuse_kind(section, "readerType", name, keys.READERS)
+    if has_deserializers and kind != "composite":
+        raise section.error("readerType", f"readerType = {name!r} and deserializers exclude each other")
+    if kind == "composite" and not has_deserializers:
+        raise section.error("deserializers", "'deserializers' is required, but missing")
+    return kind
+
+
+def _with_sizes(config: ReaderConfig, around: Section | None, action: str) -> ReaderConfig:
+    """Take minibatch and epoch sizes from the section of the action around a reader."""
+    if around is None or around.parent is None:
+        return config
+    action = action or _action_of(around)
+    max_epochs: int | None
+    if action in ("train", "adapt", ""):
+        sgd = around.value("SGD")
+        if sgd is None or not sgd.is_section:
+            return config
+        section, default = around.section("SGD"), 256
+        max_epochs = section.size("maxEpochs") if section.has("maxEpochs") else None
+    else:
+        section, default = around, 2048 if action == "write" else 40960
+        max_epochs = 1
+    sizes = section.integers("minibatchSize", (default,)) or (default,)
+    if min(sizes) < 1:
+        raise section.error("minibatchSize", f"minibatchSize holds {min(sizes)}; expected at least 1")
+    epoch_size = section.size("epochSize", 0)
+    return dataclasses.replace(config, minibatch_sizes=sizes, epoch_size=epoch_size, max_epochs=max_epochs)
+
+
+def _packing(asked: _Asked, frame_mode: keys.Option[bool], hint: str = "") -> Packing:
+    """Return the packing of a reader that also has ``truncated``."""
+    section = asked.section
+    has_frames, is_truncated = frame_mode.of(section), keys.TRUNCATED.of(section)
+    if asked.is_write():
+        return "sequence"
+    if has_frames and is_truncated:
+        raise section.error("truncated", f"truncated and frameMode exclude each other{hint}")
+    return "frame" if has_frames else "truncated" if is_truncated else "sequence"
+
+
+def _is_randomized(asked: _Asked) -> bool:
+    """Return ``randomize`` of the readers that take a truth value."""
+    section = asked.section
+    if asked.action == "write" or (asked.action in ("test", "eval") and not section.has("randomize")):
+        return False
+    text = section.text("randomize", "true")
+    if text.lower() == "none":
+        return False
+    try:
+        return truth(text)
+    except ValueError:
+        raise section.error("randomize", f"randomize = {text!r} is not a boolean (true, false or none)") from None
+
+
+def _window_size(section: Section, *, own: bool = False) -> int | None:
+    if not section.has("randomizationWindow", own=own) or section.text("randomizationWindow", "") == "default":
+        return None
+    return section.size("randomizationWindow")
+
+
+def _warn_of_no_effect(section: Section, rows: Iterable[keys.WithoutEffect]) -> None:
+    """Warn of keys that ask for something else than what happens. A value of another type does no harm."""
+    for row in rows:
+        entry = section.entry(row.key)
+        with contextlib.suppress(ValueError):
+            if entry is not None and truth(entry.literal.string) != row.usual:
+                section.warn(row.key, f"{row.key} has no effect: {row.reason}")
+
+
+# --------------------------------------------------------------------------------------------------- text and binary
+
+
+def _text_reader(asked: _Asked) -> ReaderConfig:
+    section = asked.section
+    call = text_deserializer(section, asked.context(), keys.TEXT_READER)
+    window, seed = None, 0
+    if _is_randomized(asked):
+        window = classic_text_window(
+            _window_size(section),
+            is_sample_based=section.boolean("sampleBasedRandomizationWindow", False),
+            chunk_size_in_bytes=chunk_size_of(section),
+        )
+        seed = keys.SEED.of(section)
+    return ReaderConfig(
+        section.path,
+        "CNTKTextFormatReader",
+        (call,),
+        asked.precision,
+        packing="frame" if keys.FRAME_MODE.of(section) else "sequence",
+        window=window,
+        randomization_seed=seed,
+        keep_data_in_memory=keys.KEEP_DATA.of(section),
+    )
+
+
+def _binary_reader(asked: _Asked) -> ReaderConfig:
+    section = asked.section
+    call = binary_deserializer(section, asked.context(), keys.BINARY_READER)
+    window, seed = None, 0
+    if _is_randomized(asked):
+        is_sample_based = section.boolean("sampleBasedRandomizationWindow", False)
+        window = classic_binary_window(_window_size(section), is_sample_based=is_sample_based)
+        seed = keys.SEED.of(section)
+    return ReaderConfig(
+        section.path,
+        "CNTKBinaryReader",
+        (call,),
+        asked.precision,
+        window=window,
+        randomization_seed=seed,
+        keep_data_in_memory=keys.KEEP_DATA.of(section),
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------- HTK
+
+_METHODS: tuple[ReadMethod, ...] = ("blockRandomize", "none")
+_OLD_METHODS: tuple[ReadMethod, ...] = ("blockRandomize", "rollingWindow")
+_MODES: tuple[MinibatchMode, ...] = ("partial", "full")
+_FRAMES_BY_DEFAULT = "; frameMode is true by default here"
+
+
+def _htk_reader(asked: _Asked) -> ReaderConfig:
+    section = asked.section
+    method = section.word("readMethod", "blockRandomize", _METHODS)
+    packing = _packing(asked, keys.HTK_FRAME_MODE, _FRAMES_BY_DEFAULT)
+    calls = stream_deserializers(asked.context(frame_mode=packing == "frame"))
+    window = _htk_window(asked, method, "readMethod = none")
+    counts = _utterance_counts(section)
+    mode = section.word("minibatchMode", "partial", _MODES)
+    _warn_of_no_effect(section, keys.TEXT_KEYS_WITHOUT_EFFECT)
+    if mode == "full":
+        section.warn("minibatchMode", "minibatchMode full has no effect in HTKDeserializers; HTKMLFReader has it")
+    return ReaderConfig(
+        section.path,
+        "HTKDeserializers",
+        tuple(calls),
+        asked.precision,
+        packing=packing,
+        window=window,
+        randomization_seed=0 if window is None else keys.SEED.of(section),
+        truncation_length=keys.TRUNCATION_LENGTH.of(section) if packing == "truncated" else 0,
+        utterances_per_minibatch=(1,) if asked.is_write() else counts,
+    )
+
+
+def _old_htk_reader(asked: _Asked) -> ReaderConfig:
+    """Read the section of an HTKMLFReader."""
+    section = asked.section
+    method = section.word("readMethod", "blockRandomize", _OLD_METHODS)
+    packing = _packing(asked, keys.HTK_FRAME_MODE, _FRAMES_BY_DEFAULT)
+    calls = stream_deserializers(asked.context(frame_mode=packing == "frame", takes_targets=True))
+    is_write = asked.is_write()
+    if len(calls) < 2 and not is_write:
+        raise section.error("mlfFile", "HTKMLFReader wants at least two streams; there is one feature section only")
+    window = _htk_window(asked, method, "readMethod = rollingWindow with it")
+    counts = _utterance_counts(section)
+    mode = section.word("minibatchMode", "partial", _MODES)
+    _warn_of_no_effect(section, keys.TEXT_KEYS_WITHOUT_EFFECT)
+    if method == "rollingWindow" and packing != "frame" and asked.action != "write":
+        raise section.error(
+            "readMethod",
+            "readMethod = rollingWindow shuffles frames, and frameMode is false; whole utterances are shuffled "
+            "by blockRandomize",
+        )
+    if packing == "frame" and max(counts) > 1:
+        raise section.error(
+            keys.COUNTS.key, f"{keys.COUNTS.key} = {max(counts)} and frameMode exclude each other{_FRAMES_BY_DEFAULT}"
+        )
+    _warn_of_no_effect(section, keys.OLD_READER_WITHOUT_EFFECT)
+    for key, reason in (
+        ("randomizationSeed", "sweep k is shuffled with k"),
+        ("truncationLength", "the minibatch size is the truncation length"),
+    ):
+        if section.has(key) and section.text(key, "") != "0":
+            section.warn(key, f"{key} has no effect: {reason}")
+    longest = keys.LONGEST_UTTERANCE.of(section)
+    if longest < 1:
+        raise section.error(
+            keys.LONGEST_UTTERANCE.key, f"{keys.LONGEST_UTTERANCE.key} = {longest}; expected at least 1"
+        )
+    folder = _page_folder(section, method)
+    unigram = section.entry("unigram")
+    if unigram is not None and unigram.literal.is_section:
+        raise section.error("unigram", "unigram models, for sequence training, are not supported")
+    is_rolling = method == "rollingWindow" and packing == "frame"
+    return ReaderConfig(
+        section.path,
+        "HTKMLFReader",
+        tuple(calls),
+        asked.precision,
+        packing=packing,
+        window=window,
+        utterances_per_minibatch=(1,) if is_write else counts,
+        read_method="rollingWindow" if is_rolling else "blockRandomize",
+        minibatch_mode=mode,
+        max_utterance_length=longest,
+        page_file_path=folder if is_rolling else "",
+    )
+
+
+def _utterance_counts(section: Section) -> tuple[int, ...]:
+    counts = keys.COUNTS.of(section) or keys.COUNTS.default
+    if min(counts) < 1:
+        raise section.error(keys.COUNTS.key, f"it holds {min(counts)}; expected at least 1")
+    return counts
+
+
+def _page_folder(section: Section, method: ReadMethod) -> str:
+    key = keys.PAGE_FILE_PATH.key
+    if section.has(key) and method != "rollingWindow":
+        section.warn(key, f"{key} has no effect without readMethod = rollingWindow")
+        return ""
+    return section.optional_file(key) or ""
+
+
+def _htk_window(asked: _Asked, method: ReadMethod, in_order: str) -> Window | None:
+    """Return the window of a reader of HTK.
+
+    Args:
+        asked: The reader.
+        method: Its ``readMethod``.
+        in_order: What to write to read in order, for a message.
+    """
+    section = asked.section
+    is_told_by_action = asked.action in ("test", "eval") and not section.has("randomize")
+    if asked.is_write() or method == "none" or is_told_by_action:
+        return None
+    text = section.text("randomize", "auto")
+    if text.lower() == "auto":
+        return classic_htk_window("auto")
+    size = 0 if text.lower() == "none" else section.size("randomize")
+    if size:
+        return classic_htk_window(size)
+    if method == "blockRandomize":
+        raise section.error(
+            "randomize", f"randomize = {text!r} with readMethod = blockRandomize; to read in order write {in_order}"
+        )
+    return None
+
+
+# ---------------------------------------------------------------------------------------------------------- composite
+
+
+def _composite_reader(asked: _Asked) -> ReaderConfig:
+    section = asked.section
+    warn_of_unknown_keys(section, keys.COMPOSITE_READER)
+    packing = _packing(asked, keys.FRAME_MODE)
+    length = splice = 0
+    if packing == "truncated":
+        length, splice = keys.TRUNCATION_LENGTH.of(section), keys.RIGHT_SPLICE.of(section)
+        if not length:
+            raise section.error("truncationLength", "truncationLength is required with truncated, and above 0")
+        if splice >= length:
+            raise section.error("rightSplice", f"rightSplice = {splice} is not below truncationLength = {length}")
+    calls = composite_deserializers(asked.context(frame_mode=packing == "frame"))
+    has_text_keys = any(keys.TYPE_OF[call.target].has_text_keys for call in calls)
+    _warn_of_no_effect(section, keys.TEXT_KEYS_WITHOUT_EFFECT if has_text_keys else keys.NUMERIC_KEYS_WITHOUT_EFFECT)
+    window, seed = None, 0
+    if _is_randomized(asked) and not asked.is_write():
+        window = _composite_window(section, has_text_format=any(call.target is CTFDeserializer for call in calls))
+        seed = keys.SEED.of(section)
+    return ReaderConfig(
+        section.path,
+        "composite",
+        tuple(calls),
+        asked.precision,
+        packing=packing,
+        window=window,
+        randomization_seed=seed,
+        truncation_length=length,
+        right_splice=splice,
+        local_timeline=keys.LOCAL_TIMELINE.of(section),
+        max_errors=keys.MAX_ERRORS.of(section),
+    )
+
+
+def _composite_window(section: Section, *, has_text_format: bool) -> Window | None:
+    size = _window_size(section, own=has_text_format)
+    key = "sampleBasedRandomizationWindow"
+    is_sample_based = section.boolean(key, True) if section.has(key) else None
+    if size is not None:
+        return composite_window(size, is_sample_based=is_sample_based, has_text_format=has_text_format)
+    if not has_text_format:
+        return composite_window(has_text_format=False)
+    if is_sample_based and section.has(key, own=True):
+        raise section.error("randomizationWindow", f"{key} = true needs a randomizationWindow with it")
+    return composite_window(chunk_size_in_bytes=chunk_size_of(section), has_text_format=True)
+
+
+_READ: dict[Kind, Callable[[_Asked], ReaderConfig]] = {
+    "CNTKTextFormatReader": _text_reader,
+    "CNTKBinaryReader": _binary_reader,
+    "HTKMLFReader": _old_htk_reader,
+    "HTKDeserializers": _htk_reader,
+    "composite": _composite_reader,
+}

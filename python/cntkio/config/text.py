@@ -1,0 +1,314 @@
+"""Text that remembers where each character came from, and how it is split into entries. (docs/configuration.md)
+
+::
+
+    Text      "a = [ b = 1:2 ]"            joined from lines of files, arguments, and values of variables
+    Value         [ b = 1:2 ]              a part of a text
+    tokens          b = 1:2                the entries of a section, or the elements of an array
+
+Invariant: every character of a `Text` knows its file, line and column, so each error message can say where. The time
+to split a text is linear in its length.
+
+This module does not know what a key means.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from cntkio.errors import ConfigError
+
+logger = logging.getLogger("cntkio")
+
+BLANKS = " \t"
+CLOSING = {"[": "]", "{": "}", "(": ")"}
+OPENING = '[{("'
+DEEPEST = 100  # brackets in brackets; a network description has ten
+INTEGER = re.compile(r"[+-]?[0-9]{1,1000}")
+
+_BRACKET = re.compile(r'"[^"]*"?|[\[\](){}]')
+# Such a character right after an opening bracket is the separator in there, unless it begins a relative path.
+_SEPARATORS = "`~!@$%^&*_-+|:;,?."
+_RELATIVE = ("..", ".\\", "./")
+_MOST_ELEMENTS = 1 << 20
+
+Origin = tuple[str | None, int, int]
+"""File (None for an argument), line (for an argument its number), column."""
+
+
+class Position(NamedTuple):
+    """Position of a character: in a file or, without a path, in an argument.
+
+    Attributes:
+        path: The file; None: an argument.
+        line: The line in the file, or the number of the argument, from 1.
+        column: The column, from 1.
+
+    Example:
+        >>> str(Position("train.cntk", 12, 5)), str(Position(None, 2, 1))
+        ('train.cntk, line 12, column 5', 'argument 2, column 1')
+    """
+
+    path: str | None
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        where = f"argument {self.line}" if self.path is None else f"{self.path}, line {self.line}"
+        return f"{where}, column {self.column}"
+
+    def error(self, message: str, key: str | None = None) -> ConfigError:
+        """Return the error to raise about this position."""
+        line = None if self.path is None else self.line
+        return ConfigError(f"{self}: {message}", key=key, path=self.path, line=line)
+
+
+class Text:
+    """A text whose every character knows its origin.
+
+    Args:
+        pieces: The strings that it consists of, each with the origin of its first character.
+
+    Attributes:
+        string: All its characters.
+    """
+
+    __slots__ = ("_closing", "_origins", "_starts", "string")
+
+    def __init__(self, pieces: Iterable[tuple[str, Origin]]) -> None:
+        strings: list[str] = []
+        self._starts: list[int] = []
+        self._origins: list[Origin] = []
+        length = 0
+        for string, origin in pieces:
+            strings.append(string)
+            self._starts.append(length)
+            self._origins.append(origin)
+            length += len(string)
+        self.string = "".join(strings)
+        self._closing: dict[int, int] | None = None
+
+    def position(self, offset: int) -> Position:
+        """Return where the character at this offset came from."""
+        if not self._starts:
+            return Position(None, 1, 1)
+        piece = bisect_right(self._starts, offset) - 1
+        path, line, column = self._origins[piece]
+        return Position(path, line, column + offset - self._starts[piece])
+
+    def pieces(self, begin: int, end: int) -> Iterator[tuple[str, Origin]]:
+        """Yield a part of the text, to build another text from."""
+        piece = bisect_right(self._starts, begin) - 1
+        while begin < end:
+            stop = min(end, self._starts[piece + 1]) if piece + 1 < len(self._starts) else end
+            path, line, column = self._origins[piece]
+            yield self.string[begin:stop], (path, line, column + begin - self._starts[piece])
+            begin, piece = stop, piece + 1
+
+    @property
+    def closing(self) -> dict[int, int]:
+        """For each opening bracket or quote the offset at which it is closed.
+
+        Raises:
+            ConfigError: A bracket is not closed, or is closed by a bracket of another kind.
+        """
+        if self._closing is None:
+            self._closing = self._match_brackets()
+        return self._closing
+
+    def _match_brackets(self) -> dict[int, int]:
+        string = self.string
+        closing: dict[int, int] = {}
+        open_brackets: list[int] = []
+        for match in _BRACKET.finditer(string):
+            offset, end = match.span()
+            character = string[offset]
+            if character == '"':
+                if end == offset + 1 or string[end - 1] != '"':
+                    raise self.position(offset).error('no closing " found for the quote that opens here')
+                closing[offset] = end - 1
+            elif character in CLOSING:
+                open_brackets.append(offset)
+                if len(open_brackets) > DEEPEST:
+                    raise self.position(offset).error(f"brackets are nested more than {DEEPEST} deep")
+            elif not open_brackets:
+                # CNTK takes it as text.
+                logger.warning("%s: %r closes nothing, and is taken as text", self.position(offset), character)
+            elif CLOSING[string[open_brackets[-1]]] != character:
+                raise self._unmatched(open_brackets[-1], offset)
+            else:
+                closing[open_brackets.pop()] = offset
+        if open_brackets:
+            bracket = string[open_brackets[-1]]
+            raise self.position(open_brackets[-1]).error(
+                f"no closing {CLOSING[bracket]} found for the {bracket!r} that opens here"
+            )
+        return closing
+
+    def _unmatched(self, opening: int, closing: int) -> ConfigError:
+        bracket = self.string[opening]
+        return self.position(closing).error(
+            f"unmatched bracket: {self.string[closing]!r} here, but {CLOSING[bracket]!r} is expected for the "
+            f"{bracket!r} of {self.position(opening)}"
+        )
+
+
+class Value(NamedTuple):
+    """A part of a text: the right side of an entry, or an element of an array."""
+
+    text: Text
+    begin: int
+    end: int
+    was_quoted: bool = False
+
+    @property
+    def string(self) -> str:
+        """Its characters."""
+        return self.text.string[self.begin : self.end]
+
+    @property
+    def position(self) -> Position:
+        """Position of its first character."""
+        return self.text.position(self.begin)
+
+    @property
+    def is_section(self) -> bool:
+        """True in brackets that can hold entries."""
+        return self.begin < self.end and self.text.string[self.begin] in CLOSING
+
+    def trimmed(self) -> Value:
+        """Remove the blanks around it."""
+        text, begin, end, was_quoted = self
+        string = text.string
+        while begin < end and string[begin] in BLANKS:
+            begin += 1
+        while begin < end and string[end - 1] in BLANKS:
+            end -= 1
+        return Value(text, begin, end, was_quoted)
+
+    def as_own_text(self) -> Value:
+        """Copy it into a text of its own, where brackets that were in quotes count."""
+        text = Text(self.text.pieces(self.begin, self.end))
+        return Value(text, 0, len(text.string))
+
+
+# ------------------------------------------------------------------------------------------------------- splitting
+
+
+@functools.cache
+def _patterns(separator: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Compile what is skipped between tokens, and what ends a token."""
+    characters = ",\r\n" + re.escape(separator)
+    return re.compile(f"[{characters}{BLANKS}]*"), re.compile(f'[{characters}\\[({{"]')
+
+
+class _Cursor:
+    """An offset that moves over a value from token to token.
+
+    Args:
+        value: What is split.
+        separator: What separates tokens, in addition to commas and line ends.
+    """
+
+    __slots__ = ("_closing", "_end", "_ends", "_skip", "_string", "_text", "offset")
+
+    def __init__(self, value: Value, separator: str) -> None:
+        self._text, self.offset, self._end, _ = value
+        self._string, self._closing = self._text.string, self._text.closing
+        self._skip, self._ends = _patterns(separator)
+
+    def next_character(self) -> str:
+        """Skip separators and blanks, and return the character that follows; "" at the end."""
+        blank = self._skip.match(self._string, self.offset, self._end)
+        assert blank is not None  # the pattern matches the empty text, too
+        self.offset = blank.end()
+        return self._string[self.offset] if self.offset < self._end else ""
+
+    def take_bracketed(self) -> Value:
+        """Take what is in brackets, with them, or in quotes, without them."""
+        text, begin = self._text, self.offset
+        end = self._closing[begin]
+        self.offset = end + 1
+        if self._string[begin] == '"':
+            return Value(text, begin + 1, end, was_quoted=True)
+        return Value(text, begin, end + 1)
+
+    def take_word(self) -> Value:
+        """Take the text up to the next separator, or up to the end of the brackets or quotes that it runs into."""
+        begin = self.offset
+        match = self._ends.search(self._string, begin, self._end)
+        if match is None:
+            self.offset = self._end
+        else:
+            stop = match.start()
+            self.offset = self._closing[stop] + 1 if self._string[stop] in OPENING else stop
+        return Value(self._text, begin, self.offset)
+
+
+def tokens(value: Value, separator: str) -> Iterator[Value]:
+    """Split a value into tokens. One level of brackets or quotes around tokens is removed.
+
+    Args:
+        value: What is split.
+        separator: What separates tokens, in addition to commas and line ends: ``";"`` for the entries of a section,
+            ``":"`` for the elements of an array. Brackets can name their own.
+
+    Example:
+        >>> text = Text([('a = 1 ; [ b = (2) "c d" ] [|e;f|g]', (None, 1, 1))])
+        >>> [token.string for token in tokens(Value(text, 0, len(text.string)), ";")]
+        ['a = 1 ', 'b = (2)', 'c d', 'e;f', 'g']
+    """
+    cursor = _Cursor(value.as_own_text() if value.was_quoted else value, separator)
+    while character := cursor.next_character():
+        if character in OPENING:
+            yield from _tokens_inside(cursor.take_bracketed(), separator)
+        else:
+            yield cursor.take_word()
+
+
+def _tokens_inside(bracketed: Value, separator: str) -> Iterator[Value]:
+    """Split what is in brackets or in quotes. Deeper brackets stay as they are."""
+    if bracketed.was_quoted:
+        if bracketed.begin == bracketed.end:
+            return
+        cursor = _Cursor(bracketed.as_own_text(), separator)
+    else:
+        text, begin, end, _ = bracketed
+        begin, end = begin + 1, end - 1
+        if text.string[begin] in _SEPARATORS and not text.string.startswith(_RELATIVE, begin):
+            separator = text.string[begin]
+            begin += 1
+        cursor = _Cursor(Value(text, begin, end), separator)
+    while character := cursor.next_character():
+        yield cursor.take_bracketed() if character in OPENING else cursor.take_word()
+
+
+def elements(value: Value) -> list[Value]:
+    """Return the elements of an array, repetitions (``x*3``) written out.
+
+    Raises:
+        ConfigError: A repetition is not a whole number, or there are too many elements.
+    """
+    array: list[Value] = []
+    for token in tokens(value, ":"):
+        array += _repeated(token)
+        if len(array) >= _MOST_ELEMENTS:
+            raise token.position.error(f"an array has {_MOST_ELEMENTS} elements or more")
+    return array
+
+
+def _repeated(token: Value) -> list[Value]:
+    string = token.string
+    star = string.find("*")
+    if string[:1] in CLOSING or star < 0:
+        return [token.trimmed()]
+    count = string[star + 1 :].strip()
+    if not INTEGER.fullmatch(count):
+        raise token.position.error(f"{string!r} in an array: expected a whole number after the '*'")
+    element = Value(token.text, token.begin, token.begin + star, token.was_quoted).trimmed()
+    return [element] * min(int(count), _MOST_ELEMENTS)

@@ -1,0 +1,401 @@
+"""From a `ReaderConfig` or deserializers to the configuration that says the same. (docs/configuration.md, "Writing")
+
+Invariant: reading a written configuration gives the same `ReaderConfig`; an option without a key is refused. The keys
+come from the tables that reading uses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+
+from cntkio.config import keys
+from cntkio.config.files import configuration
+from cntkio.config.keys import Kind
+from cntkio.config.language import VARIABLE, by_name
+from cntkio.config.reader_config import Call, ReaderConfig
+from cntkio.config.reading import read_section
+from cntkio.config.text import BLANKS
+from cntkio.errors import ConfigError
+from cntkio.formats.cbf import CBFDeserializer
+from cntkio.formats.ctf import CTFDeserializer
+from cntkio.formats.htk import HTKFeatureDeserializer
+from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
+from cntkio.streams import StreamDef, StreamDefs
+from cntkio.timeline import (
+    WHOLE_DATA,
+    Window,
+    classic_binary_window,
+    classic_text_window,
+    composite_window,
+)
+
+# ------------------------------------------------------------------------------------------------- from deserializers
+
+
+def configuration_for(deserializers: Any, section: str = "train") -> tuple[str, str]:
+    """Return the configuration that reads a corpus, and the Python program that does the same.
+
+    Args:
+        deserializers: The corpus, its streams given or inferred; or several that are joined.
+        section: Name of the action's section.
+
+    Raises:
+        ConfigError: A name cannot be written in a configuration, or an option has no key there.
+        FormatError: A binary file, which is opened for its precision, breaks its format.
+        OSError: A binary file cannot be read.
+
+    Example:
+        >>> text, program = configuration_for(CTFDeserializer("a.ctf", StreamDefs(x=StreamDef(field="x", shape=2))))
+        >>> "dim = 2" in text, program.splitlines()[0]
+        (True, 'from cntkio import CTFDeserializer, MinibatchSource, StreamDef, StreamDefs')
+    """
+    several = deserializers if isinstance(deserializers, Sequence) else [deserializers]
+    described = _described(tuple(_call_for(deserializer) for deserializer in several), f"{section}/reader")
+    text = written_config(section, described)
+    config = read_section(configuration([text]), (section, "reader"))
+    if config != described:
+        calls = ", ".join(map(repr, described.calls))
+        raise ConfigError(f"{calls} cannot be written in a configuration: an option has no key")
+    return text, config.to_python()
+
+
+def _described(calls: tuple[Call, ...], section: str) -> ReaderConfig:
+    """Return the reader that reads deserializers: the reader of a format, or the composite reader."""
+    precision: keys.Precision = "double" if any(("dtype", "float64") in call.keywords for call in calls) else "float"
+    if len(calls) == 1 and calls[0].target is CTFDeserializer:
+        return ReaderConfig(section, "CNTKTextFormatReader", calls, precision, window=_default_text_window(calls[0]))
+    if len(calls) == 1 and calls[0].target is CBFDeserializer:
+        return ReaderConfig(section, "CNTKBinaryReader", calls, precision, window=classic_binary_window())
+    return ReaderConfig(
+        section, "composite", calls, precision, window=_default_composite_window(calls), local_timeline=True
+    )
+
+
+def _call_for(deserializer: Any) -> Call:
+    """Return the call that makes a deserializer, as reading a configuration would."""
+    target = type(deserializer)
+    if target not in keys.KEYWORDS:
+        raise ConfigError(f"{target.__name__} has no place in a configuration", key="deserializers")
+    options = {option.name for option in keys.KEYWORDS[target]}
+    changed: dict[str, Any] = {}
+    for field in dataclasses.fields(target):
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        value = getattr(deserializer, field.name)
+        if field.name in _BY_OTHER_MEANS or value == default:
+            continue
+        if field.name not in options:
+            raise ConfigError(
+                f"{target.__name__}: {field.name}={value!r} has no key in a configuration", key=field.name
+            )
+        changed[field.name] = os.fspath(value) if isinstance(value, os.PathLike) else value
+    arguments, precision = _ARGUMENTS[target](deserializer)
+    keywords = [(option.name, changed[option.name]) for option in keys.KEYWORDS[target] if option.name in changed]
+    return Call(target, arguments, (*keywords, *precision))
+
+
+# Fields of deserializers that are arguments, or that the reader's section says.
+_BY_OTHER_MEANS = ("filename", "streams", "label_mapping_file", "dtype", "convert")
+
+_Arguments = tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]
+"""Positional arguments of a deserializer, and the keywords that say its precision."""
+
+
+def _text_arguments(deserializer: CTFDeserializer) -> _Arguments:
+    is_double = np.dtype(deserializer.dtype) == np.float64
+    return (deserializer.filename, deserializer.streams), ((("dtype", "float64"),) if is_double else ())
+
+
+def _binary_arguments(deserializer: CBFDeserializer) -> _Arguments:
+    renamed = {name: stream for name, stream in deserializer.streams.items() if stream["stream_alias"] != name}
+    arguments = (deserializer.filename, StreamDefs(renamed)) if renamed else (deserializer.filename,)
+    return arguments, (("dtype", _precision_of(deserializer)), ("convert", False))
+
+
+def _feature_arguments(deserializer: HTKFeatureDeserializer | HTKMLFBinaryDeserializer) -> _Arguments:
+    return (_with_paths_as_texts(deserializer.streams),), ()
+
+
+def _label_arguments(deserializer: HTKMLFDeserializer) -> _Arguments:
+    mapping = deserializer.label_mapping_file
+    return (None if mapping is None else os.fspath(mapping), _with_paths_as_texts(deserializer.streams)), ()
+
+
+_ARGUMENTS: dict[type, Callable[[Any], _Arguments]] = {
+    CTFDeserializer: _text_arguments,
+    CBFDeserializer: _binary_arguments,
+    HTKFeatureDeserializer: _feature_arguments,
+    HTKMLFDeserializer: _label_arguments,
+    HTKMLFBinaryDeserializer: _feature_arguments,
+}
+
+
+def _precision_of(deserializer: CBFDeserializer) -> str:
+    if deserializer.dtype is not None:
+        return str(np.dtype(deserializer.dtype))
+    with closing(deserializer.open()) as corpus:
+        precisions = {str(info.dtype) for info in corpus.streams}
+    if len(precisions) > 1:
+        raise ConfigError(
+            f"{deserializer.filename}: streams of float32 and of float64; a configuration has one precision",
+            key="precision",
+        )
+    return precisions.pop()
+
+
+def _with_paths_as_texts(streams: StreamDefs) -> StreamDefs:
+    """Return the stream of a deserializer as reading makes it: paths are texts, and a list of one is that text."""
+    if len(streams) > 1:
+        raise ConfigError("several streams of features are several deserializers in a configuration", key="streams")
+    ((name, stream),) = streams.items()
+    fields = {
+        key: value
+        for key, value in stream.items()
+        if key not in ("stream_alias", "dim", "is_sparse") and value != StreamDef().get(key)
+    }
+    for key in ("scp", "mlf"):
+        if key in fields:
+            texts = _texts(fields[key])
+            fields[key] = texts[0] if len(texts) == 1 else texts
+    return StreamDefs({name: StreamDef(shape=stream["dim"], **fields)})
+
+
+def _texts(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
+    """Return one path or several as a list of texts."""
+    return [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+
+
+# ----------------------------------------------------------------------------------------------- from a ReaderConfig
+
+
+def written_config(section: str, config: ReaderConfig) -> str:
+    """Return the configuration that says what `config` does, to be read by `read_config` and by CNTK.
+
+    Args:
+        section: Name of the action's section.
+        config: What the reader does. Its `section` and its trace levels are not written.
+
+    Raises:
+        ConfigError: A name cannot be written in a configuration, or an option has no key there.
+
+    Example:
+        >>> call = Call(CTFDeserializer, ("a.ctf", StreamDefs(x=StreamDef(field="x", shape=2))))
+        >>> print(written_config("train", ReaderConfig("", "CNTKTextFormatReader", (call,))))
+        command = train
+        precision = "float"
+        <BLANKLINE>
+        train = [
+            action = "train"
+            reader = [
+                readerType = "CNTKTextFormatReader"
+                file = "a.ctf"
+                input = [
+                    x = [ alias = "x" ; dim = 2 ; format = "dense" ]
+                ]
+                randomize = false
+            ]
+        ]
+        <BLANKLINE>
+    """
+    action = _action_for(config)
+    lines = [
+        f"command = {section}",
+        _entry("precision", config.precision),
+        "",
+        *_group(
+            section,
+            [_entry("action", action), *_sizes(config, action), *_group("reader", _LINES[config.kind](config))],
+        ),
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _action_for(config: ReaderConfig) -> str:
+    """Return an action that makes a reader do that: an HTKMLFReader reads in order only where an action says so."""
+    if config.kind != "HTKMLFReader":
+        return "train"
+    if config.window is None and config.read_method == "blockRandomize":
+        return "write" if len(config.calls) == 1 else "test"
+    if len(config.calls) == 1:
+        raise ConfigError("HTKMLFReader wants at least two streams, unless it reads in order", key="mlfFile")
+    return "train"
+
+
+def _sizes(config: ReaderConfig, action: str) -> list[str]:
+    sizes = _entries(
+        [
+            ("minibatchSize", config.minibatch_sizes, (256,) if action == "train" else ()),
+            ("epochSize", config.epoch_size, 0),
+        ]
+    )
+    if action != "train":
+        return sizes
+    sizes += _entries([("maxEpochs", config.max_epochs, None)])
+    return _group("SGD", sizes) if sizes else []
+
+
+def _file_reader(config: ReaderConfig) -> list[str]:
+    call = config.calls[0]
+    default = _default_text_window(call) if call.target is CTFDeserializer else classic_binary_window()
+    return [_entry("readerType", config.kind), *_file(call), *_window(config, default), *_attributes(config)]
+
+
+def _htk_reader(config: ReaderConfig) -> list[str]:
+    window = config.window
+    lines = [_entry("readerType", config.kind)]
+    if window is not None:
+        size = "auto" if window == WHOLE_DATA else str(window.size)
+        lines += _entries([("readMethod", config.read_method, "blockRandomize"), ("randomize", size, "auto")])
+    elif config.read_method == "rollingWindow":
+        lines += [_entry("readMethod", "rollingWindow"), _entry("randomize", "none")]
+    elif config.kind == "HTKDeserializers":
+        lines.append(_entry("readMethod", "none"))
+    return [*lines, *_attributes(config), *(line for call in config.calls for line in _stream(call))]
+
+
+def _composite(config: ReaderConfig) -> list[str]:
+    lines = [*_window(config, _default_composite_window(config.calls), is_composite=True), *_attributes(config)]
+    parts = []
+    for call in config.calls:
+        kind = keys.TYPE_OF[call.target]
+        content = _group("input", _stream(call)) if kind.has_text_keys else _file(call)
+        content = [_entry("type", kind.name), _entry("module", kind.module), *content]
+        parts.append(["[", *(f"    {line}" for line in content), "]"])
+    for part in parts[:-1]:
+        part[-1] += " :"
+    return [*lines, "deserializers = (", *(f"    {line}" for part in parts for line in part), ")"]
+
+
+_LINES: dict[Kind, Callable[[ReaderConfig], list[str]]] = {
+    "CNTKTextFormatReader": _file_reader,
+    "CNTKBinaryReader": _file_reader,
+    "HTKMLFReader": _htk_reader,
+    "HTKDeserializers": _htk_reader,
+    "composite": _composite,
+}
+
+
+def _attributes(config: ReaderConfig) -> list[str]:
+    return [_entry(option.key, value) for option, value in config.set_options()]
+
+
+def _default_text_window(call: Call) -> Window | None:
+    chunk_size = dict(call.keywords).get(keys.CHUNK_SIZE.name, keys.CHUNK_SIZE.default)
+    return classic_text_window(chunk_size_in_bytes=chunk_size)
+
+
+def _default_composite_window(calls: Iterable[Call]) -> Window | None:
+    return composite_window(has_text_format=any(call.target is CTFDeserializer for call in calls))
+
+
+def _window(config: ReaderConfig, default: Window | None, *, is_composite: bool = False) -> list[str]:
+    window = config.window
+    if window is None:
+        return [_entry("randomize", False)]
+    if window == default:
+        return []
+    in_samples = window.unit == "samples"
+    lines = []
+    if window != WHOLE_DATA or is_composite:
+        lines.append(_entry("randomizationWindow", window.size))
+    if in_samples != is_composite:
+        lines.append(_entry("sampleBasedRandomizationWindow", in_samples))
+    return lines
+
+
+def _file(call: Call) -> list[str]:
+    """Return the entries of a deserializer of one file."""
+    path, *streams = call.arguments
+    lines = [_entry("file", path), *_keywords(call)]
+    groups = []
+    for name in sorted(streams[0] if streams else (), key=by_name):
+        stream = streams[0][name]
+        entries = [_entry("alias", stream["stream_alias"])]
+        if call.target is CTFDeserializer:
+            entries += [_entry("dim", stream["dim"]), _entry("format", "sparse" if stream["is_sparse"] else "dense")]
+            entries += _entries([("definesMBSize", stream["defines_mb_size"], False)])
+        groups.append(f"{_quotable(name)} = [ {' ; '.join(entries)} ]")
+    return lines + (_group("input", groups) if groups else [])
+
+
+def _stream(call: Call) -> list[str]:
+    """Return the section of the stream of a deserializer of HTK."""
+    ((name, stream),) = call.arguments[-1].items()
+    lines = _features(stream) if call.target is HTKFeatureDeserializer else _labels(name, stream, call)
+    return _group(_quotable(name), [*lines, *_keywords(call)])
+
+
+def _features(stream: Mapping[str, Any]) -> list[str]:
+    files = _texts(stream["scp"])
+    if len(files) > 1:
+        raise ConfigError(f"several lists cannot be written in a configuration: {files}", key="scpFile")
+    return [
+        _entry("scpFile", files[0]),
+        _entry("dim", stream["dim"]),
+        *_entries(
+            [
+                ("contextWindow", stream.get("context"), None),
+                ("expandToUtterance", bool(stream.get("broadcast")), False),
+                ("definesMBSize", stream["defines_mb_size"], False),
+            ]
+        ),
+    ]
+
+
+def _labels(name: str, stream: Mapping[str, Any], call: Call) -> list[str]:
+    files = stream.get("mlf")
+    if files is None:
+        lines = [_entry("mlfFileList", dict(call.keywords)["stream_options"][name]["mlfFileList"])]
+    elif isinstance(files, str | os.PathLike):
+        lines = [_entry("mlfFile", files)]
+    else:
+        lines = ["mlfFileList = ( " + " : ".join(f'"{_quotable(file)}"' for file in _texts(files)) + " )"]
+    mapping = call.arguments[0] if call.target is HTKMLFDeserializer else None
+    return [*lines, *_entries([("labelMappingFile", mapping, None)]), _entry("labelDim", stream["dim"])]
+
+
+# ------------------------------------------------------------------------------------------------------------- lines
+
+
+def _group(name: str, lines: Iterable[str]) -> list[str]:
+    return [f"{name} = [", *(f"    {line}" for line in lines), "]"]
+
+
+def _keywords(call: Call) -> list[str]:
+    keywords = dict(call.keywords)
+    return [
+        _entry(option.key, keywords[option.name]) for option in keys.KEYWORDS[call.target] if option.name in keywords
+    ]
+
+
+def _entries(rows: Iterable[tuple[str, Any, Any]]) -> list[str]:
+    """Return entries of keys and values; the third of each row is the default, which is not written."""
+    return [_entry(key, value) for key, value, default in rows if value != default]
+
+
+def _entry(key: str, value: Any) -> str:
+    if isinstance(value, str | os.PathLike):
+        return f'{key} = "{_quotable(os.fspath(value))}"'
+    if isinstance(value, bool):
+        return f"{key} = {str(value).lower()}"
+    if isinstance(value, tuple):
+        return f"{key} = {':'.join(map(str, value))}"
+    return f"{key} = {value}"
+
+
+def _quotable(text: str) -> str:
+    """Return a text that can stand in quotes in a configuration.
+
+    Raises:
+        ConfigError: The text cannot.
+    """
+    hash_sign = text.find("#")  # a later '#' in a line begins no comment
+    begins_comment = hash_sign == 0 or (hash_sign > 0 and text[hash_sign - 1] in BLANKS)
+    if any(character in text for character in '"\n\r') or begins_comment or VARIABLE.search(text):
+        raise ConfigError(f"{text!r} cannot be written in a configuration: a quote, line end, ' #' or '$' is in it")
+    return text
