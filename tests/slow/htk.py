@@ -36,7 +36,7 @@ class Features(NamedTuple):
 
 
 def order_of(data: bytes) -> str:
-    """The byte order that a header can be read in; of two the one with the smaller period, or else HTK's."""
+    """Return the only possible byte order; if both are, the order with the smaller period, or else HTK's."""
 
     def is_possible(order: str) -> bool:
         num_samples, _, size, kind = struct.unpack(order + "iIHH", data[:12])
@@ -82,7 +82,7 @@ def features(data: bytes) -> Features:
 
 
 def single(value: float) -> float:
-    """The nearest float32; beyond the largest, infinity."""
+    """Return the nearest float32; infinity beyond the largest."""
     try:
         return struct.unpack("f", struct.pack("f", value))[0]
     except OverflowError:
@@ -109,7 +109,7 @@ def unquoted(text: bytes) -> bytes:
 
 
 def without_extension(name: bytes) -> bytes:
-    """Cut at the last dot of the last component, but for a dot that this begins with."""
+    """Cut at the last dot of the last component, unless the component begins with that dot."""
     folder, last = re.fullmatch(rb"(.*[/\\])?([^/\\]*)", name, re.DOTALL).groups(b"")  # type: ignore[union-attr]
     return folder + (last[: last.rindex(b".")] if last.rfind(b".") > 0 else last)
 
@@ -156,7 +156,7 @@ def scp(text: bytes, folder: bytes) -> list[Line]:
 def corpus(
     lists: list[Line], read: Callable[[bytes], bytes], left: int = 0, right: int = 0
 ) -> dict[bytes, list[list[bytes]]]:
-    """The samples of each utterance that is not listed twice; the first one's dimension is everybody's."""
+    """Return the frames of each utterance that is not listed twice; all have the dimension of the first."""
     files = {path: features(read(path)) for path in dict.fromkeys(line.path for line in lists if line.last == NO_END)}
     require(all(file.frames for file in files.values()), "a file without frames")
     keys = [line.key for line in lists]
@@ -185,7 +185,7 @@ NUMBER = re.compile(rb"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
 
 def time_of(text: bytes) -> float | None:
-    """A number, whatever follows it."""
+    """Return the number at the beginning of a text."""
     matched = NUMBER.match(text)
     value = float(matched[0]) if matched else math.inf
     return value if math.isfinite(value) else None
@@ -237,7 +237,7 @@ def frames_of(lines: list[bytes], names: list[bytes] | None, dim: int) -> list[i
     for start, end, label in sound:
         first, last = (math.floor(t / 100_000 + 0.5) if counts_time else math.floor(t) for t in (start, end))
         if first < 0 or max(first, last) > 2**32 - 2:
-            return "broken or invalid"  # what the rows before it are decides
+            return "broken or invalid"  # invalid or broken, depending on the previous rows
         spans.append((first, last, label))
     ends = [0, *(last for _, last, _ in spans)]
     if any(first != before for (first, _, _), before in zip(spans, ends, strict=False)):

@@ -1,4 +1,4 @@
-"""The fast readers of HTK features and labels beside the slow ones, on valid and on broken input."""
+"""The readers of HTK features and labels and their slow twins agree on valid and on broken input."""
 
 import contextlib
 import logging
@@ -30,7 +30,7 @@ NAMES = [b"sil", b"aa", b"b c", b"\xc3\xa9"]
 
 @pytest.fixture(autouse=True)
 def in_a_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Short paths, and no warnings on the screen."""
+    """Run each test in a folder of its own, for short paths, and without warnings on the screen."""
     monkeypatch.chdir(tmp_path_factory.mktemp("slow_htk"))
     logger = logging.getLogger("cntkio")
     before = logger.level
@@ -98,7 +98,7 @@ def fast_features(dim: int, left: int, right: int) -> Any:
 
 
 def same_numbers(found: Any) -> Any:
-    """What is not a number may be any, where it is computed: of compressed values."""
+    """Replace every NaN by a word: computed values, of compressed features, may be any NaN."""
     if isinstance(found, bytes):
         return "nan" if np.isnan(np.frombuffer(found, ">f4")[0]) else found
     return [same_numbers(one) for one in found] if isinstance(found, list) else found
@@ -111,7 +111,7 @@ def same_numbers(found: Any) -> Any:
     text=st.lists(LINES, min_size=1, max_size=4).map("".join),
     context=st.sampled_from([(0, 0), (0, 0), (1, 2), (3, 0)]),
 )
-def test_the_fast_and_slow_readers_of_features_agree_or_both_refuse(
+def test_features_are_read_or_refused_as_the_slow_twin_does(
     dim: int, data: st.DataObject, text: str, context: tuple[int, int]
 ) -> None:
     other = data.draw(st.sampled_from([dim] * 9 + [dim + 1]))
@@ -128,7 +128,7 @@ def test_the_fast_and_slow_readers_of_features_agree_or_both_refuse(
     try:
         expected: Any = slow_htk.corpus(slow_htk.scp(text.encode(), b"."), read, *context)
         found_dim = len(next(iter(expected.values()))[0]) // (1 + sum(context))
-        # Without a context an odd number of times the dimension would be a window.
+        # Without a context, an odd multiple of the dimension implies a window.
         if found_dim != dim:
             expected = "refused"
     except slow_htk.Refused:
@@ -205,7 +205,7 @@ def fast_labels(names: list[bytes] | None, dim: int) -> Any:
     names=st.sampled_from([NAMES, NAMES, None]),
     dim=st.sampled_from([4, 4, 2]),
 )
-def test_the_fast_and_slow_readers_of_labels_agree_or_both_refuse(
+def test_labels_are_read_or_refused_as_the_slow_twin_does(
     header: str, body: str, names: list[bytes] | None, dim: int
 ) -> None:
     text = (header + body).encode()
@@ -233,7 +233,7 @@ def test_the_fast_and_slow_readers_of_labels_agree_or_both_refuse(
 # --------------------------------------------------------------------------------------------------- damaged files
 
 
-def test_damaged_labels_are_read_as_the_slow_reader_does() -> None:
+def test_damaged_labels_are_read_or_refused_as_the_slow_twin_does() -> None:
     text = b'#!MLF!#\n"*/u1.lab"\n0 200000 sil 1\n200000 300000 \'b c\'\n.\n"u2"\n0 2 aa\n2 2 sil\n.\n'
     outcomes = set()
     for bad in damaged(text):
@@ -251,7 +251,7 @@ def test_damaged_labels_are_read_as_the_slow_reader_does() -> None:
     assert outcomes == {"refused", "data"}
 
 
-def test_damaged_features_are_read_as_the_slow_reader_does() -> None:
+def test_damaged_features_are_read_or_refused_as_the_slow_twin_does() -> None:
     values = struct.pack(">6f", *range(6))
     plain = struct.pack(">iIHH", 3, 100_000, 8, 6 | 0o100) + values
     packed = struct.pack("<iIHH", 6, 100_000, 4, 9 | 0o2000) + struct.pack("<4f4h", 2, 3, 1, 0.5, 1, -2, 3, 4)
@@ -265,7 +265,7 @@ def test_damaged_features_are_read_as_the_slow_reader_does() -> None:
                 expected = {key: same_numbers(one) for key, one in expected.items()}
             except slow_htk.Refused:
                 expected = "refused"
-            if expected != "refused" and len(expected[b"u1"][0]) not in (2, 6):  # 6 would be another window
+            if expected != "refused" and len(expected[b"u1"][0]) not in (2, 6):  # 6 implies a window
                 expected = "refused"
             try:
                 found: Any = {key: same_numbers(one) for key, one in fast_features(2, 0, 0).items()}

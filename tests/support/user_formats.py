@@ -41,7 +41,7 @@ class Numbers(UserDeserializer):
 
 
 class Named(Numbers):
-    """The same with keys and lengths, for the main timeline."""
+    """`Numbers` with keys and lengths, for the main timeline."""
 
     timeline = "global"
 

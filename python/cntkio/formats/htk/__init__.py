@@ -2,11 +2,11 @@
 
 from cntkio.formats.htk.corpus import (
     CHUNK_FRAMES,
-    Frames,
     HTKFeatureCorpus,
     HTKFeatureDeserializer,
     HTKFeatureStream,
 )
+from cntkio.formats.htk.frames import Frames
 from cntkio.formats.htk.header import KINDS, QUALIFIERS, Header, parse_header, parse_kind
 from cntkio.formats.htk.lists import Listed, first_header, read_list
 from cntkio.formats.htk.options import FeatureSettings, window_of

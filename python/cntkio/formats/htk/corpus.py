@@ -4,7 +4,8 @@
 
     a.scp   u1=x.ark[0,299]     line -> key, file, first and last frame        cntkio.formats.htk.lists
             u2=x.ark[300,420]   file -> header: byte order, kind, dimension    cntkio.formats.htk.header
-                                frames are kept as they were read; the packer makes values and windows of them
+                                frames, as they are in the file                cntkio.formats.htk.frames
+                                values and windows, made by the packer         the compiled core
 
 The defaults accept whatever can be understood in only one way; `compatible=True` reads exactly as CNTK 2.7 does.
 Nothing here loops over frames. Files are read one after the other, and runs of successive utterances in one piece.
@@ -18,7 +19,7 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,8 @@ from cntkio import _core
 from cntkio.errors import ConfigError, CorpusError, FormatError, suggests_keywords
 from cntkio.formats.cntk_options import FEATURE_STREAM, FEATURES, truth, whole
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded, Utterances
-from cntkio.formats.htk.header import FeatureFiles, Header, OpenFile
+from cntkio.formats.htk.frames import Frames, GatheredFrames
+from cntkio.formats.htk.header import FeatureFiles, Header
 from cntkio.formats.htk.keys import first_same
 from cntkio.formats.htk.lists import Listed, join_lists, read_list
 from cntkio.formats.htk.options import (
@@ -49,8 +51,6 @@ from cntkio.streams import StreamDefs, StreamInformation, checked_streams, named
 
 CHUNK_FRAMES = 90_000
 """A chunk of utterances is full when it has more frames than this: 15 minutes at 10 ms."""
-_LARGEST_RESERVATION = 1 << 28  # bytes of a chunk; a list may promise frames that no file has
-_SMALLEST_MAP = 4 << 20  # bytes; copy shorter runs of frames: every mapping adds work to each minibatch
 
 
 @suggests_keywords
@@ -150,7 +150,7 @@ class HTKFeatureDeserializer(UtteranceOptions):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HTKFeatureStream:
-    """One of the streams of an `HTKFeatureDeserializer`."""
+    """A single stream of an `HTKFeatureDeserializer`."""
 
     settings: FeatureSettings
     has_text_keys = True
@@ -169,91 +169,6 @@ class HTKFeatureStream:
             CorpusError: No utterance is left.
         """
         return HTKFeatureCorpus(self.settings)
-
-
-_Scales = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
-_Encoding = tuple[bool, _Scales | None]
-
-
-class Frames(NamedTuple):
-    """The frames of a chunk as they are in the files.
-
-    Attributes:
-        bytes: Blocks of bytes: block 0 was read, all others are mapped.
-        block_of: The block of each utterance.
-        encodings: How values are encoded: byte order and, if they are compressed, the scales.
-        encoding_of: The encoding of each utterance.
-        offsets: The first byte of each utterance in its block.
-        mixes: Differences of the files from the first file, with the number of runs.
-    """
-
-    bytes: _core.FileBytes
-    block_of: npt.NDArray[np.uint32]
-    encodings: list[_Encoding]
-    encoding_of: npt.NDArray[np.uint32]
-    offsets: npt.NDArray[np.uint64]
-    mixes: Counter[str]
-
-
-class _Run(NamedTuple):
-    """Successive frames of one file, as they are in a `Frames`: the frames of one or several utterances."""
-
-    block: int
-    offset: int
-    frame_size: int
-    encoding: int
-
-
-class _Gathered:
-    """Runs of frames, gathered for one chunk."""
-
-    def __init__(self, num_bytes: int, smallest_map: int | None) -> None:
-        self.bytes = _core.FileBytes(min(num_bytes, _LARGEST_RESERVATION))
-        self.runs: list[_Run] = []
-        self.encodings: list[_Encoding] = []
-        self.mixes = Counter[str]()
-        self._smallest_map = smallest_map
-        self._num_read = 0
-        self._encoding_ids: dict[bytes, int] = {}
-
-    def add(self, file: OpenFile, path: bytes, begin: int, size: int) -> int:
-        """Read or map a run.
-
-        Returns:
-            How many bytes there were; if they are fewer than `size`, nothing was added.
-
-        Raises:
-            OSError: The file cannot be read.
-            FormatError: The file has no scales for its compressed values.
-        """
-        header = file.header
-        if self._smallest_map is not None and size >= self._smallest_map and begin + size <= file.size:
-            block, offset = self.bytes.show(file.descriptor, os.fsdecode(path), begin, size), 0
-        else:
-            num_read = self.bytes.read(file.descriptor, begin, min(size, max(file.size - begin, 0)))
-            if num_read < size:
-                return num_read
-            block, offset = 0, self._num_read
-            self._num_read += size
-        # Compressed files have scales of their own.
-        key = path if header.is_compressed else (b"big" if header.is_big_endian else b"little")
-        encoding = self._encoding_ids.get(key)
-        if encoding is None:
-            encoding = self._encoding_ids[key] = len(self.encodings)
-            self.encodings.append((header.is_big_endian, _read_scales(file, path) if header.is_compressed else None))
-        self.runs.append(_Run(block, offset, header.frame_size, encoding))
-        return size
-
-
-def _read_scales(file: OpenFile, path: bytes) -> _Scales:
-    header = file.header
-    data = os.pread(file.descriptor, 8 * header.dim, header.data_offset)
-    if len(data) < 8 * header.dim:
-        raise FormatError(
-            "the file ends within the scales of its compressed values", path=os.fsdecode(path), byte=len(data)
-        )
-    both = np.frombuffer(data, ">f4" if header.is_big_endian else "<f4").astype(np.float32)
-    return both[: header.dim], both[header.dim :]
 
 
 class HTKFeatureCorpus:
@@ -388,24 +303,12 @@ class HTKFeatureCorpus:
         first, lengths = self._listed.first[begin:end].astype(np.int64), self._listed.lengths[begin:end]
         bounds = self._run_bounds(begin, end)
         sizes = np.add.reduceat(lengths, bounds[:-1], dtype=np.int64) * self._model.frame_size
-        if memory_map:
-            sizes = sizes[sizes < _SMALLEST_MAP]
-        gathered = _Gathered(int(sizes.sum()), _SMALLEST_MAP if memory_map else None)
+        gathered = GatheredFrames(sizes, memory_map=memory_map)
+        mixes = Counter[str]()
         with FeatureFiles(self._settings.compatible) as files:
             for low, high in itertools.pairwise((begin + bounds).tolist()):
-                self._gather(gathered, files, low, high)
-        # From runs to utterances.
-        counts = np.diff(bounds)
-        blocks, offsets, frame_sizes, encodings = np.repeat(np.array(gathered.runs, np.int64), counts, axis=0).T
-        offsets = offsets + (first - np.repeat(first[bounds[:-1]], counts)) * frame_sizes
-        return Frames(
-            gathered.bytes,
-            blocks.astype(np.uint32),
-            gathered.encodings,
-            encodings.astype(np.uint32),
-            offsets.astype(np.uint64),
-            gathered.mixes,
-        )
+                mixes.update(self._gather(gathered, files, low, high))
+        return gathered.of_utterances(first, bounds, mixes)
 
     def _run_bounds(self, begin: int, end: int) -> npt.NDArray[np.int64]:
         """Return where the runs of these utterances begin and, last, where the last run ends, counted from `begin`."""
@@ -413,8 +316,8 @@ class HTKFeatureCorpus:
         continues = (files[1:] == files[:-1]) & (first[1:] == first[:-1] + self._listed.lengths[begin : end - 1])
         return np.concatenate([[0], np.flatnonzero(~continues) + 1, [end - begin]])
 
-    def _gather(self, gathered: _Gathered, files: FeatureFiles, low: int, high: int) -> None:
-        """Add the run of the utterances from `low` up to `high` to a chunk's frames."""
+    def _gather(self, gathered: GatheredFrames, files: FeatureFiles, low: int, high: int) -> list[str]:
+        """Gather the run of the utterances from `low` up to `high`, and return how its file differs from the first."""
         path = self._path_of(low)
         try:
             file = files.open(path)
@@ -422,8 +325,7 @@ class HTKFeatureCorpus:
             text = str(error).removeprefix(f"{error.path}, byte {error.byte}: ")
             raise self._error(text, low, error.byte) from None
         header = file.header
-        if header != self._model:
-            gathered.mixes.update(self._differences(header, low))
+        differences = [] if header == self._model else list(self._differences(header, low))
         self._check_range(header, low, high)
         first, last = int(self._listed.first[low]), int(self._listed.first[high - 1])
         begin = header.frames_offset + first * header.frame_size
@@ -431,6 +333,7 @@ class HTKFeatureCorpus:
         num_read = gathered.add(file, path, begin, size)
         if num_read < size:
             raise self._truncated(low, high, num_read // header.frame_size, begin + num_read)
+        return differences
 
     def loaded(self, chunk_id: int, frames: Frames) -> Loaded:
         """Make a chunk of frames. The chunk takes over their bytes."""

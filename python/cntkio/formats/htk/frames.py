@@ -1,0 +1,128 @@
+"""Frames of a chunk as they are in the files: read into memory, or mapped where runs are long.
+
+The packer decodes the values and makes windows of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio import _core
+from cntkio.errors import FormatError
+from cntkio.formats.htk.header import OpenFile
+
+_SMALLEST_MAP = 4 << 20  # bytes; copy shorter runs: every mapping adds work to each minibatch
+_LARGEST_RESERVATION = 1 << 28  # bytes of a chunk; a list may promise frames that no file has
+Scales = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
+Encoding = tuple[bool, Scales | None]
+
+
+class Frames(NamedTuple):
+    """The frames of a chunk as they are in the files.
+
+    Attributes:
+        bytes: Blocks of bytes: block 0 was read, all others are mapped.
+        block_of: The block of each utterance.
+        encodings: How values are encoded: byte order and, if they are compressed, the scales.
+        encoding_of: The encoding of each utterance.
+        offsets: The first byte of each utterance in its block.
+        mixes: Differences of the files from the first file, with the number of runs.
+    """
+
+    bytes: _core.FileBytes
+    block_of: npt.NDArray[np.uint32]
+    encodings: list[Encoding]
+    encoding_of: npt.NDArray[np.uint32]
+    offsets: npt.NDArray[np.uint64]
+    mixes: Counter[str]
+
+
+class Run(NamedTuple):
+    """Successive frames of one file, as they are in a `Frames`: the frames of one or several utterances."""
+
+    block: int
+    offset: int
+    frame_size: int
+    encoding: int
+
+
+class GatheredFrames:
+    """Runs of frames that are gathered for one chunk.
+
+    Args:
+        sizes: Expected bytes of each run.
+        memory_map: Whether to map long runs.
+    """
+
+    def __init__(self, sizes: npt.NDArray[np.int64], *, memory_map: bool) -> None:
+        to_read = sizes[sizes < _SMALLEST_MAP] if memory_map else sizes
+        self._bytes = _core.FileBytes(min(int(to_read.sum()), _LARGEST_RESERVATION))
+        self._memory_map = memory_map
+        self._num_read = 0
+        self._runs: list[Run] = []
+        self._encodings: list[Encoding] = []
+        self._encoding_ids: dict[bytes, int] = {}
+
+    def add(self, file: OpenFile, path: bytes, begin: int, size: int) -> int:
+        """Read or map a run.
+
+        Returns:
+            How many bytes there were; if they are fewer than `size`, nothing was added.
+
+        Raises:
+            OSError: The file cannot be read.
+            FormatError: The file has no scales for its compressed values.
+        """
+        header = file.header
+        if self._memory_map and size >= _SMALLEST_MAP and begin + size <= file.size:
+            block, offset = self._bytes.show(file.descriptor, os.fsdecode(path), begin, size), 0
+        else:
+            num_read = self._bytes.read(file.descriptor, begin, min(size, max(file.size - begin, 0)))
+            if num_read < size:
+                return num_read
+            block, offset = 0, self._num_read
+            self._num_read += size
+        # Compressed files have scales of their own.
+        key = path if header.is_compressed else (b"big" if header.is_big_endian else b"little")
+        encoding = self._encoding_ids.get(key)
+        if encoding is None:
+            encoding = self._encoding_ids[key] = len(self._encodings)
+            self._encodings.append((header.is_big_endian, _read_scales(file, path) if header.is_compressed else None))
+        self._runs.append(Run(block, offset, header.frame_size, encoding))
+        return size
+
+    def of_utterances(self, first: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64], mixes: Counter[str]) -> Frames:
+        """Return the frames of the utterances.
+
+        Args:
+            first: First frame of each utterance in its file.
+            bounds: First utterance of each run and, last, the number of utterances.
+            mixes: Differences of the files from the first file.
+        """
+        counts = np.diff(bounds)
+        blocks, offsets, frame_sizes, encoding_of = np.repeat(np.array(self._runs, np.int64), counts, axis=0).T
+        offsets = offsets + (first - np.repeat(first[bounds[:-1]], counts)) * frame_sizes
+        return Frames(
+            self._bytes,
+            blocks.astype(np.uint32),
+            self._encodings,
+            encoding_of.astype(np.uint32),
+            offsets.astype(np.uint64),
+            mixes,
+        )
+
+
+def _read_scales(file: OpenFile, path: bytes) -> Scales:
+    header = file.header
+    data = os.pread(file.descriptor, 8 * header.dim, header.data_offset)
+    if len(data) < 8 * header.dim:
+        raise FormatError(
+            "the file ends within the scales of its compressed values", path=os.fsdecode(path), byte=len(data)
+        )
+    both = np.frombuffer(data, ">f4" if header.is_big_endian else "<f4").astype(np.float32)
+    return both[: header.dim], both[header.dim :]
