@@ -1,7 +1,7 @@
 """The timeline, slow and obvious: lists and loops, one sequence at a time, everything worked out anew each time.
 
-A table is a list of chunks, each a list of lengths; a sequence is its number in file order. The rules are those of
-docs/timeline.md, in its order. Whatever the fast timeline delivers is compared with this.
+A table is a list of chunks, each a list of lengths; a sequence is its number in file order. The rules come
+from docs/timeline.md, in its order. Whatever the fast timeline delivers is compared with this.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class SlowTimeline:
         return self.orders[sweep]
 
     def index(self) -> int:
-        """How many sequences of its sweep lie before the position."""
+        """Number of sequences of the sweep before the position."""
         samples = 0
         for index, (_, sequence) in enumerate(self.order(self.position // self.sweep_samples)):
             if samples >= self.position % self.sweep_samples:
@@ -114,7 +114,7 @@ class SlowTimeline:
         self.settings, self.ended = None, False
 
     def read(self, size: int, index: int, count: int) -> tuple[list[Any], bool] | None:
-        """Sequences, or (slot, sequence, first sample, number of samples, step, goes on); and the sweep flag."""
+        """Sequences, or (slot, sequence, first sample, number of samples, step, continues); and the sweep flag."""
         if self.ended:
             return None
         if (size, index, count) != self.settings:

@@ -20,7 +20,7 @@ _LARGEST_SHARE = 2**63 - 1
 
 
 class BalancedRounds:
-    """Deliver one partition's minibatch of each round that is this worker's.
+    """Deliver a partition's minibatch of each round that falls to this worker.
 
     Args:
         reader: The core's reader, over the whole data.

@@ -146,7 +146,7 @@ class UserTimeline:
         return self._selection(indices, chunks, end_of_sweep, None)
 
     def read_several(self, minibatch_size_in_samples: int, partition: Partition, most: int) -> Reads | None:
-        """Deliver a single `read`, whatever `most` is: the next one may fetch chunks."""
+        """Deliver a single `read`, whatever `most` is: the next read may fetch chunks."""
         selection = self.read(minibatch_size_in_samples, partition)
         return None if selection is None else Reads.of(selection, self.bookmark())
 
