@@ -16,10 +16,10 @@ from cntkio.config import keys
 from cntkio.config.keys import Precision
 from cntkio.config.language import Section, folded
 from cntkio.config.reader_config import Call
-from cntkio.errors import did_you_mean
+from cntkio.errors import ConfigError, did_you_mean
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.ctf import CTFDeserializer
-from cntkio.formats.htk import HTKFeatureDeserializer
+from cntkio.formats.htk import HTKFeatureDeserializer, window_of
 from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
 from cntkio.streams import Record, StreamDef, StreamDefs
 
@@ -130,7 +130,7 @@ def text_deserializer(section: Section, context: StreamContext, known: Mapping[s
 
 
 def _text_stream(stream: Section) -> Record:
-    warn_of_unknown_keys(stream, keys.TEXT_STREAM)
+    warn_of_unknown_keys(stream, keys.FILE_STREAM)
     dim = stream.size("dim", own=True)
     storage = stream.text("format", own=True).lower()
     if storage not in ("dense", "sparse"):
@@ -153,7 +153,7 @@ def binary_deserializer(section: Section, context: StreamContext, known: Mapping
         streams = section.section("input", own=True)
         for name in streams.keys:
             stream = streams.section(name, own=True)
-            warn_of_unknown_keys(stream, keys.BINARY_STREAM)
+            warn_of_unknown_keys(stream, keys.FILE_STREAM)
             alias = stream.text("alias", stream.name, own=True) or stream.name
             names.pop(alias, None)
             names[alias] = stream.name
@@ -168,10 +168,15 @@ def binary_deserializer(section: Section, context: StreamContext, known: Mapping
 
 def feature_deserializer(stream: Section) -> Call:
     """Read the section of a stream of features."""
-    warn_of_unknown_keys(stream, keys.FEATURE_STREAM)
+    warn_of_unknown_keys(stream, keys.FEATURE_STREAM_KEYS)
     fields: dict[str, Any] = {"scp": stream.file("scpFile", own=True), "shape": _dimension(stream, "dim")}
     if stream.has("contextWindow"):
-        fields["context"] = _context(stream)
+        counts = stream.integers("contextWindow", (1,))
+        try:
+            fields["context"] = window_of(counts)
+        except ConfigError:
+            message = f"contextWindow = {counts}; expected one odd number, or left:right"
+            raise stream.error("contextWindow", message) from None
     if stream.boolean("expandToUtterance", False):
         fields["broadcast"] = True
     if stream.boolean("definesMBSize", False):
@@ -186,18 +191,9 @@ def refuse_expanded(stream: Section) -> None:
         raise stream.error("expandToUtterance", "the first feature stream cannot be expanded to utterances")
 
 
-def _context(stream: Section) -> tuple[int, int]:
-    counts = stream.integers("contextWindow", (1,))
-    if len(counts) == 1 and counts[0] > 0 and counts[0] % 2:
-        return counts[0] // 2, counts[0] // 2
-    if len(counts) == 2 and min(counts) >= 0:
-        return counts[0], counts[1]
-    raise stream.error("contextWindow", f"contextWindow = {counts}; expected one odd number, or left:right")
-
-
 def label_deserializer(stream: Section, context: StreamContext) -> Call:
     """Read the section of a stream of labels."""
-    warn_of_unknown_keys(stream, keys.LABEL_STREAM)
+    warn_of_unknown_keys(stream, keys.LABEL_STREAM_KEYS)
     fields, listed = _label_files(stream)
     fields["shape"] = _number_of_classes(stream)
     mapping = stream.optional_file("labelMappingFile")

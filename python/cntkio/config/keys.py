@@ -3,17 +3,21 @@
 Each kind of section has a table, for both reading and writing of configurations: reading asks an `Option` for its
 value in a section, writing puts the value that differs from its default under its key.
 
-This module has no rules: what a key means where others have a say, too, is in the modules that read.
+Names of options that deserializers know themselves come from their tables (`cntkio.formats.cntk_options`).
+
+This module has no rules: what several keys decide together is in the modules that read.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from cntkio.config.language import Section, folded
+from cntkio.formats import cntk_options
 from cntkio.formats.cbf import CBFDeserializer
+from cntkio.formats.cntk_options import BINARY, FEATURE_STREAM, FEATURES, LABEL_STREAM, LABELS, TEXT, CntkOptions
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.htk import HTKFeatureDeserializer
 from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
@@ -46,14 +50,17 @@ class DeserializerType(NamedTuple):
     """A deserializer of the composite reader.
 
     Attributes:
-        name: Its ``type``.
-        module: Its ``module``.
         target: The class that it becomes.
+        module: Its ``module``.
     """
 
-    name: str
+    target: type[CntkOptions]
     module: str
-    target: type
+
+    @property
+    def name(self) -> str:
+        """Its ``type``."""
+        return self.target.cntk_type
 
     @property
     def has_text_keys(self) -> bool:
@@ -62,14 +69,14 @@ class DeserializerType(NamedTuple):
 
 
 _TYPES = (
-    DeserializerType("CNTKTextFormatDeserializer", "CNTKTextFormatReader", CTFDeserializer),
-    DeserializerType("CNTKBinaryFormatDeserializer", "CNTKBinaryReader", CBFDeserializer),
-    DeserializerType("HTKFeatureDeserializer", "HTKDeserializers", HTKFeatureDeserializer),
-    DeserializerType("HTKMLFDeserializer", "HTKDeserializers", HTKMLFDeserializer),
-    DeserializerType("HTKMLFBinaryDeserializer", "HTKDeserializers", HTKMLFBinaryDeserializer),
+    DeserializerType(CTFDeserializer, "CNTKTextFormatReader"),
+    DeserializerType(CBFDeserializer, "CNTKBinaryReader"),
+    DeserializerType(HTKFeatureDeserializer, "HTKDeserializers"),
+    DeserializerType(HTKMLFDeserializer, "HTKDeserializers"),
+    DeserializerType(HTKMLFBinaryDeserializer, "HTKDeserializers"),
 )
 DESERIALIZERS = {row.name: row for row in _TYPES}
-TYPE_OF = {row.target: row for row in _TYPES}
+TYPE_OF: dict[type, DeserializerType] = {row.target: row for row in _TYPES}
 
 _CTF_INSTEAD = "convert the data to CTF and use CNTKTextFormatReader"
 _CTF_OR_CBF_INSTEAD = "convert the data to CTF or CBF, and use CNTKTextFormatReader or CNTKBinaryReader"
@@ -136,6 +143,14 @@ class Option(Generic[_T]):
         return self.read(section, self.key, self.default)
 
 
+def _keyword(target: type[CntkOptions], key: str, read: Callable[[Section, str, Any], Any]) -> Option[Any]:
+    """Return an option that a deserializer knows itself, with the name and the default that it has there."""
+    shared = cntk_options.find_option(target.cntk_options, key)
+    assert shared is not None and shared.field is not None
+    default = next(field.default for field in dataclasses.fields(target) if field.name == shared.field)
+    return Option(key, shared.field, read, default)
+
+
 def _optional_file(section: Section, key: str, _: str | None) -> str | None:
     return section.optional_file(key)
 
@@ -144,24 +159,31 @@ def _optional_size(section: Section, key: str, _: int | None) -> int | None:
     return section.size(key) if section.has(key) else None
 
 
+def _size_or_unlimited(section: Section, key: str, _: int | None) -> int | None:
+    return section.size(key, 0) or None
+
+
 # Of deserializers.
-CHUNK_SIZE = Option("chunkSizeInBytes", "chunk_size_in_bytes", Section.size, 32 << 20)
-MAX_SEQUENCE_LENGTH = Option("maxSequenceSize", "max_sequence_length", Section.size, 0)
-PREFIX = Option("prefixPathInSCP", "prefix", Section.file_name, "")
+CHUNK_SIZE: Option[int] = _keyword(CTFDeserializer, "chunkSizeInBytes", Section.size)
 PHONE_BOUNDARIES = Option("phoneBoundaries", "phoneBoundaries", Section.boolean, False)
-TARGET_FILE = Option("labelToTargetMappingFile", "labelToTargetMappingFile", _optional_file, None)
-TARGET_DIM = Option("targetDim", "targetDim", _optional_size, None)
 # Keywords of a deserializer, in the order in which they are written.
 KEYWORDS: dict[type, tuple[Option[Any], ...]] = {
     CTFDeserializer: (
-        Option("skipSequenceIds", "skip_sequence_ids", Section.boolean, False),
-        Option("maxErrors", "max_errors", Section.integer, 0),
+        _keyword(CTFDeserializer, "skipSequenceIds", Section.boolean),
+        _keyword(CTFDeserializer, "maxErrors", Section.integer),
         CHUNK_SIZE,
-        Option("cacheIndex", "cache_index", Section.boolean, False),
+        _keyword(CTFDeserializer, "cacheIndex", Section.boolean),
     ),
     CBFDeserializer: (),
-    HTKFeatureDeserializer: (PREFIX, MAX_SEQUENCE_LENGTH),
-    HTKMLFDeserializer: (PHONE_BOUNDARIES, TARGET_FILE, TARGET_DIM),
+    HTKFeatureDeserializer: (
+        Option("prefixPathInSCP", "prefix", Section.file_name, ""),
+        _keyword(HTKFeatureDeserializer, "maxSequenceSize", _size_or_unlimited),
+    ),
+    HTKMLFDeserializer: (
+        PHONE_BOUNDARIES,
+        Option("labelToTargetMappingFile", "labelToTargetMappingFile", _optional_file, None),
+        Option("targetDim", "targetDim", _optional_size, None),
+    ),
     HTKMLFBinaryDeserializer: (),
 }
 
@@ -204,21 +226,15 @@ ATTRIBUTES: dict[Kind, tuple[Option[Any], ...]] = {
 # ------------------------------------------------------------------------------------- keys that a section can have
 
 _RANDOMIZATION = "randomize randomizationWindow sampleBasedRandomizationWindow randomizationSeed "
-_LABEL_KEYS = "labelMappingFile labelDim dim phoneBoundaries cacheIndex definesMBSize maxSequenceSize "
 
 
-def _known(keys: str, options: tuple[Option[Any], ...] = ()) -> dict[str, str]:
-    """Folded keys and their spelling."""
-    return {folded(key): key for key in [*keys.split(), *(option.key for option in options)]}
+def _known(keys: str, *tables: Iterable[Option[Any] | cntk_options.Option]) -> dict[str, str]:
+    """Folded keys and their spelling, of a list and of tables."""
+    return {folded(key): key for key in [*keys.split(), *(option.key for table in tables for option in table)]}
 
 
-TEXT_READER = _known(
-    "readerType file input precision traceLevel verbosity " + _RANDOMIZATION,
-    (*ATTRIBUTES["CNTKTextFormatReader"], *KEYWORDS[CTFDeserializer]),
-)
-BINARY_READER = _known(
-    "readerType file input precision traceLevel verbosity " + _RANDOMIZATION, ATTRIBUTES["CNTKBinaryReader"]
-)
+TEXT_READER = _known("readerType verbosity " + _RANDOMIZATION, ATTRIBUTES["CNTKTextFormatReader"], TEXT)
+BINARY_READER = _known("readerType " + _RANDOMIZATION, ATTRIBUTES["CNTKBinaryReader"], BINARY)
 # The further keys in the section of an HTK reader are names of streams.
 HTK_READER = _known(
     "readerType readMethod randomize checkData useNumericSequenceKeys hashSequenceKeys verbosity action precision "
@@ -230,31 +246,17 @@ COMPOSITE_READER = _known(
     "multiThreadedDeserialization chunkSizeInBytes verbosity prefetch " + _RANDOMIZATION,
     ATTRIBUTES["composite"],
 )
-TEXT_DESERIALIZER = _known(
-    "type module file input precision frameMode traceLevel keepDataInMemory " + _RANDOMIZATION,
-    KEYWORDS[CTFDeserializer],
-)
-BINARY_DESERIALIZER = _known("type module file input precision traceLevel keepDataInMemory " + _RANDOMIZATION)
-FEATURE_DESERIALIZER = _known(
-    "type module input frameMode precision traceLevel definesMBSize expandToUtterance dim contextWindow",
-    KEYWORDS[HTKFeatureDeserializer],
-)
-LABEL_DESERIALIZER = _known(
-    "type module input frameMode precision traceLevel chunkSizeInBytes " + _LABEL_KEYS,
-)
-TEXT_STREAM = _known("dim format alias definesMBSize")
-BINARY_STREAM = _known("dim format alias definesMBSize")
-FEATURE_STREAM = _known(
-    "scpFile dim contextWindow type expandToUtterance definesMBSize", KEYWORDS[HTKFeatureDeserializer]
-)
-LABEL_STREAM = _known(
-    "mlfFile mlfFileList labelType type " + _LABEL_KEYS,
-    KEYWORDS[HTKMLFDeserializer],
-)
+TEXT_DESERIALIZER = _known("type module " + _RANDOMIZATION, TEXT)
+BINARY_DESERIALIZER = _known("type module " + _RANDOMIZATION, BINARY)
+FEATURE_DESERIALIZER = _known("traceLevel " + " ".join(FEATURE_STREAM), FEATURES)
+LABEL_DESERIALIZER = _known("traceLevel maxSequenceSize " + " ".join(LABEL_STREAM), LABELS)
+FILE_STREAM = _known("dim format alias definesMBSize")
+FEATURE_STREAM_KEYS = _known(" ".join(FEATURE_STREAM))
+LABEL_STREAM_KEYS = _known("maxSequenceSize " + " ".join(LABEL_STREAM))
 
 _EVERYWHERE = (
     TEXT_READER, BINARY_READER, HTK_READER, COMPOSITE_READER, TEXT_DESERIALIZER, BINARY_DESERIALIZER,
-    FEATURE_DESERIALIZER, LABEL_DESERIALIZER, TEXT_STREAM, BINARY_STREAM, FEATURE_STREAM, LABEL_STREAM,
+    FEATURE_DESERIALIZER, LABEL_DESERIALIZER, FILE_STREAM, FEATURE_STREAM_KEYS, LABEL_STREAM_KEYS,
 )  # fmt: skip
 _OF_OTHER_READERS = _known(
     "elementType sectionType wrecords windowSize numCPUThreads cropType cropRatio labelMappingType start "

@@ -35,6 +35,7 @@ from cntkio.config.text import (
     tokens,
 )
 from cntkio.errors import ConfigError, did_you_mean
+from cntkio.formats.cntk_options import truth
 
 _T = TypeVar("_T")
 _Word = TypeVar("_Word", bound=str)
@@ -46,9 +47,6 @@ _COMMENT_OR_VARIABLE = re.compile(r"[#$]")
 _PLUGIN = re.compile(r"new\s+\w+\s*[\[{]")
 _LONGEST_CHAIN = 100  # variables in variables
 _MOST_GROWTH = 64 << 20  # characters that variables may add to a text
-
-_TRUE = ("true", "True", "TRUE", "t", "T", "1")
-_FALSE = ("false", "False", "FALSE", "f", "F", "0", "")
 
 
 def folded(name: str) -> str:
@@ -64,19 +62,6 @@ def folded(name: str) -> str:
 def by_name(name: str) -> bytes:
     """Return the sort key of CNTK's order of names: by bytes, ASCII letters in lower case."""
     return folded(name).encode("utf-8", "surrogateescape")
-
-
-def truth(text: str) -> bool:
-    """Read a truth value as CNTK does.
-
-    Raises:
-        ValueError: The text is neither true nor false.
-    """
-    if text in _TRUE:
-        return True
-    if text in _FALSE:
-        return False
-    raise ValueError(text)
 
 
 def _integer(text: str) -> int:
@@ -414,7 +399,7 @@ class Section:
         for word in words:
             if word.lower() == text:
                 return word
-        raise self.error(key, f"{key} = {text!r} is neither {' nor '.join(words)}")
+        raise self.error(key, f"{key} = {text!r}; expected {' or '.join(words)}")
 
     def file_name(self, key: str, default: str | None = None, *, own: bool = False) -> str:
         """Return a path as it is written."""

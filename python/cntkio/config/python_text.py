@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cntkio.streams import StreamDef, StreamDefs
+from cntkio.streams import StreamDefs, stream_def_text
 
 _WIDEST = 80
 
@@ -32,23 +32,12 @@ def call_text(name: str, arguments: list[str], indent: int | None) -> str:
 def value_text(value: Any, indent: int | None) -> str:
     """Return Python that makes a value again. `indent` as for `call_text`, for an argument of that call."""
     if isinstance(value, StreamDefs):
-        inner = None if indent is None else indent + 4
-        if all(name.isidentifier() and name != "self" for name in value):
-            streams = [f"{name}={_stream_text(stream)}" for name, stream in value.items()]
+        texts = {name: stream_def_text(stream) for name, stream in value.items()}
+        if all(name.isidentifier() and name != "self" for name in texts):
+            arguments = [f"{name}={text}" for name, text in texts.items()]
         else:
-            streams = ["{" + ", ".join(f"{name!r}: {_stream_text(stream)}" for name, stream in value.items()) + "}"]
-        return call_text("StreamDefs", streams, inner)
+            arguments = ["{" + ", ".join(f"{name!r}: {text}" for name, text in texts.items()) + "}"]
+        return call_text("StreamDefs", arguments, None if indent is None else indent + 4)
     if isinstance(value, np.dtype):
         return repr(str(value))
     return repr(value)
-
-
-def _stream_text(stream: Any) -> str:
-    names = {"stream_alias": "field", "dim": "shape"}  # they come first
-    default = StreamDef()
-    arguments = [
-        f"{names.get(key, key)}={value!r}"
-        for key, value in sorted(stream.items(), key=lambda item: item[0] not in names)
-        if value != default.get(key) and not (key == "is_sparse" and "mlf" in stream)
-    ]
-    return f"StreamDef({', '.join(arguments)})"

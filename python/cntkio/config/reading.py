@@ -29,9 +29,10 @@ from cntkio.config.deserializers import (
 )
 from cntkio.config.files import configuration
 from cntkio.config.keys import Kind, Precision
-from cntkio.config.language import Section, folded, truth
+from cntkio.config.language import Section, folded
 from cntkio.config.reader_config import Call, MinibatchMode, Packing, ReaderConfig
 from cntkio.errors import ConfigError
+from cntkio.formats.cntk_options import truth
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.htkmlf_reader import ReadMethod
 from cntkio.timeline import (

@@ -23,6 +23,7 @@ from cntkio.config.reading import read_section
 from cntkio.config.text import BLANKS
 from cntkio.errors import ConfigError
 from cntkio.formats.cbf import CBFDeserializer
+from cntkio.formats.cntk_options import FEATURE_STREAM
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.htk import HTKFeatureDeserializer
 from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
@@ -334,17 +335,9 @@ def _features(stream: Mapping[str, Any]) -> list[str]:
     files = _texts(stream["scp"])
     if len(files) > 1:
         raise ConfigError(f"several lists cannot be written in a configuration: {files}", key="scpFile")
-    return [
-        _entry("scpFile", files[0]),
-        _entry("dim", stream["dim"]),
-        *_entries(
-            [
-                ("contextWindow", stream.get("context"), None),
-                ("expandToUtterance", bool(stream.get("broadcast")), False),
-                ("definesMBSize", stream["defines_mb_size"], False),
-            ]
-        ),
-    ]
+    default = StreamDef()
+    written = {field: value for field, value in stream.items() if value != default.get(field)} | {"scp": files[0]}
+    return [_entry(key, written[field]) for key, field in FEATURE_STREAM.items() if field in written]
 
 
 def _labels(name: str, stream: Mapping[str, Any], call: Call) -> list[str]:
