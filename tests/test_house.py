@@ -46,11 +46,8 @@ RUST_MODULES_IN_CIRCLES = {
 PRIVATE_NAMES_IN_TESTS = {
     "_BLOCK",
     "_PIECE_BYTES",
-    "_Variable",
     "_aligned",
     "_array",
-    "_header",
-    "_is_tensor",
     "_minibatch",
     "_whole",
 }

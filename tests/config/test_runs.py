@@ -1,12 +1,7 @@
-"""Configured readers read what CNTK 2.7's reader classes read, epoch by epoch. (docs/configuration.md)
-
-A case has a configuration, a section and a size; the record lists the minibatches of each epoch with their packed
-layout `[sequence, row, begin, end]`, which is worked out here: the library hands out sequences.
-"""
+"""Configured readers: epochs, states, published configurations, warnings and refusals. (docs/configuration.md)"""
 
 import json
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,168 +18,16 @@ from cntkio import (
     MinibatchSource,
     StreamDef,
     StreamDefs,
-    TruncatedMinibatchData,
 )
 from cntkio.config import ReaderConfig, commands
 from cntkio.config.files import configuration
 from cntkio.config.reading import read_section, readers_asked_for
 from cntkio.config.writing import configuration_for
-from cntkio.errors import CntkIoError, ConfigError
+from cntkio.errors import ConfigError
 from cntkio.formats import htk, mlf
 from cntkio.timeline import Window
 from support import DATA, ROOT
-from support.recorded import Case, cases
-
-AREAS = ("timeline", "config", "cbf", "htk")
-# Numbers in a text are correctly rounded here; CNTK 2.7 is wrong in the last digit of some in float64.
-ROUNDED = {"run-frames": 15}
-RUNS = [case for area in AREAS for case in cases(area) if "config" in case.spec]
-
-
-def shown(values: Any) -> list[Any]:
-    return [float(str(value)) if np.isfinite(value) else str(value) for value in np.asarray(values).reshape(-1)]
-
-
-def packed(lengths: list[int]) -> tuple[list[list[int]], int, int]:
-    """Each sequence in the first row where it still fits."""
-    steps = max(lengths, default=0)
-    used: list[int] = []
-    layout = []
-    for number, length in enumerate(lengths):
-        row = next((row for row, taken in enumerate(used) if taken + length <= steps), len(used))
-        if row == len(used):
-            used.append(0)
-        layout.append([number, row, used[row], used[row] + length])
-        used[row] += length
-    return layout, len(used), steps
-
-
-def sparse(data: Any, sample: int) -> tuple[list[int], list[Any]]:
-    begin, end = int(data.indptr[sample]), int(data.indptr[sample + 1])
-    return data.indices[begin:end].tolist(), shown(data.values[begin:end])
-
-
-def sequences_of(data: Any) -> list[Any]:
-    if not data.is_sparse:
-        return [[shown(row) for row in sequence] for sequence in data.as_sequences()]
-    found = []
-    for begin, end in zip(data.offsets, data.offsets[1:], strict=False):
-        rows = [sparse(data, sample) for sample in range(int(begin), int(end))]
-        indptr = np.cumsum([0, *(len(indices) for indices, _ in rows)]).tolist()
-        indices = [index for row, _ in rows for index in row]
-        found.append({"indptr": indptr, "indices": indices, "data": [value for _, row in rows for value in row]})
-    return found
-
-
-def stream_record(data: Any) -> dict[str, Any]:
-    record = {"num_sequences": data.num_sequences, "num_samples": data.num_samples}
-    if isinstance(data, TruncatedMinibatchData):
-        layout = [[number, *part] for number, part in enumerate(data.parts.tolist())]
-        slots, steps = data.mask.shape
-        return {**record, "layout": layout, "parallel": slots, "steps": steps, "sequences": sequences_of_parts(data)}
-    layout, rows, steps = packed(data.lengths.tolist())
-    return {**record, "layout": layout, "parallel": rows, "steps": steps, "sequences": sequences_of(data)}
-
-
-def sequences_of_parts(data: TruncatedMinibatchData) -> list[Any]:
-    return [[shown(row) for row in part] for part in data.as_sequences()]
-
-
-def understood(case: Case) -> ReaderConfig:
-    arguments = [f"configFile={case.folder / case.spec['config']}", *case.spec.get("overrides", [])]
-    return read_section(configuration(arguments), case.spec["section"])
-
-
-def epoch(config: ReaderConfig, source: MinibatchSource, number: int, spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    count = spec.get("partitions", spec.get("workers", 1))
-    reading = config.epoch(
-        source,
-        number,
-        minibatch_size=spec["minibatch_size"],
-        epoch_size=spec.get("epoch_size", 0),
-        num_data_partitions=count,
-        partition_index=spec.get("index", spec.get("rank", 0)),
-    )
-    has_ended = False
-    for _ in range(spec.get("max_minibatches", 1000)):
-        minibatch = next(reading, None)
-        if minibatch is None:
-            if not has_ended:
-                yield {"end_of_epoch": True, "end_of_sweep": False, "streams": {}}
-            return
-        has_ended = source.has_ended
-        streams = {info.name: stream_record(data) for info, data in minibatch.items() if data.num_sequences}
-        ends = next(iter(minibatch.values())).end_of_sweep
-        yield {"end_of_epoch": has_ended, "end_of_sweep": ends, "streams": streams}
-
-
-def run(case: Case) -> dict[str, Any]:
-    spec = case.spec
-    try:
-        config = understood(case)
-        with config.open(minibatch_size=spec["minibatch_size"]) as source:
-            streams = {
-                info.name: {
-                    "id": info.stream_id,
-                    "sparse": info.is_sparse,
-                    "shape": list(info.shape),
-                    "dtype": str(info.dtype),
-                }
-                for info in source.stream_infos()
-            }
-            first = spec.get("first_epoch", 0)
-            epochs = [list(epoch(config, source, first + number, spec)) for number in range(spec.get("epochs", 1))]
-    except (CntkIoError, OSError) as error:
-        return {"streams": None, "epochs": None, "error": str(error)}
-    return {"streams": streams, "epochs": epochs, "error": None}
-
-
-def comparable(record: dict[str, Any], digits: int | None) -> Any:
-    """Numbers as they are kept, minus zero as zero; of an error only that there is one."""
-    if record["error"] is not None:
-        return "error"
-
-    def number(text: str) -> str:
-        return f"{float(text) + 0:.{digits}g}" if digits else str(np.float32(text) + 0)
-
-    text = json.dumps({"streams": record["streams"], "epochs": record["epochs"]}, sort_keys=True)
-    return json.loads(text, parse_float=number, parse_int=number)
-
-
-@pytest.mark.parametrize("case", RUNS, ids=str)
-def test_a_configured_reader_delivers_the_recorded_epochs(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(case.folder)
-    digits = ROUNDED.get(case.name, 17 if "float64" in json.dumps(case.expected.get("streams")) else None)
-    assert comparable(run(case), digits) == comparable(case.expected, digits)
-
-
-def test_no_recorded_run_is_left_out() -> None:
-    counts = {area: sum("config" in case.spec for case in cases(area)) for area in AREAS}
-    # Those of speech lie with the configurations.
-    assert {area for area, count in counts.items() if count} == {"timeline", "config", "cbf"}
-    assert len(RUNS) == sum(counts.values()) >= 40
-    speech = [case for case in RUNS if understood(case).calls[0].name == "HTKFeatureDeserializer"]
-    assert len(speech) >= 5
-
-
-READ = [case for case in RUNS if not case.expected["error"]]
-
-
-@pytest.mark.parametrize("case", READ, ids=str)
-def test_the_printed_program_of_a_recorded_run_reads_the_same(
-    case: Case, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(case.folder)
-    config = understood(case)
-    exec(compile(config.to_python(), "printed", "exec"), program := {})
-    program["source"].close()
-    printed = capsys.readouterr().out.splitlines()
-    with config.open() as source:
-        expected = [f"{minibatch.num_sequences} {minibatch.end_of_sweep}" for minibatch in config.epoch(source)]
-    assert printed == expected
-
-
-# ------------------------------------------------------------------------------------------------ further behaviour
+from support.recorded_epochs import stream_record
 
 
 def made_of(minibatches: Any) -> list[Any]:

@@ -245,7 +245,7 @@ def test_sequences_become_lines_with_the_inputs_sorted_by_name(tensors: dict[str
     [([2], True), ([[2, 3], [4, 5]], True), (np.ones(2), True), ([np.array([2, 3])], False), ([{2: 1}], False)],
 )
 def test_lists_of_numbers_and_arrays_are_tensors(data: Any, expected: bool) -> None:
-    assert cntk_shim._is_tensor(data) is expected
+    assert cntk_shim.is_tensor(data) is expected
 
 
 # ------------------------------------------------------------------------------------- sources written in Python
@@ -426,7 +426,7 @@ def test_a_user_deserializer_counts_the_stream_that_defines_the_size() -> None:
         "y": list(np.arange(4, dtype=np.float32).reshape(4, 1, 1)),
     }
     source = MinibatchSource([Chunks(two_streams(y_defines=True), [chunk, chunk])], randomize=False)
-    key = cntk_shim._Variable((2,), name="x")  # whatever can be a key
+    key = cntk_shim.Variable((2,), name="x")  # whatever can be a key
     batch = source.next_minibatch(4, {key: source["x"], "y": source["y"]})
     assert (batch[key].num_sequences, batch[key].number_of_samples, batch["y"].number_of_samples) == (4, 12, 4)
 
@@ -495,6 +495,6 @@ def test_every_sample_comes_once_a_sweep_across_checkpoints(longest: int, num_se
         x, y = minibatch[source.streams.x], minibatch[source.streams.y]
         for sequence in x.as_sequences():
             seen_x.update(sequence[:, 0, 0].astype(int).tolist())
-        for matrix in y.as_sequences(cntk_shim._Variable((3,), True)):
+        for matrix in y.as_sequences(cntk_shim.Variable((3,), True)):
             seen_y.update((matrix.toarray()[:, 0].astype(int) - 1).tolist())
     assert seen_x == seen_y == Counter({k: 2 * count for k, count in samples.items()})

@@ -27,7 +27,6 @@ def test_every_case_is_recorded() -> None:
     assert list(RECORDS["objects"]) == list(recorded.objects())
     assert list(RECORDS["deserializers"]) == list(DESERIALIZERS)
     assert list(RECORDS["sources"]) == list(SOURCES)
-    assert list(RECORDS["datasets"]) == list(recorded.DATASETS)
 
 
 @pytest.mark.parametrize("name", recorded.objects())
@@ -81,16 +80,3 @@ def test_a_recorded_checkpoint_of_cntk_continues_identically(name: str) -> None:
     with make() as source:
         source.restore_from_checkpoint(record["checkpoint"])
         assert recorded.read_on(source, *request) == record["next after checkpoint"]
-
-
-@pytest.mark.parametrize("name", recorded.DATASETS)
-def test_a_recorded_state_of_a_data_set_continues_identically(name: str) -> None:
-    pytest.importorskip("torch")
-    from cntkio.torch import MinibatchDataset
-
-    record, (make, options, *_) = RECORDS["datasets"][name], recorded.DATASETS[name]
-    with make() as source:
-        dataset = MinibatchDataset(source, 6, **options)
-        dataset.load_state_dict(record["state"])
-        assert dataset.state_dict() == record["state"]
-        assert [recorded.shown_tensors(minibatch) for minibatch in dataset] == record["next"]

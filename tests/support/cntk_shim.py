@@ -85,16 +85,16 @@ def are_equal(one: Any, other: Any) -> bool:
     return one.shape == other.shape and np.array_equal(one.asarray(), other.asarray())
 
 
-def _is_tensor(data: Any) -> bool:
+def is_tensor(data: Any) -> bool:
     """Whether `sequence_to_cntk_text_format` takes something as dense: an array, or lists of nothing but numbers."""
     if isinstance(data, np.ndarray):
         return True
     return isinstance(data, list) and all(
-        isinstance(item, int | float | np.number) or (isinstance(item, list) and _is_tensor(item)) for item in data
+        isinstance(item, int | float | np.number) or (isinstance(item, list) and is_tensor(item)) for item in data
     )
 
 
-class _Variable:
+class Variable:
     """A key for `input_map`, and what `as_sequences` is given for sparse streams."""
 
     def __init__(self, shape: Any = (), is_sparse: bool = False, name: str = "") -> None:
@@ -132,12 +132,12 @@ def _module(name: str, names: dict[str, Any]) -> ModuleType:
 def install() -> None:
     """Make `import cntk` give this."""
     names = {name: getattr(cntkio, name) for name in cntkio.__all__}
-    _module("cntk", {"Value": cntkio.Value, "input_variable": _Variable})
-    _module("cntk.io", {**names, "_is_tensor": _is_tensor})
+    _module("cntk", {"Value": cntkio.Value, "input_variable": Variable})
+    _module("cntk.io", {**names, "is_tensor": is_tensor})
     sys.modules["cntk.io.transforms"] = cntkio.transforms
     _module("cntk.core", {"Value": cntkio.Value})
     _module("cntk.logging", {"TraceLevel": cntkio.TraceLevel})
-    _module("cntk.sequence", {"input_variable": _Variable})
+    _module("cntk.sequence", {"input_variable": Variable})
     _module("cntk.device", {"cpu": lambda: None})
     _module(
         "cntk.cntk_py",

@@ -86,8 +86,8 @@ def open_case(case: Case) -> MinibatchSource:
 
 
 def shown(values: Any) -> list[Any]:
-    """Values as they were recorded: float32 as the shortest text, what is not finite as text, no minus zero."""
-    return [float(str(v)) if np.isfinite(v) else str(v) for v in values]
+    """Return values as they were recorded: float32 as the shortest text, infinities and NaN as text."""
+    return [float(str(value)) if np.isfinite(value) else str(value) for value in np.asarray(values).reshape(-1)]
 
 
 def plain(value: Any) -> Any:
@@ -120,7 +120,7 @@ def stream_record(data: Any, is_raw: bool, is_masked: bool) -> dict[str, Any]:
         "end_of_sweep": data.end_of_sweep,
     }
     if isinstance(data, cntkio.TruncatedMinibatchData):
-        sequences = [[shown(row.reshape(-1)) for row in part] for part in data.as_sequences()]
+        sequences = [[shown(row) for row in part] for part in data.as_sequences()]
         parts = [[*span, samples] for span, samples in zip(data.parts.tolist(), sequences, strict=True)]
         return {**record, "slots": len(data.mask), "time_steps": data.mask.shape[1], "parts": parts}
     if data.num_sequences == 0:
@@ -140,7 +140,7 @@ def stream_record(data: Any, is_raw: bool, is_masked: bool) -> dict[str, Any]:
             for begin, end in zip(bounds, bounds[1:], strict=False)
         ]
     else:
-        record["sequences"] = [[shown(row.reshape(-1)) for row in sequence] for sequence in data.as_sequences()]
+        record["sequences"] = [[shown(row) for row in sequence] for sequence in data.as_sequences()]
     return record
 
 
