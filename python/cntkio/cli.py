@@ -38,8 +38,9 @@ from cntkio.config import ReaderConfig, commands
 from cntkio.config.reading import readers_asked_for
 from cntkio.config.writing import configuration_for
 from cntkio.errors import CntkIoError, ConfigError
-from cntkio.formats.cbf import CBFDeserializer, is_binary
+from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
+from cntkio.formats.detect import detect
 from cntkio.formats.htk import CHUNK_FRAMES
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.source import MinibatchSource
@@ -117,7 +118,7 @@ def _inspect(options: argparse.Namespace) -> int:
         return _inspect_speech(options, form)
     if options.labels is not None:
         raise ConfigError("--labels goes with a list of HTK features (scp)", key="labels")
-    if is_binary(options.file):
+    if detect(options.file).form == "cbf":
         return _inspect_binary(options)
     streams = _streams(options)
     deserializer = CTFDeserializer(options.file, streams, max_errors=_ANY_NUMBER_OF_ERRORS)

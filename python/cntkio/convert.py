@@ -33,11 +33,11 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio._threads import num_threads
 from cntkio.errors import ConfigError, CorpusError, FormatError
-from cntkio.formats.cbf import DOCUMENTED, MAGIC, CBFDeserializer, CBFWriter, Layout
+from cntkio.formats.cbf import CBFDeserializer, CBFWriter, Layout
 from cntkio.formats.contract import Corpus, Loaded
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
+from cntkio.formats.detect import detect
 from cntkio.formats.foreign import as_deserializer
-from cntkio.formats.input_file import open_to_read
 from cntkio.formats.output_file import written_whole
 from cntkio.minibatch import MinibatchData
 from cntkio.streams import StreamDef, StreamDefs, StreamInformation
@@ -384,13 +384,8 @@ def format_of(path: AnyPath) -> FileFormat:
         >>> format_of("examples/iris/iris.ctf")
         'ctf'
     """
-    with open(open_to_read(path), "rb") as file:
-        head = file.read(8)
-    if head[:4] == b"PAR1":
-        return "parquet"
-    if head[:6] == b"ARROW1":
-        return "arrow"
-    return "cbf" if head in (MAGIC, DOCUMENTED) else "ctf"
+    form = detect(path).form
+    return form if form in ("cbf", "parquet", "arrow") else "ctf"  # type: ignore[return-value]
 
 
 # ------------------------------------------------------------------------------------------------------ text

@@ -1,0 +1,21 @@
+"""The CNTK binary format, in both of its layouts. (docs/formats/cbf.md)
+
+::
+
+    2.x layout          magic, version | chunk | chunk | … | header: streams, chunk table | offset of the header
+    documented layout   header: streams, chunk table       | chunk | chunk | …
+
+    header      reads and checks headers
+    faults      what can be wrong with a chunk, and the words for it
+    corpus      the options, the opened corpus
+    writer      writes files
+
+Headers are read here, chunks by the compiled core. No count in a file is believed before it was compared with the bytes
+that are there.
+"""
+
+from cntkio.formats.cbf.corpus import CBFCorpus, CBFDeserializer
+from cntkio.formats.cbf.header import Layout
+from cntkio.formats.cbf.writer import CBFWriter
+
+__all__ = ["CBFCorpus", "CBFDeserializer", "CBFWriter", "Layout"]

@@ -1,0 +1,382 @@
+"""The options of a binary file, and the opened corpus."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio import _core
+from cntkio._threads import num_threads, piece_size
+from cntkio.errors import ConfigError, FormatError, suggests_keywords
+from cntkio.formats.cbf.faults import Fault
+from cntkio.formats.cbf.header import StreamHeader, read_header
+from cntkio.formats.cntk_options import BINARY, CntkOptions
+from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded
+from cntkio.formats.input_file import InputFile
+from cntkio.formats.report import Report
+from cntkio.formats.table import SequenceTable, fingerprint
+from cntkio.streams import StreamDefs, StreamInformation, checked_streams, named, num_values
+
+logger = logging.getLogger("cntkio")
+
+# Least bytes of a chunk that a thread parses at a time.
+_PIECE = 1 << 20
+# Keep the memory of released chunks for new ones, up to the bytes of this many chunks.
+_SPARE_CHUNKS = 4
+_MOST_SPARE = 256 << 20
+# The bytes of the documented layout do not account for empty samples, so refuse a file that claims more than this.
+_MOST_SAMPLES_PER_BYTE = 2
+
+
+@suggests_keywords
+@dataclasses.dataclass(eq=False, repr=False)
+class CBFDeserializer(CntkOptions):
+    """A corpus in the CNTK binary format, in either of its two layouts.
+
+    All streams of the file are delivered; `streams` renames them. Options of CNTK can be set by their own names, too:
+    ``deserializer["precision"] = "float"`` refuses a file of another precision, as CNTK does.
+
+    Args:
+        filename: The file.
+        streams: For each stream to be renamed its new name and, as its field, its name in the file. A shape must have
+            as many values as the file says; it is then what samples are shaped to.
+        dtype: float32 or float64, of the values that are delivered; None: each stream in its own precision.
+        convert: Whether a stream of another precision than `dtype` is converted, or else refused.
+        keep_data_in_memory: Keep every chunk that was read.
+        strict: Take what is only warned of as an error.
+        memory_map: Look at the file's bytes where the system has them. A file that another process makes shorter in
+            just that moment ends this one; without, its bytes are copied first, which takes more time and memory.
+
+    Raises:
+        ConfigError: An option is not possible.
+
+    Example:
+        >>> from cntkio.streams import StreamDef
+        >>> CBFDeserializer("train.cbf", StreamDefs(features=StreamDef(field="x", shape=(28, 28))))
+        CBFDeserializer('train.cbf', StreamDefs(features=StreamDef(field='x', shape=(28, 28))))
+    """
+
+    filename: str
+    streams: StreamDefs = dataclasses.field(default_factory=StreamDefs)
+    _: dataclasses.KW_ONLY
+    dtype: npt.DTypeLike | None = None
+    convert: bool = True
+    keep_data_in_memory: bool = False
+    strict: bool = False
+    memory_map: bool = True
+    has_text_keys = False
+    cntk_type = "CNTKBinaryFormatDeserializer"
+    cntk_options = BINARY
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without the file."""
+        self.filename = os.fspath(self.filename)
+        self.streams = checked_streams(self.streams)
+        if self.dtype is not None:
+            self.dtype = np.dtype(self.dtype)
+            if self.dtype not in (np.float32, np.float64):
+                raise ConfigError(f"dtype is {self.dtype}; expected float32, float64 or None", key="dtype")
+
+    @property
+    def label(self) -> str:
+        return self.filename
+
+    def parts(self) -> Sequence[Deserializer]:
+        return (self,)
+
+    def open(self, *, text_keys: bool = False, ahead: Ahead = NOTHING_AHEAD) -> CBFCorpus:
+        """Open the file and read its header and the lengths of its sequences.
+
+        Both arguments change nothing: keys are numbers, and there is no index to make.
+
+        Raises:
+            OSError: The file cannot be read.
+            FormatError: The file breaks the format.
+            ConfigError: A renaming or a precision does not fit the file.
+        """
+        return CBFCorpus(self)
+
+
+class StreamSchema(NamedTuple):
+    """What the parser must know of a stream.
+
+    Attributes:
+        is_sparse: Whether its samples are lists of index and value.
+        dim: Values of a sample, or the bound of its indices.
+        is_double: Whether its values are float64 in the file.
+        becomes_double: Whether they are delivered as float64.
+    """
+
+    is_sparse: bool
+    dim: int
+    is_double: bool
+    becomes_double: bool
+
+
+class _Parsed(NamedTuple):
+    """A parsed chunk.
+
+    Attributes:
+        chunk: Its data.
+        lengths: Lengths of its sequences, which only the documented layout has in the data; else None.
+        num_unused: Bytes that no stream uses.
+    """
+
+    chunk: _core.Chunk
+    lengths: npt.NDArray[np.uint32] | None
+    num_unused: int
+
+
+class CBFCorpus:
+    """An opened corpus in the CNTK binary format.
+
+    Made by `CBFDeserializer.open`; `cntkio.formats.Corpus` documents its methods.
+
+    Attributes:
+        header: What the file's header says.
+        layout: ``"2.x"`` or ``"documented"``.
+    """
+
+    utterances = None
+    # The keys are ordinal numbers, so, like CNTK, accept this corpus in the first place only.
+    joins: Joins = "first"
+
+    def __init__(self, options: CBFDeserializer) -> None:
+        self._options = options
+        self._file = InputFile(options.filename)
+        self.name = self._file.path
+        self.report = Report(self.name)
+        self._kept: dict[int, Loaded] = {}
+        try:
+            self.header = read_header(self._file)
+            self.layout = self.header.layout
+            self.streams = self._stream_infos()
+            self._schema = [
+                StreamSchema(stream.is_sparse, stream.dim, stream.is_double, info.dtype == np.float64)
+                for stream, info in zip(self.header.streams, self.streams, strict=True)
+            ]
+            largest = int((self.header.ends - self.header.begins).max())
+            self._binary = _core.BinaryFile(self._file.descriptor, self.name)
+            self._spare = _core.Spare(_SPARE_CHUNKS * min(largest, _MOST_SPARE))
+            self.table = self._read_table()
+        except BaseException:
+            self._file.close()
+            raise
+
+    # ---------------------------------------------------------------------------------------------------- streams
+
+    def _stream_infos(self) -> tuple[StreamInformation, ...]:
+        in_file: dict[str, StreamHeader] = {}
+        for stream in self.header.streams:
+            if stream.name in in_file:
+                raise FormatError(f"two streams have the name {stream.name!r}", path=self.name, byte=stream.offset)
+            in_file[stream.name] = stream
+        renamed = self._renamed(in_file)
+        infos: list[StreamInformation] = []
+        for stream in self.header.streams:
+            name, definition = renamed.get(stream.name, (stream.name, None))
+            if any(info.name == name for info in infos):
+                raise ConfigError(
+                    f"{self.name}: two streams would have the name {name!r}; rename one of them", key=name
+                )
+            shape = stream.dim if definition is None else self._shape_of(name, stream, definition)
+            dtype = self._dtype_of(name, stream)
+            infos.append(StreamInformation(name, len(infos), _form(stream.is_sparse), dtype, shape))
+        return tuple(infos)
+
+    def _renamed(self, in_file: Mapping[str, StreamHeader]) -> dict[str, tuple[str, Mapping[str, Any]]]:
+        """The new name and the definition of each stream that the options rename, by its name in the file."""
+        renamed: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        for name, definition in named(self._options.streams):
+            alias = definition["stream_alias"] or name
+            if alias in renamed:
+                self._remark(f"streams {renamed[alias][0]!r} and {name!r} are both {alias!r} there; the last is used")
+            renamed[alias] = (name, definition)
+        for alias, (name, _) in renamed.items():
+            if alias not in in_file:
+                names = ", ".join(map(repr, in_file))
+                self._remark(f"the file has no stream {alias!r} to be named {name!r}; it has: {names}")
+        return renamed
+
+    def _dtype_of(self, name: str, stream: StreamHeader) -> np.dtype[Any]:
+        own = np.dtype(np.float64 if stream.is_double else np.float32)
+        if self._options.dtype is None:
+            return own
+        dtype = np.dtype(self._options.dtype)
+        if dtype != own and not self._options.convert:
+            raise ConfigError(
+                f"{self.name}: stream {name!r} is in {own}, and {dtype} is asked for; expected the same "
+                "(or convert=True, or no precision)",
+                key="precision",
+            )
+        return dtype
+
+    def _shape_of(self, name: str, stream: StreamHeader, definition: Mapping[str, Any]) -> Any:
+        """The shape that is asked for, if it has as many values as the file's."""
+        shape, is_sparse = definition.get("dim", stream.dim), definition.get("is_sparse", stream.is_sparse)
+        if num_values(shape) == stream.dim and is_sparse == stream.is_sparse:
+            return shape
+        self._remark(
+            f"stream {name!r} is {_form(stream.is_sparse)} with {stream.dim} values a sample, not "
+            f"{_form(is_sparse)} with {num_values(shape)} as was asked for; it is read as it is"
+        )
+        return stream.dim
+
+    def _remark(self, what: str) -> None:
+        if self._options.strict:
+            raise ConfigError(f"{self.name}: {what}", key="streams")
+        logger.warning("%s: %s", self.name, what)
+
+    # ------------------------------------------------------------------------------------------------------ table
+
+    def _read_table(self) -> SequenceTable:
+        chunk_starts = np.concatenate([[0], np.cumsum(self.header.num_sequences)])
+        # The header was checked: the chunks have the bytes for so many sequences.
+        lengths = np.ones(chunk_starts[-1], "<u4")
+        if self.header.layout == "2.x":
+            self._read_lengths(lengths, chunk_starts)
+        else:
+            self._parse_lengths(lengths, chunk_starts)
+        if not lengths.all():
+            sequence = int(np.argmin(lengths))
+            chunk_id = int(np.searchsorted(chunk_starts, sequence, "right")) - 1
+            raise FormatError(
+                "the length list says 0 samples; expected at least 1",
+                path=self.name,
+                byte=int(self.header.begins[chunk_id]) + 4 * (sequence - int(chunk_starts[chunk_id])),
+                sequence=sequence,
+            )
+        keys = np.arange(len(lengths), dtype=np.uint64)
+        return SequenceTable(keys, lengths.astype(np.uint32, copy=False), chunk_starts.astype(np.int64))
+
+    def _read_lengths(self, lengths: npt.NDArray[np.uint32], chunk_starts: npt.NDArray[np.int64]) -> None:
+        """Read the lengths of sequences, with which each chunk of the 2.x layout begins."""
+        header = self.header
+        for first, last, begin in zip(
+            chunk_starts[:-1].tolist(), chunk_starts[1:].tolist(), header.begins.tolist(), strict=True
+        ):
+            self._file.read_into(lengths[first:last].view(np.uint8), begin)
+        sums = np.add.reduceat(lengths, chunk_starts[:-1], dtype=np.int64)
+        wrong = np.flatnonzero(sums != header.num_samples)
+        if len(wrong):
+            chunk_id = int(wrong[0])
+            raise FormatError(
+                f"the length list of chunk {chunk_id} adds up to {sums[chunk_id]} samples, but the table of chunks "
+                f"says {header.num_samples[chunk_id]}",
+                path=self.name,
+                byte=int(header.begins[chunk_id]),
+            )
+
+    def _parse_lengths(self, lengths: npt.NDArray[np.uint32], chunk_starts: npt.NDArray[np.int64]) -> None:
+        """Find the lengths of sequences by parsing, in chunks of the documented layout that have longer ones."""
+        header = self.header
+        if not any(stream.is_sparse for stream in header.streams):
+            return
+        for chunk_id in np.flatnonzero(header.num_samples != header.num_sequences).tolist():
+            parsed = self._parse(chunk_id).lengths
+            assert parsed is not None
+            lengths[chunk_starts[chunk_id] : chunk_starts[chunk_id + 1]] = parsed
+
+    # ------------------------------------------------------------------------------------------------------- data
+
+    def fingerprint(self) -> str:
+        content = fingerprint(Path(self._file.path))["content"]
+        return f"{self._file.size}:{self.table.num_sequences}:{content}"
+
+    def load(self, chunk_id: int) -> Loaded:
+        kept = self._kept.get(chunk_id)
+        if kept is not None:
+            return kept
+        chunk, lengths, num_unused = self._parse(chunk_id)
+        if lengths is not None:
+            first, last = self.table.chunk_starts[chunk_id : chunk_id + 2]
+            if not np.array_equal(lengths, self.table.lengths[first:last]):
+                raise self._samples_error(chunk_id, lengths)
+        loaded = Loaded(chunk_id, chunk, num_unused)
+        if self._options.keep_data_in_memory:
+            self._kept[chunk_id] = loaded
+        return loaded
+
+    def take_parsed(self) -> dict[int, Loaded]:
+        return {}
+
+    def _parse(self, chunk_id: int) -> _Parsed:
+        header = self.header
+        begin, end = int(header.begins[chunk_id]), int(header.ends[chunk_id])
+        is_documented = header.layout == "documented"
+        num_samples = int(header.num_samples[chunk_id])
+        size = end - begin
+        try:
+            chunk, num_used, lengths, fault = _core.cbf_read(
+                self._binary,
+                begin,
+                size,
+                memory_map=self._options.memory_map,
+                num_sequences=int(header.num_sequences[chunk_id]),
+                streams=self._schema,
+                most_samples=min(num_samples, _MOST_SAMPLES_PER_BYTE * self._file.size) if is_documented else None,
+                num_threads=num_threads(),
+                piece_size=piece_size(size, _PIECE),
+                spare=self._spare,
+            )
+        finally:
+            # If the file was changed, that explains more than any fault.
+            self._file.require_unchanged()
+        if fault is not None:
+            raise self._error(chunk_id, Fault(*fault))
+        assert chunk is not None
+        if not is_documented:
+            return _Parsed(chunk, None, size - num_used)
+        if int(lengths.sum(dtype=np.int64)) > num_samples:
+            raise self._samples_error(chunk_id, lengths)
+        return _Parsed(chunk, lengths, size - num_used)
+
+    def _samples_error(self, chunk_id: int, lengths: npt.NDArray[np.uint32]) -> FormatError:
+        return FormatError(
+            f"chunk {chunk_id} has {lengths.sum(dtype=np.int64)} samples, but the table of chunks says "
+            f"{self.header.num_samples[chunk_id]}",
+            path=self.name,
+            byte=int(self.header.begins[chunk_id]),
+        )
+
+    def _error(self, chunk_id: int, fault: Fault) -> FormatError:
+        header = self.header
+        num_before = int(header.num_sequences[:chunk_id].sum())
+        dim = 0 if fault.stream is None else header.streams[fault.stream].dim
+        return FormatError(
+            fault.text(dim, int(header.num_sequences[chunk_id])),
+            path=self.name,
+            byte=int(header.begins[chunk_id]) + fault.offset,
+            sequence=None if fault.sequence is None else num_before + fault.sequence,
+            stream=None if fault.stream is None else self.streams[fault.stream].name,
+        )
+
+    def account_for(self, loaded: Loaded) -> None:
+        num_unused: int = loaded.findings
+        if not num_unused:
+            return
+        error = FormatError(
+            f"the last {num_unused} bytes of chunk {loaded.chunk_id} are not used by any stream",
+            path=self.name,
+            byte=int(self.header.ends[loaded.chunk_id]) - num_unused,
+        )
+        if self._options.strict:
+            raise error
+        self.report.count("chunk with unused bytes")
+        self.report.log("chunk with unused bytes", str(error))
+
+    def close(self) -> None:
+        self.report.log_totals()
+        self._file.close()
+        self._kept.clear()
+
+
+def _form(is_sparse: bool) -> Literal["dense", "sparse"]:
+    return "sparse" if is_sparse else "dense"

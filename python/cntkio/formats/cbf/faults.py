@@ -1,0 +1,52 @@
+"""What can be wrong with a chunk of the binary format, when it is read or written, and the words for it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+# In the order of the core's `Kind`.
+_WORDS = (
+    "the length list of {sequences} sequences takes {found} bytes, but {limit} are left of the chunk",
+    "a count takes {found} bytes, but {limit} are left of the chunk",
+    "dense samples of {dim} values take {found} bytes, but {limit} are left of the chunk",
+    "values, indices and counts take {found} bytes, but {limit} are left of the chunk",
+    "{found} values; expected 0 or more",
+    "a sample of {found} values; expected 0 or more",
+    "the samples have {found} values together, but the sequence has {limit}",
+    "index {found}, but the dimension is {limit}; expected 0 to {last}",
+    "the first column starts at value {found}; expected 0",
+    "a column ends at value {found}, before it starts, at {limit}",
+    "a column ends at value {found}, but the chunk has {limit}",
+    "row {found}; expected 0 or more",
+    "a value of sample {found} after one of sample {limit}; expected ascending samples",
+    "at least {found} samples, but the table of chunks and the size of the file allow for {limit}",
+    "{found} samples; the documented layout has room for exactly 1 in a dense sequence",
+    "row {found} (sample number times dimension plus index); the documented layout ends at {limit}",
+    "{found} values together; the format has room for {limit}",
+)
+
+
+class Fault(NamedTuple):
+    """What the core found wrong with a chunk.
+
+    Attributes:
+        kind: Its index in the words.
+        offset: Its byte, counted from the beginning of the chunk.
+        stream: Its stream, if it has one.
+        sequence: Its sequence, counted from the first of the chunk, if it has one.
+        found: What was found; which number that is depends on the kind.
+        limit: What it was compared with.
+    """
+
+    kind: int
+    offset: int
+    stream: int | None
+    sequence: int | None
+    found: int
+    limit: int
+
+    def text(self, dim: int = 0, num_sequences: int = 0) -> str:
+        """Say what is wrong; `dim` is the stream's dimension, `num_sequences` the number of sequences in the chunk."""
+        return _WORDS[self.kind].format(
+            found=self.found, limit=self.limit, last=self.limit - 1, dim=dim, sequences=num_sequences
+        )

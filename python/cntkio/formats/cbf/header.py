@@ -1,0 +1,295 @@
+"""Headers of the binary format: read and checked, in both layouts."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio.errors import FormatError
+from cntkio.formats.detect import CBF_DOCUMENTED, CBF_MAGIC, detect
+from cntkio.formats.input_file import InputFile
+
+Layout = Literal["2.x", "documented"]
+
+VERSION = 1
+FIRST_CHUNK = 12
+"""Offset of the first chunk in the 2.x layout."""
+LARGEST_DIM = 2**31 - 1
+_SMALLEST_FILE = 36
+# Bytes of the documented layout that are read first: of a large file, the header is a small part.
+_FIRST_READ = 1 << 16
+
+CHUNK_ROW = {
+    "2.x": np.dtype([("offset", "<i8"), ("sequences", "<u4"), ("samples", "<u4")]),
+    "documented": np.dtype([("offset", "<i8"), ("sequences", "<i4"), ("samples", "<i4")]),
+}
+"""A row of the table of chunks."""
+_FIELD_OFFSETS = {"offset": 0, "sequences": 8, "samples": 12}
+
+_FORMS = {0: "dense", 1: "sparse"}
+_ELEMENTS = {0: "float32", 1: "float64"}
+
+
+class StreamHeader(NamedTuple):
+    """A stream as the file describes it.
+
+    Attributes:
+        name: Its name.
+        is_sparse: Whether its samples are lists of index and value.
+        dim: Values of a sample, or the bound of its indices.
+        is_double: Whether its values are float64.
+        offset: Where the file describes it.
+    """
+
+    name: str
+    is_sparse: bool
+    dim: int
+    is_double: bool
+    offset: int
+
+
+class Header(NamedTuple):
+    """What the header says. Chunks without a sequence are left out.
+
+    Attributes:
+        layout: The layout of the file.
+        streams: The streams, in the order of the file.
+        begins: First byte of each chunk.
+        ends: The byte after each chunk.
+        num_sequences: Sequences of each chunk.
+        num_samples: Samples of each chunk.
+    """
+
+    layout: Layout
+    streams: list[StreamHeader]
+    begins: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+    num_sequences: npt.NDArray[np.int64]
+    num_samples: npt.NDArray[np.int64]
+
+
+class _Fields:
+    """Reads a part of the file field by field, and checks each against the end of the part."""
+
+    def __init__(self, path: str, content: bytes, begin: int) -> None:
+        self._path = path
+        self._content = content
+        self._begin = begin
+        self._num_read = 0
+
+    @property
+    def offset(self) -> int:
+        """Offset in the file of the next field."""
+        return self._begin + self._num_read
+
+    @property
+    def num_left(self) -> int:
+        """Bytes that are left."""
+        return len(self._content) - self._num_read
+
+    def error(self, what: str, offset: int | None = None) -> FormatError:
+        return FormatError(what, path=self._path, byte=self.offset if offset is None else offset)
+
+    def bytes(self, size: int, what: str) -> bytes:
+        if size > self.num_left:
+            raise self.error(f"{what} takes {size} bytes, but {self.num_left} are left for the header")
+        self._num_read += size
+        return self._content[self._num_read - size : self._num_read]
+
+    def number(self, form: str, what: str) -> int:
+        value: int = struct.unpack("<" + form, self.bytes(struct.calcsize(form), what))[0]
+        return value
+
+    def one_of(self, form: str, what: str, names: Mapping[int, str]) -> int:
+        offset = self.offset
+        value = self.number(form, what)
+        if value not in names:
+            expected = " or ".join(f"{number} ({name})" if name else str(number) for number, name in names.items())
+            raise self.error(f"{what} {value}; expected {expected}", offset)
+        return value
+
+    def count(self, form: str, what: str, item_size: int) -> int:
+        """Read how many items of at least `item_size` bytes follow; at least 1."""
+        offset = self.offset
+        value = self.number(form, what)
+        if value <= 0:
+            raise self.error(f"{what} is {value}; expected at least 1", offset)
+        if value * item_size > self.num_left:
+            raise self.error(
+                f"{what} is {value}, at least {value * item_size} bytes, but {self.num_left} are left for the header",
+                offset,
+            )
+        return value
+
+    def name(self, form: str) -> str:
+        offset = self.offset
+        size = self.number(form, "the length of a name")
+        if not 0 <= size <= self.num_left:
+            raise self.error(f"a name of {size} bytes, but {self.num_left} are left for the header", offset)
+        return self.bytes(size, "a name").split(b"\0", 1)[0].decode("utf-8", "backslashreplace")
+
+
+def read_header(file: InputFile) -> Header:
+    """Read and check the header of a file.
+
+    Raises:
+        FormatError: The file is not in this format, or its header is wrong.
+    """
+    head = file.read(0, FIRST_CHUNK)
+    if head[:8] == CBF_MAGIC:
+        return _read_2x_header(file, head)
+    if head[:8] == CBF_DOCUMENTED:
+        return _read_documented_header(file)
+    raise FormatError(
+        f"this is not a file in the CNTK binary format: it begins with {_text_of(head[:8])}; "
+        f"expected {CBF_MAGIC!r}, or the number 1 in 8 bytes{_advice(file.path, head)}",
+        path=file.path,
+        byte=0,
+    )
+
+
+def _text_of(head: bytes) -> str:
+    return repr(head) if head else "nothing, it is empty"
+
+
+def _advice(path: str, head: bytes) -> str:
+    kind = detect(path)
+    if kind.form != "ctf":
+        return f". Is it a {kind.title}?"
+    is_text = bool(head) and all(byte in b"\t\n\r" or 0x20 <= byte < 0x7F for byte in head)
+    return ". Is it in the CNTK text format?" if is_text else ""
+
+
+def _read_2x_header(file: InputFile, head: bytes) -> Header:
+    def error(what: str, offset: int) -> FormatError:
+        return FormatError(what, path=file.path, byte=offset)
+
+    if file.size < _SMALLEST_FILE:
+        raise error(f"the file has {file.size} bytes; the smallest possible has {_SMALLEST_FILE}", file.size)
+    (version,) = struct.unpack("<I", head[8:])
+    if version != VERSION:
+        raise error(f"version {version}; expected {VERSION}", 8)
+    trailer = file.size - 8
+    (begin,) = struct.unpack("<q", file.read(trailer, 8))
+    if not FIRST_CHUNK <= begin <= file.size - 24:
+        raise error(
+            f"the header is said to be at byte {begin}; expected {FIRST_CHUNK} to {file.size - 24}. "
+            "Was the file cut short, or were bytes appended?",
+            trailer,
+        )
+    fields = _Fields(file.path, file.read(begin, trailer - begin), begin)
+    magic = fields.bytes(8, "the magic number")
+    if magic != CBF_MAGIC:
+        raise error(f"no header here, where the last 8 bytes say: {magic!r}; expected {CBF_MAGIC!r}", begin)
+    num_chunks = fields.count("I", "the number of chunks", 16)
+    num_streams = fields.count("I", "the number of streams", 10)
+    streams = []
+    for _ in range(num_streams):
+        offset = fields.offset
+        is_sparse = fields.one_of("B", "encoding", _FORMS) == 1
+        name = fields.name("I")
+        is_double = fields.one_of("B", "element type", _ELEMENTS) == 1
+        dim = _checked_dim(fields, is_sparse, name)
+        streams.append(StreamHeader(name, is_sparse, dim, is_double, offset))
+    return _chunk_table(fields, "2.x", streams, num_chunks, FIRST_CHUNK, begin)
+
+
+def _checked_dim(fields: _Fields, is_sparse: bool, name: str) -> int:
+    offset = fields.offset
+    dim = fields.number("I", "a dimension")
+    largest = LARGEST_DIM if is_sparse else 2**32 - 1
+    if not 1 <= dim <= largest:
+        raise fields.error(f"stream {name!r} has the dimension {dim}; expected 1 to {largest}", offset)
+    return dim
+
+
+def _read_documented_header(file: InputFile) -> Header:
+    size = min(file.size, _FIRST_READ)
+    while True:
+        fields = _Fields(file.path, file.read(8, size - 8), 8)
+        try:
+            return _documented_header(fields, file.size)
+        except FormatError:
+            if size == file.size:
+                raise
+            size = min(file.size, 16 * size)
+
+
+def _documented_header(fields: _Fields, file_size: int) -> Header:
+    num_chunks = fields.count("q", "the number of chunks", 16)
+    num_streams = fields.count("i", "the number of inputs", 16)
+    streams = []
+    for _ in range(num_streams):
+        offset = fields.offset
+        name = fields.name("i")
+        is_sparse = fields.one_of("i", "deserializer", _FORMS) == 1
+        if is_sparse:
+            fields.one_of("i", "storage type", {0: "compressed columns"})
+        is_double = fields.one_of("i", "element type", _ELEMENTS) == 1
+        if is_sparse:
+            fields.one_of("i", "the flag isSequence is", {0: "", 1: ""})
+        dim_offset = fields.offset
+        dim = fields.number("i", "a sample size")
+        if dim < 1:
+            raise fields.error(f"input {name!r} has the sample size {dim}; expected 1 to {LARGEST_DIM}", dim_offset)
+        streams.append(StreamHeader(name, is_sparse, dim, is_double, offset))
+    begin = fields.offset + 16 * num_chunks
+    return _chunk_table(fields, "documented", streams, num_chunks, begin, file_size)
+
+
+def _chunk_table(
+    fields: _Fields, layout: Layout, streams: list[StreamHeader], num_chunks: int, first_byte: int, last_byte: int
+) -> Header:
+    """Read and check the table of the chunks, which lie from `first_byte` to `last_byte`, one after the other."""
+    table_offset = fields.offset
+    rows = np.frombuffer(fields.bytes(16 * num_chunks, f"the table of {num_chunks} chunks"), CHUNK_ROW[layout])
+    offsets, sequences, samples = (rows[column].astype(np.int64) for column in ("offset", "sequences", "samples"))
+    origin = first_byte if layout == "documented" else 0
+    first, last = first_byte - origin, last_byte - origin
+
+    def refuse(is_bad: npt.NDArray[np.bool_], field: str, what: str) -> None:
+        if not is_bad.any():
+            return
+        chunk = int(np.argmax(is_bad))
+        words = what.format(
+            chunk=chunk,
+            offset=offsets[chunk],
+            sequences=sequences[chunk],
+            samples=samples[chunk],
+            first=first,
+            last=last,
+            before=offsets[chunk - 1] if chunk else first,
+        )
+        raise fields.error(words, table_offset + 16 * chunk + _FIELD_OFFSETS[field])
+
+    is_outside = (offsets < first) | (offsets > last)
+    refuse(is_outside, "offset", "chunk {chunk} is said to be at byte {offset}; expected {first} to {last}")
+    is_descending = np.concatenate([[False], offsets[1:] < offsets[:-1]])
+    refuse(
+        is_descending, "offset", "chunk {chunk} is said to be at byte {offset}, before the chunk before it at {before}"
+    )
+    refuse(sequences < 0, "sequences", "chunk {chunk} is said to have {sequences} sequences; expected 0 or more")
+    refuse(
+        (sequences == 0) & (samples != 0),
+        "sequences",
+        "chunk {chunk} is said to have no sequence, but {samples} samples",
+    )
+    refuse(
+        (sequences > 0) & (samples <= 0), "samples", "chunk {chunk} has {sequences} sequences, but {samples} samples"
+    )
+    if not sequences.any():
+        raise fields.error("no chunk has a sequence", table_offset)
+    begins = offsets + origin
+    ends = np.append(begins[1:], last_byte)
+    # A sequence takes at least 4 bytes: its length, or one value.
+    refuse(
+        (ends - begins) // 4 < sequences,
+        "sequences",
+        "chunk {chunk} is said to have {sequences} sequences, more than its bytes can hold",
+    )
+    is_kept = sequences > 0
+    return Header(layout, streams, begins[is_kept], ends[is_kept], sequences[is_kept], samples[is_kept])

@@ -1,0 +1,225 @@
+"""Writing of the binary format, in both layouts, in chunks of a given size."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import struct
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio import _core
+from cntkio.errors import ConfigError, CorpusError, FormatError
+from cntkio.formats.cbf.faults import Fault
+from cntkio.formats.cbf.header import CHUNK_ROW, FIRST_CHUNK, LARGEST_DIM, VERSION, Layout
+from cntkio.formats.detect import CBF_MAGIC
+from cntkio.formats.output_file import scratch_beside, written_whole
+from cntkio.streams import StreamInformation
+
+_LARGEST_COUNT = {"2.x": 2**32 - 1, "documented": 2**31 - 1}
+
+
+class CBFWriter:
+    """Writes a file in the CNTK binary format, sequence after sequence, in chunks of a given size.
+
+    A chunk ends with the sequence that makes it `chunk_size_in_bytes` or larger. The file appears under its name when
+    the block ends; when an exception leaves the block, nothing does.
+
+    Args:
+        path: The file.
+        streams: What is in it. Names, forms, dimensions and precisions are written as they are here.
+        chunk_size_in_bytes: Bytes of a chunk in the file, at least.
+        layout: ``"2.x"``, or ``"documented"``, which CNTK 2.7 does not read and which has room for one dense sample
+            a sequence only.
+
+    Raises:
+        ConfigError: The format cannot express a stream, or an option is not possible.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from cntkio import _core
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.cbf")
+        >>> two = _core.Chunk.from_columns(2, [(np.array([0, 1, 2], np.uint32), np.ones(6, np.float32), 3, None)])
+        >>> with CBFWriter(path, [StreamInformation("x", 0, "dense", np.float32, 3)]) as writer:
+        ...     writer.add(two)
+        >>> CBFDeserializer(path).open().table.lengths
+        array([1, 1], dtype=uint32)
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        streams: Sequence[StreamInformation],
+        *,
+        chunk_size_in_bytes: int = 32 << 20,
+        layout: Layout = "2.x",
+    ) -> None:
+        if layout not in ("2.x", "documented"):
+            raise ConfigError(f"layout {layout!r}; expected '2.x' or 'documented'", key="layout")
+        if chunk_size_in_bytes < 1:
+            raise ConfigError(
+                f"chunk_size_in_bytes is {chunk_size_in_bytes}; expected at least 1", key="chunk_size_in_bytes"
+            )
+        _check_writable(streams, layout)
+        self._path = os.fspath(path)
+        self._streams = list(streams)
+        self._chunk_size = chunk_size_in_bytes
+        self._layout = layout
+        self._is_documented = layout == "documented"
+        # What every matrix of the documented layout takes beside its sequences: a count and the first column.
+        self._extra = 8 * sum(info.is_sparse for info in streams) if self._is_documented else 0
+        self._pending: list[tuple[_core.Chunk, int, int]] = []
+        self._pending_lengths: list[npt.NDArray[np.uint32]] = []
+        self._pending_size = self._extra
+        self._rows: list[tuple[int, int, int]] = []
+        self._position = 0 if self._is_documented else FIRST_CHUNK
+        self._num_sequences = 0
+        self._columns: list[tuple[int, bool]] = []
+        # One chunk is made while the one before is written.
+        self._buffers = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
+        self._written: Future[int] | None = None
+        self._exits = contextlib.ExitStack()
+
+    def __enter__(self) -> CBFWriter:
+        """Begin the file."""
+        with contextlib.ExitStack() as exits:
+            self._file = exits.enter_context(written_whole(self._path))
+            # The documented layout begins with the table of chunks, which is known at the end.
+            self._data = exits.enter_context(scratch_beside(self._path)) if self._is_documented else self._file
+            if not self._is_documented:
+                self._data.write(CBF_MAGIC + struct.pack("<I", VERSION))
+            # It ends before the files do.
+            self._worker = exits.enter_context(ThreadPoolExecutor(1, "cntkio-write"))
+            self._exits = exits.pop_all()
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        """Write what is left and the header, or abandon the file."""
+        # What is thrown into the files' own blocks, from outside or by the last writes, makes the files go.
+        if error is not None:
+            self._exits.__exit__(kind, error, trace)
+            return
+        with self._exits:
+            self._finish()
+
+    def add(
+        self,
+        chunk: _core.Chunk,
+        lengths: npt.NDArray[np.uint32] | None = None,
+        columns: Sequence[int] | None = None,
+    ) -> None:
+        """Write all sequences of a chunk.
+
+        Args:
+            chunk: The sequences.
+            lengths: What each counts for, at least 1; None: the samples of its longest stream. The documented layout
+                does not store it.
+            columns: For each stream the number of its column in the chunk; None: in order.
+
+        Raises:
+            FormatError: The format cannot express a sequence.
+            OSError: The file cannot be written.
+        """
+        numbers = range(len(self._streams)) if columns is None else columns
+        selected = [(number, info.dtype == np.float64) for number, info in zip(numbers, self._streams, strict=True)]
+        if selected != self._columns:
+            self._flush()
+            self._columns = selected
+        count = chunk.num_sequences
+        sizes, longest = _core.cbf_sizes([(chunk, 0, count)], selected, self._is_documented)
+        counted = longest if lengths is None or self._is_documented else np.maximum(lengths, 1).astype(np.uint32)
+        ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        first = 0
+        while first < count:
+            wanted = int(ends[first]) + self._chunk_size - self._pending_size
+            last = min(int(np.searchsorted(ends[first + 1 :], wanted)) + first + 1, count)
+            self._pending.append((chunk, first, last))
+            self._pending_lengths.append(counted[first:last])
+            self._pending_size += int(ends[last] - ends[first])
+            if self._pending_size >= self._chunk_size:
+                self._flush()
+            first = last
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        lengths = np.concatenate(self._pending_lengths)
+        num_samples = int(lengths.sum(dtype=np.int64))
+        largest = _LARGEST_COUNT[self._layout]
+        if max(num_samples, len(lengths)) > largest:
+            raise FormatError(
+                f"a chunk of {len(lengths)} sequences and {num_samples} samples; the format has room for {largest}: "
+                "expected a smaller chunk_size_in_bytes", path=self._path,
+            )  # fmt: skip
+        self._buffers.reverse()
+        if len(self._buffers[0]) < self._pending_size:
+            self._buffers[0] = np.empty(self._pending_size, np.uint8)
+        content = self._buffers[0][: self._pending_size]
+        fault = _core.cbf_write(self._pending, self._columns, lengths, self._is_documented, content)
+        if fault is not None:
+            wrong = Fault(*fault)
+            raise FormatError(
+                wrong.text(),
+                path=self._path,
+                sequence=None if wrong.sequence is None else self._num_sequences + wrong.sequence,
+                stream=None if wrong.stream is None else self._streams[wrong.stream].name,
+            )
+        self._wait()
+        self._written = self._worker.submit(self._data.write, content.data)
+        self._rows.append((self._position, len(lengths), num_samples))
+        self._position += len(content)
+        self._num_sequences += len(lengths)
+        self._pending, self._pending_lengths, self._pending_size = [], [], self._extra
+
+    def _wait(self) -> None:
+        """Wait for what is being written; what went wrong with it surfaces here."""
+        if self._written is not None:
+            self._written.result()
+
+    def _finish(self) -> None:
+        self._flush()
+        self._wait()
+        if not self._rows:
+            raise CorpusError(f"{self._path}: no sequence to write; a binary file needs at least one")
+        table = np.array(self._rows, CHUNK_ROW[self._layout]).tobytes()
+        if not self._is_documented:
+            header = [CBF_MAGIC, struct.pack("<II", len(self._rows), len(self._streams))]
+            for info in self._streams:
+                name = info.name.encode()
+                header.append(struct.pack("<BI", info.is_sparse, len(name)) + name)
+                header.append(struct.pack("<BI", info.dtype == np.float64, info.dim))
+            self._file.write(b"".join(header) + table + struct.pack("<q", self._position))
+            return
+        header = [struct.pack("<qqi", VERSION, len(self._rows), len(self._streams))]
+        for info in self._streams:
+            name, is_double = info.name.encode(), info.dtype == np.float64
+            header.append(struct.pack("<i", len(name)) + name)
+            numbers = (1, 0, is_double, 1, info.dim) if info.is_sparse else (0, is_double, info.dim)
+            header.append(struct.pack(f"<{len(numbers)}i", *numbers))
+        self._file.write(b"".join(header) + table)
+        self._data.seek(0)
+        shutil.copyfileobj(self._data, self._file, 1 << 20)
+
+
+def _check_writable(streams: Sequence[StreamInformation], layout: Layout) -> None:
+    if not streams:
+        raise ConfigError("no stream to write; expected at least one", key="streams")
+    seen = set()
+    for info in streams:
+        if info.name in seen:
+            raise ConfigError(f"two streams have the name {info.name!r}", key=info.name)
+        seen.add(info.name)
+        if "\0" in info.name:
+            raise ConfigError(f"stream {info.name!r}: a name ends at a zero byte, which this one holds", key=info.name)
+        largest = LARGEST_DIM if info.is_sparse or layout == "documented" else 2**32 - 1
+        if not 1 <= info.dim <= largest:
+            raise ConfigError(
+                f"stream {info.name!r} has the dimension {info.dim}; expected 1 to {largest}", key=info.name
+            )
+        if info.dtype not in (np.float32, np.float64):
+            raise ConfigError(f"stream {info.name!r} is in {info.dtype}; expected float32 or float64", key=info.name)
