@@ -1,4 +1,4 @@
-"""The chunks of a source, beside corpora that record their loads: what is loaded, kept, and counted, and when."""
+"""The chunk store over corpora that record their loads: when chunks are loaded, kept, and counted."""
 
 import threading
 import time
@@ -72,7 +72,7 @@ def store(*corpora: Any, **options: Any) -> ChunkStore:
 
 
 def refs(*chunk_ids: int) -> ChunkRefs:
-    """One sequence of each of these chunks."""
+    """Refer to a sequence of each of these chunks."""
     order = list(dict.fromkeys(chunk_ids))
     ranks = np.array([order.index(chunk_id) for chunk_id in chunk_ids], np.uint32)
     return ChunkRefs(order, [chunk_ids.index(chunk_id) for chunk_id in order], ranks, np.zeros(len(ranks), np.uint32))
@@ -125,7 +125,7 @@ def test_chunks_are_loaded_ahead_as_far_as_there_is_room() -> None:
     wait_until(lambda: len(corpus.loaded) == 4)
     chunks.close()
     assert sorted(corpus.loaded) == [0, 1, 2, 3]
-    assert asked == [1, 2, 3, 4]  # evaluated as far as there is room
+    assert asked == [1, 2, 3, 4]  # evaluated until the room is full
     assert corpus.counted == [0]
 
 

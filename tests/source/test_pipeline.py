@@ -1,4 +1,4 @@
-"""The pipeline beside a selector and a packer that make up numbers: errors, going back, interrupts, forks, threads."""
+"""The pipeline over a selector and a packer of numbers: errors, going back, interrupts, forks, threads."""
 
 import contextlib
 import multiprocessing
@@ -125,7 +125,7 @@ class Fakes:
         return list(iter(self.read, None))  # type: ignore[arg-type]
 
     def outcomes(self, most: int = 60) -> list[Any]:
-        """What each read gives or raises, and where the source stands after it."""
+        """Collect what each read gives or raises, and where the source stands after it."""
         outcomes: list[Any] = []
         for _ in range(most):
             try:

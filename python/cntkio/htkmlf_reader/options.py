@@ -116,7 +116,7 @@ class HTKMLFOptions:
 
     @property
     def window(self) -> Window | None:
-        """How far frames or utterances are shuffled; None: they come in order."""
+        """The distance over which frames or utterances are shuffled; None: they come in order."""
         if self.randomize == "none" or self.read_method == "none":
             return None
         if self.randomize == "auto":
@@ -127,7 +127,7 @@ class HTKMLFOptions:
 
     @property
     def steps_by_size(self) -> bool:
-        """Whether the minibatch size gives the steps of a truncated minibatch."""
+        """True if the minibatch size gives the steps of a truncated minibatch."""
         return self.truncated and not self.truncation_length
 
     @property

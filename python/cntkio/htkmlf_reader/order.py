@@ -123,7 +123,7 @@ class RollingTimeline(Timeline):
         return sweep, first, last
 
     def chunks_ahead(self, partition: Partition = WHOLE) -> Iterator[int]:
-        """Yield the chunks after those that are needed, to the end of the next sweep or of the data."""
+        """Yield the chunks after the needed chunks, to the end of the next sweep or of the data."""
         needed = self.needed_chunks(partition).chunks
         if not needed:
             return

@@ -30,9 +30,9 @@ class HTKMLFReader(MinibatchSource):
     """A source that delivers features and labels of HTK as CNTK's HTKMLFReader did. (docs/formats/htk.md)
 
     The parameters have the names of the reader's configuration. Checkpoints, partitions, pickling and reading ahead are
-    those of `MinibatchSource`, except that no minibatch crosses the end of a sweep. The reader skips unusable
-    utterances: those that a stream lacks or has in another length, and those that are too long. If these are more than
-    half of all, it raises an error.
+    the same as for `MinibatchSource`, except that no minibatch crosses the end of a sweep. The reader skips an
+    utterance if a stream lacks it or has it in another length, and if it is too long. If it would skip more than half
+    of the utterances, it raises an error.
 
     A minibatch size counts the frames of all partitions. Where whole utterances are delivered, their number is that of
     `nbruttsineachrecurrentiter`, whatever the size. Of truncated minibatches the size gives the steps.
@@ -40,25 +40,25 @@ class HTKMLFReader(MinibatchSource):
     Args:
         deserializers: The streams, the first of which are features.
         readMethod: ``"blockRandomize"``: chunks in random order, and in them frames or utterances, as in other
-            sources; ``"rollingWindow"``: frames that stray from their place by at most half of `randomize`;
+            sources; ``"rollingWindow"``: frames that move from their position by at most half of `randomize`;
             ``"none"``: in order.
         randomize: The window in frames; ``"auto"``: everything; ``"none"`` or 0: in order.
         minibatchMode: ``"partial"``: the last minibatch of a sweep or an epoch may be short; ``"full"``: in frame mode
-            it is left out then, unless a whole sweep is shorter than a minibatch.
+            such a minibatch is left out, unless a whole sweep is shorter than a minibatch.
         frameMode: Deliver frames, not utterances.
-        truncated: Cut utterances into minibatches of as many steps as the minibatch size says.
+        truncated: Cut utterances: the minibatch size is the number of steps.
         truncationLength: Steps of a truncated minibatch, whatever its size; 0: the size.
-        nbruttsineachrecurrentiter: How many utterances are side by side; or that by epochs, the last number repeating.
-            Whole utterances come so many a minibatch, whatever its size. In frame mode it is 1.
-        maxUtteranceLength: Longer utterances are skipped, where whole ones are delivered. Those of more than 65535
-            frames always are.
-        pageFilePath: The folder of the page file of ``readMethod="rollingWindow"``; None: the system's for temporary
-            files.
+        nbruttsineachrecurrentiter: How many utterances are side by side; or a list with a number for each epoch; the
+            last number repeats. A minibatch has so many whole utterances, whatever its size. In frame mode it is 1.
+        maxUtteranceLength: Longer utterances are skipped where whole utterances are delivered. Utterances of more than
+            65535 frames are always skipped.
+        pageFilePath: The folder of the page file of ``readMethod="rollingWindow"``; None: the system's folder for
+            temporary files.
         randomization_seed: Sweep number k is shuffled with ``randomization_seed + k``.
         max_samples: As for `MinibatchSource`.
         max_sweeps: As for `MinibatchSource`.
-        max_errors: How many utterances may have labels that are invalid.
-        page_limit_in_bytes: Features of no more bytes stay in memory, and there is no page file.
+        max_errors: How many utterances may have invalid labels.
+        page_limit_in_bytes: Features of at most so many bytes stay in memory, without a page file.
         read_ahead_in_bytes: As for `MinibatchSource`.
 
     Attributes:
@@ -72,6 +72,8 @@ class HTKMLFReader(MinibatchSource):
 
     Example:
         >>> import tempfile
+        >>> from pathlib import Path
+        >>> import numpy as np
         >>> from cntkio import StreamDef, StreamDefs
         >>> from cntkio.formats import htk
         >>> folder = Path(tempfile.mkdtemp())
@@ -161,7 +163,7 @@ class HTKMLFReader(MinibatchSource):
             partition_index: As for `next_minibatch`.
 
         Yields:
-            Minibatches. One without sequences is not the end: another partition has the next ones.
+            Minibatches. A minibatch without sequences is not the end: another partition has the next sequences.
         """
         size = epoch_size or self.num_samples
         self.begin_epoch(number * size, (number + 1) * size, number=number)

@@ -1,4 +1,4 @@
-"""How an HTKMLFReader opens and reads, where that differs from a plain source."""
+"""`HTKMLFRecipe`: the decisions in which an HTKMLFReader differs from a plain source."""
 
 from __future__ import annotations
 

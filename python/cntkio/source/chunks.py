@@ -3,13 +3,13 @@
 ::
 
     chunk of the table     needed now (the window)    needed next                      later
-    in memory              yes                        as far as there is room ahead    no
+    in memory              yes                        up to the room for it             no
     chunks of corpora      one chunk of the table needs one or several chunks of each corpus: its partners'
 
 Invariant: the store changes time and memory only. Which chunks are needed, and in which order, is the timeline's; which
 of their errors count, and when, is the same whatever is in memory.
 
-One thread at a time may use it: the one that selects.
+Only the thread that selects uses it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from cntkio.source.loading import CorpusChunks, Loaders
 from cntkio.timeline import ChunkRefs, Plan
 
 _LEAST_READ_AHEAD = 32 << 20
-_NUM_RECENT = 4  # chunks whose sizes tell how large the next ones will be
+_NUM_RECENT = 4  # recent chunks tell how large the next chunks will be
 
 
 class Taken(NamedTuple):
     """Chunks taken into use for the minibatches of one hand-over.
 
     Attributes:
-        chunks: For each corpus its chunks, in the order of first use. After an error, those of sound minibatches.
+        chunks: For each corpus its chunks, in the order of first use; after an error, up to the last that was loaded.
         num_sound: How many minibatches have all their chunks.
         error: What is wrong with a chunk of the next minibatch; None if all are sound.
     """
@@ -110,12 +110,12 @@ class ChunkStore:
     def plan(self, needed: Plan, used: Sequence[int], ahead: Iterator[int]) -> None:
         """Drop the chunks that are not needed any more, and have those loaded that will be.
 
-        Chunks are those of the source's table.
+        All arguments name chunks of the source's table.
 
         Args:
             needed: From which the next sequences can come, in the order of need.
             used: Which the selection at hand uses.
-            ahead: Needed afterwards, in the order of need; evaluated as far as there is room.
+            ahead: Needed afterwards, in the order of need; evaluated until the room is full.
         """
         self.planned = needed.version
         window = list(dict.fromkeys([*used, *needed.chunks]))
@@ -144,7 +144,7 @@ class ChunkStore:
             chunks.set_window(set(window))
 
     def _that_fit(self, ahead: Iterator[int]) -> Iterator[int]:
-        """The chunks that are needed next, as far as there is room for them."""
+        """Yield the chunks that are needed next, until the room for them is full."""
         num_waits = sum(chunks.num_waits for chunks in self._chunks)
         if num_waits > self._num_waits:
             self._room_ahead *= 2
@@ -167,7 +167,7 @@ class ChunkStore:
         )
 
     def _expected_bytes(self) -> int:
-        """Bytes that a chunk of the table takes in memory, judged by those that are there."""
+        """Bytes of memory for a chunk of the table, judged by recent chunks."""
         sizes = [
             loaded.chunk.num_bytes
             for chunks in self._chunks
@@ -185,7 +185,7 @@ class ChunkStore:
     # ------------------------------------------------------------------------------------------------- in use
 
     def take(self, refs: Sequence[ChunkRefs], bounds: Sequence[int]) -> Taken:
-        """Take chunks into use in the order in which one minibatch after the other needs them.
+        """Take chunks into use in the order in which the minibatches need them.
 
         Args:
             refs: For each corpus, the chunks of the sequences of all minibatches.

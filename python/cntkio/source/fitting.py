@@ -1,4 +1,4 @@
-"""Which utterances of joined corpora can be delivered: their lengths agree, and no corpus calls them invalid or broken.
+"""The utterances of joined corpora that fit: their lengths agree, and no corpus calls them invalid or broken.
 
 An utterance without the right length is an error, or it is left out, as its corpus says (`Utterances.unequal_lengths`);
 or it is skipped like in CNTK's old reader (`Skipping`). An invalid or broken utterance stays in the table with a flag.

@@ -1,4 +1,4 @@
-"""What the stages of a source hand to each other.
+"""Values that the stages of a source hand to each other.
 
 ::
 
@@ -20,7 +20,7 @@ from cntkio.timeline import Bookmark, ChunkRefs, Partition, Parts
 
 
 class Standing(NamedTuple):
-    """Where a source stands.
+    """A point between two minibatches.
 
     Attributes:
         bookmark: Where its timeline stands.
@@ -32,7 +32,7 @@ class Standing(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What a read asks for.
+    """The arguments of a read.
 
     Attributes:
         asked: The size as the caller gave it.
@@ -62,7 +62,7 @@ class Prepared(NamedTuple):
 
     @property
     def standing(self) -> Standing:
-        """Where the source stands after it."""
+        """The point after it."""
         return Standing(self.bookmark, self.num_invalid)
 
 
@@ -107,12 +107,12 @@ class HandOver(NamedTuple):
 
     @property
     def is_last(self) -> bool:
-        """Whether nothing can be selected ahead after it: after the end, and after an error."""
+        """True at the end and for an error: nothing can be selected ahead after it."""
         return self.prepared[-1].minibatch is None
 
 
 class Packed(NamedTuple):
-    """How far packing came.
+    """The outcome of packing a hand-over.
 
     Attributes:
         num_bytes: Bytes of the arrays; None if the minibatches are truncated.

@@ -8,9 +8,9 @@
     partners        0      3      4        in the first table
                     1      0      2        in the second
 
-Its law: the first table decides the order and the chunks; a sequence is delivered if every table has its key.
-Chunks that are left without a sequence are dropped, and those behind them move up. What was left out is reported,
-never judged: whether it is a warning or an error is the source's business.
+Invariant: the first table decides the order and the chunks. A sequence is delivered if every table has its key.
+Chunks without a sequence are dropped, and later chunks move up. The join counts the sequences that it leaves out;
+the source decides whether they are a warning or an error.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _LARGEST_SPAN_PER_KEY = 4
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What a join left out of one table.
+    """Sequences that a join left out of one table.
 
     Attributes:
         num_sequences: How many of its sequences are never delivered.
-        first_keys: The keys of the first ten of them.
-        num_missing: How many sequences of the first table it has no partner for.
-        first_missing: The keys of the first ten of those.
+        first_keys: The keys of the first ten of these sequences.
+        num_missing: How many sequences of the first table have no partner in it.
+        first_missing: The keys of the first ten of these sequences.
     """
 
     num_sequences: int
@@ -53,7 +53,7 @@ class JoinedTable(SequenceTable):
     Attributes:
         partners: For each table, which of its sequences belongs to each joined one, uint32.
         first_chunks: Which of the first table's chunks each joined chunk comes from, int64.
-        left_out: For each table, what is not delivered.
+        left_out: For each table, the sequences that are not delivered.
     """
 
     partners: tuple[npt.NDArray[np.uint32], ...]
@@ -61,10 +61,10 @@ class JoinedTable(SequenceTable):
     left_out: tuple[LeftOut, ...]
 
     def complaint(self, names: Sequence[str]) -> str | None:
-        """One sentence on what was left out, for a warning or an error; None if nothing was.
+        """Describe in a sentence what was left out, for a warning or an error; None if nothing was.
 
         Args:
-            names: What to call each table.
+            names: The name of each table.
         """
         facts = []
         for name, left_out in zip(names, self.left_out, strict=True):
@@ -89,18 +89,18 @@ def _listed(keys: Sequence[int | str], count: int) -> str:
 def join(tables: Sequence[SequenceTable], *, defining: int | None = None) -> JoinedTable:
     """Join tables by key.
 
-    Keys are compared as numbers if all are; else as text, numbers by their decimal digits. A key that the first table
-    repeats meets its partner again each time; of a key that another table repeats, the first occurrence counts.
+    Keys are compared as numbers if all are numbers; else as text, numbers by their decimal digits. If the first table
+    repeats a key, each occurrence has the same partner. If another table repeats a key, its first occurrence counts.
 
     Args:
-        tables: The tables, the first of which rules.
-        defining: The table whose lengths count; without it a joined sequence counts with the largest length.
+        tables: The tables. The first gives the order.
+        defining: The table whose lengths count; None: a joined sequence counts with its largest length.
 
     Returns:
         The joined table.
 
     Raises:
-        ConfigError: There are no tables.
+        ConfigError: The list of tables is empty.
         CorpusError: No key is in all tables.
 
     Example:
@@ -113,7 +113,7 @@ def join(tables: Sequence[SequenceTable], *, defining: int | None = None) -> Joi
         'b.ctf lacks 1 of the keys of a.ctf (8); 1 sequences of a.ctf are left out (8)'
     """
     if not tables:
-        raise ConfigError("there are no deserializers", key="deserializers")
+        raise ConfigError("no deserializers; expected at least one", key="deserializers")
     first = tables[0]
     keys = _comparable([table.keys for table in tables])
     found = [_partners(keys[0], other) for other in keys[1:]]
@@ -167,7 +167,7 @@ def _first_keys(table: SequenceTable, sequences: npt.NDArray[np.int64]) -> tuple
 
 
 def _comparable(keys: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
-    """The keys as numbers, or all as bytes of text."""
+    """Return the keys as numbers, or all of them as bytes of text."""
     if all(array.dtype.kind in "ui" for array in keys):
         return list(keys)
     return [_as_bytes(array) for array in keys]
@@ -180,12 +180,12 @@ def _as_bytes(keys: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return keys.astype("S20")
     if not len(keys):
         return np.zeros(0, "S1")
-    # From StringDType and from objects, too.
+    # This works for arrays of StringDType and of objects, too.
     return np.strings.encode(np.array(keys.tolist(), np.str_), "utf-8")
 
 
 def _partners(wanted: npt.NDArray[Any], keys: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """For each wanted key its first occurrence in `keys`, or -1."""
+    """Return for each wanted key its first occurrence in `keys`, or -1."""
     if not len(keys):
         return np.full(len(wanted), -1, np.int64)
     if keys.dtype.kind in "ui":
@@ -202,9 +202,9 @@ def _partners(wanted: npt.NDArray[Any], keys: npt.NDArray[Any]) -> npt.NDArray[n
 def _partners_by_table(
     wanted: npt.NDArray[Any], keys: npt.NDArray[Any], smallest: int, span: int
 ) -> npt.NDArray[np.int64]:
-    """The same for keys that lie close together, as numbered sequences do: nothing has to be sorted."""
+    """Find partners without sorting, for keys that lie close together, like the numbers of sequences."""
     table = np.full(span, -1, np.int64)
-    # Written from the end: of a repeated key the first occurrence stays.
+    # Written from the end, so that the first occurrence of a repeated key stays.
     table[(keys - keys.dtype.type(smallest))[::-1]] = np.arange(len(keys) - 1, -1, -1)
     is_inside = (wanted >= smallest) & (wanted < smallest + span)
     partners = np.full(len(wanted), -1, np.int64)

@@ -25,13 +25,13 @@ _NUM_WORKERS = 2
 class CorpusChunks:
     """The chunks of one corpus that are in memory, being loaded, or in use.
 
-    The errors of a chunk count when it comes into use, not when it happens to be loaded: so neither memory nor
-    read-ahead changes which error is one too many. A chunk that is released and used again counts again.
+    The errors of a chunk count when the chunk is first used, not when it happens to be loaded: so neither memory nor
+    read-ahead changes which error is one too many. The errors of a chunk that is released and used again count again.
 
     Args:
         corpus: The corpus.
         keeps_all: Whether chunks stay in memory, and in use, once they were used.
-        window_stays_in_use: Whether all used chunks of the window stay in use, not only those of one minibatch.
+        window_stays_in_use: Whether all used chunks of the window stay in use, not only the chunks of one minibatch.
 
     Attributes:
         in_memory: The chunks that are loaded.
@@ -80,13 +80,13 @@ class CorpusChunks:
         self._only_window_in_use = False
 
     def all_stay_in_use(self, chunk_ids: Sequence[int]) -> bool:
-        """Whether all these chunks are in use and in memory, and stay so while one after the other is needed."""
+        """Return whether these chunks are in use and in memory, and stay so while minibatches need them in turn."""
         stay = self._keeps_all or len(chunk_ids) == 1
         stay = stay or (self._window_stays_in_use and self.window.issuperset(chunk_ids))
         return stay and self._in_use.issuperset(chunk_ids) and all(chunk_id in self.in_memory for chunk_id in chunk_ids)
 
     def release_others(self, chunk_ids: Iterable[int]) -> None:
-        """Keep these chunks in use, and those of a window that stays in use; release the rest. They stay in memory."""
+        """Release all chunks, except for these and a window that stays in use. Released chunks stay in memory."""
         if self._keeps_all or self._only_window_in_use:
             return
         if self._window_stays_in_use:

@@ -16,7 +16,7 @@ from cntkio.streams import StreamInformation
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Opened:
-    """What the deserializers of a source have become.
+    """The opened deserializers of a source.
 
     Attributes:
         corpora: Their corpora.
@@ -30,7 +30,7 @@ class Opened:
 
     @property
     def is_literal(self) -> bool:
-        """Whether a corpus asks for CNTK's own way with errors and empty minibatches."""
+        """True if a corpus asks for CNTK's own way with errors and empty minibatches."""
         return any(corpus.utterances is not None and corpus.utterances.is_literal for corpus in self.corpora)
 
     def close(self) -> None:
@@ -40,7 +40,7 @@ class Opened:
 
 
 def open_all(options: SourceOptions, recipe: Recipe) -> Opened:
-    """Open the deserializers of a source. If the keys of one are words, those of all are.
+    """Open the deserializers of a source. If one has words as keys, all are read with words as keys.
 
     Raises:
         ConfigError: Two streams have one name.

@@ -80,19 +80,19 @@ class SourceOptions:
 
     @functools.cached_property
     def window(self) -> Window | None:
-        """How far sequences are shuffled; None: they come in order."""
+        """The distance over which sequences are shuffled; None: they come in order."""
         return python_window(
             self.randomization_window_in_chunks, self.randomization_window_in_samples, randomize=self.randomize
         )
 
     @property
     def is_infinite(self) -> bool:
-        """Whether there is no limit."""
+        """True if neither samples nor sweeps are limited."""
         return self.max_samples == INFINITELY_REPEAT and self.max_sweeps == INFINITELY_REPEAT
 
     @property
     def ahead(self) -> Ahead:
-        """How much to parse while indexing: in order, the first chunks; shuffled, everything if one window spans it."""
+        """Data to parse while indexing: in order, the first chunks; shuffled, everything if one window spans it."""
         window = self.window
         if len(self.described) > 1:
             return Ahead(0)
@@ -114,7 +114,7 @@ class SourceOptions:
 
     @property
     def for_checkpoint(self) -> dict[str, Any]:
-        """The settings that must be the same when a checkpoint is restored: those that change what is delivered."""
+        """The settings that decide what is delivered. They must be the same when a checkpoint is restored."""
         window = self.window
         return {
             "randomization_window": None if window is None else [window.size, window.unit],

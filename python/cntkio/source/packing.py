@@ -1,6 +1,6 @@
 """`Packer`: fills selected minibatches with the data of their chunks.
 
-One call of the core gathers the streams of all minibatches of a hand-over. Truncated minibatches come one at a time:
+A single call of the core gathers the streams of all minibatches of a hand-over. Truncated minibatches come singly:
 the parts of their sequences are spread over cells of slots and steps.
 
 Invariant: packing changes nothing except for the minibatches. One thread at a time may use a packer.
@@ -131,7 +131,7 @@ class Packer:
                 f"{num_samples} samples, but the sequence counts for {lengths[row]}; truncation needs as many in every "
                 f"stream"
             )
-        # How many parts begin at or before a cell, less those that end there: 1 at a cell with a sample.
+        # Parts that begin at or before a cell, less the parts that end there: 1 at a cell with a sample.
         covered = np.zeros(num_cells + 1, np.int64)
         np.add.at(covered, cells, 1)
         np.add.at(covered, cells + parts.num_samples, -1)

@@ -44,7 +44,7 @@ class Selects(Protocol):
 
     @property
     def standing(self) -> Standing:
-        """Where the stage stands."""
+        """The point up to which the stage has selected."""
 
     def select(self, request: Request, most: int, hold: Any) -> HandOver:
         """Select the next minibatches, up to `most`."""
@@ -93,12 +93,12 @@ class Pipeline:
         self._prepared_for: Request | None = None
         self._ready: deque[Prepared] = deque()
         self._preparing: Future[list[Prepared]] | None = None
-        self._selecting: Future[HandOver] | None = None  # changed by the packing thread, or while that one is idle
+        self._selecting: Future[HandOver] | None = None  # changed by the packing thread, or while it is idle
         self._num_at_once = 1
 
     @property
     def delivered(self) -> Standing:
-        """Where the source stands after the last minibatch that was delivered, and the last error that was raised."""
+        """The point after the last minibatch that was delivered; its count includes errors raised since."""
         return Standing(self._bookmark, self._num_invalid)
 
     @property
@@ -167,7 +167,7 @@ class Pipeline:
         self.request = request
 
     def _wait(self, request: Request) -> None:
-        """Wait until minibatches are ready, and have the next ones prepared."""
+        """Wait until minibatches are ready, and have more prepared."""
         if self._preparing is None:
             self._prepare_ahead(request)
         assert self._preparing is not None

@@ -1,4 +1,4 @@
-"""`Recipe`: the decisions in which one kind of source differs from another.
+"""`Recipe`: the decisions in which kinds of sources differ.
 
 A source asks its recipe how to open a deserializer, which timeline to read along, and what a read asks that timeline
 for. Everything else is the same for all sources. `Recipe` itself is that of a plain `MinibatchSource`.
@@ -25,7 +25,7 @@ from cntkio.timeline.user_timeline import UserTimeline
 class Recipe:
     """The decisions of a plain source. Another kind of source overrides what it decides otherwise.
 
-    One recipe serves one source.
+    A recipe serves a single source.
 
     Attributes:
         skipping: Which utterances to skip; None: the corpora say what becomes of them.

@@ -4,7 +4,7 @@
 
     timeline          reads: the items of several minibatches
     arrangement       their sequences, and in frame mode their frames; invalid utterances are taken out
-    chunk store       the chunks, taken into use in the order of need; those needed next are loaded meanwhile
+    chunk store       the chunks, taken into use in the order of need; later chunks are loaded ahead
     hand-over         empty minibatches, and orders that say what to pack into them
 
 Invariant: which minibatches are selected together changes time only. An error in the middle of a hand-over belongs to
@@ -66,7 +66,7 @@ class Selector:
 
     @property
     def standing(self) -> Standing:
-        """Where the selector stands."""
+        """The point up to which the selector has selected."""
         return Standing(self._timeline.bookmark(), self._num_invalid)
 
     def go_back(self, standing: Standing) -> None:
@@ -89,7 +89,7 @@ class Selector:
 
         Args:
             request: What to select.
-            most: How many minibatches to select at most, except that one is always selected.
+            most: Select at most so many minibatches, but at least 1.
             hold: A bookmark to which the selector may have to go back later.
         """
         self._timeline.hold(hold)
@@ -148,7 +148,7 @@ class Selector:
         """Take invalid utterances out of a selection, and count them.
 
         Returns:
-            What is left; None if nothing is left and the read is passed over. Balanced partitions pass over no read.
+            The others; None if the read is empty now, and passed over. Balanced partitions pass over no read.
 
         Raises:
             FormatError: An utterance is broken.

@@ -39,7 +39,7 @@ from cntkio.timeline import (
 )
 
 _WHOLE = Partition()
-_LARGEST_SIZE = 2**31 - 1  # CNTK cut larger ones to 32 bits
+_LARGEST_SIZE = 2**31 - 1  # CNTK cut larger sizes to 32 bits
 
 
 def _check_size(size: Any) -> None:
@@ -52,7 +52,7 @@ def _check_size(size: Any) -> None:
 
 
 class TraceLevel(enum.IntEnum):
-    """How much CNTK printed. Here the logger ``cntkio`` decides, and this changes nothing."""
+    """CNTK's levels of printing. They change nothing here: the logger ``cntkio`` decides."""
 
     Error = 0
     Warning = 1
@@ -83,9 +83,9 @@ class MinibatchSource:
         read_ahead_in_bytes: How much parsed data may be loaded beyond what the window needs, roughly. A source begins
             with little, and reads further ahead after data came late.
         right_splice: How many samples a full row of a truncated minibatch and the next part of its sequence share.
-        crosses_sweeps: Whether a minibatch continues into the next sweep. Those of configured readers do not.
+        crosses_sweeps: Whether a minibatch continues into the next sweep. In configured readers it does not.
         local_timeline: Whether a partition's minibatches are filled with its own share of the size. In classic
-            readers samples of all partitions count, also those that are only passed.
+            readers samples of all partitions count, including samples that are only passed.
         recipe: How other kinds of sources open and read; None: as a plain source. (`cntkio.source.recipe`)
 
     Attributes:
@@ -212,12 +212,12 @@ class MinibatchSource:
 
     @property
     def has_text_keys(self) -> bool:
-        """Whether the keys of sequences are texts, not numbers."""
+        """True if the keys of sequences are texts, not numbers."""
         return self._timeline.names_sequences or self._has_text_keys
 
     @property
     def is_randomized(self) -> bool:
-        """Whether sweeps are shuffled."""
+        """True if sweeps are shuffled."""
         return self._options.window is not None
 
     @property
@@ -304,7 +304,7 @@ class MinibatchSource:
     def read(self, minibatch_size_in_samples: int, partition: Partition = _WHOLE) -> Minibatch | None:
         """Return the next minibatch of a `Partition` or a `BalancedPartition`, or None when the data have ended.
 
-        Errors are those of `next_minibatch`.
+        It raises the same errors as `next_minibatch`.
 
         Args:
             minibatch_size_in_samples: Samples of all partitions together, at least 1.
@@ -362,7 +362,7 @@ class MinibatchSource:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the data, or the epoch, ended with the minibatch that was delivered last."""
+        """True if the data, or the epoch, ended with the minibatch that was delivered last."""
         return self._timeline.ends_at(self._pipeline.delivered.bookmark)
 
     @contextlib.contextmanager
