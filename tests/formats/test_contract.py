@@ -1,4 +1,4 @@
-"""What all formats have in common: the report of errors and warnings, and deserializers of other packages."""
+"""Rules for all formats: the report of errors and warnings, and deserializers of other packages."""
 
 import logging
 import struct

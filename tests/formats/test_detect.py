@@ -1,4 +1,4 @@
-"""What a file is, and what reads it."""
+"""Detection of the kind of a file, and of its deserializer."""
 
 import bz2
 import gzip

@@ -1,6 +1,6 @@
-"""The formats: one module each with its description (a deserializer), its index, its loading and its errors.
+"""The formats: a folder each, with the deserializer, the index, loading and errors, and what all formats share.
 
-What they owe to the source, and all that the source knows of them, is on one page: `cntkio.formats.contract`.
+The source knows them by one contract, `cntkio.formats.contract`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What each format owes to the source, and all that the source knows of a format.
+"""The contract between a format and the source, which knows nothing else of a format.
 
 ::
 
@@ -43,7 +43,7 @@ class Loaded:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ahead:
-    """Which chunks are needed immediately after opening: a format may parse them while it makes the index.
+    """Chunks that are needed immediately after opening. A format may parse them while it makes the index.
 
     Attributes:
         num_bytes: Bytes of parsed data to prepare; 0: none.
@@ -65,18 +65,19 @@ def _no_complaint(sequence_index: int) -> CntkIoError:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Utterances:
-    """What the source must know of a corpus of utterances. (docs/formats/htk.md, "Joining")
+    """Facts about a corpus of utterances that the source needs. (docs/formats/htk.md, "Joining")
 
     Frame mode cuts utterances into frames, and labels are joined with features of the same length.
 
     Attributes:
         can_lead: Whether the corpus may be the first of several.
-        is_broadcast: Whether the one frame of an utterance stands for all frames of its partner.
+        is_broadcast: Whether an utterance has a single frame, which is repeated for all frames of its partner.
         unequal_lengths: What becomes of an utterance that is not as long as its partner in the first corpus.
         refuses_frame_mode: Why the corpus cannot be cut into frames; None if it can.
-        invalid: Utterances that are left out when they are met, each at the cost of one of the source's `max_errors`.
+        invalid: Utterances to leave out, each of which costs one of the source's `max_errors` when it is reached.
         broken: Utterances that cannot be delivered at all.
-        is_literal: Whether errors come when an utterance is met, and empty minibatches are delivered, as in CNTK 2.7.
+        is_literal: Whether errors are raised when an utterance is reached, and empty minibatches are delivered, as in
+            CNTK 2.7.
         complaint: Makes the error that says what is wrong with an utterance that is invalid or broken.
     """
 
@@ -111,11 +112,11 @@ class Corpus(Protocol):
 
     @property
     def utterances(self) -> Utterances | None:
-        """What applies to utterances; None if the sequences are not utterances."""
+        """Facts about utterances; None if the sequences are not utterances."""
 
     @property
     def joins(self) -> Joins:
-        """Where the corpus may stand among several: anywhere, first, or only alone.
+        """The position that the corpus accepts among several: anywhere, first, or only alone.
 
         A corpus that joins alone has its own order. The findings of its chunks are the lengths of their sequences.
         """
@@ -124,14 +125,14 @@ class Corpus(Protocol):
         """Read and parse a chunk. Worker threads call this; it changes nothing."""
 
     def account_for(self, loaded: Loaded) -> None:
-        """Count the errors of a chunk that comes into use. Called in the order of use, once each time it was loaded.
+        """Count the errors of a chunk before its first use. Called in the order of use, once each time it was loaded.
 
         Raises:
             FormatError: The errors exceed what was allowed.
         """
 
     def take_parsed(self) -> dict[int, Loaded]:
-        """Hand over the chunks that were parsed while the corpus was opened. A second call returns none."""
+        """Return the chunks that were parsed while the corpus was opened. A second call returns none."""
 
     def fingerprint(self) -> str:
         """Short text that tells this corpus from others, for checkpoints."""

@@ -1,6 +1,6 @@
-"""What a file is, by its first bytes or, where they do not tell, by its name; and which deserializer reads it.
+"""Detection of the kind of a file, by its first bytes or else by its name, and of the deserializer that reads it.
 
-Nothing else in cntkio guesses what a file is.
+No other module of cntkio guesses what a file is.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def _first_line(text: bytes) -> bytes:
 
 
 def _is_htk(head: bytes, size: int) -> bool:
-    """Whether a header of HTK fits the size of the file, in either byte order."""
+    """Return whether a header of HTK fits the size of the file, in either byte order."""
     if len(head) < struct.calcsize(">iIHH"):
         return False
     for order in "><":

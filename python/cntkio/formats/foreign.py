@@ -46,7 +46,7 @@ def as_deserializer(described: Any) -> Deserializer:
 
 
 def _advice(path: str) -> str:
-    """What to pass in place of a path."""
+    """Return advice on a path in place of a deserializer."""
     try:
         kind = detect(path)
     except OSError:

@@ -47,7 +47,7 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def scratch_beside(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a temporary file on the same disk as another one, to write and read back."""
+    """Open a temporary file on the same disk as `path`, to write and read back."""
     with _scratch(Path(os.path.realpath(path))) as (_, file):
         yield file
 

@@ -1,7 +1,7 @@
 """Tables of sequences and chunks, and the cache file that keeps them. (docs/formats/ctf.md, "Index cache")
 
-A table is a handful of NumPy arrays with one entry per sequence, so ten million sequences are no burden. From the cache
-they are memory-mapped, and opening a corpus takes as long as reading a header.
+A table is a handful of NumPy arrays with one entry per sequence, so ten million sequences take little memory. From the
+cache they are memory-mapped, and opening a corpus takes as long as reading a header.
 
 A cache is used only if everything that the index depends on is unchanged: the cache's own format, the settings, and the
 corpus's size, time of change in nanoseconds and a check sum of samples of its content. Nothing that is wrong with a
@@ -54,11 +54,11 @@ class SequenceTable:
 
 
 class CachedIndex(NamedTuple):
-    """What an index cache holds.
+    """Content of an index cache.
 
     Attributes:
         path: The cache file.
-        facts: What was written as JSON.
+        facts: Facts, written as JSON.
         arrays: The arrays, memory-mapped.
     """
 
@@ -98,7 +98,7 @@ class IndexCache:
     settings: Mapping[str, Any]
 
     def candidates(self) -> list[Path]:
-        """Where the cache may be: next to the corpus, or else in the user's cache folder."""
+        """Return the paths that the cache may have: next to the corpus, or else in the user's cache folder."""
         text = json.dumps(self.settings, sort_keys=True)
         tag = hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
         corpus = self.corpus.absolute()
@@ -153,7 +153,7 @@ class IndexCache:
 
         Args:
             corpus: The corpus's `fingerprint` before it was indexed.
-            facts: What `read` shall return; JSON-able.
+            facts: Facts that `read` returns; JSON-able.
             arrays: Arrays of uint64, uint32, uint16 or int64.
 
         Returns:

@@ -6,8 +6,8 @@
     documented layout   header: streams, chunk table       | chunk | chunk | …
 
     header      reads and checks headers
-    faults      what can be wrong with a chunk, and the words for it
-    corpus      the options, the opened corpus
+    faults      faults of a chunk, and the words for them
+    corpus      options, the opened corpus
     writer      writes files
 
 Headers are read here, chunks by the compiled core. No count in a file is believed before it was compared with the bytes

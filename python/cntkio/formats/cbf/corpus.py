@@ -1,4 +1,4 @@
-"""The options of a binary file, and the opened corpus."""
+"""Options of a binary file, and the opened corpus."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ logger = logging.getLogger("cntkio")
 
 # Least bytes of a chunk that a thread parses at a time.
 _PIECE = 1 << 20
-# Keep the memory of released chunks for new ones, up to the bytes of this many chunks.
+# Keep the memory of released chunks for later chunks, up to the bytes of this many chunks.
 _SPARE_CHUNKS = 4
 _MOST_SPARE = 256 << 20
 # The bytes of the documented layout do not account for empty samples, so refuse a file that claims more than this.
@@ -40,19 +40,19 @@ _MOST_SAMPLES_PER_BYTE = 2
 class CBFDeserializer(CntkOptions):
     """A corpus in the CNTK binary format, in either of its two layouts.
 
-    All streams of the file are delivered; `streams` renames them. Options of CNTK can be set by their own names, too:
+    All streams of the file are delivered; `streams` renames them. CNTK's names of options work, too:
     ``deserializer["precision"] = "float"`` refuses a file of another precision, as CNTK does.
 
     Args:
         filename: The file.
-        streams: For each stream to be renamed its new name and, as its field, its name in the file. A shape must have
-            as many values as the file says; it is then what samples are shaped to.
-        dtype: float32 or float64, of the values that are delivered; None: each stream in its own precision.
-        convert: Whether a stream of another precision than `dtype` is converted, or else refused.
+        streams: New names: for each the name in the file as its field, and optionally a shape. Samples get that shape,
+            which must have as many values as the file says.
+        dtype: Type of the delivered values, float32 or float64; None: each stream has its own precision.
+        convert: Whether to convert a stream of another precision than `dtype`, or else to refuse it.
         keep_data_in_memory: Keep every chunk that was read.
-        strict: Take what is only warned of as an error.
-        memory_map: Look at the file's bytes where the system has them. A file that another process makes shorter in
-            just that moment ends this one; without, its bytes are copied first, which takes more time and memory.
+        strict: Turn warnings into errors.
+        memory_map: Map the file into memory instead of copying its bytes, which saves time and memory. If another
+            process truncates the file during a read, the operating system kills this process (SIGBUS).
 
     Raises:
         ConfigError: An option is not possible.
@@ -76,7 +76,7 @@ class CBFDeserializer(CntkOptions):
     cntk_options = BINARY
 
     def __post_init__(self) -> None:
-        """Check what can be checked without the file."""
+        """Check all options that can be checked without the file."""
         self.filename = os.fspath(self.filename)
         self.streams = checked_streams(self.streams)
         if self.dtype is not None:
@@ -94,7 +94,7 @@ class CBFDeserializer(CntkOptions):
     def open(self, *, text_keys: bool = False, ahead: Ahead = NOTHING_AHEAD) -> CBFCorpus:
         """Open the file and read its header and the lengths of its sequences.
 
-        Both arguments change nothing: keys are numbers, and there is no index to make.
+        Both arguments change nothing, because keys are numbers, and the file needs no index.
 
         Raises:
             OSError: The file cannot be read.
@@ -105,7 +105,7 @@ class CBFDeserializer(CntkOptions):
 
 
 class StreamSchema(NamedTuple):
-    """What the parser must know of a stream.
+    """Facts about a stream that the parser needs.
 
     Attributes:
         is_sparse: Whether its samples are lists of index and value.
@@ -140,7 +140,7 @@ class CBFCorpus:
     Made by `CBFDeserializer.open`; `cntkio.formats.Corpus` documents its methods.
 
     Attributes:
-        header: What the file's header says.
+        header: The file's header.
         layout: ``"2.x"`` or ``"documented"``.
     """
 
@@ -238,7 +238,7 @@ class CBFCorpus:
 
     def _read_table(self) -> SequenceTable:
         chunk_starts = np.concatenate([[0], np.cumsum(self.header.num_sequences)])
-        # The header was checked: the chunks have the bytes for so many sequences.
+        # The header was checked: the file has enough bytes for all these sequences.
         lengths = np.ones(chunk_starts[-1], "<u4")
         if self.header.layout == "2.x":
             self._read_lengths(lengths, chunk_starts)
@@ -275,7 +275,7 @@ class CBFCorpus:
             )
 
     def _parse_lengths(self, lengths: npt.NDArray[np.uint32], chunk_starts: npt.NDArray[np.int64]) -> None:
-        """Find the lengths of sequences by parsing, in chunks of the documented layout that have longer ones."""
+        """Learn the lengths of sequences by parsing the chunks of the documented layout that have longer sequences."""
         header = self.header
         if not any(stream.is_sparse for stream in header.streams):
             return

@@ -1,4 +1,4 @@
-"""What can be wrong with a chunk of the binary format, when it is read or written, and the words for it."""
+"""Faults of a chunk, found by reading or writing it, and the words for them."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _WORDS = (
 
 
 class Fault(NamedTuple):
-    """What the core found wrong with a chunk.
+    """A fault that the core found in a chunk.
 
     Attributes:
         kind: Its index in the words.
         offset: Its byte, counted from the beginning of the chunk.
         stream: Its stream, if it has one.
         sequence: Its sequence, counted from the first of the chunk, if it has one.
-        found: What was found; which number that is depends on the kind.
-        limit: What it was compared with.
+        found: A number that was found; its meaning depends on the kind.
+        limit: The number it was compared with.
     """
 
     kind: int

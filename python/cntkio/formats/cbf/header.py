@@ -53,7 +53,7 @@ class StreamHeader(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What the header says. Chunks without a sequence are left out.
+    """Content of a header. Chunks without a sequence are left out.
 
     Attributes:
         layout: The layout of the file.

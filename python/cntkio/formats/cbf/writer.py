@@ -24,29 +24,44 @@ from cntkio.streams import StreamInformation
 _LARGEST_COUNT = {"2.x": 2**32 - 1, "documented": 2**31 - 1}
 
 
+class _Pending:
+    """The sequences of the next chunk.
+
+    Attributes:
+        runs: Chunks, each with the bounds of the sequences that are written from it.
+        lengths: Lengths of these sequences.
+        size: Bytes that the chunk will have in the file.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.runs: list[tuple[_core.Chunk, int, int]] = []
+        self.lengths: list[npt.NDArray[np.uint32]] = []
+        self.size = size
+
+
 class CBFWriter:
     """Writes a file in the CNTK binary format, sequence after sequence, in chunks of a given size.
 
     A chunk ends with the sequence that makes it `chunk_size_in_bytes` or larger. The file appears under its name when
-    the block ends; when an exception leaves the block, nothing does.
+    the block ends. If an exception leaves the block, no file appears.
 
     Args:
         path: The file.
-        streams: What is in it. Names, forms, dimensions and precisions are written as they are here.
-        chunk_size_in_bytes: Bytes of a chunk in the file, at least.
-        layout: ``"2.x"``, or ``"documented"``, which CNTK 2.7 does not read and which has room for one dense sample
-            a sequence only.
+        streams: The streams of the file: their names, forms, dimensions and precisions.
+        chunk_size_in_bytes: Least bytes of a chunk in the file.
+        layout: ``"2.x"``, or ``"documented"``, which CNTK 2.7 does not read and which has room for only one dense
+            sample in each sequence.
 
     Raises:
         ConfigError: The format cannot express a stream, or an option is not possible.
 
     Example:
         >>> import pathlib, tempfile
-        >>> from cntkio import _core
+        >>> from cntkio import CBFDeserializer, _core
         >>> path = pathlib.Path(tempfile.mkdtemp(), "a.cbf")
-        >>> two = _core.Chunk.from_columns(2, [(np.array([0, 1, 2], np.uint32), np.ones(6, np.float32), 3, None)])
+        >>> chunk = _core.Chunk.from_columns(2, [(np.array([0, 1, 2], np.uint32), np.ones(6, np.float32), 3, None)])
         >>> with CBFWriter(path, [StreamInformation("x", 0, "dense", np.float32, 3)]) as writer:
-        ...     writer.add(two)
+        ...     writer.add(chunk)
         >>> CBFDeserializer(path).open().table.lengths
         array([1, 1], dtype=uint32)
     """
@@ -71,36 +86,34 @@ class CBFWriter:
         self._chunk_size = chunk_size_in_bytes
         self._layout = layout
         self._is_documented = layout == "documented"
-        # What every matrix of the documented layout takes beside its sequences: a count and the first column.
-        self._extra = 8 * sum(info.is_sparse for info in streams) if self._is_documented else 0
-        self._pending: list[tuple[_core.Chunk, int, int]] = []
-        self._pending_lengths: list[npt.NDArray[np.uint32]] = []
-        self._pending_size = self._extra
+        # Each matrix of the documented layout begins with a count and the start of the first column.
+        self._least_size = 8 * sum(info.is_sparse for info in streams) if self._is_documented else 0
+        self._pending = _Pending(self._least_size)
         self._rows: list[tuple[int, int, int]] = []
-        self._position = 0 if self._is_documented else FIRST_CHUNK
+        self._offset = 0 if self._is_documented else FIRST_CHUNK
         self._num_sequences = 0
         self._columns: list[tuple[int, bool]] = []
-        # One chunk is made while the one before is written.
+        # A chunk is encoded into one buffer while the other is written.
         self._buffers = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
-        self._written: Future[int] | None = None
+        self._write: Future[int] | None = None
         self._exits = contextlib.ExitStack()
 
     def __enter__(self) -> CBFWriter:
         """Begin the file."""
         with contextlib.ExitStack() as exits:
             self._file = exits.enter_context(written_whole(self._path))
-            # The documented layout begins with the table of chunks, which is known at the end.
+            # The documented layout begins with the table of chunks, which is known only at the end.
             self._data = exits.enter_context(scratch_beside(self._path)) if self._is_documented else self._file
             if not self._is_documented:
                 self._data.write(CBF_MAGIC + struct.pack("<I", VERSION))
-            # It ends before the files do.
+            # The worker ends before the files are closed.
             self._worker = exits.enter_context(ThreadPoolExecutor(1, "cntkio-write"))
             self._exits = exits.pop_all()
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        """Write what is left and the header, or abandon the file."""
-        # What is thrown into the files' own blocks, from outside or by the last writes, makes the files go.
+        """Write the remaining sequences and the header, or abandon the file."""
+        # Any exception, the caller's or that of a last write, removes the unfinished files.
         if error is not None:
             self._exits.__exit__(kind, error, trace)
             return
@@ -117,16 +130,16 @@ class CBFWriter:
 
         Args:
             chunk: The sequences.
-            lengths: What each counts for, at least 1; None: the samples of its longest stream. The documented layout
-                does not store it.
-            columns: For each stream the number of its column in the chunk; None: in order.
+            lengths: Samples that each sequence counts for, at least 1; None: the samples of its longest stream. The
+                documented layout does not store them.
+            columns: For each stream the index of its column in the chunk; None: in order.
 
         Raises:
             FormatError: The format cannot express a sequence.
             OSError: The file cannot be written.
         """
-        numbers = range(len(self._streams)) if columns is None else columns
-        selected = [(number, info.dtype == np.float64) for number, info in zip(numbers, self._streams, strict=True)]
+        indices = range(len(self._streams)) if columns is None else columns
+        selected = [(index, info.dtype == np.float64) for index, info in zip(indices, self._streams, strict=True)]
         if selected != self._columns:
             self._flush()
             self._columns = selected
@@ -136,50 +149,57 @@ class CBFWriter:
         ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         first = 0
         while first < count:
-            wanted = int(ends[first]) + self._chunk_size - self._pending_size
-            last = min(int(np.searchsorted(ends[first + 1 :], wanted)) + first + 1, count)
-            self._pending.append((chunk, first, last))
-            self._pending_lengths.append(counted[first:last])
-            self._pending_size += int(ends[last] - ends[first])
-            if self._pending_size >= self._chunk_size:
+            full = int(ends[first]) + self._chunk_size - self._pending.size
+            last = min(int(np.searchsorted(ends[first + 1 :], full)) + first + 1, count)
+            self._pending.runs.append((chunk, first, last))
+            self._pending.lengths.append(counted[first:last])
+            self._pending.size += int(ends[last] - ends[first])
+            if self._pending.size >= self._chunk_size:
                 self._flush()
             first = last
 
     def _flush(self) -> None:
-        if not self._pending:
+        """Encode the pending sequences as a chunk, and start to write it."""
+        pending = self._pending
+        if not pending.runs:
             return
-        lengths = np.concatenate(self._pending_lengths)
+        lengths = np.concatenate(pending.lengths)
         num_samples = int(lengths.sum(dtype=np.int64))
         largest = _LARGEST_COUNT[self._layout]
         if max(num_samples, len(lengths)) > largest:
             raise FormatError(
                 f"a chunk of {len(lengths)} sequences and {num_samples} samples; the format has room for {largest}: "
-                "expected a smaller chunk_size_in_bytes", path=self._path,
-            )  # fmt: skip
-        self._buffers.reverse()
-        if len(self._buffers[0]) < self._pending_size:
-            self._buffers[0] = np.empty(self._pending_size, np.uint8)
-        content = self._buffers[0][: self._pending_size]
-        fault = _core.cbf_write(self._pending, self._columns, lengths, self._is_documented, content)
-        if fault is not None:
-            wrong = Fault(*fault)
-            raise FormatError(
-                wrong.text(),
+                "expected a smaller chunk_size_in_bytes",
                 path=self._path,
-                sequence=None if wrong.sequence is None else self._num_sequences + wrong.sequence,
-                stream=None if wrong.stream is None else self._streams[wrong.stream].name,
             )
+        content = self._encoded(pending, lengths)
         self._wait()
-        self._written = self._worker.submit(self._data.write, content.data)
-        self._rows.append((self._position, len(lengths), num_samples))
-        self._position += len(content)
+        self._write = self._worker.submit(self._data.write, content.data)
+        self._rows.append((self._offset, len(lengths), num_samples))
+        self._offset += len(content)
         self._num_sequences += len(lengths)
-        self._pending, self._pending_lengths, self._pending_size = [], [], self._extra
+        self._pending = _Pending(self._least_size)
+
+    def _encoded(self, pending: _Pending, lengths: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint8]:
+        self._buffers.reverse()
+        if len(self._buffers[0]) < pending.size:
+            self._buffers[0] = np.empty(pending.size, np.uint8)
+        content = self._buffers[0][: pending.size]
+        result = _core.cbf_write(pending.runs, self._columns, lengths, self._is_documented, content)
+        if result is not None:
+            fault = Fault(*result)
+            raise FormatError(
+                fault.text(),
+                path=self._path,
+                sequence=None if fault.sequence is None else self._num_sequences + fault.sequence,
+                stream=None if fault.stream is None else self._streams[fault.stream].name,
+            )
+        return content
 
     def _wait(self) -> None:
-        """Wait for what is being written; what went wrong with it surfaces here."""
-        if self._written is not None:
-            self._written.result()
+        """Wait for the running write, and raise its error."""
+        if self._write is not None:
+            self._write.result()
 
     def _finish(self) -> None:
         self._flush()
@@ -187,26 +207,35 @@ class CBFWriter:
         if not self._rows:
             raise CorpusError(f"{self._path}: no sequence to write; a binary file needs at least one")
         table = np.array(self._rows, CHUNK_ROW[self._layout]).tobytes()
-        if not self._is_documented:
-            header = [CBF_MAGIC, struct.pack("<II", len(self._rows), len(self._streams))]
-            for info in self._streams:
-                name = info.name.encode()
-                header.append(struct.pack("<BI", info.is_sparse, len(name)) + name)
-                header.append(struct.pack("<BI", info.dtype == np.float64, info.dim))
-            self._file.write(b"".join(header) + table + struct.pack("<q", self._position))
-            return
-        header = [struct.pack("<qqi", VERSION, len(self._rows), len(self._streams))]
-        for info in self._streams:
-            name, is_double = info.name.encode(), info.dtype == np.float64
-            header.append(struct.pack("<i", len(name)) + name)
-            numbers = (1, 0, is_double, 1, info.dim) if info.is_sparse else (0, is_double, info.dim)
-            header.append(struct.pack(f"<{len(numbers)}i", *numbers))
-        self._file.write(b"".join(header) + table)
-        self._data.seek(0)
-        shutil.copyfileobj(self._data, self._file, 1 << 20)
+        if self._is_documented:
+            self._file.write(_documented_header(self._streams, len(self._rows)) + table)
+            self._data.seek(0)
+            shutil.copyfileobj(self._data, self._file, 1 << 20)
+        else:
+            self._file.write(_2x_header(self._streams, len(self._rows)) + table + struct.pack("<q", self._offset))
+
+
+def _2x_header(streams: Sequence[StreamInformation], num_chunks: int) -> bytes:
+    header = [CBF_MAGIC, struct.pack("<II", num_chunks, len(streams))]
+    for info in streams:
+        name = info.name.encode()
+        header.append(struct.pack("<BI", info.is_sparse, len(name)) + name)
+        header.append(struct.pack("<BI", info.dtype == np.float64, info.dim))
+    return b"".join(header)
+
+
+def _documented_header(streams: Sequence[StreamInformation], num_chunks: int) -> bytes:
+    header = [struct.pack("<qqi", VERSION, num_chunks, len(streams))]
+    for info in streams:
+        name, is_double = info.name.encode(), info.dtype == np.float64
+        header.append(struct.pack("<i", len(name)) + name)
+        fields = (1, 0, is_double, 1, info.dim) if info.is_sparse else (0, is_double, info.dim)
+        header.append(struct.pack(f"<{len(fields)}i", *fields))
+    return b"".join(header)
 
 
 def _check_writable(streams: Sequence[StreamInformation], layout: Layout) -> None:
+    """Refuse streams that the format cannot express."""
     if not streams:
         raise ConfigError("no stream to write; expected at least one", key="streams")
     seen = set()
@@ -215,7 +244,7 @@ def _check_writable(streams: Sequence[StreamInformation], layout: Layout) -> Non
             raise ConfigError(f"two streams have the name {info.name!r}", key=info.name)
         seen.add(info.name)
         if "\0" in info.name:
-            raise ConfigError(f"stream {info.name!r}: a name ends at a zero byte, which this one holds", key=info.name)
+            raise ConfigError(f"stream {info.name!r}: a name ends at a zero byte, so it cannot hold one", key=info.name)
         largest = LARGEST_DIM if info.is_sparse or layout == "documented" else 2**32 - 1
         if not 1 <= info.dim <= largest:
             raise ConfigError(

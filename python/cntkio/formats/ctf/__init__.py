@@ -4,10 +4,10 @@
 
     lines       where the text begins, and blocks of whole lines for threads
     index       which sequences and chunks there are, from a pass over the text or from the cache
-    findings    what the parser can find wrong, and the words for it
+    findings    errors and warnings of the parser, and the words for them
     infer       which streams a text has
     tuning      how the work is divided
-    corpus      the options, the opened corpus, its errors
+    corpus      options, the opened corpus, its errors
 
 The compiled core finds and parses. This package decides how a file begins, what a sequence is, what is left out, what
 an error means, and which error is one too many. Nothing here loops over lines or sequences.

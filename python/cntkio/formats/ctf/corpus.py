@@ -1,4 +1,4 @@
-"""The options of a text, the opened corpus, and what becomes of its errors."""
+"""Options of a text, the opened corpus, and the treatment of its errors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from cntkio.formats.table import SequenceTable, fingerprint
 from cntkio.streams import StreamInformation, checked_streams, named, num_values
 
 _LARGEST_DIM = 2**31 - 1
-# Keep the memory of released chunks for new ones, up to the text of this many chunks.
+# Keep the memory of released chunks for later chunks, up to the text of this many chunks.
 _SPARE_CHUNKS = 2
 
 
@@ -52,18 +52,18 @@ _SPARE_CHUNKS = 2
 class CTFDeserializer(CntkOptions):
     """A corpus in the CNTK text format.
 
-    Options of CNTK can be set by their own names, too: ``deserializer["chunkSizeInBytes"] = 1 << 20`` is the same as
+    CNTK's names of options work, too: ``deserializer["chunkSizeInBytes"] = 1 << 20`` has the effect of
     ``chunk_size_in_bytes=1 << 20``.
 
     Args:
         filename: The file.
-        streams: What to read from it: for each stream its name in the file, its dimension and its form.
-        skip_sequence_ids: Take each line as a sequence, and ignore numbers in front.
-        max_errors: How many errors are forgiven, in all; a negative number forgives any number.
+        streams: The streams to read, each with its name in the file, its dimension and its form.
+        skip_sequence_ids: Read each line as a sequence, and ignore ids.
+        max_errors: Number of errors that are forgiven in all; a negative number forgives any number.
         chunk_size_in_bytes: Bytes of text that are read and parsed together.
-        cache_index: Keep the index in a file beside the corpus, or in the user's cache folder.
-        dtype: float32 or float64, of the values that are delivered.
-        strict: Take what is only warned of as an error.
+        cache_index: Keep the index in a file next to the corpus, or else in the user's cache folder.
+        dtype: Type of the delivered values, float32 or float64.
+        strict: Turn warnings into errors.
 
     Raises:
         ConfigError: An option is not possible.
@@ -88,7 +88,7 @@ class CTFDeserializer(CntkOptions):
     cntk_options = TEXT
 
     def __post_init__(self) -> None:
-        """Check what can be checked without the file."""
+        """Check all options that can be checked without the file."""
         self.filename = os.fspath(self.filename)
         self.streams = checked_streams(self.streams)
         if not self.streams:
@@ -157,7 +157,7 @@ class CTFCorpus:
     Made by `CTFDeserializer.open`; `cntkio.formats.Corpus` documents its methods.
 
     Attributes:
-        index: Where its sequences are.
+        index: The index.
     """
 
     utterances = None

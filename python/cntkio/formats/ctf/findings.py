@@ -1,4 +1,4 @@
-"""What the parser can find wrong with a text, and the words for it."""
+"""Kinds of errors and warnings that the parser finds, and the words for them."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ KINDS = (
     Kind("byte above 0x7F", "{byte} ended the sample's values; what follows it is lost"),
     Kind("short dense sample", "{found} values, but the dimension is {dim}; the rest was filled with zeros"),
 )
-# Those that a wrong name, form or dimension of a stream leads to.
+# Kinds that a wrong name, form or dimension of a stream leads to.
 KINDS_OF_MISFITS = {
     "bad number", "bad index", "index out of range", "missing colon", "too many values",
     "line without a sample", "stream without a sample",
 }  # fmt: skip
-# The words for what the index remarks on.
+# The words for remarks of the index.
 REMARKS = {
     "repeated id": "an earlier sequence in the file has this id, too",
     "line left out": "the line has no sample of the stream that defines the minibatch size, and is left out",
@@ -57,7 +57,7 @@ class Finding(NamedTuple):
         offset: Its byte, counted from the first byte of the chunk.
         sequence: Its sequence, counted from the first of the chunk.
         stream: Its stream, if it has one.
-        found: What was found; which number that is depends on the kind.
+        found: A number that was found; its meaning depends on the kind.
     """
 
     kind: int

@@ -38,7 +38,7 @@ _LARGEST_CHUNK = 2**63
 
 
 class StreamSchema(NamedTuple):
-    """What the parser must know of a stream.
+    """Facts about a stream that the parser needs.
 
     Attributes:
         alias: Its name in the file.
@@ -54,7 +54,7 @@ class StreamSchema(NamedTuple):
 
 
 class IndexSettings(NamedTuple):
-    """What the index depends on besides the text.
+    """Settings on which the index depends.
 
     Attributes:
         skip_sequence_ids: Whether each line is a sequence, whatever its id.
@@ -70,7 +70,7 @@ class IndexSettings(NamedTuple):
 
 
 class FirstPass(NamedTuple):
-    """Which chunks the pass over the text parses, and how.
+    """Instructions to parse chunks in the pass over the text.
 
     Attributes:
         ahead: Which chunks are needed immediately.
@@ -91,7 +91,7 @@ class Example(NamedTuple):
 
 
 class Remark(NamedTuple):
-    """How many sequences the index remarks on for the same reason, and the first few of them."""
+    """Sequences that the index remarks on for the same reason: their number, and the first few of them."""
 
     total: int
     examples: list[Example]
@@ -143,7 +143,7 @@ class _Part(NamedTuple):
 
 
 class _Ahead(NamedTuple):
-    """What was indexed and parsed in one go: the parts, the chunks, sequences up to the end of each, and the end."""
+    """Result of indexing and parsing in one go: the parts, the chunks, sequences up to the end of each, and the end."""
 
     parts: list[_Part]
     chunks: list[_core.Chunk]
@@ -166,7 +166,7 @@ class _Sequences(NamedTuple):
 def cached_index(file: InputFile, settings: IndexSettings, first_pass: FirstPass) -> TextIndex:
     """Return the index from its cache if that matches the file; else make it, and write the cache.
 
-    Errors are those of `make_index`.
+    Raises the errors of `make_index`.
     """
     cache = IndexCache(
         Path(file.path),
@@ -222,7 +222,7 @@ def make_index(file: InputFile, settings: IndexSettings, first_pass: FirstPass) 
         OSError: The file cannot be read.
         FormatError: The text does not begin as the format asks, an id does not fit 64 bits, or a line or a sequence
             has 4 GiB or more.
-        CorpusError: The file was changed meanwhile.
+        CorpusError: The file was changed during the pass.
     """
     start = find_start(file)
     in_lines = _is_in_lines(file, start, settings)
@@ -234,14 +234,14 @@ def make_index(file: InputFile, settings: IndexSettings, first_pass: FirstPass) 
     sequences = _joined(file, start, [*ahead.parts, *rest], in_lines)
     sequences, remarks = _judged(sequences, settings, in_lines)
     chunk_starts = _core.ctf_chunk_starts(sequences.offsets, sequences.sizes, limit)
-    # If the file changed meanwhile, drop the parsed chunks; loading will report the change.
+    # If the file has changed during the pass, drop the parsed chunks; loading will report the change.
     fits = chunk_starts[1 : len(ahead.chunks) + 1].tolist() == ahead.num_sequences
     table = SequenceTable(sequences.keys, sequences.lengths, chunk_starts)
     return TextIndex(table, sequences.offsets, sequences.sizes, remarks, ahead.chunks if fits else [], None)
 
 
 def _is_in_lines(file: InputFile, start: Start, settings: IndexSettings) -> bool:
-    """Whether each line is a sequence."""
+    """Return whether each line is a sequence."""
     head = file.read(start.offset, 1)
     in_lines = settings.skip_sequence_ids or head == b"|"
     if settings.text_keys and in_lines:
@@ -315,7 +315,7 @@ def _parse_ahead(file: InputFile, first_pass: FirstPass, first: int, limit: int,
             file.handle, wanted, in_lines, first_pass.schema, num_threads(), tuning.PART, first_pass.spare, True
         )
         for entry in indexed:
-            if entry is None:  # it has errors, or does not fit: left to the usual way
+            if entry is None:  # it has errors: index it without parsing
                 return done._replace(end=borders[len(done.chunks)])
             parts, chunk = entry
             done.parts.extend(_Part(*part).moved(begin) for begin, part in parts)
@@ -366,7 +366,7 @@ def _concatenated(arrays: Iterable[npt.NDArray[Any]]) -> npt.NDArray[Any]:
 def _join_over_borders(
     parts: list[_Part], keys: npt.NDArray[Any], lengths: npt.NDArray[np.uint32]
 ) -> npt.NDArray[np.bool_]:
-    """Add to a sequence the lines that stand in later parts, and return which entries only continue another one."""
+    """Add to each sequence its lines in later parts, and mark the entries that only continue an earlier sequence."""
     is_continued = np.zeros(len(keys), np.bool_)
     owner = -1  # the sequence that the part before ended with
     first = 0

@@ -1,4 +1,4 @@
-"""Which streams a text has: names, forms and dimensions."""
+"""Inference of the streams of a text: names, forms and dimensions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ADVICE_BYTES = 1 << 16
 
 
 class _Seen(NamedTuple):
-    """What was seen of a stream.
+    """Samples of a stream, as far as they were read.
 
     Attributes:
         num_samples: Its samples.
@@ -106,7 +106,7 @@ def _by_name(block: Iterable[tuple[bytes, int, int, int, int, int]]) -> list[tup
 
 
 def streams_at_the_start(file: InputFile) -> dict[bytes, _Seen]:
-    """Return what the first lines of a file show of its streams, by name; nothing if it is not a text."""
+    """Return the streams in the first lines of a file, by name; none if the file is not a text."""
     try:
         text = file.read(find_start(file).offset, _ADVICE_BYTES)
         return dict(_by_name(_core.ctf_infer(np.frombuffer(text, np.uint8)) or ()))
@@ -115,7 +115,7 @@ def streams_at_the_start(file: InputFile) -> dict[bytes, _Seen]:
 
 
 def advice_on_streams(file: InputFile, schema: Sequence[StreamSchema]) -> str:
-    """Return what to ask for instead, if the file's first lines have other streams, or have these in another form."""
+    """Return advice if the file's first lines have other streams, or have these in another form."""
     streams = streams_at_the_start(file)
     names = [name.decode() for name in streams]
     for asked in schema:

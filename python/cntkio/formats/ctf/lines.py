@@ -1,4 +1,4 @@
-"""Where a text begins, and its lines in blocks for threads."""
+"""Beginning of a text, and its lines in blocks for threads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LONGEST_LINE = 2**32 - 1
 
 
 class Start(NamedTuple):
-    """Where a text begins.
+    """Beginning of a text.
 
     Attributes:
         offset: The first byte that is not white space.
@@ -116,7 +116,7 @@ def _read_lines(file: InputFile, begin: int, buffer: _Bytes, *, is_first: bool) 
     size = file.read_into(buffer[: end - begin], begin)
     start = 0 if is_first else _find(buffer[:size], b"\n") + 1
     if start >= size or not (is_first or start):
-        return begin, buffer[:0], buffer  # one line covers the whole share
+        return begin, buffer[:0], buffer  # no line begins in this share
     step = _REST_OF_LINE
     while begin + size < file.size and buffer[size - 1] != _LINE_FEED:
         rest = file.read(begin + size, step)

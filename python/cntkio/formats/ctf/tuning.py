@@ -1,4 +1,4 @@
-"""How a text is divided among threads. Only the time depends on these sizes, never a result."""
+"""Sizes by which a text is divided among threads. They change only the time, never a result."""
 
 BLOCK = 4 << 20
 """Bytes of text that a thread indexes at a time: few enough to share the work evenly, many enough to be worth it."""
