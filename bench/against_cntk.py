@@ -6,9 +6,9 @@
 
 PYTHON is an interpreter with CNTK 2.7; it runs against_cntk_worker.py. A setting follows from --seed and its number
 alone. Compared are: streams, and for each read values, masks, shapes, counts, flags and the checkpoint's position; that
-keys belong to the values beside them; and where either side raises. The exit status is 1 if anything differs.
+keys belong to their values; and where either side raises. The exit status is 1 if anything differs.
 
-What is known to differ is listed in docs/timeline.md and docs/formats/ctf.md, "differs from CNTK 2.7". Settings that
+Known differences are listed in docs/timeline.md and docs/formats/ctf.md, "differs from CNTK 2.7". Settings that
 would run into it are not made, or are cut short where they would (see AVOIDED); none of it hides another difference.
 CNTK tries what fails five times, a second apart: `--ctf` is mostly waiting, hence its many workers.
 """
@@ -55,7 +55,7 @@ AVOIDED = {
     "wrapped id": "ids beyond 64 bits are left out; CNTK wraps some of them round",
     "short last sample": "a short dense sample at the very end is left out; CNTK delivers uninitialised memory",
 }
-# Kinds of what is found in a text: one that no budget of CNTK's covers, and those that cost nothing.
+# Kinds of problems in a text: a kind that no budget of CNTK covers, and kinds that cost nothing.
 FATAL_IN_CNTK = "stream without a sample"
 WARNINGS = {"byte above 0x7F", "short dense sample", "repeated id", "line left out", "sequence left out"}
 ONE_CHUNK = 32 << 20
@@ -74,7 +74,7 @@ def text_of(array: Any, dtype: str) -> str:
 
 
 def stream_of(data: Any) -> Record:
-    """One stream of a read in the worker's form."""
+    """A stream of a read in the worker's form."""
     record: Record = {"counts": [data.num_sequences, data.num_samples], "end_of_sweep": data.end_of_sweep}
     if data.num_sequences == 0:
         return record
@@ -132,7 +132,7 @@ def ours(setting: Setting, key_of: dict[float, int]) -> Record:
     What the worker answers, from cntkio.
 
     The steps of the setting are cut before a first read without data. `key_of` has the key of each sequence by its
-    streams' first values; a sequence beside another's key is told as an error.
+    streams' first values; a sequence with the key of another sequence is an error.
     """
     result: Record = {"streams": {}, "reads": [], "error": None}
     saved: dict[str, Any] = {}
@@ -240,7 +240,7 @@ class Values:
 
 
 def random_size(rng: random.Random, most: int) -> int:
-    """From 1 to `most`, small ones as often as large ones."""
+    """Draw from 1 to `most`, small numbers as often as large numbers."""
     return min(most, round(math.pow(most, rng.random())))
 
 
@@ -599,7 +599,7 @@ def ctf_setting(rng: random.Random, folder: Path) -> Setting:
 
 @dataclass
 class Outcome:
-    """Of one setting: what differs, if anything, and what was compared."""
+    """Compare one setting; return the differences and the counts of compared reads."""
 
     number: int
     difference: str | None = None
@@ -636,7 +636,7 @@ def as_cntk_rounds(number: bytes) -> bytes:
 
 
 def is_rounding(mine: Record, theirs: Record, text: bytes) -> bool:
-    """Whether two streams differ just in that CNTK does not round some numbers of the text correctly."""
+    """Tell if two streams differ only because CNTK does not round some numbers of the text correctly."""
     if mine | {"values": None} != theirs | {"values": None}:
         return False
     here, there = (np.frombuffer(base64.b64decode(stream["values"]), "<f4") for stream in (mine, theirs))
@@ -716,12 +716,12 @@ def features(setting: Setting) -> list[str]:
 
 
 def is_wrapped(text: bytes) -> bool:
-    """Whether a line begins with a number beyond 64 bits."""
+    """Tell if a line begins with a number of more than 64 bits."""
     return any(int(run) > LARGEST_ID for run in re.findall(rb"(?:\A\xef?\xbb?\xbf?\s*|\n)([0-9]{20,})", text))
 
 
 def ends_short(text: bytes, streams: Iterable[Record]) -> bool:
-    """Whether the text may end inside a dense sample that has too few values."""
+    """Tell if the text may end inside a dense sample that has too few values."""
     last = text[text.rfind(b"|") + 1 :]
     if re.search(rb"[\x00-\x08\x0a-\x1f\x80-\xff]", last) is not None:
         return False
@@ -786,7 +786,7 @@ def compare_ctf(setting: Setting, cntk: Cntk, outcome: Outcome, rng: random.Rand
 
 
 def errors_of(setting: Setting) -> tuple[int, list[bool]]:
-    """How many errors a file has, and for each sequence whether its chunk has a sequence that lacks a stream."""
+    """Count a file's errors; tell for each sequence if its chunk has a sequence that lacks a stream."""
     corpus = deserializers_of(setting)[0].open()
     num_errors = 0
     fatal: list[bool] = []

@@ -1,4 +1,4 @@
-"""What CNTK 2.7 delivers, on request, one JSON object a line in and out; bench/against_cntk.py starts it in Python 3.6.
+"""Deliveries of CNTK 2.7 on request, one JSON object a line in and out; bench/against_cntk.py starts it in Python 3.6.
 
 {"deserializers": [{"file", "streams": {name: {StreamDef's arguments}}, "options"}], "source": {MinibatchSource's
  arguments}, "steps": [{"size", "partitions", "index", "count"} | {"save"} | {"restore" or "state", "fresh"}]}
@@ -21,7 +21,7 @@ from pathlib import Path
 
 warnings.filterwarnings("ignore")
 answers = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)  # what CNTK prints is no answer
+os.dup2(2, 1)  # CNTK prints to standard output, too
 import cntk.io  # noqa: E402
 import numpy as np  # noqa: E402
 from cntk import cntk_py  # noqa: E402

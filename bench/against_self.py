@@ -1,4 +1,4 @@
-"""How fast another revision of cntkio is, compared with the working tree, in one run.
+"""Compare the speed of the working tree with another revision of cntkio, in one run.
 
     python bench/against_self.py REVISION [--mb 128] [--repeat 5] [--size 1024] [--only floats,mnist,sparse,seqs]
         [--orders randomized,in-order] [--kernels avx512,avx2,scalar] [--small 32] [--at-least RATIO] [--folder FOLDER]
@@ -13,7 +13,7 @@ The last rows show what a minibatch of --small samples costs more than its share
 microseconds; --small 0 leaves them out. With --at-least the exit status is 1 if a ratio is lower.
 
 A sweep is everything from the construction of the source to the end of one sweep in a Python loop of minibatches.
-Corpora are those of corpora.py; kernels that this processor lacks are left out.
+corpora.py writes the corpora; kernels that this processor lacks are left out.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ORDERS = {"randomized": True, "in-order": False}
 
 
 class Side(NamedTuple):
-    """One of the two versions: its name, and the folder that holds its package."""
+    """A version of cntkio: its name, and the folder that holds its package."""
 
     name: str
     python: Path
@@ -49,7 +49,7 @@ class Side(NamedTuple):
         return {"PYTHONPATH": str(self.python), "PYTHONDONTWRITEBYTECODE": "1", **chosen}
 
     def has(self, kernel: str) -> bool:
-        """Whether the package starts with this kernel on this machine."""
+        """Tell if the package starts with this kernel on this machine."""
         program = f"import cntkio; assert cntkio.__file__.startswith({str(self.python)!r}), cntkio.__file__"
         environment = os.environ | self.settings(kernel)
         started = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)

@@ -1,12 +1,12 @@
-"""How fast binary corpora are read and made: cntkio beside CNTK 2.7, in one run.
+"""Speed of reading and writing binary corpora: cntkio and CNTK 2.7, in one run.
 
     python bench/cbf.py [--mb 512] [--repeat 5] [--size 1024] [--only mnist,sparse] [--cntk PYTHON] [--folder FOLDER]
 
 Every figure is the best of --repeat runs after one that does not count; engines take turns. MB are 10^6 bytes of the
 file that is read: binary in sweeps, text in conversions. PYTHON is an interpreter with CNTK 2.7; without it its columns
 stay empty. Text of --mb is written into FOLDER at first, and converted. The speed of a conversion is measured into a
-file in memory, if there is a file system for that: into FOLDER it is the disk's. What bounds a sweep is told by two
-rows more: bytes read into one buffer, and bytes copied in memory, each on one thread.
+file in memory, if there is a file system for that: into FOLDER it would be the disk's. Two more rows show the
+bounds of a sweep: bytes read into one buffer, and bytes copied in memory, each on one thread.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def copy(content: np.ndarray, buffer: np.ndarray) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mb", type=int, default=512, help="size of the text")
-    parser.add_argument("--repeat", type=int, default=5, help="runs of each, beside one that does not count")
+    parser.add_argument("--repeat", type=int, default=5, help="runs of each, after one that does not count")
     parser.add_argument("--size", type=int, default=1024, help="samples of a minibatch")
     parser.add_argument("--only", default="mnist,sparse", help="which corpora")
     parser.add_argument("--cntk", metavar="PYTHON", help="an interpreter with CNTK 2.7")

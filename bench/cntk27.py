@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 answers = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)  # what CNTK prints is no answer
+os.dup2(2, 1)  # CNTK prints to standard output, too
 import cntk.io  # noqa: E402
 
 

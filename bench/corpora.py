@@ -8,7 +8,7 @@
     seqs.ctf     1 to 39 lines a sequence: id |word i:1 |tag j:1, and |class k:1 on its first line
 
 A file has about --mb times 10^6 bytes. Files are the same whenever and wherever they are written; floats, mnist and
-sparse repeat one block of lines, seqs goes on with new sequences. `csv` and `svmlight` turn some of them into other
+sparse repeat one block of lines, seqs continues with new sequences. `csv` and `svmlight` turn some of them into other
 programs' formats.
 """
 

@@ -1,4 +1,4 @@
-"""How fast text is read: cntkio beside CNTK 2.7 and beside other readers of text, in one run.
+"""Speed of reading text: cntkio, CNTK 2.7 and other readers of text, in one run.
 
     python bench/ctf.py [--mb 512] [--repeat 5] [--only floats,mnist,sparse,seqs] [--cntk PYTHON] [--folder FOLDER]
 
@@ -75,7 +75,7 @@ def small_minibatches(paths: dict[str, Path], repeat: int) -> None:
 
 
 def memory(path: Path) -> None:
-    """The most memory that a randomized sweep takes, beside the data of its window."""
+    """Measure the most memory of a randomized sweep, compared with the data of its window."""
     engine = Engine(PYTHON, HERE / "sweeps.py")
     answer = engine.ask(job="sweep", path=str(path), streams=STREAMS["floats"], randomize=True, size=1024)
     engine.close()

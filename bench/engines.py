@@ -1,4 +1,4 @@
-"""What the benches share: processes that measure, the best of several runs in turn, and lines of a table."""
+"""Code that the benches share: processes that measure, the best of several runs in turn, and lines of a table."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Engine:
 def best(repeat: int, runs: dict[str, Callable[[], Answer]]) -> dict[str, Answer]:
     """The fastest answer of each, the runs taking turns; the first turn is a warm-up.
 
-    At its turn each runs more than once: what the one before has left of the machine's memory shall not decide.
+    Each runs more than once in a row, so that the state in which the engine before left the memory does not decide.
     """
     fastest: dict[str, Answer] = {}
     for turn in range(repeat + 1):

@@ -1,11 +1,11 @@
-"""How fast HTK features with labels are read: cntkio beside CNTK 2.7, in one run.
+"""Speed of reading HTK features with labels: cntkio and CNTK 2.7, in one run.
 
     python bench/htk.py [FOLDER] [--mb 512] [--repeat 3] [--size 1024] [--cntk PYTHON] [--mlf]
 
 FOLDER holds feat.ark (40 values a frame), all.scp, all.mlf and states.list (500 names); if it does not, utterances
 of 100 to 899 frames are written there, --mb times 10^6 bytes in all, with labels of 2 to 19 frames. Every figure
-is the best of --repeat runs; engines take turns. Beside ours is the processor's time, which a busy machine changes
-less. MB are 10^6 bytes of features. A sweep is everything from the construction of the source to the end of one
+is the best of --repeat runs; engines take turns. Next to cntkio's speed is its processor time, which a busy machine
+changes less. MB are 10^6 bytes of features. A sweep is everything from the construction of the source to the end of one
 sweep in a Python loop of minibatches of --size samples. --mlf measures the index of the label file instead,
 repeated up to 500 MB. PYTHON is an interpreter with CNTK 2.7; without it its columns stay empty.
 """

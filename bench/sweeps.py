@@ -1,4 +1,4 @@
-"""What bench/ctf.py measures of cntkio: one JSON object a line in and out, in a process with its own settings.
+"""Measurements of cntkio for bench/ctf.py: one JSON object a line in and out, in a process with its own settings.
 
 {"job": "sweep", "path", "streams": {name: [dimension, sparse]}, "randomize", "size"}  ->  {"seconds", "samples", ...}
 {"job": "index" | "read" | "parse" | "whole", "path", "streams"}  ->  {"seconds", "bytes"}

@@ -1,4 +1,4 @@
-"""What reading through `cntkio.torch.MinibatchDataset` costs over the bare loop: ratios, measured in one run.
+"""Cost of reading through `cntkio.torch.MinibatchDataset` compared with the bare loop: ratios, measured in one run.
 
     python bench/torch_dataset.py [FILE] [--seconds 10]
 
@@ -11,7 +11,7 @@ Loops read the same sweep in this process, in turn:
 
 Times are processor time, of all threads together, which other work on the machine disturbs least; ratios are of the
 best run of each, of as many as --seconds hold. Reading may cost 1.1 times the bare loop, and tensors 1.1 times those
-made by hand; the exit status is 1 if one costs more. What tensors cost over arrays is shown beside it.
+made by hand; the exit status is 1 if one costs more. The cost of tensors compared with arrays is printed, too.
 
 Without FILE it writes a text file of pixels and labels, 128 MB of dense samples, to a temporary folder.
 """

@@ -1,8 +1,8 @@
 """Every code block of the documents and every example of a docstring runs, and shows what it says.
 
 - ```` ```python ````: run; the blocks of a page share their names. With prompts (`>>>`) it is a doctest; without, a
-  block ```` ```output ```` right behind it must be what it printed.
-- ```` ```console ````: each line behind `$ ` is run by bash; what stands below it must be its output. Where nothing
+  block ```` ```output ```` right after it must be what it printed.
+- ```` ```console ````: bash runs each line after `$ `; the lines below must be its output. Where nothing
   stands there, the command must succeed.
 - ```` ```sh ````: what sets a machine up, and so is not run here; the Makefile must know every `make` verb in it.
 - `...` stands for any text, in all of them.
@@ -55,7 +55,7 @@ class Block:
 
 
 def blocks(page: str) -> Iterator[Block]:
-    """Find the fenced blocks of a page; those of MyST directives (`{...}`) are no code."""
+    """Find the fenced blocks of a page; blocks of MyST directives (`{...}`) are not code."""
     lines = page.splitlines()
     place = 0
     while place < len(lines):
@@ -73,7 +73,7 @@ def blocks(page: str) -> Iterator[Block]:
 
 
 def agrees(shown: str, printed: str) -> bool:
-    """Tell whether a text that was printed is the one that is shown, where `...` stands for any text."""
+    """Tell if a printed text matches the text of the page, where `...` stands for any text."""
     pattern = ".*?".join(re.escape(part) for part in _trimmed(shown).split("..."))
     return re.fullmatch(pattern, _trimmed(printed), re.DOTALL) is not None
 
@@ -205,7 +205,7 @@ def in_a_process(kind: str, what: str, folder: Path) -> None:
 
 
 def as_program(kind: str, what: str) -> int:
-    """What `in_a_process` runs; prints the frameworks that are missing."""
+    """Run a page or docstrings for `in_a_process`; print the frameworks that are missing."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         filters = tomllib.load(file)["tool"]["pytest"]["ini_options"]["filterwarnings"]
     for text in filters:  # as pytest has them: action:message:category

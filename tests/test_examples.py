@@ -17,7 +17,7 @@ LARGEST_FOLDER = 3_000_000
 
 
 def script(name: str) -> ModuleType:
-    """Import a script of the examples, which are no package."""
+    """Import a script of the examples, which are not a package."""
     spec = importlib.util.spec_from_file_location(f"examples_{name.replace('/', '_')}", EXAMPLES / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

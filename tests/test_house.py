@@ -165,6 +165,11 @@ def test_modules_of_a_crate_form_no_circle() -> None:
 # -- tests -------------------------------------------------------------------------------------------------------------
 
 
+def test_names_of_tests_have_at_most_twelve_words() -> None:
+    names = {name for path in house.TESTS.rglob("test_*.py") for name in house.names_of_functions(path)}
+    assert not {name for name in names if name.startswith("test_") and name.count("_") > 12}
+
+
 def test_no_test_module_imports_another() -> None:
     for path in house.TESTS.rglob("*.py"):
         text = path.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What holds for PyTorch's tensors and data sets of ours. (docs/torch.md)"""
+"""Tensors of minibatches, and data sets for PyTorch. (docs/torch.md)"""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""One of several processes of `torch.distributed`: prints what its part of a corpus holds, as JSON. For test_torch.py.
+"""A process of `torch.distributed`: prints the keys of its minibatches as JSON. For test_torch.py.
 
 python tests/torch_ranks.py ADDRESS RANK WORLD_SIZE CORPUS PARTITION REMAINDER NUM_WORKERS
 """
@@ -23,7 +23,7 @@ def main(address: str, rank: str, world_size: str, path: str, partition: str, re
     dataset = MinibatchDataset(source, 16, partition=partition, remainder=remainder)  # type: ignore[arg-type]
     minibatches = []
     for minibatch in DataLoader(dataset, batch_size=None, num_workers=int(workers)):
-        # In step with the others where there are equally many: else this would wait for ever.
+        # All ranks have equally many minibatches, so none of them waits forever.
         if partition == "balanced":
             total = torch.tensor([minibatch["x"].values.shape[0]])
             torch.distributed.all_reduce(total)

@@ -23,7 +23,7 @@ VERBS = (*CORPUS_VERBS, "config")
 
 @pytest.fixture(autouse=True)
 def in_a_clone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Run in a folder where the paths of the examples hold, and whose index caches are nobody's."""
+    """Run in a copy of the examples, where their paths are right and index caches disturb no other test."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__", "*.index"))
     monkeypatch.chdir(tmp_path)
 
@@ -244,7 +244,7 @@ def test_progress_shows_on_a_terminal_only() -> None:
         try:
             drawn += os.read(terminal, 65536)
         except OSError:
-            # Linux says so when nobody holds the other end any more.
+            # Linux reports this when the other end is closed.
             break
     os.close(terminal)
     assert "100 %" in drawn.decode() and drawn.endswith(b" \r")

@@ -1,7 +1,7 @@
 """Pack the recorded conformance cases: `python tests/conformance/pack.py FOLDER`.
 
 FOLDER holds a folder per area (ctf, cbf, htk, timeline, config), each with cases (`NAME.json`, `NAME.expected.json`)
-and their data. Beside this file one archive per area comes out of it, so that a clone alone proves itself. Its law: the
+and their data. It writes one archive per area next to this file, so that a clone alone proves itself. Its law: the
 same files give the same bytes (sorted names; no times, owners or modes).
 
 Left out are the cases whose data are others' files, and those files.

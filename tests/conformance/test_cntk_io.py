@@ -1,6 +1,6 @@
-"""What the reader tests of CNTK 2.7 exercise, written anew: one test or more for each of them.
+"""The behaviour that the reader tests of CNTK 2.7 cover, with one or more tests of our own for each of them.
 
-The names of `cntk.cntk_py` come from the stand-in `cntk_shim`; those of `cntk.io` are cntkio's own.
+The names of `cntk.cntk_py` come from the stand-in `cntk_shim`; the names of `cntk.io` are cntkio's own.
 """
 
 import gc
@@ -349,8 +349,8 @@ def test_values_stay_right_while_the_next_minibatch_is_fetched(tmp_path: Path) -
     held = []
     while minibatch := source.next_minibatch(4, input_map=wanted):
         held.append(minibatch)
-        time.sleep(0.02)  # the next one is made meanwhile
-    for number, minibatch in enumerate(held):  # those of CNTK would be empty by now
+        time.sleep(0.02)  # the next minibatch is made at the same time
+    for number, minibatch in enumerate(held):  # CNTK's values would be empty by now
         keys = np.arange(4 * number + 1, min(4 * number + 5, 11), dtype=np.float32)
         assert minibatch["one"].asarray()[:, 0, 1].tolist() == keys.tolist()
         assert minibatch[2].asarray().ravel().tolist() == (10 * keys).tolist()
@@ -389,7 +389,7 @@ def test_a_binary_corpus_reads_as_the_text_it_was_made_of(tmp_path: Path, corpus
                 assert one.data.masked_count() == other.data.masked_count() == (one.data.mask == 0).sum()
                 assert cntk_shim.are_equal(one.data.data, other.data.data)
                 assert np.array_equal(one.data.mask, other.data.mask)
-                one.data.erase()  # nothing has to be let go of, and nothing is
+                one.data.erase()  # nothing has to be released, and nothing is
                 assert one.data.asarray().shape == one.shape
 
 

@@ -21,7 +21,7 @@ def test_a_configured_reader_delivers_the_recorded_epochs(case: Case, monkeypatc
 
 def test_no_recorded_run_is_left_out() -> None:
     counts = {area: sum("config" in case.spec for case in cases(area)) for area in AREAS}
-    # Those of speech lie with the configurations.
+    # The cases of speech are in the area of configurations.
     assert {area for area, count in counts.items() if count} == {"timeline", "config", "cbf"}
     assert len(RUNS) == sum(counts.values()) >= 40
     speech = [case for case in RUNS if understood(case).calls[0].name == "HTKFeatureDeserializer"]

@@ -44,7 +44,7 @@ CORPORA = [
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two minibatches hold the same, keys aside, bit for bit."""
+    """Compare two minibatches bit for bit, except for their keys."""
     if {info.name for info in one} != {info.name for info in other}:
         return False
     for info, data in one.items():

@@ -1,4 +1,4 @@
-"""The binary format: recorded files, files to refuse, a slow reader and writer beside the fast ones, damaged files."""
+"""The binary format: recorded, refused and damaged files; slow and fast readers and writers compared."""
 
 import json
 import logging
@@ -41,7 +41,7 @@ def table(name: str) -> list[dict[str, Any]]:
 
 
 def read(path: Path, **options: Any) -> Content:
-    """What a file holds, in the form of the slow reader, in one chunk."""
+    """Read a file into the form of the slow reader, in one chunk."""
     corpus = CBFDeserializer(path, **options).open()
     try:
         whole = _whole(corpus)

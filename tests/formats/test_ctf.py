@@ -41,7 +41,7 @@ def first_ten(problems: list[slow_ctf.Problem]) -> list[slow_ctf.Problem]:
 
 @contextlib.contextmanager
 def sizes(block: int, piece: int, threads: int) -> Any:
-    """Work in tiny blocks and pieces, so that small files take the paths of large ones."""
+    """Work in tiny blocks and pieces, so that small files take the paths of large files."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tuning, "BLOCK", block)
         patch.setattr(tuning, "PIECE", piece)
@@ -64,7 +64,7 @@ def by_name(problems: list[slow_ctf.Problem], names: list[str]) -> list[slow_ctf
 
 
 def check_ahead(ahead: ctf.CTFCorpus, corpus: ctf.CTFCorpus, file: CtfFile) -> int:
-    """What was parsed while the file was indexed is what else would be loaded; how many chunks that are."""
+    """Check that chunks parsed with the index equal loaded chunks; return their number."""
     table, plain = ahead.index, corpus.index
     for one, other in ((table.offsets, plain.offsets), (table.sizes, plain.sizes)):
         assert one.tolist() == other.tolist()

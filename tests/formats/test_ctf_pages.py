@@ -23,7 +23,7 @@ PAGES = DATA / "ctf_pages"
 
 @dataclass
 class Outcome:
-    """What was read: per sequence its key, its length and the samples of each stream, and the kinds of the warnings.
+    """Result of a reader: key, length and samples of each sequence, and the kinds of the warnings.
 
     A dense sample is a list of values, a sparse one a list of pairs of index and value.
     """

@@ -1,1 +1,1 @@
-"""Slow, obvious readers and timelines in plain Python, with which the fast ones are compared."""
+"""Slow, obvious readers and timelines in plain Python, for comparison with the fast code."""

@@ -1,11 +1,11 @@
 """The slow, obvious reader of the CNTK text format: the page `docs/formats/ctf.md` written down as plain Python.
 
-Its job is to be believed by reading it; the fast reader is compared with it. Its law: no cleverness, one byte at a
+Its job is to be believed by reading it; the fast reader is compared with it. Invariant: no cleverness, one byte at a
 time. It opens no file, keeps no budget (it lists *all* errors; who reads with a budget stops at the first one too many)
 and builds no minibatches.
 
 Positions are byte offsets from the start of the file, byte order mark included. An error or a warning stands at the
-first byte that cannot be accepted; at the end of the file that is the offset behind the last byte:
+first byte that cannot be accepted; at the end of the file that is the offset after the last byte:
 
     bad-number            the byte that does not continue the number (`1ex`: the `x`; `1.2.3`: the second point)
     bad-index             the byte where a digit of an index should be
@@ -57,7 +57,7 @@ Sparse = list[tuple[int, float]]
 
 
 class Stream(NamedTuple):
-    """One stream: `alias` is its name in the file, `dim` the number of values or the bound of the indices."""
+    """A stream: `alias` is its name in the file, `dim` the number of values or the bound of the indices."""
 
     name: str
     alias: str
@@ -102,7 +102,7 @@ class Bad(Exception):
 
 @dataclass
 class Result:
-    """What is in a file. `samples[i][stream]` are the samples of sequence i, `errors_of[i]` its errors."""
+    """Content of a file. `samples[i][stream]` are the samples of sequence i, `errors_of[i]` its errors."""
 
     index: list[Sequence]
     chunk_starts: list[int]  # place in the index of the first sequence of each chunk
@@ -218,7 +218,7 @@ def decimal(digits: bytes) -> int:
 
 
 def contains(line: bytes, alias: bytes) -> bool:
-    """Whether a line holds the input: a search in the text, not a parse, so that bad samples count as well."""
+    """Tell if a line holds the input: a search in the text, not a parse, so that bad samples count as well."""
     place = line.find(b"|" + alias)
     while place >= 0:
         after = line[place + 1 + len(alias) :]
@@ -399,7 +399,7 @@ class Parser:
             self.warn("high-byte-ends-value", self.position, stream.name)
 
     def number(self) -> float:
-        """Read a number: [sign] digits [. [digits]] [exponent], without an exponent right behind the point."""
+        """Read a number: [sign] digits [. [digits]] [exponent], without an exponent right after the point."""
         start = self.position
         if self.at(b"+-"):
             self.position += 1

@@ -65,7 +65,7 @@ class SlowReader:
         return [frame for _, frame in sweep_order(self.chunks(), window, "samples", self.seed + sweep)]
 
     def windows(self) -> list[Frame]:
-        """Each frame with its neighbours in its utterance, whose first and last frame go on for ever."""
+        """Each frame with its neighbours in its utterance, whose first and last frames repeat."""
         left, right = self.context
         found = []
         for utterance in self.utterances:

@@ -1,4 +1,4 @@
-"""The slow CTF reader agrees with CNTK 2.7 on the recorded cases, but for a closed list with its reasons."""
+"""The slow CTF reader agrees with CNTK 2.7 on the recorded cases, except for a closed list with its reasons."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""The HTKMLFReader: its orders beside a plain twin, its page file, what it skips, and its life."""
+"""The HTKMLFReader: its orders compared with a slow twin, its page file, what it skips, and its life."""
 
 import contextlib
 import errno
@@ -98,7 +98,7 @@ METHODS: list[dict[str, Any]] = [
 ]
 
 
-# ---------------------------------------------------------------------------------------------- beside the twin
+# ---------------------------------------------------------------------------------------------- with the twin
 
 
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -275,7 +275,7 @@ def test_reading_continues_after_the_error_of_a_full_disk(
                 reader.next_minibatch(5)
             assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(folder))
         found = []
-        for _ in range(50):  # chunks that were read ahead meanwhile may have failed, too
+        for _ in range(50):  # chunks that were read ahead may have failed, too
             with contextlib.suppress(OSError):
                 minibatch = reader.next_minibatch(5)
                 if not minibatch:

@@ -1,4 +1,4 @@
-"""Joins: tables of known answers, and the slow join beside the fast one."""
+"""Joins: tables of known answers, and the slow join compared with the fast join."""
 
 from __future__ import annotations
 

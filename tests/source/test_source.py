@@ -1,4 +1,4 @@
-"""What holds for a source of minibatches, whatever is in it: laws by property, and its life in a process."""
+"""Sources of minibatches, whatever their format: properties, checkpoints, and life in a process."""
 
 import dataclasses
 import gc
@@ -224,9 +224,7 @@ def test_frame_mode_refuses_a_sequence_and_names_it(path: Path) -> None:
 
 @pytest.mark.parametrize("at", range(9))
 @pytest.mark.parametrize("of_second", [False, True])
-def test_before_a_frame_mode_error_of_a_joined_source_all_minibatches_are_whole(
-    tmp_path: Path, at: int, of_second: bool
-) -> None:
+def test_all_minibatches_before_a_frame_mode_error_are_whole(tmp_path: Path, at: int, of_second: bool) -> None:
     for name, is_bad in (("x", not of_second), ("y", of_second)):
         lines = [b"%d |%s %d 0\n" % (key, name.encode(), key) for key in range(9)]
         lines[at] *= 1 + is_bad
@@ -410,13 +408,13 @@ def test_an_error_surfaces_in_the_read_that_needs_the_data(tmp_path: Path) -> No
         assert error.value.sequence == 30
         with pytest.raises(FormatError):
             source.next_minibatch(2)  # still in the same chunk
-        # As in CNTK, reading goes on behind the minibatches that need the bad chunk.
+        # As in CNTK, reading continues after the minibatches that need the bad chunk.
         behind = source.next_minibatch(2).keys_of_sequences.tolist()
         assert behind and behind[0] in (32, 33, 34)
 
 
 def outcomes(source: MinibatchSource, size: int, most: int) -> list[Any]:
-    """What each read delivers or raises, where the timeline stands behind it, and the errors up to the last."""
+    """Return what each read delivers or raises, the timeline's state after it, and the final error counts."""
     found: list[Any] = []
     for _ in range(most):
         try:

@@ -1,4 +1,4 @@
-"""What several tests share: corpora, recorded cases, minibatches as plain data."""
+"""Code that several tests share: corpora, recorded cases, minibatches as plain data."""
 
 from pathlib import Path
 

@@ -2,7 +2,7 @@
 
 `install()` makes `import cntk`, `from cntk.io import ...`, `from cntk.cntk_py import ...` and `import ctf2bin` work. As
 a plugin of pytest it runs the reader tests that the wheel of CNTK carries (CONTRIBUTING.md says how). The names of
-`cntk.io` are those of cntkio, untouched; what stands here is of `cntk.cntk_py` and of the rest of CNTK.
+`cntk.io` are cntkio's own; this file adds names of `cntk.cntk_py` and of the rest of CNTK.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Flag:
 
 
 class MinibatchSourceConfig:
-    """What the constructor of `MinibatchSource` fills in, in CNTK."""
+    """Configuration that CNTK's constructor of `MinibatchSource` fills in."""
 
     def __init__(self, deserializers: list[Any], randomize: bool = True) -> None:
         self.deserializers = deserializers
@@ -81,12 +81,12 @@ def DictionaryValue(value: Any) -> Any:
 
 
 def are_equal(one: Any, other: Any) -> bool:
-    """Whether two values hold the same."""
+    """Tell if two values are equal."""
     return one.shape == other.shape and np.array_equal(one.asarray(), other.asarray())
 
 
 def is_tensor(data: Any) -> bool:
-    """Whether `sequence_to_cntk_text_format` takes something as dense: an array, or lists of nothing but numbers."""
+    """Tell if `sequence_to_cntk_text_format` takes an object as dense: an array, or nested lists of numbers."""
     if isinstance(data, np.ndarray):
         return True
     return isinstance(data, list) and all(

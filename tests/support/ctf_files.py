@@ -48,7 +48,7 @@ class CtfFile:
 
 
 def outcome(reader: Callable[..., Result], file: CtfFile) -> tuple[Any, ...]:
-    """What a reader makes of a file, comparable: its result, or the kind and place of its refusal."""
+    """Return a reader's result in comparable form, or the kind and offset of its refusal."""
     try:
         return canonical(reader(file.data, file.streams, **file.options))
     except Refused as refused:
@@ -139,7 +139,7 @@ def below(bound: int) -> st.SearchStrategy[int]:
 
 @st.composite
 def streams(draw: st.DrawFn) -> list[Stream]:
-    """One to four streams, at most one of which defines the minibatch size."""
+    """Draw one to four streams, at most one of which defines the minibatch size."""
     aliases = draw(st.lists(st.sampled_from(ALIASES), min_size=1, max_size=4, unique=True))
     definer = draw(st.sampled_from([None, None, None, *aliases]))
     sparse = [draw(st.booleans()) for _ in aliases]
@@ -165,7 +165,7 @@ def sample(draw: st.DrawFn, stream: Stream) -> bytes:
 
 
 def line(draw: st.DrawFn, configured: list[Stream]) -> bytes:
-    """A line behind its id: samples in any order, at times one missing or twice; unknown names; comments."""
+    """A line after its id: samples in any order, at times one missing or twice; unknown names; comments."""
     chosen = draw(st.permutations(configured))
     if draw(THIRD):
         chosen = draw(st.lists(st.sampled_from(configured), max_size=len(configured) + 1))

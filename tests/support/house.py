@@ -19,7 +19,7 @@ NAMED_TUPLES = {"_replace", "_asdict", "_fields", "_make"}
 
 
 class Import(NamedTuple):
-    """One import of a module of the package: `module` imports `imported`, in a function if it is late."""
+    """An import of a module of the package: `module` imports `imported`, in a function if it is late."""
 
     module: str
     imported: str
@@ -28,7 +28,7 @@ class Import(NamedTuple):
 
 
 class Size(NamedTuple):
-    """How many lines a class or a function has."""
+    """Number of lines of a class or a function."""
 
     lines: int
     name: str
@@ -99,7 +99,7 @@ def is_private(name: str) -> bool:
 
 
 def foreign_private_names(path: Path, private_modules: Iterable[str] = ("_core", "_threads")) -> set[str]:
-    """Return the private names that a file uses and does not define, except for those of modules."""
+    """Return the private names that a file uses and does not define, except for private modules."""
     parsed = tree(path)
     defined: set[str] = set()
     used: set[str] = set()
@@ -274,6 +274,10 @@ def rust_edges(crate: Crate) -> dict[str, set[str]]:
 # -- figures -----------------------------------------------------------------------------------------------------------
 
 
+def names_of_functions(path: Path) -> list[str]:
+    return [node.name for node in ast.walk(tree(path)) if isinstance(node, ast.FunctionDef)]
+
+
 def num_lines(paths: Iterable[Path]) -> int:
     return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
 
@@ -299,7 +303,7 @@ def figures() -> Iterator[str]:
             f"{longest.relative_to(CRATES)} {num_lines([longest])}"
         )
     tests = sorted(TESTS.rglob("*.py"))
-    names = [node.name for path in tests for node in ast.walk(tree(path)) if isinstance(node, ast.FunctionDef)]
+    names = [name for path in tests for name in names_of_functions(path)]
     num_tests = sum(name.startswith("test_") for name in names)
     longest_name = max(names, key=len)
     yield f"tests: {len(tests)} files, {num_lines(tests)} lines, {num_tests} test functions; the longest name"

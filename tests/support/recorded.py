@@ -1,6 +1,6 @@
 """The recorded conformance cases of an area: what a reader was asked, and what CNTK 2.7 gave.
 
-The cases lie packed in `tests/conformance`. Where the folder `shared/conformance` exists beside the repository it is
+The cases lie packed in `tests/conformance`. Where the folder `shared/conformance` exists next to the repository it is
 read instead; it has some cases more (those on others' files).
 """
 
@@ -28,7 +28,7 @@ SHARED = next((folder for folder in BESIDE if folder.is_dir()), BESIDE[0])
 
 @dataclass(frozen=True)
 class Case:
-    """One case. Paths in `spec` are relative to `folder`; `expected` is empty where the spec says what is expected."""
+    """A case. Paths in `spec` are relative to `folder`; `expected` is empty if the spec says what is expected."""
 
     name: str
     spec: dict[str, Any]

@@ -1,4 +1,4 @@
-"""What an earlier version wrote down: pickles and checkpoints, and the minibatches that come next after each.
+"""Records of an earlier version: pickles and checkpoints, and the minibatches that come next after each.
 
 `tests/data/recorded_states/record.py` writes them, the tests read them. Both build their objects here, with relative
 paths: the current directory must be the folder of the corpora while an object is made, pickled or loaded.
