@@ -40,3 +40,6 @@ mod spare;
 pub mod text;
 pub mod timeline;
 pub mod whole;
+
+/// How many findings or remarks of a kind are kept in full: a damaged file may have millions.
+pub const MOST_IN_FULL: usize = 10;

@@ -4,8 +4,8 @@
 use cntkio_core::chunk::{Block, Chunk, Column, Runs, Samples};
 use cntkio_core::mlf::{self, Classes, Labels, Rules, Unit};
 use cntkio_core::pack::{self, Selection};
+use cntkio_core::text::Text;
 use libfuzzer_sys::fuzz_target;
-use std::collections::HashSet;
 use std::sync::OnceLock;
 
 /// Frames that are gathered: times in a text of some bytes may promise any number.
@@ -73,5 +73,9 @@ fuzz_target!(|data: &[u8]| {
     let whole = mlf::scan(bytes, &rules, usize::MAX);
     assert_eq!(mlf::scan(bytes, &rules, 16), whole);
     check(&whole, dim, has(0));
-    mlf::label_names(bytes, &mut HashSet::new());
+    let read = |at: usize, buffer: &mut [u8]| {
+        buffer.copy_from_slice(&bytes[at..at + buffer.len()]);
+        Ok(())
+    };
+    mlf::label_names(Text { size: bytes.len(), read: &read }).expect("readable text");
 });

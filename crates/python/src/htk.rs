@@ -5,7 +5,8 @@ use crate::pool::pool;
 use cntkio_core::chunk::{self, Block, Bytes, Column, Encoding, Frames, FramesPlace, Runs, Samples, Targets};
 use cntkio_core::find;
 use cntkio_core::htk::{self, ListRules};
-use cntkio_core::mlf::{self, Labels, Numbers, Rules, Scan, Text, Unit};
+use cntkio_core::mlf::{self, Labels, Numbers, Rules, Scan, Unit};
+use cntkio_core::text::Text;
 use cntkio_core::{keys, timeline};
 use cntkio_simd::memory::{self, append_read, read_exact_at};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
@@ -13,7 +14,6 @@ use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
-use std::collections::HashSet;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 type Rows<'py> = (Bound<'py, PyArray1<u8>>, usize);
@@ -340,7 +340,7 @@ pub(crate) fn mlf_scan(
     let classes = names.map(|names| names.iter().zip(0..).map(|(name, class)| (name.to_vec(), class)).collect());
     let rules = Rules { is_compatible, unit, frame_period, classes, dim };
     let read = |at: usize, buffer: &mut [u8]| read_exact_at(file.0, buffer, at as u64);
-    let mut scan = Scan::new(Text { size: file.1, read }, &rules, mlf::SHARE);
+    let mut scan = Scan::new(Text { size: file.1, read: &read }, &rules, mlf::SHARE_BYTES);
     let pool = pool(num_threads)?;
     let labels = py.detach(|| {
         while pool.install(|| scan.advance())? {
@@ -361,24 +361,7 @@ pub(crate) fn mlf_scan_binary(py: Python<'_>, data: PyBackedBytes, dim: u32) -> 
 /// The labels of the rows of an open file's text, each once, in the order of their bytes.
 #[pyfunction]
 pub(crate) fn mlf_names<'py>(py: Python<'py>, descriptor: i32, size: u64) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-    const BLOCK: usize = 16 << 20;
-    let mut names = HashSet::new();
-    py.detach(|| {
-        let (mut at, mut text) = (0, Vec::new());
-        while at < size {
-            let count = append_read(&mut text, descriptor, BLOCK, at)?;
-            at = if count == 0 { size } else { at + count as u64 };
-            let lines = if at >= size {
-                text.len()
-            } else {
-                text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1)
-            };
-            mlf::label_names(&text[..lines], &mut names);
-            text.drain(..lines);
-        }
-        std::io::Result::Ok(())
-    })?;
-    let mut names: Vec<Vec<u8>> = names.into_iter().collect();
-    names.sort_unstable();
+    let read = |at: usize, buffer: &mut [u8]| read_exact_at(descriptor, buffer, at as u64);
+    let names = py.detach(|| mlf::label_names(Text { size: size as usize, read: &read }))?;
     Ok(names.iter().map(|name| PyBytes::new(py, name)).collect())
 }

@@ -1,5 +1,6 @@
 //! Findings: faults and oddities of the text, counted by kind, the first of each kind in full.
 
+use crate::MOST_IN_FULL;
 use crate::named::named;
 
 named! {
@@ -42,8 +43,6 @@ named! {
 pub const NUM_ERRORS: usize = Kind::TooFewSamples as usize + 1;
 /// Number of kinds.
 pub const NUM_KINDS: usize = Kind::NAMES.len();
-/// How many findings of a kind are kept in full.
-pub const MOST_IN_FULL: usize = 10;
 
 /// One fault or oddity of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -38,7 +38,7 @@ mod samples;
 mod shortcuts;
 mod write;
 
-pub use findings::{Finding, Findings, Kind, MOST_IN_FULL, NUM_ERRORS, NUM_KINDS};
+pub use findings::{Finding, Findings, Kind, NUM_ERRORS, NUM_KINDS};
 pub use index::{IdOverflow, Scan, Unindexed, WordScan, chunk_starts, index, scan, scan_words, sizes};
 pub use infer::{MOST_NAMES, Seen, infer};
 pub use one_pass::{IndexedChunk, Pass, chunk_borders, index_chunks};

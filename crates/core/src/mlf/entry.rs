@@ -1,0 +1,134 @@
+//! An entry: its rows, the first fault, and the frames that its rows cover.
+
+use super::labels::{Fault, Labels, Remark, Stop};
+use super::row::{Row, row};
+use super::{Rules, Unit};
+
+/// An entry that was begun.
+pub(super) struct Entry<'a> {
+    /// Offset of its first line.
+    pub(super) begin: u64,
+    /// Its key; an entry without a key is left out.
+    key: Option<&'a [u8]>,
+    /// The first fault and its offset. A class beyond the dimension counts only if there is no other fault.
+    fault: (Fault, u64),
+    /// The offset of the last row, and whether its times are numbers.
+    pub(super) last_row: Option<(u64, bool)>,
+}
+
+impl<'a> Entry<'a> {
+    pub(super) fn new(begin: u64, key: Option<&'a [u8]>) -> Entry<'a> {
+        Entry { begin, key, fault: (Fault::None, 0), last_row: None }
+    }
+
+    /// Read a row.
+    pub(super) fn row(&mut self, line: &[u8], at: u64, rules: &Rules, rows: &mut Vec<Row>) {
+        match row(line, at, rules) {
+            Ok(row) => {
+                self.last_row = Some((at, true));
+                if row.class >= rules.dim && self.fault.0 == Fault::None {
+                    self.fault = (Fault::LargeClass, at);
+                }
+                rows.push(row);
+            }
+            Err((fault, has_times)) => {
+                self.last_row = Some((at, has_times));
+                if matches!(self.fault.0, Fault::None | Fault::LargeClass) {
+                    self.fault = (fault, at);
+                }
+            }
+        }
+    }
+
+    /// End the entry with a dot line: append it to the labels, or remark that it is left out.
+    ///
+    /// # Errors
+    /// CNTK 2.7 would fail here.
+    pub(super) fn end(self, rows: &[Row], rules: &Rules, labels: &mut Labels) -> Result<(), (Stop, u64)> {
+        let Some((last_row, has_times)) = self.last_row else {
+            if self.key.is_some() {
+                labels.remark(Remark::Empty, self.begin);
+            }
+            return Ok(());
+        };
+        if rules.is_compatible && !has_times {
+            return Err((Stop::NoTimes, last_row));
+        }
+        let Some(key) = self.key else { return Ok(()) };
+        append_runs(labels, rows, self.fault, rules);
+        labels.keys.extend_from_slice(key);
+        labels.key_ends.push(labels.keys.len());
+        labels.at.push(self.begin);
+        if rules.is_compatible && self.fault.0 == Fault::None && labels.frames.last() == Some(&0) {
+            return Err((Stop::NoFrames, self.begin));
+        }
+        Ok(())
+    }
+}
+
+/// Append an entry's rows as runs, and all columns of the entry except for its key and offset.
+fn append_runs(labels: &mut Labels, rows: &[Row], mut fault: (Fault, u64), rules: &Rules) {
+    let mut end = 0;
+    let mut num_frames = 0;
+    let first_run = labels.starts.len();
+    let counts_time = counts_time(rows, rules);
+    for row in rows {
+        let counts_time = match rules.unit {
+            Unit::Auto if rules.is_compatible => row.end - row.start >= LONG,
+            _ => counts_time,
+        };
+        let frame = |time: f64| floor(if counts_time { time / rules.frame_period + 0.5 } else { time });
+        let (from, to) = (frame(row.start), frame(row.end));
+        if !(0.0..=f64::from(u32::MAX - 1)).contains(&from) || to > f64::from(u32::MAX - 1) {
+            keep_first(&mut fault, Fault::BadTime, row.at);
+            continue;
+        }
+        let (from, to) = (from as u32, to as u32);
+        num_frames = to;
+        if from != end {
+            let is_first = std::ptr::eq(row, &rows[0]);
+            keep_first(&mut fault, if is_first { Fault::LateStart } else { Fault::OutOfOrder }, row.at);
+        }
+        end = to;
+        if to > from {
+            labels.starts.push(from);
+            labels.classes.push(row.class);
+        }
+    }
+    if num_frames == 0 {
+        keep_first(&mut fault, Fault::NoFrames, rows.first().map_or(0, |row| row.at));
+    }
+    labels.end_entry(first_run, num_frames, fault);
+}
+
+/// A row that is at least this long counts time, not frames: 9.9999 ms, or 100,000 frames.
+const LONG: f64 = 99_999.0;
+
+/// Whether the numbers of these rows count time, in compatible mode of a row that does not say it itself.
+fn counts_time(rows: &[Row], rules: &Rules) -> bool {
+    match rules.unit {
+        Unit::Time => true,
+        Unit::Frames => false,
+        Unit::Auto => {
+            let is_round = |time: f64| time % rules.frame_period == 0.0;
+            rows.iter().any(|row| row.end - row.start >= LONG)
+                || (rows.iter().all(|row| is_round(row.start) && is_round(row.end))
+                    && rows.iter().any(|row| row.end > 0.0))
+        }
+    }
+}
+
+/// The largest whole number that is not above `value`.
+#[inline]
+fn floor(value: f64) -> f64 {
+    // Not every processor has an instruction for this, so rounding is a call. Numbers beyond 64 bits saturate, which is
+    // beyond all frames.
+    if value >= 0.0 { value as u64 as f64 } else { value.floor() }
+}
+
+/// Keep the first fault.
+fn keep_first(fault: &mut (Fault, u64), found: Fault, at: u64) {
+    if fault.0 == Fault::None {
+        *fault = (found, at);
+    }
+}

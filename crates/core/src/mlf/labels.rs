@@ -1,0 +1,224 @@
+//! The result of a scan: columns of entries and of runs, and what was skipped.
+
+use crate::MOST_IN_FULL;
+use crate::chunk::expect;
+use crate::named::named;
+use std::ops::Range;
+
+named! {
+    /// The fault of an entry.
+    #[derive(Default)]
+    pub enum Fault {
+        /// The entry is sound.
+        #[default]
+        None = "none",
+        /// A row does not begin where the row before ended.
+        OutOfOrder = "out of order",
+        /// The first row does not begin at frame 0.
+        LateStart = "late start",
+        /// A row has fewer columns than it needs, or not exactly four where it must have four.
+        Columns = "columns",
+        /// A time is not a number, or not a number of frames.
+        BadTime = "bad time",
+        /// A row ends before it begins.
+        Reversed = "reversed",
+        /// A label is not in the mapping file.
+        UnknownLabel = "unknown label",
+        /// A class is not a number.
+        BadClass = "bad class",
+        /// A class is beyond the dimension.
+        LargeClass = "large class",
+        /// There are no frames.
+        NoFrames = "no frames",
+        /// The runs do not sum up to the number of frames.
+        WrongSum = "wrong sum",
+    }
+}
+
+named! {
+    /// The reason why text was skipped.
+    pub enum Remark {
+        /// A key line without quotes; its entry is left out.
+        Unquoted = "unquoted",
+        /// An entry without rows, which is left out.
+        Empty = "empty",
+        /// An entry that the end of the file cuts off, which is left out.
+        CutOff = "cut off",
+        /// A key with a wildcard after its beginning, which matches nothing.
+        Pattern = "pattern",
+    }
+}
+
+/// Number of kinds of remarks.
+pub const NUM_REMARKS: usize = Remark::NAMES.len();
+
+named! {
+    /// The reason why a scan ended early.
+    pub enum Stop {
+        /// The text does not begin with `#!MLF!#`.
+        NoHeader = "no header",
+        /// The last row of an entry has no times (compatible mode).
+        NoTimes = "no times",
+        /// An entry has no frames (compatible mode).
+        NoFrames = "no frames",
+        /// A key is too long.
+        LongKey = "long key",
+        /// A binary file does not begin with `MLF`.
+        NotBinary = "not binary",
+        /// A binary file is of an unknown version.
+        Version = "version",
+        /// A binary file ends within an entry.
+        Truncated = "truncated",
+    }
+}
+
+/// Numbers of 32 bits, stored in 16 bits while all are small.
+#[derive(Debug, Default, PartialEq)]
+pub struct Numbers {
+    /// Their lower halves.
+    pub low: Vec<u16>,
+    /// Their upper halves; empty while all are zero.
+    pub high: Vec<u16>,
+}
+
+impl Numbers {
+    /// Number of numbers.
+    pub fn len(&self) -> usize {
+        self.low.len()
+    }
+
+    /// Whether there are no numbers.
+    pub fn is_empty(&self) -> bool {
+        self.low.is_empty()
+    }
+
+    /// The numbers of a range.
+    pub fn part(&self, range: Range<usize>) -> Vec<u32> {
+        let low = self.low[range.clone()].iter().map(|&low| u32::from(low));
+        if self.high.is_empty() {
+            return low.collect();
+        }
+        low.zip(&self.high[range]).map(|(low, &high)| low | u32::from(high) << 16).collect()
+    }
+
+    pub(super) fn reserve(&mut self, count: usize) {
+        self.low.reserve(count);
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, number: u32) {
+        let high = (number >> 16) as u16;
+        if high > 0 || !self.high.is_empty() {
+            self.high.resize(self.low.len(), 0);
+            self.high.push(high);
+        }
+        self.low.push(number as u16);
+    }
+
+    pub(super) fn truncate(&mut self, count: usize) {
+        self.low.truncate(count);
+        self.high.truncate(count);
+        if self.high.iter().all(|&high| high == 0) {
+            self.high.clear();
+        }
+    }
+
+    pub(super) fn append(&mut self, mut other: Numbers) {
+        if !self.high.is_empty() || !other.high.is_empty() {
+            self.high.resize(self.low.len(), 0);
+            other.high.resize(other.low.len(), 0);
+            self.high.append(&mut other.high);
+        }
+        self.low.append(&mut other.low);
+    }
+}
+
+/// The entries of a text, in its order.
+#[derive(Debug, Default, PartialEq)]
+pub struct Labels {
+    /// All keys, one after the other.
+    pub keys: Vec<u8>,
+    /// Where each key ends.
+    pub key_ends: Vec<usize>,
+    /// Offset of each entry.
+    pub at: Vec<u64>,
+    /// Number of frames of each entry.
+    pub frames: Vec<u32>,
+    /// The [`Fault`] of each entry.
+    pub faults: Vec<u8>,
+    /// Offset of the fault.
+    pub fault_at: Vec<u64>,
+    /// Where each entry's runs end.
+    pub run_ends: Vec<u64>,
+    /// The first frame of each run in its entry.
+    pub starts: Numbers,
+    /// The class of each run.
+    pub classes: Numbers,
+    /// For each kind of remark: how many there are, and the offsets of the first [`MOST_IN_FULL`].
+    pub remarks: [(u64, Vec<u64>); NUM_REMARKS],
+    /// Why the scan ended early, and at which offset.
+    pub stop: Option<(Stop, u64)>,
+}
+
+impl Labels {
+    pub(super) fn remark(&mut self, remark: Remark, at: u64) {
+        let (count, offsets) = &mut self.remarks[remark as usize];
+        *count += 1;
+        if offsets.len() < MOST_IN_FULL {
+            offsets.push(at);
+        }
+    }
+
+    /// End an entry, whose runs from `first_run` on were appended.
+    pub(super) fn end_entry(&mut self, first_run: usize, num_frames: u32, (fault, fault_at): (Fault, u64)) {
+        if fault != Fault::None {
+            // One run in place of the runs: nobody will see it.
+            self.starts.truncate(first_run);
+            self.classes.truncate(first_run);
+            self.starts.push(0);
+            self.classes.push(0);
+        }
+        self.frames.push(num_frames);
+        self.faults.push(fault as u8);
+        self.fault_at.push(fault_at);
+        self.run_ends.push(self.starts.len() as u64);
+    }
+
+    /// Make room for `ratio` times as many entries.
+    pub(super) fn expect(&mut self, ratio: f64) {
+        expect(&mut self.keys, ratio);
+        expect(&mut self.key_ends, ratio);
+        expect(&mut self.at, ratio);
+        expect(&mut self.frames, ratio);
+        expect(&mut self.faults, ratio);
+        expect(&mut self.fault_at, ratio);
+        expect(&mut self.run_ends, ratio);
+        for numbers in [&mut self.starts, &mut self.classes] {
+            expect(&mut numbers.low, ratio);
+            expect(&mut numbers.high, ratio);
+        }
+    }
+
+    /// Append the entries of the following text, unless the scan ended in this text.
+    pub(super) fn append(&mut self, mut other: Labels) {
+        if self.stop.is_some() {
+            return;
+        }
+        let (keys, runs) = (self.keys.len(), self.starts.len() as u64);
+        self.keys.append(&mut other.keys);
+        self.key_ends.extend(other.key_ends.iter().map(|end| end + keys));
+        self.at.append(&mut other.at);
+        self.frames.append(&mut other.frames);
+        self.faults.append(&mut other.faults);
+        self.fault_at.append(&mut other.fault_at);
+        self.run_ends.extend(other.run_ends.iter().map(|end| end + runs));
+        self.starts.append(other.starts);
+        self.classes.append(other.classes);
+        for ((count, offsets), (more, further)) in self.remarks.iter_mut().zip(&other.remarks) {
+            *count += more;
+            let room = MOST_IN_FULL.saturating_sub(offsets.len());
+            offsets.extend(further.iter().take(room));
+        }
+        self.stop = other.stop;
+    }
+}
