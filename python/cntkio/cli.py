@@ -40,7 +40,7 @@ from cntkio.config.writing import configuration_for
 from cntkio.errors import CntkIoError, ConfigError
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
-from cntkio.formats.detect import detect
+from cntkio.formats.detect import FileKind, detect
 from cntkio.formats.htk import CHUNK_FRAMES
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.source import MinibatchSource
@@ -113,12 +113,13 @@ def _log_on_standard_error() -> Iterator[None]:
 
 
 def _inspect(options: argparse.Namespace) -> int:
-    form = speech.form_of(options.file)
-    if form is not None:
-        return _inspect_speech(options, form)
+    kind = detect(options.file)
+    if kind.form in ("scp", "mlf", "binary mlf"):
+        return _inspect_speech(options, kind)
     if options.labels is not None:
         raise ConfigError("--labels goes with a list of HTK features (scp)", key="labels")
-    if detect(options.file).form == "cbf":
+    kind.require_deserializer(options.file)
+    if kind.form == "cbf":
         return _inspect_binary(options)
     streams = _streams(options)
     deserializer = CTFDeserializer(options.file, streams, max_errors=_ANY_NUMBER_OF_ERRORS)
@@ -179,9 +180,9 @@ def _inspect_binary(options: argparse.Namespace) -> int:
     return FINE
 
 
-def _inspect_speech(options: argparse.Namespace, form: speech.Form) -> int:
-    facts = _facts_of_file(options.file, speech.FORMATS[form])
-    if form != "scp":
+def _inspect_speech(options: argparse.Namespace, kind: FileKind) -> int:
+    facts = _facts_of_file(options.file, kind.title)
+    if kind.form != "scp":
         for key, given in (("write-config", options.write_config), ("labels", options.labels)):
             if given is not None:
                 raise ConfigError(
@@ -247,21 +248,15 @@ class _StreamFacts:
 
 
 def _head(options: argparse.Namespace) -> int:
-    form = speech.form_of(options.file)
-    if form in ("mlf", "binary mlf"):
+    kind = detect(options.file)
+    if kind.form in ("mlf", "binary mlf"):
         for key, rows, count in speech.open_labels(options.file, options.mapping).entries(options.sequences):
             print(f"sequence {key}")
             print(f"  labels  {_shortened(rows, count, ' | ')}")
         return FINE
-    deserializer: Any
-    if form == "scp":
-        deserializer = speech.features_of(options.file, StreamDefs(options.stream) if options.stream else None)
-        streams = deserializer.streams
-    else:
-        streams = _streams(options)
-        deserializer = CTFDeserializer(options.file, streams)
-    width = max(len(name) for name in streams)
-    with MinibatchSource(deserializer, max_sweeps=1, randomize=False) as source:
+    with MinibatchSource(_deserializer(options, kind), max_sweeps=1, randomize=False) as source:
+        streams = source.streams
+        width = max(len(name) for name in streams)
         # A minibatch of one sample is one sequence: one that is longer than a minibatch comes alone.
         for minibatch in islice(source.minibatches(1), options.sequences):
             key = minibatch.keys_of_sequences[0]
@@ -329,30 +324,27 @@ def _read_configuration(options: argparse.Namespace) -> int:
 
 
 def _read(options: argparse.Namespace) -> int:
-    if commands.is_configuration(options.file):
+    kind = detect(options.file)
+    if kind.form == "configuration":
         return _read_configuration(options)
     if options.arguments:
         raise ConfigError(f"{options.arguments[0]!r}: sections and key=value go with a configuration file only")
-    form = speech.form_of(options.file)
-    if form in ("mlf", "binary mlf"):
+    if kind.form in ("mlf", "binary mlf"):
         return _read_labels(options)
-    deserializer: Any
-    if form == "scp":
-        deserializer = speech.features_of(options.file, StreamDefs(options.stream) if options.stream else None)
-    else:
-        deserializer = CTFDeserializer(options.file, _streams(options))
+    is_list = kind.form == "scp"
+    deserializer = _deserializer(options, kind)
     num_minibatches = num_sequences = num_values = 0
     start = time.perf_counter()
     with MinibatchSource(deserializer, max_sweeps=options.sweeps, randomize=options.randomize) as source:
         for minibatch in _with_progress(source, options.minibatch_size, options.sweeps):
             num_minibatches += 1
             num_sequences += minibatch.num_sequences
-            num_values += sum(data.num_samples * data.stream.dim for data in minibatch.values() if form)
+            num_values += sum(data.num_samples * data.stream.dim for data in minibatch.values() if is_list)
     seconds = time.perf_counter() - start
 
     num_samples = source.num_samples * options.sweeps
     # The size of a list says nothing of its features: they count as they are delivered.
-    megabytes = 4 * num_values / 1e6 if form else options.file.stat().st_size * options.sweeps / 1e6
+    megabytes = 4 * num_values / 1e6 if is_list else options.file.stat().st_size * options.sweeps / 1e6
     _print_facts(
         {
             "file": os.fspath(options.file),
@@ -426,6 +418,9 @@ def _arrow() -> Any:
 
 
 def _index(options: argparse.Namespace) -> int:
+    kind = detect(options.file)
+    if kind.form != "ctf":
+        raise ConfigError(f"{options.file}: only text has an index; this file: {kind.title}", key="file")
     deserializer = CTFDeserializer(options.file, _streams(options), cache_index=True)
     milliseconds = []
     for _ in range(2):
@@ -447,6 +442,20 @@ def _index(options: argparse.Namespace) -> int:
 
 
 # ---- What the verbs share -------------------------------------------------------------------------------------------
+
+
+def _deserializer(options: argparse.Namespace, kind: FileKind) -> Any:
+    """Return the deserializer of a corpus of features, text or a binary corpus.
+
+    Raises:
+        ConfigError: No deserializer reads the file.
+    """
+    kind.require_deserializer(options.file)
+    if kind.form == "scp":
+        return speech.features_of(options.file, StreamDefs(options.stream) if options.stream else None)
+    if kind.form == "cbf":
+        return CBFDeserializer(options.file, StreamDefs(options.stream or ()))
+    return CTFDeserializer(options.file, _streams(options))
 
 
 def _streams(options: argparse.Namespace) -> StreamDefs:

@@ -9,9 +9,10 @@ import os
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from cntkio.errors import ConfigError, CorpusError
+from cntkio.formats.detect import detect
 from cntkio.formats.htk import HTKFeatureDeserializer, first_header
 from cntkio.formats.mlf import (
     HTKMLFBinaryDeserializer,
@@ -22,39 +23,8 @@ from cntkio.formats.mlf import (
 )
 from cntkio.streams import StreamDef, StreamDefs
 
-Form = Literal["scp", "mlf", "binary mlf"]
-FORMATS: dict[Form, str] = {
-    "scp": "list of HTK features (scp)",
-    "mlf": "HTK label file (MLF)",
-    "binary mlf": "binary HTK label file (MLF)",
-}
-"""What the forms are called."""
 _LARGEST_CLASS = 65536  # of a binary file
 _NUM_COMPLAINTS = 10
-
-
-def form_of(path: Path) -> Form | None:
-    """What a file is, by its first bytes or, a list, by its name; None: something else.
-
-    Raises:
-        OSError: It cannot be read.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp(), "a.labels")
-        >>> _ = path.write_text("#!MLF!#")
-        >>> other = path.with_name("a.ctf")
-        >>> _ = other.write_text("|x 1")
-        >>> form_of(path), form_of(other)
-        ('mlf', None)
-    """
-    with path.open("rb") as file:
-        begin = file.read(16)
-    if begin.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"#!MLF!#"):
-        return "mlf"
-    if begin.startswith(b"MLF") and begin[3:5] in (b"\1\0", b"\2\0"):
-        return "binary mlf"
-    return "scp" if path.suffix.lower() == ".scp" else None
 
 
 class Labels(NamedTuple):
@@ -112,7 +82,7 @@ def open_labels(path: Path, mapping: Path | None) -> Labels:
         FormatError: A file breaks its format.
         CorpusError: There is no entry in it.
     """
-    names = [] if form_of(path) == "binary mlf" else read_mapping(mapping) if mapping else infer_labels(path)
+    names = [] if detect(path).form == "binary mlf" else read_mapping(mapping) if mapping else infer_labels(path)
     deserializer = labels_of(path, names)
     if isinstance(deserializer, HTKMLFBinaryDeserializer):
         return Labels(deserializer.open(), [] if mapping is None else read_mapping(mapping))
@@ -123,7 +93,7 @@ def open_labels(path: Path, mapping: Path | None) -> Labels:
 
 def labels_of(path: Path, names: list[bytes]) -> HTKMLFDeserializer | HTKMLFBinaryDeserializer:
     """The deserializer of a label file whose labels are these."""
-    if form_of(path) == "binary mlf":
+    if detect(path).form == "binary mlf":
         return HTKMLFBinaryDeserializer(StreamDefs(labels=StreamDef(mlf=os.fspath(path), shape=_LARGEST_CLASS)))
     return HTKMLFDeserializer(None, StreamDefs(labels=StreamDef(mlf=os.fspath(path), shape=max(1, len(names)))))
 
@@ -135,7 +105,7 @@ def named_labels(path: Path, mapping: Path | None) -> HTKMLFDeserializer | HTKML
         OSError, FormatError: The mapping file cannot be read.
         ConfigError: There is none, and the file is a text.
     """
-    if form_of(path) == "binary mlf":
+    if detect(path).form == "binary mlf":
         return labels_of(path, [])
     if mapping is None:
         raise ConfigError(f"the labels of {path} have no names; --mapping says which file has them", key="mapping")

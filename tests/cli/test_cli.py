@@ -1,5 +1,6 @@
 """The command `cntkio`: what it prints where, and its exit status."""
 
+import gzip
 import os
 import pty
 import re
@@ -173,6 +174,41 @@ def test_verbs_exit_with_1_for_files_that_are_not_a_corpus(
 def test_verbs_exit_with_2_for_missing_files(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([verb, "nowhere.ctf"]) == 2
     assert capsys.readouterr().err.startswith("cntkio: nowhere.ctf: No such file or directory")
+
+
+@pytest.mark.parametrize("verb", CORPUS_VERBS)
+def test_verbs_suggest_the_nearest_file_for_a_missing_one(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, "examples/iris/irsi.ctf"]) == 2
+    assert "did you mean 'examples/iris/iris.ctf'?" in capsys.readouterr().err
+
+
+@pytest.fixture
+def binary(tmp_path: Path) -> str:
+    """A binary corpus of three sequences."""
+    cntkio.write_cbf(tmp_path / "corpus.cbf", {"x": np.array([[1, 2], [3, 4], [5, 6]], np.float32)})
+    return "corpus.cbf"
+
+
+def test_head_and_read_know_binary_corpora(binary: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["head", "-n", "2", binary]) == 0
+    assert capsys.readouterr().out.splitlines() == ["sequence 0", "  x  1 2", "sequence 1", "  x  3 4"]
+    assert main(["read", binary]) == 0
+    assert facts(capsys.readouterr().out)["sequences"] == "3"
+
+
+def test_a_binary_corpus_has_no_index(binary: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["index", binary]) == 2
+    assert "corpus.cbf: only text has an index; this file: CNTK binary format (CBF)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["inspect", "head", "read"])
+def test_verbs_name_a_file_that_no_deserializer_reads(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "corpus.ctf.gz").write_bytes(gzip.compress(b"|x 1\n"))
+    assert main([verb, "corpus.ctf.gz"]) == 2
+    expected = "corpus.ctf.gz is a file compressed with gzip, which no deserializer reads; unpack it"
+    assert expected in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

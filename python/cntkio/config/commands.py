@@ -5,23 +5,12 @@ Invariant: it returns what is to be printed. It prints nothing, draws no progres
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 
 from cntkio.config.reader_config import ReaderConfig
 from cntkio.minibatch import Minibatch
 from cntkio.source import MinibatchSource
-
-
-def is_configuration(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file's name is that of a configuration.
-
-    Example:
-        >>> is_configuration("train.cntk"), is_configuration("train.ctf")
-        (True, False)
-    """
-    return os.path.splitext(os.fspath(path))[1].lower() in (".cntk", ".config", ".bs")  # noqa: PTH122
 
 
 def read(
