@@ -6,7 +6,7 @@ The names, arguments and record keys are those of CNTK 2.7 (docs/timeline.md, "P
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NoReturn
 
 import numpy as np
@@ -15,6 +15,10 @@ import numpy.typing as npt
 from cntkio.errors import ConfigError, did_you_mean, suggests_keywords
 
 StorageFormat = Literal["dense", "sparse"]
+LARGEST_DIM = 2**31 - 1
+"""Largest dimension of a stream."""
+DEFAULT_MAX_SEQUENCE_LENGTH = 65535
+"""Default `max_sequence_length` of a `StreamDef`. CNTK 2.7 ignores it, so it is not a limit."""
 
 
 class Record(dict[str, Any]):
@@ -124,7 +128,7 @@ def StreamDef(  # noqa: N802 - CNTK's name
     mlf: Any = None,
     broadcast: bool | None = None,
     defines_mb_size: bool = False,
-    max_sequence_length: int = 65535,
+    max_sequence_length: int = DEFAULT_MAX_SEQUENCE_LENGTH,
 ) -> Record:
     """Describe one stream of a deserializer.
 
@@ -285,6 +289,28 @@ def num_values(shape: int | Iterable[int]) -> int:
     if isinstance(shape, int | np.integer):
         return int(shape)
     return int(np.prod([int(size) for size in shape], dtype=np.int64))
+
+
+def check_definers(names: Sequence[str], where: str = "") -> None:
+    """Check that at most one stream defines the minibatch size.
+
+    Args:
+        names: The streams that define it.
+        where: Begin of the message.
+
+    Raises:
+        ConfigError: Several streams define it.
+
+    Example:
+        >>> check_definers(["x", "y"], "a.ctf: ")
+        Traceback (most recent call last):
+        cntkio.errors.ConfigError: a.ctf: only a single stream may define the minibatch size, but these do: 'x', 'y'
+    """
+    if len(names) > 1:
+        raise ConfigError(
+            f"{where}only a single stream may define the minibatch size, but these do: {', '.join(map(repr, names))}",
+            key="defines_mb_size",
+        )
 
 
 def named(streams: Mapping[str, Any]) -> list[tuple[str, Any]]:

@@ -271,7 +271,7 @@ DENSE = ("x", 0, "dense", np.float32, (1,))
             [StreamInformation(*DENSE, True), StreamInformation("y", 1, "dense", np.float32, (1,), True)],
             1,
             "local",
-            "only a single stream may define the minibatch size, but 'x', 'y' do",
+            "only a single stream may define the minibatch size, but these do: 'x', 'y'",
         ),
     ],
 )

@@ -27,6 +27,7 @@ from cntkio.formats.contract import Corpus
 from cntkio.formats.table import SequenceTable
 from cntkio.source.fitting import Skipping, flags_of, judge_lengths, skip_unusable
 from cntkio.source.join import join
+from cntkio.streams import check_definers
 from cntkio.timeline import ChunkRefs
 
 logger = logging.getLogger("cntkio")
@@ -201,9 +202,5 @@ def _defining(corpora: Sequence[Corpus]) -> int | None:
         if info.defines_mb_size
     ]
     if len({corpus_index for corpus_index, _ in defining}) > 1:
-        raise ConfigError(
-            f"only a single stream may define the minibatch size, but "
-            f"{', '.join(repr(name) for _, name in defining)} do",
-            key="defines_mb_size",
-        )
+        check_definers([name for _, name in defining])
     return defining[0][0] if defining else None

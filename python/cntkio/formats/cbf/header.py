@@ -12,13 +12,13 @@ import numpy.typing as npt
 from cntkio.errors import FormatError
 from cntkio.formats.detect import CBF_DOCUMENTED, CBF_MAGIC, detect
 from cntkio.formats.input_file import InputFile
+from cntkio.streams import LARGEST_DIM
 
 Layout = Literal["2.x", "documented"]
 
 VERSION = 1
 FIRST_CHUNK = 12
 """Offset of the first chunk in the 2.x layout."""
-LARGEST_DIM = 2**31 - 1
 _SMALLEST_FILE = 36
 # Bytes of the documented layout that are read first: of a large file, the header is a small part.
 _FIRST_READ = 1 << 16

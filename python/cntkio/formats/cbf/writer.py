@@ -16,10 +16,10 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf.faults import Fault
-from cntkio.formats.cbf.header import CHUNK_ROW, FIRST_CHUNK, LARGEST_DIM, VERSION, Layout
+from cntkio.formats.cbf.header import CHUNK_ROW, FIRST_CHUNK, VERSION, Layout
 from cntkio.formats.detect import CBF_MAGIC
 from cntkio.formats.output_file import scratch_beside, written_whole
-from cntkio.streams import StreamInformation
+from cntkio.streams import LARGEST_DIM, StreamInformation
 
 _LARGEST_COUNT = {"2.x": 2**32 - 1, "documented": 2**31 - 1}
 

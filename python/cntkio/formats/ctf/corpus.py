@@ -40,9 +40,8 @@ from cntkio.formats.ctf.infer import advice_on_streams, streams_at_the_start
 from cntkio.formats.input_file import InputFile, Locator
 from cntkio.formats.report import Report
 from cntkio.formats.table import SequenceTable, fingerprint
-from cntkio.streams import StreamInformation, checked_streams, named, num_values
+from cntkio.streams import LARGEST_DIM, StreamInformation, check_definers, checked_streams, named, num_values
 
-_LARGEST_DIM = 2**31 - 1
 # Keep the memory of released chunks for later chunks, up to the text of this many chunks.
 _SPARE_CHUNKS = 2
 
@@ -109,12 +108,7 @@ class CTFDeserializer(CntkOptions):
                     f"streams {other!r} and {name!r} have the same name {stream['stream_alias']!r} in the file",
                     key=name,
                 )
-        defining = [name for name, stream in self.streams.items() if stream["defines_mb_size"]]
-        if len(defining) > 1:
-            raise ConfigError(
-                "only a single stream may define the minibatch size, but these do: " + ", ".join(map(repr, defining)),
-                key="defines_mb_size",
-            )
+        check_definers([name for name, stream in self.streams.items() if stream["defines_mb_size"]])
 
     def _check_stream(self, name: str, stream: Mapping[str, Any]) -> None:
         alias = stream.get("stream_alias")
@@ -125,8 +119,8 @@ class CTFDeserializer(CntkOptions):
         if "dim" not in stream:
             raise ConfigError(f"CTFDeserializer: stream {name!r} has no shape (StreamDef(shape=...))", key=name)
         dim = num_values(stream["dim"])
-        if not 1 <= dim <= _LARGEST_DIM:
-            raise ConfigError(f"stream {name!r}: dimension {dim}; expected 1 to {_LARGEST_DIM}", key=name)
+        if not 1 <= dim <= LARGEST_DIM:
+            raise ConfigError(f"stream {name!r}: dimension {dim}; expected 1 to {LARGEST_DIM}", key=name)
 
     @property
     def label(self) -> str:

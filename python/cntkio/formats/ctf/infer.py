@@ -13,9 +13,8 @@ from cntkio.errors import FormatError, did_you_mean
 from cntkio.formats.ctf.index import StreamSchema
 from cntkio.formats.ctf.lines import find_start, map_lines
 from cntkio.formats.input_file import InputFile
-from cntkio.streams import StreamDef, StreamDefs
+from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs
 
-_LARGEST_DIM = 2**31 - 1
 _MOST_NAMES = 10_000
 # Bytes at the beginning of a file that are searched for advice on an error.
 _ADVICE_BYTES = 1 << 16
@@ -96,7 +95,7 @@ def infer_streams(path: str | os.PathLike[str]) -> StreamDefs:
         )
     streams = {}
     for name, seen in total.items():
-        shape = max(1, min(seen.dim, _LARGEST_DIM) if seen.is_sparse else seen.dim)
+        shape = max(1, min(seen.dim, LARGEST_DIM) if seen.is_sparse else seen.dim)
         streams[name.decode()] = StreamDef(field=name.decode(), shape=shape, is_sparse=seen.is_sparse)
     return StreamDefs(streams)
 

@@ -26,19 +26,18 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio.errors import ConfigError, CorpusError, FormatError, suggests_keywords
-from cntkio.formats.cntk_options import FEATURE_STREAM, FEATURES, truth, whole
+from cntkio.formats.cntk_options import FEATURE_STREAM, FEATURES, truth
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded, Utterances
 from cntkio.formats.htk.frames import Frames, GatheredFrames
 from cntkio.formats.htk.header import FeatureFiles, Header
 from cntkio.formats.htk.keys import first_same
 from cntkio.formats.htk.lists import Listed, join_lists, read_list
 from cntkio.formats.htk.options import (
-    DEFAULT_LONGEST,
-    LARGEST_DIM,
     FeatureSettings,
     Unequal,
     UtteranceOptions,
     check_utterances,
+    longest_of,
     merge_stream,
     paths_of,
     read_entry,
@@ -47,7 +46,13 @@ from cntkio.formats.htk.options import (
 )
 from cntkio.formats.report import Report, first_few
 from cntkio.formats.table import SequenceTable
-from cntkio.streams import StreamDefs, StreamInformation, checked_streams, named
+from cntkio.streams import (
+    LARGEST_DIM,
+    StreamDefs,
+    StreamInformation,
+    checked_streams,
+    named,
+)
 
 CHUNK_FRAMES = 90_000
 """A chunk of utterances is full when it has more frames than this: 15 minutes at 10 ms."""
@@ -111,8 +116,7 @@ class HTKFeatureDeserializer(UtteranceOptions):
         stream = merge_stream(name, self.streams[name], self.stream_options, FEATURE_STREAM)
         if not stream.get("scp"):
             raise ConfigError(f"no scp files specified for HTKFeatureDeserializer: stream {name!r}", key=name)
-        limit = read_entry(name, stream, "max_sequence_length", whole, None)
-        limits = [self.max_sequence_length, None if self.compatible or limit == DEFAULT_LONGEST else limit]
+        limits = [self.max_sequence_length, longest_of(name, stream, compatible=self.compatible)]
         defines = read_entry(name, stream, "defines_mb_size", truth, False) and not self.compatible
         return FeatureSettings(
             name=name,

@@ -15,15 +15,12 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from cntkio.errors import ConfigError
-from cntkio.formats.cntk_options import CntkOptions, folded
-from cntkio.streams import num_values
+from cntkio.formats.cntk_options import CntkOptions, folded, whole
+from cntkio.streams import DEFAULT_MAX_SEQUENCE_LENGTH, num_values
 
 _T = TypeVar("_T")
 _D = TypeVar("_D")
 
-LARGEST_DIM = 2**31 - 1
-DEFAULT_LONGEST = 65535
-"""Default `max_sequence_length` of a `StreamDef`. CNTK 2.7 ignores it, so it is not a limit."""
 Unequal = Literal["error", "drop", "keep"]
 _UNEQUAL = ("error", "drop", "keep")
 
@@ -84,6 +81,16 @@ def read_entry(name: str, stream: Mapping[str, Any], entry: str, read: Callable[
         return read(value)
     except ValueError as error:
         raise ConfigError(f"stream {name!r}: {entry} is {value!r}; {error}", key=name) from None
+
+
+def longest_of(name: str, stream: Mapping[str, Any], *, compatible: bool) -> int | None:
+    """Return a stream's own limit for the length of utterances; None: it has none, or CNTK 2.7 ignores it.
+
+    Raises:
+        ConfigError: The limit is not possible.
+    """
+    longest = read_entry(name, stream, "max_sequence_length", whole, None)
+    return None if compatible or longest == DEFAULT_MAX_SEQUENCE_LENGTH else longest
 
 
 def size_of(name: str, shape: Any, largest: int, what: str) -> int:

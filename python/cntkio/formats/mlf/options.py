@@ -10,12 +10,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from cntkio.errors import ConfigError
-from cntkio.formats.cntk_options import LABEL_STREAM, truth, whole
+from cntkio.formats.cntk_options import LABEL_STREAM, truth
 from cntkio.formats.htk.options import (
-    DEFAULT_LONGEST,
-    LARGEST_DIM,
     Unequal,
     check_utterances,
+    longest_of,
     merge_stream,
     paths_of,
     read_entry,
@@ -23,7 +22,7 @@ from cntkio.formats.htk.options import (
 )
 from cntkio.formats.input_file import all_bytes
 from cntkio.formats.mlf.entries import FRAME_PERIOD, TIMES, Times
-from cntkio.streams import StreamDefs
+from cntkio.streams import LARGEST_DIM, StreamDefs
 
 _LARGEST_DIM_OF_CNTK = 65535
 
@@ -129,7 +128,7 @@ def settings_of(options: LabelOptions, arguments: Mapping[str, Any]) -> LabelSet
     paths = (*paths_of(merged.get("mlf") or ()), *_listed_paths(merged.get("mlf_list") or ()))
     if not paths:
         raise ConfigError("no master label files specified: StreamDef(mlf=...) is missing", key=name)
-    if not compatible and read_entry(name, merged, "max_sequence_length", whole, None) not in (None, DEFAULT_LONGEST):
+    if longest_of(name, merged, compatible=compatible) is not None:
         raise ConfigError("set max_sequence_length on the feature deserializer; labels have none", key=name)
     return LabelSettings(
         name=name,

@@ -27,9 +27,7 @@ from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded
 from cntkio.formats.report import Report
 from cntkio.formats.table import SequenceTable
 from cntkio.formats.user.columns import chunk_of
-from cntkio.streams import StreamInformation
-
-_LARGEST_DIM = 2**31 - 1
+from cntkio.streams import LARGEST_DIM, StreamInformation, check_definers
 
 
 class UserDeserializer:
@@ -49,7 +47,7 @@ class UserDeserializer:
 
     Example:
         >>> import numpy as np
-        >>> from cntkio.streams import StreamInformation
+        >>> from cntkio.streams import LARGEST_DIM, StreamInformation, check_definers
         >>> class Squares(UserDeserializer):
         ...     def stream_infos(self):
         ...         return [StreamInformation("x", 0, "dense", np.float32, (1,))]
@@ -304,7 +302,7 @@ def _checked_streams(deserializer: UserDeserializer) -> tuple[StreamInformation,
             raise ConfigError(
                 f"{name}, stream {info.name!r}: dtype {info.dtype}; expected float32 or float64", key="dtype"
             )
-        if not 0 < info.dim <= _LARGEST_DIM:
+        if not 0 < info.dim <= LARGEST_DIM:
             raise ConfigError(
                 f"{name}, stream {info.name!r}: shape {info.shape}; expected 1 to 2^31 - 1 values", key="shape"
             )
@@ -313,10 +311,5 @@ def _checked_streams(deserializer: UserDeserializer) -> tuple[StreamInformation,
                 info.name, len(streams), info.storage_format, info.dtype, info.shape, info.defines_mb_size
             )
         )
-    defining = [repr(info.name) for info in streams if info.defines_mb_size]
-    if len(defining) > 1:
-        raise ConfigError(
-            f"{name}: only a single stream may define the minibatch size, but {', '.join(defining)} do",
-            key="defines_mb_size",
-        )
+    check_definers([info.name for info in streams if info.defines_mb_size], f"{name}: ")
     return tuple(streams)
