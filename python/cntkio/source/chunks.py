@@ -192,15 +192,15 @@ class ChunkStore:
             bounds: First sequence of each minibatch and, last, the number of sequences.
         """
         if not self._loads_window and all(
-            chunks.all_stay_in_use(places.chunk_ids) for chunks, places in zip(self._chunks, refs, strict=True)
+            chunks.all_stay_in_use(own_refs.chunk_ids) for chunks, own_refs in zip(self._chunks, refs, strict=True)
         ):
             # The loop below would change nothing.
-            for chunks, places in zip(self._chunks, refs, strict=True):
-                chunks.release_others(places.chunk_ids)
+            for chunks, own_refs in zip(self._chunks, refs, strict=True):
+                chunks.release_others(own_refs.chunk_ids)
             return Taken(
                 [
-                    [chunks.in_memory[chunk_id].chunk for chunk_id in places.chunk_ids]
-                    for chunks, places in zip(self._chunks, refs, strict=True)
+                    [chunks.in_memory[chunk_id].chunk for chunk_id in own_refs.chunk_ids]
+                    for chunks, own_refs in zip(self._chunks, refs, strict=True)
                 ],
                 len(bounds) - 1,
                 None,
@@ -209,11 +209,11 @@ class ChunkStore:
         error: BaseException | None = None
         num_sound = 0
         for first, last in itertools.pairwise(bounds):
-            needed = [places.chunks_of(first, last) for places in refs]
+            needed = [own_refs.chunks_of(first, last) for own_refs in refs]
             try:
-                for chunks, chunk_ids, taken_of_corpus in zip(self._chunks, needed, taken, strict=True):
+                for chunks, chunk_ids, own_chunks in zip(self._chunks, needed, taken, strict=True):
                     for chunk_id in chunk_ids:
-                        taken_of_corpus[chunk_id] = chunks.use(chunk_id).chunk
+                        own_chunks[chunk_id] = chunks.use(chunk_id).chunk
                     if self._loads_window:
                         for chunk_id in chunks.window:
                             chunks.get(chunk_id)
@@ -226,8 +226,8 @@ class ChunkStore:
         # After an error, later chunks were not loaded, and no request refers to them.
         return Taken(
             [
-                [taken_of_corpus[chunk_id] for chunk_id in places.chunk_ids if chunk_id in taken_of_corpus]
-                for taken_of_corpus, places in zip(taken, refs, strict=True)
+                [own_chunks[chunk_id] for chunk_id in own_refs.chunk_ids if chunk_id in own_chunks]
+                for own_chunks, own_refs in zip(taken, refs, strict=True)
             ],
             num_sound,
             error,

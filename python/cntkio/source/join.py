@@ -116,9 +116,9 @@ def join(tables: Sequence[SequenceTable], *, defining: int | None = None) -> Joi
         raise ConfigError("no deserializers; expected at least one", key="deserializers")
     first = tables[0]
     keys = _comparable([table.keys for table in tables])
-    found = [_partners(keys[0], other) for other in keys[1:]]
+    found_partners = [_partners(keys[0], other) for other in keys[1:]]
     is_kept = np.ones(first.num_sequences, np.bool_)
-    for partners in found:
+    for partners in found_partners:
         is_kept &= partners >= 0
     num_kept = int(is_kept.sum())
     if not num_kept:
@@ -130,7 +130,7 @@ def join(tables: Sequence[SequenceTable], *, defining: int | None = None) -> Joi
     else:
         kept = np.flatnonzero(is_kept).astype(np.uint32)
         kept_keys = first.keys[kept]
-    all_partners = (kept, *(partners[is_kept].astype(np.uint32) for partners in found))
+    all_partners = (kept, *(partners[is_kept].astype(np.uint32) for partners in found_partners))
     if defining is not None:
         lengths = tables[defining].lengths[all_partners[defining]]
     else:
@@ -142,8 +142,8 @@ def join(tables: Sequence[SequenceTable], *, defining: int | None = None) -> Joi
     first_chunks = np.flatnonzero(num_in_chunk)
     chunk_starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(num_in_chunk[first_chunks])])
     left_out = tuple(
-        _left_out(table, partners, first, None if number == 0 else found[number - 1] < 0)
-        for number, (table, partners) in enumerate(zip(tables, all_partners, strict=True))
+        _left_out(table, partners, first, None if table_index == 0 else found_partners[table_index - 1] < 0)
+        for table_index, (table, partners) in enumerate(zip(tables, all_partners, strict=True))
     )
     return JoinedTable(kept_keys, lengths, chunk_starts, all_partners, first_chunks, left_out)
 

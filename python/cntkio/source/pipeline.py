@@ -101,11 +101,6 @@ class Pipeline:
         """The point after the last minibatch that was delivered; its count includes errors raised since."""
         return Standing(self._bookmark, self._num_invalid)
 
-    @property
-    def num_invalid(self) -> int:
-        """Invalid utterances up to the last read."""
-        return self._num_invalid
-
     # ----------------------------------------------------------------------------------------------- the caller
 
     def next(self, request: Request) -> Minibatch | None:
