@@ -21,7 +21,6 @@ import pytest
 from cntkio import (
     CheckpointError,
     ConfigError,
-    CTFDeserializer,
     HTKFeatureDeserializer,
     HTKMLFDeserializer,
     HTKMLFReader,
@@ -31,14 +30,13 @@ from cntkio import (
 )
 from cntkio.formats import htk, mlf
 from cntkio.minibatch import Minibatch
-from support import ROOT
+from support import ROOT, builders
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from cntkio.torch import MinibatchDataset, Padded, Ragged, TensorMinibatch, Truncated, convert  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
-STREAMS = StreamDefs(x=StreamDef(field="x", shape=2), s=StreamDef(field="s", shape=1000, is_sparse=True))
 NUM_SEQUENCES = 101
 
 
@@ -54,7 +52,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make(path: Path, **options: Any) -> MinibatchSource:
-    return MinibatchSource(CTFDeserializer(path, STREAMS, chunk_size_in_bytes=300), **{"max_sweeps": 1, **options})
+    return builders.make(path, 300, **{"max_sweeps": 1, **options})
 
 
 def shown(minibatch: Any) -> Any:
@@ -107,7 +105,7 @@ def test_every_layout_without_padding_shares_the_memory(minibatch: Minibatch, la
 
 def test_sequences_of_one_length_are_padded_without_a_copy(tmp_path: Path) -> None:
     (tmp_path / "b.ctf").write_text("".join(f"{key} |x {key} 1 |s {key}:1\n" * 3 for key in range(4)))
-    whole = cntkio.read_ctf(tmp_path / "b.ctf", STREAMS)
+    whole = cntkio.read_ctf(tmp_path / "b.ctf", builders.STREAMS)
     tensors = convert(whole, layout={"x": "padded", "s": "padded_ids"})
     assert tensors["x"].values.shape == (4, 3, 2) and tensors["s"].values.shape == (4, 3)
     assert tensors["x"].values.data_ptr() == pointer(whole["x"].values)
