@@ -81,6 +81,7 @@ def read_list(path: str | os.PathLike[str], *, prefix: str = "", compatible: boo
 
     Example:
         >>> import tempfile
+        >>> from pathlib import Path
         >>> path = Path(tempfile.mkdtemp(), "a.scp")
         >>> _ = path.write_text("u1.mfc = all.ark[0,299]\\nu2.mfc = all.ark[300,420]\\n")
         >>> listed = read_list(path)

@@ -22,6 +22,7 @@ def read_mapping(path: str | os.PathLike[str]) -> list[bytes]:
 
     Example:
         >>> import tempfile
+        >>> from pathlib import Path
         >>> path = Path(tempfile.mkdtemp(), "states.list")
         >>> _ = path.write_text("sil\\naa\\n")
         >>> read_mapping(path)
@@ -66,6 +67,7 @@ def read_targets(
 
     Example:
         >>> import tempfile
+        >>> from pathlib import Path
         >>> path = Path(tempfile.mkdtemp(), "targets.txt")
         >>> _ = path.write_text("sil 100\\naa 011\\n")
         >>> read_targets(path, 2, [b"sil", b"aa"])
@@ -102,6 +104,7 @@ def infer_labels(path: str | os.PathLike[str]) -> list[bytes]:
 
     Example:
         >>> import tempfile
+        >>> from pathlib import Path
         >>> path = Path(tempfile.mkdtemp(), "a.mlf")
         >>> _ = path.write_text('#!MLF!#\\n"u1"\\n0 3 sil\\n3 5 aa\\n.\\n')
         >>> infer_labels(path)
