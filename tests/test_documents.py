@@ -177,8 +177,9 @@ def run_command(command: str, shown: str, place: str) -> None:
 def assert_make_verbs_exist(text: str, place: str) -> None:
     """Check what a set-up block asks of make against the Makefile."""
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    without_variables = re.sub(r"\b[A-Z]+=(\"[^\"]*\"|\S*)", "", text)
     unknown = {
-        verb for verbs in re.findall(r"^make +([^#\n]+)", text, re.MULTILINE) for verb in verbs.split()
+        verb for verbs in re.findall(r"^make +([^#\n]+)", without_variables, re.MULTILINE) for verb in verbs.split()
     } - targets
     assert not unknown, f"{place}: the Makefile does not know {', '.join(sorted(unknown))}"
 
