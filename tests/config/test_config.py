@@ -16,7 +16,7 @@ import cntkio
 import numpy as np
 import pytest
 from cntkio import StreamDef, StreamDefs
-from cntkio.config import ReaderConfig
+from cntkio.config import ReaderConfig, keys
 from cntkio.config.files import configuration
 from cntkio.config.language import Section
 from cntkio.config.reader_config import Call
@@ -372,7 +372,7 @@ LARGE = {
 @pytest.mark.parametrize("name", LARGE)
 def test_ten_megabytes_are_read_in_seconds(name: str) -> None:
     text = LARGE[name]()
-    begun = time.process_time()  # other programs may run beside
+    begun = time.process_time()  # other programs may run at the same time
     with contextlib.suppress(ConfigError):
         configuration([text]).value("a")
     assert time.process_time() - begun < 20
@@ -409,6 +409,20 @@ KINDER = {
     "composite-windows-none-reader": "randomize = none reads in order, as it does in every other reader",
     "composite-errors-noModule-reader": "module is pointless today, and only a wrong one is refused",
 }
+
+
+@pytest.mark.parametrize("target", keys.KEYWORDS, ids=lambda target: target.__name__)
+def test_every_key_of_a_deserializer_sets_a_field_with_the_same_default(target: Any) -> None:
+    fields = {field.name: field.default for field in dataclasses.fields(target)}
+    for option in keys.KEYWORDS[target]:
+        assert option.default == fields[option.name]
+
+
+@pytest.mark.parametrize("kind", keys.ATTRIBUTES)
+def test_every_key_of_a_reader_sets_an_attribute_of_its_type(kind: keys.Kind) -> None:
+    config = ReaderConfig("", kind, ())
+    for option in keys.ATTRIBUTES[kind]:
+        assert type(getattr(config, option.name)) is type(option.default)
 
 
 def recorded_deserializer(call: Call) -> dict[str, Any]:

@@ -202,52 +202,9 @@ class Value(NamedTuple):
 
 @functools.cache
 def _patterns(separator: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Compile what is skipped between tokens, and what ends a token."""
+    """Compile what is skipped between tokens, and what ends a word."""
     characters = ",\r\n" + re.escape(separator)
     return re.compile(f"[{characters}{BLANKS}]*"), re.compile(f'[{characters}\\[({{"]')
-
-
-class _Cursor:
-    """An offset that moves over a value from token to token.
-
-    Args:
-        value: What is split.
-        separator: What separates tokens, in addition to commas and line ends.
-    """
-
-    __slots__ = ("_closing", "_end", "_ends", "_skip", "_string", "_text", "offset")
-
-    def __init__(self, value: Value, separator: str) -> None:
-        self._text, self.offset, self._end, _ = value
-        self._string, self._closing = self._text.string, self._text.closing
-        self._skip, self._ends = _patterns(separator)
-
-    def next_character(self) -> str:
-        """Skip separators and blanks, and return the character that follows; "" at the end."""
-        blank = self._skip.match(self._string, self.offset, self._end)
-        assert blank is not None  # the pattern matches the empty text, too
-        self.offset = blank.end()
-        return self._string[self.offset] if self.offset < self._end else ""
-
-    def take_bracketed(self) -> Value:
-        """Take what is in brackets, with them, or in quotes, without them."""
-        text, begin = self._text, self.offset
-        end = self._closing[begin]
-        self.offset = end + 1
-        if self._string[begin] == '"':
-            return Value(text, begin + 1, end, was_quoted=True)
-        return Value(text, begin, end + 1)
-
-    def take_word(self) -> Value:
-        """Take the text up to the next separator, or up to the end of the brackets or quotes that it runs into."""
-        begin = self.offset
-        match = self._ends.search(self._string, begin, self._end)
-        if match is None:
-            self.offset = self._end
-        else:
-            stop = match.start()
-            self.offset = self._closing[stop] + 1 if self._string[stop] in OPENING else stop
-        return Value(self._text, begin, self.offset)
 
 
 def tokens(value: Value, separator: str) -> Iterator[Value]:
@@ -263,29 +220,56 @@ def tokens(value: Value, separator: str) -> Iterator[Value]:
         >>> [token.string for token in tokens(Value(text, 0, len(text.string)), ";")]
         ['a = 1 ', 'b = (2)', 'c d', 'e;f', 'g']
     """
-    cursor = _Cursor(value.as_own_text() if value.was_quoted else value, separator)
-    while character := cursor.next_character():
-        if character in OPENING:
-            yield from _tokens_inside(cursor.take_bracketed(), separator)
+    text, offset, end, _ = value.as_own_text() if value.was_quoted else value
+    string, closing = text.string, text.closing
+    between, word_end = _patterns(separator)
+    while (offset := _skip(between, string, offset, end)) < end:
+        if string[offset] not in OPENING:
+            stop = _stop_of_word(word_end, text, offset, end)
+            yield Value(text, offset, stop)
+            offset = stop
+            continue
+        close = closing[offset]
+        if close > offset + 1:
+            yield from _tokens_inside(text, offset, close, separator)
+        offset = close + 1
+
+
+def _tokens_inside(text: Text, opening: int, close: int, separator: str) -> Iterator[Value]:
+    """Split what is between brackets or quotes. Deeper brackets stay as they are."""
+    offset, end = opening + 1, close
+    if text.string[opening] == '"':
+        text, offset, end, _ = Value(text, offset, end).as_own_text()
+    elif text.string[offset] in _SEPARATORS and not text.string.startswith(_RELATIVE, offset):
+        separator = text.string[offset]
+        offset += 1
+    string, closing = text.string, text.closing
+    between, word_end = _patterns(separator)
+    while (offset := _skip(between, string, offset, end)) < end:
+        character = string[offset]
+        if character == '"':
+            stop = closing[offset] + 1
+            yield Value(text, offset + 1, stop - 1, was_quoted=True)
         else:
-            yield cursor.take_word()
+            stop = closing[offset] + 1 if character in OPENING else _stop_of_word(word_end, text, offset, end)
+            yield Value(text, offset, stop)
+        offset = stop
 
 
-def _tokens_inside(bracketed: Value, separator: str) -> Iterator[Value]:
-    """Split what is in brackets or in quotes. Deeper brackets stay as they are."""
-    if bracketed.was_quoted:
-        if bracketed.begin == bracketed.end:
-            return
-        cursor = _Cursor(bracketed.as_own_text(), separator)
-    else:
-        text, begin, end, _ = bracketed
-        begin, end = begin + 1, end - 1
-        if text.string[begin] in _SEPARATORS and not text.string.startswith(_RELATIVE, begin):
-            separator = text.string[begin]
-            begin += 1
-        cursor = _Cursor(Value(text, begin, end), separator)
-    while character := cursor.next_character():
-        yield cursor.take_bracketed() if character in OPENING else cursor.take_word()
+def _skip(between: re.Pattern[str], string: str, offset: int, end: int) -> int:
+    """Return the offset after separators and blanks."""
+    match = between.match(string, offset, end)
+    assert match is not None  # the pattern matches the empty text, too
+    return match.end()
+
+
+def _stop_of_word(word_end: re.Pattern[str], text: Text, offset: int, end: int) -> int:
+    """Return where a word ends: at the next separator, or after the brackets or quotes that it runs into."""
+    match = word_end.search(text.string, offset, end)
+    if match is None:
+        return end
+    stop = match.start()
+    return text.closing[stop] + 1 if text.string[stop] in OPENING else stop
 
 
 def elements(value: Value) -> list[Value]:
