@@ -153,7 +153,7 @@ class Entries(NamedTuple):
         sizes = {len(classes.low), len(starts.high) or num_runs, len(classes.high) or num_runs}
         if sizes != {num_runs} or (count and (int(ends[-1]) != num_runs or np.any(ends[1:] < ends[:-1]))):
             raise ValueError("its runs do not fit each other")
-        remarks = [(int(number), [int(byte) for byte in offsets]) for number, offsets in facts["remarks"]]
+        remarks = [(int(times), [int(byte) for byte in offsets]) for times, offsets in facts["remarks"]]
         if len(remarks) != len(REMARKS):
             raise ValueError("its remarks are damaged")
         faults = arrays["faults"].astype(np.uint8)
