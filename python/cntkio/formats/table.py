@@ -85,6 +85,11 @@ def fingerprint(path: Path) -> dict[str, Any]:
     return {"size": status.st_size, "time_ns": status.st_mtime_ns, "content": content.hexdigest()}
 
 
+def file_fingerprint(path: str, size: int, table: SequenceTable) -> str:
+    """Return the fingerprint of a corpus that is one file, for checkpoints."""
+    return f"{size}:{table.num_sequences}:{fingerprint(Path(path))['content']}"
+
+
 @dataclasses.dataclass(frozen=True)
 class IndexCache:
     """The index cache of one corpus, read with one set of settings.

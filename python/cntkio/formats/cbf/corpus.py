@@ -6,7 +6,6 @@ import dataclasses
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -21,7 +20,7 @@ from cntkio.formats.cntk_options import BINARY, CntkOptions
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded
 from cntkio.formats.input_file import InputFile
 from cntkio.formats.report import Report
-from cntkio.formats.table import SequenceTable, fingerprint
+from cntkio.formats.table import SequenceTable, file_fingerprint
 from cntkio.streams import StreamDefs, StreamInformation, checked_streams, named, num_values
 
 logger = logging.getLogger("cntkio")
@@ -287,8 +286,7 @@ class CBFCorpus:
     # ------------------------------------------------------------------------------------------------------- data
 
     def fingerprint(self) -> str:
-        content = fingerprint(Path(self._file.path))["content"]
-        return f"{self._file.size}:{self.table.num_sequences}:{content}"
+        return file_fingerprint(self.name, self._file.size, self.table)
 
     def load(self, chunk_id: int) -> Loaded:
         kept = self._kept.get(chunk_id)

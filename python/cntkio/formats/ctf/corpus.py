@@ -6,7 +6,6 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,7 +38,7 @@ from cntkio.formats.ctf.index import (
 from cntkio.formats.ctf.infer import advice_on_streams, streams_at_the_start
 from cntkio.formats.input_file import InputFile, Locator
 from cntkio.formats.report import Report
-from cntkio.formats.table import SequenceTable, fingerprint
+from cntkio.formats.table import SequenceTable, file_fingerprint
 from cntkio.streams import LARGEST_DIM, StreamInformation, check_definers, checked_streams, named, num_values
 
 # Keep the memory of released chunks for later chunks, up to the text of this many chunks.
@@ -234,8 +233,7 @@ class CTFCorpus:
         return self.index.table
 
     def fingerprint(self) -> str:
-        content = fingerprint(Path(self._file.path))["content"]
-        return f"{self._file.size}:{self.table.num_sequences}:{content}"
+        return file_fingerprint(self.name, self._file.size, self.table)
 
     def load(self, chunk_id: int) -> Loaded:
         chunk, findings = self._parse(chunk_id, self.report.budget)
