@@ -1,18 +1,15 @@
-//! HTK features: lists of utterances (scp), and frames into values. (docs/formats/htk.md)
+//! HTK features: lists of utterances (scp). (docs/formats/htk.md)
 //!
 //! * [`scan_list`] turns the text of a list into columns: key, file, first and last frame of each utterance.
-//! * [`decode`] turns frames as they were read into values, with their neighbours: byte order, 16-bit values and the
-//!   window around a frame are resolved here, while packing, and nowhere else.
-//! * [`chunk_starts`] cuts utterances into chunks by their frames.
+//! * [`chunk_starts`] cuts utterances into chunks by their frames, which stay as they were read
+//!   ([`Frames`](crate::chunk::Frames)).
 //!
 //! The law: no file is opened here, no input panics, and a line that cannot be understood is an error with its number.
 
-use crate::chunk::{Encoding, Frames};
 use crate::keys::cut_extension;
 use crate::lines::Lines;
 use memchr::{memchr, memmem, memrchr};
 use std::collections::HashMap;
-use std::ops::Range;
 
 // ----------------------------------------------------------------------------------------------------- lists
 
@@ -245,86 +242,9 @@ pub fn chunk_starts(lengths: &[u32], limit: u64) -> Vec<i64> {
     starts
 }
 
-// ---------------------------------------------------------------------------------------------------- frames
-
-/// Write the values of some of a sequence's samples.
-///
-/// `number` is the sequence, `num_frames` how many frames it has, `samples` which of its samples are wanted. A sample
-/// is a frame with its neighbours, earliest first; what lies beyond the sequence's ends is its first or last frame.
-/// `out` has room for just these samples.
-pub fn decode<T: Copy + From<f32>>(
-    frames: &Frames,
-    number: usize,
-    num_frames: usize,
-    samples: Range<usize>,
-    out: &mut [T],
-) {
-    let place = &frames.places[number];
-    let encoding = &frames.encodings[place.encoding as usize];
-    let (dim, size) = (frames.frame_dim, encoding.frame_size(frames.frame_dim));
-    let Some(bytes) = frames.blocks[place.block as usize].as_slice().get(place.at..place.at + num_frames * size) else {
-        return;
-    };
-    if num_frames == 0 || samples.is_empty() || out.len() != samples.len() * frames.dim() {
-        return;
-    }
-    let (left, right) = (frames.left, frames.right);
-    if left + right == 0 && !frames.is_broadcast {
-        decode_frames(encoding, dim, &bytes[samples.start * size..samples.end * size], out);
-        return;
-    }
-    let last = num_frames - 1;
-    let frame = |number: usize, out: &mut [T]| {
-        decode_frames(encoding, dim, &bytes[number * size..(number + 1) * size], out);
-    };
-    let width = frames.dim();
-    for (row, sample) in samples.clone().enumerate() {
-        let center = sample.min(last);
-        if row > 0 && sample > last {
-            out.copy_within((row - 1) * width..row * width, row * width);
-            continue;
-        }
-        if row > 0 {
-            // The sample before, one frame later.
-            out.copy_within((row - 1) * width + dim..row * width, row * width);
-            frame((center + right).min(last), &mut out[(row + 1) * width - dim..(row + 1) * width]);
-            continue;
-        }
-        let lead = left.saturating_sub(center);
-        let (first, end) = (center.saturating_sub(left), (center + right + 1).min(num_frames));
-        let (head, rest) = out[..width].split_at_mut(lead * dim);
-        let (middle, tail) = rest.split_at_mut((end - first) * dim);
-        head.chunks_exact_mut(dim).for_each(|out| frame(0, out));
-        decode_frames(encoding, dim, &bytes[first * size..end * size], middle);
-        tail.chunks_exact_mut(dim).for_each(|out| frame(last, out));
-    }
-}
-
-fn decode_frames<T: Copy + From<f32>>(encoding: &Encoding, dim: usize, bytes: &[u8], out: &mut [T]) {
-    match (&encoding.scales, encoding.is_big_endian) {
-        (None, is_big_endian) => {
-            let values = out.iter_mut().zip(bytes.as_chunks().0);
-            if is_big_endian {
-                values.for_each(|(out, &value)| *out = T::from(f32::from_be_bytes(value)));
-            } else {
-                values.for_each(|(out, &value)| *out = T::from(f32::from_le_bytes(value)));
-            }
-        }
-        (Some((a, b)), is_big_endian) => {
-            let whole = if is_big_endian { i16::from_be_bytes } else { i16::from_le_bytes };
-            for (out, frame) in out.chunks_exact_mut(dim).zip(bytes.chunks_exact(2 * dim)) {
-                for ((out, &value), (a, b)) in out.iter_mut().zip(frame.as_chunks().0).zip(a.iter().zip(b)) {
-                    *out = T::from((f32::from(whole(value)) + b) / a);
-                }
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chunk::{Bytes, FramesPlace};
     use proptest::prelude::*;
 
     fn free(text: &str) -> Result<List, ListError> {
@@ -415,44 +335,7 @@ mod tests {
         assert_eq!(chunk_starts(&[], 10), [0]);
     }
 
-    fn frames(is_big_endian: bool, left: usize, right: usize, values: &[f32]) -> Frames {
-        let bytes: Vec<u8> = values
-            .iter()
-            .flat_map(|value| if is_big_endian { value.to_be_bytes() } else { value.to_le_bytes() })
-            .collect();
-        Frames {
-            frame_dim: 2,
-            left,
-            right,
-            is_broadcast: false,
-            blocks: vec![Bytes::new(bytes)],
-            places: vec![FramesPlace { block: 0, encoding: 0, at: 0 }],
-            encodings: vec![Encoding { is_big_endian, scales: None }],
-        }
-    }
-
     proptest! {
-        #[test]
-        fn a_window_repeats_the_ends_and_never_reaches_beyond(
-            num_frames in 1usize..6, left in 0usize..8, right in 0usize..8, is_big_endian: bool,
-            first in 0usize..6, count in 0usize..6, is_broadcast: bool,
-        ) {
-            let values: Vec<f32> = (0..2 * num_frames).map(|number| number as f32).collect();
-            let end = if is_broadcast { usize::MAX } else { num_frames };
-            let range = first.min(end)..(first + count).min(end);
-            let mut found = vec![0f32; range.len() * 2 * (1 + left + right)];
-            let frames = Frames { is_broadcast, ..frames(is_big_endian, left, right, &values) };
-            decode(&frames, 0, num_frames, range.clone(), &mut found);
-            let mut expected = Vec::new();
-            for center in range.map(|sample| sample.min(num_frames - 1)) {
-                for at in center as isize - left as isize..=(center + right) as isize {
-                    let frame = at.clamp(0, num_frames as isize - 1) as usize;
-                    expected.extend_from_slice(&values[2 * frame..2 * frame + 2]);
-                }
-            }
-            prop_assert_eq!(found, expected);
-        }
-
         #[test]
         fn any_text_is_a_list_or_an_error(text: Vec<u8>, is_compatible: bool) {
             let _ = scan_list(&text, &ListRules { is_compatible, ..ListRules::default() });
@@ -462,15 +345,5 @@ mod tests {
         fn any_line_is_a_list_or_an_error(text in "[a=\\[\\],0-9 .\"/\\\\\r\n-]{0,40}", is_compatible: bool) {
             let _ = scan_list(text.as_bytes(), &ListRules { is_compatible, ..ListRules::default() });
         }
-    }
-
-    #[test]
-    fn compressed_values_are_scaled_in_single_precision() {
-        let mut frames = frames(true, 0, 0, &[]);
-        frames.blocks = vec![Bytes::new([0x7f, 0xff, 0x80, 0x01].to_vec())];
-        frames.encodings[0].scales = Some((vec![2.0, 3.0], vec![1.0, 0.5]));
-        let mut found = [0f32; 2];
-        decode(&frames, 0, 1, 0..1, &mut found);
-        assert_eq!(found, [16384.0, (-32767.0f32 + 0.5) / 3.0]);
     }
 }

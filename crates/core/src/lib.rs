@@ -6,15 +6,13 @@
 //! | [`convert`] | tokens and columns of numbers into lines of that text |
 //! | [`cbf`] | the bytes of a binary chunk into columns, and columns into bytes |
 //! | [`find`] | sequences and frames of utterances into the chunks that hold them |
-//! | [`htk`] | lists of utterances into columns, and frames as they were read into values |
+//! | [`htk`] | lists of utterances into columns |
 //! | [`keys`] | keys of any lengths into rows of one width |
 //! | [`mlf`] | label files into runs of classes |
 //! | [`number`] | the digits of a number into its correctly rounded value |
-//! | [`chunk`] | what every parser makes and the packer takes |
+//! | [`chunk`] | columns of every kind, which parsers make and the packer takes |
 //! | [`timeline`] | lengths, a window and a seed into the order of a sweep, and into what each read delivers |
-//! | [`pack`] | a selection of sequences out of chunks into one minibatch's arrays |
-//! | [`small`] | columns of small whole numbers into columns that take less memory |
-//! | [`whole`] | all chunks of a corpus into one array for each column |
+//! | [`pack`] | a selection of sequences out of chunks into one minibatch's arrays; whole chunks into whole arrays |
 //!
 //! It opens no file, prints nothing, keeps no state between calls and never panics on any input. Every decision
 //! (what is read, in which order, how much, what an error means) is made in Python.
@@ -22,11 +20,9 @@
 
 pub mod cbf;
 pub mod chunk;
-mod compact;
 pub mod convert;
 pub mod ctf;
 pub mod find;
-mod gather;
 pub mod htk;
 pub mod keys;
 mod lines;
@@ -35,11 +31,8 @@ mod named;
 pub mod number;
 mod owners;
 pub mod pack;
-pub mod small;
-mod spare;
 pub mod text;
 pub mod timeline;
-pub mod whole;
 
 /// How many findings or remarks of a kind are kept in full: a damaged file may have millions.
 pub const MOST_IN_FULL: usize = 10;

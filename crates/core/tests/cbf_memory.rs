@@ -1,9 +1,8 @@
 //! However damaged a binary chunk is, parsing it never takes more memory than ten times its bytes.
 
 use cntkio_core::cbf::{self, Stream};
-use cntkio_simd::memory::FileBytes;
+use cntkio_core::chunk::Bytes;
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 struct Counting;
@@ -68,7 +67,7 @@ fn no_flipped_bit_takes_more_than_ten_times_the_chunk() {
             let check = |bytes: &[u8], num_sequences: usize| {
                 let most_samples = 2 * bytes.len() as u64;
                 let parse = || match is_documented {
-                    false => cbf::parse(Arc::new(FileBytes::here(bytes.to_vec())), num_sequences, &streams).is_ok(),
+                    false => cbf::parse(Bytes::new(bytes.to_vec()), num_sequences, &streams).is_ok(),
                     true => cbf::parse_documented(bytes, num_sequences, &streams, most_samples, 1 << 20, None).is_ok(),
                 };
                 let mut is_fine = false;

@@ -1,10 +1,9 @@
-//! Columns of small whole numbers deliver what the plain ones do, wherever a part of the text does not let them be small.
+//! Columns of small whole numbers deliver what columns in full width do, wherever a part of the text is not small.
 
-use cntkio_core::chunk::{Chunk, Pool, Samples};
+use cntkio_core::chunk::{Chunk, Pool, Samples, Values};
 use cntkio_core::ctf::{self, Cut, Extent, Findings, Mode, Pass, Schema, Source, Stream};
-use cntkio_core::pack::{self, Cell, Ragged, Selection};
+use cntkio_core::pack::{self, Cell, Parts, Ragged, Selection, Table, Wanted, Whole};
 use cntkio_core::text::Text;
-use cntkio_core::whole::Whole;
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -47,9 +46,8 @@ fn parsed(text: &[u8], schema: &Schema, cut: Cut, pool: Option<&Arc<Pool>>) -> C
         buffer.copy_from_slice(&text[at..at + buffer.len()]);
         Ok(())
     };
-    let (chunk, findings) =
-        ctf::parse_chunk(Source::File(Text { size: text.len(), read: &read }), &sequences, schema, 0, true, cut, pool)
-            .unwrap();
+    let source = Source::File(Text { size: text.len(), read: &read });
+    let (chunk, findings) = ctf::parse_chunk(source, &sequences, schema, 0, true, cut, pool).unwrap();
     assert_eq!(findings, Findings::new(0, true));
     chunk
 }
@@ -73,35 +71,31 @@ proptest! {
         // The second one is made in the memory of the first.
         drop(parsed(&text, &schema(is_double, true), cut, Some(&pool)));
         let small = parsed(&text, &schema(is_double, true), cut, Some(&pool));
-        let streams = [(0, false, is_double), (1, true, is_double)];
+        let wanted = |stream, is_sparse| Wanted { stream, is_sparse, is_double };
+        let streams = [wanted(0, false), wanted(1, true)];
 
         let chosen: Vec<u32> = picks.iter().map(|pick| pick.index(sequences.len()) as u32).collect();
-        let places = vec![0; chosen.len()];
-        let first = vec![0u32; chosen.len()];
-        let last: Vec<u32> = chosen.iter().map(|&number| sequences[number as usize].len() as u32).collect();
-        for parts in [None, Some((&first[..], &last[..]))] { // the second way is the general one
+        let chunk_of = vec![0; chosen.len()];
+        let firsts = vec![0u32; chosen.len()];
+        let counts: Vec<u32> = chosen.iter().map(|&number| sequences[number as usize].len() as u32).collect();
+        for parts in [None, Some(Parts { firsts: &firsts, counts: &counts })] {
             let packed = |chunk: &Chunk| {
-                let selection = Selection { chunks: &[chunk], places: &places, sequences: &chosen, parts };
+                let selection = Selection { chunks: &[chunk], chunk_of: &chunk_of, sequences: &chosen, parts };
                 pack::gather_all(selection, &streams).unwrap().iter().map(bits).collect::<Vec<_>>()
             };
             prop_assert_eq!(packed(&small), packed(&plain));
         }
 
-        let mut place = 0;
-        let cells: Vec<Cell> = last.iter().map(|&length| {
-            place += length as usize;
-            let (num_samples, length) = (length as usize, length as usize);
-            Cell { first_sample: 0, num_samples, place: place - num_samples, length }
+        let mut next = 0;
+        let cells: Vec<Cell> = counts.iter().map(|&num_samples| {
+            let length = num_samples as usize;
+            next += length;
+            Cell { first_sample: 0, num_samples, cell: next - length, length }
         }).collect();
         let spread = |chunk: &Chunk| {
-            let selection = Selection { chunks: &[chunk], places: &places, sequences: &chosen, parts: None };
-            let of = |stream, dim| if is_double {
-                format!("{:?}", pack::spread(selection, &cells, stream, dim, place, pack::doubles).unwrap())
-            } else {
-                format!("{:?}", pack::spread(selection, &cells, stream, dim, place, pack::singles).unwrap())
-            };
-            // A table of the whole dimension would take long to make.
-            of(0, 3)
+            let selection = Selection { chunks: &[chunk], chunk_of: &chunk_of, sequences: &chosen, parts: None };
+            // A table of the sparse stream's dimension would take long to make.
+            format!("{:?}", pack::spread(selection, &cells, &[Table { stream: 0, dim: 3, is_double }], next).unwrap())
         };
         prop_assert_eq!(spread(&small), spread(&plain));
 
@@ -111,8 +105,8 @@ proptest! {
             whole.finish().iter().map(bits).collect::<Vec<_>>()
         };
         prop_assert_eq!(whole(&small), whole(&plain));
-        let made_plain = pack::plain(&small).unwrap();
-        prop_assert!(made_plain.is_plain());
+        let made_plain = pack::in_full_width(&small).unwrap();
+        prop_assert!(made_plain.as_plain().is_some());
         prop_assert_eq!(whole(&made_plain), whole(&plain));
     }
 }
@@ -160,9 +154,12 @@ fn a_sparse_table_is_spread_from_small_columns_as_from_plain_ones() {
     let spread = |is_compact| {
         let chunk = parsed(text, &schema(false, is_compact), cut, None);
         assert_eq!(forms(&chunk), [is_compact; 2]);
-        let selection = Selection { chunks: &[&chunk], places: &[0, 0], sequences: &[1, 0], parts: None };
-        let cell = |length, place| Cell { first_sample: 0, num_samples: length, place, length };
-        pack::spread(selection, &[cell(1, 0), cell(2, 1)], 1, 70_000, 3, pack::singles).unwrap()
+        let selection = Selection { chunks: &[&chunk], chunk_of: &[0, 0], sequences: &[1, 0], parts: None };
+        let cell = |num_samples: u32, cell| Cell { first_sample: 0, num_samples, cell, length: num_samples as usize };
+        let table = Table { stream: 1, dim: 70_000, is_double: false };
+        let spread = pack::spread(selection, &[cell(1, 0), cell(2, 1)], &[table], 3).unwrap();
+        let Values::F32(values) = &spread[0] else { panic!("single precision") };
+        values.clone()
     };
     let table = spread(true);
     assert_eq!((table[1], table[70_005], table[70_002], table[140_000]), (3.0, 9.0, 1.0, 255.0));

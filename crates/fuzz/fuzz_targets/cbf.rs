@@ -1,11 +1,10 @@
 //! Parse chunks of both layouts and write them again: any bytes, several streams and numbers of sequences.
 #![no_main]
 
-use cntkio_core::cbf::{self, Parsed, Run, Stream};
-use cntkio_simd::memory::FileBytes;
+use cntkio_core::cbf::{self, Parsed, Selected, Stream, Written};
+use cntkio_core::chunk::Bytes;
 use cntkio_core::pack;
 use libfuzzer_sys::fuzz_target;
-use std::sync::Arc;
 
 fuzz_target!(|data: &[u8]| {
     // The first bytes choose the setting, so that the fuzzer can find all of them.
@@ -24,8 +23,8 @@ fuzz_target!(|data: &[u8]| {
         if is_documented {
             return cbf::parse_documented(bytes, num_sequences, &streams, 1 << 16, piece, None);
         }
-        let parsed = cbf::parse(Arc::new(FileBytes::here(bytes.to_vec())), num_sequences, &streams)?;
-        Ok(Parsed { chunk: pack::plain(&parsed.chunk).expect("it can be packed"), ..parsed })
+        let parsed = cbf::parse(Bytes::new(bytes.to_vec()), num_sequences, &streams)?;
+        Ok(Parsed { chunk: pack::in_full_width(&parsed.chunk).expect("it can be packed"), ..parsed })
     };
     let (whole, in_pieces) = (parse(bytes, usize::MAX), parse(bytes, 16));
     let Ok(Parsed { chunk, num_used, lengths }) = whole else {
@@ -36,17 +35,19 @@ fuzz_target!(|data: &[u8]| {
     for block in chunk.blocks() {
         block.columns.iter().for_each(|column| column.check(block.num_sequences).expect("columns belong together"));
     }
-    // What was read is written as it was, but for a length list that says something else, and for conversions.
-    let runs = [Run { chunk: &chunk, first: 0, last: chunk.num_sequences() }];
-    let selected: Vec<(usize, bool)> = streams.iter().map(|stream| stream.is_double).enumerate().collect();
-    let (sizes, lengths) = cbf::sizes(&runs, &selected, is_documented);
+    // What was read is written as it was, except for a length list that differs, and for conversions.
+    let plain = chunk.as_plain().expect("it was copied in full width");
+    let written = [Written { chunk: plain, sequences: 0..chunk.num_sequences() }];
+    let selected = |(column, stream): (usize, &Stream)| Selected { column, is_double: stream.is_double };
+    let selected: Vec<Selected> = streams.iter().enumerate().map(selected).collect();
+    let (sizes, lengths) = cbf::sizes(&written, &selected, is_documented);
     let num_sparse = streams.iter().filter(|stream| stream.is_sparse).count();
     let size = sizes.iter().sum::<u64>() as usize + cbf::extra_size(num_sparse, is_documented);
     let mut out = vec![0; size];
     if is_documented {
-        cbf::write_documented(&runs, &selected, &mut out).expect("what was read can be written");
+        cbf::write_documented(&written, &selected, &mut out).expect("what was read can be written");
     } else {
-        cbf::write(&runs, &selected, &lengths, &mut out).expect("what was read can be written");
+        cbf::write(&written, &selected, &lengths, &mut out).expect("what was read can be written");
     }
     if chunk.num_sequences() > 0 {
         let list = if is_documented { 0 } else { 4 * chunk.num_sequences() };

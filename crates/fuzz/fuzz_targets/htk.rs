@@ -1,10 +1,10 @@
-//! Read lists of utterances, and gather frames out of any bytes: places, encodings, windows and parts of any kind.
+//! Read lists of utterances, and gather frames out of any bytes: starts, encodings, windows and parts of any kind.
 #![no_main]
 
-use cntkio_core::chunk::{Block, Bytes, Chunk, Column, Encoding, Frames, FramesPlace, Samples, Values};
+use cntkio_core::chunk::{Block, Bytes, Chunk, Column, Encoding, FrameStart, Frames, Samples, Values};
 use cntkio_core::htk::{self, ListRules};
 use cntkio_core::keys;
-use cntkio_core::pack::{self, Selection};
+use cntkio_core::pack::{self, Parts, Selection, Wanted};
 use libfuzzer_sys::fuzz_target;
 
 fn list(choice: u8, text: &[u8]) {
@@ -27,15 +27,15 @@ fn list(choice: u8, text: &[u8]) {
 
 /// Each sample in the plainest way.
 fn slow(frames: &Frames, number: usize, length: usize, samples: std::ops::Range<usize>) -> Vec<u32> {
-    let place = frames.places[number];
-    let encoding = &frames.encodings[place.encoding as usize];
+    let start = frames.starts[number];
+    let encoding = &frames.encodings[start.encoding as usize];
     let size = encoding.frame_size(frames.frame_dim);
     let mut out = Vec::new();
     for sample in samples {
         let center = sample.min(length - 1);
         for at in center as isize - frames.left as isize..=(center + frames.right) as isize {
-            let at = place.at + at.clamp(0, length as isize - 1) as usize * size;
-            let frame = &frames.blocks[place.block as usize].as_slice()[at..at + size];
+            let at = start.offset + at.clamp(0, length as isize - 1) as usize * size;
+            let frame = &frames.blocks[start.block as usize].as_slice()[at..at + size];
             for k in 0..frames.frame_dim {
                 let value = match &encoding.scales {
                     None => {
@@ -70,14 +70,14 @@ fuzz_target!(|data: &[u8]| {
         Encoding { is_big_endian: has(0), scales: None },
         Encoding { is_big_endian: has(1), scales: has(2).then(|| scales(0.5)) },
     ];
-    // Utterances of 8 bytes each: block and encoding, place, length; which may be anywhere.
+    // 8 bytes for each utterance: block and encoding, start, length; any values.
     let num_sequences = usize::from(count % 16);
     let Some((described, content)) = bytes.split_at_checked(8 * num_sequences) else { return };
-    let (mut places, mut sequence_offsets) = (Vec::new(), vec![0u32]);
+    let (mut starts, mut sequence_offsets) = (Vec::new(), vec![0u32]);
     for one in described.chunks_exact(8) {
         let at =
             usize::from(u16::from_le_bytes([one[2], one[3]])) + if one[7] == 255 { usize::MAX - 70_000 } else { 0 };
-        places.push(FramesPlace { block: u32::from(one[0] % 3), encoding: u32::from(one[1] % 3), at });
+        starts.push(FrameStart { block: u32::from(one[0] % 3), encoding: u32::from(one[1] % 3), offset: at });
         sequence_offsets.push(sequence_offsets[sequence_offsets.len() - 1] + u32::from(one[4]));
     }
     let (first, second) = content.split_at(content.len() / 2);
@@ -87,7 +87,7 @@ fuzz_target!(|data: &[u8]| {
         right: usize::from(window / 64),
         is_broadcast: has(3),
         blocks: vec![Bytes::new(first.to_vec()), Bytes::new(second.to_vec())],
-        places,
+        starts,
         encodings,
     };
     let column = Column { sequence_offsets: sequence_offsets.clone(), samples: Samples::Frames(frames.clone()) };
@@ -99,16 +99,16 @@ fuzz_target!(|data: &[u8]| {
     let chosen =
         |shift: u32| sequences.iter().map(|&n| u32::from(described[8 * n as usize + 5]) >> shift & 7).collect();
     let (firsts, counts): (Vec<u32>, Vec<u32>) = (chosen(0), chosen(3));
-    let places = vec![0; num_sequences];
-    let parts = has(4).then_some((&firsts[..], &counts[..]));
-    let selection = Selection { chunks: &[&chunk], places: &places, sequences: &sequences, parts };
+    let chunk_of = vec![0; num_sequences];
+    let parts = has(4).then_some(Parts { firsts: &firsts, counts: &counts });
+    let selection = Selection { chunks: &[&chunk], chunk_of: &chunk_of, sequences: &sequences, parts };
     let length = |number: u32| (sequence_offsets[number as usize + 1] - sequence_offsets[number as usize]) as usize;
     let samples = |at: usize| match parts {
         None => 0..length(sequences[at]),
-        Some((firsts, counts)) => firsts[at] as usize..(firsts[at] + counts[at]) as usize,
+        Some(Parts { firsts, counts }) => firsts[at] as usize..(firsts[at] + counts[at]) as usize,
     };
     let is_inside = (0..num_sequences).all(|at| frames.is_broadcast || samples(at).end <= length(sequences[at]));
-    let Ok(ragged) = pack::gather(selection, 0, false, false) else {
+    let Ok(ragged) = pack::gather(selection, Wanted { stream: 0, is_sparse: false, is_double: false }) else {
         assert!(!is_inside);
         return;
     };

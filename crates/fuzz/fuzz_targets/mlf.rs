@@ -3,7 +3,7 @@
 
 use cntkio_core::chunk::{Block, Chunk, Column, Runs, Samples};
 use cntkio_core::mlf::{self, Classes, Labels, Rules, Unit};
-use cntkio_core::pack::{self, Selection};
+use cntkio_core::pack::{self, Parts, Selection, Wanted};
 use cntkio_core::text::Text;
 use libfuzzer_sys::fuzz_target;
 use std::sync::OnceLock;
@@ -36,17 +36,19 @@ fn check(labels: &Labels, dim: u32, marks_starts: bool) {
     let column = Column { sequence_offsets: sequence_offsets.clone(), samples: Samples::Runs(runs) };
     column.check(num_sequences).expect("runs that were read cover their utterances");
     let chunk = Chunk::new(vec![Block { num_sequences, columns: vec![column] }]);
-    let (places, sequences) = (vec![0; num_sequences], (0..num_sequences as u32).collect::<Vec<u32>>());
-    let whole = Selection { chunks: &[&chunk], places: &places, sequences: &sequences, parts: None };
-    let whole = pack::gather(whole, 0, true, false).expect("what was checked can be gathered");
-    let (_, indices) = whole.sparse.expect("labels are sparse");
+    let (chunk_of, sequences) = (vec![0; num_sequences], (0..num_sequences as u32).collect::<Vec<u32>>());
+    let whole = Selection { chunks: &[&chunk], chunk_of: &chunk_of, sequences: &sequences, parts: None };
+    let wanted = Wanted { stream: 0, is_sparse: true, is_double: false };
+    let whole = pack::gather(whole, wanted).expect("what was checked can be gathered");
+    let indices = whole.entries.expect("labels are sparse").indices;
     assert_eq!(indices.len(), sequence_offsets[num_sequences] as usize);
     // The last frame of each, one by one, is what it is in the whole.
     let lasts: Vec<u32> = sequence_offsets.windows(2).map(|pair| (pair[1] - pair[0]).saturating_sub(1)).collect();
     if sequence_offsets.windows(2).all(|pair| pair[0] < pair[1]) && num_sequences > 0 {
-        let parts = Some((&lasts[..], &vec![1; num_sequences][..]));
-        let single = Selection { chunks: &[&chunk], places: &places, sequences: &sequences, parts };
-        let (_, found) = pack::gather(single, 0, true, false).expect("frames are there").sparse.expect("sparse");
+        let counts = vec![1; num_sequences];
+        let parts = Some(Parts { firsts: &lasts, counts: &counts });
+        let single = Selection { chunks: &[&chunk], chunk_of: &chunk_of, sequences: &sequences, parts };
+        let found = pack::gather(single, wanted).expect("frames are there").entries.expect("sparse").indices;
         let expected: Vec<i32> = sequence_offsets[1..].iter().map(|&end| indices[end as usize - 1]).collect();
         assert_eq!(found, expected);
     }

@@ -1,9 +1,10 @@
 //! The CNTK binary format.
 
-use crate::chunk::Chunk;
+use crate::chunk::{Chunk, plain};
 use crate::ctf::Spare;
 use crate::pool::pool;
-use cntkio_core::cbf::{self, Fault, Run, Stream};
+use cntkio_core::cbf::{self, Fault, Selected, Stream, Written};
+use cntkio_core::chunk::Bytes;
 use cntkio_simd::memory::{FileBytes, MappedFile};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::exceptions::PyValueError;
@@ -64,7 +65,7 @@ pub(crate) fn cbf_read<'py>(
     let parsed: std::io::Result<_> = py.detach(|| {
         let bytes = FileBytes::of_file(&file.get().file, begin, size, memory_map)?;
         Ok(pool.install(|| match most_samples {
-            None => cbf::parse(Arc::new(bytes), num_sequences, &streams),
+            None => cbf::parse(Bytes::of(bytes), num_sequences, &streams),
             Some(most) => {
                 cbf::parse_documented(bytes.as_slice(), num_sequences, &streams, most, piece_size, Some(spare))
             }
@@ -79,23 +80,23 @@ pub(crate) fn cbf_read<'py>(
     })
 }
 
-/// A chunk, the first of its sequences, and behind the last one.
+/// A chunk, the first of its sequences, and the end of its sequences.
 type RunTuple = (Py<Chunk>, usize, usize);
 
-fn runs<'a>(tuples: &'a [RunTuple], columns: &[(usize, bool)]) -> PyResult<Vec<Run<'a>>> {
-    let run = |(chunk, first, last): &'a RunTuple| {
-        let chunk = &chunk.get().inner;
-        let num_columns = chunk.blocks().iter().map(|block| block.columns.len()).min().unwrap_or(0);
-        let is_there = |&(column, _): &(usize, bool)| column < num_columns;
-        if first > last || *last > chunk.num_sequences() || (first < last && !columns.iter().all(is_there)) {
+fn written<'a>(tuples: &'a [RunTuple], selected: &[Selected]) -> PyResult<Vec<Written<'a>>> {
+    let written = |(chunk, first, last): &'a RunTuple| {
+        let chunk = plain(&chunk.get().inner)?;
+        let are_there = selected.iter().all(|selected| chunk.has_column(selected.column));
+        if first > last || *last > chunk.num_sequences() || (first < last && !are_there) {
             return Err(PyValueError::new_err("no such sequences or columns in the chunk"));
         }
-        if !chunk.is_plain() {
-            return Err(PyValueError::new_err("only plain columns can be written: see Chunk.plain"));
-        }
-        Ok(Run { chunk, first: *first, last: *last })
+        Ok(Written { chunk, sequences: *first..*last })
     };
-    tuples.iter().map(run).collect()
+    tuples.iter().map(written).collect()
+}
+
+fn selected(columns: Vec<(usize, bool)>) -> Vec<Selected> {
+    columns.into_iter().map(|(column, is_double)| Selected { column, is_double }).collect()
 }
 
 /// Bytes that each sequence takes in a chunk of a file, and the samples of its longest stream, at least 1.
@@ -108,12 +109,14 @@ pub(crate) fn cbf_sizes<'py>(
     columns: Vec<(usize, bool)>,
     is_documented: bool,
 ) -> PyResult<(Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u32>>)> {
-    let runs = runs(&sequences, &columns)?;
-    let (sizes, lengths) = py.detach(|| cbf::sizes(&runs, &columns, is_documented));
+    let selected = selected(columns);
+    let written = written(&sequences, &selected)?;
+    let (sizes, lengths) = py.detach(|| cbf::sizes(&written, &selected, is_documented));
     Ok((sizes.into_pyarray(py), lengths.into_pyarray(py)))
 }
 
-/// Write sequences as one chunk of a file into `out`, which has its size; what cannot be written, if anything.
+/// Write sequences as one chunk of a file into `out`, which has exactly its size. Returns what cannot be written, if
+/// anything.
 #[pyfunction]
 pub(crate) fn cbf_write(
     py: Python<'_>,
@@ -123,14 +126,15 @@ pub(crate) fn cbf_write(
     is_documented: bool,
     mut out: PyReadwriteArray1<'_, u8>,
 ) -> PyResult<Option<FaultTuple>> {
-    let runs = runs(&sequences, &columns)?;
+    let selected = selected(columns);
+    let written = written(&sequences, &selected)?;
     let (lengths, out) = (lengths.as_slice()?, out.as_slice_mut()?);
-    let written = py.detach(|| {
+    let result = py.detach(|| {
         if is_documented {
-            cbf::write_documented(&runs, &columns, out)
+            cbf::write_documented(&written, &selected, out)
         } else {
-            cbf::write(&runs, &columns, lengths, out)
+            cbf::write(&written, &selected, lengths, out)
         }
     });
-    Ok(written.err().map(tuple))
+    Ok(result.err().map(tuple))
 }

@@ -1,14 +1,15 @@
 //! `Chunk` as a handle, and the packer.
 
-use cntkio_core::chunk::{self, Block, Column, Samples, Values};
-use cntkio_core::pack::{self, Cell, Ragged, Selection};
+use cntkio_core::chunk::{self, Block, Column, PlainChunk, Samples, Values};
+use cntkio_core::pack::{self, Cell, Ragged, RaggedEntries, Selection, Table};
 use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::{PyMemoryError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use std::num::TryFromIntError;
 
 pyo3::import_exception!(cntkio.errors, CorpusError);
 
-/// The parsed form of a run of consecutive sequences: immutable columns, one for each stream.
+/// Consecutive sequences, parsed: immutable columns, one for each stream.
 #[pyclass(frozen, module = "cntkio._core")]
 pub(crate) struct Chunk {
     pub(crate) inner: chunk::Chunk,
@@ -46,15 +47,14 @@ impl Chunk {
         self.inner.num_bytes()
     }
 
-    /// The same with dense and sparse columns only, as writers need them; itself if it is so already.
+    /// The chunk with dense and sparse columns in full width only, as writers need it; itself if it has no others.
     fn plain(slf: Bound<'_, Self>) -> PyResult<Py<Self>> {
-        if slf.get().inner.is_plain() {
+        let (py, chunk) = (slf.py(), slf.get());
+        if chunk.inner.as_plain().is_some() {
             return Ok(slf.unbind());
         }
-        let py = slf.py();
-        let inner = slf.get();
-        let made = py.detach(|| pack::plain(&inner.inner)).map_err(refused)?;
-        Py::new(py, Chunk { inner: made })
+        let inner = py.detach(|| pack::in_full_width(&chunk.inner)).map_err(refused)?;
+        Py::new(py, Chunk { inner })
     }
 
     fn __repr__(&self) -> String {
@@ -62,13 +62,34 @@ impl Chunk {
     }
 }
 
+/// A one-dimensional array of either precision.
+enum FloatArray<'py> {
+    F32(PyReadonlyArray1<'py, f32>),
+    F64(PyReadonlyArray1<'py, f64>),
+}
+
+impl<'py> FloatArray<'py> {
+    fn of(values: &Bound<'py, PyAny>) -> PyResult<FloatArray<'py>> {
+        if let Ok(values) = values.cast::<PyArray1<f32>>() {
+            Ok(FloatArray::F32(values.readonly()))
+        } else if let Ok(values) = values.cast::<PyArray1<f64>>() {
+            Ok(FloatArray::F64(values.readonly()))
+        } else {
+            Err(PyTypeError::new_err("values must be a one-dimensional float32 or float64 array"))
+        }
+    }
+}
+
+/// The chunk as writers take it.
+pub(crate) fn plain(chunk: &chunk::Chunk) -> PyResult<PlainChunk<'_>> {
+    let refused = || PyValueError::new_err("only columns in full width can be written: see Chunk.plain");
+    chunk.as_plain().ok_or_else(refused)
+}
+
 fn column_from_arrays((offsets, values, dim, sparse): ColumnArrays<'_>) -> PyResult<Column> {
-    let values = if let Ok(values) = values.cast::<PyArray1<f32>>() {
-        Values::F32(values.readonly().as_slice()?.to_vec())
-    } else if let Ok(values) = values.cast::<PyArray1<f64>>() {
-        Values::F64(values.readonly().as_slice()?.to_vec())
-    } else {
-        return Err(PyTypeError::new_err("values must be a one-dimensional float32 or float64 array"));
+    let values = match FloatArray::of(&values)? {
+        FloatArray::F32(values) => Values::F32(values.as_slice()?.to_vec()),
+        FloatArray::F64(values) => Values::F64(values.as_slice()?.to_vec()),
     };
     let samples = match sparse {
         None => Samples::Dense { dim, values },
@@ -104,34 +125,24 @@ pub(crate) fn spread<'py>(
     streams: Vec<(usize, usize, bool)>,
     num_cells: usize,
 ) -> PyResult<SpreadArrays<'py>> {
-    let handles: Vec<&chunk::Chunk> = chunks.iter().map(|chunk| &chunk.get().inner).collect();
-    let selection =
-        Selection { chunks: &handles, places: places.as_slice()?, sequences: sequences.as_slice()?, parts: None };
-    let cells: Vec<Cell> = first_samples
-        .as_slice()?
-        .iter()
-        .zip(num_samples.as_slice()?)
-        .zip(cells.as_slice()?)
-        .zip(lengths.as_slice()?)
-        .map(|(((&first, &count), &place), &length)| Cell {
-            first_sample: first as usize,
-            num_samples: count as usize,
-            place: place as usize,
-            length: length as usize,
+    let chunks: Vec<&chunk::Chunk> = chunks.iter().map(|chunk| &chunk.get().inner).collect();
+    let (chunk_of, sequences) = (places.as_slice()?, sequences.as_slice()?);
+    let selection = Selection { chunks: &chunks, chunk_of, sequences, parts: None };
+    let (firsts, counts) = (first_samples.as_slice()?.iter(), num_samples.as_slice()?.iter());
+    let cells = firsts.zip(counts).zip(cells.as_slice()?).zip(lengths.as_slice()?);
+    let cells: Vec<Cell> = cells
+        .map(|(((&first, &count), &cell), &length)| {
+            let (first_sample, num_samples) = (u32::try_from(first)?, u32::try_from(count)?);
+            Ok(Cell { first_sample, num_samples, cell: usize::try_from(cell)?, length: length as usize })
         })
-        .collect();
-    let spread: Result<Vec<Values>, pack::Error> = py.detach(|| {
-        let one = |&(stream, dim, is_double): &(usize, usize, bool)| {
-            if is_double {
-                pack::spread(selection, &cells, stream, dim, num_cells, pack::doubles).map(Values::F64)
-            } else {
-                pack::spread(selection, &cells, stream, dim, num_cells, pack::singles).map(Values::F32)
-            }
-        };
-        streams.iter().map(one).collect()
-    });
-    match spread {
-        Err(pack::Error::Length { number, stream, num_samples }) => Ok((vec![], Some((number, stream, num_samples)))),
+        .collect::<Result<_, TryFromIntError>>()
+        .map_err(|_| refused(pack::Error::Missing))?;
+    let tables: Vec<Table> =
+        streams.into_iter().map(|(stream, dim, is_double)| Table { stream, dim, is_double }).collect();
+    match py.detach(|| pack::spread(selection, &cells, &tables, num_cells)) {
+        Err(pack::Error::Length { sequence, stream, num_samples }) => {
+            Ok((vec![], Some((sequence, stream, num_samples))))
+        }
         spread => Ok((spread.map_err(refused)?.into_iter().map(|values| values_array(py, values)).collect(), None)),
     }
 }
@@ -145,7 +156,8 @@ pub(crate) fn refused(why: pack::Error) -> PyErr {
 }
 
 pub(crate) fn ragged_arrays(py: Python<'_>, ragged: Ragged) -> RaggedArrays<'_> {
-    let sparse = ragged.sparse.map(|(offsets, indices)| (offsets.into_pyarray(py), indices.into_pyarray(py)));
+    let arrays = |entries: RaggedEntries| (entries.sample_offsets.into_pyarray(py), entries.indices.into_pyarray(py));
+    let sparse = ragged.entries.map(arrays);
     (values_array(py, ragged.values), ragged.sequence_offsets.into_pyarray(py), sparse)
 }
 
@@ -156,7 +168,7 @@ fn values_array(py: Python<'_>, values: Values) -> Bound<'_, PyAny> {
     }
 }
 
-/// Spread ragged samples over `sequences * steps * dim` values, zeros behind each sequence's end.
+/// Spread ragged samples over `sequences * steps * dim` values, zeros after each sequence's end.
 #[pyfunction]
 pub(crate) fn pad<'py>(
     py: Python<'py>,
@@ -166,16 +178,15 @@ pub(crate) fn pad<'py>(
     dim: usize,
 ) -> PyResult<Bound<'py, PyAny>> {
     let offsets = sequence_offsets.as_slice()?;
-    let padded = if let Ok(values) = values.cast::<PyArray1<f32>>() {
-        let values = values.readonly();
-        let values = values.as_slice()?;
-        py.detach(|| pack::pad(values, offsets, steps, dim)).map(Values::F32)
-    } else if let Ok(values) = values.cast::<PyArray1<f64>>() {
-        let values = values.readonly();
-        let values = values.as_slice()?;
-        py.detach(|| pack::pad(values, offsets, steps, dim)).map(Values::F64)
-    } else {
-        return Err(PyTypeError::new_err("values must be a one-dimensional float32 or float64 array"));
+    let padded = match FloatArray::of(&values)? {
+        FloatArray::F32(values) => {
+            let values = values.as_slice()?;
+            py.detach(|| pack::pad(values, offsets, steps, dim)).map(Values::F32)
+        }
+        FloatArray::F64(values) => {
+            let values = values.as_slice()?;
+            py.detach(|| pack::pad(values, offsets, steps, dim)).map(Values::F64)
+        }
     };
     padded
         .map(|values| values_array(py, values))

@@ -2,7 +2,7 @@
 
 use crate::chunk::Chunk;
 use crate::pool::pool;
-use cntkio_core::chunk::{self, Block, Bytes, Column, Encoding, Frames, FramesPlace, Runs, Samples, Targets};
+use cntkio_core::chunk::{self, Block, Bytes, Column, Encoding, FrameStart, Frames, Runs, Samples, Targets};
 use cntkio_core::find;
 use cntkio_core::htk::{self, ListRules};
 use cntkio_core::mlf::{self, Labels, Numbers, Rules, Scan, Unit};
@@ -233,7 +233,7 @@ pub(crate) fn frames_chunk(
         };
         Ok(Encoding { is_big_endian, scales })
     });
-    let places = block_of.as_slice()?.iter().zip(encoding_of.as_slice()?).zip(at.as_slice()?);
+    let starts = block_of.as_slice()?.iter().zip(encoding_of.as_slice()?).zip(at.as_slice()?);
     let (read, shown) = bytes.take();
     let frames = Frames {
         frame_dim,
@@ -241,7 +241,7 @@ pub(crate) fn frames_chunk(
         right,
         is_broadcast,
         blocks: std::iter::once(Bytes::new(read)).chain(shown.into_iter().map(Bytes::of)).collect(),
-        places: places.map(|((&block, &encoding), &at)| FramesPlace { block, encoding, at: at as usize }).collect(),
+        starts: starts.map(|((&block, &encoding), &at)| FrameStart { block, encoding, offset: at as usize }).collect(),
         encodings: encodings.collect::<PyResult<_>>()?,
     };
     chunk_of(lengths.as_slice()?, Samples::Frames(frames))

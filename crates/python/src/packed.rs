@@ -3,17 +3,16 @@
 use crate::chunk::{Chunk, RaggedArrays, ragged_arrays, refused};
 use crate::pool::{pool, shared};
 use cntkio_core::chunk;
-use cntkio_core::pack::{Error, Ragged, Selection, Wanted, gather_all};
-use cntkio_core::whole;
+use cntkio_core::pack::{self as core, Error, Parts, Ragged, Selection, Wanted, gather_all};
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use rayon::prelude::*;
 use std::sync::{Mutex, PoisonError};
 
-/// Bytes from which on more than one thread is worth while.
+/// Bytes from which on several threads pay.
 const WORTH_THREADS: usize = 128 << 10;
-/// Bytes from which on it is worth while to let go of the interpreter's lock.
+/// Bytes from which on it pays to release the interpreter's lock.
 const WORTH_UNLOCKING: usize = 16 << 10;
 
 type OwnedArrays = (Py<PyAny>, Py<PyArray1<i64>>, Option<(Py<PyArray1<i64>>, Py<PyArray1<i32>>)>);
@@ -25,8 +24,9 @@ struct Stream {
     arrays: PyOnceLock<OwnedArrays>,
 }
 
-/// The streams of one minibatch, gathered, ragged. An array object is only made where one is asked for: a small minibatch
-/// takes less time than the objects around it.
+/// The streams of one minibatch, gathered, ragged.
+///
+/// Array objects are made when they are first used: a small minibatch takes less time than the objects around it.
 #[pyclass(frozen, module = "cntkio._core")]
 pub(crate) struct Packed {
     /// Number of sequences.
@@ -42,7 +42,7 @@ impl Stream {
     fn of(ragged: Ragged) -> Stream {
         let lengths = ragged.sequence_offsets.windows(2).map(|pair| pair[1] - pair[0]);
         Stream {
-            num_samples: ragged.sequence_offsets.last().copied().unwrap_or(0),
+            num_samples: ragged.num_samples(),
             longest: lengths.max().unwrap_or(0),
             gathered: Mutex::new(Some(ragged)),
             arrays: PyOnceLock::new(),
@@ -81,85 +81,91 @@ impl Packed {
     }
 }
 
-/// What several minibatches take: chunks; for each sequence the place of its chunk in them, and its number in the chunk; for
-/// each stream its number, whether it is sparse, and whether it is double; unless whole sequences are taken, the first of
-/// the samples of each, and how many; and where each minibatch's sequences begin, and the last one's end.
+/// For each stream its number in the chunks, whether it is sparse, and whether it is in double precision.
+type Streams = Vec<(usize, bool, bool)>;
+
+fn wanted(streams: &Streams) -> Vec<Wanted> {
+    let wanted = |&(stream, is_sparse, is_double)| Wanted { stream, is_sparse, is_double };
+    streams.iter().map(wanted).collect()
+}
+
+/// What several minibatches take: chunks; for each sequence its chunk, counted among them, and its number in the chunk; the
+/// streams; unless whole sequences are taken, for each the first sample that is taken, and how many are; and the first
+/// sequence of each minibatch and, last, the number of sequences.
 type Request<'py> = (
     Vec<Py<Chunk>>,
     PyReadonlyArray1<'py, u32>,
     PyReadonlyArray1<'py, u32>,
-    Vec<(usize, bool, bool)>,
+    Streams,
     Option<(PyReadonlyArray1<'py, u32>, PyReadonlyArray1<'py, u32>)>,
     Vec<usize>,
 );
 
+/// A minibatch to be gathered.
+struct Job<'a> {
+    selection: Selection<'a>,
+    streams: &'a [Wanted],
+    num_bytes: usize,
+}
+
+impl Job<'_> {
+    fn run(&self) -> Result<Packed, Error> {
+        let streams = gather_all(self.selection, self.streams)?.into_iter().map(Stream::of).collect();
+        Ok(Packed { num_sequences: self.selection.sequences.len(), num_bytes: self.num_bytes, streams })
+    }
+}
+
 /// Gather the selected sequences of all streams, for several minibatches at once: waking other threads takes as long as
-/// making a small one. They come in the order of the requests.
+/// making a small minibatch. The minibatches come in the order of the requests.
 #[pyfunction]
 pub(crate) fn pack(py: Python<'_>, requests: Vec<Request<'_>>, num_threads: usize) -> PyResult<Vec<Packed>> {
-    let handles: Vec<Vec<&chunk::Chunk>> =
+    let chunks: Vec<Vec<&chunk::Chunk>> =
         requests.iter().map(|(chunks, ..)| chunks.iter().map(|chunk| &chunk.get().inner).collect()).collect();
-    let mut selections = Vec::new();
-    for ((_, places, sequences, streams, parts, bounds), chunks) in requests.iter().zip(&handles) {
-        let (places, sequences) = (places.as_slice()?, sequences.as_slice()?);
+    let streams: Vec<Vec<Wanted>> = requests.iter().map(|(_, _, _, streams, ..)| wanted(streams)).collect();
+    let mut jobs = Vec::new();
+    for (((_, chunk_of, sequences, _, parts, bounds), chunks), streams) in requests.iter().zip(&chunks).zip(&streams) {
+        let (chunk_of, sequences) = (chunk_of.as_slice()?, sequences.as_slice()?);
         let parts = match parts {
-            Some((first, count)) => Some((first.as_slice()?, count.as_slice()?)),
+            Some((firsts, counts)) => Some(Parts { firsts: firsts.as_slice()?, counts: counts.as_slice()? }),
             None => None,
         };
         for pair in bounds.windows(2) {
-            let range = pair[0]..pair[1];
-            let cut = || {
-                let parts = match parts {
-                    Some((first, count)) => Some((first.get(range.clone())?, count.get(range.clone())?)),
-                    None => None,
-                };
-                Some(Selection {
-                    chunks,
-                    places: places.get(range.clone())?,
-                    sequences: sequences.get(range.clone())?,
-                    parts,
-                })
-            };
-            let selection = cut().ok_or_else(|| refused(Error::Missing))?;
+            let whole = Selection { chunks, chunk_of, sequences, parts };
+            let selection = whole.slice(pair[0]..pair[1]).ok_or_else(|| refused(Error::Missing))?;
             // What it takes: as much of its first chunk as it takes of that chunk's samples.
-            let counts = selection.parts.map(|(_, count)| count);
-            let expected = chunks.first().map_or(0, |first| first.packed_size(range.len(), counts));
-            selections.push((selection, &streams[..], expected));
+            let counts = selection.parts.map(|parts| parts.counts);
+            let num_bytes = chunks.first().map_or(0, |first| first.packed_bytes(selection.sequences.len(), counts));
+            jobs.push(Job { selection, streams, num_bytes });
         }
     }
-    let one = |&(selection, streams, expected): &(Selection, &[Wanted], usize)| {
-        let streams = gather_all(selection, streams)?.into_iter().map(Stream::of).collect();
-        Ok(Packed { num_sequences: selection.sequences.len(), num_bytes: expected, streams })
-    };
-    let expected: usize = selections.iter().map(|&(.., expected)| expected).sum();
+    let num_bytes: usize = jobs.iter().map(|job| job.num_bytes).sum();
     let packed: Result<Vec<Packed>, Error> =
-        if expected >= WORTH_THREADS && selections.len() >= 2 * num_threads && num_threads > 1 {
-            py.detach(|| shared(&selections, num_threads, one))?.into_iter().collect()
-        } else if expected >= WORTH_THREADS && num_threads > 1 {
+        if num_bytes >= WORTH_THREADS && jobs.len() >= 2 * num_threads && num_threads > 1 {
+            py.detach(|| shared(&jobs, num_threads, Job::run))?.into_iter().collect()
+        } else if num_bytes >= WORTH_THREADS && num_threads > 1 {
             let pool = pool(num_threads)?;
-            py.detach(|| pool.install(|| selections.par_iter().map(one).collect()))
-        } else if expected >= WORTH_UNLOCKING {
-            py.detach(|| selections.iter().map(one).collect())
+            py.detach(|| pool.install(|| jobs.par_iter().map(Job::run).collect()))
+        } else if num_bytes >= WORTH_UNLOCKING {
+            py.detach(|| jobs.iter().map(Job::run).collect())
         } else {
-            selections.iter().map(one).collect()
+            jobs.iter().map(Job::run).collect()
         };
     packed.map_err(refused)
 }
 
-/// A corpus in the making: the streams of its chunks so far, ragged.
+/// The streams of a corpus's chunks so far, ragged.
 #[pyclass(frozen, module = "cntkio._core")]
 pub(crate) struct Whole {
     num_sequences: usize,
-    so_far: Mutex<Option<whole::Whole>>,
+    so_far: Mutex<Option<core::Whole>>,
 }
 
 #[pymethods]
 impl Whole {
-    /// Nothing yet: for each stream its number, whether it is sparse, and whether it is double; and how many sequences
-    /// will come.
+    /// No chunks yet; `num_sequences` sequences will come.
     #[new]
-    fn new(streams: Vec<Wanted>, num_sequences: usize) -> Whole {
-        Whole { num_sequences, so_far: Mutex::new(Some(whole::Whole::new(&streams, num_sequences))) }
+    fn new(streams: Streams, num_sequences: usize) -> Whole {
+        Whole { num_sequences, so_far: Mutex::new(Some(core::Whole::new(&wanted(&streams), num_sequences))) }
     }
 
     /// Append the next chunk.
@@ -174,7 +180,7 @@ impl Whole {
         .map_err(refused)
     }
 
-    /// What was appended. Nothing can be appended any more.
+    /// The streams of all chunks that were appended. Nothing can be appended any more.
     fn finish(&self) -> PyResult<Packed> {
         let so_far = self.so_far.lock().unwrap_or_else(PoisonError::into_inner).take();
         let streams = so_far.ok_or_else(|| refused(Error::Missing))?.finish();

@@ -1,6 +1,6 @@
 //! Writing the CNTK text format.
 
-use crate::chunk::Chunk;
+use crate::chunk::{Chunk, plain};
 use crate::pool::pool;
 use cntkio_core::convert::{self, Labels, LineFault, TokenStyle};
 use cntkio_core::ctf::{self, Unwritable};
@@ -27,9 +27,7 @@ pub(crate) fn text_write<'py>(
     if first.checked_add(keys.len()).is_none_or(|last| last > chunk.num_sequences()) {
         return Err(PyValueError::new_err("no such sequences in the chunk"));
     }
-    if !chunk.is_plain() {
-        return Err(PyValueError::new_err("only plain columns can be written: see Chunk.plain"));
-    }
+    let chunk = &plain(chunk)?;
     let streams: Vec<(usize, &[u8])> = streams.iter().map(|(column, name)| (*column, &name[..])).collect();
     let pool = pool(num_threads)?;
     Ok(match py.detach(|| pool.install(|| ctf::write(chunk, first, keys, &streams, piece))) {

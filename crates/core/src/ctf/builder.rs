@@ -14,9 +14,7 @@
 //! ```
 
 use super::{Schema, Stream};
-use crate::chunk::{Block, Column, Samples, Values, expect};
-use crate::small::Small;
-use crate::spare::EmptyColumn;
+use crate::chunk::{Block, Column, EmptyColumn, Samples, Small, expect};
 
 /// Builders for all streams, in the memory of a spare block.
 pub(super) fn builders(schema: &Schema, num_sequences: usize, spare: Option<Block>) -> Vec<Builder> {
@@ -49,49 +47,35 @@ pub(super) struct Builder {
 impl Builder {
     /// An empty column, in the memory of a spare column where it fits.
     fn new(stream: &Stream, num_sequences: usize, spare: Option<Column>) -> Builder {
-        let (spare, small) = match spare {
-            Some(Column { sequence_offsets, samples: Samples::Small(small) }) => {
-                let samples = Samples::Dense { dim: 0, values: Values::empty(stream.is_double) };
-                (Some(Column { sequence_offsets, samples }), Some(small))
-            }
-            spare => (spare, None),
-        };
         let mut empty = EmptyColumn::of(spare, stream.is_double);
         empty.sequence_offsets.reserve(num_sequences + 1);
         empty.sequence_offsets.push(0);
+        let spare = empty.small.take();
         let column = if stream.is_sparse {
             empty.sample_offsets.push(0);
             empty.sparse(stream.dim)
         } else {
             empty.dense(stream.dim)
         };
-        Builder {
-            column,
-            num_samples: 0,
-            small: None,
-            num_small: 0,
-            is_first_part: true,
-            spare: small,
-            is_one_hot: false,
-        }
+        Builder { column, num_samples: 0, small: None, num_small: 0, is_first_part: true, spare, is_one_hot: false }
     }
 
     /// End a part of the text. All of the text is `ratio` times as large as this part.
     pub(super) fn end_part(&mut self, is_compact: bool, ratio: f64) {
         let is_first = std::mem::take(&mut self.is_first_part);
         let are_small = match &mut self.small {
-            Some(small) => small.append(&self.column.samples),
+            Some(small) => self.column.samples.append_to(small),
             None if is_first && is_compact => {
-                self.small = Small::of(&self.column.samples, self.spare.take());
+                self.small = self.column.samples.to_small(self.spare.take());
                 self.small.is_some()
             }
             None => false,
         };
         if are_small {
             self.num_small = self.num_samples;
-            clear(&mut self.column.samples);
+            self.column.samples.clear();
         } else if let Some(small) = self.small.take() {
-            small.widen_before(&mut self.column.samples, self.num_small as usize);
+            self.column.samples.prepend(&small, self.num_small as usize);
             self.num_small = 0;
         }
         if is_first {
@@ -100,7 +84,7 @@ impl Builder {
             expect(&mut self.column.sequence_offsets, ratio);
             match &mut self.small {
                 Some(small) => small.expect(ratio),
-                None => self.expect(ratio),
+                None => self.column.samples.expect(ratio),
             }
         }
     }
@@ -110,19 +94,6 @@ impl Builder {
             self.column.samples = Samples::Small(small);
         }
         self.column
-    }
-
-    /// Make room for `ratio` times as many samples.
-    fn expect(&mut self, ratio: f64) {
-        match &mut self.column.samples {
-            Samples::Dense { values, .. } => values.expect(ratio),
-            Samples::Sparse { sample_offsets, indices, values, .. } => {
-                expect(sample_offsets, ratio);
-                expect(indices, ratio);
-                values.expect(ratio);
-            }
-            _ => {}
-        }
     }
 
     /// Samples of the current sequence.
@@ -166,18 +137,5 @@ impl Builder {
     #[inline]
     pub(super) fn end_sequence(&mut self) {
         self.column.sequence_offsets.push(self.num_samples);
-    }
-}
-
-/// Drop all samples but keep the memory.
-fn clear(samples: &mut Samples) {
-    match samples {
-        Samples::Dense { values, .. } => values.clear(),
-        Samples::Sparse { sample_offsets, indices, values, .. } => {
-            sample_offsets.truncate(1);
-            indices.clear();
-            values.clear();
-        }
-        _ => {}
     }
 }

@@ -9,7 +9,7 @@
 use super::builder::{Builder, builders, finish};
 use super::index::{Scan, scan};
 use super::parse::Parser;
-use super::pieces::{MOST_PIECE_BYTES, chunk_of};
+use super::pieces::MOST_PIECE_BYTES;
 use super::{Extent, Findings, Mode, Schema};
 use crate::chunk::{Block, Chunk, Pool, expect};
 use crate::text::{Text, Unread};
@@ -115,7 +115,7 @@ pub fn index_chunks(pass: Pass, borders: &[usize], num_pieces: usize) -> io::Res
             (chunk, _) => *chunk = None,
         }
     }
-    let finished = |(scans, blocks)| (scans, chunk_of(blocks, pass.pool));
+    let finished = |(scans, blocks)| (scans, Chunk::new(blocks).of_pool(pass.pool));
     Ok(chunks.into_iter().map(|chunk| chunk.map(finished)).collect())
 }
 

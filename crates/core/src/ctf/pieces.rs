@@ -74,13 +74,7 @@ pub fn parse_chunk(
             break;
         }
     }
-    Ok((chunk_of(blocks, pool), all))
-}
-
-/// A chunk whose memory goes back to the pool.
-pub(super) fn chunk_of(blocks: Vec<Block>, pool: Option<&Arc<Pool>>) -> Chunk {
-    let chunk = Chunk::new(blocks);
-    if let Some(pool) = pool { chunk.of_pool(Arc::clone(pool)) } else { chunk }
+    Ok((Chunk::new(blocks).of_pool(pool), all))
 }
 
 /// The most bytes of a piece of several sequences: a block counts its samples and entries in 32 bits, and each of them

@@ -4,7 +4,7 @@
 //! express (infinities, a sequence without a sample) is a fault with its place, never a text that reads differently.
 //! (docs/convert.md)
 
-use crate::chunk::{Chunk, Samples, Values};
+use crate::chunk::{PlainChunk, PlainColumn, in_either_precision};
 use rayon::prelude::*;
 
 pub(crate) fn put_integer(out: &mut Vec<u8>, mut value: u64) {
@@ -85,7 +85,7 @@ pub enum Unwritable {
 /// `streams`: for each its column and its name; a column that is not there is a caller's fault and left out. `keys`
 /// holds the number in front of each sequence's lines.
 pub fn write(
-    chunk: &Chunk,
+    chunk: &PlainChunk,
     first: usize,
     keys: &[u64],
     streams: &[(usize, &[u8])],
@@ -106,19 +106,16 @@ pub fn write(
 }
 
 fn write_sequence(
-    chunk: &Chunk,
+    chunk: &PlainChunk,
     sequence: usize,
     key: u64,
     streams: &[(usize, &[u8])],
     out: &mut Vec<u8>,
 ) -> Result<(), Unwritable> {
-    let (block, number) = chunk.locate(sequence);
-    let spans = |column: usize| {
-        let offsets = &block.columns.get(column)?.sequence_offsets;
-        Some((offsets[number] as usize, offsets[number + 1] as usize))
-    };
-    let num_lines =
-        streams.iter().filter_map(|&(column, _)| spans(column)).map(|(first, last)| last - first).max().unwrap_or(0);
+    let (columns, number) = chunk.locate(sequence);
+    let samples = |column: usize| columns.get(column).map(|column| column.samples(number));
+    let num_lines = streams.iter().filter_map(|&(column, _)| samples(column)).map(|samples| samples.len()).max();
+    let num_lines = num_lines.unwrap_or(0);
     if num_lines == 0 {
         return Err(Unwritable::NoSample { sequence });
     }
@@ -126,25 +123,18 @@ fn write_sequence(
         put_integer(out, key);
         let mut before = b'\t';
         for (stream, &(column, name)) in streams.iter().enumerate() {
-            let Some((first, last)) = spans(column) else { continue };
-            if first + line >= last {
-                continue;
-            }
+            let Some(sample) = samples(column).and_then(|mut samples| samples.nth(line)) else { continue };
             out.extend_from_slice(&[before, b'|']);
             out.extend_from_slice(name);
             before = b' ';
-            put_sample(out, &block.columns[column].samples, first + line).map_err(|value| Unwritable::Value {
-                sequence,
-                stream,
-                value,
-            })?;
+            put_sample(out, &columns[column], sample).map_err(|value| Unwritable::Value { sequence, stream, value })?;
         }
         out.push(b'\n');
     }
     Ok(())
 }
 
-fn put_sample(out: &mut Vec<u8>, samples: &Samples, sample: usize) -> Result<(), f64> {
+fn put_sample(out: &mut Vec<u8>, column: &PlainColumn, sample: usize) -> Result<(), f64> {
     fn plain<T: Decimal>(out: &mut Vec<u8>, values: &[T]) -> Result<(), f64> {
         values.iter().try_for_each(|&value| {
             out.push(b' ');
@@ -159,23 +149,11 @@ fn put_sample(out: &mut Vec<u8>, samples: &Samples, sample: usize) -> Result<(),
             put_number(out, value)
         })
     }
-    match samples {
-        Samples::Dense { dim, values } => {
-            let range = sample * dim..(sample + 1) * dim;
-            match values {
-                Values::F32(values) => plain(out, &values[range]),
-                Values::F64(values) => plain(out, &values[range]),
-            }
-        }
-        Samples::Sparse { sample_offsets, indices, values, .. } => {
-            let range = sample_offsets[sample] as usize..sample_offsets[sample + 1] as usize;
-            match values {
-                Values::F32(values) => indexed(out, &indices[range.clone()], &values[range]),
-                Values::F64(values) => indexed(out, &indices[range.clone()], &values[range]),
-            }
-        }
-        Samples::Small(_) | Samples::Stored(_) | Samples::Frames(_) | Samples::Runs(_) => Ok(()), // the caller has looked
-    }
+    let range = column.range(sample..sample + 1);
+    in_either_precision!(column.values, values => match column.entries {
+        None => plain(out, &values[range]),
+        Some((_, indices)) => indexed(out, &indices[range.clone()], &values[range]),
+    })
 }
 
 #[cfg(test)]

@@ -23,14 +23,12 @@
 mod binary;
 mod classes;
 mod entry;
-mod expand;
 mod labels;
 mod row;
 mod scan;
 
 pub use binary::scan_binary;
 pub use classes::Classes;
-pub use expand::expand;
 pub use labels::{Fault, Labels, NUM_REMARKS, Numbers, Remark, Stop};
 pub use row::label_names;
 pub use scan::{SHARE_BYTES, Scan, scan};

@@ -231,10 +231,8 @@ fn key_of(line: &[u8], is_compatible: bool) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chunk::Runs;
-    use crate::mlf::{Fault, Numbers, Unit, expand, label_names, scan_binary};
+    use crate::mlf::{Fault, Numbers, Unit, label_names, scan_binary};
     use proptest::prelude::*;
-    use std::sync::OnceLock;
 
     fn rules(is_compatible: bool) -> Rules {
         let names = ["sil", "aa", "b c", "\u{e9}"];
@@ -340,29 +338,6 @@ mod tests {
         };
         let names = label_names(Text { size: text.len(), read: &read }).unwrap();
         assert_eq!(names, [b"a c".to_vec(), b"b".to_vec()]);
-    }
-
-    #[test]
-    fn runs_are_expanded_from_any_sample_on() {
-        let runs = Runs {
-            dim: 9,
-            offsets: vec![0, 1, 3],
-            starts: vec![0, 0, 2],
-            classes: vec![8, 3, 4],
-            marks_starts: true,
-            targets: None,
-            each: OnceLock::new(),
-        };
-        let all = |range| {
-            let mut found = Vec::new();
-            expand(&runs, 1, 5, range, |class, is_start, count| found.push((class, is_start, count)));
-            found
-        };
-        assert_eq!(all(0..5), [(3, true, 2), (4, true, 3)]);
-        assert_eq!(all(1..4), [(3, false, 1), (4, true, 2)]);
-        assert_eq!(all(4..5), [(4, false, 1)]);
-        assert_eq!(all(2..2), []);
-        assert_eq!(runs.each(&[0, 2, 7]), [8, 8, 3, 3, 4, 4, 4]);
     }
 
     #[test]

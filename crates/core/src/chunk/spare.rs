@@ -1,6 +1,7 @@
 //! Columns in the making, in the memory of columns that are not needed any more: fresh memory costs as much as parsing.
 
-use crate::chunk::{Column, Samples, Values};
+use super::values::empty_for;
+use super::{Column, Samples, Small, Values};
 
 /// The vectors of a column, all empty, with what memory a spare column had for them.
 #[derive(Debug, Default)]
@@ -9,6 +10,8 @@ pub(crate) struct EmptyColumn {
     pub(crate) sample_offsets: Vec<u32>,
     pub(crate) indices: Vec<i32>,
     pub(crate) values: Values,
+    /// Small samples as they were left.
+    pub(crate) small: Option<Small>,
 }
 
 impl EmptyColumn {
@@ -22,7 +25,8 @@ impl EmptyColumn {
                 Samples::Sparse { sample_offsets, indices, values, .. } => {
                     (empty.sample_offsets, empty.indices, empty.values) = (sample_offsets, indices, values);
                 }
-                _ => {}
+                Samples::Small(small) => empty.small = Some(small),
+                Samples::Stored(_) | Samples::Frames(_) | Samples::Runs(_) => {}
             }
         }
         if empty.values.is_double() != is_double {
@@ -35,6 +39,20 @@ impl EmptyColumn {
         empty
     }
 
+    /// Make room for so many numbers; a vector that is too small or far too large is replaced.
+    pub(crate) fn fit(
+        &mut self,
+        num_sequences: usize,
+        num_sample_offsets: usize,
+        num_indices: usize,
+        num_values: usize,
+    ) {
+        empty_for(&mut self.sequence_offsets, num_sequences + 1);
+        empty_for(&mut self.sample_offsets, num_sample_offsets);
+        empty_for(&mut self.indices, num_indices);
+        self.values.empty_for(num_values);
+    }
+
     /// A column of dense samples.
     pub(crate) fn dense(self, dim: usize) -> Column {
         Column { sequence_offsets: self.sequence_offsets, samples: Samples::Dense { dim, values: self.values } }
@@ -42,7 +60,7 @@ impl EmptyColumn {
 
     /// A column of sparse samples.
     pub(crate) fn sparse(self, dim: usize) -> Column {
-        let EmptyColumn { sequence_offsets, sample_offsets, indices, values } = self;
+        let EmptyColumn { sequence_offsets, sample_offsets, indices, values, .. } = self;
         Column { sequence_offsets, samples: Samples::Sparse { dim, sample_offsets, indices, values } }
     }
 }

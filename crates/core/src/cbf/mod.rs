@@ -1,0 +1,456 @@
+//! The CNTK binary format: a chunk's bytes into columns, and columns into a chunk's bytes. (docs/formats/cbf.md)
+//!
+//! ```text
+//! 2.x layout:         length list | stream 0: sequence, sequence, … | stream 1: … | …
+//! documented layout:                stream 0: values, or one matrix | stream 1: … | …
+//! ```
+//!
+//! Invariant: every count is compared with the bytes that are left before anything is read or allocated by it, in
+//! 64 bits. What is delivered is what is stored: order, repetitions and special values included. Python reads the
+//! headers and decides what a fault means.
+
+mod write;
+
+pub use write::{Selected, Written, extra_size, sizes, write, write_documented};
+
+use crate::chunk::{Block, Bytes, Chunk, Column, EmptyColumn, Pool, Samples, Stored, i32_at, i32s, u32_at};
+use cntkio_simd::memory::prefetch;
+use rayon::prelude::*;
+use std::sync::Arc;
+
+/// What a stream is in the file, and in which precision it is delivered or written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stream {
+    /// Whether samples are lists of index and value.
+    pub is_sparse: bool,
+    /// Values a sample, or the bound of its indices; at least 1.
+    pub dim: usize,
+    /// Whether the file's values are in double precision.
+    pub is_double: bool,
+    /// Whether the columns' values are.
+    pub becomes_double: bool,
+}
+
+impl Stream {
+    fn width(&self) -> usize {
+        if self.is_double { 8 } else { 4 }
+    }
+}
+
+/// What is wrong with a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// The length list takes `found` bytes, and `limit` are left.
+    LengthList,
+    /// A count takes `found` bytes, and `limit` are left.
+    Count,
+    /// The samples of a dense sequence, or of a dense input, take `found` bytes, and `limit` are left.
+    Dense,
+    /// The values, indices and counts of a sparse sequence, or of a matrix, take `found` bytes, and `limit` are left.
+    Sparse,
+    /// A negative number of values.
+    NegativeValues,
+    /// A negative number of values of a sample.
+    NegativeSize,
+    /// The samples have `found` values together, but the sequence has `limit`.
+    SizeSum,
+    /// Index `found`, but the dimension is `limit`.
+    Index,
+    /// The first column starts at value `found`, not 0.
+    FirstColumn,
+    /// A column starts at value `found`, below the one before, at `limit`.
+    Column,
+    /// The columns end at value `found`, but there are `limit`.
+    LastColumn,
+    /// A negative row.
+    NegativeRow,
+    /// Sample `found` stands behind sample `limit`.
+    SampleOrder,
+    /// At least `found` samples in the chunk, and at most `limit` can be true.
+    TooManySamples,
+    /// To be written: a dense sequence of `found` samples; the documented layout has 1.
+    NotOneSample,
+    /// To be written: row `found`, above `limit`.
+    RowTooLarge,
+    /// To be written: `found` values, above `limit`.
+    TooManyValues,
+}
+
+/// Where a chunk is wrong, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault {
+    /// What.
+    pub kind: Kind,
+    /// Position in the chunk's bytes.
+    pub at: usize,
+    /// The stream, where one is concerned.
+    pub stream: Option<usize>,
+    /// The sequence's number in the chunk, where one is concerned.
+    pub sequence: Option<usize>,
+    /// What was read or counted.
+    pub found: i64,
+    /// What it was held against.
+    pub limit: i64,
+}
+
+/// A chunk's columns, and how many of its bytes they came from.
+#[derive(Debug)]
+pub struct Parsed {
+    /// The columns.
+    pub chunk: Chunk,
+    /// Bytes that are used; what follows them belongs to nothing.
+    pub num_used: usize,
+    /// Documented layout: samples that each sequence counts for.
+    pub lengths: Vec<u32>,
+}
+
+const LARGEST_I32: u64 = i32::MAX as u64;
+
+/// Bytes as a signed number for a fault, saturated.
+fn counted(size: u64) -> i64 {
+    i64::try_from(size).unwrap_or(i64::MAX)
+}
+
+/// A place in a chunk that is walked along: takes `size` bytes if they are there.
+struct Walk<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    stream: usize,
+}
+
+impl Walk<'_> {
+    fn take(&mut self, size: u64, kind: Kind, sequence: Option<usize>) -> Result<usize, Fault> {
+        let left = self.bytes.len() - self.at;
+        if size > left as u64 {
+            return Err(Fault { limit: left as i64, ..self.fault(kind, self.at, sequence, counted(size)) });
+        }
+        let start = self.at;
+        self.at += size as usize;
+        Ok(start)
+    }
+
+    fn fault(&self, kind: Kind, at: usize, sequence: Option<usize>, found: i64) -> Fault {
+        Fault { kind, at, stream: Some(self.stream), sequence, found, limit: 0 }
+    }
+}
+
+/// The first sequence of each block and, last, the number of sequences, for blocks of about `piece` bytes.
+fn block_starts(num_sequences: usize, piece: usize, size: impl Fn(usize) -> usize) -> Vec<usize> {
+    let mut starts = vec![0];
+    let mut taken = 0usize;
+    for sequence in 0..num_sequences {
+        let size = size(sequence);
+        if taken > 0 && taken.saturating_add(size) > piece {
+            starts.push(sequence);
+            taken = 0;
+        }
+        taken = taken.saturating_add(size);
+    }
+    starts.push(num_sequences);
+    starts
+}
+
+/// Build blocks on all threads of the current pool; the fault is the one of the first faulty block.
+fn build(
+    starts: &[usize],
+    streams: &[Stream],
+    pool: Option<&Arc<Pool>>,
+    column: impl Fn(usize, EmptyColumn, usize, usize) -> Result<Column, Fault> + Sync,
+) -> Result<Chunk, Fault> {
+    let block = |pair: &[usize]| {
+        let mut spare = pool.and_then(|pool| pool.take()).map_or(Vec::new(), |block| block.columns).into_iter();
+        let columns = streams.iter().enumerate().map(|(number, stream)| {
+            let empty = EmptyColumn::of(spare.next(), stream.becomes_double);
+            column(number, empty, pair[0], pair[1])
+        });
+        let columns = columns.collect::<Result<_, Fault>>()?;
+        Ok(Block { num_sequences: pair[1] - pair[0], columns })
+    };
+    let blocks: Vec<Result<Block, Fault>> = starts.par_windows(2).map(block).collect();
+    Ok(Chunk::new(blocks.into_iter().collect::<Result<_, Fault>>()?).of_pool(pool))
+}
+
+// ------------------------------------------------------------------------------------------------ 2.x layout
+
+/// Check a chunk of the 2.x layout, and keep its bytes as they are: the packer copies sequences straight from there.
+pub fn parse(file: Bytes, num_sequences: usize, streams: &[Stream]) -> Result<Parsed, Fault> {
+    let mut walk = Walk { bytes: file.as_slice(), at: 0, stream: 0 };
+    let list = (num_sequences as u64).saturating_mul(4);
+    walk.take(list, Kind::LengthList, None).map_err(|fault| Fault { stream: None, ..fault })?;
+    let mut columns = Vec::with_capacity(streams.len());
+    for (number, stream) in streams.iter().enumerate() {
+        walk.stream = number;
+        let (starts, sequence_offsets) = sequences(&mut walk, stream, num_sequences)?;
+        let Stream { is_sparse, dim, is_double, becomes_double } = *stream;
+        let stored = Stored { dim, is_sparse, is_double, becomes_double, bytes: file.clone(), starts };
+        columns.push(Column { sequence_offsets, samples: Samples::Stored(stored) });
+    }
+    let num_used = walk.at;
+    let chunk = Chunk::new(vec![Block { num_sequences, columns }]);
+    Ok(Parsed { chunk, num_used, lengths: Vec::new() })
+}
+
+/// The first byte of each sequence of a stream and, last, the end of the last sequence; and the same in samples.
+///
+/// Each number of samples is read once: if the file changes later, the table still describes what was checked.
+fn sequences(walk: &mut Walk, stream: &Stream, num_sequences: usize) -> Result<(Vec<usize>, Vec<u32>), Fault> {
+    let width = stream.width() as u64;
+    // A sequence takes at least its count. If there are fewer bytes, the loop finds that out.
+    let most_sequences = num_sequences.min((walk.bytes.len() - walk.at) / 4);
+    let (mut starts, mut sequence_offsets) =
+        (Vec::with_capacity(most_sequences + 1), Vec::with_capacity(most_sequences + 1));
+    let mut total = 0u32;
+    sequence_offsets.push(total);
+    for sequence in 0..num_sequences {
+        let start = walk.at;
+        starts.push(start);
+        let num_samples = if stream.is_sparse {
+            walk.take(8, Kind::Count, Some(sequence))?;
+            let num_samples = u32_at(walk.bytes, start);
+            let num_values = i32_at(walk.bytes, start + 4);
+            let Ok(num_values) = u32::try_from(num_values) else {
+                return Err(walk.fault(Kind::NegativeValues, start + 4, Some(sequence), num_values.into()));
+            };
+            let size = u64::from(num_values) * (width + 4) + u64::from(num_samples) * 4;
+            let values_at = walk.take(size, Kind::Sparse, Some(sequence))?;
+            // At once, while the bytes are on their way into the cache.
+            check_sparse(walk, stream, sequence, values_at, num_values as usize)?;
+            num_samples
+        } else {
+            walk.take(4, Kind::Count, Some(sequence))?;
+            let num_samples = u32_at(walk.bytes, start);
+            let size = u64::from(num_samples).saturating_mul((stream.dim as u64).saturating_mul(width));
+            walk.take(size, Kind::Dense, Some(sequence))?;
+            // Most often sequences are of one length: ask for the counts that follow.
+            let ahead = walk.at + AHEAD_SEQUENCES * (walk.at - start);
+            prefetch(walk.bytes.get(ahead..ahead + 4).unwrap_or_default(), 4);
+            num_samples
+        };
+        total = total.checked_add(num_samples).ok_or_else(|| {
+            let found = u64::from(total) + u64::from(num_samples);
+            Fault { limit: u32::MAX.into(), ..walk.fault(Kind::TooManySamples, start, Some(sequence), counted(found)) }
+        })?;
+        sequence_offsets.push(total);
+    }
+    starts.push(walk.at);
+    Ok((starts, sequence_offsets))
+}
+
+/// How far ahead of the check bytes are prefetched, and how many bytes at most at a time.
+const AHEAD_BYTES: usize = 1024;
+/// How many dense sequences ahead counts are prefetched.
+const AHEAD_SEQUENCES: usize = 8;
+
+/// Check the indices and the numbers of values of a sparse sequence, which the walk has just passed.
+fn check_sparse(
+    walk: &Walk,
+    stream: &Stream,
+    sequence: usize,
+    values_at: usize,
+    num_values: usize,
+) -> Result<(), Fault> {
+    let (bytes, end) = (walk.bytes, walk.at);
+    let indices_at = values_at + num_values * stream.width();
+    let sizes_at = indices_at + num_values * 4;
+    let fault = |kind, at, found, limit| Fault { limit, ..walk.fault(kind, at, Some(sequence), found) };
+    // The processor does not prefetch beyond the end of a page by itself.
+    let ahead = end + AHEAD_BYTES;
+    prefetch(bytes.get(ahead..ahead + (end - values_at)).unwrap_or_default(), AHEAD_BYTES);
+    if let Some(bad) = index_beyond(&bytes[indices_at..sizes_at], stream.dim) {
+        let at = indices_at + 4 * bad;
+        return Err(fault(Kind::Index, at, i32_at(bytes, at).into(), stream.dim as i64));
+    }
+    let mut taken = 0u64;
+    for (sample, size) in i32s(&bytes[sizes_at..end]).enumerate() {
+        let Ok(size) = u64::try_from(size) else {
+            return Err(fault(Kind::NegativeSize, sizes_at + 4 * sample, size.into(), 0));
+        };
+        taken += size;
+        if taken > num_values as u64 {
+            return Err(fault(Kind::SizeSum, sizes_at + 4 * sample, taken as i64, num_values as i64));
+        }
+    }
+    if taken < num_values as u64 {
+        return Err(fault(Kind::SizeSum, sizes_at, taken as i64, num_values as i64));
+    }
+    Ok(())
+}
+
+/// The first index that is not 0 to `dim - 1`.
+fn index_beyond(indices: &[u8], dim: usize) -> Option<usize> {
+    let largest = i32s(indices).fold(0, |largest, index| largest.max(index as u32)); // negative ones are the largest
+    if (largest as usize) < dim {
+        return None;
+    }
+    i32s(indices).position(|index| index as u32 as usize >= dim)
+}
+
+// ----------------------------------------------------------------------------------------- documented layout
+
+/// Where a matrix of the documented layout lies, and how many samples each sequence has in it.
+struct Matrix {
+    values_at: usize,
+    rows_at: usize,
+    columns_at: usize,
+    num_samples: Vec<u32>,
+}
+
+enum Input {
+    Dense(usize),
+    Sparse(Matrix),
+}
+
+/// Parse a chunk of the documented layout into blocks of about `piece` bytes.
+///
+/// Nothing in the bytes accounts for the empty samples that a large row implies: more than `most_samples` samples in
+/// a stream are refused.
+pub fn parse_documented(
+    bytes: &[u8],
+    num_sequences: usize,
+    streams: &[Stream],
+    most_samples: u64,
+    piece: usize,
+    pool: Option<&Arc<Pool>>,
+) -> Result<Parsed, Fault> {
+    let mut walk = Walk { bytes, at: 0, stream: 0 };
+    let mut inputs = Vec::with_capacity(streams.len());
+    for (number, stream) in streams.iter().enumerate() {
+        walk.stream = number;
+        if stream.is_sparse {
+            inputs.push(Input::Sparse(matrix(&mut walk, stream, num_sequences, most_samples)?));
+        } else {
+            let size = (stream.dim as u64 * stream.width() as u64).saturating_mul(num_sequences as u64);
+            inputs.push(Input::Dense(walk.take(size, Kind::Dense, None)?));
+        }
+    }
+    let mut lengths = Vec::new();
+    if !streams.is_empty() {
+        // What a stream takes has been found in the bytes, so there are not more sequences than they can hold.
+        lengths.resize(num_sequences, 1u32);
+    }
+    for input in &inputs {
+        if let Input::Sparse(matrix) = input {
+            for (length, &num_samples) in lengths.iter_mut().zip(&matrix.num_samples) {
+                *length = num_samples.max(*length);
+            }
+        }
+    }
+    let size = |sequence: usize| {
+        let size = |(input, stream): (&Input, &Stream)| match input {
+            Input::Dense(_) => stream.dim * stream.width(),
+            Input::Sparse(matrix) => {
+                let (first, last) = matrix.entries(bytes, sequence, sequence + 1);
+                (last - first) * (stream.width() + 4) + 4 * matrix.num_samples[sequence] as usize
+            }
+        };
+        inputs.iter().zip(streams).map(size).sum()
+    };
+    let starts = block_starts(num_sequences, piece, size);
+    let chunk = build(&starts, streams, pool, |number, mut empty, first, last| {
+        let stream = &streams[number];
+        Ok(match &inputs[number] {
+            Input::Dense(at) => {
+                let size = stream.dim * stream.width();
+                empty.fit(last - first, 0, 0, (last - first) * stream.dim);
+                empty.values.append_stored(&bytes[at + first * size..at + last * size], stream.is_double);
+                empty.sequence_offsets.extend(0..=(last - first) as u32);
+                empty.dense(stream.dim)
+            }
+            Input::Sparse(matrix) => matrix.column(bytes, stream, empty, first, last),
+        })
+    })?;
+    Ok(Parsed { chunk, num_used: walk.at, lengths })
+}
+
+/// Find a matrix and check all of it.
+fn matrix(walk: &mut Walk, stream: &Stream, num_sequences: usize, most_samples: u64) -> Result<Matrix, Fault> {
+    let bytes = walk.bytes;
+    let start = walk.take(4, Kind::Count, None)?;
+    let count = i32_at(bytes, start);
+    let Ok(num_values) = usize::try_from(count) else {
+        return Err(walk.fault(Kind::NegativeValues, start, None, count.into()));
+    };
+    let width = stream.width();
+    let num_columns = num_sequences as u64 + 1;
+    let size = (num_values as u64 * (width as u64 + 4)).saturating_add(num_columns.saturating_mul(4));
+    let values_at = walk.take(size, Kind::Sparse, None)?;
+    let rows_at = values_at + num_values * width;
+    let columns_at = rows_at + num_values * 4;
+    let first = i32_at(bytes, columns_at);
+    if first != 0 {
+        return Err(walk.fault(Kind::FirstColumn, columns_at, Some(0), first.into()));
+    }
+    let mut num_samples = Vec::with_capacity(num_sequences);
+    let mut total = 0u64;
+    let mut begin = 0usize;
+    for (sequence, end) in i32s(&bytes[columns_at + 4..columns_at + 4 * (num_sequences + 1)]).enumerate() {
+        let end_at = columns_at + 4 * (sequence + 1);
+        if i64::from(end) < begin as i64 {
+            let fault = walk.fault(Kind::Column, end_at, Some(sequence), end.into());
+            return Err(Fault { limit: begin as i64, ..fault });
+        }
+        let end = end as usize;
+        if end > num_values {
+            let fault = walk.fault(Kind::LastColumn, end_at, Some(sequence), end as i64);
+            return Err(Fault { limit: num_values as i64, ..fault });
+        }
+        let mut sample = 0u32;
+        for (number, row) in i32s(&bytes[rows_at + 4 * begin..rows_at + 4 * end]).enumerate() {
+            let row_at = rows_at + 4 * (begin + number);
+            let Ok(row) = u32::try_from(row) else {
+                return Err(walk.fault(Kind::NegativeRow, row_at, Some(sequence), row.into()));
+            };
+            let next = (row as usize / stream.dim) as u32;
+            if next < sample {
+                let fault = walk.fault(Kind::SampleOrder, row_at, Some(sequence), next.into());
+                return Err(Fault { limit: sample.into(), ..fault });
+            }
+            sample = next;
+        }
+        total += u64::from(sample) + 1;
+        if total > most_samples {
+            let fault = walk.fault(Kind::TooManySamples, rows_at + 4 * begin, Some(sequence), counted(total));
+            return Err(Fault { limit: counted(most_samples), ..fault });
+        }
+        num_samples.push(sample + 1);
+        begin = end;
+    }
+    if begin != num_values {
+        let fault = walk.fault(Kind::LastColumn, walk.at - 4, num_sequences.checked_sub(1), begin as i64);
+        return Err(Fault { limit: num_values as i64, ..fault });
+    }
+    Ok(Matrix { values_at, rows_at, columns_at, num_samples })
+}
+
+impl Matrix {
+    /// The entries of some sequences.
+    fn entries(&self, bytes: &[u8], first: usize, last: usize) -> (usize, usize) {
+        (i32_at(bytes, self.columns_at + 4 * first) as usize, i32_at(bytes, self.columns_at + 4 * last) as usize)
+    }
+
+    fn column(&self, bytes: &[u8], stream: &Stream, mut empty: EmptyColumn, first: usize, last: usize) -> Column {
+        let (begin, end) = self.entries(bytes, first, last);
+        let width = stream.width();
+        let num_samples: usize = self.num_samples[first..last].iter().map(|&count| count as usize).sum();
+        empty.fit(last - first, num_samples + 1, end - begin, end - begin);
+        let EmptyColumn { sequence_offsets, sample_offsets, indices, values, .. } = &mut empty;
+        values.append_stored(&bytes[self.values_at + begin * width..self.values_at + end * width], stream.is_double);
+        sample_offsets.push(0);
+        sequence_offsets.push(0);
+        for sequence in first..last {
+            let samples_before = sample_offsets.len();
+            let (from, to) = self.entries(bytes, sequence, sequence + 1);
+            for row in i32s(&bytes[self.rows_at + 4 * from..self.rows_at + 4 * to]) {
+                let (sample, index) = (row as usize / stream.dim, row as usize % stream.dim);
+                // Every sample before this value's own has ended.
+                sample_offsets.resize(samples_before + sample, indices.len() as u32);
+                indices.push(index as i32);
+            }
+            let samples_behind = samples_before + self.num_samples[sequence] as usize;
+            sample_offsets.resize(samples_behind, indices.len() as u32);
+            sequence_offsets.push((samples_behind - 1) as u32);
+        }
+        empty.sparse(stream.dim)
+    }
+}

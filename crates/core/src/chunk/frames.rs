@@ -1,0 +1,341 @@
+//! Frames of feature files as they were read.
+//!
+//! A sample is a frame with its neighbours in its sequence, earliest first. Beyond the sequence's ends its first and its
+//! last frame are repeated. Gathering makes a list of pieces of bytes first,
+//!
+//! ```text
+//! frames of an utterance     f0 f1 f2 f3 f4 f5 f6          window of one frame to the left, two to the right
+//! sample 0                f0|f0 f1 f2                      two pieces
+//! sample 2                      f1 f2 f3 f4                one piece
+//! ```
+//!
+//! and copies them into the minibatch, byte order and all, on all threads. Compressed frames are decoded one by one.
+
+use super::bytes::Bytes;
+use super::ragged::{AllFound, Error, Form, Found, try_reserve};
+use super::values::Values;
+use cntkio_simd::floats::{Floats, append_floats};
+use cntkio_simd::memory::prefetch;
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// Values that are worth a thread.
+const SHARE_VALUES: usize = 1 << 16;
+
+/// Frames as they were read; in single precision when packed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Frames {
+    /// Values of a frame.
+    pub frame_dim: usize,
+    /// Frames before each frame in its sample.
+    pub left: usize,
+    /// Frames after each frame in its sample.
+    pub right: usize,
+    /// Whether a sequence's only frame stands for any number of frames.
+    pub is_broadcast: bool,
+    /// The bytes.
+    pub blocks: Vec<Bytes>,
+    /// The first frame of each sequence.
+    pub starts: Vec<FrameStart>,
+    /// The encodings of frames.
+    pub encodings: Vec<Encoding>,
+}
+
+/// How the values of a frame are stored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Encoding {
+    /// Whether the first byte of a value is its highest.
+    pub is_big_endian: bool,
+    /// Without scales values are in single precision. With `a` and `b` for each value, a 16-bit `x` means `(x + b) / a`.
+    pub scales: Option<(Vec<f32>, Vec<f32>)>,
+}
+
+impl Encoding {
+    /// Bytes of a frame of `dim` values.
+    pub fn frame_size(&self, dim: usize) -> usize {
+        dim * if self.scales.is_some() { 2 } else { 4 }
+    }
+}
+
+/// Where a sequence's frames begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrameStart {
+    /// The block of bytes.
+    pub block: u32,
+    /// The encoding.
+    pub encoding: u32,
+    /// The first byte in the block.
+    pub offset: usize,
+}
+
+impl Frames {
+    /// Values of a sample.
+    pub fn dim(&self) -> usize {
+        self.frame_dim * (1 + self.left + self.right)
+    }
+
+    pub(crate) fn form(&self) -> Form {
+        Form { dim: self.dim(), is_sparse: false, is_double: false }
+    }
+
+    /// Check that every frame is inside of its block; the message says what is not.
+    pub(crate) fn check(&self, sequence_offsets: &[u32]) -> Result<(), String> {
+        let window = self.left.checked_add(self.right).and_then(|frames| frames.checked_add(1));
+        let dim = window.and_then(|frames| frames.checked_mul(self.frame_dim));
+        if dim.is_none_or(|dim| dim == 0 || dim > i32::MAX as usize) {
+            return Err("a sample of no values, or of 2^31 or more".to_owned());
+        }
+        if self.starts.len() + 1 != sequence_offsets.len() {
+            return Err(format!("{} sequences, but {} starts", sequence_offsets.len() - 1, self.starts.len()));
+        }
+        for encoding in &self.encodings {
+            if let Some((a, b)) = &encoding.scales
+                && (a.len(), b.len()) != (self.frame_dim, self.frame_dim)
+            {
+                return Err("scales that do not fit the dimension".to_owned());
+            }
+        }
+        for (start, pair) in self.starts.iter().zip(sequence_offsets.windows(2)) {
+            let encoding = self.encodings.get(start.encoding as usize).ok_or("an encoding that does not exist")?;
+            let block = self.blocks.get(start.block as usize).ok_or("a block that does not exist")?;
+            let size = (pair[1] - pair[0]) as usize * encoding.frame_size(self.frame_dim);
+            if start.offset.checked_add(size).is_none_or(|end| end > block.as_slice().len()) {
+                return Err("a sequence that ends beyond its block".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of the frames and of their table.
+    pub(crate) fn num_bytes(&self) -> usize {
+        size_of_val(&self.starts[..]) + self.blocks.iter().map(|block| block.as_slice().len()).sum::<usize>()
+    }
+
+    /// Ask the processor for the table entry of a sequence.
+    #[inline]
+    pub(crate) fn prefetch(&self, sequence: usize) {
+        prefetch(self.starts.get(sequence..=sequence).unwrap_or_default(), 1);
+    }
+
+    /// All bytes of a sequence of so many frames, and their encoding.
+    #[inline]
+    fn sequence(&self, sequence: usize, num_frames: usize) -> Option<(&[u8], &Encoding)> {
+        let FrameStart { block, encoding, offset } = *self.starts.get(sequence)?;
+        let encoding = self.encodings.get(encoding as usize)?;
+        let block = self.blocks.get(block as usize)?.as_slice();
+        Some((block.get(offset..offset + num_frames * encoding.frame_size(self.frame_dim))?, encoding))
+    }
+
+    /// Write the values of some samples of a sequence of `num_frames` frames.
+    ///
+    /// `out` has room for exactly these samples. Zeros stay for samples of a sequence without frames.
+    pub fn decode(&self, sequence: usize, num_frames: usize, samples: Range<usize>, out: &mut [f32]) {
+        let Some((bytes, encoding)) = self.sequence(sequence, num_frames) else { return };
+        if num_frames == 0 || samples.is_empty() || out.len() != samples.len() * self.dim() {
+            return;
+        }
+        let (dim, size) = (self.frame_dim, encoding.frame_size(self.frame_dim));
+        let (left, right) = (self.left, self.right);
+        if left + right == 0 && !self.is_broadcast {
+            encoding.decode(dim, &bytes[samples.start * size..samples.end * size], out);
+            return;
+        }
+        let last = num_frames - 1;
+        let frame = |number: usize, out: &mut [f32]| {
+            encoding.decode(dim, &bytes[number * size..(number + 1) * size], out);
+        };
+        let width = self.dim();
+        for (row, sample) in samples.clone().enumerate() {
+            let center = sample.min(last);
+            if row > 0 && sample > last {
+                out.copy_within((row - 1) * width..row * width, row * width);
+                continue;
+            }
+            if row > 0 {
+                // The sample before, one frame later.
+                out.copy_within((row - 1) * width + dim..row * width, row * width);
+                frame((center + right).min(last), &mut out[(row + 1) * width - dim..(row + 1) * width]);
+                continue;
+            }
+            let lead = left.saturating_sub(center);
+            let (first, end) = (center.saturating_sub(left), (center + right + 1).min(num_frames));
+            let (head, rest) = out[..width].split_at_mut(lead * dim);
+            let (middle, tail) = rest.split_at_mut((end - first) * dim);
+            head.chunks_exact_mut(dim).for_each(|out| frame(0, out));
+            encoding.decode(dim, &bytes[first * size..end * size], middle);
+            tail.chunks_exact_mut(dim).for_each(|out| frame(last, out));
+        }
+    }
+
+    /// Append the pieces that make up some samples of a sequence of `num_frames` frames, at least one.
+    #[inline]
+    fn push_pieces<'a>(
+        &self,
+        sequence: Floats<'a>,
+        num_frames: usize,
+        samples: Range<usize>,
+        pieces: &mut Vec<Floats<'a>>,
+    ) {
+        let size = 4 * self.frame_dim;
+        let piece = |from: usize, to: usize| Floats { bytes: &sequence.bytes[from * size..to * size], ..sequence };
+        let (left, right) = (self.left, self.right);
+        if left + right == 0 && !self.is_broadcast {
+            pieces.push(piece(samples.start, samples.end));
+            return;
+        }
+        pieces.reserve(samples.len());
+        for sample in samples {
+            let center = sample.min(num_frames - 1);
+            for _ in center..left {
+                pieces.push(piece(0, 1));
+            }
+            pieces.push(piece(center.saturating_sub(left), (center + right + 1).min(num_frames)));
+            for _ in num_frames..center + right + 1 {
+                pieces.push(piece(num_frames - 1, num_frames));
+            }
+        }
+    }
+}
+
+impl Encoding {
+    /// Decode whole frames of `dim` values.
+    fn decode(&self, dim: usize, bytes: &[u8], out: &mut [f32]) {
+        let Some((a, b)) = &self.scales else {
+            let single = if self.is_big_endian { f32::from_be_bytes } else { f32::from_le_bytes };
+            out.iter_mut().zip(bytes.as_chunks().0).for_each(|(out, &value)| *out = single(value));
+            return;
+        };
+        let whole = if self.is_big_endian { i16::from_be_bytes } else { i16::from_le_bytes };
+        for (out, frame) in out.chunks_exact_mut(dim).zip(bytes.chunks_exact(2 * dim)) {
+            for ((out, &value), (a, b)) in out.iter_mut().zip(frame.as_chunks().0).zip(a.iter().zip(b)) {
+                *out = (f32::from(whole(value)) + b) / a;
+            }
+        }
+    }
+}
+
+/// Append what is taken of each sequence.
+#[inline]
+pub(crate) fn gather<'a>(found: impl AllFound<'a, Frames>, values: &mut Values) -> Result<(), Error> {
+    let Values::F32(values) = values else { return Err(Error::Mixed) };
+    let mut all: Vec<Found<Frames>> = Vec::with_capacity(found.len());
+    let mut num_values = 0usize;
+    found.each(|found| {
+        let count = (found.count as usize).checked_mul(found.samples.dim()).ok_or(Error::TooLarge)?;
+        num_values = num_values.checked_add(count).ok_or(Error::TooLarge)?;
+        all.push(found);
+        Ok(())
+    })?;
+    try_reserve(values, num_values)?;
+    match pieces(&all) {
+        Some(pieces) => append_floats(values, &pieces),
+        None => decode_all(&all, num_values, values)?,
+    }
+    Ok(())
+}
+
+/// The pieces of all samples; `None` if some frames are compressed, or a sequence has no frames.
+fn pieces<'a>(found: &[Found<'a, Frames>]) -> Option<Vec<Floats<'a>>> {
+    let mut pieces = Vec::with_capacity(found.len());
+    for found in found {
+        let num_frames = found.num_samples as usize;
+        let (bytes, encoding) = found.samples.sequence(found.sequence as usize, num_frames)?;
+        if encoding.scales.is_some() || (num_frames == 0 && found.count > 0) {
+            return None;
+        }
+        if num_frames > 0 {
+            let floats = Floats { bytes, is_big_endian: encoding.is_big_endian };
+            found.samples.push_pieces(floats, num_frames, found.taken(), &mut pieces);
+        }
+    }
+    Some(pieces)
+}
+
+/// Decode what is taken of each sequence, `num_values` values; on all threads where there is enough to do.
+fn decode_all(found: &[Found<Frames>], num_values: usize, out: &mut Vec<f32>) -> Result<(), Error> {
+    let num_before = out.len();
+    out.resize(num_before + num_values, 0.0);
+    // Outside of a pool the caller has not asked for threads.
+    let num_threads = rayon::current_thread_index().map_or(1, |_| rayon::current_num_threads());
+    let share = num_values.div_ceil(num_threads).max(SHARE_VALUES);
+    let (mut jobs, mut rest, mut at) = (Vec::new(), &mut out[num_before..], 0);
+    while at < found.len() {
+        let (begin, mut size) = (at, 0);
+        while at < found.len() && size < share {
+            size += found[at].count as usize * found[at].samples.dim();
+            at += 1;
+        }
+        let (mine, others) = std::mem::take(&mut rest).split_at_mut_checked(size).ok_or(Error::Mixed)?;
+        jobs.push((&found[begin..at], mine));
+        rest = others;
+    }
+    let decode = |(found, mut out): (&[Found<Frames>], &mut [f32])| {
+        for found in found {
+            let size = found.count as usize * found.samples.dim();
+            let (mine, others) = std::mem::take(&mut out).split_at_mut(size);
+            found.samples.decode(found.sequence as usize, found.num_samples as usize, found.taken(), mine);
+            out = others;
+        }
+    };
+    if jobs.len() == 1 {
+        jobs.into_iter().for_each(decode);
+    } else {
+        jobs.into_par_iter().for_each(decode);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn frames(is_big_endian: bool, left: usize, right: usize, values: &[f32]) -> Frames {
+        let bytes: Vec<u8> = values
+            .iter()
+            .flat_map(|value| if is_big_endian { value.to_be_bytes() } else { value.to_le_bytes() })
+            .collect();
+        Frames {
+            frame_dim: 2,
+            left,
+            right,
+            is_broadcast: false,
+            blocks: vec![Bytes::new(bytes)],
+            starts: vec![FrameStart { block: 0, encoding: 0, offset: 0 }],
+            encodings: vec![Encoding { is_big_endian, scales: None }],
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_window_repeats_the_ends_and_never_reaches_beyond(
+            num_frames in 1usize..6, left in 0usize..8, right in 0usize..8, is_big_endian: bool,
+            first in 0usize..6, count in 0usize..6, is_broadcast: bool,
+        ) {
+            let values: Vec<f32> = (0..2 * num_frames).map(|number| number as f32).collect();
+            let end = if is_broadcast { usize::MAX } else { num_frames };
+            let range = first.min(end)..(first + count).min(end);
+            let mut found = vec![0f32; range.len() * 2 * (1 + left + right)];
+            let frames = Frames { is_broadcast, ..frames(is_big_endian, left, right, &values) };
+            frames.decode(0, num_frames, range.clone(), &mut found);
+            let mut expected = Vec::new();
+            for center in range.map(|sample| sample.min(num_frames - 1)) {
+                for at in center as isize - left as isize..=(center + right) as isize {
+                    let frame = at.clamp(0, num_frames as isize - 1) as usize;
+                    expected.extend_from_slice(&values[2 * frame..2 * frame + 2]);
+                }
+            }
+            prop_assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn compressed_values_are_scaled_in_single_precision() {
+        let mut frames = frames(true, 0, 0, &[]);
+        frames.blocks = vec![Bytes::new([0x7f, 0xff, 0x80, 0x01].to_vec())];
+        frames.encodings[0].scales = Some((vec![2.0, 3.0], vec![1.0, 0.5]));
+        let mut found = [0f32; 2];
+        frames.decode(0, 1, 0..1, &mut found);
+        assert_eq!(found, [16384.0, (-32767.0f32 + 0.5) / 3.0]);
+    }
+}

@@ -1,0 +1,286 @@
+//! `Chunk`: what every format's parser makes and the packer takes. Columns, immutable once they are made.
+//!
+//! ```text
+//! chunk ── block 0 ─┬─ column of stream 0: sequence_offsets  0 2 3 5      (in samples, one more than sequences)
+//!         │         │                      samples           dense: values [samples * dim]
+//!         │         └─ column of stream 1: sequence_offsets  0 1 1 4      (a stream may lack samples)
+//!         │                                samples           sparse: sample_offsets 0 3 3 7 9, indices, values
+//!         └ block 1 ── …
+//! ```
+//!
+//! A parser that works on several threads makes one block for each piece of its input, so that nothing is copied
+//! together. The blocks' first sequences tell which block holds sequence `n` of the chunk.
+//!
+//! Every kind of [`Samples`] has a file of its own, with its columns, their check, their sizes, and how it is packed:
+//!
+//! | kind | columns | packed as |
+//! |---|---|---|
+//! | dense, sparse ([`PlainColumn`]) | values in full width | the same |
+//! | [`Small`] | the same in fewer bytes | dense or sparse |
+//! | [`Stored`] | sequences of a binary file as they were read | dense or sparse |
+//! | [`Frames`] | frames of feature files as they were read | dense |
+//! | [`Runs`] | one entry for all samples of a run of the same class | one-hot, or dense [`Targets`] |
+
+mod bytes;
+pub(crate) mod frames;
+pub(crate) mod plain;
+mod pool;
+mod ragged;
+pub(crate) mod runs;
+mod samples;
+mod small;
+mod spare;
+pub(crate) mod stored;
+mod values;
+
+pub(crate) use bytes::{i32_at, i32s, u32_at};
+pub(crate) use ragged::{AllFound, Found, try_reserve};
+pub(crate) use spare::EmptyColumn;
+pub(crate) use values::{expect, in_either_precision};
+
+pub use bytes::Bytes;
+pub use frames::{Encoding, FrameStart, Frames};
+pub use plain::PlainColumn;
+pub use pool::Pool;
+pub use ragged::{Error, Form, Ragged, RaggedEntries};
+pub use runs::{Runs, Targets};
+pub use samples::Samples;
+pub use small::{Entries, Small};
+pub use stored::Stored;
+pub use values::{Precision, Values};
+
+use cntkio_simd::memory::prefetch;
+use std::sync::Arc;
+
+/// One stream of a block.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Column {
+    /// The first sample of each sequence and, last, the number of samples.
+    pub sequence_offsets: Vec<u32>,
+    /// The samples.
+    pub samples: Samples,
+}
+
+impl Column {
+    /// Number of samples.
+    pub fn num_samples(&self) -> usize {
+        self.sequence_offsets.last().map_or(0, |&end| end as usize)
+    }
+
+    /// The column, if it is dense or sparse in full width.
+    #[inline]
+    pub fn as_plain(&self) -> Option<PlainColumn<'_>> {
+        let (dim, values, entries) = self.samples.wide()?;
+        Some(PlainColumn { sequence_offsets: &self.sequence_offsets, dim, values, entries })
+    }
+
+    /// Check that offsets, indices and values belong together; the message says which do not.
+    pub fn check(&self, num_sequences: usize) -> Result<(), String> {
+        check_offsets("sequence offsets", &self.sequence_offsets, num_sequences)?;
+        match &self.samples {
+            Samples::Dense { .. } | Samples::Sparse { .. } => {
+                self.as_plain().map_or(Ok(()), |plain| plain.check(self.num_samples()))
+            }
+            Samples::Small(small) => small.check(self.num_samples()),
+            Samples::Stored(stored) => stored.check(num_sequences),
+            Samples::Frames(frames) => frames.check(&self.sequence_offsets),
+            Samples::Runs(runs) => runs.check(&self.sequence_offsets),
+        }
+    }
+
+    /// Bytes of memory.
+    fn num_bytes(&self) -> usize {
+        let of_samples = match &self.samples {
+            Samples::Dense { .. } | Samples::Sparse { .. } => self.as_plain().map_or(0, |plain| plain.num_bytes()),
+            Samples::Small(small) => small.num_bytes(),
+            Samples::Stored(stored) => stored.num_bytes(),
+            Samples::Frames(frames) => frames.num_bytes(),
+            Samples::Runs(runs) => runs.num_bytes(),
+        };
+        size_of_val(&self.sequence_offsets[..]) + of_samples
+    }
+
+    /// Bytes of memory that is reserved, if the column can lie in a [`Pool`].
+    fn capacity_in_bytes(&self) -> usize {
+        let of_samples = match &self.samples {
+            Samples::Dense { values, .. } => values.capacity_in_bytes(),
+            Samples::Sparse { sample_offsets, indices, values, .. } => {
+                4 * (sample_offsets.capacity() + indices.capacity()) + values.capacity_in_bytes()
+            }
+            Samples::Small(small) => small.capacity_in_bytes(),
+            Samples::Stored(_) | Samples::Frames(_) | Samples::Runs(_) => 0,
+        };
+        4 * self.sequence_offsets.capacity() + of_samples
+    }
+
+    /// Bytes that `num_samples` samples take when packed, roughly.
+    fn packed_bytes(&self, num_samples: usize) -> usize {
+        let form = self.samples.form();
+        match &self.samples {
+            Samples::Frames(_) | Samples::Runs(_) if form.is_sparse => 16 * num_samples,
+            Samples::Frames(_) | Samples::Runs(_) => 4 * form.dim * num_samples,
+            Samples::Small(small) => small.packed_bytes() * num_samples / self.num_samples().max(1),
+            _ => self.num_bytes() * num_samples / self.num_samples().max(1),
+        }
+    }
+
+    /// Ask the processor for the table entries of a sequence.
+    #[inline]
+    pub(crate) fn prefetch(&self, sequence: usize) {
+        prefetch(self.sequence_offsets.get(sequence..sequence + 2).unwrap_or_default(), 1);
+        match &self.samples {
+            Samples::Dense { .. } | Samples::Sparse { .. } | Samples::Small(_) => {}
+            Samples::Stored(stored) => stored.prefetch(sequence),
+            Samples::Frames(frames) => frames.prefetch(sequence),
+            Samples::Runs(runs) => runs.prefetch(sequence),
+        }
+    }
+}
+
+fn check_offsets(what: &str, offsets: &[u32], count: usize) -> Result<(), String> {
+    if offsets.len() != count + 1 || offsets[0] != 0 || offsets.windows(2).any(|pair| pair[0] > pair[1]) {
+        return Err(format!("{what}: expected {} ascending numbers from 0", count + 1));
+    }
+    Ok(())
+}
+
+/// Some consecutive sequences of a chunk.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Block {
+    /// Number of sequences.
+    pub num_sequences: usize,
+    /// A column for each stream.
+    pub columns: Vec<Column>,
+}
+
+impl Block {
+    /// Bytes of memory that is reserved.
+    fn capacity_in_bytes(&self) -> usize {
+        self.columns.iter().map(Column::capacity_in_bytes).sum()
+    }
+}
+
+/// The unit of reading: consecutive sequences, parsed.
+#[derive(Debug, Clone)]
+pub struct Chunk {
+    blocks: Vec<Block>,
+    first_sequences: Vec<usize>,
+    pool: Option<Arc<Pool>>,
+}
+
+impl PartialEq for Chunk {
+    fn eq(&self, other: &Chunk) -> bool {
+        self.blocks == other.blocks
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        if let Some(pool) = &self.pool {
+            pool.give(self.blocks.drain(..));
+        }
+    }
+}
+
+impl Chunk {
+    /// Put a chunk together from its blocks.
+    pub fn new(blocks: Vec<Block>) -> Chunk {
+        let mut first_sequences = vec![0];
+        for block in &blocks {
+            first_sequences.push(first_sequences[first_sequences.len() - 1] + block.num_sequences);
+        }
+        Chunk { blocks, first_sequences, pool: None }
+    }
+
+    /// Return the blocks' memory to a pool, if there is one, when the chunk is dropped.
+    pub fn of_pool(mut self, pool: Option<&Arc<Pool>>) -> Chunk {
+        self.pool = pool.cloned();
+        self
+    }
+
+    /// Number of sequences.
+    pub fn num_sequences(&self) -> usize {
+        self.first_sequences[self.blocks.len()]
+    }
+
+    /// The blocks, in order.
+    pub fn blocks(&self) -> &[Block] {
+        &self.blocks
+    }
+
+    /// The block that holds a sequence, counted in the chunk, and the sequence, counted in the block; it must exist.
+    #[inline]
+    fn position(&self, sequence: usize) -> (usize, usize) {
+        let block = match self.blocks.len() {
+            1 => 0,
+            _ => self.first_sequences.partition_point(|&first| first <= sequence) - 1,
+        };
+        (block, sequence - self.first_sequences[block])
+    }
+
+    /// The block that holds a sequence, and the sequence, counted in the block; it must exist.
+    #[inline]
+    pub fn locate(&self, sequence: usize) -> (&Block, usize) {
+        let (block, sequence) = self.position(sequence);
+        (&self.blocks[block], sequence)
+    }
+
+    /// The name of a file that the chunk shows, if the file has changed since.
+    pub fn changed(&self) -> Option<&str> {
+        match &self.blocks.first()?.columns.first()?.samples {
+            Samples::Stored(stored) => stored.bytes.changed(),
+            Samples::Frames(frames) => frames.blocks.iter().find_map(|block| block.changed()),
+            _ => None,
+        }
+    }
+
+    /// The chunk, if all its columns are dense or sparse in full width.
+    pub fn as_plain(&self) -> Option<PlainChunk<'_>> {
+        let columns = self.blocks.iter().map(|block| block.columns.iter().map(Column::as_plain).collect());
+        Some(PlainChunk { chunk: self, columns: columns.collect::<Option<_>>()? })
+    }
+
+    /// Bytes of memory.
+    pub fn num_bytes(&self) -> usize {
+        self.blocks.iter().flat_map(|block| &block.columns).map(Column::num_bytes).sum()
+    }
+
+    /// Bytes that so many sequences take when packed, or so many samples of each, roughly: as in the first block.
+    pub fn packed_bytes(&self, num_sequences: usize, counts: Option<&[u32]>) -> usize {
+        let Some(block) = self.blocks.first() else { return 0 };
+        let packed_bytes = |column: &Column| {
+            column.packed_bytes(match counts {
+                Some(counts) => counts.iter().map(|&count| count as usize).sum(),
+                None => column.num_samples() * num_sequences / block.num_sequences.max(1),
+            })
+        };
+        block.columns.iter().map(packed_bytes).sum()
+    }
+}
+
+/// A chunk of dense and sparse columns in full width, borrowed: what writers take.
+#[derive(Debug, Clone)]
+pub struct PlainChunk<'a> {
+    chunk: &'a Chunk,
+    /// The columns of each block.
+    columns: Vec<Vec<PlainColumn<'a>>>,
+}
+
+impl<'a> PlainChunk<'a> {
+    /// Number of sequences.
+    pub fn num_sequences(&self) -> usize {
+        self.chunk.num_sequences()
+    }
+
+    /// Whether every block has a column.
+    pub fn has_column(&self, column: usize) -> bool {
+        self.columns.iter().all(|columns| column < columns.len())
+    }
+
+    /// The columns of the block that holds a sequence, and the sequence, counted in the block; it must exist.
+    #[inline]
+    pub fn locate(&self, sequence: usize) -> (&[PlainColumn<'a>], usize) {
+        let (block, sequence) = self.chunk.position(sequence);
+        (&self.columns[block], sequence)
+    }
+}

@@ -1,0 +1,174 @@
+//! Dense and sparse samples in full width and small: their checks, sizes and packing.
+//!
+//! Sequences in random order are in no cache, so a loop that finishes one sequence after the other would wait for memory
+//! every time. Each step (the sample offsets, the entries) is done for all sequences before the next step: the
+//! processor has many loads in flight then.
+
+use super::ragged::{AllFound, Error, RaggedEntries};
+use super::samples::Samples;
+use super::small::Small;
+use super::values::{Precision, Values, in_either_precision};
+use cntkio_simd::memory::{AnyWidth, append_any_width, prefetch};
+use std::ops::Range;
+
+/// Bytes of a sequence's sample offsets, and of its entries, that are prefetched.
+const AHEAD_BYTES: usize = 256;
+/// The most sequences whose entries are prefetched all at once; those of more sequences do not fit into the cache.
+const AHEAD_SEQUENCES: usize = 256;
+
+/// A dense or sparse column in full width, borrowed.
+#[derive(Debug, Clone, Copy)]
+pub struct PlainColumn<'a> {
+    /// The first sample of each sequence and, last, the number of samples.
+    pub sequence_offsets: &'a [u32],
+    /// Values of a sample, or the bound of its indices.
+    pub dim: usize,
+    /// The values of all samples, or of all entries.
+    pub values: &'a Values,
+    /// Of a sparse column: the first entry of each sample and, last, their number; and the index of each entry.
+    pub entries: Option<(&'a [u32], &'a [i32])>,
+}
+
+impl PlainColumn<'_> {
+    /// The samples of a sequence.
+    #[inline]
+    pub fn samples(&self, sequence: usize) -> Range<usize> {
+        self.sequence_offsets[sequence] as usize..self.sequence_offsets[sequence + 1] as usize
+    }
+
+    /// The values of some samples.
+    #[inline]
+    pub fn range(&self, samples: Range<usize>) -> Range<usize> {
+        match self.entries {
+            None => samples.start * self.dim..samples.end * self.dim,
+            Some((sample_offsets, _)) => sample_offsets[samples.start] as usize..sample_offsets[samples.end] as usize,
+        }
+    }
+
+    /// Check that offsets, indices and values belong together; the message says which do not.
+    pub(crate) fn check(&self, num_samples: usize) -> Result<(), String> {
+        let (dim, num_values) = (self.dim, self.values.len());
+        let Some((sample_offsets, indices)) = self.entries else {
+            return match num_samples.checked_mul(dim) == Some(num_values) {
+                true => Ok(()),
+                false => Err(format!("{num_samples} samples of {dim} values, but {num_values} values")),
+            };
+        };
+        super::check_offsets("sample offsets", sample_offsets, num_samples)?;
+        let num_entries = sample_offsets[num_samples] as usize;
+        if (indices.len(), num_values) != (num_entries, num_entries) {
+            return Err(format!("{num_entries} entries, but {} indices and {num_values} values", indices.len()));
+        }
+        match indices.iter().find(|&&index| index < 0 || index as usize >= dim) {
+            Some(index) => Err(format!("index {index}, but the dimension is {dim}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Bytes of values, indices and sample offsets.
+    pub(crate) fn num_bytes(&self) -> usize {
+        let of_entries = |(offsets, indices): (&[u32], &[i32])| size_of_val(offsets) + size_of_val(indices);
+        self.values.num_bytes() + self.entries.map_or(0, of_entries)
+    }
+}
+
+/// Samples of one sequence, or of several neighbours.
+struct Span<'a> {
+    samples: &'a Samples,
+    range: Range<usize>,
+}
+
+/// The first entry of each sample; `None` of dense samples, and while each sample has one entry.
+fn sample_offsets(samples: &Samples) -> Option<&[u32]> {
+    match samples {
+        Samples::Sparse { sample_offsets, .. } => Some(sample_offsets),
+        Samples::Small(Small { entries: Some(entries), .. }) => entries.sample_offsets.as_deref(),
+        _ => None,
+    }
+}
+
+/// Append what is taken of each sequence; all are dense, or all are sparse.
+#[inline]
+pub(crate) fn gather<'a>(
+    found: impl AllFound<'a, Samples>,
+    values: &mut Values,
+    entries: Option<&mut RaggedEntries>,
+) -> Result<(), Error> {
+    let mut spans: Vec<Span> = Vec::with_capacity(found.len());
+    found.each(|found| {
+        let (samples, range) = (found.samples, found.in_column());
+        if let Some(before) = spans.last_mut()
+            && before.range.end == range.start
+            && std::ptr::eq(before.samples, samples)
+        {
+            before.range.end = range.end;
+            return Ok(());
+        }
+        if let Some(offsets) = sample_offsets(samples) {
+            prefetch(offsets.get(range.start..=range.end).unwrap_or_default(), AHEAD_BYTES);
+        }
+        spans.push(Span { samples, range });
+        Ok(())
+    })?;
+    in_either_precision!(values, values => match entries {
+        None => dense(&spans, values),
+        Some(entries) => sparse(&spans, values, entries),
+    })
+    .ok_or(Error::Mixed)
+}
+
+fn dense<T: Precision>(spans: &[Span], out: &mut Vec<T>) -> Option<()> {
+    let mut values: Vec<AnyWidth<T>> = Vec::with_capacity(spans.len());
+    for Span { samples, range } in spans {
+        values.push(match samples {
+            Samples::Dense { dim, values } => AnyWidth::Wide(T::of(values)?.get(range.start * dim..range.end * dim)?),
+            Samples::Small(Small { dim, values, entries: None, .. }) => {
+                AnyWidth::Small(values.get(range.start * dim..range.end * dim)?)
+            }
+            _ => return None,
+        });
+    }
+    append_any_width(out, &values);
+    Some(())
+}
+
+fn sparse<T: Precision>(spans: &[Span], out: &mut Vec<T>, entries: &mut RaggedEntries) -> Option<()> {
+    let are_few = spans.len() <= AHEAD_SEQUENCES;
+    let mut all_values: Vec<AnyWidth<T>> = Vec::with_capacity(spans.len());
+    let mut all_indices: Vec<AnyWidth<i32>> = Vec::with_capacity(spans.len());
+    for Span { samples, range } in spans {
+        let (values, indices) = match samples {
+            Samples::Sparse { sample_offsets, indices, values, .. } => {
+                let entries = sample_offsets[range.start] as usize..sample_offsets[range.end] as usize;
+                (AnyWidth::Wide(T::of(values)?.get(entries.clone())?), AnyWidth::Wide(indices.get(entries)?))
+            }
+            Samples::Small(Small { values, entries: Some(small), .. }) => {
+                let entries = small.range(range.clone());
+                (AnyWidth::Small(values.get(entries.clone())?), AnyWidth::Small(small.indices.get(entries)?))
+            }
+            _ => return None,
+        };
+        if are_few {
+            values.prefetch(AHEAD_BYTES);
+            indices.prefetch(AHEAD_BYTES);
+        }
+        all_values.push(values);
+        all_indices.push(indices);
+    }
+    let out_offsets = &mut entries.sample_offsets;
+    out_offsets.reserve(spans.iter().map(|span| span.range.len()).sum());
+    let mut num_entries = out.len() as i64;
+    for (Span { samples, range }, indices) in spans.iter().zip(&all_indices) {
+        match sample_offsets(samples) {
+            Some(offsets) => {
+                let shift = num_entries - i64::from(offsets[range.start]);
+                out_offsets.extend(offsets[range.start + 1..=range.end].iter().map(|&at| i64::from(at) + shift));
+            }
+            None => out_offsets.extend((1..=range.len() as i64).map(|entry| num_entries + entry)),
+        }
+        num_entries += indices.len() as i64;
+    }
+    append_any_width(out, &all_values);
+    append_any_width(&mut entries.indices, &all_indices);
+    Some(())
+}

@@ -1,0 +1,37 @@
+//! Memory of chunks that are gone, for the chunks to come: fresh memory costs as much as parsing.
+
+use super::Block;
+use std::sync::Mutex;
+
+/// Blocks of chunks that are gone. A pool belongs to the chunks of one schema, whose blocks have the same columns.
+#[derive(Debug, Default)]
+pub struct Pool {
+    spare: Mutex<Vec<Block>>,
+    limit: usize,
+}
+
+impl Pool {
+    /// Keeps at most `limit` bytes.
+    pub fn new(limit: usize) -> Pool {
+        Pool { spare: Mutex::default(), limit }
+    }
+
+    /// Take a block, with whatever it contained.
+    ///
+    /// Never waits for the lock: after a fork it may belong to a thread that does not exist in the child.
+    pub fn take(&self) -> Option<Block> {
+        self.spare.try_lock().ok()?.pop()
+    }
+
+    pub(super) fn give(&self, blocks: impl Iterator<Item = Block>) {
+        let Ok(mut spare) = self.spare.try_lock() else { return };
+        let mut room = self.limit.saturating_sub(spare.iter().map(Block::capacity_in_bytes).sum());
+        for block in blocks {
+            let size = block.capacity_in_bytes();
+            if size <= room {
+                room -= size;
+                spare.push(block);
+            }
+        }
+    }
+}

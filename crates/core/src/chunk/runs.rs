@@ -1,0 +1,238 @@
+//! Runs of samples of one class each, as label files have them.
+
+use super::bytes::Bytes;
+use super::ragged::{AllFound, Error, Form, Found, RaggedEntries, try_reserve};
+use super::values::Values;
+use cntkio_simd::memory::prefetch;
+use std::ops::Range;
+use std::sync::OnceLock;
+
+/// Runs of samples of one class each.
+///
+/// They pack as sparse samples of one entry or, where classes have targets, as dense samples; in single precision.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Runs {
+    /// Number of classes.
+    pub dim: usize,
+    /// The first run of each sequence and, last, the number of runs.
+    pub offsets: Vec<u32>,
+    /// The first sample of each run, counted in its sequence: ascending from 0.
+    pub starts: Vec<u32>,
+    /// The class of each run.
+    pub classes: Vec<u32>,
+    /// Whether the first sample of a run has the value 2 instead of 1.
+    pub marks_starts: bool,
+    /// The vectors that are delivered in place of one-hot vectors.
+    pub targets: Option<Targets>,
+    /// The class of each sample of the column, made when single samples are gathered first.
+    pub each: OnceLock<Vec<u32>>,
+}
+
+/// A dense vector of zeros and ones for each class.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Targets {
+    /// Values of a vector.
+    pub dim: usize,
+    /// The vectors, class after class, a byte for each value.
+    pub rows: Bytes,
+}
+
+impl Targets {
+    /// The vector of a class; empty beyond the table.
+    #[inline]
+    fn row(&self, class: u32) -> &[u8] {
+        let begin = class as usize * self.dim;
+        self.rows.as_slice().get(begin..begin + self.dim).unwrap_or_default()
+    }
+}
+
+impl Runs {
+    pub(crate) fn form(&self) -> Form {
+        match &self.targets {
+            None => Form { dim: self.dim, is_sparse: true, is_double: false },
+            Some(targets) => Form { dim: targets.dim, is_sparse: false, is_double: false },
+        }
+    }
+
+    /// The class of each sample of all sequences; `sequence_offsets` are those of the column.
+    fn each(&self, sequence_offsets: &[u32]) -> &[u32] {
+        if let Some(each) = self.each.get() {
+            return each;
+        }
+        // Computed outside of `get_or_init`: after a fork while another thread computes, the child would wait forever.
+        let mut each = Vec::with_capacity(sequence_offsets.last().map_or(0, |&end| end as usize));
+        for (sequence, samples) in sequence_offsets.windows(2).enumerate() {
+            let num_samples = (samples[1] - samples[0]) as usize;
+            self.expand(sequence, num_samples, 0..num_samples, |class, _, count| {
+                each.resize(each.len() + count, class);
+            });
+        }
+        self.each.get_or_init(|| each)
+    }
+
+    /// Split some samples of a sequence into runs: class, whether the first of the samples is marked, number of samples.
+    #[inline]
+    pub fn expand(
+        &self,
+        sequence: usize,
+        num_samples: usize,
+        samples: Range<usize>,
+        mut take: impl FnMut(u32, bool, usize),
+    ) {
+        let (begin, end) = (self.offsets[sequence] as usize, self.offsets[sequence + 1] as usize);
+        let starts = &self.starts[begin..end];
+        let mut sample = samples.start;
+        let mut run = starts.partition_point(|&start| start as usize <= sample).saturating_sub(1);
+        while sample < samples.end && run < starts.len() {
+            let until = starts.get(run + 1).map_or(num_samples, |&start| start as usize).min(samples.end);
+            let is_start = self.marks_starts && sample == starts[run] as usize;
+            if until > sample {
+                take(self.classes[begin + run], is_start, until - sample);
+                sample = until;
+            }
+            run += 1;
+        }
+    }
+
+    /// Check that the runs cover their sequences; the message says what does not.
+    pub(crate) fn check(&self, sequence_offsets: &[u32]) -> Result<(), String> {
+        if let Some(Targets { dim, rows }) = &self.targets
+            && (*dim == 0 || dim.checked_mul(self.dim) != Some(rows.as_slice().len()))
+        {
+            return Err(format!("{} bytes of targets, but {} classes of {dim}", rows.as_slice().len(), self.dim));
+        }
+        super::check_offsets("run offsets", &self.offsets, sequence_offsets.len() - 1)?;
+        let num_runs = self.offsets[self.offsets.len() - 1] as usize;
+        let (num_starts, num_classes) = (self.starts.len(), self.classes.len());
+        if (num_starts, num_classes) != (num_runs, num_runs) {
+            return Err(format!("{num_runs} runs, but {num_starts} starts and {num_classes} classes"));
+        }
+        if let Some(class) = self.classes.iter().find(|&&class| class as usize >= self.dim) {
+            return Err(format!("class {class}, but the dimension is {}", self.dim));
+        }
+        for (runs, samples) in self.offsets.windows(2).zip(sequence_offsets.windows(2)) {
+            let starts = &self.starts[runs[0] as usize..runs[1] as usize];
+            let num_samples = samples[1] - samples[0];
+            let is_sound = match starts {
+                [] => num_samples == 0,
+                [only] => *only == 0 && num_samples > 0,
+                [first, .., last] => *first == 0 && *last < num_samples,
+            };
+            if !is_sound || starts.windows(2).any(|pair| pair[0] >= pair[1]) {
+                return Err("runs that do not cover their sequence".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn num_bytes(&self) -> usize {
+        4 * (self.offsets.len() + self.starts.len() + self.classes.len())
+    }
+
+    /// Ask the processor for the table entry of a sequence.
+    #[inline]
+    pub(crate) fn prefetch(&self, sequence: usize) {
+        prefetch(self.offsets.get(sequence..sequence + 2).unwrap_or_default(), 1);
+    }
+}
+
+/// Append what is taken of each sequence.
+#[inline]
+pub(crate) fn gather<'a>(
+    found: impl AllFound<'a, Runs>,
+    values: &mut Values,
+    entries: Option<&mut RaggedEntries>,
+) -> Result<(), Error> {
+    let Values::F32(values) = values else { return Err(Error::Mixed) };
+    let mut all: Vec<Found<Runs>> = Vec::with_capacity(found.len());
+    let (mut num_samples, mut are_single) = (0, true);
+    found.each(|found| {
+        num_samples += found.count as usize;
+        are_single &= found.count == 1 && !found.samples.marks_starts;
+        all.push(found);
+        Ok(())
+    })?;
+    let Some(RaggedEntries { sample_offsets, indices }) = entries else { return targets(&all, num_samples, values) };
+    try_reserve(values, num_samples)?;
+    try_reserve(indices, num_samples)?;
+    try_reserve(sample_offsets, num_samples)?;
+    if are_single {
+        single_samples(&all, indices);
+        values.resize(indices.len(), 1.0);
+    } else {
+        for found in &all {
+            found.expand(|class, is_start, count| {
+                indices.resize(indices.len() + count, class as i32);
+                if is_start {
+                    values.push(2.0);
+                }
+                values.resize(indices.len(), 1.0);
+            });
+        }
+    }
+    let num_before = sample_offsets[sample_offsets.len() - 1];
+    sample_offsets.extend(num_before + 1..=indices.len() as i64);
+    Ok(())
+}
+
+impl Found<'_, Runs> {
+    /// [`Runs::expand`] the samples that are taken.
+    #[inline]
+    fn expand(&self, take: impl FnMut(u32, bool, usize)) {
+        self.samples.expand(self.sequence as usize, self.num_samples as usize, self.taken(), take);
+    }
+}
+
+/// Append the class of one sample of each sequence. All samples are prefetched before the first is read.
+fn single_samples(found: &[Found<Runs>], indices: &mut Vec<i32>) {
+    fn prefetched<'a>(found: &Found<'a, Runs>) -> &'a u32 {
+        let class = &found.samples.each(found.sequence_offsets)[found.in_column().start];
+        prefetch(std::slice::from_ref(class), 1);
+        class
+    }
+    let classes: Vec<&u32> = found.iter().map(prefetched).collect();
+    indices.extend(classes.into_iter().map(|&class| class as i32));
+}
+
+/// Append the target vectors of the classes.
+fn targets(found: &[Found<Runs>], num_samples: usize, out: &mut Vec<f32>) -> Result<(), Error> {
+    let Some(first) = found.first() else { return Ok(()) };
+    try_reserve(out, num_samples.checked_mul(first.samples.form().dim).ok_or(Error::TooLarge)?)?;
+    for found in found {
+        let targets = found.samples.targets.as_ref().ok_or(Error::Mixed)?;
+        found.expand(|class, _, count| {
+            let row = targets.row(class);
+            (0..count).for_each(|_| out.extend(row.iter().map(|&value| f32::from(value))));
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_expanded_from_any_sample_on() {
+        let runs = Runs {
+            dim: 9,
+            offsets: vec![0, 1, 3],
+            starts: vec![0, 0, 2],
+            classes: vec![8, 3, 4],
+            marks_starts: true,
+            targets: None,
+            each: OnceLock::new(),
+        };
+        let all = |range| {
+            let mut found = Vec::new();
+            runs.expand(1, 5, range, |class, is_start, count| found.push((class, is_start, count)));
+            found
+        };
+        assert_eq!(all(0..5), [(3, true, 2), (4, true, 3)]);
+        assert_eq!(all(1..4), [(3, false, 1), (4, true, 2)]);
+        assert_eq!(all(4..5), [(4, false, 1)]);
+        assert_eq!(all(2..2), []);
+        assert_eq!(runs.each(&[0, 2, 7]), [8, 8, 3, 3, 4, 4, 4]);
+    }
+}

@@ -1,0 +1,139 @@
+//! `Samples`: the samples of one stream in one of six kinds.
+
+use super::frames::Frames;
+use super::ragged::Form;
+use super::runs::Runs;
+use super::small::{Small, WideEntries};
+use super::stored::Stored;
+use super::values::{Values, expect};
+
+/// The samples of one stream, sequence after sequence.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Samples {
+    /// `dim` values a sample.
+    Dense {
+        /// Values of a sample.
+        dim: usize,
+        /// All samples, row by row.
+        values: Values,
+    },
+    /// A list of (index, value) a sample, in the order of the source; indices may repeat.
+    Sparse {
+        /// Bound of the indices.
+        dim: usize,
+        /// The first entry of each sample and, last, the number of entries.
+        sample_offsets: Vec<u32>,
+        /// The index of each entry, 0 to `dim - 1`.
+        indices: Vec<i32>,
+        /// The value of each entry.
+        values: Values,
+    },
+    /// Dense or sparse samples of small whole numbers.
+    Small(Small),
+    /// Sequences of a binary file as they were read.
+    Stored(Stored),
+    /// Frames of feature files as they were read.
+    Frames(Frames),
+    /// Runs of samples of one class each.
+    Runs(Runs),
+}
+
+impl Samples {
+    /// The form in which the samples are packed.
+    #[inline]
+    pub fn form(&self) -> Form {
+        match self {
+            Samples::Dense { dim, values } => Form { dim: *dim, is_sparse: false, is_double: values.is_double() },
+            Samples::Sparse { dim, values, .. } => Form { dim: *dim, is_sparse: true, is_double: values.is_double() },
+            Samples::Small(small) => small.form(),
+            Samples::Stored(stored) => stored.form(),
+            Samples::Frames(frames) => frames.form(),
+            Samples::Runs(runs) => runs.form(),
+        }
+    }
+
+    /// Dimension, values and, if sparse, offsets and indices of samples in full width; `None` of other samples.
+    pub(crate) fn wide(&self) -> Option<(usize, &Values, Option<WideEntries<'_>>)> {
+        match self {
+            Samples::Dense { dim, values } => Some((*dim, values, None)),
+            Samples::Sparse { dim, sample_offsets, indices, values } => {
+                Some((*dim, values, Some((sample_offsets, indices))))
+            }
+            _ => None,
+        }
+    }
+
+    /// Make samples in full width small, in the memory of `spare`; `None` if one of their numbers is not small.
+    pub(crate) fn to_small(&self, spare: Option<Small>) -> Option<Small> {
+        let (dim, values, entries) = self.wide()?;
+        Small::of(dim, values, entries, spare)
+    }
+
+    /// Append samples in full width to small samples if all their numbers are small; otherwise append nothing.
+    pub(crate) fn append_to(&self, small: &mut Small) -> bool {
+        self.wide().is_some_and(|(_, values, entries)| small.append(values, entries))
+    }
+
+    /// Put small samples of the same form before these in full width.
+    pub(crate) fn prepend(&mut self, small: &Small, num_samples: usize) {
+        match self {
+            Samples::Dense { values, .. } => small.prepend_to(num_samples, values, None),
+            Samples::Sparse { sample_offsets, indices, values, .. } => {
+                small.prepend_to(num_samples, values, Some((sample_offsets, indices)));
+            }
+            _ => {}
+        }
+    }
+
+    /// Drop all samples in full width but keep the memory, and the first sample offset.
+    pub(crate) fn clear(&mut self) {
+        match self {
+            Samples::Dense { values, .. } => values.clear(),
+            Samples::Sparse { sample_offsets, indices, values, .. } => {
+                sample_offsets.truncate(1);
+                indices.clear();
+                values.clear();
+            }
+            _ => {}
+        }
+    }
+
+    /// [`expect`] `ratio` times as many samples in full width.
+    pub(crate) fn expect(&mut self, ratio: f64) {
+        match self {
+            Samples::Dense { values, .. } => values.expect(ratio),
+            Samples::Sparse { sample_offsets, indices, values, .. } => {
+                expect(sample_offsets, ratio);
+                expect(indices, ratio);
+                values.expect(ratio);
+            }
+            _ => {}
+        }
+    }
+
+    /// The samples, if they are in columns of values: dense or sparse, in full width or small.
+    #[inline]
+    pub(crate) fn in_columns(&self) -> Option<&Samples> {
+        matches!(self, Samples::Dense { .. } | Samples::Sparse { .. } | Samples::Small(_)).then_some(self)
+    }
+
+    #[inline]
+    pub(crate) fn as_stored(&self) -> Option<&Stored> {
+        if let Samples::Stored(stored) = self { Some(stored) } else { None }
+    }
+
+    #[inline]
+    pub(crate) fn as_frames(&self) -> Option<&Frames> {
+        if let Samples::Frames(frames) = self { Some(frames) } else { None }
+    }
+
+    #[inline]
+    pub(crate) fn as_runs(&self) -> Option<&Runs> {
+        if let Samples::Runs(runs) = self { Some(runs) } else { None }
+    }
+
+    /// Whether a sequence may be of a single frame that stands for any number of samples.
+    pub(crate) fn is_broadcast(&self) -> bool {
+        matches!(self, Samples::Frames(frames) if frames.is_broadcast)
+    }
+}

@@ -1,0 +1,114 @@
+//! Dense tables of ragged samples: rows of equal length, and the cells of truncated minibatches.
+
+use super::{Located, Parts, Selection, Wanted, append};
+use crate::chunk::{Error, Ragged, RaggedEntries, Values, try_reserve};
+use crate::number::Element;
+
+/// Spread ragged samples of `dim` values over `[sequences, steps, dim]`, zeros after each sequence's end.
+///
+/// `sequence_offsets` ascend from 0, no sequence is longer than `steps`, and `values` holds all samples;
+/// otherwise `Error::Missing`.
+pub fn pad<T: Element>(values: &[T], sequence_offsets: &[i64], steps: usize, dim: usize) -> Result<Vec<T>, Error> {
+    let num_sequences = sequence_offsets.len().saturating_sub(1);
+    let mut out = vec![T::default(); num_sequences * steps * dim];
+    for (sequence, pair) in sequence_offsets.windows(2).enumerate() {
+        let (first, last) = (pair[0] as usize * dim, pair[1] as usize * dim);
+        let samples = values.get(first..last).filter(|samples| samples.len() <= steps * dim).ok_or(Error::Missing)?;
+        let begin = sequence * steps * dim;
+        out[begin..begin + samples.len()].copy_from_slice(samples);
+    }
+    Ok(out)
+}
+
+/// The cells of a truncated minibatch that a part of a sequence fills. A cell is a row and a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cell {
+    /// The first sample of the part, counted in the sequence.
+    pub first_sample: u32,
+    /// Samples of the part.
+    pub num_samples: u32,
+    /// The cell of the first sample: row times steps, plus step.
+    pub cell: usize,
+    /// Samples that the whole sequence counts for, and must have.
+    pub length: usize,
+}
+
+/// A stream that is spread over a dense table, whether its samples are dense or sparse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Table {
+    /// The stream, counted in the chunks.
+    pub stream: usize,
+    /// Values of a cell.
+    pub dim: usize,
+    /// Whether values are in double precision.
+    pub is_double: bool,
+}
+
+/// Spread the parts of sequences that `cells` tell over `num_cells` dense samples, zeros between them.
+///
+/// Repeated indices of a sparse sample are not summed: the last one stays, as in CNTK.
+pub fn spread(selection: Selection, cells: &[Cell], tables: &[Table], num_cells: usize) -> Result<Vec<Values>, Error> {
+    if cells.len() != selection.sequences.len() {
+        return Err(Error::Missing);
+    }
+    let firsts: Vec<u32> = cells.iter().map(|cell| cell.first_sample).collect();
+    let counts: Vec<u32> = cells.iter().map(|cell| cell.num_samples).collect();
+    let parts = Parts { firsts: &firsts, counts: &counts };
+    let located = selection.locate(tables.iter().map(|table| table.stream))?;
+    let spread = |&Table { stream, dim, is_double }: &Table| {
+        check_lengths(&located, cells, stream)?;
+        let first = located.first().map(|located| located.column(stream)).transpose()?;
+        let is_sparse = first.is_some_and(|column| column.samples.form().is_sparse);
+        let mut ragged = Ragged::empty(is_sparse, is_double, located.len());
+        append(&located, Some(parts), Wanted { stream, is_sparse, is_double }, &mut ragged)?;
+        Ok(match &ragged.values {
+            Values::F32(values) => Values::F32(fill(values, ragged.entries.as_ref(), cells, dim, num_cells)?),
+            Values::F64(values) => Values::F64(fill(values, ragged.entries.as_ref(), cells, dim, num_cells)?),
+        })
+    };
+    tables.iter().map(spread).collect()
+}
+
+/// Check that every sequence has as many samples as it should.
+fn check_lengths(located: &[Located], cells: &[Cell], stream: usize) -> Result<(), Error> {
+    for (sequence, (located, cell)) in located.iter().zip(cells).enumerate() {
+        let column = located.column(stream)?;
+        let num_samples = located.samples(column).1 as usize;
+        if num_samples != cell.length && !column.samples.is_broadcast() {
+            return Err(Error::Length { sequence, stream, num_samples });
+        }
+    }
+    Ok(())
+}
+
+/// Write samples, which come one after the other, into their cells.
+fn fill<T: Element>(
+    values: &[T],
+    entries: Option<&RaggedEntries>,
+    cells: &[Cell],
+    dim: usize,
+    num_cells: usize,
+) -> Result<Vec<T>, Error> {
+    let size = num_cells.checked_mul(dim).ok_or(Error::TooLarge)?;
+    let mut out = Vec::new();
+    try_reserve(&mut out, size)?;
+    out.resize(size, T::default());
+    let mut sample = 0;
+    for cell in cells {
+        let count = cell.num_samples as usize;
+        let target = out.get_mut(cell.cell * dim..(cell.cell + count) * dim).ok_or(Error::Missing)?;
+        if let Some(RaggedEntries { sample_offsets, indices }) = entries {
+            let offsets = &sample_offsets[sample..=sample + count];
+            for (row, pair) in target.chunks_exact_mut(dim.max(1)).zip(offsets.windows(2)) {
+                let entries = pair[0] as usize..pair[1] as usize;
+                for (&index, &value) in indices[entries.clone()].iter().zip(&values[entries]) {
+                    *row.get_mut(index as usize).ok_or(Error::Mixed)? = value;
+                }
+            }
+        } else {
+            target.copy_from_slice(values.get(sample * dim..(sample + count) * dim).ok_or(Error::Mixed)?);
+        }
+        sample += count;
+    }
+    Ok(out)
+}

@@ -1,0 +1,358 @@
+//! Every kind of samples packs as a slow, obvious packer does it: whole sequences and parts, alone, spread over a table,
+//! as a whole corpus, and after a copy in full width.
+
+use cntkio_core::cbf::{self, Selected, Stream, Written};
+use cntkio_core::chunk::{
+    Block, Bytes, Chunk, Column, Encoding, Entries, FrameStart, Frames, Runs, Samples, Small, Targets, Values,
+};
+use cntkio_core::pack::{self, Cell, Error, Parts, Ragged, RaggedEntries, Selection, Table, Wanted, Whole};
+use proptest::prelude::*;
+use std::sync::OnceLock;
+
+/// A sample as it is delivered: its values, with an index each if it is sparse.
+type Sample = Vec<(i32, f64)>;
+
+/// The kinds of samples; of some there are several forms.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    Wide,
+    Small,
+    /// In double precision in the file, or else in single.
+    Stored(bool),
+    /// With frames to the left and right, and perhaps in 16 bits.
+    Frames(usize, usize, bool),
+    Runs(bool),
+    Targets,
+}
+
+/// What a corpus is like.
+#[derive(Debug, Clone)]
+struct Corpus {
+    is_sparse: bool,
+    is_double: bool,
+    chunks: Vec<Chunk>,
+    /// The truth: chunk, sequence, sample.
+    samples: Vec<Vec<Vec<Sample>>>,
+}
+
+const DIM: usize = 3;
+
+fn offsets(lengths: impl Iterator<Item = usize>) -> Vec<u32> {
+    let mut offsets = vec![0];
+    lengths.for_each(|length| offsets.push(offsets[offsets.len() - 1] + length as u32));
+    offsets
+}
+
+fn numbers<T: From<u8>>(samples: &[Sample]) -> Vec<T> {
+    samples.iter().flatten().map(|&(_, value)| T::from(value as u8)).collect()
+}
+
+/// A column in full width, or a small one.
+fn column(sequences: &[Vec<Sample>], is_sparse: bool, is_double: bool, is_small: bool) -> Column {
+    let sequence_offsets = offsets(sequences.iter().map(Vec::len));
+    let samples: Vec<Sample> = sequences.concat();
+    let sample_offsets = offsets(samples.iter().map(Vec::len));
+    let indices = samples.iter().flatten().map(|&(index, _)| index);
+    let values = if is_double { Values::F64(numbers(&samples)) } else { Values::F32(numbers(&samples)) };
+    let samples = match (is_small, is_sparse) {
+        (false, false) => Samples::Dense { dim: DIM, values },
+        (false, true) => Samples::Sparse { dim: DIM, sample_offsets, indices: indices.collect(), values },
+        (true, _) => {
+            let have_one = sample_offsets.iter().zip(0..).all(|(&at, sample)| at == sample);
+            let entries = is_sparse.then(|| Entries {
+                sample_offsets: (!have_one).then_some(sample_offsets),
+                indices: indices.map(|index| index as u16).collect(),
+            });
+            Samples::Small(Small { dim: DIM, becomes_double: is_double, values: numbers(&samples), entries })
+        }
+    };
+    Column { sequence_offsets, samples }
+}
+
+/// One chunk of blocks of so many sequences.
+fn in_blocks(sequences: &[Vec<Sample>], size: usize, column: impl Fn(&[Vec<Sample>]) -> Column) -> Chunk {
+    let block = |part: &[Vec<Sample>]| Block { num_sequences: part.len(), columns: vec![column(part)] };
+    Chunk::new(sequences.chunks(size).map(block).collect())
+}
+
+/// The same sequences as a binary file has them.
+fn stored(sequences: &[Vec<Sample>], is_sparse: bool, is_double: bool, becomes_double: bool) -> Chunk {
+    let plain = in_blocks(sequences, usize::MAX, |part| column(part, is_sparse, is_double, false));
+    let written = [Written { chunk: plain.as_plain().unwrap(), sequences: 0..sequences.len() }];
+    let selected = [Selected { column: 0, is_double }];
+    let (sizes, lengths) = cbf::sizes(&written, &selected, false);
+    let mut bytes = vec![0; sizes.iter().sum::<u64>() as usize];
+    cbf::write(&written, &selected, &lengths, &mut bytes).unwrap();
+    let stream = Stream { is_sparse, dim: DIM, is_double, becomes_double };
+    cbf::parse(Bytes::new(bytes), sequences.len(), &[stream]).unwrap().chunk
+}
+
+/// Frames of two values, and what their samples are.
+fn frames(lengths: &[usize], left: usize, right: usize, is_scaled: bool) -> (Frames, Vec<Vec<Sample>>) {
+    let num_frames: usize = lengths.iter().sum();
+    let whole: Vec<i16> = (0..2 * num_frames as i16).map(|value| value * 3 - 7).collect();
+    let encoding = |is_big_endian| Encoding { is_big_endian, scales: is_scaled.then(|| (vec![1.0; 2], vec![0.0; 2])) };
+    let encodings = [true, false].map(encoding).to_vec();
+    let bytes_of = |value: i16, is_big_endian: bool| match (is_scaled, is_big_endian) {
+        (true, true) => value.to_be_bytes().to_vec(),
+        (true, false) => value.to_le_bytes().to_vec(),
+        (false, true) => f32::from(value).to_be_bytes().to_vec(),
+        (false, false) => f32::from(value).to_le_bytes().to_vec(),
+    };
+    let mut first = 0;
+    let (mut bytes, mut starts, mut all) = (Vec::new(), Vec::new(), Vec::new());
+    for (sequence, &length) in lengths.iter().enumerate() {
+        let encoding = sequence % 2;
+        starts.push(FrameStart { block: 0, encoding: encoding as u32, offset: bytes.len() });
+        let values = &whole[2 * first..2 * (first + length)];
+        bytes.extend(values.iter().flat_map(|&value| bytes_of(value, encodings[encoding].is_big_endian)));
+        let sample = |center: usize| {
+            let at = |frame: isize| first + frame.clamp(0, length as isize - 1) as usize;
+            let around = (center as isize - left as isize..=(center + right) as isize).map(at);
+            around.flat_map(|at| [whole[2 * at], whole[2 * at + 1]]).map(|value| (0, f64::from(value))).collect()
+        };
+        all.push((0..length).map(sample).collect());
+        first += length;
+    }
+    let blocks = vec![Bytes::new(bytes)];
+    (Frames { frame_dim: 2, left, right, is_broadcast: false, blocks, starts, encodings }, all)
+}
+
+/// Runs of classes: the class changes where a sample's number is a multiple of three, or of its sequence's length.
+fn runs(lengths: &[usize], marks_starts: bool, targets: Option<Targets>) -> (Runs, Vec<Vec<Sample>>) {
+    let (mut offsets, mut starts, mut classes, mut all) = (vec![0], Vec::new(), Vec::new(), Vec::new());
+    for (sequence, &length) in lengths.iter().enumerate() {
+        let mut samples = Vec::new();
+        for sample in 0..length {
+            let is_start = sample % 3 == 0;
+            if is_start {
+                starts.push(sample as u32);
+                classes.push(((sequence + sample / 3) % DIM) as u32);
+            }
+            let class = classes[classes.len() - 1] as usize;
+            samples.push(match &targets {
+                None => vec![(class as i32, if is_start && marks_starts { 2.0 } else { 1.0 })],
+                Some(targets) => {
+                    let row = &targets.rows.as_slice()[class * targets.dim..(class + 1) * targets.dim];
+                    row.iter().map(|&value| (0, f64::from(value))).collect()
+                }
+            });
+        }
+        offsets.push(starts.len() as u32);
+        all.push(samples);
+    }
+    (Runs { dim: DIM, offsets, starts, classes, marks_starts, targets, each: OnceLock::new() }, all)
+}
+
+fn single(lengths: &[usize], samples: Samples) -> Chunk {
+    let columns = vec![Column { sequence_offsets: offsets(lengths.iter().copied()), samples }];
+    Chunk::new(vec![Block { num_sequences: lengths.len(), columns }])
+}
+
+/// Chunks of these kinds, with sequences of these lengths.
+fn corpus(kinds: &[Kind], lengths: &[Vec<usize>], is_sparse: bool, is_double: bool, entries: &[u8]) -> Corpus {
+    let mut entry = entries.iter().cycle();
+    let mut sample = || -> Sample {
+        let count = if is_sparse { usize::from(entry.next().unwrap() % 4) } else { DIM };
+        (0..count).map(|_| (i32::from(entry.next().unwrap() % DIM as u8), f64::from(*entry.next().unwrap()))).collect()
+    };
+    let targets = || Targets { dim: 2, rows: Bytes::new(vec![1, 0, 0, 1, 1, 1]) };
+    let mut made = Corpus { is_sparse, is_double, chunks: Vec::new(), samples: Vec::new() };
+    for (kind, lengths) in kinds.iter().zip(lengths) {
+        let sequences: Vec<Vec<Sample>> =
+            lengths.iter().map(|&length| (0..length).map(|_| sample()).collect()).collect();
+        let (chunk, sequences) = match *kind {
+            Kind::Wide => (in_blocks(&sequences, 2, |part| column(part, is_sparse, is_double, false)), sequences),
+            Kind::Small => (in_blocks(&sequences, 3, |part| column(part, is_sparse, is_double, true)), sequences),
+            Kind::Stored(in_file) => (stored(&sequences, is_sparse, in_file, is_double), sequences),
+            Kind::Frames(left, right, is_scaled) => {
+                let (frames, sequences) = frames(lengths, left, right, is_scaled);
+                (single(lengths, Samples::Frames(frames)), sequences)
+            }
+            Kind::Runs(marks_starts) => {
+                let (runs, sequences) = runs(lengths, marks_starts, None);
+                (single(lengths, Samples::Runs(runs)), sequences)
+            }
+            Kind::Targets => {
+                let (runs, sequences) = runs(lengths, false, Some(targets()));
+                (single(lengths, Samples::Runs(runs)), sequences)
+            }
+        };
+        for block in chunk.blocks() {
+            block.columns.iter().for_each(|column| column.check(block.num_sequences).unwrap());
+        }
+        made.chunks.push(chunk);
+        made.samples.push(sequences);
+    }
+    made
+}
+
+/// The slow, obvious packer.
+fn packed<'a>(sequences: impl Iterator<Item = &'a [Sample]>, is_sparse: bool, is_double: bool) -> Ragged {
+    let mut ragged = Ragged::empty(is_sparse, is_double, 0);
+    for samples in sequences {
+        ragged.sequence_offsets.push(ragged.num_samples() + samples.len() as i64);
+        for sample in samples {
+            for &(index, value) in sample {
+                match &mut ragged.values {
+                    Values::F32(values) => values.push(value as f32),
+                    Values::F64(values) => values.push(value),
+                }
+                if let Some(RaggedEntries { indices, .. }) = &mut ragged.entries {
+                    indices.push(index);
+                }
+            }
+            if let Some(RaggedEntries { sample_offsets, indices }) = &mut ragged.entries {
+                sample_offsets.push(indices.len() as i64);
+            }
+        }
+    }
+    ragged
+}
+
+/// The slow, obvious table of dense samples, row by row.
+fn table<'a>(sequences: impl Iterator<Item = &'a [Sample]>, is_sparse: bool, is_double: bool, dim: usize) -> Values {
+    let mut all: Vec<f64> = Vec::new();
+    for sample in sequences.flatten() {
+        let begin = all.len();
+        all.resize(begin + dim, 0.0);
+        for (at, &(index, value)) in sample.iter().enumerate() {
+            all[begin + if is_sparse { index as usize } else { at }] = value;
+        }
+    }
+    match is_double {
+        true => Values::F64(all),
+        false => Values::F32(all.into_iter().map(|value| value as f32).collect()),
+    }
+}
+
+fn any_corpus() -> impl Strategy<Value = Corpus> {
+    let in_columns = prop::collection::vec(prop_oneof![Just(Kind::Wide), Just(Kind::Small)], 1..4);
+    let stored = prop::collection::vec(any::<bool>().prop_map(Kind::Stored), 1..4);
+    let frames =
+        (0usize..3, 0usize..3, prop::collection::vec(any::<bool>(), 1..4)).prop_map(|(left, right, scaled)| {
+            scaled.into_iter().map(|is_scaled| Kind::Frames(left, right, is_scaled)).collect::<Vec<_>>()
+        });
+    let runs = prop::collection::vec(any::<bool>().prop_map(Kind::Runs), 1..4);
+    let targets = prop::collection::vec(Just(Kind::Targets), 1..4);
+    let kinds = prop_oneof![3 => in_columns, 3 => stored, 2 => frames, 2 => runs, 1 => targets];
+    let lengths = prop::collection::vec(prop::collection::vec(1usize..8, 1..7), 4);
+    (kinds, lengths, any::<bool>(), any::<bool>(), prop::collection::vec(any::<u8>(), 7..60)).prop_map(
+        |(kinds, lengths, is_sparse, is_double, entries)| {
+            let (is_sparse, is_double) = match kinds[0] {
+                Kind::Wide | Kind::Small | Kind::Stored(_) => (is_sparse, is_double),
+                Kind::Frames(..) | Kind::Targets => (false, false),
+                Kind::Runs(_) => (true, false),
+            };
+            corpus(&kinds, &lengths, is_sparse, is_double, &entries)
+        },
+    )
+}
+
+type Pick = (prop::sample::Index, prop::sample::Index, prop::sample::Index, prop::sample::Index);
+
+proptest! {
+    #[test]
+    fn every_kind_packs_as_the_slow_packer_does(
+        corpus in any_corpus(), picks in prop::collection::vec(any::<Pick>(), 1..20), takes_single_samples: bool,
+    ) {
+        let Corpus { is_sparse, is_double, ref chunks, ref samples } = corpus;
+        let (mut chunk_of, mut sequences, mut firsts, mut counts) = (vec![], vec![], vec![], vec![]);
+        for (chunk, sequence, first, count) in picks {
+            let chunk = chunk.index(chunks.len());
+            let sequence = sequence.index(samples[chunk].len());
+            let length = samples[chunk][sequence].len();
+            let first = first.index(length);
+            chunk_of.push(chunk as u32);
+            sequences.push(sequence as u32);
+            firsts.push(first as u32);
+            counts.push(if takes_single_samples { 1 } else { count.index(length - first + 1) as u32 });
+        }
+        let whole = || chunk_of.iter().zip(&sequences).map(|(&chunk, &at)| &samples[chunk as usize][at as usize][..]);
+        let part = || whole().zip(firsts.iter().zip(&counts)).map(|(samples, (&first, &count))| {
+            &samples[first as usize..(first + count) as usize]
+        });
+        let handles: Vec<&Chunk> = chunks.iter().collect();
+        let selection = Selection { chunks: &handles, chunk_of: &chunk_of, sequences: &sequences, parts: None };
+        let wanted = Wanted { stream: 0, is_sparse, is_double };
+        prop_assert_eq!(pack::gather(selection, wanted), Ok(packed(whole(), is_sparse, is_double)));
+        let in_parts = Selection { parts: Some(Parts { firsts: &firsts, counts: &counts }), ..selection };
+        prop_assert_eq!(pack::gather(in_parts, wanted), Ok(packed(part(), is_sparse, is_double)));
+
+        // A table with a cell between the parts.
+        let dim = chunks[0].blocks()[0].columns[0].samples.form().dim;
+        let (mut cells, mut next) = (Vec::new(), 0);
+        for (at, samples) in whole().enumerate() {
+            let (first_sample, num_samples) = (firsts[at], counts[at]);
+            cells.push(Cell { first_sample, num_samples, cell: next, length: samples.len() });
+            next += num_samples as usize + 1;
+        }
+        let empty = [vec![(0, 0.0); if is_sparse { 0 } else { dim }]];
+        let expected = table(part().flat_map(|part| [part, &empty[..]]), is_sparse, is_double, dim);
+        let stream = Table { stream: 0, dim, is_double };
+        prop_assert_eq!(pack::spread(selection, &cells, &[stream], next), Ok(vec![expected]));
+        cells[0].length += 1;
+        let misfit = Error::Length { sequence: 0, stream: 0, num_samples: cells[0].length - 1 };
+        prop_assert_eq!(pack::spread(selection, &cells, &[stream], next), Err(misfit));
+
+        // All chunks, one after the other, as they are and in full width.
+        let all = || samples.iter().flatten().map(|samples| &samples[..]);
+        let expected = packed(all(), is_sparse, is_double);
+        let plain: Vec<Chunk> = chunks.iter().map(|chunk| pack::in_full_width(chunk).unwrap()).collect();
+        prop_assert!(plain.iter().all(|chunk| chunk.as_plain().is_some()));
+        for chunks in [chunks, &plain] {
+            let mut whole = Whole::new(&[wanted], all().count());
+            chunks.iter().for_each(|chunk| whole.append(chunk).unwrap());
+            prop_assert_eq!(whole.finish(), vec![expected.clone()]);
+        }
+    }
+
+    #[test]
+    fn a_selection_beyond_its_chunks_is_an_error(corpus in any_corpus(), beyond in 1u32..3) {
+        let Corpus { is_sparse, is_double, ref chunks, ref samples } = corpus;
+        let handles: Vec<&Chunk> = chunks.iter().collect();
+        let gather = |chunk: u32, sequence: u32, part: Option<(u32, u32)>, wanted: Wanted| {
+            let (firsts, counts) = part.unwrap_or_default();
+            let (firsts, counts) = ([firsts], [counts]);
+            let parts = part.map(|_| Parts { firsts: &firsts, counts: &counts });
+            let (chunk_of, sequences) = (&[chunk][..], &[sequence][..]);
+            pack::gather(Selection { chunks: &handles, chunk_of, sequences, parts }, wanted).map(|_| ())
+        };
+        let wanted = Wanted { stream: 0, is_sparse, is_double };
+        let length = samples[0][0].len() as u32;
+        prop_assert_eq!(gather(0, 0, Some((length, 0)), wanted), Ok(()));
+        prop_assert_eq!(gather(chunks.len() as u32, 0, None, wanted), Err(Error::Missing));
+        prop_assert_eq!(gather(0, samples[0].len() as u32, None, wanted), Err(Error::Missing));
+        prop_assert_eq!(gather(0, 0, None, Wanted { stream: 1, ..wanted }), Err(Error::Missing));
+        prop_assert_eq!(gather(0, 0, None, Wanted { is_sparse: !is_sparse, ..wanted }), Err(Error::Mixed));
+        prop_assert_eq!(gather(0, 0, None, Wanted { is_double: !is_double, ..wanted }), Err(Error::Mixed));
+        let error = Error::Length { sequence: 0, stream: 0, num_samples: length as usize };
+        prop_assert_eq!(gather(0, 0, Some((length - 1, 1 + beyond)), wanted), Err(error));
+    }
+}
+
+#[test]
+fn kinds_that_are_not_gathered_together_are_an_error() {
+    let lengths = [vec![2, 1], vec![3]];
+    for kinds in [[Kind::Wide, Kind::Stored(false)], [Kind::Stored(false), Kind::Small]] {
+        let Corpus { chunks, .. } = corpus(&kinds, &lengths, true, false, &[1, 2, 3, 4, 5]);
+        let handles: Vec<&Chunk> = chunks.iter().collect();
+        let selection = Selection { chunks: &handles, chunk_of: &[0, 1], sequences: &[0, 0], parts: None };
+        let wanted = Wanted { stream: 0, is_sparse: true, is_double: false };
+        assert_eq!(pack::gather(selection, wanted), Err(Error::Mixed));
+    }
+}
+
+#[test]
+fn a_broadcast_frame_is_taken_as_often_as_asked_for() {
+    let (mut frames, _) = frames(&[1, 2], 1, 0, false);
+    frames.is_broadcast = true;
+    let chunk = single(&[1, 2], Samples::Frames(frames));
+    let parts = Some(Parts { firsts: &[7, 1], counts: &[3, 3] });
+    let selection = Selection { chunks: &[&chunk], chunk_of: &[0, 0], sequences: &[0, 1], parts };
+    let ragged = pack::gather(selection, Wanted { stream: 0, is_sparse: false, is_double: false }).unwrap();
+    let (only, first, second) = ([-7.0, -4.0], [-1.0, 2.0], [5.0, 8.0]);
+    let expected = [[only, only], [only, only], [only, only], [first, second], [first, second], [first, second]];
+    assert_eq!(ragged.sequence_offsets, [0, 3, 6]);
+    assert_eq!(ragged.values, Values::F32(expected.as_flattened().as_flattened().to_vec()));
+}
