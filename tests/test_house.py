@@ -34,14 +34,9 @@ QUESTIONS_OF_TYPE = {
 }
 LONG_CLASSES: set[str] = set()
 RUST_MODULES_IN_CIRCLES = {
-    "core chunk",
-    "core compact",
     "core ctf::known_lines",
     "core ctf::parse",
     "core ctf::shortcuts",
-    "core gather",
-    "core pack",
-    "core small",
 }
 PRIVATE_NAMES_IN_TESTS = {
     "_BLOCK",
