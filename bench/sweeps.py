@@ -95,7 +95,7 @@ class Text:
 def parse(path: str, streams: Streams) -> Answer:
     """Parse text that is in memory, a piece for each thread at a time, into columns of pieces before."""
     Text.of(path)
-    schema = [(name.encode(), is_sparse, dim, False) for name, (dim, is_sparse) in streams.items()]
+    schema = _core.CTFSchema([(name.encode(), is_sparse, dim, False) for name, (dim, is_sparse) in streams.items()])
     threads = int(os.environ.get("CNTKIO_NUM_THREADS") or len(os.sched_getaffinity(0)))
     spare = _core.Spare(1 << 40)
     places = np.arange(0, len(Text.text), threads * PIECE, dtype=np.uint64)
@@ -107,7 +107,7 @@ def parse(path: str, streams: Streams) -> Answer:
 
     def work() -> None:
         for piece in pieces:
-            _core.ctf_parse(Text.text, 0, *piece, schema, None, 0, False, threads, PIECE + LINE, spare, False, False)
+            _core.ctf_parse(Text.text, 0, *piece, schema, 0, False, threads, PIECE + LINE, spare)
 
     work()  # leaves its memory to the next
     return timed(work, bytes=len(Text.text))

@@ -8,6 +8,12 @@ import numpy.typing as npt
 
 __version__: str
 CTF_NUM_ERROR_KINDS: int
+# The names of numbered results, each at the place of its number.
+CTF_KINDS: tuple[str, ...]
+LIST_FAULTS: tuple[str, ...]
+MLF_FAULTS: tuple[str, ...]
+MLF_REMARKS: tuple[str, ...]
+MLF_STOPS: tuple[str, ...]
 
 _Finding = tuple[int, int, int, int | None, int]
 _Ragged = tuple[npt.NDArray[Any], npt.NDArray[np.int64], tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]] | None]
@@ -88,9 +94,22 @@ def ctf_infer(block: npt.NDArray[np.uint8]) -> list[tuple[bytes, int, int, int, 
 
 @final
 class Spare:
-    """The memory of chunks that are gone, kept for those to come."""
+    """Memory of chunks that are not needed any more, kept for later chunks."""
 
     def __new__(cls, limit: int) -> Spare: ...
+
+@final
+class CTFSchema:
+    """The streams of a text corpus, and what else the parser has to know about it."""
+
+    def __new__(
+        cls,
+        streams: Sequence[tuple[bytes, bool, int, bool]],
+        *,
+        defining: int | None = None,
+        has_words: bool = False,
+        is_compact: bool = False,
+    ) -> CTFSchema: ...
 
 def ctf_chunk_borders(file: tuple[int, int], first: int, chunk_size_in_bytes: int, in_lines: bool) -> list[int]: ...
 
@@ -110,11 +129,10 @@ def ctf_index_chunks(
     file: tuple[int, int],
     borders: list[int],
     in_lines: bool,
-    streams: Sequence[tuple[bytes, bool, int, bool]],
+    schema: CTFSchema,
     num_threads: int,
     part_size: int,
     spare: Spare,
-    is_compact: bool,
 ) -> list[tuple[list[tuple[int, _Scan]], Chunk] | None]: ...
 def ctf_parse(
     text: npt.NDArray[np.uint8] | tuple[int, int],
@@ -122,33 +140,43 @@ def ctf_parse(
     starts: npt.NDArray[np.uint64],
     sizes: npt.NDArray[np.uint32],
     lengths: npt.NDArray[np.uint32],
-    streams: Sequence[tuple[bytes, bool, int, bool]],
-    defining: int | None,
+    schema: CTFSchema,
     budget: int,
     is_strict: bool,
     num_threads: int,
     piece_size: int,
     spare: Spare | None,
-    has_words: bool,
-    is_compact: bool,
 ) -> tuple[Chunk, list[int], list[_Finding], _Finding | None]: ...
 def chunk_order(num_chunks: int, seed: int) -> npt.NDArray[np.uint32]: ...
 def shuffled(count: int, seed: int) -> npt.NDArray[np.uint32]: ...
 
 _Rows = tuple[npt.NDArray[np.uint8], int]
 _Numbers = tuple[npt.NDArray[np.uint16], npt.NDArray[np.uint16]]
-_Labels = tuple[
-    _Rows,
-    npt.NDArray[np.uint64],
-    npt.NDArray[np.uint32],
-    npt.NDArray[np.uint8],
-    npt.NDArray[np.uint64],
-    npt.NDArray[np.uint64],
-    _Numbers,
-    _Numbers,
-    list[tuple[int, list[int]]],
-    tuple[int, int] | None,
-]
+
+@final
+class MLFLabels:
+    """The entries of a label file, in its order."""
+
+    @property
+    def keys(self) -> _Rows: ...
+    @property
+    def offsets(self) -> npt.NDArray[np.uint64]: ...
+    @property
+    def frames(self) -> npt.NDArray[np.uint32]: ...
+    @property
+    def faults(self) -> npt.NDArray[np.uint8]: ...
+    @property
+    def fault_offsets(self) -> npt.NDArray[np.uint64]: ...
+    @property
+    def run_ends(self) -> npt.NDArray[np.uint64]: ...
+    @property
+    def starts(self) -> _Numbers: ...
+    @property
+    def classes(self) -> _Numbers: ...
+    @property
+    def remarks(self) -> list[tuple[int, list[int]]]: ...
+    @property
+    def stop(self) -> tuple[int, int] | None: ...
 
 def htk_scan_list(
     text: bytes, is_compatible: bool, folder: bytes | None, prefix: bytes, turns_backslashes: bool
@@ -224,9 +252,9 @@ def mlf_scan(
     names: list[bytes] | None,
     dim: int,
     num_threads: int,
-) -> _Labels: ...
+) -> MLFLabels: ...
 def mlf_names(descriptor: int, size: int) -> list[bytes]: ...
-def mlf_scan_binary(data: bytes, dim: int) -> _Labels: ...
+def mlf_scan_binary(data: bytes, dim: int) -> MLFLabels: ...
 
 _Cursor = tuple[int, int, int, int, int]
 _Longs = npt.NDArray[np.int64]

@@ -1,7 +1,7 @@
 //! Conversion to the CNTK text format: files of tokens, and columns of numbers. (docs/convert.md)
 
 use crate::ctf::put_integer;
-use memchr::memchr;
+use crate::lines::Lines;
 use std::collections::HashMap;
 
 /// Tokens and their numbers: the lines of a text, counted from 0, white space around them ignored.
@@ -38,14 +38,14 @@ impl Dictionary {
     }
 }
 
-/// What is wrong with a line that is to be converted.
+/// A fault of a line that is to be converted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LineFault {
     /// Bytes that are not UTF-8.
     Encoding,
     /// Another number of columns, or too few.
     Columns {
-        /// How many.
+        /// Number of columns.
         found: usize,
     },
     /// A token, or a label, that the dictionary of its column lacks.
@@ -59,39 +59,30 @@ pub enum LineFault {
 
 /// The lines of a block, without their ends.
 fn lines(block: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let mut rest = block;
-    std::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
-        }
-        let end = memchr(b'\n', rest);
-        let line = &rest[..end.unwrap_or(rest.len())];
-        rest = &rest[end.map_or(rest.len(), |end| end + 1)..];
-        Some(line.strip_suffix(b"\r").unwrap_or(line))
-    })
+    Lines::new(block).map(|(_, line)| line.strip_suffix(b"\r").unwrap_or(line))
 }
 
-/// How tokens are written: names of the columns' streams, the token for unknown ones, and whether comments name them.
+/// Style of the text that tokens become.
 #[derive(Debug, Clone, Copy)]
 pub struct TokenStyle<'a> {
-    /// One name for each column.
+    /// A stream's name for each column.
     pub names: &'a [&'a [u8]],
-    /// What stands in for a token that is not in the dictionary.
+    /// Token in place of a token that is not in the dictionary.
     pub unknown: Option<&'a str>,
     /// Whether a comment holds the token.
     pub is_annotated: bool,
 }
 
-/// What [`tokens`] made of a block.
+/// The text of a block of tokens.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct TokenText {
     /// The text.
     pub text: Vec<u8>,
-    /// Lines read, each one a sequence.
+    /// Number of lines, each of which is a sequence.
     pub num_lines: u64,
-    /// Columns without a token.
+    /// Number of columns without a token.
     pub num_empty: u64,
-    /// The first line that has one, from 0.
+    /// The first line with such a column, from 0.
     pub first_empty: Option<u64>,
 }
 
@@ -160,7 +151,7 @@ fn put_escaped(out: &mut Vec<u8>, token: &[u8]) {
 
 // ---------------------------------------------------------------------------------------- columns of numbers
 
-/// What becomes of the columns of labels.
+/// The columns of labels.
 #[derive(Debug, Clone, Copy)]
 pub enum Labels<'a> {
     /// There are none.
@@ -169,10 +160,10 @@ pub enum Labels<'a> {
     Copied {
         /// The first column.
         start: usize,
-        /// How many.
+        /// Number of columns.
         count: usize,
     },
-    /// One column, a category.
+    /// A column of categories.
     Category {
         /// The column.
         start: usize,
@@ -180,7 +171,7 @@ pub enum Labels<'a> {
         names: &'a Dictionary,
         /// Values of the vector with a one in it.
         dim: usize,
-        /// Whether only the one is written, with its index.
+        /// Whether the vector is written as an index with a one.
         is_sparse: bool,
     },
 }

@@ -4,10 +4,12 @@
 //! * [`chunk_starts`] cuts utterances into chunks by their frames, which stay as they were read
 //!   ([`Frames`](crate::chunk::Frames)).
 //!
-//! The law: no file is opened here, no input panics, and a line that cannot be understood is an error with its number.
+//! Invariants: no file is opened here, no input causes a panic, and a line that cannot be understood is an error with
+//! its number.
 
 use crate::keys::cut_extension;
 use crate::lines::Lines;
+use crate::named::named;
 use memchr::{memchr, memmem, memrchr};
 use std::collections::HashMap;
 
@@ -18,14 +20,14 @@ pub const WHOLE_FILE: u32 = u32::MAX;
 /// Longer keys are refused: they are padded to one width.
 pub const LONGEST_KEY: usize = 4096;
 
-/// How the lines of a list are read.
+/// Rules for reading the lines of a list.
 #[derive(Debug, Clone, Default)]
 pub struct ListRules {
-    /// Whether lines are read as CNTK 2.7 reads them, to the letter.
+    /// Whether lines are read exactly as CNTK 2.7 reads them.
     pub is_compatible: bool,
     /// The list's path up to its last separator, which is what `...` stands for; None if it has no separator.
     pub folder: Option<Vec<u8>>,
-    /// What is put before each path, without a separator at the end; empty: nothing.
+    /// Text before each path, without a separator at the end.
     pub prefix: Vec<u8>,
     /// Whether backslashes in paths become slashes.
     pub turns_backslashes: bool,
@@ -36,7 +38,7 @@ pub struct ListRules {
 pub struct List {
     /// All keys, one after the other.
     pub keys: Vec<u8>,
-    /// Where each key ends.
+    /// End of each key in `keys`.
     pub key_ends: Vec<usize>,
     /// The files, each once.
     pub paths: Vec<Vec<u8>>,
@@ -50,33 +52,34 @@ pub struct List {
     pub lines: Vec<u64>,
 }
 
-/// What is wrong with a line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ListFault {
-    /// No `=`.
-    NoId = 0,
-    /// No `[`.
-    NoRange = 1,
-    /// A range that is not two numbers.
-    BadRange = 2,
-    /// A last frame before the first.
-    Reversed = 3,
-    /// No path.
-    NoPath = 4,
-    /// No key, or one that is too long.
-    BadKey = 5,
-    /// A quote without its other half.
-    OpenQuote = 6,
+named! {
+    /// The fault of a line.
+    pub enum ListFault {
+        /// The `=` is missing.
+        NoId = "no id",
+        /// The `[` is missing.
+        NoRange = "no range",
+        /// A range is not two numbers.
+        BadRange = "bad range",
+        /// The last frame is before the first.
+        Reversed = "reversed",
+        /// The path is missing.
+        NoPath = "no path",
+        /// The key is missing or too long.
+        BadKey = "bad key",
+        /// A quote without its other half.
+        OpenQuote = "open quote",
+    }
 }
 
-/// A line and what is wrong with it.
+/// A line that cannot be understood.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ListError {
     /// The line, from 1.
     pub line: u64,
     /// The line's first byte.
     pub at: usize,
-    /// What.
+    /// Its fault.
     pub fault: ListFault,
 }
 
@@ -212,7 +215,7 @@ fn unquoted(text: &[u8]) -> &[u8] {
     if is_quoted(text) { &text[1..text.len() - 1] } else { text }
 }
 
-/// A path behind the folder that it counts from: that of the list for `...`, or the prefix.
+/// A path with its folder in front: the folder of the list in place of `...`, or the prefix.
 fn placed(path: &[u8], rules: &ListRules) -> Vec<u8> {
     let mut placed = match path.strip_prefix(b"...") {
         Some(rest) if matches!(rest.first(), Some(b'/' | b'\\')) => {

@@ -34,5 +34,5 @@ pub mod pack;
 pub mod text;
 pub mod timeline;
 
-/// How many findings or remarks of a kind are kept in full: a damaged file may have millions.
+/// Number of findings or remarks of a kind that are kept in full: a damaged file may have millions.
 pub const MOST_IN_FULL: usize = 10;

@@ -1,8 +1,8 @@
-//! The lines of a text, with their places.
+//! The lines of a text in memory, with their offsets.
 
 use memchr::memchr;
 
-/// The lines of a text: each with its first byte's place, and without what ends it.
+/// The lines of a text: each with its offset, and without its end.
 pub(crate) struct Lines<'a> {
     text: &'a [u8],
     at: usize,
@@ -10,12 +10,12 @@ pub(crate) struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// Lines that a line feed ends, which a carriage return may stand before: that is left to the reader.
+    /// Lines that end with a line feed. A carriage return in front of it belongs to the line.
     pub(crate) fn new(text: &'a [u8]) -> Lines<'a> {
         Lines { text, at: 0, ends_at_returns: false }
     }
 
-    /// Lines that a carriage return alone ends, too, as older readers took them.
+    /// Lines that may also end with a carriage return alone, as in older readers.
     pub(crate) fn of_any_end(text: &'a [u8]) -> Lines<'a> {
         Lines { ends_at_returns: true, ..Lines::new(text) }
     }
@@ -34,9 +34,9 @@ impl<'a> Iterator for Lines<'a> {
         {
             end = cr;
         }
-        let place = self.at;
+        let start = self.at;
         self.at += end + 1;
-        Some((place, &rest[..end]))
+        Some((start, &rest[..end]))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Decimal numbers of text formats: one scan by the grammar, one correctly rounded result.
 //!
-//! The law: the value equals the decimal that is written, rounded once to the element type, ties to even.
+//! Invariant: the value equals the written decimal, rounded once to the element type, ties to even.
 //! Most numbers take one multiplication in `f64`; where that cannot prove its result, the standard library's
 //! correctly rounding parser decides. (docs/formats/ctf.md, "Numbers")
 
@@ -10,7 +10,7 @@ use cntkio_simd::memory::Widens;
 /// A scanned decimal: `(-1)^negative * mantissa * 10^exponent`, exact while `is_exact`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decimal {
-    /// The first 19 digits and more, modulo 2^64 when there are more.
+    /// All digits; modulo 2^64 if there are more than 19.
     pub mantissa: u64,
     /// The power of ten; saturates far outside every element type's range.
     pub exponent: i32,
@@ -18,7 +18,7 @@ pub struct Decimal {
     pub negative: bool,
     /// Whether `mantissa` holds all digits.
     pub is_exact: bool,
-    /// Position behind the number's last byte.
+    /// Offset after the number's last byte.
     pub end: usize,
 }
 
@@ -31,29 +31,10 @@ const SATURATED_EXPONENT: i64 = 1 << 24;
 /// acceptable nor a possible end.
 #[inline]
 pub fn scan(bytes: &[u8], at: usize) -> Result<Decimal, usize> {
-    let digit = |p: usize| bytes.get(p).map_or(10, |byte| byte.wrapping_sub(b'0'));
-    let mut p = at;
-    let negative = match bytes.get(p) {
-        Some(b'-') => {
-            p += 1;
-            true
-        }
-        Some(b'+') => {
-            p += 1;
-            false
-        }
-        _ => false,
-    };
-    let first_digit = p;
+    let (negative, first_digit) = sign(bytes, at);
     let mut mantissa = 0u64;
-    loop {
-        let d = digit(p);
-        if d > 9 {
-            break;
-        }
-        mantissa = mantissa.wrapping_mul(10).wrapping_add(u64::from(d));
-        p += 1;
-    }
+    let push_digit = |digit: u8| mantissa = mantissa.wrapping_mul(10).wrapping_add(u64::from(digit));
+    let mut p = digits(bytes, first_digit, push_digit);
     let mut num_digits = p - first_digit;
     if num_digits == 0 {
         return Err(p);
@@ -61,44 +42,18 @@ pub fn scan(bytes: &[u8], at: usize) -> Result<Decimal, usize> {
     let mut exponent = 0i64;
     let mut may_have_exponent = true;
     if bytes.get(p) == Some(&b'.') {
-        p += 1;
-        let first_fraction = p;
-        loop {
-            let d = digit(p);
-            if d > 9 {
-                break;
-            }
-            mantissa = mantissa.wrapping_mul(10).wrapping_add(u64::from(d));
-            p += 1;
-        }
+        let first_fraction = p + 1;
+        let push_digit = |digit: u8| mantissa = mantissa.wrapping_mul(10).wrapping_add(u64::from(digit));
+        p = digits(bytes, first_fraction, push_digit);
         let num_fraction = p - first_fraction;
         num_digits += num_fraction;
         exponent = -(num_fraction as i64);
-        may_have_exponent = num_fraction > 0; // `1.e5` is the number `1.` with junk behind it
+        may_have_exponent = num_fraction > 0; // `1.e5` is the number `1.`, followed by junk
     }
     if may_have_exponent && matches!(bytes.get(p), Some(b'e' | b'E')) {
-        p += 1;
-        let is_below_one = match bytes.get(p) {
-            Some(b'-') => {
-                p += 1;
-                true
-            }
-            Some(b'+') => {
-                p += 1;
-                false
-            }
-            _ => false,
-        };
-        let first = p;
+        let (is_below_one, first) = sign(bytes, p + 1);
         let mut written = 0i64;
-        loop {
-            let d = digit(p);
-            if d > 9 {
-                break;
-            }
-            written = (written * 10 + i64::from(d)).min(SATURATED_EXPONENT);
-            p += 1;
-        }
+        p = digits(bytes, first, |digit| written = (written * 10 + i64::from(digit)).min(SATURATED_EXPONENT));
         if p == first {
             return Err(p);
         }
@@ -108,18 +63,39 @@ pub fn scan(bytes: &[u8], at: usize) -> Result<Decimal, usize> {
     Ok(Decimal { mantissa, exponent, negative, is_exact: num_digits <= MOST_EXACT_DIGITS, end: p })
 }
 
+/// Whether there is a minus sign at `at`, and the offset after a sign of either kind.
+#[inline(always)]
+fn sign(bytes: &[u8], at: usize) -> (bool, usize) {
+    match bytes.get(at) {
+        Some(b'-') => (true, at + 1),
+        Some(b'+') => (false, at + 1),
+        _ => (false, at),
+    }
+}
+
+/// Call `push` with each digit from `at` on. Returns the offset after them.
+#[inline(always)]
+fn digits(bytes: &[u8], mut at: usize, mut push: impl FnMut(u8)) -> usize {
+    while let Some(digit) = bytes.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|&digit| digit <= 9) {
+        push(digit);
+        at += 1;
+    }
+    at
+}
+
 /// A type that values are stored in.
 pub trait Element: Widens<Small = u8> + Default + From<f32> + PartialEq + std::fmt::Debug + 'static {
     /// The value of a scanned number; `text` is the number as written.
     fn round(decimal: &Decimal, text: &[u8]) -> Self;
 
-    /// Append the values of a dense sample that a vector kernel is certain of, at most `limit`; where to go on.
+    /// Append the values of a dense sample that a vector kernel is certain of, at most `limit`. Returns the
+    /// offset after them.
     #[inline]
     fn dense_prefix(_: Kernel, _: &[u8], at: usize, _limit: usize, _: &mut Vec<Self>) -> usize {
         at
     }
 
-    /// Append the entries of a sparse sample that a vector kernel is certain of; where to go on.
+    /// Append the entries of a sparse sample that a vector kernel is certain of. Returns the offset after them.
     #[inline]
     fn sparse_prefix(_: Kernel, _: &[u8], at: usize, _dim: u32, _: &mut Vec<i32>, _: &mut Vec<Self>) -> usize {
         at
@@ -174,7 +150,7 @@ impl Element for f64 {
     #[inline]
     fn round(decimal: &Decimal, text: &[u8]) -> f64 {
         let Decimal { mantissa, exponent, negative, is_exact, .. } = *decimal;
-        // Both operands are exact, so the one operation rounds once. (Clinger's fast path)
+        // Both operands are exact, so a single operation rounds once. (Clinger's fast path)
         if is_exact && mantissa <= 1 << 53 && (-22..=22).contains(&exponent) {
             let value = if exponent < 0 {
                 mantissa as f64 / POWERS[(22 - exponent) as usize]
@@ -193,7 +169,7 @@ fn parse_exactly<T: std::str::FromStr + Default>(text: &[u8]) -> T {
     std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
-/// Read the number at `at`: its value and the position behind it.
+/// Read the number at `at`. Returns its value and the offset after it.
 #[inline]
 pub fn read<T: Element>(bytes: &[u8], at: usize) -> Result<(T, usize), usize> {
     let decimal = scan(bytes, at)?;

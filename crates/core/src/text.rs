@@ -15,7 +15,7 @@ pub type ReadAt<'a> = &'a (dyn Fn(usize, &mut [u8]) -> io::Result<()> + Sync);
 pub struct Text<'a> {
     /// Number of bytes.
     pub size: usize,
-    /// How to read it. It is never asked for bytes beyond the size.
+    /// The function that reads it. It is never asked for bytes beyond the size.
     pub read: ReadAt<'a>,
 }
 
@@ -120,7 +120,7 @@ pub(crate) struct Blocks<'a> {
 }
 
 impl<'a> Blocks<'a> {
-    /// The same for a range that need not start with a line: the lines that start in it.
+    /// Skip to the first line that starts in the range. Without this, a line must start with the range.
     pub(crate) fn skip_to_line_start(mut self) -> Result<Blocks<'a>, Unread> {
         self.at -= 1; // a line starts here if the byte before is a line feed
         while self.at < self.end {

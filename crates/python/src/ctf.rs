@@ -12,8 +12,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::sync::Arc;
 
-/// Text that is read at once: it and the values that it becomes fit a core's cache.
-const PART: usize = 512 << 10;
+/// Bytes of text that are read at once: the text and its values fit a core's cache.
+const PART_BYTES: usize = 512 << 10;
 
 /// Lines before the first id, keys, starts, lines; or where an id overflows.
 type ScanArrays<'py> =
@@ -48,7 +48,7 @@ pub(crate) fn ctf_index<'py>(
     Ok((scan_arrays(py, scan, overflow), long_line))
 }
 
-/// The sizes of sequences that lie one behind the other, the last of them up to `end`; or the first of 4 GiB or more.
+/// The sizes in bytes of adjacent sequences, the last of which ends at `end`; or the first sequence of 4 GiB or more.
 #[pyfunction]
 pub(crate) fn ctf_sizes<'py>(
     py: Python<'py>,
@@ -68,8 +68,27 @@ fn scan_arrays(py: Python<'_>, scan: ctf::Scan, overflow: Option<u64>) -> ScanAr
     (head_lines, keys.into_pyarray(py), starts.into_pyarray(py), lines.into_pyarray(py), overflow)
 }
 
-fn stream((name, is_sparse, dim, is_double): (Vec<u8>, bool, usize, bool)) -> Stream {
-    Stream { name, is_sparse, dim, is_double }
+/// The streams of a text corpus, and what else the parser has to know about it.
+#[pyclass(frozen, module = "cntkio._core")]
+pub(crate) struct CTFSchema {
+    inner: Schema,
+}
+
+#[pymethods]
+impl CTFSchema {
+    /// `streams`: name in the file, whether it is sparse, dimension, whether it is in double precision.
+    #[new]
+    #[pyo3(signature = (streams, *, defining=None, has_words=false, is_compact=false))]
+    fn new(
+        streams: Vec<(Vec<u8>, bool, usize, bool)>,
+        defining: Option<usize>,
+        has_words: bool,
+        is_compact: bool,
+    ) -> CTFSchema {
+        let stream = |(name, is_sparse, dim, is_double)| Stream { name, is_sparse, dim, is_double };
+        let streams = streams.into_iter().map(stream).collect();
+        CTFSchema { inner: Schema { streams, defining, has_words, is_compact } }
+    }
 }
 
 /// Lines before the first word; words padded with zeros, and the width of one; starts, lines.
@@ -101,7 +120,7 @@ pub(crate) fn ctf_chunk_starts<'py>(
     Ok(py.detach(|| ctf::chunk_starts(starts, sizes, chunk_size_in_bytes)).into_pyarray(py))
 }
 
-/// The memory of chunks that are gone, kept for those to come.
+/// Memory of chunks that are not needed any more, kept for later chunks.
 #[pyclass(frozen, module = "cntkio._core")]
 pub(crate) struct Spare {
     pub(crate) pool: Arc<Pool>,
@@ -109,7 +128,7 @@ pub(crate) struct Spare {
 
 #[pymethods]
 impl Spare {
-    /// Keeps at most so many bytes.
+    /// Memory of at most `limit` bytes.
     #[new]
     fn new(limit: usize) -> Spare {
         Spare { pool: Arc::new(Pool::new(limit)) }
@@ -123,13 +142,13 @@ pub(crate) enum TextArgument<'py> {
     File(i32, u64),
 }
 
-/// Kind, byte in the text, sequence, stream or None, what was found.
+/// Kind, byte in the text, sequence, stream or None, the number that was found.
 type FindingTuple = (u8, usize, usize, Option<usize>, u64);
 
-/// Parse the bytes of a chunk's sequences. `streams`: name in the file, sparse, dimension, double.
+/// Parse the text of a chunk's sequences.
 ///
-/// Returns the chunk, the number of findings of each kind, the first of each kind, and the error that found the
-/// budget empty, if there is one.
+/// Returns the chunk, the number of findings of each kind, the first findings of each kind, and the error for which no
+/// budget was left, if there is one.
 #[pyfunction]
 #[allow(clippy::too_many_arguments, clippy::type_complexity)]
 pub(crate) fn ctf_parse(
@@ -139,15 +158,12 @@ pub(crate) fn ctf_parse(
     starts: PyReadonlyArray1<'_, u64>,
     sizes: PyReadonlyArray1<'_, u32>,
     lengths: PyReadonlyArray1<'_, u32>,
-    streams: Vec<(Vec<u8>, bool, usize, bool)>,
-    defining: Option<usize>,
+    schema: &CTFSchema,
     budget: u64,
     is_strict: bool,
     num_threads: usize,
     piece_size: usize,
-    spare: Option<Py<Spare>>,
-    has_words: bool,
-    is_compact: bool,
+    spare: Option<&Spare>,
 ) -> PyResult<(Chunk, Vec<u64>, Vec<FindingTuple>, Option<FindingTuple>)> {
     let (starts, sizes, lengths) = (starts.as_slice()?, sizes.as_slice()?, lengths.as_slice()?);
     let here = if let TextArgument::Array(bytes) = &text { Some(bytes.as_slice()?) } else { None };
@@ -155,10 +171,10 @@ pub(crate) fn ctf_parse(
     let read = |at: usize, buffer: &mut [u8]| read_exact_at(file.0, buffer, first_byte.saturating_add(at as u64));
     let text_size = here.map_or(file.1.saturating_sub(first_byte), |bytes| bytes.len() as u64);
     let text = here.map_or(Source::File(Text { size: text_size as usize, read: &read }), Source::Memory);
-    let spare = spare.as_ref().map(|spare| &spare.get().pool);
+    let spare = spare.map(|spare| &spare.pool);
     let pool = pool(num_threads)?;
-    let schema = Schema { streams: streams.into_iter().map(stream).collect(), defining, has_words, is_compact };
-    let cut = Cut { piece: piece_size, part: PART };
+    let schema = &schema.inner;
+    let cut = Cut { piece: piece_size, part: PART_BYTES };
     let parsed = py.detach(|| {
         // A table that does not fit the text (a file that shrank, a damaged cache) must not be believed.
         let mut sequences = Vec::with_capacity(starts.len());
@@ -167,7 +183,7 @@ pub(crate) fn ctf_parse(
             let end = start.checked_add(size.into()).filter(|&end| end <= text_size)?;
             sequences.push(Extent { start: start as usize, end: end as usize, length });
         }
-        let parse = || ctf::parse_chunk(text, &sequences, &schema, budget, is_strict, cut, spare);
+        let parse = || ctf::parse_chunk(text, &sequences, schema, budget, is_strict, cut, spare);
         let size = sequences.last().map_or(0, |last| last.end) - sequences.first().map_or(0, |first| first.start);
         Some(if size <= cut.piece { parse() } else { pool.install(parse) })
     });
@@ -178,8 +194,8 @@ pub(crate) fn ctf_parse(
     Ok((Chunk { inner: chunk }, findings.counts.to_vec(), first, last_straw))
 }
 
-/// Where the chunks of a file begin, of at most so many bytes each and from its first sequence on, and where the last
-/// one ends, as far as that can be told without reading all of it.
+/// The offsets where the chunks of a file begin, of at most so many bytes each, and where the last chunk ends; as far
+/// as the text around each border tells.
 #[pyfunction]
 pub(crate) fn ctf_chunk_borders(
     py: Python<'_>,
@@ -206,22 +222,22 @@ pub(crate) fn ctf_index_chunks<'py>(
     file: (i32, u64),
     borders: Vec<usize>,
     in_lines: bool,
-    streams: Vec<(Vec<u8>, bool, usize, bool)>,
+    schema: &CTFSchema,
     num_threads: usize,
     part_size: usize,
-    spare: Py<Spare>,
-    is_compact: bool,
+    spare: &Spare,
 ) -> PyResult<Vec<Option<IndexedTuple<'py>>>> {
     let read = |at: usize, buffer: &mut [u8]| read_exact_at(file.0, buffer, at as u64);
     let mode = if in_lines { Mode::Lines } else { Mode::Ids };
     if borders.windows(2).any(|pair| pair[0] > pair[1]) {
         return Err(PyValueError::new_err("borders that do not ascend"));
     }
-    let streams = streams.into_iter().map(stream).collect();
-    let schema = Schema { streams, defining: None, has_words: false, is_compact };
-    let (pool, spare) = (pool(num_threads)?, &spare.get().pool);
+    let (pool, spare, schema) = (pool(num_threads)?, &spare.pool, &schema.inner);
+    if schema.defining.is_some() || schema.has_words {
+        return Err(PyValueError::new_err("only text of numbered sequences is indexed and parsed in one pass"));
+    }
     let text = Text { size: file.1 as usize, read: &read };
-    let pass = Pass { text, mode, schema: &schema, part_size: part_size.max(1), pool: Some(spare) };
+    let pass = Pass { text, mode, schema, part_size: part_size.max(1), pool: Some(spare) };
     let indexed = py.detach(|| pool.install(|| ctf::index_chunks(pass, &borders, num_threads)))?;
     let tuple = |(begin, scan): (usize, ctf::Scan)| (begin, scan_arrays(py, scan, None));
     let indexed = indexed.into_iter().map(|indexed| {
@@ -234,7 +250,7 @@ pub(crate) fn ctf_index_chunks<'py>(
 /// Name, samples, plain values, indexed values, most values in a sample, largest index.
 type SeenTuple = (Vec<u8>, u64, u64, u64, u64, u64);
 
-/// What the samples of a block of whole lines look like, by name; None if there are too many names.
+/// Statistics of the samples in a block of whole lines, by name; None if there are too many names.
 #[pyfunction]
 pub(crate) fn ctf_infer(py: Python<'_>, block: PyReadonlyArray1<'_, u8>) -> PyResult<Option<Vec<SeenTuple>>> {
     let block = block.as_slice()?;

@@ -101,7 +101,7 @@ pub(crate) fn find_chunks<'py>(
     Ok(place_arrays(py, found))
 }
 
-/// Frames from which on it is worth while to let go of the interpreter's lock: to get it again takes time, too.
+/// Number of frames from which on it pays to release the interpreter's lock: to acquire it again takes time, too.
 const WORTH_UNLOCKING: usize = 1 << 15;
 
 /// Finds frames: their utterance, and in each of several corpora its chunk.
@@ -154,7 +154,7 @@ pub(crate) fn first_same<'py>(
 /// Big-endian; and the vectors `a` and `b` of a compressed file.
 type EncodingArrays<'py> = (bool, Option<(PyReadonlyArray1<'py, f32>, PyReadonlyArray1<'py, f32>)>);
 
-/// Bytes of files for `frames_chunk`: block 0 is what was read, one behind the other; each of the others shows a file.
+/// Bytes of files for `frames_chunk`: block 0 has the bytes that were read, every other block maps a file.
 #[pyclass(frozen, module = "cntkio._core")]
 pub(crate) struct FileBytes {
     blocks: Mutex<(Vec<u8>, Vec<memory::FileBytes>)>,
@@ -180,7 +180,7 @@ impl FileBytes {
         Ok(FileBytes { blocks: Mutex::new((bytes, Vec::new())) })
     }
 
-    /// Read from an open file, behind what was read before: how many bytes there were, fewer only at its end.
+    /// Append bytes of an open file. Returns their number, which is smaller than `size` only at the file's end.
     fn read(&self, py: Python<'_>, descriptor: i32, at: u64, size: usize) -> PyResult<usize> {
         let mut blocks = self.take();
         let room = blocks.0.try_reserve(size);
@@ -283,43 +283,55 @@ fn chunk_of(lengths: &[u32], samples: Samples) -> PyResult<Chunk> {
     Ok(Chunk { inner: chunk::Chunk::new(vec![Block { num_sequences: lengths.len(), columns: vec![column] }]) })
 }
 
-/// Lower halves of numbers, and upper ones, if not all are zero.
-type NumberArrays<'py> = (Bound<'py, PyArray1<u16>>, Bound<'py, PyArray1<u16>>);
+/// The lower halves of numbers and the upper halves; no upper halves if all are zero.
+type HalvesArrays = (Py<PyArray1<u16>>, Py<PyArray1<u16>>);
 
-/// Keys; place, frames, fault, its place and end of runs of each entry; start and class of each run; remarks; stop.
-type LabelArrays<'py> = (
-    Rows<'py>,
-    Bound<'py, PyArray1<u64>>,
-    Bound<'py, PyArray1<u32>>,
-    Bound<'py, PyArray1<u8>>,
-    Bound<'py, PyArray1<u64>>,
-    Bound<'py, PyArray1<u64>>,
-    NumberArrays<'py>,
-    NumberArrays<'py>,
-    Vec<(u64, Vec<u64>)>,
-    Option<(u8, u64)>,
-);
-
-fn number_arrays(py: Python<'_>, numbers: Numbers) -> NumberArrays<'_> {
-    (numbers.low.into_pyarray(py), numbers.high.into_pyarray(py))
+/// The entries of a label file, in its order.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+pub(crate) struct MLFLabels {
+    /// The keys, padded with zeros, and the width of one.
+    keys: (Py<PyArray1<u8>>, usize),
+    /// Offset of each entry.
+    offsets: Py<PyArray1<u64>>,
+    /// Number of frames of each entry.
+    frames: Py<PyArray1<u32>>,
+    /// Index in `MLF_FAULTS` of each entry.
+    faults: Py<PyArray1<u8>>,
+    /// Offset of each fault.
+    fault_offsets: Py<PyArray1<u64>>,
+    /// End of each entry's runs.
+    run_ends: Py<PyArray1<u64>>,
+    /// First frame of each run.
+    starts: HalvesArrays,
+    /// Class of each run.
+    classes: HalvesArrays,
+    /// For each of `MLF_REMARKS` how often it applies, and the offsets of the first cases.
+    remarks: Vec<(u64, Vec<u64>)>,
+    /// Why the scan ended early, as an index in `MLF_STOPS`, and at which offset.
+    stop: Option<(u8, u64)>,
 }
 
-fn label_arrays(py: Python<'_>, labels: Labels) -> LabelArrays<'_> {
-    (
-        rows(py, &labels.keys, &labels.key_ends),
-        labels.at.into_pyarray(py),
-        labels.frames.into_pyarray(py),
-        labels.faults.into_pyarray(py),
-        labels.fault_at.into_pyarray(py),
-        labels.run_ends.into_pyarray(py),
-        number_arrays(py, labels.starts),
-        number_arrays(py, labels.classes),
-        labels.remarks.into(),
-        labels.stop.map(|(stop, at)| (stop as u8, at)),
-    )
+fn halves(py: Python<'_>, numbers: Numbers) -> HalvesArrays {
+    (numbers.low.into_pyarray(py).unbind(), numbers.high.into_pyarray(py).unbind())
 }
 
-/// Read the entries of an open file of some size. `counts_time`: None is what the rows tell.
+fn label_arrays(py: Python<'_>, labels: Labels) -> MLFLabels {
+    let (keys, width) = rows(py, &labels.keys, &labels.key_ends);
+    MLFLabels {
+        keys: (keys.unbind(), width),
+        offsets: labels.at.into_pyarray(py).unbind(),
+        frames: labels.frames.into_pyarray(py).unbind(),
+        faults: labels.faults.into_pyarray(py).unbind(),
+        fault_offsets: labels.fault_at.into_pyarray(py).unbind(),
+        run_ends: labels.run_ends.into_pyarray(py).unbind(),
+        starts: halves(py, labels.starts),
+        classes: halves(py, labels.classes),
+        remarks: labels.remarks.into(),
+        stop: labels.stop.map(|(stop, at)| (stop as u8, at)),
+    }
+}
+
+/// Read the entries of an open file of some size. `counts_time`: None if the rows tell the unit.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn mlf_scan(
@@ -331,7 +343,7 @@ pub(crate) fn mlf_scan(
     names: Option<Vec<PyBackedBytes>>,
     dim: u32,
     num_threads: usize,
-) -> PyResult<LabelArrays<'_>> {
+) -> PyResult<MLFLabels> {
     let unit = match counts_time {
         None => Unit::Auto,
         Some(true) => Unit::Time,
@@ -353,7 +365,7 @@ pub(crate) fn mlf_scan(
 
 /// Read a binary label file.
 #[pyfunction]
-pub(crate) fn mlf_scan_binary(py: Python<'_>, data: PyBackedBytes, dim: u32) -> LabelArrays<'_> {
+pub(crate) fn mlf_scan_binary(py: Python<'_>, data: PyBackedBytes, dim: u32) -> MLFLabels {
     let labels = py.detach(|| mlf::scan_binary(&data, dim));
     label_arrays(py, labels)
 }

@@ -15,7 +15,7 @@ mod packed;
 mod pool;
 mod text;
 
-/// Arrays that NumPy gets are let go of here, too.
+/// The arrays that NumPy gets are freed here, too.
 #[global_allocator]
 static ALLOCATOR: Recycler = Recycler::new();
 
@@ -32,8 +32,8 @@ mod _core {
 
     #[pymodule_export]
     use super::ctf::{
-        Spare, ctf_chunk_borders, ctf_chunk_starts, ctf_index, ctf_index_chunks, ctf_infer, ctf_parse, ctf_scan_words,
-        ctf_sizes,
+        CTFSchema, Spare, ctf_chunk_borders, ctf_chunk_starts, ctf_index, ctf_index_chunks, ctf_infer, ctf_parse,
+        ctf_scan_words, ctf_sizes,
     };
 
     #[pymodule_export]
@@ -47,8 +47,8 @@ mod _core {
 
     #[pymodule_export]
     use super::htk::{
-        FileBytes, FrameFinder, find_chunks, first_same, frames_chunk, htk_chunk_starts, htk_scan_list, mlf_names,
-        mlf_scan, mlf_scan_binary, rolling_order, runs_chunk,
+        FileBytes, FrameFinder, MLFLabels, find_chunks, first_same, frames_chunk, htk_chunk_starts, htk_scan_list,
+        mlf_names, mlf_scan, mlf_scan_binary, rolling_order, runs_chunk,
     };
 
     #[pymodule_init]
@@ -57,6 +57,17 @@ mod _core {
         cntkio_simd::Kernel::selected(); // while no thread is there that a fork could leave in the middle of it
         super::order::register(module)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-        module.add("CTF_NUM_ERROR_KINDS", cntkio_core::ctf::NUM_ERRORS)
+        module.add("CTF_NUM_ERROR_KINDS", cntkio_core::ctf::NUM_ERRORS)?;
+        // The names of numbered results, each at the place of its number.
+        for (name, names) in [
+            ("CTF_KINDS", cntkio_core::ctf::Kind::NAMES),
+            ("LIST_FAULTS", cntkio_core::htk::ListFault::NAMES),
+            ("MLF_FAULTS", cntkio_core::mlf::Fault::NAMES),
+            ("MLF_REMARKS", cntkio_core::mlf::Remark::NAMES),
+            ("MLF_STOPS", cntkio_core::mlf::Stop::NAMES),
+        ] {
+            module.add(name, pyo3::types::PyTuple::new(module.py(), names)?)?;
+        }
+        Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! The reader of the timeline for Python. It holds the table's arrays and, behind a lock, where it stands.
+//! The reader of the timeline for Python: the table's arrays, and the reader's state in a lock.
 
 use cntkio_core::timeline::{
     self, Cursor, Delivered, Outcome, Partition, Pause, Pending, Randomization, Reader, Request, Slots, Stopped, Table,
@@ -15,7 +15,7 @@ type Words<'py> = Bound<'py, PyArray1<u32>>;
 /// The chunks, each once, in the order of their first sequence, and which sequence that is; for each sequence the place
 /// of its chunk among them, and its number in its chunk.
 type Places<'py> = (Vec<u32>, Vec<usize>, Words<'py>, Words<'py>);
-/// Position, sweep, index, place, count.
+/// Position, sweep, index, rank, count.
 type CursorTuple = (u64, u64, u32, u32, u64);
 /// Of several reads: sequences and their chunks; where those of each read begin, and the last ones end; whether each
 /// met the end of a sweep; where the reader stood behind each; the places.
@@ -74,7 +74,7 @@ pub(crate) struct TimelineReader {
 }
 
 impl TimelineReader {
-    /// Runs `work` without the interpreter's lock. It may be stopped by a signal, as by Ctrl-C.
+    /// Run `work` without the interpreter's lock. A signal such as Ctrl-C may stop it.
     fn run<R: Send>(
         &self,
         py: Python<'_>,
@@ -155,25 +155,25 @@ impl TimelineReader {
         self.quick(py, |state| state.reader.num_samples())
     }
 
-    /// Where it stands: position, sweep, index, place, count.
+    /// Its position: position in samples, sweep, index, rank, count.
     #[getter]
     fn cursor(&self, py: Python<'_>) -> CursorTuple {
         as_tuple(self.quick(py, |state| state.reader.cursor()))
     }
 
-    /// Go where it once stood.
+    /// Go back to a former position.
     fn rewind(&self, py: Python<'_>, cursor: CursorTuple) {
         let (position, sweep, index, rank, count) = cursor;
         self.quick(py, |state| state.reader.rewind(Cursor { position, sweep, index, rank, count }));
     }
 
-    /// Keep what `rewind` needs to come back to a place of this sweep.
+    /// Keep what `rewind` needs to come back to a position of this sweep.
     fn hold(&self, py: Python<'_>, cursor: CursorTuple) {
         let (position, sweep, index, rank, count) = cursor;
         self.quick(py, |state| state.reader.hold(Cursor { position, sweep, index, rank, count }));
     }
 
-    /// Bytes held beside the table's arrays.
+    /// Bytes of memory without the table's arrays.
     #[getter]
     fn num_bytes(&self, py: Python<'_>) -> usize {
         self.quick(py, |state| state.reader.num_bytes())
@@ -196,7 +196,7 @@ impl TimelineReader {
         })
     }
 
-    /// Take up a new partition or size, with empty slots.
+    /// Prepare for another partition or size, with empty slots.
     fn settle(&self, py: Python<'_>, index: u64, count: u64, num_slots: usize) {
         self.quick(py, |state| {
             state.reader.change_partition(Partition { index, count });
@@ -290,14 +290,14 @@ impl TimelineReader {
         )))
     }
 
-    /// What each slot owes.
+    /// The sequences that are pending in each slot.
     #[getter]
     fn owed(&self, py: Python<'_>) -> Vec<Vec<OwedSequence>> {
         let owed = |owed: &Pending| (owed.delivered.sequence, owed.next, owed.end_of_sweep);
         self.quick(py, |state| state.slots.queues().iter().map(|queue| queue.iter().map(owed).collect()).collect())
     }
 
-    /// Let the slots owe this. Every sequence is in the table and has samples left.
+    /// Restore the slots. Every sequence is in the table and has samples left.
     fn owe(&self, py: Python<'_>, slots: Vec<Vec<OwedSequence>>) -> PyResult<()> {
         self.run(py, |state, table, _| {
             let owe = |&(sequence, next, end_of_sweep): &OwedSequence| {
@@ -311,7 +311,7 @@ impl TimelineReader {
         })
     }
 
-    /// The chunks of what the slots owe, each once.
+    /// The chunks of all pending sequences, each once.
     #[getter]
     fn owed_chunks(&self, py: Python<'_>) -> Vec<u32> {
         self.quick(py, |state| {
@@ -323,19 +323,19 @@ impl TimelineReader {
         })
     }
 
-    /// Sweep and place of the next sequence; None when the data have ended.
+    /// Sweep and rank of the next sequence; None when the data have ended.
     #[getter]
     fn place(&self, py: Python<'_>) -> Option<(u64, u32)> {
         self.quick(py, |state| state.reader.rank())
     }
 
-    /// The chunks that can hold a sequence delivered at a place, and the place behind them.
+    /// The chunks that can hold a sequence delivered at a rank, and the rank after them.
     fn chunks_at(&self, py: Python<'_>, sweep: u64, place: u32, index: u64, count: u64) -> PyResult<(Vec<i64>, u32)> {
         let partition = Partition { index, count };
         self.run(py, |state, table, _| Ok(state.reader.chunks_at(table, sweep, place, partition)))
     }
 
-    /// The next at most `limit` chunks needed from a place on in one sweep, and the place behind them.
+    /// The next at most `limit` chunks needed from a rank on in one sweep, and the rank after them.
     fn chunks_from(
         &self,
         py: Python<'_>,

@@ -1,5 +1,5 @@
-//! The threads that parse, and those that help to pack: none before the first use, and fresh ones after a fork, which
-//! takes threads away.
+//! Threads that parse, and threads that help to pack. There are none before their first use, and new threads after a
+//! fork, which takes threads away.
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -14,10 +14,10 @@ type Kept = [Mutex<Option<(usize, usize, Arc<ThreadPool>)>>; 16];
 static PARSERS: Kept = [const { Mutex::new(None) }; 16];
 static HELPERS: Kept = [const { Mutex::new(None) }; 16];
 
-/// How many forks lie between the first process and this one.
+/// Number of forks between the first process and this process.
 static GENERATION: AtomicUsize = AtomicUsize::new(0);
 
-/// Tell a process that it is a fork of another one, before any thread of its own.
+/// Begin a new generation, in a process that was just forked and has no threads.
 #[pyfunction]
 pub(crate) fn begin_in_fork() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
@@ -46,7 +46,7 @@ fn kept(current: &Kept, num_threads: usize, what: &str) -> PyResult<Arc<ThreadPo
     if let Some((owner, _, old)) = current.replace((generation, num_threads, pool.clone()))
         && owner != generation
     {
-        // A fork left its threads behind: waiting for them to end would never end.
+        // The fork's parent has these threads: to wait for them here would take forever.
         std::mem::forget(old);
     }
     Ok(pool)

@@ -44,7 +44,7 @@ pub const NUM_ERRORS: usize = Kind::TooFewSamples as usize + 1;
 /// Number of kinds.
 pub const NUM_KINDS: usize = Kind::NAMES.len();
 
-/// One fault or oddity of the text.
+/// A fault or an oddity of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Finding {
     /// Its kind.
@@ -62,7 +62,7 @@ pub struct Finding {
 /// The findings of a piece of text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Findings {
-    /// How many there are of each kind.
+    /// Number of findings of each kind.
     pub counts: [u64; NUM_KINDS],
     /// The first [`MOST_IN_FULL`] of each kind, in the order of the text.
     pub first: Vec<Finding>,

@@ -275,7 +275,7 @@ pub struct WordScan {
     pub head_lines: u32,
     /// The words of all sequences, concatenated.
     pub words: Vec<u8>,
-    /// Where each sequence's word ends.
+    /// End of each sequence's word in `words`.
     pub word_ends: Vec<usize>,
     /// Offset in the block at which each sequence starts.
     pub starts: Vec<u64>,

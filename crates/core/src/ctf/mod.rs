@@ -46,7 +46,7 @@ pub use pieces::{Cut, Source, parse, parse_chunk, parse_with};
 pub(crate) use write::put_integer;
 pub use write::{Unwritable, write};
 
-/// How a file's lines are grouped into sequences.
+/// Rule by which a file's lines are grouped into sequences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Each line is a sequence.
@@ -68,7 +68,7 @@ pub struct Stream {
     pub is_double: bool,
 }
 
-/// What the parser has to know about the file.
+/// The facts that the parser needs about the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schema {
     /// The streams, in the order of the columns.
@@ -81,7 +81,7 @@ pub struct Schema {
     pub is_compact: bool,
 }
 
-/// Where a sequence lies in the text, and how many samples the index counted for it.
+/// The place of a sequence in the text, and the number of samples that the index counted for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
     /// Offset of the first byte.

@@ -41,7 +41,7 @@ fn last_start(text: Text, first: usize, at: usize, mode: Mode) -> io::Result<Opt
     Ok(None)
 }
 
-/// The offsets where the chunks of a text begin and, last, where the last chunk ends. The chunks are those of
+/// The offsets where the chunks of a text begin and, last, where the last chunk ends. The chunks are as in
 /// [`chunk_starts`](super::chunk_starts) if no sequence is left out. Stops at the first border that the text around it
 /// does not tell.
 ///
@@ -60,19 +60,19 @@ pub fn chunk_borders(text: Text, first: usize, limit: usize, mode: Mode) -> io::
     Ok(borders)
 }
 
-/// From this many chunks a thread on, chunks are not cut into pieces: there are enough of them to keep all threads busy,
-/// and large columns are cheaper than small ones.
+/// From this many chunks a thread on, chunks are not cut into pieces: there are enough of them to keep all threads
+/// busy, and large columns are cheaper than small columns.
 const MANY_CHUNKS: usize = 4;
 
 /// A chunk that was indexed and parsed: the scan of each of its pieces with the piece's offset, and the chunk.
 pub type IndexedChunk = (Vec<(usize, Scan)>, Chunk);
 
-/// What a pass over a text needs to know.
+/// The settings of a pass over a text.
 #[derive(Clone, Copy)]
 pub struct Pass<'a> {
     /// The text.
     pub text: Text<'a>,
-    /// How lines are grouped into sequences.
+    /// Rule by which lines are grouped into sequences.
     pub mode: Mode,
     /// The streams. None of them defines the size, and ids are not words.
     pub schema: &'a Schema,
@@ -163,8 +163,8 @@ struct Piece {
 }
 
 impl Piece {
-    /// Scan and parse lines, but for the last sequence unless they are the last lines: it may continue. Returns how many
-    /// bytes were taken; `None` if there is a finding.
+    /// Scan and parse lines. Unless they are the last lines, leave out the last sequence, which may continue. Returns
+    /// how many bytes were taken; `None` if there is a finding.
     fn take(&mut self, pass: Pass, offset: usize, lines: &[u8], is_last: bool) -> Option<usize> {
         let mut found = scan(lines, pass.mode, None).ok()?;
         let mut end = lines.len();

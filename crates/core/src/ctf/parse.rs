@@ -21,7 +21,8 @@ use crate::chunk::{Samples, Values};
 use cntkio_simd::{Kernel, ShortText};
 use memchr::{memchr, memchr2};
 
-/// What follows what: for each item the item that followed it last time. The lines of a file are mostly alike.
+/// Prediction of the next item: for each item the item that followed it last time. The lines of a file are mostly
+/// alike.
 pub(super) struct Prediction {
     last: usize,
     next: Vec<usize>,

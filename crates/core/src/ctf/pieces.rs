@@ -23,12 +23,12 @@ pub enum Source<'a> {
     File(Text<'a>),
 }
 
-/// How a chunk's text is cut, in bytes.
+/// Sizes of the parts of a chunk's text, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Cut {
-    /// What one thread parses into one block.
+    /// Text that one thread parses into one block.
     pub piece: usize,
-    /// What is read at once, and parsed while it is in the cache.
+    /// Text that is read at once, and parsed while it is in the cache.
     pub part: usize,
 }
 

@@ -15,9 +15,9 @@ use cntkio_simd::{Kernel, digits};
 /// Why a sample was dropped.
 pub(super) struct Fault {
     pub(super) kind: Kind,
-    /// Where the fault is reported.
+    /// Offset at which the fault is reported.
     pub(super) at: usize,
-    /// Where parsing continues.
+    /// Offset at which parsing continues.
     pub(super) resume: usize,
     /// The number that was counted or read.
     pub(super) found: u64,
@@ -28,8 +28,8 @@ pub(super) struct Fault {
 pub(super) struct Sight<'a> {
     /// The text up to the sequence's end: the grammar must not look further.
     pub(super) bytes: &'a [u8],
-    /// The text that kernels and shortcuts may look at. They stop at every line feed, so after a last line feed they may
-    /// see more text; then they need not take care of the slice's end on every line.
+    /// The text that kernels and shortcuts may look at. They stop at every line feed, so after a last line feed they
+    /// may see more text; then they need not take care of the slice's end on every line.
     pub(super) view: &'a [u8],
 }
 

@@ -6,7 +6,8 @@
 //! | [`Parser::one_hot_lines`] | samples of one entry each, with any kernel | 1.5 times on `seqs` without AVX-512 |
 //! | [`KnownLines`](super::known_lines) | short lines that are alike, with AVX-512 | 1.35 times on `seqs` |
 //!
-//! (Corpora of `bench/corpora.py`.) Each has a budget of patience: a shortcut that takes nothing is soon not tried again.
+//! (Corpora of `bench/corpora.py`.) Each has a budget of patience: a shortcut that takes nothing is soon not tried
+//! again.
 
 use super::ids::size_of_id;
 use super::parse::Parser;
@@ -20,8 +21,8 @@ use memchr::memchr;
 pub(super) const MOST_PATIENCE: usize = 16;
 /// Bytes of lines of sparse samples that are taken at once.
 const SPARSE_BYTES: usize = 1 << 16;
-/// Lines of at most this many bytes are left to [`KnownLines`](super::known_lines): a kernel that takes sample by sample
-/// takes half as many of them in the same time.
+/// Lines of at most this many bytes are left to [`KnownLines`](super::known_lines): a kernel that takes sample by
+/// sample takes half as many of them in the same time.
 const SHORT_LINE_BYTES: usize = 64;
 
 /// Long lines that are alike: a sparse sample of each stream, always in the same order.
@@ -62,7 +63,7 @@ fn sparse_form(text: &[u8], schema: &Schema) -> Option<SparseForm> {
     if is_whole { SparseForm::new(line[0].is_ascii_digit(), line_end, &streams) } else { None }
 }
 
-/// How many of these sequences, at least one, are adjacent in the text, up to [`SPARSE_BYTES`].
+/// Number of these sequences, at least 1, that are adjacent in the text, up to [`SPARSE_BYTES`].
 pub(super) fn num_adjacent(sequences: &[Extent]) -> usize {
     let first = sequences.first().map_or(0, |first| first.start);
     let is_next = |pair: &&[Extent]| pair[0].end == pair[1].start && pair[1].end.saturating_sub(first) <= SPARSE_BYTES;
@@ -94,7 +95,8 @@ impl Parser<'_> {
         self.kernel.sparse_lines(self.text, at, end, form, &mut columns, &mut lines.line_ends);
         let (mut num_taken, mut num_lines) = (0, 0);
         for extent in sequences {
-            // Each line has a sample of each stream: a sequence is sound if it ends with as many lines as the index counted.
+            // Each line has a sample of each stream: a sequence is sound if it ends with as many lines as the index
+            // counted.
             let last_line = (num_lines + extent.length as usize).checked_sub(1);
             let line_end = last_line.and_then(|line| lines.line_ends.get(line));
             if line_end != Some(&extent.end.wrapping_sub(self.first_byte)) || extent.length == 0 {
@@ -121,8 +123,8 @@ impl Parser<'_> {
         num_taken
     }
 
-    /// Take samples of one entry each, such as words and classes, over lines of nothing else. Where lines are short, the
-    /// exact way over all cases takes most of the time.
+    /// Take samples of one entry each, such as words and classes, over lines of nothing else. Where lines are short,
+    /// the exact way over all cases takes most of the time.
     ///
     /// Stops at the start of a line, or after a sample. Returns whether it stopped after a sample.
     pub(super) fn one_hot_lines(&mut self) -> bool {

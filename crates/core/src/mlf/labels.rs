@@ -1,4 +1,4 @@
-//! The result of a scan: columns of entries and of runs, and what was skipped.
+//! The result of a scan: columns of entries and of runs, and remarks on skipped text.
 
 use crate::MOST_IN_FULL;
 use crate::chunk::expect;
@@ -28,7 +28,7 @@ named! {
         BadClass = "bad class",
         /// A class is beyond the dimension.
         LargeClass = "large class",
-        /// There are no frames.
+        /// The entry has no frames.
         NoFrames = "no frames",
         /// The runs do not sum up to the number of frames.
         WrongSum = "wrong sum",
@@ -39,11 +39,11 @@ named! {
     /// The reason why text was skipped.
     pub enum Remark {
         /// A key line without quotes; its entry is left out.
-        Unquoted = "unquoted",
+        Unquoted = "unquoted key",
         /// An entry without rows, which is left out.
-        Empty = "empty",
+        Empty = "empty entry",
         /// An entry that the end of the file cuts off, which is left out.
-        CutOff = "cut off",
+        CutOff = "entry cut off",
         /// A key with a wildcard after its beginning, which matches nothing.
         Pattern = "pattern",
     }
@@ -138,7 +138,7 @@ impl Numbers {
 pub struct Labels {
     /// All keys, one after the other.
     pub keys: Vec<u8>,
-    /// Where each key ends.
+    /// End of each key in `keys`.
     pub key_ends: Vec<usize>,
     /// Offset of each entry.
     pub at: Vec<u64>,
@@ -148,7 +148,7 @@ pub struct Labels {
     pub faults: Vec<u8>,
     /// Offset of the fault.
     pub fault_at: Vec<u64>,
-    /// Where each entry's runs end.
+    /// End of each entry's runs in `starts` and `classes`.
     pub run_ends: Vec<u64>,
     /// The first frame of each run in its entry.
     pub starts: Numbers,
@@ -172,7 +172,7 @@ impl Labels {
     /// End an entry, whose runs from `first_run` on were appended.
     pub(super) fn end_entry(&mut self, first_run: usize, num_frames: u32, (fault, fault_at): (Fault, u64)) {
         if fault != Fault::None {
-            // One run in place of the runs: nobody will see it.
+            // One run in place of the runs, which is never delivered.
             self.starts.truncate(first_run);
             self.classes.truncate(first_run);
             self.starts.push(0);

@@ -17,8 +17,8 @@
 //! | `binary` | what does a binary file say? |
 //! | `labels` | the result: columns of entries and of runs, faults and remarks |
 //!
-//! Invariants: no input causes a panic. A fault is stored with its entry, by kind and offset, and Python decides what it
-//! means. A scan stops only at a fault that leaves no entry to store it with.
+//! Invariants: no input causes a panic. A fault is stored with its entry, by kind and offset, and Python decides what
+//! it means. A scan stops only at a fault that leaves no entry to store it with.
 
 mod binary;
 mod classes;
@@ -44,7 +44,7 @@ pub enum Unit {
     Frames,
 }
 
-/// How labels are read.
+/// Rules for reading labels.
 #[derive(Debug, Clone)]
 pub struct Rules {
     /// Whether they are read exactly as CNTK 2.7 reads them.

@@ -14,8 +14,8 @@ use std::io;
 
 /// A scan of a text in shares, on all threads of the current pool.
 ///
-/// A share has the entries that begin after the first end of an entry in its bytes, so each share is read by itself. The
-/// results of the last shares are put together while the next shares are scanned.
+/// A share has the entries that begin after the first end of an entry in its bytes, so each share is read by itself.
+/// The results of the last shares are put together while the next shares are scanned.
 pub struct Scan<'a> {
     text: Text<'a>,
     rules: &'a Rules,
@@ -378,7 +378,7 @@ mod tests {
                 let (name, blank) = (names[name], blanks[blank]);
                 format!("{} {}{blank}{name}{end}", time / 3, time % 10u64.pow(digits))
             };
-            // With many bytes behind it a line is taken as a plain one, near the end of the text it is not.
+            // A line is read as a plain line if many bytes follow it, and otherwise not.
             for line in times.iter().map(line) {
                 let alone = format!("#!MLF!#\n\"u\"\n{line}.\n");
                 let far = format!("{alone}{}", "\n".repeat(100));

@@ -29,7 +29,7 @@ pub use reader::{Cursor, Delivered, Outcome, Reader, Request};
 pub use shuffle::{rolling_order, shuffled};
 pub use slots::{Part, Pending, Slots, Truncation};
 
-/// How many sequences pass between two calls of `pause`: some ten milliseconds of work.
+/// Number of sequences between two calls of `pause`: some ten milliseconds of work.
 const SEQUENCES_BETWEEN_PAUSES: u32 = 1 << 19;
 
 /// `pause` asked the work to stop.
@@ -58,7 +58,7 @@ impl Table<'_> {
     }
 }
 
-/// One of `count` shares of the data.
+/// A share of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Partition {
     /// The number of this share, below `count`.

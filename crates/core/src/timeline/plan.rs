@@ -1,13 +1,13 @@
 //! The plan of a sweep: the order of its chunks, and the windows in which sequences are shuffled.
 //!
-//! The *rank* of a chunk is its place in the order of the sweep. A window is a range of ranks. The *reach* of a rank is the
-//! inverse: the positions that the windows allow to a sequence of that rank.
+//! The *rank* of a chunk is its place in the order of the sweep. A window is a range of ranks. The *reach* of a rank is
+//! the inverse: the positions that the windows allow to a sequence of that rank.
 
 use super::Table;
 use super::generator::{MersenneTwister, Remainder};
 use crate::owners::Owners;
 
-/// How far a sequence may move from the rank of its chunk.
+/// Distance that a sequence may move from the rank of its chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Window {
     /// So many ranks.
@@ -16,10 +16,10 @@ pub enum Window {
     Samples(u64),
 }
 
-/// What determines the order of every sweep, together with the table.
+/// Settings that determine the order of every sweep, together with the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Randomization {
-    /// How far a sequence may move.
+    /// Distance that a sequence may move.
     pub window: Window,
     /// Sweep number k is shuffled with `seed + k`, modulo 2^64.
     pub seed: u64,

@@ -1,7 +1,7 @@
 //! The reader: it moves along the timeline, read by read. (docs/timeline.md)
 //!
-//! A source prepares reads ahead of those that its caller has taken, and may have to come back: so the reader can go back,
-//! at no cost as long as the order of the sweep is kept. What each call changes:
+//! A source prepares reads before its caller asks for them, and may have to come back. So the reader can go back, at no
+//! cost as long as the order of the sweep is kept. What each call changes:
 //!
 //! | call | cursor | what is kept to go back to | cost |
 //! |---|---|---|---|
@@ -14,8 +14,8 @@
 //! | [`set_end`](Reader::set_end) | | | none |
 //! | [`rank`](Reader::rank), [`chunks_at`](Reader::chunks_at), [`chunks_from`](Reader::chunks_from) | | | at most the plan of a sweep |
 //!
-//! The plan of a sweep (the order of chunks, one number a chunk) is kept for two sweeps, this and the next. The order of
-//! sequences is kept for one: that of the sweep that was read last.
+//! The plan of a sweep (the order of chunks, one number a chunk) is kept for two sweeps, this and the next. The order
+//! of sequences is kept for one: that of the sweep that was read last.
 
 use super::generator::Remainder;
 use super::plan::{Randomization, SweepPlan};
@@ -40,14 +40,14 @@ pub struct Request {
 }
 
 impl Request {
-    /// What a sequence of `length` samples counts for.
+    /// Weight of a sequence of `length` samples in `share` and `passed`.
     #[inline]
     fn count(&self, length: u64) -> u64 {
         if self.counts_sequences { 1 } else { length }
     }
 }
 
-/// How a read ended.
+/// The end of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outcome {
     /// The read reached or crossed the end of a sweep.
@@ -148,8 +148,8 @@ impl Reader {
         self.previous = cursor;
     }
 
-    /// Keep what [`rewind`](Reader::rewind) needs to come back at no cost to this position of the current sweep, or to a
-    /// later position.
+    /// Keep what [`rewind`](Reader::rewind) needs to come back at no cost to this position of the current sweep, or to
+    /// a later position.
     pub fn hold(&mut self, cursor: Cursor) {
         self.held = Some(cursor);
     }
@@ -238,10 +238,10 @@ impl Reader {
         Ok(cursor)
     }
 
-    /// Append the sequences that one read delivers.
+    /// Append the sequences of a read.
     ///
     /// # Errors
-    /// `pause` asked the work to stop; the reader is as it was, and what was appended is to be ignored.
+    /// `pause` asked the work to stop; the reader is as it was, and the sequences appended so far must be ignored.
     pub fn read(
         &mut self,
         table: Table,
@@ -407,8 +407,8 @@ impl Reader {
         (chunks, window.to)
     }
 
-    /// The next at most `limit` chunks that `partition` needs from `rank` on in one sweep, and the rank after them, which is
-    /// the number of chunks if the sweep needs no more.
+    /// The next at most `limit` chunks that `partition` needs from `rank` on in one sweep, and the rank after them,
+    /// which is the number of chunks if the sweep needs no more.
     pub fn chunks_from(
         &mut self,
         table: Table,
@@ -430,8 +430,8 @@ impl Reader {
             }
             return (chunks, rank);
         }
-        // Sequences take turns, and a chunk of fewer sequences than partitions may hold none of ours. Sequence number s of
-        // this sweep has turn s - index + count; a later sweep adds its sequences to that.
+        // Sequences take turns, and a chunk of fewer sequences than partitions may hold none of ours. Sequence number s
+        // of this sweep has turn s - index + count; a later sweep adds its sequences to that.
         let later_sweeps = i128::from(sweep - self.cursor.sweep) * i128::from(self.num_sequences);
         let shift = i128::from(self.cursor.count) - i128::from(self.cursor.index) + later_sweeps;
         while rank < num_chunks && chunks.len() < limit {
@@ -485,7 +485,7 @@ struct Walk<'a, 'b, 'c> {
     until_pause: &'b mut u32,
 }
 
-/// How many sequences ahead lengths are prefetched: in random order they are in no cache.
+/// Number of sequences ahead whose lengths are prefetched: in random order they are in no cache.
 const AHEAD_SEQUENCES: usize = 16;
 
 impl Walk<'_, '_, '_> {

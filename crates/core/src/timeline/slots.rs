@@ -45,7 +45,7 @@ pub struct Slots {
     queues: Vec<VecDeque<Pending>>,
 }
 
-/// How sequences are cut.
+/// Settings by which sequences are cut.
 #[derive(Clone, Copy, Debug)]
 pub struct Truncation {
     /// Steps of a minibatch, at least 1.
@@ -76,7 +76,7 @@ impl Slots {
     /// Append the parts of one truncated minibatch. `request` is for reads of one sequence.
     ///
     /// # Errors
-    /// `pause` asked the work to stop; there is no minibatch, and the next call continues.
+    /// `pause` asked the work to stop. The next call continues.
     pub fn read(
         &mut self,
         reader: &mut Reader,

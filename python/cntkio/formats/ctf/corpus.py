@@ -159,7 +159,6 @@ class CTFCorpus:
     def __init__(self, options: CTFDeserializer, text_keys: bool, ahead: Ahead) -> None:
         self._options = options
         self._text_keys = text_keys
-        self._is_compact = ahead.is_packed
         self._file = InputFile(options.filename)
         self.name = self._file.path
         streams = named(options.streams)
@@ -184,6 +183,9 @@ class CTFCorpus:
             for _, stream in streams
         ]
         self._defining = next((info.stream_id for info in self.streams if info.defines_mb_size), None)
+        self._core_schema = _core.CTFSchema(
+            self._schema, defining=self._defining, has_words=text_keys, is_compact=ahead.is_packed
+        )
         self._spare = _core.Spare(_SPARE_CHUNKS * min(options.chunk_size_in_bytes, self._file.size))
         self.report = Report(self.name, options.max_errors)
         self._num_error_kinds = len(KINDS) if options.strict else _core.CTF_NUM_ERROR_KINDS
@@ -257,15 +259,12 @@ class CTFCorpus:
                 offsets,
                 sizes,
                 self.table.lengths[first:last],
-                self._schema,
-                defining=self._defining,
+                self._core_schema,
                 budget=budget,
                 is_strict=self._options.strict,
                 num_threads=num_threads(),
                 piece_size=piece_size(size, tuning.PIECE),
                 spare=self._spare,
-                has_words=self._text_keys,
-                is_compact=self._is_compact,
             )
             self._file.require_unchanged()
         except ValueError as error:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from cntkio import _core
+
 
 class Kind(NamedTuple):
     """A kind of error or warning.
@@ -18,24 +20,26 @@ class Kind(NamedTuple):
     words: str
 
 
-# In the order of the core's `Kind`. The first CTF_NUM_ERROR_KINDS cost one error each.
-KINDS = (
-    Kind("bad number", "{byte} in a number; expected digits such as 1, -2.5 or 3e-4"),
-    Kind("bad index", "{byte} where an index should be; expected index:value"),
-    Kind("index out of range", "index {found}, but the dimension is {dim}; expected 0 to {last}"),
-    Kind("missing colon", "{byte} after index {found}; expected ':'"),
-    Kind("too many values", "{found} values, but the dimension is {dim}"),
-    Kind("junk", "{byte} where a sample should start; expected '|'"),
-    Kind("pipe without a name", "a pipe without a name after it; expected the name of a stream, or '#'"),
-    Kind("name at the end", "the file ends in the name of a stream"),
-    Kind("no value at the end", "the file ends where the sample's first value should be"),
-    Kind("line without a sample", "a line without a sample; expected one of at least one stream"),
-    Kind("stream without a sample", "no sample of this stream in the sequence; expected at least one"),
-    Kind("too many samples", "{found} samples, but the sequence has {length} lines"),
-    Kind("too few samples", "{found} samples in the longest stream, but the sequence has {length} lines"),
-    Kind("byte above 0x7F", "{byte} ended the sample's values; what follows it is lost"),
-    Kind("short dense sample", "{found} values, but the dimension is {dim}; the rest was filled with zeros"),
-)
+# The words for the core's kinds, by name.
+_WORDS = {
+    "bad number": "{byte} in a number; expected digits such as 1, -2.5 or 3e-4",
+    "bad index": "{byte} where an index should be; expected index:value",
+    "index out of range": "index {found}, but the dimension is {dim}; expected 0 to {last}",
+    "missing colon": "{byte} after index {found}; expected ':'",
+    "too many values": "{found} values, but the dimension is {dim}",
+    "junk": "{byte} where a sample should start; expected '|'",
+    "pipe without a name": "a pipe without a name after it; expected the name of a stream, or '#'",
+    "name at the end": "the file ends in the name of a stream",
+    "no value at the end": "the file ends where the sample's first value should be",
+    "line without a sample": "a line without a sample; expected one of at least one stream",
+    "stream without a sample": "no sample of this stream in the sequence; expected at least one",
+    "too many samples": "{found} samples, but the sequence has {length} lines",
+    "too few samples": "{found} samples in the longest stream, but the sequence has {length} lines",
+    "byte above 0x7F": "{byte} ended the sample's values; what follows it is lost",
+    "short dense sample": "{found} values, but the dimension is {dim}; the rest was filled with zeros",
+}
+# In the order of the core. The first CTF_NUM_ERROR_KINDS cost one error each.
+KINDS = tuple(Kind(name, _WORDS[name]) for name in _core.CTF_KINDS)
 # Kinds that a wrong name, form or dimension of a stream leads to.
 KINDS_OF_MISFITS = {
     "bad number", "bad index", "index out of range", "missing colon", "too many values",

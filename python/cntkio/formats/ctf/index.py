@@ -302,6 +302,7 @@ def _parse_ahead(file: InputFile, first_pass: FirstPass, first: int, limit: int,
     if ahead.num_bytes == 0 or (ahead.num_chunks is not None and file.size - first > ahead.num_chunks * limit):
         return done
     borders = _core.ctf_chunk_borders(file.handle, first, limit, in_lines)
+    schema = _core.CTFSchema(first_pass.schema, is_compact=True)
     num_bytes = num_sequences = 0
     while len(done.chunks) < len(borders) - 1:
         # Expect the next chunks to be as large as those so far.
@@ -312,7 +313,7 @@ def _parse_ahead(file: InputFile, first_pass: FirstPass, first: int, limit: int,
             break
         wanted = borders[len(done.chunks) : len(done.chunks) + room + 1]
         indexed = _core.ctf_index_chunks(
-            file.handle, wanted, in_lines, first_pass.schema, num_threads(), tuning.PART, first_pass.spare, True
+            file.handle, wanted, in_lines, schema, num_threads(), tuning.PART, first_pass.spare
         )
         for entry in indexed:
             if entry is None:  # it has errors: index it without parsing

@@ -25,16 +25,16 @@ from cntkio.formats.htk.keys import text_rows
 from cntkio.formats.input_file import all_bytes
 
 _WHOLE_FILE = 2**32 - 1  # the core's last frame of a line without a range
-# In the order of the core's faults.
-_FAULTS = (
-    "no '='; expected id=path[first,last]",
-    "no range; expected id=path[first,last]",
-    "the range is not two numbers; expected [first,last]",
-    "the range ends before it begins; expected [first,last] with first <= last",
-    "no path",
-    "no id, or an id of more than 4096 bytes",
-    "a quote is not closed",
-)
+# The words for the core's faults of lines, by name.
+_FAULT_WORDS = {
+    "no id": "no '='; expected id=path[first,last]",
+    "no range": "no range; expected id=path[first,last]",
+    "bad range": "the range is not two numbers; expected [first,last]",
+    "reversed": "the range ends before it begins; expected [first,last] with first <= last",
+    "no path": "no path",
+    "bad key": "no id, or an id of more than 4096 bytes",
+    "open quote": "a quote is not closed",
+}
 
 
 class Listed(NamedTuple):
@@ -94,7 +94,7 @@ def read_list(path: str | os.PathLike[str], *, prefix: str = "", compatible: boo
     scanned, error = _core.htk_scan_list(text, compatible, _folder_of(name), before, sys.platform != "win32")
     if error is not None:
         line, byte, fault = error
-        raise FormatError(_FAULTS[fault], path=path, line=line, column=1, byte=byte)
+        raise FormatError(_FAULT_WORDS[_core.LIST_FAULTS[fault]], path=path, line=line, column=1, byte=byte)
     assert scanned is not None
     rows, paths, files, first, last, _ = scanned
     if not len(files):

@@ -35,40 +35,44 @@ FRAME_PERIOD = 100_000
 Times = Literal["auto", "100ns", "frames"]
 TIMES = ("auto", "100ns", "frames")
 
-# In the order of the core's `Fault`. An utterance with a fault up to LAST_INVALID is invalid, with any other broken.
-FAULTS = (
-    "",
-    "the row does not begin where the previous row ended",
-    "the first row does not begin at frame 0",
-    "too few columns, or not exactly four where no mapping file names the labels; expected start, end and label",
-    "a time that is not a number, or not the beginning of a frame",
-    "the row ends before it begins",
-    "the label is not in the mapping file",
-    "the fourth column is not a class; expected a whole number",
-    "the class is beyond the dimension",
-    "the utterance has no frames",
-    "the runs do not sum up to the number of frames",
-)
-LAST_INVALID = 2
-CLASS_BEYOND_DIMENSION = 8
-NO_FRAMES = 9
-# In the order of the core's `Remark`.
-REMARKS = (
-    ("unquoted key", "a line between entries that is not in quotes; its entry is left out"),
-    ("empty entry", "an entry without rows, which is left out"),
-    ("entry cut off", "the file ends within this entry, which is left out"),
-    ("pattern", "a wildcard after the beginning of a key; it matches no utterance"),
-)
-# In the order of the core's `Stop`.
-_STOPS = (
-    "expected #!MLF!# at the beginning",
-    "the last row of the entry has no times; expected start, end and label",
-    "the entry has no frames",
-    "a key of more than 4096 bytes",
-    "expected the letters MLF at the beginning of a binary label file",
-    "a binary label file of an unknown version; expected 1 or 2",
-    "the file ends within an entry",
-)
+# The words for the core's faults of entries, by name.
+_FAULT_WORDS = {
+    "none": "",
+    "out of order": "the row does not begin where the previous row ended",
+    "late start": "the first row does not begin at frame 0",
+    "columns": "too few columns, or not exactly four where no mapping file names the labels; "
+    "expected start, end and label",
+    "bad time": "a time that is not a number, or not the beginning of a frame",
+    "reversed": "the row ends before it begins",
+    "unknown label": "the label is not in the mapping file",
+    "bad class": "the fourth column is not a class; expected a whole number",
+    "large class": "the class is beyond the dimension",
+    "no frames": "the utterance has no frames",
+    "wrong sum": "the runs do not sum up to the number of frames",
+}
+# In the order of the core. An utterance with a fault up to LAST_INVALID is invalid, with any other broken.
+FAULTS = tuple(_FAULT_WORDS[name] for name in _core.MLF_FAULTS)
+LAST_INVALID = _core.MLF_FAULTS.index("late start")
+CLASS_BEYOND_DIMENSION = _core.MLF_FAULTS.index("large class")
+NO_FRAMES = _core.MLF_FAULTS.index("no frames")
+# The words for what the core skips, by name.
+_REMARK_WORDS = {
+    "unquoted key": "a line between entries that is not in quotes; its entry is left out",
+    "empty entry": "an entry without rows, which is left out",
+    "entry cut off": "the file ends within this entry, which is left out",
+    "pattern": "a wildcard after the beginning of a key; it matches no utterance",
+}
+REMARKS = tuple((name, _REMARK_WORDS[name]) for name in _core.MLF_REMARKS)
+# The words for the reasons that end a scan, by name.
+_STOP_WORDS = {
+    "no header": "expected #!MLF!# at the beginning",
+    "no times": "the last row of the entry has no times; expected start, end and label",
+    "no frames": "the entry has no frames",
+    "long key": "a key of more than 4096 bytes",
+    "not binary": "expected the letters MLF at the beginning of a binary label file",
+    "version": "a binary label file of an unknown version; expected 1 or 2",
+    "truncated": "the file ends within an entry",
+}
 
 
 class CompactIntegers(NamedTuple):
@@ -219,9 +223,9 @@ def scan_text(
     try:
         counts_time = {"auto": None, "100ns": True, "frames": False}[times]
         scanned = _core.mlf_scan(text.handle, compatible, counts_time, float(frame_period), names, dim, num_threads())
-        if scanned[-1] is not None:
-            stop, byte = scanned[-1]
-            raise Locator(text).error(min(byte, text.size), _STOPS[stop])
+        if scanned.stop is not None:
+            stop, byte = scanned.stop
+            raise Locator(text).error(min(byte, text.size), _stop_words(stop))
         text.require_unchanged()
     except OSError:
         text.require_unchanged()  # a file that was truncated while it was read ends too early
@@ -239,13 +243,26 @@ def scan_binary(path: str, dim: int) -> Entries:
         FormatError: The file breaks the format.
     """
     scanned = _core.mlf_scan_binary(all_bytes(path), dim)
-    if scanned[-1] is not None:
-        stop, byte = scanned[-1]
-        raise FormatError(_STOPS[stop], path=path, byte=byte)
+    if scanned.stop is not None:
+        stop, byte = scanned.stop
+        raise FormatError(_stop_words(stop), path=path, byte=byte)
     return _entries_of(path, scanned)
 
 
-def _entries_of(path: str, scanned: Any) -> Entries:
-    rows, offsets, frames, faults, fault_offsets, run_ends, starts, classes, remarks, _ = scanned
-    runs = CompactIntegers(*starts), CompactIntegers(*classes)
-    return Entries(path, text_rows(rows), offsets, frames, faults, fault_offsets, run_ends, *runs, remarks)
+def _stop_words(stop: int) -> str:
+    return _STOP_WORDS[_core.MLF_STOPS[stop]]
+
+
+def _entries_of(path: str, scanned: _core.MLFLabels) -> Entries:
+    return Entries(
+        path,
+        text_rows(scanned.keys),
+        scanned.offsets,
+        scanned.frames,
+        scanned.faults,
+        scanned.fault_offsets,
+        scanned.run_ends,
+        CompactIntegers(*scanned.starts),
+        CompactIntegers(*scanned.classes),
+        scanned.remarks,
+    )
