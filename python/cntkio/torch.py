@@ -1,13 +1,13 @@
-"""Minibatches as tensors of PyTorch, and a source as one of its data sets. (docs/torch.md)
+"""Minibatches as PyTorch tensors, and a source as a PyTorch data set. (docs/torch.md)
 
 ::
 
     MinibatchSource ── read(size, partition) ──> Minibatch ── convert ──> TensorMinibatch
-                              ^                                 tensors over the same memory, made when asked for
+                              ^                                 tensors over the same memory, created on access
             rank of world size, worker of workers
 
-Its law: what is delivered, and in which order, is the timeline's; a tensor is the minibatch's own memory wherever
-PyTorch has a form for it. It keeps no place of its own: a data set's state is its source's, and whose it is.
+Invariants: the timeline decides which data come in which order. A tensor shares the minibatch's memory wherever PyTorch
+supports its form. A data set has no position of its own: its state is its source's state, with rank and worker.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import torch
 import torch.utils.data
 
 from cntkio.errors import CheckpointError, ConfigError
+from cntkio.layouts import check_layout, class_ids
 from cntkio.minibatch import Data, Minibatch, MinibatchData, TruncatedMinibatchData
 from cntkio.source import MinibatchSource
 from cntkio.streams import StreamInformation
@@ -33,20 +34,20 @@ __all__ = ["Layout", "MinibatchDataset", "Padded", "Ragged", "TensorMinibatch", 
 logger = logging.getLogger("cntkio")
 
 Layout = Literal["ragged", "padded", "nested", "csr", "ids", "ragged_ids", "padded_ids", "nested_ids"]
-"""What becomes of a stream. (docs/torch.md, "Layouts")"""
+"""Form of a stream's tensors. (docs/torch.md, "Layouts")"""
 
 _LARGEST_SIZE = 2**31 - 1
 _STATE_VERSION = 1
 
 with warnings.catch_warnings():
-    # PyTorch says once in a process that its CSR tensors are in beta state: when one is made, or comes from a worker.
+    # PyTorch warns once in a process that its CSR tensors are in beta state, so trigger and suppress the warning here.
     warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
-    _nothing = torch.zeros(1, dtype=torch.int32)
-    torch.sparse_csr_tensor(_nothing, _nothing[1:], torch.zeros(0), (0, 0), check_invariants=False)
+    _empty = torch.zeros(1, dtype=torch.int32)
+    torch.sparse_csr_tensor(_empty, _empty[1:], torch.zeros(0), (0, 0), check_invariants=False)
 
 
 class Ragged:
-    """The samples of all sequences, one after the other; unpacks into `values` and `offsets`.
+    """The samples of all sequences, concatenated; unpacks into `values` and `offsets`.
 
     Attributes:
         values: Dense: `[num_samples, *sample shape]`. Sparse: `torch.sparse_csr`, `[num_samples, dim]`. Class ids:
@@ -57,11 +58,11 @@ class Ragged:
 
     def __init__(self, values: torch.Tensor, offsets: torch.Tensor | MinibatchData) -> None:
         self.values = values
-        self._offsets = offsets  # or whose they are: not all who want values want them
+        self._offsets = offsets  # or the data to take them from on first access: many callers need only values
 
     @property
     def offsets(self) -> torch.Tensor:
-        """Where each sequence begins and, last, where they end; int64, `[num_sequences + 1]`."""
+        """Start of each sequence, then the end of the last; int64, `[num_sequences + 1]`."""
         if isinstance(self._offsets, MinibatchData):
             self._offsets = _tensor(self._offsets.offsets)
         return self._offsets
@@ -82,8 +83,7 @@ class Padded(NamedTuple):
     """One row for each sequence.
 
     Attributes:
-        values: `[num_sequences, steps, *sample shape]`, and 0 behind each sequence's last sample. Class ids: int32,
-            `[num_sequences, steps]`.
+        values: `[num_sequences, steps, *sample shape]`, 0 at padding. Class ids: int32, `[num_sequences, steps]`.
         lengths: Samples of each sequence, int64, `[num_sequences]`.
     """
 
@@ -92,7 +92,7 @@ class Padded(NamedTuple):
 
     @property
     def mask(self) -> torch.Tensor:
-        """Whether there is a sample, bool, `[num_sequences, steps]`."""
+        """True at samples, false at padding; bool, `[num_sequences, steps]`."""
         steps = torch.arange(self.values.shape[1], device=self.lengths.device)
         return steps < self.lengths[:, None]
 
@@ -102,8 +102,8 @@ class Truncated(NamedTuple):
 
     Attributes:
         values: `[num_slots, num_steps, *sample shape]`.
-        mask: 2 at a sequence's first sample, 1 at its others, 0 where there are none; int8, `[num_slots, num_steps]`.
-        continues: Whether a slot goes on with the sequence of the minibatch before, bool, `[num_slots]`.
+        mask: 2 at a sequence's first sample, 1 at its other samples, 0 at empty steps; int8, `[num_slots, num_steps]`.
+        continues: True for slots that continue a sequence of the previous minibatch; bool, `[num_slots]`.
     """
 
     values: torch.Tensor
@@ -112,12 +112,12 @@ class Truncated(NamedTuple):
 
 
 class TensorMinibatch:
-    """The streams of a minibatch as tensors, by name; each is made when it is asked for, and kept.
+    """The streams of a minibatch as tensors, by name; each is created on first access, and kept.
 
-    It looks like a mapping but is none by type: `torch.utils.data` would take a mapping apart and lose the rest.
+    It behaves like a mapping but is not a `Mapping`, which `torch.utils.data` would rebuild without its attributes.
     """
 
-    __slots__ = ("_device", "_layout", "_made", "_minibatch")
+    __slots__ = ("_device", "_layout", "_minibatch", "_tensors")
 
     def __init__(
         self,
@@ -125,22 +125,22 @@ class TensorMinibatch:
         layout: Layout | Mapping[str, Layout] | None = None,
         device: Any = None,
     ) -> None:
-        self._minibatch: Any = minibatch
+        self._minibatch = minibatch
         self._layout = layout
         self._device = device
-        self._made: dict[str | StreamInformation, Any] = {}
+        self._tensors: dict[str | StreamInformation, Any] = {}
 
     def __getitem__(self, stream: str | StreamInformation) -> Any:
         """The tensors of a stream, by its name or its `StreamInformation`."""
-        made = self._made.get(stream)
-        if made is None:
-            made = self._made[stream] = self._make(stream) if isinstance(stream, str) else self[stream.name]
-        return made
+        tensors = self._tensors.get(stream)
+        if tensors is None:
+            tensors = self._tensors[stream] = self._make(stream) if isinstance(stream, str) else self[stream.name]
+        return tensors
 
     def _make(self, name: str) -> Any:
-        data = self._minibatch[name]
+        data: Any = self._minibatch[name]
         if self._layout is None and self._device is None and type(data) is MinibatchData:
-            if data.stream.storage_format == "dense":  # the common case, without what small minibatches would notice
+            if data.stream.storage_format == "dense":  # the common case, kept short for small minibatches
                 array = data.dense_values()
                 return Ragged(torch.from_numpy(array) if array.flags.writeable else _tensor(array), data)
         elif isinstance(self._minibatch, _Finished):
@@ -149,21 +149,21 @@ class TensorMinibatch:
 
     def _converted(self, name: str, data: Data) -> Any:
         layout = self._layout
-        made = _laid_out(data, layout if layout is None or isinstance(layout, str) else layout.get(name))
+        tensors = _in_layout(data, layout if layout is None or isinstance(layout, str) else layout.get(name))
         if self._device is None:
-            return made
-        return _put_together(_taken_apart(made, lambda tensor: tensor.to(self._device, non_blocking=True)))
+            return tensors
+        return _Pieces.of(tensors).changed(lambda tensor: tensor.to(self._device, non_blocking=True)).build()
 
     def keys(self) -> list[str]:
-        """The names of the streams."""
+        """Return the names of the streams."""
         return [stream if isinstance(stream, str) else stream.name for stream in self._minibatch]
 
     def values(self) -> list[Any]:
-        """The tensors of each stream."""
+        """Return the tensors of each stream."""
         return [self[name] for name in self]
 
     def items(self) -> list[tuple[str, Any]]:
-        """Name and tensors of each stream."""
+        """Return the name and the tensors of each stream."""
         return [(name, self[name]) for name in self]
 
     def __iter__(self) -> Iterator[str]:
@@ -181,51 +181,50 @@ class TensorMinibatch:
     @property
     def num_sequences(self) -> int:
         """Number of sequences, the same in every stream."""
-        number: int = self._minibatch.num_sequences
-        return number
+        return self._minibatch.num_sequences
 
     @property
     def end_of_sweep(self) -> bool:
-        """Whether the minibatch reaches or crosses the end of a sweep."""
-        is_end: bool = self._minibatch.end_of_sweep
-        return is_end
+        """True if the minibatch reaches or crosses the end of a sweep."""
+        return self._minibatch.end_of_sweep
 
     @property
     def keys_of_sequences(self) -> npt.NDArray[Any]:
         """The key of each sequence, in delivered order: uint64, or text."""
-        keys: npt.NDArray[Any] = self._minibatch.keys_of_sequences
-        return keys
+        return self._minibatch.keys_of_sequences
 
     def to(self, device: Any, non_blocking: bool = True) -> TensorMinibatch:
-        """The same on a device."""
+        """Return the minibatch with its tensors on a device."""
         return self._changed(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self, device: Any = None) -> TensorMinibatch:
-        """The same in memory from which a GPU can copy by itself; ``DataLoader(pin_memory=True)`` calls it."""
+        """Return the minibatch in pinned memory, which a GPU can copy; ``DataLoader(pin_memory=True)`` calls this."""
         return self._changed(lambda tensor: tensor.pin_memory())
 
     def _changed(self, change: Callable[[torch.Tensor], torch.Tensor]) -> TensorMinibatch:
-        return _finished(*self._parts(change))
+        pieces = {name: pieces.changed(change) for name, pieces in self._pieces().items()}
+        return _finished(pieces, self.keys_of_sequences, self.num_sequences, self.end_of_sweep)
 
-    def _parts(self, change: Callable[[torch.Tensor], torch.Tensor]) -> tuple[Any, ...]:
-        parts = {name: _taken_apart(made, change) for name, made in self.items()}
-        return parts, self.keys_of_sequences, self.num_sequences, self.end_of_sweep
+    def _pieces(self) -> dict[str, _Pieces]:
+        return {name: _Pieces.of(tensors) for name, tensors in self.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Tensors of a worker reach the main process in shared memory, which arrays do not.
-        return _finished, self._parts(lambda tensor: tensor)
+        # Tensors of a worker reach the main process in shared memory; arrays would be copied.
+        return _finished, (self._pieces(), self.keys_of_sequences, self.num_sequences, self.end_of_sweep)
 
 
 class _Finished(dict[str, Any]):
-    """Stands for a minibatch all of whose tensors are there."""
+    """A minibatch whose tensors all exist: tensors by stream name."""
 
     keys_of_sequences: npt.NDArray[Any]
     num_sequences: int
     end_of_sweep: bool
 
 
-def _finished(parts: dict[str, Any], keys: npt.NDArray[Any], num_sequences: int, end_of_sweep: bool) -> TensorMinibatch:
-    minibatch = _Finished({name: _put_together(part) for name, part in parts.items()})
+def _finished(
+    pieces: dict[str, _Pieces], keys: npt.NDArray[Any], num_sequences: int, end_of_sweep: bool
+) -> TensorMinibatch:
+    minibatch = _Finished({name: piece.build() for name, piece in pieces.items()})
     minibatch.keys_of_sequences = keys
     minibatch.num_sequences = num_sequences
     minibatch.end_of_sweep = end_of_sweep
@@ -235,29 +234,30 @@ def _finished(parts: dict[str, Any], keys: npt.NDArray[Any], num_sequences: int,
 def convert(
     minibatch: Minibatch, device: Any = None, layout: Layout | Mapping[str, Layout] | None = None
 ) -> TensorMinibatch:
-    """Show a minibatch as tensors. (docs/torch.md, "Layouts")
+    """Convert a minibatch to tensors. (docs/torch.md, "Layouts")
 
     Args:
-        minibatch: What a source has delivered, or `cntkio.read_ctf` has read.
-        device: Where to; None: they stay in the minibatch's own memory.
-        layout: For all streams, or for some of them by name; for those that are not named, and None: ``"ragged"``, and
-            truncated minibatches as they are. Without a copy but for the sample offsets of sparse streams (PyTorch
-            wants the type of the indices), and these where a sample's indices repeat or descend:
+        minibatch: A minibatch of a source, or the result of `cntkio.read_ctf`.
+        device: Device of the tensors; None: they share the minibatch's own memory.
+        layout: One layout for all streams, or a mapping from stream names to layouts; the default is ``"ragged"``.
+            Truncated minibatches have a single layout. These layouts copy nothing, except for the sample offsets of
+            sparse streams (PyTorch needs them in the type of the indices), and for sparse streams whose indices repeat
+            or descend within a sample:
 
             - ``"ragged"``: `Ragged`. Values of a sparse stream are a `torch.sparse_csr` matrix.
             - ``"csr"``: the `torch.sparse_csr` matrix of a sparse stream, `[num_samples, dim]`.
             - ``"nested"``: a nested tensor of a dense stream with the layout `torch.jagged`,
               `[num_sequences, (steps), *sample shape]`.
-            - ``"ids"``: for one-hot streams the class of each sample, int32, `[num_samples]`. ``"ragged_ids"`` and
-              ``"nested_ids"``: these, laid out so. (With a copy where the stream is dense.)
+            - ``"ids"``: the class of each sample of a one-hot stream, int32, `[num_samples]`. ``"ragged_ids"`` and
+              ``"nested_ids"``: the same classes in that layout. (Dense streams are copied.)
 
-            With a copy where sequences differ in length:
+            These layouts copy if sequences differ in length:
 
-            - ``"padded"``: `Padded`. A sparse stream becomes dense. ``"padded_ids"``: the same of classes.
+            - ``"padded"``: `Padded`. A sparse stream becomes dense. ``"padded_ids"``: the same with classes.
 
     Raises:
-        ConfigError: There is no such layout or stream, the stream has no such layout, or it is not one-hot. All but the
-            first two are raised where the stream is asked for.
+        ConfigError: A layout or a stream of this name does not exist, the stream cannot have the layout, or it is not
+            one-hot. The first two are raised at once, the others on access to the stream.
 
     Example:
         >>> import cntkio, pathlib, tempfile
@@ -269,42 +269,30 @@ def convert(
         >>> tensors["x"].values.shape
         torch.Size([2, 2, 2])
     """
-    _check_layout(layout, [stream.name for stream in minibatch])
+    check_layout(layout, [stream.name for stream in minibatch], get_args(Layout))
     return TensorMinibatch(minibatch, layout, device)
 
 
-def _check_layout(layout: Layout | Mapping[str, Layout] | None, names: list[str]) -> None:
-    if layout is None:
-        return
-    for name, one in ((None, layout),) if isinstance(layout, str) else layout.items():
-        if one not in get_args(Layout):
-            raise ConfigError(f"layout {one!r}; expected one of {', '.join(map(repr, get_args(Layout)))}", key="layout")
-        if name is not None and name not in names:
-            raise ConfigError(
-                f"layout names the stream {name!r}; there are: {', '.join(map(repr, names)) or 'none'}", key="layout"
-            )
-
-
 class _Memory:
-    """The memory of a read-only array, as NumPy may write to it: PyTorch has no tensors that are read-only."""
+    """The memory of a read-only array, declared writable: PyTorch has no read-only tensors."""
 
     def __init__(self, array: npt.NDArray[Any]) -> None:
         interface = array.__array_interface__
         self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}
-        self.array = array  # lives as long as what is made of this
+        self.array = array  # kept alive for as long as the tensor
 
 
 def _tensor(array: npt.NDArray[Any]) -> torch.Tensor:
-    """A tensor over the memory of an array."""
+    """Return a tensor that shares the memory of an array."""
     return torch.from_numpy(array if array.flags.writeable else np.asarray(_Memory(array)))
 
 
-def _laid_out(data: Data, layout: Layout | None) -> Any:
+def _in_layout(data: Data, layout: Layout | None) -> Any:
     name = data.stream.name
     if isinstance(data, TruncatedMinibatchData):
         if layout not in (None, "padded"):
             raise ConfigError(
-                f"stream {name!r}: truncated minibatches have no layout {layout!r}, but 'padded'", key="layout"
+                f"stream {name!r}: truncated minibatches have the layout 'padded', not {layout!r}", key="layout"
             )
         return Truncated(_tensor(data.values), _tensor(data.mask), _tensor(data.continues))
     if layout == "padded":
@@ -314,8 +302,8 @@ def _laid_out(data: Data, layout: Layout | None) -> Any:
     if layout is None or layout == "ragged":
         return Ragged(_csr(data) if data.is_sparse else _tensor(data.values), data)
     if layout == "nested" and data.is_sparse:
-        raise ConfigError(f"stream {name!r} is sparse: PyTorch has no nested tensors of sparse ones", key="layout")
-    values = _tensor(data.values) if layout == "nested" else _ids(data)
+        raise ConfigError(f"stream {name!r} is sparse: PyTorch has no nested sparse tensors", key="layout")
+    values = _tensor(data.values if layout == "nested" else class_ids(data))
     if layout == "ids":
         return values
     if layout == "ragged_ids":
@@ -333,7 +321,7 @@ def _laid_out(data: Data, layout: Layout | None) -> Any:
 def _csr(data: MinibatchData) -> torch.Tensor:
     if data.indices is None or data.indptr is None:
         raise ConfigError(
-            f"stream {data.stream.name!r} is dense: it has no layout 'csr'; 'ragged' gives its samples", key="layout"
+            f"stream {data.stream.name!r} is dense: it has no layout 'csr'; use 'ragged' for its samples", key="layout"
         )
     indptr, indices = data.indptr, data.indices
     num_entries = len(indices)
@@ -344,12 +332,12 @@ def _csr(data: MinibatchData) -> torch.Tensor:
     is_descending = indices[1:] <= indices[:-1]
     begins = indptr[1:-1]
     begins = begins[(begins > 0) & (begins < num_entries)]
-    is_descending[begins - 1] = False  # there a sample begins
+    is_descending[begins - 1] = False  # a descent where a sample begins is allowed
     if not is_descending.any():
         return _matrix(*parts, shape)
     rows = np.repeat(np.arange(data.num_samples), np.diff(indptr))
-    places = torch.stack([_tensor(rows), parts[1].long()])
-    summed = torch.sparse_coo_tensor(places, parts[2], size=shape, check_invariants=False).coalesce()
+    cells = torch.stack([_tensor(rows), parts[1].long()])
+    summed = torch.sparse_coo_tensor(cells, parts[2], size=shape, check_invariants=False).coalesce()
     counts = torch.bincount(summed.indices()[0], minlength=shape[0])
     begins = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).to(parts[1].dtype)
     return _matrix(begins, summed.indices()[1].to(parts[1].dtype), summed.values(), shape)
@@ -364,69 +352,65 @@ def _nested(values: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
     return nested
 
 
-def _taken_apart(made: Any, change: Callable[[torch.Tensor], Any] = lambda tensor: tensor) -> Any:
-    """What a stream became, as a function and its arguments: strided tensors, changed, and numbers.
+class _Pieces(NamedTuple):
+    """Tensors of a stream as a function and its arguments: strided tensors, numbers, and pieces of other tensors.
 
-    PyTorch's own way for CSR and nested tensors warns, or is not there.
+    PyTorch's own ways to move and pickle CSR and nested tensors warn, or do not exist.
     """
-    if isinstance(made, Ragged | Padded | Truncated):
-        return type(made), [_taken_apart(tensor, change) for tensor in made]
-    if made.layout == torch.sparse_csr:
-        return _matrix, [*map(change, (made.crow_indices(), made.col_indices(), made.values())), tuple(made.shape)]
-    if made.is_nested:
-        return _nested, [change(made.values()), change(made.offsets())]
-    return change(made)
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, tensors: Any) -> _Pieces:
+        """Take tensors of any layout apart."""
+        if isinstance(tensors, Ragged | Padded | Truncated):
+            return cls(type(tensors), tuple(map(cls.of, tensors)))
+        if tensors.layout == torch.sparse_csr:
+            return cls(_matrix, (tensors.crow_indices(), tensors.col_indices(), tensors.values(), tuple(tensors.shape)))
+        if tensors.is_nested:
+            return cls(_nested, (tensors.values(), tensors.offsets()))
+        return cls(_itself, (tensors,))
+
+    def changed(self, change: Callable[[torch.Tensor], torch.Tensor]) -> _Pieces:
+        """Apply a function to each strided tensor."""
+
+        def of(argument: Any) -> Any:
+            if isinstance(argument, _Pieces):
+                return argument.changed(change)
+            return change(argument) if isinstance(argument, torch.Tensor) else argument
+
+        return _Pieces(self.function, tuple(map(of, self.arguments)))
+
+    def build(self) -> Any:
+        """Put the tensors together."""
+        return self.function(*(item.build() if isinstance(item, _Pieces) else item for item in self.arguments))
 
 
-def _put_together(parts: Any) -> Any:
-    if isinstance(parts, tuple) and callable(parts[0]):
-        return parts[0](*map(_put_together, parts[1]))
-    return parts
-
-
-def _ids(data: MinibatchData) -> torch.Tensor:
-    """The class of each sample of a one-hot stream."""
-    stream = data.stream
-    if stream.dtype == np.int32:
-        return _tensor(data.values.reshape(-1))
-    if data.indices is None or data.indptr is None:
-        samples = data.values.reshape(-1, stream.dim)
-        ids = samples.argmax(axis=1).astype(np.int32)
-        is_one_hot = (np.count_nonzero(samples, axis=1) == 1) & (samples[np.arange(len(samples)), ids] == 1)
-    elif len(data.indices) == data.num_samples:
-        ids = data.indices
-        is_one_hot = (data.values == 1) & (np.diff(data.indptr) == 1)
-    else:
-        ids, is_one_hot = data.indices, np.diff(data.indptr) == 1
-    if not is_one_hot.all():
-        raise ConfigError(
-            f"stream {stream.name!r} is not one-hot: sample {int(is_one_hot.argmin())} of the minibatch is not a "
-            f"single entry of 1, and so it has no class; use another layout",
-            key="layout",
-        )
-    return _tensor(ids)
+def _itself(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
 
 
 class MinibatchDataset(torch.utils.data.IterableDataset):
-    """A source as a data set of PyTorch, for ``DataLoader(batch_size=None)``. (docs/torch.md)
+    """A source as a PyTorch data set, for ``DataLoader(batch_size=None)``. (docs/torch.md)
 
-    Each iteration begins where the source stood when the data set was made, and ends where the source's data end
-    (``max_sweeps=1``: one sweep); after `set_epoch` it takes what follows on the timeline, so that each epoch has an
-    order of its own. After `load_state_dict` the next iteration goes on there.
+    Each iteration starts at the position that the source had when the data set was created, and ends at the end of the
+    source's data (``max_sweeps=1``: one sweep). After `set_epoch` it delivers the following data of the timeline, so
+    that each epoch has an order of its own. After `load_state_dict` the next iteration resumes there.
 
     Args:
-        source: Whose minibatches to deliver. It is the data set's from now on.
-        minibatch_size: Samples of all ranks together, as in CNTK. Workers do not count: each makes whole minibatches of
-            its rank.
+        source: The source to read. From now on only the data set may read it.
+        minibatch_size: Samples of all ranks together, as in CNTK. Workers do not divide it further: each makes whole
+            minibatches of its rank.
         layout: As for `convert`.
-        device: As for `convert`; None where workers or pinned memory are used.
-        partition: ``"cntk"``: the engine's rule, where each rank's worker is a partition (docs/timeline.md,
-            "Partitions"). ``"balanced"``: by sequence, equally many minibatches on each rank, which do not depend on
+        device: As for `convert`; None with workers or pinned memory.
+        partition: ``"cntk"``: CNTK's rule, where each worker of each rank is a partition (docs/timeline.md,
+            "Partitions"). ``"balanced"``: by sequence, with the same number of minibatches on each rank, independent of
             the number of workers (docs/timeline.md, "Balanced partitions").
-        remainder: Balanced, what is to become of fewer sequences than ranks at the end of a sweep: ``"drop"`` or
+        remainder: For balanced partitions, the rule for fewer sequences than ranks at the end of a sweep: ``"drop"`` or
             ``"repeat"``.
-        rank: Which of the processes this is; None: as `torch.distributed` says, and 0 where it was not initialized.
-        world_size: How many processes share the data; given with `rank`.
+        rank: Index of this process; None: the rank of `torch.distributed`, or 0 if that is not initialized.
+        world_size: Number of processes that share the data; given with `rank`.
 
     Raises:
         ConfigError: An argument is not possible.
@@ -464,12 +448,12 @@ class MinibatchDataset(torch.utils.data.IterableDataset):
                 f"minibatch_size is {minibatch_size!r}; expected a whole number in 1..{_LARGEST_SIZE}",
                 key="minibatch_size",
             )
-        _check_layout(layout, [stream.name for stream in source.stream_infos()])
+        check_layout(layout, [stream.name for stream in source.stream_infos()], get_args(Layout))
         if partition not in ("cntk", "balanced"):
             raise ConfigError(f"partition is {partition!r}; expected 'cntk' or 'balanced'", key="partition")
         if (rank is None) != (world_size is None):
             raise ConfigError(f"rank={rank} and world_size={world_size} are given together or not at all", key="rank")
-        BalancedPartition(rank or 0, 1 if world_size is None else world_size, remainder)  # refuses what is not possible
+        BalancedPartition(rank or 0, 1 if world_size is None else world_size, remainder)  # checks the values
         self.source = source
         self.minibatch_size = minibatch_size
         self.layout = layout
@@ -479,11 +463,11 @@ class MinibatchDataset(torch.utils.data.IterableDataset):
         self._given = None if rank is None or world_size is None else (rank, world_size)
         self._start = source.state_dict()
         self._span = source.span
-        # Seen by workers that stay from epoch to epoch, too.
+        # In shared memory, for workers that persist from epoch to epoch.
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
         self._loaded: Mapping[str, Any] | None = None
-        self._begun: int | None = None  # the epoch that the source is in
-        self._has_moved = False  # whether its span may be another than at first
+        self._begun: int | None = None  # the epoch of the source's position
+        self._has_moved = False  # true once the source's span may have changed
         self._iteration = 0
 
     # ----------------------------------------------------------------------------------------------- iteration
@@ -494,18 +478,18 @@ class MinibatchDataset(torch.utils.data.IterableDataset):
         return int(self._epoch)
 
     def set_epoch(self, epoch: int) -> None:
-        """Let the next iteration deliver this epoch: what lies so many times the source's limit behind its start.
+        """Select the epoch of the next iteration: epoch k begins k times the source's limit after its start.
 
-        A state that was loaded in the same epoch stays. It may be called while workers wait for the next iteration.
+        A state that was loaded in the same epoch stays. You may call this while workers wait for the next iteration.
 
         Raises:
             ConfigError: `epoch` is below 0; or the source has no limit, or a timeline that cannot go there.
         """
         if epoch < 0:
-            raise ConfigError(f"epoch is {epoch}, but it is at least 0", key="epoch")
+            raise ConfigError(f"epoch is {epoch}; expected at least 0", key="epoch")
         if epoch and self._span is None:
             raise ConfigError(
-                "epochs need a source that ends, by max_sweeps=1 for instance, and is not one of a user-defined "
+                "epochs need a source that ends, for instance with max_sweeps=1, and without a user-defined "
                 "deserializer on its own timeline",
                 key="epoch",
             )
@@ -533,7 +517,7 @@ class MinibatchDataset(torch.utils.data.IterableDataset):
         share = Partition(rank * num_workers + worker, world_size * num_workers)
         if share.count > self.source.num_chunks and share.index == 0 and self.source.is_randomized:
             logger.warning(
-                "%d partitions (ranks times workers) share %d chunks, and some get nothing: make chunks smaller "
+                "%d partitions (ranks times workers) share %d chunks, so some are empty: make chunks smaller "
                 "(chunk_size_in_bytes), or use partition='balanced'",
                 share.count,
                 self.source.num_chunks,
@@ -541,7 +525,7 @@ class MinibatchDataset(torch.utils.data.IterableDataset):
         return min(self.minibatch_size * num_workers, _LARGEST_SIZE), share
 
     def _enter(self, epoch: int) -> None:
-        """Put the source where an epoch begins."""
+        """Move the source to the start of an epoch."""
         if self._span is not None and (epoch or self._has_moved):
             begin, end = self._span
             offset = epoch * (end - begin)
@@ -555,7 +539,7 @@ class MinibatchDataset(torch.utils.data.IterableDataset):
     def __iter__(self) -> Iterator[TensorMinibatch]:
         request = self._request()
         if self._loaded is not None:
-            self._go_on(self._loaded)
+            self._resume(self._loaded)
         else:
             self._enter(self.epoch)
         self._iteration += 1
@@ -566,7 +550,7 @@ class MinibatchDataset(torch.utils.data.IterableDataset):
         keeps_empty = partition.count == 1 or isinstance(partition, BalancedPartition)
         while True:
             if self._iteration != iteration:
-                raise RuntimeError("this iteration is over: another one of the same data set has begun")
+                raise RuntimeError("this iteration has ended, because another iteration over the same data set began")
             minibatch = read(size, partition)
             if minibatch is None:
                 return
@@ -576,19 +560,19 @@ class MinibatchDataset(torch.utils.data.IterableDataset):
     # ------------------------------------------------------------------------------------------------- checkpoints
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is needed to go on behind the last minibatch: a small dict for JSON.
+        """Return the state after the last minibatch, from which `load_state_dict` resumes: a small dict for JSON.
 
-        It is that of this process. With workers, `torchdata`'s ``StatefulDataLoader`` asks each of them for its own.
+        It is the state of this process. With workers, torchdata's ``StatefulDataLoader`` collects each worker's state.
         """
         if self._loaded is not None:
             return dict(self._loaded)
         if self._begun is None:
             self._enter(self.epoch)
-        place = {"epoch": self._begun, "source": self.source.state_dict()}
-        return {"version": _STATE_VERSION, **self._description(), **place}
+        position = {"epoch": self._begun, "source": self.source.state_dict()}
+        return {"version": _STATE_VERSION, **self._description(), **position}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next iteration go on where a `state_dict` was taken, in this or another process.
+        """Resume the next iteration where a `state_dict` was taken, in this or another process.
 
         Raises:
             CheckpointError: The state was taken with other settings, by another rank or worker, or from other data; all
@@ -609,7 +593,7 @@ class MinibatchDataset(torch.utils.data.IterableDataset):
                 saved={name: state.get(name) for name in different},
                 current={name: current[name] for name in different},
             )
-        self._go_on(state)
+        self._resume(state)
         self._loaded = dict(state)
         self._epoch.fill_(state["epoch"])
         self._iteration += 1
@@ -627,7 +611,7 @@ class MinibatchDataset(torch.utils.data.IterableDataset):
             "num_workers": num_workers,
         }
 
-    def _go_on(self, state: Mapping[str, Any]) -> None:
+    def _resume(self, state: Mapping[str, Any]) -> None:
         if "epoch" not in state["source"] and self._has_moved:
             self._enter(0)
         self.source.load_state_dict(state["source"])
@@ -636,5 +620,5 @@ class MinibatchDataset(torch.utils.data.IterableDataset):
         self._loaded = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # A worker that is spawned knows of no process group.
+        # A spawned worker has no process group.
         return {**self.__dict__, "_given": self._rank()}

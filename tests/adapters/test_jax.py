@@ -110,7 +110,7 @@ def test_refuses_unknown_layouts(adapter: ModuleType, minibatch: Minibatch) -> N
         adapter.convert(minibatch, layout="round")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="did you mean 'w'"):
         adapter.convert(minibatch, layout={"ww": "ids"})
-    with pytest.raises(ConfigError, match="is dense, and no matrix"):
+    with pytest.raises(ConfigError, match="is dense, not a matrix"):
         adapter.convert(minibatch, layout={"x": "csr"})
 
 

@@ -1,0 +1,75 @@
+"""The NumPy half of `cntkio.torch` and `cntkio.jax`: names of layouts, and class ids of one-hot streams.
+
+It knows no framework. Each adapter turns the arrays into its own tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio.errors import ConfigError, did_you_mean
+from cntkio.minibatch import MinibatchData
+
+
+def check_layout(layout: str | Mapping[str, str] | None, streams: Sequence[str], layouts: Sequence[str]) -> None:
+    """Check the layout that a caller asks for: one for all streams, or one for each of some streams.
+
+    Args:
+        layout: The caller's choice.
+        streams: Names of the streams.
+        layouts: Names of the adapter's layouts.
+
+    Raises:
+        ConfigError: A layout or a stream of this name does not exist.
+    """
+    if layout is None:
+        return
+    choices = {None: layout} if isinstance(layout, str) else layout
+    for stream, choice in choices.items():
+        if choice not in layouts:
+            raise ConfigError(f"layout {choice!r}; expected one of {', '.join(map(repr, layouts))}", key="layout")
+        if stream is not None and stream not in streams:
+            raise ConfigError(
+                f"layout names the stream {stream!r}; there are: {', '.join(map(repr, streams)) or 'none'}"
+                f"{did_you_mean(stream, streams)}",
+                key="layout",
+            )
+
+
+def class_ids(data: MinibatchData) -> npt.NDArray[np.int32]:
+    """Return the class of each sample of a one-hot stream, `[num_samples]`.
+
+    The result shares the memory of a sparse stream's indices.
+
+    Raises:
+        ConfigError: A sample is not a single entry of 1.
+
+    Example:
+        >>> from cntkio import Value
+        >>> class_ids(Value.one_hot([[3, 1], [4]], num_classes=5)).tolist()
+        [3, 1, 4]
+    """
+    stream = data.stream
+    if stream.dtype == np.int32:
+        classes: npt.NDArray[Any] = data.values.reshape(-1)
+        return classes
+    if data.indices is None or data.indptr is None:
+        samples = data.values.reshape(-1, stream.dim)
+        classes = samples.argmax(axis=1).astype(np.int32)
+        is_one_hot = (np.count_nonzero(samples, axis=1) == 1) & (samples[np.arange(len(samples)), classes] == 1)
+    else:
+        classes = data.indices
+        is_one_hot = np.diff(data.indptr) == 1
+        if is_one_hot.all():
+            is_one_hot = data.values == 1
+    if not is_one_hot.all():
+        raise ConfigError(
+            f"stream {stream.name!r} is not one-hot: sample {int(is_one_hot.argmin())} of the minibatch is not a "
+            f"single entry of 1, so it has no class; use another layout",
+            key="layout",
+        )
+    return classes
