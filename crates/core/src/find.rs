@@ -1,31 +1,30 @@
-//! Where the sequences of a selection lie: which utterance a frame is of, which chunk a sequence is in.
+//! Look-ups: the utterance of each frame of a selection, and the chunk of each sequence.
 //!
-//! The law: tables in, columns out, one pass over what is selected; no data is looked at.
+//! Invariant: tables in, columns out, in one pass over the selection; no data is read.
 
 use crate::owners::Owners;
 
 #[inline]
-fn last_not_behind(starts: &[i64], item: i64) -> usize {
+fn last_not_after(starts: &[i64], item: i64) -> usize {
     starts.partition_point(|&start| start <= item).saturating_sub(1)
 }
 
-/// The chunks of sequences in the order in which they come first, and for each sequence the place of its chunk in that
-/// list and its number in the chunk.
+/// The chunks of the sequences of a selection, each once.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Places {
-    /// The chunks.
+pub struct ChunksOf {
+    /// The chunks, in the order of their first sequences in the selection.
     pub chunks: Vec<usize>,
-    /// The first sequence of each, as a place in the selection.
+    /// For each chunk its first sequence, counted in the selection.
     pub firsts: Vec<usize>,
-    /// For each sequence the place of its chunk.
-    pub places: Vec<u32>,
+    /// For each sequence its chunk, counted in `chunks`.
+    pub chunk_of: Vec<u32>,
     /// For each sequence its number in the chunk.
     pub numbers: Vec<u32>,
 }
 
-impl Places {
-    /// Of the chunk of each sequence, below `num_chunks`, and its number there.
-    fn of(mut chunks: Vec<u32>, numbers: Vec<u32>) -> Places {
+impl ChunksOf {
+    /// Make the lists, given the chunk of each sequence and its number in the chunk.
+    fn of(mut chunks: Vec<u32>, numbers: Vec<u32>) -> ChunksOf {
         let (lowest, highest) = chunks.iter().fold((u32::MAX, 0), |(low, high), &one| (low.min(one), high.max(one)));
         let mut ranks = vec![u32::MAX; (highest + 1).saturating_sub(lowest) as usize];
         let (mut which, mut firsts) = (Vec::new(), Vec::new());
@@ -38,13 +37,14 @@ impl Places {
             }
             *chunk = *rank;
         }
-        Places { chunks: which, firsts, places: chunks, numbers }
+        ChunksOf { chunks: which, firsts, chunk_of: chunks, numbers }
     }
 }
 
-/// Find the chunks of sequences. `partners` tells which sequence is meant by each; without it they are meant themselves.
-/// `chunk_starts` ascends from 0. None if a sequence is not there.
-pub fn places(sequences: &[i64], partners: Option<&[u32]>, chunk_starts: &[i64]) -> Option<Places> {
+/// Find the chunks of sequences or, with `partners`, of the partner of each sequence.
+///
+/// `chunk_starts` ascends from 0. `None` if a sequence does not exist.
+pub fn chunks_of(sequences: &[i64], partners: Option<&[u32]>, chunk_starts: &[i64]) -> Option<ChunksOf> {
     let (mut chunks, mut numbers) = (Vec::with_capacity(sequences.len()), Vec::with_capacity(sequences.len()));
     let (mut chunk, mut range) = (0, 0..0);
     for &sequence in sequences {
@@ -53,7 +53,7 @@ pub fn places(sequences: &[i64], partners: Option<&[u32]>, chunk_starts: &[i64])
             None => sequence,
         };
         if !range.contains(&number) {
-            chunk = last_not_behind(chunk_starts, number);
+            chunk = last_not_after(chunk_starts, number);
             range = *chunk_starts.get(chunk)?..*chunk_starts.get(chunk + 1)?;
             if !range.contains(&number) {
                 return None;
@@ -62,7 +62,7 @@ pub fn places(sequences: &[i64], partners: Option<&[u32]>, chunk_starts: &[i64])
         chunks.push(chunk as u32);
         numbers.push((number - range.start) as u32);
     }
-    Some(Places::of(chunks, numbers))
+    Some(ChunksOf::of(chunks, numbers))
 }
 
 /// Finds frames: their utterance, and the chunk of the utterance in each of several corpora.
@@ -75,20 +75,20 @@ pub struct FrameFinder {
     homes: Vec<Vec<(u32, u32)>>,
 }
 
-/// Where frames are.
+/// The utterances of frames, and their chunks.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FramesFound {
     /// The utterance of each.
     pub utterances: Vec<i64>,
-    /// Which of its frames each is.
+    /// Each frame, counted in its utterance.
     pub frames: Vec<u32>,
-    /// The same in each corpus.
-    pub places: Vec<Places>,
+    /// For each corpus the chunks of the utterances.
+    pub chunks: Vec<ChunksOf>,
 }
 
 impl FrameFinder {
-    /// `starts` ascends from 0 to the number of frames. For each corpus there is what [`places`] takes. None if an
-    /// utterance is not there.
+    /// `starts` ascends from 0 to the number of frames. `corpora` has the arguments of [`chunks_of`] for each
+    /// corpus. `None` if an utterance does not exist.
     pub fn new(starts: &[i64], corpora: &[(Option<&[u32]>, &[i64])]) -> Option<FrameFinder> {
         let num_utterances = starts.len().checked_sub(1)?;
         if num_utterances == 0 || starts[0] != 0 || !starts.is_sorted() {
@@ -96,15 +96,15 @@ impl FrameFinder {
         }
         let all: Vec<i64> = (0..num_utterances as i64).collect();
         let home = |&(partners, chunk_starts): &(Option<&[u32]>, &[i64])| {
-            let found = places(&all, partners, chunk_starts)?;
-            let chunks = found.places.iter().map(|&place| found.chunks[place as usize] as u32);
+            let found = chunks_of(&all, partners, chunk_starts)?;
+            let chunks = found.chunk_of.iter().map(|&chunk| found.chunks[chunk as usize] as u32);
             Some(chunks.zip(found.numbers).collect())
         };
         let homes = corpora.iter().map(home).collect::<Option<_>>()?;
         Some(FrameFinder { utterances: Owners::new(starts), starts: starts.to_vec(), homes })
     }
 
-    /// Find frames; None if one is not there.
+    /// Find frames; `None` if a frame does not exist.
     pub fn find(&self, frames: &[i64]) -> Option<FramesFound> {
         let count = frames.len();
         let (mut utterances, mut numbers) = (Vec::with_capacity(count), Vec::with_capacity(count));
@@ -118,10 +118,10 @@ impl FrameFinder {
         }
         let of_corpus = |homes: &Vec<(u32, u32)>| {
             let (chunks, numbers) = utterances.iter().map(|&utterance| homes[utterance as usize]).unzip();
-            Places::of(chunks, numbers)
+            ChunksOf::of(chunks, numbers)
         };
-        let places = self.homes.iter().map(of_corpus).collect();
-        Some(FramesFound { utterances, frames: numbers, places })
+        let chunks = self.homes.iter().map(of_corpus).collect();
+        Some(FramesFound { utterances, frames: numbers, chunks })
     }
 }
 
@@ -133,17 +133,20 @@ mod tests {
     #[test]
     fn chunks_stand_in_the_order_in_which_they_come_first() {
         let starts = [0, 2, 2, 5, 6];
-        let found = places(&[4, 5, 0, 2, 1], None, &starts).unwrap();
+        let found = chunks_of(&[4, 5, 0, 2, 1], None, &starts).unwrap();
         let (chunks, firsts) = (vec![2, 3, 0], vec![0, 1, 2]);
-        assert_eq!(found, Places { chunks, firsts, places: vec![0, 1, 2, 0, 2], numbers: vec![2, 0, 0, 0, 1] });
-        let joined = places(&[1, 0], Some(&[5, 1]), &starts).unwrap();
-        assert_eq!(joined, Places { chunks: vec![0, 3], firsts: vec![0, 1], places: vec![0, 1], numbers: vec![1, 0] });
-        assert_eq!(places(&[], None, &starts), Some(Places::default()));
+        assert_eq!(found, ChunksOf { chunks, firsts, chunk_of: vec![0, 1, 2, 0, 2], numbers: vec![2, 0, 0, 0, 1] });
+        let joined = chunks_of(&[1, 0], Some(&[5, 1]), &starts).unwrap();
+        assert_eq!(
+            joined,
+            ChunksOf { chunks: vec![0, 3], firsts: vec![0, 1], chunk_of: vec![0, 1], numbers: vec![1, 0] }
+        );
+        assert_eq!(chunks_of(&[], None, &starts), Some(ChunksOf::default()));
         for missing in [-1, 6, i64::MAX] {
-            assert_eq!(places(&[0, missing], None, &starts), None);
+            assert_eq!(chunks_of(&[0, missing], None, &starts), None);
         }
-        assert_eq!(places(&[2], Some(&[0, 1]), &starts), None);
-        assert_eq!(places(&[0], None, &[]), None);
+        assert_eq!(chunks_of(&[2], Some(&[0, 1]), &starts), None);
+        assert_eq!(chunks_of(&[0], None, &[]), None);
     }
 
     proptest! {
@@ -166,8 +169,8 @@ mod tests {
                 prop_assert_eq!(found.utterances[at], utterance as i64);
                 prop_assert_eq!(i64::from(found.frames[at]), frame - starts[utterance]);
             }
-            prop_assert_eq!(&found.places[0], &places(&found.utterances, None, &chunk_starts).unwrap());
-            prop_assert_eq!(&found.places[1], &places(&found.utterances, Some(&partners), &[0, count as i64]).unwrap());
+            prop_assert_eq!(&found.chunks[0], &chunks_of(&found.utterances, None, &chunk_starts).unwrap());
+            prop_assert_eq!(&found.chunks[1], &chunks_of(&found.utterances, Some(&partners), &[0, count as i64]).unwrap());
             for missing in [-1, starts[count], i64::MAX] {
                 prop_assert_eq!(finder.find(&[0, missing]), None);
             }

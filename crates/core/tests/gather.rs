@@ -1,5 +1,5 @@
-//! Every kind of samples packs as a slow, obvious packer does it: whole sequences and parts, alone, spread over a table,
-//! as a whole corpus, and after a copy in full width.
+//! Every kind of samples packs as a slow, obvious packer does it: whole sequences and parts, alone, spread over a
+//! table, as a whole corpus, and after a copy in full width.
 
 use cntkio_core::cbf::{self, Selected, Stream, Written};
 use cntkio_core::chunk::{
@@ -25,7 +25,7 @@ enum Kind {
     Targets,
 }
 
-/// What a corpus is like.
+/// Chunks, and the samples that they hold.
 #[derive(Debug, Clone)]
 struct Corpus {
     is_sparse: bool,
@@ -69,13 +69,13 @@ fn column(sequences: &[Vec<Sample>], is_sparse: bool, is_double: bool, is_small:
     Column { sequence_offsets, samples }
 }
 
-/// One chunk of blocks of so many sequences.
+/// A chunk of blocks of `size` sequences.
 fn in_blocks(sequences: &[Vec<Sample>], size: usize, column: impl Fn(&[Vec<Sample>]) -> Column) -> Chunk {
     let block = |part: &[Vec<Sample>]| Block { num_sequences: part.len(), columns: vec![column(part)] };
     Chunk::new(sequences.chunks(size).map(block).collect())
 }
 
-/// The same sequences as a binary file has them.
+/// A chunk of a binary file with these sequences.
 fn stored(sequences: &[Vec<Sample>], is_sparse: bool, is_double: bool, becomes_double: bool) -> Chunk {
     let plain = in_blocks(sequences, usize::MAX, |part| column(part, is_sparse, is_double, false));
     let written = [Written { chunk: plain.as_plain().unwrap(), sequences: 0..sequences.len() }];

@@ -134,7 +134,8 @@ fn one_value_that_is_not_small_makes_the_columns_of_its_piece_plain() {
     };
     let chunk = parse(&small);
     assert_eq!(forms(&chunk), [true, true]);
-    // Three bytes and four: as floats and with indices of 32 bits, and where each sample's entries begin, it is 12 and 12.
+    // Three bytes and four: as floats and with indices of 32 bits, and where each sample's entries begin, it is 12 and
+    // 12.
     assert!(chunk.num_bytes() < 100 * (3 + 3) + 1000);
     for (more, expected) in [
         (line("-0", 65_535), [false, true]),

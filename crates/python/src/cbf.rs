@@ -11,14 +11,14 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::sync::Arc;
 
-/// Kind, byte in the chunk, stream, sequence in the chunk, what was found, what it was held against.
+/// Kind, byte in the chunk, stream, sequence in the chunk, the number found, the number it was compared with.
 type FaultTuple = (u8, usize, Option<usize>, Option<usize>, i64, i64);
 
 fn tuple(fault: Fault) -> FaultTuple {
     (fault.kind as u8, fault.at, fault.stream, fault.sequence, fault.found, fault.limit)
 }
 
-/// The chunk, bytes that were used, samples of each sequence (documented layout only); or what is wrong.
+/// The chunk, bytes that were used, samples of each sequence (documented layout only); or the fault.
 type ParsedChunk<'py> = (Option<Chunk>, usize, Bound<'py, PyArray1<u32>>, Option<FaultTuple>);
 
 /// An open binary file.
@@ -29,17 +29,17 @@ pub(crate) struct BinaryFile {
 
 #[pymethods]
 impl BinaryFile {
-    /// A file that is open; closing the descriptor does not close it here. `name` is for messages.
+    /// Share an open file: the caller may close its descriptor. Messages contain `name`.
     #[new]
     fn new(descriptor: i32, name: String) -> PyResult<BinaryFile> {
         Ok(BinaryFile { file: Arc::new(MappedFile::new(descriptor, name)?) })
     }
 }
 
-/// Read a chunk, `size` bytes of a file from `begin` on, as a map of the file or else copied. `streams`: sparse, dimension, double in the file, double
-/// when packed.
+/// Read a chunk, `size` bytes of a file from `begin` on: as a memory map of the file, or copied.
 ///
-/// `most_samples` is given for the documented layout only: how many samples a stream may have.
+/// `streams`: whether it is sparse, dimension, whether it is double in the file, whether it is double when packed.
+/// `most_samples`: the most samples that a stream may have, for the documented layout only.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn cbf_read<'py>(
@@ -99,7 +99,7 @@ fn selected(columns: Vec<(usize, bool)>) -> Vec<Selected> {
     columns.into_iter().map(|(column, is_double)| Selected { column, is_double }).collect()
 }
 
-/// Bytes that each sequence takes in a chunk of a file, and the samples of its longest stream, at least 1.
+/// The size of each sequence in a chunk of a file, and the number of samples of its longest stream, at least 1.
 /// `columns`: for each stream its number in the chunks, and whether it is written in double precision.
 #[pyfunction]
 #[allow(clippy::type_complexity)]

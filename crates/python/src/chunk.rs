@@ -15,7 +15,7 @@ pub(crate) struct Chunk {
     pub(crate) inner: chunk::Chunk,
 }
 
-/// One stream for `Chunk.from_columns`: sequence offsets, values, dimension and, if sparse, (sample offsets, indices).
+/// A stream for `Chunk.from_columns`: sequence offsets, values, dimension and, if sparse, (sample offsets, indices).
 type ColumnArrays<'py> = (
     PyReadonlyArray1<'py, u32>,
     Bound<'py, PyAny>,

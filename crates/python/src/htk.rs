@@ -80,8 +80,8 @@ pub(crate) fn rolling_order(py: Python<'_>, num_frames: u32, window: u64, seed: 
 /// place of its chunk in that list and its number in the chunk.
 type PlaceArrays<'py> = (Vec<usize>, Vec<usize>, Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u32>>);
 
-fn place_arrays(py: Python<'_>, found: find::Places) -> PlaceArrays<'_> {
-    (found.chunks, found.firsts, found.places.into_pyarray(py), found.numbers.into_pyarray(py))
+fn place_arrays(py: Python<'_>, found: find::ChunksOf) -> PlaceArrays<'_> {
+    (found.chunks, found.firsts, found.chunk_of.into_pyarray(py), found.numbers.into_pyarray(py))
 }
 
 fn not_there() -> PyErr {
@@ -97,7 +97,7 @@ pub(crate) fn find_chunks<'py>(
     chunk_starts: PyReadonlyArray1<'py, i64>,
 ) -> PyResult<PlaceArrays<'py>> {
     let partners = partners.as_ref().map(|partners| partners.as_slice()).transpose()?;
-    let found = find::places(sequences.as_slice()?, partners, chunk_starts.as_slice()?).ok_or_else(not_there)?;
+    let found = find::chunks_of(sequences.as_slice()?, partners, chunk_starts.as_slice()?).ok_or_else(not_there)?;
     Ok(place_arrays(py, found))
 }
 
@@ -135,7 +135,7 @@ impl FrameFinder {
         let frames = frames.as_slice()?;
         let find = || self.inner.find(frames);
         let found = if frames.len() < WORTH_UNLOCKING { find() } else { py.detach(find) }.ok_or_else(not_there)?;
-        let places = found.places.into_iter().map(|places| place_arrays(py, places)).collect();
+        let places = found.chunks.into_iter().map(|chunks| place_arrays(py, chunks)).collect();
         Ok((found.utterances.into_pyarray(py), found.frames.into_pyarray(py), places))
     }
 }

@@ -89,9 +89,9 @@ fn wanted(streams: &Streams) -> Vec<Wanted> {
     streams.iter().map(wanted).collect()
 }
 
-/// What several minibatches take: chunks; for each sequence its chunk, counted among them, and its number in the chunk; the
-/// streams; unless whole sequences are taken, for each the first sample that is taken, and how many are; and the first
-/// sequence of each minibatch and, last, the number of sequences.
+/// The contents of several minibatches: chunks; for each sequence its chunk, counted among the chunks, and its number
+/// in the chunk; the streams; unless whole sequences are taken, the first sample and the number of samples that are
+/// taken of each sequence; the first sequence of each minibatch and, last, the number of sequences.
 type Request<'py> = (
     Vec<Py<Chunk>>,
     PyReadonlyArray1<'py, u32>,

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Invariant: every count is compared with the bytes that are left before anything is read or allocated by it, in
-//! 64 bits. What is delivered is what is stored: order, repetitions and special values included. Python reads the
-//! headers and decides what a fault means.
+//! 64 bits. Columns deliver exactly the stored values, with their order, repetitions and special values. Python reads
+//! the headers and decides what a fault means.
 
 mod write;
 
@@ -18,7 +18,7 @@ use cntkio_simd::memory::prefetch;
 use rayon::prelude::*;
 use std::sync::Arc;
 
-/// What a stream is in the file, and in which precision it is delivered or written.
+/// A stream's form in the file, and the precision in which it is delivered or written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stream {
     /// Whether samples are lists of index and value.
@@ -27,7 +27,7 @@ pub struct Stream {
     pub dim: usize,
     /// Whether the file's values are in double precision.
     pub is_double: bool,
-    /// Whether the columns' values are.
+    /// Whether the columns' values are in double precision.
     pub becomes_double: bool,
 }
 
@@ -37,7 +37,7 @@ impl Stream {
     }
 }
 
-/// What is wrong with a chunk.
+/// A kind of fault in a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -59,15 +59,15 @@ pub enum Kind {
     Index,
     /// The first column starts at value `found`, not 0.
     FirstColumn,
-    /// A column starts at value `found`, below the one before, at `limit`.
+    /// A column starts at value `found`, before the start of the previous column, at `limit`.
     Column,
     /// The columns end at value `found`, but there are `limit`.
     LastColumn,
     /// A negative row.
     NegativeRow,
-    /// Sample `found` stands behind sample `limit`.
+    /// Sample `found` comes after sample `limit`.
     SampleOrder,
-    /// At least `found` samples in the chunk, and at most `limit` can be true.
+    /// At least `found` samples in the chunk, but `limit` is the most there can be.
     TooManySamples,
     /// To be written: a dense sequence of `found` samples; the documented layout has 1.
     NotOneSample,
@@ -77,20 +77,20 @@ pub enum Kind {
     TooManyValues,
 }
 
-/// Where a chunk is wrong, and how.
+/// A fault in a chunk, with its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    /// What.
+    /// Its kind.
     pub kind: Kind,
     /// Position in the chunk's bytes.
     pub at: usize,
-    /// The stream, where one is concerned.
+    /// The stream, if the fault concerns a stream.
     pub stream: Option<usize>,
-    /// The sequence's number in the chunk, where one is concerned.
+    /// The sequence, counted in the chunk, if the fault concerns a sequence.
     pub sequence: Option<usize>,
-    /// What was read or counted.
+    /// The number that was read or counted.
     pub found: i64,
-    /// What it was held against.
+    /// The number that it was compared with.
     pub limit: i64,
 }
 
@@ -237,9 +237,9 @@ fn sequences(walk: &mut Walk, stream: &Stream, num_sequences: usize) -> Result<(
     Ok((starts, sequence_offsets))
 }
 
-/// How far ahead of the check bytes are prefetched, and how many bytes at most at a time.
+/// Distance of the prefetched bytes from the check, and the most bytes that are prefetched at a time.
 const AHEAD_BYTES: usize = 1024;
-/// How many dense sequences ahead counts are prefetched.
+/// Distance, in dense sequences, of the prefetched counts.
 const AHEAD_SEQUENCES: usize = 8;
 
 /// Check the indices and the numbers of values of a sparse sequence, which the walk has just passed.
@@ -279,7 +279,8 @@ fn check_sparse(
 
 /// The first index that is not 0 to `dim - 1`.
 fn index_beyond(indices: &[u8], dim: usize) -> Option<usize> {
-    let largest = i32s(indices).fold(0, |largest, index| largest.max(index as u32)); // negative ones are the largest
+    // Negative indices become the largest.
+    let largest = i32s(indices).fold(0, |largest, index| largest.max(index as u32));
     if (largest as usize) < dim {
         return None;
     }
@@ -288,7 +289,7 @@ fn index_beyond(indices: &[u8], dim: usize) -> Option<usize> {
 
 // ----------------------------------------------------------------------------------------- documented layout
 
-/// Where a matrix of the documented layout lies, and how many samples each sequence has in it.
+/// A matrix of the documented layout: its offsets in the chunk, and the number of samples of each sequence.
 struct Matrix {
     values_at: usize,
     rows_at: usize,

@@ -22,7 +22,7 @@ pub struct Selected {
     pub is_double: bool,
 }
 
-/// One stream of one sequence.
+/// A sequence in one of its streams.
 #[derive(Clone)]
 struct Part<'a> {
     column: PlainColumn<'a>,
@@ -39,7 +39,7 @@ impl Part<'_> {
         self.values().len()
     }
 
-    /// Its values among those of the column.
+    /// The range of its values in the column.
     fn values(&self) -> Range<usize> {
         self.column.range(self.samples.clone())
     }
@@ -68,8 +68,8 @@ fn parts<'a>(written: &'a [Written<'a>], column: usize) -> impl Iterator<Item = 
     })
 }
 
-/// Bytes that each of the sequences takes in a chunk, its entry in the length list included, and the samples of its longest
-/// stream, at least 1.
+/// The size of each sequence in a chunk, in bytes and with its entry in the length list; and the number of samples of
+/// its longest stream, at least 1.
 pub fn sizes(written: &[Written], selected: &[Selected], is_documented: bool) -> (Vec<u64>, Vec<u32>) {
     let num_sequences = written.iter().map(|written| written.sequences.len()).sum();
     let mut sizes = vec![if is_documented { 0 } else { 4u64 }; num_sequences];
@@ -83,7 +83,7 @@ pub fn sizes(written: &[Written], selected: &[Selected], is_documented: bool) ->
     (sizes, lengths)
 }
 
-/// Bytes in addition to those of the sequences: in the documented layout each matrix's count and first column.
+/// Bytes in addition to the sequences: in the documented layout each matrix's count and first column.
 pub fn extra_size(selected_sparse: usize, is_documented: bool) -> usize {
     if is_documented { 8 * selected_sparse } else { 0 }
 }

@@ -1,7 +1,7 @@
 //! Frames of feature files as they were read.
 //!
-//! A sample is a frame with its neighbours in its sequence, earliest first. Beyond the sequence's ends its first and its
-//! last frame are repeated. Gathering makes a list of pieces of bytes first,
+//! A sample is a frame with its neighbours in its sequence, earliest first. Beyond the sequence's ends its first and
+//! its last frame are repeated. Gathering makes a list of pieces of bytes first,
 //!
 //! ```text
 //! frames of an utterance     f0 f1 f2 f3 f4 f5 f6          window of one frame to the left, two to the right
@@ -41,12 +41,13 @@ pub struct Frames {
     pub encodings: Vec<Encoding>,
 }
 
-/// How the values of a frame are stored.
+/// The way the values of a frame are stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Encoding {
     /// Whether the first byte of a value is its highest.
     pub is_big_endian: bool,
-    /// Without scales values are in single precision. With `a` and `b` for each value, a 16-bit `x` means `(x + b) / a`.
+    /// Scales `a` and `b` for each value: a 16-bit `x` means `(x + b) / a`. Without them values are in single
+    /// precision.
     pub scales: Option<(Vec<f32>, Vec<f32>)>,
 }
 
@@ -57,7 +58,7 @@ impl Encoding {
     }
 }
 
-/// Where a sequence's frames begin.
+/// The start of a sequence's frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameStart {
     /// The block of bytes.

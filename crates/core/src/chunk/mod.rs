@@ -52,7 +52,7 @@ pub use values::{Precision, Values};
 use cntkio_simd::memory::prefetch;
 use std::sync::Arc;
 
-/// One stream of a block.
+/// A stream of a block.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Column {
     /// The first sample of each sequence and, last, the number of samples.

@@ -1,7 +1,7 @@
 //! Dense and sparse samples in full width and small: their checks, sizes and packing.
 //!
-//! Sequences in random order are in no cache, so a loop that finishes one sequence after the other would wait for memory
-//! every time. Each step (the sample offsets, the entries) is done for all sequences before the next step: the
+//! Sequences in random order are in no cache, so a loop that finishes one sequence after the other would wait for
+//! memory every time. Each step (the sample offsets, the entries) is done for all sequences before the next step: the
 //! processor has many loads in flight then.
 
 use super::ragged::{AllFound, Error, RaggedEntries};
@@ -13,7 +13,7 @@ use std::ops::Range;
 
 /// Bytes of a sequence's sample offsets, and of its entries, that are prefetched.
 const AHEAD_BYTES: usize = 256;
-/// The most sequences whose entries are prefetched all at once; those of more sequences do not fit into the cache.
+/// The most sequences whose entries are all prefetched at once: the entries of more would not fit into the cache.
 const AHEAD_SEQUENCES: usize = 256;
 
 /// A dense or sparse column in full width, borrowed.

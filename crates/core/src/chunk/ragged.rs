@@ -14,7 +14,7 @@ pub struct Form {
     pub is_double: bool,
 }
 
-/// One stream of a minibatch, ragged.
+/// A stream of a minibatch, ragged.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ragged {
     /// The first sample of each sequence and, last, the number of samples.
@@ -71,7 +71,7 @@ pub enum Error {
     },
 }
 
-/// One sequence of a selection in a column of samples of kind `K`. There may be many of these, so that they are small.
+/// A sequence of a selection, in a column of samples of kind `K`. A minibatch may have many, so the type is small.
 #[derive(Debug, Clone)]
 pub(crate) struct Found<'a, K> {
     /// The column's samples.
@@ -86,9 +86,9 @@ pub(crate) struct Found<'a, K> {
     pub num_samples: u32,
     /// The first sample that is taken, counted in the sequence.
     pub first: u32,
-    /// How many samples are taken.
+    /// Number of samples that are taken.
     ///
-    /// They are inside the sequence, except for those of a frame that stands for any number of samples.
+    /// They are inside the sequence, unless its only frame stands for any number of samples.
     pub count: u32,
 }
 

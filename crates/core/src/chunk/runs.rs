@@ -28,7 +28,7 @@ pub struct Runs {
     pub each: OnceLock<Vec<u32>>,
 }
 
-/// A dense vector of zeros and ones for each class.
+/// A dense vector of 0 and 1 for each class.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Targets {
     /// Values of a vector.
@@ -54,7 +54,7 @@ impl Runs {
         }
     }
 
-    /// The class of each sample of all sequences; `sequence_offsets` are those of the column.
+    /// The class of each sample of all sequences; `sequence_offsets` belong to the same column.
     fn each(&self, sequence_offsets: &[u32]) -> &[u32] {
         if let Some(each) = self.each.get() {
             return each;
@@ -70,7 +70,8 @@ impl Runs {
         self.each.get_or_init(|| each)
     }
 
-    /// Split some samples of a sequence into runs: class, whether the first of the samples is marked, number of samples.
+    /// Split some samples of a sequence into runs: class, whether the first of the samples is marked, number of
+    /// samples.
     #[inline]
     pub fn expand(
         &self,

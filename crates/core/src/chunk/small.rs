@@ -1,7 +1,7 @@
 //! Columns of small whole numbers: one byte a value and two an index, a quarter to a third of the memory.
 //!
-//! Pixels, counts and one-hot vectors are small numbers. Fresh memory costs as much as parsing, so it pays to make columns
-//! small while they are parsed, piece by piece, and to widen them when they are packed.
+//! Pixels, counts and one-hot vectors are small numbers. Fresh memory costs as much as parsing, so it pays to make
+//! columns small while they are parsed, piece by piece, and to widen them when they are packed.
 //!
 //! Invariant: a widened number has the bits of the number that was made small.
 
@@ -160,7 +160,7 @@ impl Entries {
         }
     }
 
-    /// Append offsets, which count from 0, after those of `num_entries` entries.
+    /// Append offsets, which count from 0, to the offsets of `num_entries` entries.
     fn append_offsets(&mut self, num_entries: u32, offsets: &[u32]) {
         if self.sample_offsets.is_none() {
             if (0..).zip(offsets).all(|(sample, &at)| at == sample) {

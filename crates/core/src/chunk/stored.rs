@@ -15,7 +15,7 @@ use cntkio_simd::memory::{Number, append_stored, prefetch};
 
 /// Bytes of a sparse sequence that are prefetched.
 const AHEAD_BYTES: usize = 512;
-/// How many sparse sequences ahead bytes are prefetched.
+/// Distance, in sparse sequences, of the prefetched bytes.
 const AHEAD_SEQUENCES: usize = 6;
 
 /// Sequences of a binary file, checked.
@@ -106,7 +106,7 @@ fn dense<'a, T: Precision>(found: impl AllFound<'a, Stored>, out: &mut Vec<T>) -
     Ok(())
 }
 
-/// What is taken of a sparse sequence.
+/// A sparse sequence, and the samples of it that are taken.
 struct Piece<'a> {
     /// All bytes of the sequence.
     bytes: &'a [u8],
@@ -168,7 +168,7 @@ struct Taken<'a> {
 }
 
 impl<'a> Piece<'a> {
-    /// Split the samples that are taken into their parts; `None` if the file has changed since the sequence was checked.
+    /// Split the samples that are taken; `None` if the file has changed since the sequence was checked.
     #[inline]
     fn split(&self) -> Option<Taken<'a>> {
         let width = if self.is_double { 8 } else { 4 };

@@ -92,7 +92,7 @@ impl Values {
     }
 }
 
-/// One of the two precisions of [`Values`].
+/// A precision of [`Values`]: `f32` or `f64`.
 pub trait Precision: Element + Number {
     /// Whether this is double precision.
     const IS_DOUBLE: bool;

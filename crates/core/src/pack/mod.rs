@@ -1,7 +1,7 @@
 //! Packing: a selection of sequences out of chunks into one minibatch's arrays. (docs/timeline.md, "Packing")
 //!
-//! Three steps lead from a selection to arrays. Each is done for all sequences before the next, so that the processor has
-//! many loads in flight:
+//! Three steps lead from a selection to arrays. Each is done for all sequences before the next, so that the processor
+//! has many loads in flight:
 //!
 //! 1. locate: the block of each sequence, and a request for the table entries of its columns;
 //! 2. find, for each stream: how many of its samples are taken, and whether all columns agree in their form;
@@ -175,7 +175,7 @@ struct Search<'a, 'out> {
 /// The search in columns of the same kind `K`.
 struct KindSearch<'a, 'out, N, F> {
     search: Search<'a, 'out>,
-    /// The samples as those of kind `K`.
+    /// Give the samples their kind `K`, if they are of this kind.
     narrow: N,
     /// The form of samples of kind `K`.
     form: F,

@@ -1,5 +1,5 @@
-//! Whole chunks: all chunks of a corpus in one array for each column of each stream, and one chunk with its columns in full
-//! width.
+//! Whole chunks: all chunks of a corpus in one array for each column of each stream, and one chunk with its columns in
+//! full width.
 //!
 //! Invariant: the arrays are what [`gather_all`](super::gather_all) makes of all sequences in order. Chunks are copied
 //! column by column and can be dropped at once, so that the data are in memory only once.
