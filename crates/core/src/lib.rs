@@ -11,6 +11,7 @@
 //! | [`mlf`] | label files into runs of classes |
 //! | [`number`] | the digits of a number into its correctly rounded value |
 //! | [`chunk`] | columns of every kind, which parsers make and the packer takes |
+//! | [`text`] | a text that is read into blocks of whole lines |
 //! | [`timeline`] | lengths, a window and a seed into the order of a sweep, and into what each read delivers |
 //! | [`pack`] | a selection of sequences out of chunks into one minibatch's arrays; whole chunks into whole arrays |
 //!
