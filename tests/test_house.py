@@ -52,7 +52,7 @@ PRIVATE_NAMES_IN_TESTS = {
 
 
 def table(heading: str) -> list[list[str]]:
-    """The rows of a table in the section about rooms, by the heading of its second column."""
+    """Return the rows of a table in the section about rooms, by the heading of its second column."""
     section = re.split(r"^## ", PAGE.split("\n## The rooms\n")[1], flags=re.MULTILINE)[0]
     lines = section[section.index(f"| room | {heading} |") :].split("\n\n")[0].splitlines()
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
@@ -62,7 +62,7 @@ def names_in(cell: str) -> list[str]:
     return re.findall(r"`([\w.]+)`", cell)
 
 
-DRAWN = {names_in(room)[0]: set(names_in(imports)) for room, _, imports in table("what it knows")}
+DRAWN = {names_in(room)[0]: set(names_in(imports)) for room, _, imports in table("contents")}
 LATE = {(names_in(room)[0], other) for room, imports, _ in table("imports late") for other in names_in(imports)}
 
 
