@@ -18,25 +18,25 @@ fuzz_target!(|data: &[u8]| {
     }
     let num_sequences = if count == 255 { u32::MAX as usize } else { usize::from(count) };
     let is_documented = has(6);
-    // In the 2.x layout nothing is cut in pieces; the bytes are kept, and become columns when they are packed.
+    // The 2.x layout is not cut into pieces: the parser keeps the bytes, and the packer converts them to columns.
     let parse = |bytes: &[u8], piece| {
         if is_documented {
             return cbf::parse_documented(bytes, num_sequences, &streams, 1 << 16, piece, None);
         }
         let parsed = cbf::parse(Bytes::new(bytes.to_vec()), num_sequences, &streams)?;
-        Ok(Parsed { chunk: pack::in_full_width(&parsed.chunk).expect("it can be packed"), ..parsed })
+        Ok(Parsed { chunk: pack::in_full_width(&parsed.chunk).expect("a checked chunk can be packed"), ..parsed })
     };
     let (whole, in_pieces) = (parse(bytes, usize::MAX), parse(bytes, 16));
     let Ok(Parsed { chunk, num_used, lengths }) = whole else {
-        assert!(in_pieces.is_err()); // perhaps another of several faults
+        assert!(in_pieces.is_err()); // not always the same error, if there are several
         return;
     };
     assert_eq!(in_pieces.map(|parsed| (parsed.num_used, parsed.lengths)), Ok((num_used, lengths)));
     for block in chunk.blocks() {
         block.columns.iter().for_each(|column| column.check(block.num_sequences).expect("columns belong together"));
     }
-    // What was read is written as it was, except for a length list that differs, and for conversions.
-    let plain = chunk.as_plain().expect("it was copied in full width");
+    // The written bytes equal the bytes that were read, except for the list of lengths and for converted values.
+    let plain = chunk.as_plain().expect("`in_full_width` returned it");
     let written = [Written { chunk: plain, sequences: 0..chunk.num_sequences() }];
     let selected = |(column, stream): (usize, &Stream)| Selected { column, is_double: stream.is_double };
     let selected: Vec<Selected> = streams.iter().enumerate().map(selected).collect();
@@ -45,9 +45,9 @@ fuzz_target!(|data: &[u8]| {
     let size = sizes.iter().sum::<u64>() as usize + cbf::extra_size(num_sparse, is_documented);
     let mut out = vec![0; size];
     if is_documented {
-        cbf::write_documented(&written, &selected, &mut out).expect("what was read can be written");
+        cbf::write_documented(&written, &selected, &mut out).expect("a chunk that was read can be written");
     } else {
-        cbf::write(&written, &selected, &lengths, &mut out).expect("what was read can be written");
+        cbf::write(&written, &selected, &lengths, &mut out).expect("a chunk that was read can be written");
     }
     if chunk.num_sequences() > 0 {
         let list = if is_documented { 0 } else { 4 * chunk.num_sequences() };

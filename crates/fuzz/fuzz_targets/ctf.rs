@@ -1,4 +1,4 @@
-//! Index, parse and infer a text corpus: any bytes, several schemas, budgets and cuts of the input.
+//! Index, parse and infer a text corpus, from any bytes with several schemas, error budgets and sizes of pieces.
 #![no_main]
 
 use cntkio_core::chunk::{Block, Pool};
@@ -23,7 +23,11 @@ fuzz_target!(|data: &[u8]| {
     let Some((&choice, text)) = data.split_first() else { return };
     let has = |bit: u8| choice & (1 << bit) != 0;
     let schema = Schema {
-        streams: vec![stream("a", has(2) && has(7), 3, has(0)), stream("ab", true, 10, has(1)), stream("b", has(2), 1, false)],
+        streams: vec![
+            stream("a", has(2) && has(7), 3, has(0)),
+            stream("ab", true, 10, has(1)),
+            stream("b", has(2), 1, false),
+        ],
         defining: has(3).then_some(0),
         has_words: false,
         is_compact: has(2),
@@ -53,13 +57,13 @@ fuzz_target!(|data: &[u8]| {
     let block = ctf::parse(text, &sequences, &schema, &mut findings);
     let followed = [text, &[b'\n'; 150]].concat();
     let mut findings_of_followed = Findings::new(budget, has(6));
-    let scalar = Kernel::named("scalar").expect("every processor has it");
+    let scalar = Kernel::named("scalar").expect("every processor has the scalar kernel");
     let block_of_followed = ctf::parse_with(scalar, &followed, &sequences, &schema, &mut findings_of_followed);
     for kernel in Kernel::available() {
         let mut others = Findings::new(budget, has(6));
         let other = ctf::parse_with(kernel, text, &sequences, &schema, &mut others);
         assert_eq!((&other, &others), (&block, &findings), "the {} kernel", kernel.name());
-        // Kernels that look far ahead take lines where there is something to look at.
+        // Kernels that look far ahead parse whole lines only if enough bytes follow.
         let mut others = Findings::new(budget, has(6));
         let other = ctf::parse_with(kernel, &followed, &sequences, &schema, &mut others);
         assert_eq!((&other, &others), (&block_of_followed, &findings_of_followed), "the {} kernel", kernel.name());
@@ -69,7 +73,7 @@ fuzz_target!(|data: &[u8]| {
         ctf::parse_chunk(source, &sequences, &schema, budget, has(6), cut, Some(&pool)).expect("readable text")
     };
     let (chunk, in_pieces) = chunk_of(Source::Memory(text));
-    // In memory that a chunk of other text has left, too.
+    // The same result, also in memory that an earlier chunk has released to the pool.
     for _ in 0..2 {
         let (read_chunk, read_findings) = chunk_of(Source::File(source));
         assert_eq!(read_findings, in_pieces);
@@ -88,7 +92,7 @@ fuzz_target!(|data: &[u8]| {
             assert_eq!(samples(chunk.blocks(), stream), block.columns[stream].num_samples());
         }
     }
-    // Indexed and parsed in one pass: the same, or nothing at all.
+    // Indexing and parsing in one pass gives the same chunk, or none.
     if schema.defining.is_none() && scan.head_lines == 0 && !sequences.is_empty() {
         let borders = ctf::chunk_borders(source, sequences[0].start, 40, mode).expect("readable text");
         let starts: Vec<u64> = sequences.iter().map(|sequence| sequence.start as u64).collect();
@@ -99,11 +103,11 @@ fuzz_target!(|data: &[u8]| {
         for (number, indexed) in indexed.into_iter().enumerate() {
             let Some((scans, chunk)) = indexed else { continue };
             let range = chunk_starts[number] as usize..chunk_starts[number + 1] as usize;
-            let found: Vec<u64> = scans
+            let indexed_starts: Vec<u64> = scans
                 .iter()
                 .flat_map(|(begin, scan)| scan.starts.iter().map(move |start| *begin as u64 + start))
                 .collect();
-            assert_eq!(found, starts[range.clone()]);
+            assert_eq!(indexed_starts, starts[range.clone()]);
             let mut findings = Findings::new(0, true);
             let block = ctf::parse(text, &sequences[range], &schema, &mut findings);
             assert_eq!(findings.counts.iter().sum::<u64>(), 0);
@@ -112,7 +116,7 @@ fuzz_target!(|data: &[u8]| {
             chunk.blocks().iter().for_each(check);
         }
     }
-    // A table that does not fit the text is taken as far as it does.
+    // Extents are clipped to the text.
     let wrong = [Extent { start: text.len() / 2, end: usize::MAX, length: 1 }];
     ctf::parse(text, &wrong, &schema, &mut Findings::new(u64::MAX, false));
 });

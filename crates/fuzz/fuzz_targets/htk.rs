@@ -1,4 +1,4 @@
-//! Read lists of utterances, and gather frames out of any bytes: starts, encodings, windows and parts of any kind.
+//! Read lists of utterances, and gather frames from any bytes, with any starts, encodings, windows and parts.
 #![no_main]
 
 use cntkio_core::chunk::{Block, Bytes, Chunk, Column, Encoding, FrameStart, Frames, Samples, Values};
@@ -25,7 +25,7 @@ fn list(choice: u8, text: &[u8]) {
     assert_eq!(keys::first_same(&rows, width).len(), count);
 }
 
-/// Each sample in the plainest way.
+/// Bits of the values of samples, computed in the simplest way.
 fn slow(frames: &Frames, number: usize, length: usize, samples: std::ops::Range<usize>) -> Vec<u32> {
     let start = frames.starts[number];
     let encoding = &frames.encodings[start.encoding as usize];
@@ -70,7 +70,7 @@ fuzz_target!(|data: &[u8]| {
         Encoding { is_big_endian: has(0), scales: None },
         Encoding { is_big_endian: has(1), scales: has(2).then(|| scales(0.5)) },
     ];
-    // 8 bytes for each utterance: block and encoding, start, length; any values.
+    // 8 bytes describe an utterance: block, encoding, start (2 bytes), length, part, unused, high start; any values.
     let num_sequences = usize::from(count % 16);
     let Some((described, content)) = bytes.split_at_checked(8 * num_sequences) else { return };
     let (mut starts, mut sequence_offsets) = (Vec::new(), vec![0u32]);

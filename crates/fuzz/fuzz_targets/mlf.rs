@@ -1,4 +1,4 @@
-//! Read label files, text and binary: any bytes, both rules, cut in pieces; what was read is gathered.
+//! Read text and binary label files from any bytes, under both rules and cut into pieces, and gather the labels.
 #![no_main]
 
 use cntkio_core::chunk::{Block, Chunk, Column, Runs, Samples};
@@ -8,7 +8,7 @@ use cntkio_core::text::Text;
 use libfuzzer_sys::fuzz_target;
 use std::sync::OnceLock;
 
-/// Frames that are gathered: times in a text of some bytes may promise any number.
+/// Largest number of frames gathered: the times in a short text may claim any number.
 const MOST_FRAMES: usize = 1 << 16;
 
 fn check(labels: &Labels, dim: u32, marks_starts: bool) {
@@ -16,7 +16,7 @@ fn check(labels: &Labels, dim: u32, marks_starts: bool) {
     assert_eq!([labels.key_ends.len(), labels.frames.len(), labels.faults.len(), labels.run_ends.len()], [count; 4]);
     assert_eq!(labels.starts.len(), labels.classes.len());
     assert!(labels.key_ends.windows(2).all(|pair| pair[0] <= pair[1]));
-    // The sound ones, as the packer gets them.
+    // Entries without faults, in the form in which the packer gets them.
     let (mut sequence_offsets, mut offsets) = (vec![0u32], vec![0u32]);
     let (mut starts, mut classes, mut total) = (Vec::new(), Vec::new(), 0usize);
     for number in 0..count {
@@ -34,15 +34,15 @@ fn check(labels: &Labels, dim: u32, marks_starts: bool) {
     let num_sequences = offsets.len() - 1;
     let runs = Runs { dim: dim as usize, offsets, starts, classes, marks_starts, targets: None, each: OnceLock::new() };
     let column = Column { sequence_offsets: sequence_offsets.clone(), samples: Samples::Runs(runs) };
-    column.check(num_sequences).expect("runs that were read cover their utterances");
+    column.check(num_sequences).expect("the runs cover their utterances");
     let chunk = Chunk::new(vec![Block { num_sequences, columns: vec![column] }]);
     let (chunk_of, sequences) = (vec![0; num_sequences], (0..num_sequences as u32).collect::<Vec<u32>>());
     let whole = Selection { chunks: &[&chunk], chunk_of: &chunk_of, sequences: &sequences, parts: None };
     let wanted = Wanted { stream: 0, is_sparse: true, is_double: false };
-    let whole = pack::gather(whole, wanted).expect("what was checked can be gathered");
+    let whole = pack::gather(whole, wanted).expect("checked runs can be gathered");
     let indices = whole.entries.expect("labels are sparse").indices;
     assert_eq!(indices.len(), sequence_offsets[num_sequences] as usize);
-    // The last frame of each, one by one, is what it is in the whole.
+    // The last frame of each utterance, gathered alone, equals the same frame of the whole utterance.
     let lasts: Vec<u32> = sequence_offsets.windows(2).map(|pair| (pair[1] - pair[0]).saturating_sub(1)).collect();
     if sequence_offsets.windows(2).all(|pair| pair[0] < pair[1]) && num_sequences > 0 {
         let counts = vec![1; num_sequences];

@@ -1,10 +1,11 @@
-//! How fast the kernels are alone: one thread, output reused, a bare line walker, the file in memory.
+//! Speed of the kernels without the rest of the parser: one thread, reused output, a minimal loop over lines, and the
+//! file in memory.
 //!
 //! ```text
 //! cargo run --release --example measure -- FOLDER [REPEATS [CORPUS [KERNEL]]]
 //! ```
 //!
-//! FOLDER holds floats.ctf, mnist.ctf, sparse.ctf and seqs.ctf as `bench/corpora.py` writes them.
+//! FOLDER contains floats.ctf, mnist.ctf, sparse.ctf and seqs.ctf, written by `bench/corpora.py`.
 
 use std::hint::black_box;
 use std::time::Instant;

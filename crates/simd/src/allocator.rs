@@ -1,55 +1,56 @@
-//! Memory for large arrays that is used again.
+//! An allocator that reuses the memory of large arrays.
 //!
-//! A page that a process touches for the first time costs as much as the work on it: the system has to find it and to
-//! clear it. Arrays of minibatches and of chunks come and go in a few sizes, some of them handed to whoever reads, who
-//! lets go of them when it likes. [`Recycler`] therefore keeps large blocks that were given back, up to a limit, and
-//! hands them out again; all else is the system's allocator's.
+//! The first use of a page of memory costs as much as the work on it: the system has to find the page and clear it.
+//! Arrays of minibatches and chunks come and go in a few sizes, and the user of the package decides when some of them
+//! are freed. [`Recycler`] therefore keeps large freed blocks, up to a limit, and reuses them. The system's allocator
+//! handles all other blocks.
 //!
 //! ```text
-//! size asked for   4 MB + 1        what is kept  [4 MB .. 4.5 MB) 3 blocks
-//! its class        4.5 MB                        [14 MB .. 16 MB) 1 block
+//! requested size   4 MB + 1        kept blocks   3 of 4.5 MB
+//! size class       4.5 MB                        1 of 16 MB
 //! ```
 //!
-//! The law: the size of a block follows from what was asked for alone, so that any block can go back to the system at
-//! any time. Nobody waits: where another thread (or the one that a fork has left behind) is just looking, the system is
-//! asked.
+//! Invariant: the size of a block depends only on the requested layout, so any block can be returned to the system at
+//! any time. No thread waits: if another thread is using the list of kept blocks (or was, when this process was
+//! forked), the allocator asks the system instead.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Smaller blocks are the system's alone.
-const LEAST: usize = 128 << 10;
-/// Larger ones, too.
-const MOST: usize = 32 << 20;
-/// Bytes that are kept at most.
-const LIMIT: usize = 32 << 20;
-/// Blocks that are kept at most.
+/// Smaller requests go to the system's allocator.
+const LEAST_BYTES: usize = 128 << 10;
+/// Larger requests go to the system's allocator.
+const MOST_BYTES: usize = 32 << 20;
+/// Largest total size of the kept blocks.
+const KEPT_BYTES: usize = 32 << 20;
+/// Largest number of kept blocks.
 const NUM_SLOTS: usize = 64;
-/// Blocks of this size and more are backed by huge pages, where the system has them; the size of one.
-const HUGE_PAGE: usize = 2 << 20;
-/// Blocks of this size and more are asked of the system itself.
-const LEAST_MAPPED: usize = 1 << 20;
-/// Of every block that may be kept.
-const ALIGN: usize = 16;
+/// Size of a huge page. Blocks of this size and larger are backed by huge pages, if the system has them.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+/// Blocks of this size and larger are maps of their own instead of blocks of the system's allocator.
+const LEAST_MAPPED_BYTES: usize = 1 << 20;
+/// Alignment of every block that may be kept.
+const ALIGN_BYTES: usize = 16;
 
-// `give` would panic on a block that is larger than `LIMIT`, and an allocator must not panic: the largest size of a block
-// is the class of `MOST`, which is `MOST` itself as long as that is a power of two.
-const _: () = assert!(MOST.is_power_of_two() && MOST <= LIMIT && NUM_SLOTS > 0);
+// `give` would panic on a block larger than `KEPT_BYTES`, and an allocator must not panic. The largest block has the
+// size class of `MOST_BYTES`, which is `MOST_BYTES` itself because that is a power of two.
+const _: () = assert!(MOST_BYTES.is_power_of_two() && MOST_BYTES <= KEPT_BYTES && NUM_SLOTS > 0);
 
-/// An allocator that keeps large blocks; see the module.
+/// An allocator that keeps large freed blocks; see the module.
 pub struct Recycler {
     is_taken: AtomicBool,
     kept: UnsafeCell<Kept>,
 }
 
 struct Kept {
+    /// Address and size in bytes of each block, the block kept for longest first.
     blocks: [(*mut u8, usize); NUM_SLOTS],
     count: usize,
     bytes: usize,
 }
 
-// SAFETY: `kept` is only touched by the thread that has set `is_taken`.
+// SAFETY: only the thread that has set `is_taken` accesses `kept`.
 unsafe impl Sync for Recycler {}
 
 impl Default for Recycler {
@@ -59,30 +60,30 @@ impl Default for Recycler {
 }
 
 impl Recycler {
-    /// An allocator that keeps nothing yet.
+    /// Create an allocator without kept blocks.
     pub const fn new() -> Recycler {
         let kept = Kept { blocks: [(std::ptr::null_mut(), 0); NUM_SLOTS], count: 0, bytes: 0 };
         Recycler { is_taken: AtomicBool::new(false), kept: UnsafeCell::new(kept) }
     }
 
-    /// Call `work` with what is kept, unless another thread is just doing so.
+    /// Call `work` with the kept blocks; `None` without a call if another thread is using them.
     fn with<R>(&self, work: impl FnOnce(&mut Kept) -> Option<R>) -> Option<R> {
         if self.is_taken.swap(true, Ordering::Acquire) {
             return None;
         }
-        // SAFETY: `is_taken` was false and is true until the reference is gone: there is no other. `work` does not
-        // allocate, so that it does not come here again.
-        let found = work(unsafe { &mut *self.kept.get() });
+        // SAFETY: `is_taken` was false, and stays true until the reference is gone, so this reference is unique.
+        // `work` does not allocate, so it does not enter this function again.
+        let result = work(unsafe { &mut *self.kept.get() });
         self.is_taken.store(false, Ordering::Release);
-        found
+        result
     }
 
-    /// A block of just that size that was given back.
+    /// Take a kept block of exactly this size.
     fn take(&self, size: usize) -> Option<*mut u8> {
         self.with(|kept| {
             let at = kept.blocks[..kept.count].iter().rposition(|block| block.1 == size)?;
             let block = kept.blocks[at].0;
-            // The order is kept: the first has been there longest.
+            // Preserve the order: the first block has been kept for longest.
             kept.blocks.copy_within(at + 1..kept.count, at);
             kept.count -= 1;
             kept.bytes -= size;
@@ -90,12 +91,13 @@ impl Recycler {
         })
     }
 
-    /// Keep a block, and let go of those that have been kept for longest where there is no room for it.
+    /// Keep a block; release the blocks kept for longest until it fits.
     fn give(&self, block: *mut u8, size: usize) {
         loop {
-            // Room, or else the oldest block; nothing where another thread is here.
-            let made_room = self.with(|kept| {
-                if kept.count < NUM_SLOTS && kept.bytes + size <= LIMIT {
+            // `Some(None)`: the block is kept. `Some(oldest)`: the oldest block was removed and must be released.
+            // `None`: another thread uses the list.
+            let outcome = self.with(|kept| {
+                if kept.count < NUM_SLOTS && kept.bytes + size <= KEPT_BYTES {
                     kept.blocks[kept.count] = (block, size);
                     kept.count += 1;
                     kept.bytes += size;
@@ -107,7 +109,7 @@ impl Recycler {
                 kept.bytes -= oldest.1;
                 Some(Some(oldest))
             });
-            match made_room {
+            match outcome {
                 Some(None) => return,
                 Some(Some((oldest, size))) => release(oldest, size),
                 None => return release(block, size),
@@ -118,16 +120,17 @@ impl Recycler {
 
 /// The layout that the system's allocator gets for a block.
 fn layout_of(size: usize) -> Layout {
-    // SAFETY: sizes of blocks are at most `MOST`, and the alignment is a power of two.
-    unsafe { Layout::from_size_align_unchecked(size, ALIGN) }
+    // SAFETY: the size of a block is at most `MOST_BYTES`, and the alignment is a power of two.
+    unsafe { Layout::from_size_align_unchecked(size, ALIGN_BYTES) }
 }
 
-/// Whether a block is mapped for itself: the system's allocator would cut it out of more, which it would keep for long.
+/// True for blocks that are maps of their own. The system's allocator would cut them from larger maps that it keeps for
+/// long.
 const fn is_mapped(size: usize) -> bool {
-    cfg!(target_os = "linux") && size >= LEAST_MAPPED
+    cfg!(target_os = "linux") && size >= LEAST_MAPPED_BYTES
 }
 
-/// A block from the system; null if it has none. Mapped ones are zero.
+/// A new block from the system; null if the system has no memory. Mapped blocks are filled with zeros.
 fn fresh(size: usize) -> *mut u8 {
     #[cfg(target_os = "linux")]
     if is_mapped(size) {
@@ -135,33 +138,33 @@ fn fresh(size: usize) -> *mut u8 {
             MADV_HUGEPAGE, MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, madvise, mmap, munmap,
         };
         let (access, kind) = (PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
-        // Huge pages start at multiples of their size: there is one more to choose from, and what is not needed goes
-        // back.
-        let room = if size >= HUGE_PAGE { size + HUGE_PAGE } else { size };
-        // SAFETY: memory of no file at a place that the system chooses touches nothing that is there. What is given
-        // back is part of that memory, and outside of the block. The advice is about the block alone, and changes
-        // neither its content nor whether it may be used.
+        // Huge pages start at multiples of their size. Map one huge page more, and unmap what lies before and after the
+        // aligned block.
+        let mapped_size = if size >= HUGE_PAGE_BYTES { size + HUGE_PAGE_BYTES } else { size };
+        // SAFETY: an anonymous map at an address of the system's choice replaces no other memory. The parts that are
+        // unmapped belong to this map and are outside of the block. The advice is about the block only, and changes
+        // neither its content nor its protection.
         unsafe {
-            let first = mmap(std::ptr::null_mut(), room, access, kind, -1, 0);
+            let first = mmap(std::ptr::null_mut(), mapped_size, access, kind, -1, 0);
             if first == MAP_FAILED {
                 return std::ptr::null_mut();
             }
-            if room == size {
+            if mapped_size == size {
                 return first.cast();
             }
-            let lead = (first as usize).next_multiple_of(HUGE_PAGE) - first as usize;
+            let lead = (first as usize).next_multiple_of(HUGE_PAGE_BYTES) - first as usize;
             let block = first.cast::<u8>().add(lead);
             if lead > 0 {
                 munmap(first, lead);
             }
-            if lead < HUGE_PAGE {
-                munmap(block.add(size).cast(), HUGE_PAGE - lead);
+            if lead < HUGE_PAGE_BYTES {
+                munmap(block.add(size).cast(), HUGE_PAGE_BYTES - lead);
             }
             madvise(block.cast(), size, MADV_HUGEPAGE);
             return block;
         }
     }
-    // SAFETY: its size is not 0.
+    // SAFETY: the size of a block is not 0.
     unsafe { System.alloc(layout_of(size)) }
 }
 
@@ -169,48 +172,48 @@ fn fresh(size: usize) -> *mut u8 {
 fn release(block: *mut u8, size: usize) {
     #[cfg(target_os = "linux")]
     if is_mapped(size) {
-        // SAFETY: only blocks that `fresh` has mapped with this size are kept, or come here to be kept.
+        // SAFETY: blocks of this size come from `fresh`, which mapped them with this size.
         unsafe { libc::munmap(block.cast(), size) };
         return;
     }
-    // SAFETY: the others came from there with this layout.
+    // SAFETY: `fresh` got all other blocks from the system's allocator with this layout.
     unsafe { System.dealloc(block, layout_of(size)) };
 }
 
-/// The size of the block that a large layout gets; None for all that is the system's allocator's alone.
+/// The size of the block for a layout; `None` if the system's allocator handles the layout.
 #[inline]
 fn block_of(layout: Layout) -> Option<usize> {
     let size = layout.size();
-    if !(LEAST..=MOST).contains(&size) || layout.align() > ALIGN {
+    if !(LEAST_BYTES..=MOST_BYTES).contains(&size) || layout.align() > ALIGN_BYTES {
         return None;
     }
-    // Between a power of two and the next there are two classes, so that what is kept fits; eight where blocks have
-    // huge pages, of which all memory is taken, not only what is touched.
-    let shift = if size < HUGE_PAGE { 1 } else { 3 };
+    // There are two size classes from one power of two to the next, so that kept blocks often fit. There are eight for
+    // blocks with huge pages, because such a block takes all its memory, not only the pages that are used.
+    let shift = if size < HUGE_PAGE_BYTES { 1 } else { 3 };
     Some(size.next_multiple_of(1 << (size.ilog2() - shift)))
 }
 
-// SAFETY: a layout that `block_of` knows gets a block of the size that it names, which is at least as large and as
-// aligned, fresh from the system, or one of that size that was given back; all others go to the system's allocator as
-// they are. Since `block_of` depends on nothing but the layout, a block goes back as what it came from.
+// SAFETY: for a layout that `block_of` gives a size, the allocator returns a block of that size, new from the system or
+// kept; it is at least as large and as aligned as the layout. All other layouts go to the system's allocator unchanged.
+// `block_of` depends only on the layout, so a block is freed in the way in which it was allocated.
 unsafe impl GlobalAlloc for Recycler {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match block_of(layout) {
             Some(size) => self.take(size).unwrap_or_else(|| fresh(size)),
-            // SAFETY: as the caller promises.
+            // SAFETY: the caller fulfils the contract of `alloc`.
             None => unsafe { System.alloc(layout) },
         }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         let Some(size) = block_of(layout) else {
-            // SAFETY: as the caller promises.
+            // SAFETY: the caller fulfils the contract of `alloc_zeroed`.
             return unsafe { System.alloc_zeroed(layout) };
         };
         let used = self.take(size);
         let block = used.unwrap_or_else(|| fresh(size));
         if !block.is_null() && (used.is_some() || !is_mapped(size)) {
-            // SAFETY: the block has that size at least.
+            // SAFETY: the block has at least the size of the layout.
             unsafe { block.write_bytes(0, layout.size()) };
         }
         block
@@ -219,27 +222,27 @@ unsafe impl GlobalAlloc for Recycler {
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         match block_of(layout) {
             Some(size) => self.give(pointer, size),
-            // SAFETY: as the caller promises.
+            // SAFETY: the caller fulfils the contract of `dealloc`, and the system's allocator allocated this layout.
             None => unsafe { System.dealloc(pointer, layout) },
         }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: the caller promises a size that is a layout's with this alignment.
+        // SAFETY: the caller guarantees that the new size and this alignment form a valid layout.
         let wanted = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
         match (block_of(layout), block_of(wanted)) {
-            // SAFETY: as the caller promises.
+            // SAFETY: the caller fulfils the contract of `realloc`, and the system's allocator allocated this layout.
             (None, None) => unsafe { System.realloc(pointer, layout, new_size) },
             (Some(old), Some(new)) if old == new => pointer,
-            // SAFETY: as the caller promises; the sizes are those of the two blocks, of which none reaches into the
-            // other.
+            // SAFETY: the caller fulfils the contract of `realloc`; both blocks have at least the number of bytes
+            // copied, and they do not overlap.
             _ => unsafe {
-                let made = self.alloc(wanted);
-                if !made.is_null() {
-                    made.copy_from_nonoverlapping(pointer, layout.size().min(new_size));
+                let new_block = self.alloc(wanted);
+                if !new_block.is_null() {
+                    new_block.copy_from_nonoverlapping(pointer, layout.size().min(new_size));
                     self.dealloc(pointer, layout);
                 }
-                made
+                new_block
             },
         }
     }
@@ -253,7 +256,7 @@ mod tests {
         Layout::from_size_align(size, 4).unwrap()
     }
 
-    /// Blocks that are kept, the oldest first.
+    /// Sizes of the kept blocks, the oldest first.
     fn kept(recycler: &Recycler) -> Vec<usize> {
         let mut sizes = [0; NUM_SLOTS];
         let count = recycler.with(|kept| {
@@ -264,9 +267,9 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_was_given_back_is_used_again_for_its_class() {
+    fn reuses_freed_blocks_for_requests_of_the_same_size_class() {
         let recycler = Recycler::new();
-        // SAFETY: blocks are used within their layouts and go back with them.
+        // SAFETY: blocks are used within their layouts and freed with the same layouts.
         unsafe {
             let first = recycler.alloc(layout(1_000_000));
             first.write_bytes(7, 1_000_000);
@@ -284,17 +287,17 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_kept_than_the_limit() {
+    fn keeps_no_more_bytes_and_blocks_than_its_limits() {
         let recycler = Recycler::new();
-        // SAFETY: blocks go back with their layouts.
+        // SAFETY: blocks are freed with their layouts.
         unsafe {
-            let blocks: Vec<_> = (0..NUM_SLOTS + 3).map(|_| recycler.alloc(layout(LEAST))).collect();
-            blocks.into_iter().for_each(|block| recycler.dealloc(block, layout(LEAST)));
-            assert_eq!(kept(&recycler), [LEAST; NUM_SLOTS]);
-            let large = layout(LIMIT - LEAST);
+            let blocks: Vec<_> = (0..NUM_SLOTS + 3).map(|_| recycler.alloc(layout(LEAST_BYTES))).collect();
+            blocks.into_iter().for_each(|block| recycler.dealloc(block, layout(LEAST_BYTES)));
+            assert_eq!(kept(&recycler), [LEAST_BYTES; NUM_SLOTS]);
+            let large = layout(KEPT_BYTES - LEAST_BYTES);
             recycler.dealloc(recycler.alloc(large), large);
-            assert!(kept(&recycler).iter().sum::<usize>() <= LIMIT);
-            let (too_large, small) = (layout(MOST + 1), layout(100));
+            assert!(kept(&recycler).iter().sum::<usize>() <= KEPT_BYTES);
+            let (too_large, small) = (layout(MOST_BYTES + 1), layout(100));
             let before = kept(&recycler);
             recycler.dealloc(recycler.alloc(too_large), too_large);
             recycler.dealloc(recycler.alloc(small), small);
@@ -303,14 +306,16 @@ mod tests {
     }
 
     #[test]
-    fn a_block_grows_and_shrinks_with_what_is_in_it() {
+    fn realloc_preserves_the_content() {
         let recycler = Recycler::new();
         let mut size = 1000;
-        // SAFETY: the block is used within its layout, which changes with it.
+        // SAFETY: the block is used within its current layout.
         unsafe {
             let mut block = recycler.alloc(layout(size));
             (0..size).for_each(|at| block.add(at).write(at as u8));
-            for new in [5000, LEAST, LEAST + 1, 3 * LEAST, MOST, MOST + 1, 2 * LEAST, 900] {
+            for new in
+                [5000, LEAST_BYTES, LEAST_BYTES + 1, 3 * LEAST_BYTES, MOST_BYTES, MOST_BYTES + 1, 2 * LEAST_BYTES, 900]
+            {
                 block = recycler.realloc(block, layout(size), new);
                 size = new;
                 assert!((0..size.min(900)).all(|at| block.add(at).read() == at as u8));
@@ -320,14 +325,14 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_give_and_take_at_once_get_blocks_of_their_own() {
+    fn concurrent_threads_never_share_a_block() {
         let recycler = Recycler::new();
         std::thread::scope(|scope| {
             for mark in 0..4u8 {
                 let recycler = &recycler;
                 scope.spawn(move || {
                     for round in 0..2000usize {
-                        let layout = layout(LEAST + round % 3 * LEAST);
+                        let layout = layout(LEAST_BYTES + round % 3 * LEAST_BYTES);
                         // SAFETY: the block is used within its layout.
                         unsafe {
                             let block = recycler.alloc(layout);
@@ -345,10 +350,10 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_thread_that_never_comes_back() {
+    fn allocates_without_waiting_for_a_thread_that_never_continues() {
         let recycler = Recycler::new();
         recycler.is_taken.store(true, Ordering::Relaxed);
-        // SAFETY: the block goes back with its layout.
-        unsafe { recycler.dealloc(recycler.alloc(layout(LEAST)), layout(LEAST)) };
+        // SAFETY: the block is freed with its layout.
+        unsafe { recycler.dealloc(recycler.alloc(layout(LEAST_BYTES)), layout(LEAST_BYTES)) };
     }
 }

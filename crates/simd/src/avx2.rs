@@ -1,9 +1,9 @@
-//! 32 bytes at a time with AVX2: short integers, decimals, line ends, and what small numbers stand for. Entries of
-//! sparse samples go to the scalar twin, which vectors of this size do not beat.
+//! Kernels that process blocks of 32 bytes with AVX2: short integers, decimals, line ends, and widening of small
+//! numbers. Sparse samples use the scalar kernel, because vectors of this size are not faster on them.
 //!
-//! Short integers are computed all at once, wherever they end. Decimals are found by masks of 64 bytes and taken one by
-//! one: 16 bytes up to the token's end, one shuffle that leaves out the point and what is before the token, and three
-//! multiplications to one integer.
+//! Short integers are computed at all bytes of a block at once, wherever the integers end. Decimals are located with
+//! masks of 64 bytes and converted one by one: load the 16 bytes up to the token's end, remove the point and the bytes
+//! before the token with one shuffle, and combine the digits to an integer with three multiplications.
 
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
@@ -12,7 +12,7 @@ use crate::memory::{Widens, widen_each};
 use crate::scalar;
 use crate::scalar::ends_sample;
 
-const BLOCK: usize = 32;
+const BLOCK_BYTES: usize = 32;
 
 pub(crate) fn is_available() -> bool {
     is_x86_feature_detected!("avx2")
@@ -22,17 +22,17 @@ pub(crate) fn is_available() -> bool {
         && is_x86_feature_detected!("popcnt")
 }
 
-/// For each mask of 8 bits: the shuffle that brings the 16-bit lanes of its bits to the front.
+/// For each mask of 8 bits: the shuffle that moves the 16-bit lanes of the set bits to the front.
 static TO_THE_FRONT: [[u8; 16]; 256] = {
     let mut shuffles = [[0x80; 16]; 256];
     let mut mask = 0;
     while mask < 256 {
-        let (mut lane, mut place) = (0, 0);
+        let (mut lane, mut target_lane) = (0, 0);
         while lane < 8 {
             if mask >> lane & 1 == 1 {
-                shuffles[mask][2 * place] = 2 * lane as u8;
-                shuffles[mask][2 * place + 1] = 2 * lane as u8 + 1;
-                place += 1;
+                shuffles[mask][2 * target_lane] = 2 * lane as u8;
+                shuffles[mask][2 * target_lane + 1] = 2 * lane as u8 + 1;
+                target_lane += 1;
             }
             lane += 1;
         }
@@ -43,7 +43,7 @@ static TO_THE_FRONT: [[u8; 16]; 256] = {
 
 #[target_feature(enable = "avx2")]
 #[inline]
-fn load(block: &[u8; BLOCK]) -> __m256i {
+fn load(block: &[u8; BLOCK_BYTES]) -> __m256i {
     // SAFETY: the reference is to 32 bytes.
     unsafe { _mm256_loadu_si256(block.as_ptr().cast()) }
 }
@@ -54,7 +54,7 @@ fn mask(bytes: __m256i) -> u32 {
     _mm256_movemask_epi8(bytes) as u32
 }
 
-/// Every byte moved up by 16 less `REST` places, zeros below.
+/// Move every byte up by 16 - `REST` bytes, with zeros below.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn back<const REST: i32>(bytes: __m256i) -> __m256i {
@@ -75,7 +75,7 @@ pub(crate) fn dense_f32(bytes: &[u8], mut at: usize, limit: usize, out: &mut Vec
         );
         let (digit, blank) = (mask(is_digit), mask(is_blank));
         let first_other = _tzcnt_u32(!(digit | blank)) as usize;
-        let sample_ends = first_other < BLOCK && ends_sample(bytes[at + first_other]);
+        let sample_ends = first_other < BLOCK_BYTES && ends_sample(bytes[at + first_other]);
         let end = match sample_ends {
             true => first_other,
             false => 32 - _lzcnt_u32(blank & _bzhi_u32(!0, first_other as u32)) as usize,
@@ -88,8 +88,8 @@ pub(crate) fn dense_f32(bytes: &[u8], mut at: usize, limit: usize, out: &mut Vec
         if end == 0 || runs_of_5 != 0 || count > limit - (out.len() - before) {
             break;
         }
-        // The value of the run of digits that ends at each byte: its digit and, as far as the run goes back without a
-        // gap, ten, a hundred and a thousand times those before. Nothing of the run is before the block.
+        // Compute, for each byte, the value of the run of digits that ends there: the byte's digit plus ten, a hundred
+        // and a thousand times the digits before it, as far as the run extends. No run starts before the block.
         let units = _mm256_and_si256(digits, is_digit);
         let is_tens = _mm256_and_si256(is_digit, back::<15>(is_digit));
         let is_hundreds = _mm256_and_si256(is_tens, back::<14>(is_digit));
@@ -116,8 +116,9 @@ pub(crate) fn dense_f32(bytes: &[u8], mut at: usize, limit: usize, out: &mut Vec
         for (eight, values) in eights.into_iter().enumerate() {
             let ends = (ends >> (8 * eight)) as u8;
             let shuffle = &TO_THE_FRONT[usize::from(ends)];
-            // SAFETY: the shuffle is 16 bytes. Of the 8 values written those behind the `count` of this block are
-            // overwritten or not counted; `count` and 8 more have room behind the old length.
+            // SAFETY: the shuffle has 16 bytes. The store writes 8 values at `length`, which is at most `count` after
+            // the old length, where memory for `count` + 8 values is reserved. Values beyond the integers that end in
+            // these 8 bytes are overwritten or not counted.
             unsafe {
                 let front = _mm_shuffle_epi8(values, _mm_loadu_si128(shuffle.as_ptr().cast()));
                 let front = _mm256_cvtepi32_ps(_mm256_cvtepu16_epi32(front));
@@ -125,7 +126,7 @@ pub(crate) fn dense_f32(bytes: &[u8], mut at: usize, limit: usize, out: &mut Vec
             }
             length += ends.count_ones() as usize;
         }
-        // SAFETY: the loop wrote `count` values, the number of bits of `ends`, behind the old length.
+        // SAFETY: the loop wrote `count` values, one for each bit of `ends`, after the old length.
         unsafe { out.set_len(length) };
         at += end;
         if sample_ends {
@@ -136,24 +137,24 @@ pub(crate) fn dense_f32(bytes: &[u8], mut at: usize, limit: usize, out: &mut Vec
     scalar::dense_f32(bytes, at, limit - (out.len() - before), out)
 }
 
-/// No 64 bytes have more tokens than this: each takes a byte and another to part it from the next.
+/// Largest number of tokens in 64 bytes: a token has at least one byte, and at least one separates it from the next.
 const MAX_TOKENS: usize = 32;
-/// Bytes of a token that is taken: more do not fit a vector.
-const MAX_SIZE: usize = 16;
+/// Largest size of a token that is converted, the size of a vector.
+const MAX_TOKEN_BYTES: usize = 16;
 
-/// For each place of the point (0: none, else 1 more than the digits behind it) and each number of digits: the shuffle
-/// that leaves the digits of a token that ends with the vector, zeros before them.
-static WITHOUT_POINT: [[[u8; MAX_SIZE]; MAX_SIZE + 1]; MAX_SIZE + 1] = {
-    let mut shuffles = [[[0x80; MAX_SIZE]; MAX_SIZE + 1]; MAX_SIZE + 1];
+/// For each position of the point (0: no point; n: n - 1 digits follow it) and each number of digits: the shuffle that
+/// selects the digits of a token that ends at the vector's end, with zeros before them.
+static WITHOUT_POINT: [[[u8; MAX_TOKEN_BYTES]; MAX_TOKEN_BYTES + 1]; MAX_TOKEN_BYTES + 1] = {
+    let mut shuffles = [[[0x80; MAX_TOKEN_BYTES]; MAX_TOKEN_BYTES + 1]; MAX_TOKEN_BYTES + 1];
     let mut point = 0;
-    while point <= MAX_SIZE {
+    while point <= MAX_TOKEN_BYTES {
         let mut num_digits = 0;
-        while num_digits <= MAX_SIZE {
+        while num_digits <= MAX_TOKEN_BYTES {
             let mut digit = 0; // counted from the last
             while digit < num_digits {
                 let from_last = digit + (point > 0 && digit + 1 >= point) as usize;
-                if from_last < MAX_SIZE {
-                    shuffles[point][num_digits][MAX_SIZE - 1 - digit] = (MAX_SIZE - 1 - from_last) as u8;
+                if from_last < MAX_TOKEN_BYTES {
+                    shuffles[point][num_digits][MAX_TOKEN_BYTES - 1 - digit] = (MAX_TOKEN_BYTES - 1 - from_last) as u8;
                 }
                 digit += 1;
             }
@@ -164,17 +165,18 @@ static WITHOUT_POINT: [[[u8; MAX_SIZE]; MAX_SIZE + 1]; MAX_SIZE + 1] = {
     shuffles
 };
 
-/// A bit for each of 64 bytes.
+/// A mask of 64 bytes: bit k is set if `is` holds for byte k.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn masks(low: __m256i, high: __m256i, is: impl Fn(__m256i) -> __m256i) -> u64 {
-    u64::from(mask(is(low))) | u64::from(mask(is(high))) << BLOCK
+    u64::from(mask(is(low))) | u64::from(mask(is(high))) << BLOCK_BYTES
 }
 
-/// The integer that a token's digits are, without its point; the token is the last bytes of `window`.
+/// The integer that a token's digits form without its point; the token is the last bytes of `window`. `point` is the
+/// first index into [`WITHOUT_POINT`].
 #[target_feature(enable = "avx2")]
 #[inline]
-fn digits_of(window: &[u8; MAX_SIZE], point: usize, num_digits: usize) -> u64 {
+fn digits_of(window: &[u8; MAX_TOKEN_BYTES], point: usize, num_digits: usize) -> u64 {
     let shuffle = &WITHOUT_POINT[point][num_digits];
     // SAFETY: both references are to 16 bytes.
     let (text, shuffle) =
@@ -218,13 +220,14 @@ fn decimals(bytes: &[u8], mut at: usize, limit: usize, out: &mut Vec<f32>) -> us
         let num_wanted = limit - (out.len() - before);
         out.reserve(MAX_TOKENS);
         // SAFETY: the length is within the capacity.
-        let room = unsafe { out.as_mut_ptr().add(out.len()) };
-        let (mut num_written, mut behind) = (0, at);
+        let block_out = unsafe { out.as_mut_ptr().add(out.len()) };
+        let (mut num_written, mut after_token) = (0, at);
         while ends != 0 && num_written < num_wanted {
             let (first, last) = (_tzcnt_u64(starts) as usize, _tzcnt_u64(ends) as usize);
             let points = _bzhi_u64(point >> first, (last + 1 - first) as u32);
-            let window = (at + last + 1).checked_sub(MAX_SIZE).and_then(|from| bytes[from..].first_chunk());
-            let (Some(window), true) = (window, last - first < MAX_SIZE && points & points.wrapping_sub(1) == 0) else {
+            let window = (at + last + 1).checked_sub(MAX_TOKEN_BYTES).and_then(|from| bytes[from..].first_chunk());
+            let (Some(window), true) = (window, last - first < MAX_TOKEN_BYTES && points & points.wrapping_sub(1) == 0)
+            else {
                 break;
             };
             let (places, digits) = match points {
@@ -236,17 +239,17 @@ fn decimals(bytes: &[u8], mut at: usize, limit: usize, out: &mut Vec<f32>) -> us
             };
             let Some(value) = scalar::rounded(digits, places) else { break };
             let sign = (negative << 1 >> first & 1) as u32;
-            // SAFETY: room for MAX_TOKENS values was reserved, and this block has no more tokens.
-            unsafe { room.add(num_written).write(f32::from_bits(value.to_bits() | sign << 31)) };
+            // SAFETY: memory for MAX_TOKENS values was reserved, and 64 bytes contain no more tokens.
+            unsafe { block_out.add(num_written).write(f32::from_bits(value.to_bits() | sign << 31)) };
             num_written += 1;
-            behind = at + last + 1;
+            after_token = at + last + 1;
             starts &= starts - 1;
             ends &= ends - 1;
         }
-        // SAFETY: so many values behind the old length were written above.
+        // SAFETY: `num_written` values were written after the old length.
         unsafe { out.set_len(out.len() + num_written) };
         if ends != 0 {
-            return behind;
+            return after_token;
         }
         at += end;
         if sample_ends {
@@ -258,22 +261,23 @@ fn decimals(bytes: &[u8], mut at: usize, limit: usize, out: &mut Vec<f32>) -> us
 
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 pub(crate) fn line_ends(bytes: &[u8], out: &mut Vec<u32>) {
-    let (blocks, rest) = bytes.as_chunks::<BLOCK>();
+    let (blocks, rest) = bytes.as_chunks::<BLOCK_BYTES>();
     let line_feed = _mm256_set1_epi8(b'\n' as i8);
     for (at, block) in blocks.iter().enumerate() {
         let mut ends = mask(_mm256_cmpeq_epi8(load(block), line_feed));
         while ends != 0 {
-            out.push((at * BLOCK) as u32 + _tzcnt_u32(ends));
+            out.push((at * BLOCK_BYTES) as u32 + _tzcnt_u32(ends));
             ends &= ends - 1;
         }
     }
     let first = out.len();
     scalar::line_ends(rest, out);
-    out[first..].iter_mut().for_each(|end| *end += (blocks.len() * BLOCK) as u32);
+    out[first..].iter_mut().for_each(|end| *end += (blocks.len() * BLOCK_BYTES) as u32);
 }
 
-/// Write the numbers that small forms stand for into room for as many. The compiler does what it takes.
+/// Write the numbers that small forms stand for into a destination of the same length. The compiler vectorizes the
+/// loop.
 #[target_feature(enable = "avx2")]
-pub(crate) fn widen<T: Widens>(small: &[T::Small], room: &mut [MaybeUninit<T>]) {
-    widen_each(small, room);
+pub(crate) fn widen<T: Widens>(small: &[T::Small], destination: &mut [MaybeUninit<T>]) {
+    widen_each(small, destination);
 }

@@ -1,4 +1,4 @@
-//! 64 bytes at a time with AVX-512 (VBMI2).
+//! Kernels that process blocks of 64 bytes with AVX-512 (VBMI2).
 //!
 //! ```text
 //! bytes     "-1.25 7 30 |"         one block
@@ -9,8 +9,21 @@
 //! finish    to float64, times a power of ten, to float32, sign
 //! ```
 //!
-//! A block starts where a token may start, and only tokens that end inside it are looked at; the next block starts
-//! behind the last of them.
+//! A block starts where a token may start. Only tokens that end inside the block are converted; the next block starts
+//! after the last of them.
+//!
+//! Orders of lanes, for tokens A, B, C, …, right-aligned digits in each lane:
+//!
+//! ```text
+//! LANES_OF_4            A B C D | E F G H | I J K L | M N O P    16 lanes of  4 bytes, for `values_of_4`
+//! LANES_OF_8             A   B  |  C   D  |  E   F  |  G   H      8 lanes of  8 bytes, for `eight_u64`
+//! LANES_OF_8_IN_FOURS    A   B  |  E   F  |  I   J  |  M   N      8 lanes of  8 bytes; a second vector, from token 2
+//!                        C   D  |  G   H  |  K   L  |  O   P      on, completes the fours, for `sixteen_u32`
+//! LANES_OF_16              A    |    B    |    C    |    D        4 lanes of 16 bytes, for `eight_u64_of_16_digits`
+//! ```
+//!
+//! `_mm512_packus_epi32` works inside 128-bit parts (between the bars above): it joins A B of its first argument and C
+//! D of its second to the four A B C D. Therefore `sixteen_u32` takes tokens in that order.
 
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
@@ -20,16 +33,16 @@ use crate::memory::{prefetch, prefetch_from};
 use crate::scalar::ends_sample;
 use crate::{LineForm, MAX_NUMBERS, MAX_STEPS, SparseColumn, SparseForm, Step};
 
-/// No block has more tokens than this: each takes a byte and another to part it from the next.
+/// Largest number of tokens in a block: a token has at least one byte, and at least one separates it from the next.
 const MAX_TOKENS: usize = 32;
-/// No block has more sparse entries than this: each takes four bytes.
+/// Largest number of sparse entries in a block: an entry and its separator have at least four bytes.
 const MAX_ENTRIES: usize = 16;
 
-/// Bytes whose line ends are given room for at once.
-const LINES_AT_ONCE: usize = 1 << 14;
+/// Bytes of text for whose line ends `line_ends` reserves memory at a time.
+const LINE_END_PART_BYTES: usize = 1 << 14;
 
-/// How far ahead text is asked for.
-const AHEAD: usize = 512;
+/// Distance from the current block to the text that is prefetched.
+const AHEAD_BYTES: usize = 512;
 
 pub(crate) fn is_available() -> bool {
     is_x86_feature_detected!("avx512f")
@@ -45,7 +58,7 @@ pub(crate) fn is_available() -> bool {
         && is_x86_feature_detected!("popcnt")
 }
 
-/// A function that needs what [`is_available`] finds.
+/// Define a function that uses the instruction sets that [`is_available`] checks for.
 macro_rules! with_avx512 {
     ($($function:tt)*) => {
         #[target_feature(
@@ -55,15 +68,17 @@ macro_rules! with_avx512 {
     };
 }
 
-/// The negative powers of ten that `finish` multiplies by, for 0 to 15 places.
+/// 10^-k for k = 0 to 15, the number of decimals, as near as float64 comes: the factors of `finish`.
 const SCALES: [f64; 16] =
     [1e0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10, 1e-11, 1e-12, 1e-13, 1e-14, 1e-15];
 
+/// The numbers 0 to 63.
 const POSITIONS: [u8; 64] = lanes(1).0;
-/// For lanes of N bytes: the lane of each byte, and its distance from the lane's last byte.
+/// For lanes of N bytes: the token (counted from the first) of each byte, and the byte's distance from its lane's last
+/// byte.
 const LANES_OF_4: ([u8; 64], [u8; 64]) = lanes(4);
 const LANES_OF_8: ([u8; 64], [u8; 64]) = lanes(8);
-/// The same for the first two of every four tokens, which is how [`values_of_8`] takes them.
+/// Like `LANES_OF_8`, for the first two of every four tokens; see the module's drawing.
 const LANES_OF_8_IN_FOURS: ([u8; 64], [u8; 64]) = {
     let (mut lane, distance) = lanes(8);
     let mut byte = 0;
@@ -94,7 +109,7 @@ fn block(bytes: &[u8; 64]) -> __m512i {
 } }
 
 with_avx512! {
-/// The block at `at`, zeros behind the end of the slice.
+/// The block at `at`; zeros stand for bytes after the end of the slice.
 #[inline]
 fn load(bytes: &[u8], at: usize) -> __m512i {
     match bytes.get(at..).and_then(<[u8]>::first_chunk) {
@@ -109,14 +124,14 @@ with_avx512! {
 fn load_at_the_end(bytes: &[u8], at: usize) -> __m512i {
     let rest = bytes.get(at..).unwrap_or_default();
     let wanted = below(rest.len());
-    // SAFETY: a masked load touches the bytes of its mask alone, and those are bytes of `rest`.
+    // SAFETY: a masked load touches only the bytes of its mask, and those are bytes of `rest`.
     unsafe { _mm512_maskz_loadu_epi8(wanted, rest.as_ptr().cast()) }
 } }
 
-/// Ask for the text that comes soon: from block to block the way is too short for the second cache to answer in time.
+/// Prefetch the text `AHEAD_BYTES` after `at`: a block takes less time than a load from the second-level cache.
 #[inline]
-fn prefetch_behind(bytes: &[u8], at: usize) {
-    if let Some(text) = bytes.get(at + AHEAD..) {
+fn prefetch_ahead(bytes: &[u8], at: usize) {
+    if let Some(text) = bytes.get(at + AHEAD_BYTES..) {
         prefetch(text, 1);
     }
 }
@@ -127,19 +142,20 @@ fn equal(block: __m512i, byte: u8) -> u64 {
     _mm512_cmpeq_epi8_mask(block, _mm512_set1_epi8(byte as i8))
 } }
 
-/// What the bytes of a block are, one bit each.
+/// Classes of the bytes of a block, one bit for each byte.
 struct Classes {
-    /// The bytes less `0`.
+    /// The bytes minus the character `0`.
     digits: __m512i,
     digit: u64,
     blank: u64,
     colon: u64,
-    /// Points behind a digit.
+    /// Points directly after a digit.
     point: u64,
-    /// Signs before a digit, and those of them that are minus.
+    /// Signs directly before a digit.
     sign: u64,
+    /// The minus signs among them.
     negative: u64,
-    /// Everything else.
+    /// All other bytes.
     other: u64,
 }
 
@@ -154,7 +170,7 @@ fn classify<const SPARSE: bool>(block: __m512i) -> Classes {
 } }
 
 with_avx512! {
-/// Points and signs are among the others.
+/// Classify the bytes of a block, with points and signs in `other`.
 #[inline]
 fn classify_without_signs<const SPARSE: bool>(block: __m512i) -> Classes {
     let digits = _mm512_sub_epi8(block, _mm512_set1_epi8(b'0' as i8));
@@ -178,18 +194,18 @@ fn find_signs(block: __m512i, classes: &mut Classes) {
 } }
 
 with_avx512! {
-/// The first `count` bits from the bottom.
+/// A mask of the lowest `count` bits; `count` is at most 64 (the instruction looks at its lowest 8 bits).
 #[inline]
 fn below(count: usize) -> u64 {
     _bzhi_u64(!0, count as u32)
 } }
 
 with_avx512! {
-/// Where the certain part of a block ends, and whether its sample ends there: behind the last blank, or at the end of
-/// the sample.
+/// Size of the certain part of a block, and true if the sample ends there. The certain part ends after the last blank,
+/// or at the end of the sample.
 #[inline]
 fn certain_part(bytes: &[u8], at: usize, blank: u64, other: u64) -> (usize, bool) {
-    // The next block waits for this one's end: the common case asks for nothing but the blanks.
+    // The next block cannot start before this size is known, so the common case depends on `blank` only.
     if other == 0 {
         return (64 - _lzcnt_u64(blank) as usize, false);
     }
@@ -203,37 +219,43 @@ fn certain_part(bytes: &[u8], at: usize, blank: u64, other: u64) -> (usize, bool
 
 /// Tokens of a block: runs of digits and points.
 struct Tokens {
+    /// The block's bytes minus the character `0`.
     digits: __m512i,
+    /// Bytes of tokens, one bit for each.
     body: u64,
+    /// Points of tokens, one bit for each.
     point: u64,
-    /// Positions of the first and the last byte of each token.
+    /// Position of each token's first byte.
     first: __m512i,
+    /// Position of each token's last byte.
     last: __m512i,
 }
 
-/// The points of the tokens: which token has one, and where.
+/// Decimal points of the tokens.
 struct Points {
+    /// Bit k is set if token k has a point.
     has_point: u64,
+    /// Position of each token's point.
     position: __m512i,
-    /// Digits behind the point, zero without one.
+    /// Number of digits after each token's point; zero without a point.
     places: __m512i,
 }
 
 with_avx512! {
 #[inline]
 fn points(tokens: &Tokens, ends: u64) -> Points {
-    // A point's bit added to its token's run of ones carries to the bit behind the token.
-    let behind = tokens.body.wrapping_add(tokens.point) & !tokens.body;
-    let has_point = _pext_u64(behind >> 1, ends);
+    // If a point's bit is added to its token's run of ones, the carry sets the bit after the token.
+    let after_token = tokens.body.wrapping_add(tokens.point) & !tokens.body;
+    let has_point = _pext_u64(after_token >> 1, ends);
     let positions = _mm512_maskz_compress_epi8(tokens.point, block(&POSITIONS));
-    // A token without a point has it before all bytes, so that no digit is left of it.
+    // For a token without a point, use a position before all bytes, so that no digit is left of the point.
     let position = _mm512_mask_expand_epi8(_mm512_set1_epi8(-128), has_point, positions);
     let places = _mm512_maskz_sub_epi8(has_point, tokens.last, position);
     Points { has_point, position, places }
 } }
 
 with_avx512! {
-/// The digits of the tokens `from ..`, right-aligned in lanes, zeros before them.
+/// Digits of the tokens from number `from` on, right-aligned in lanes and padded with zeros.
 #[inline]
 fn gather(tokens: &Tokens, points: Option<&Points>, lanes: &([u8; 64], [u8; 64]), from: usize) -> __m512i {
     let token = _mm512_add_epi8(block(&lanes.0), _mm512_set1_epi8(from as i8));
@@ -248,58 +270,60 @@ fn gather(tokens: &Tokens, points: Option<&Points>, lanes: &([u8; 64], [u8; 64])
 } }
 
 with_avx512! {
-/// Lanes of 4 digits to 16 integers of 32 bits.
+/// Convert 16 lanes of 4 digits to 16 integers of 32 bits.
 #[inline]
-fn value_of_4(digits: __m512i) -> __m512i {
+fn values_of_4(digits: __m512i) -> __m512i {
     let pairs = _mm512_maddubs_epi16(digits, _mm512_set1_epi16(0x010a));
     _mm512_madd_epi16(pairs, _mm512_set1_epi32(0x0001_0064))
 } }
 
 with_avx512! {
-/// Lanes of 8 digits to integers of 32 bits; those of a 128-bit lane stand twice in it.
+/// Convert 8 lanes of 8 digits to integers of 32 bits. Each 128-bit part holds its two integers twice: A B A B.
 #[inline]
-fn halves_of_8(digits: __m512i) -> __m512i {
-    let fours = value_of_4(digits);
+fn eight_u32_twice(digits: __m512i) -> __m512i {
+    let fours = values_of_4(digits);
     let fours = _mm512_packus_epi32(fours, fours);
     _mm512_madd_epi16(fours, _mm512_set1_epi32(0x0001_2710))
 } }
 
 with_avx512! {
-/// Lanes of 8 digits to 8 integers of 64 bits.
+/// Convert 8 lanes of 8 digits to 8 integers of 64 bits.
 #[inline]
-fn value_of_8(digits: __m512i) -> __m512i {
-    _mm512_maskz_shuffle_epi32(0x5555, halves_of_8(digits), 0b01_01_00_00)
+fn eight_u64(digits: __m512i) -> __m512i {
+    _mm512_maskz_shuffle_epi32(0x5555, eight_u32_twice(digits), 0b01_01_00_00)
 } }
 
 with_avx512! {
-/// Two times 8 lanes of 8 digits, in turns of two, to 16 integers of 32 bits.
+/// Convert two vectors of 8 lanes of 8 digits to 16 integers of 32 bits, in the order of the tokens. The lanes are
+/// `LANES_OF_8_IN_FOURS`: `low` holds the first two of every four tokens, `high` the other two.
 #[inline]
-fn values_of_8(low: __m512i, high: __m512i) -> __m512i {
-    let fours = _mm512_packus_epi32(value_of_4(low), value_of_4(high));
+fn sixteen_u32(low: __m512i, high: __m512i) -> __m512i {
+    let fours = _mm512_packus_epi32(values_of_4(low), values_of_4(high));
     _mm512_madd_epi16(fours, _mm512_set1_epi32(0x0001_2710))
 } }
 
 with_avx512! {
-/// Two times four lanes of 16 digits to 8 integers of 64 bits.
+/// Convert two vectors of 4 lanes of 16 digits to 8 integers of 64 bits.
 #[inline]
-fn value_of_16(low: __m512i, high: __m512i) -> __m512i {
+fn eight_u64_of_16_digits(low: __m512i, high: __m512i) -> __m512i {
     let join = |halves: __m512i| {
         let upper = _mm512_mul_epu32(halves, _mm512_set1_epi64(100_000_000));
         _mm512_add_epi64(upper, _mm512_srli_epi64(halves, 32))
     };
     let even = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);
-    _mm512_permutex2var_epi64(join(halves_of_8(low)), even, join(halves_of_8(high)))
+    _mm512_permutex2var_epi64(join(eight_u32_twice(low)), even, join(eight_u32_twice(high)))
 } }
 
 with_avx512! {
-/// `digits / 10^places` with its sign as float32, and a bit for each lane where rounding twice may differ from once.
+/// Round `digits / 10^places` with its sign to float32. The result's mask has a bit set for each lane where two
+/// roundings (to float64, then to float32) may differ from one.
 ///
-/// The product is off by at most three units of float64: one rounding each of digits beyond 2^53, of the power of ten
-/// and of the product, where a half unit may count as a whole one beyond a power of two.
+/// The product's error is at most three units of float64: one for each of three roundings (of digits beyond 2^53, of
+/// the power of ten, and of the product), because half a unit may become a whole unit beyond a power of two.
 #[inline]
 fn finish(digits: __m512i, places: __m512i, negative: u8) -> (__m256, u8) {
     let scales = |half: usize| {
-        // SAFETY: eight numbers from element 0 or 8 of the sixteen.
+        // SAFETY: the load reads eight of the sixteen numbers, from number 0 or 8 on.
         unsafe { _mm512_loadu_pd(SCALES[8 * half..8 * half + 8].as_ptr()) }
     };
     let scale = _mm512_permutex2var_pd(scales(0), places, scales(1));
@@ -313,11 +337,11 @@ fn finish(digits: __m512i, places: __m512i, negative: u8) -> (__m256, u8) {
 } }
 
 with_avx512! {
-/// Convert up to `count` tokens, 8 at a time, into `out`; returns how many of them are certain.
+/// Convert up to `count` tokens, 8 at a time, into `out`; returns the number of tokens before the first uncertain one.
 ///
 /// # Safety
 ///
-/// `out` must have room for `count` values rounded up to a multiple of 8.
+/// `out` must be valid for writes of `count` values, rounded up to a multiple of 8.
 #[inline]
 unsafe fn convert(tokens: &Tokens, points: &Points, negative: u64, count: usize, out: *mut f32) -> usize {
     let span = _mm512_sub_epi8(tokens.last, tokens.first);
@@ -328,17 +352,18 @@ unsafe fn convert(tokens: &Tokens, points: &Points, negative: u64, count: usize,
     let mut done = 0;
     while done < count {
         let digits = if is_long {
-            value_of_16(
+            eight_u64_of_16_digits(
                 gather(tokens, Some(points), &LANES_OF_16, done),
                 gather(tokens, Some(points), &LANES_OF_16, done + 4),
             )
         } else {
-            value_of_8(gather(tokens, Some(points), &LANES_OF_8, done))
+            eight_u64(gather(tokens, Some(points), &LANES_OF_8, done))
         };
         let token = _mm512_add_epi8(block(&LANES_OF_8.0), _mm512_set1_epi8(done as i8));
         let places = _mm512_maskz_permutexvar_epi8(0x0101_0101_0101_0101, token, points.places);
         let (values, near_middle) = finish(digits, places, (negative >> done) as u8);
-        // SAFETY: `done` is a multiple of 8 below `count`; the caller gives room for whole eights.
+        // SAFETY: `done` is a multiple of 8 below `count`, and the caller reserved `count` rounded up to a multiple of
+        // 8.
         unsafe { _mm256_storeu_ps(out.add(done), values) };
         if near_middle != 0 {
             let uncertain = _tzcnt_u64(u64::from(near_middle)) as usize;
@@ -353,7 +378,8 @@ with_avx512! {
 pub(crate) fn dense_f32(bytes: &[u8], at: usize, limit: usize, out: &mut Vec<f32>) -> usize {
     let rest = bytes.len().saturating_sub(at);
     out.reserve(limit.min(rest) + MAX_TOKENS);
-    // SAFETY: room for that many values behind the length was reserved; as many as are said to be written are counted.
+    // SAFETY: memory for the values that `dense_into` may write is reserved after the length; `dense_into` returns how
+    // many values it wrote.
     unsafe {
         let (at, written) = dense_into(bytes, at, limit, out.as_mut_ptr().add(out.len()));
         out.set_len(out.len() + written);
@@ -361,20 +387,20 @@ pub(crate) fn dense_f32(bytes: &[u8], at: usize, limit: usize, out: &mut Vec<f32
     }
 } }
 
-/// Bytes from block to block of short integers: those that two blocks share hold all digits of a token that ends in the
-/// second, but for the blank behind it.
-const SHORT_INTEGERS: usize = 60;
+/// Stride of the loop over short integers. Consecutive blocks overlap by 4 bytes, so a token of up to 4 digits is
+/// complete in the block that contains the blank after it.
+const SHORT_INTEGER_STRIDE_BYTES: usize = 60;
 
 with_avx512! {
-/// Integers of at most four digits, each with a blank behind it, from `at` on, as long as whole blocks hold nothing
-/// else; where they end, and how many were written.
+/// Convert integers of at most four digits, each followed by a blank, from `at` on, as long as whole blocks contain
+/// nothing else; returns the position after the last integer, and the number of values written.
 ///
-/// A token is taken in the block that has the blank behind it, so that blocks are where they are, whatever is in them:
-/// none waits for where the one before ends.
+/// A token is converted in the block that contains the blank after it. Positions of blocks therefore do not depend on
+/// the text, and no block waits for the end of the previous one.
 ///
 /// # Safety
 ///
-/// As for [`dense_into`].
+/// The requirements of [`dense_into`].
 #[inline]
 unsafe fn short_integers(bytes: &[u8], at: usize, limit: usize, out: *mut f32) -> (usize, usize) {
     let (mut start, mut written, mut shared) = (at, 0, 0);
@@ -383,53 +409,54 @@ unsafe fn short_integers(bytes: &[u8], at: usize, limit: usize, out: *mut f32) -
         let digits = _mm512_sub_epi8(text, _mm512_set1_epi8(b'0' as i8));
         let digit = _mm512_cmplt_epu8_mask(digits, _mm512_set1_epi8(10));
         let blank = equal(text, b' ') | equal(text, b'\t');
-        let behind = !digit & (digit << 1);
-        let size_before = 64 - _lzcnt_u64(behind & shared) as usize;
+        let after_token = !digit & (digit << 1);
+        let size_before = 64 - _lzcnt_u64(after_token & shared) as usize;
         let runs_of_2 = digit & (digit << 1);
         let runs_of_5 = runs_of_2 & (runs_of_2 << 2) & (digit << 4);
         if !(digit | blank) | runs_of_5 != 0 || written + MAX_TOKENS > limit {
             return (start + size_before, written);
         }
-        prefetch_from(bytes.as_ptr().wrapping_add(start + AHEAD));
+        prefetch_from(bytes.as_ptr().wrapping_add(start + AHEAD_BYTES));
         let not_before = !below(size_before);
         let body = digit & not_before;
-        let behind = behind & not_before;
+        let after_token = after_token & not_before;
         let tokens = Tokens {
             digits,
             body,
             point: 0,
             first: _mm512_maskz_compress_epi8(body & !(body << 1), block(&POSITIONS)),
-            last: _mm512_maskz_compress_epi8(behind >> 1, block(&POSITIONS)),
+            last: _mm512_maskz_compress_epi8(after_token >> 1, block(&POSITIONS)),
         };
         let convert_16 = |from: usize| {
-            let values = value_of_4(gather(&tokens, None, &LANES_OF_4, from));
-            // SAFETY: fewer than `limit` values were written, and no more than bytes were consumed; behind them is room
-            // for MAX_TOKENS more, two times 16.
+            let values = values_of_4(gather(&tokens, None, &LANES_OF_4, from));
+            // SAFETY: `written` is at most `limit` and at most the number of bytes consumed; memory for MAX_TOKENS more
+            // values, two times 16, follows.
             unsafe { _mm512_storeu_ps(out.add(written + from), _mm512_cvtepi32_ps(values)) };
         };
-        let count = behind.count_ones() as usize;
+        let count = after_token.count_ones() as usize;
         convert_16(0);
         if count > 16 {
             convert_16(16);
         }
         written += count;
-        start += SHORT_INTEGERS;
-        shared = below(64 - SHORT_INTEGERS);
+        start += SHORT_INTEGER_STRIDE_BYTES;
+        shared = below(64 - SHORT_INTEGER_STRIDE_BYTES);
     }
 } }
 
 with_avx512! {
-/// Where the prefix ends, and how many values were written.
+/// Convert at most `limit` values into `out`; returns the end of the prefix and the number of values written.
 ///
 /// # Safety
 ///
-/// `out` must have room for `MAX_TOKENS` values more than `limit` or the bytes behind `at`, whichever is less.
+/// `out` must be valid for writes of n + `MAX_TOKENS` values, where n is the smaller of `limit` and the number of bytes
+/// after `at`.
 #[inline]
 unsafe fn dense_into(bytes: &[u8], mut at: usize, limit: usize, out: *mut f32) -> (usize, usize) {
     let mut written = 0;
     let mut next = classify::<false>(load(bytes, at));
     if next.other | next.point | next.sign == 0 {
-        // SAFETY: the caller's.
+        // SAFETY: the caller fulfils the same requirements.
         (at, written) = unsafe { short_integers(bytes, at, limit, out) };
         next = classify::<false>(load(bytes, at));
     }
@@ -439,9 +466,9 @@ unsafe fn dense_into(bytes: &[u8], mut at: usize, limit: usize, out: *mut f32) -
         if end == 0 {
             return (at, written);
         }
-        // Where the block behind ends is asked for before this one is converted: the way from block to block is long.
+        // Classify the next block before this block is converted: its end is on the critical path.
         next = classify::<false>(load(bytes, at + end));
-        prefetch_behind(bytes, at);
+        prefetch_ahead(bytes, at);
         let body = (digit | point) & below(end);
         let starts = body & !(body << 1);
         let ends = body & !(body >> 1);
@@ -454,16 +481,16 @@ unsafe fn dense_into(bytes: &[u8], mut at: usize, limit: usize, out: *mut f32) -
             first: _mm512_maskz_compress_epi8(starts, block(&POSITIONS)),
             last: _mm512_maskz_compress_epi8(ends, block(&POSITIONS)),
         };
-        // SAFETY: at most `limit` values were written, and no more than bytes were consumed; behind them is room for
-        // MAX_TOKENS more.
-        let room = unsafe { out.add(written) };
+        // SAFETY: `written` is at most `limit` and at most the number of bytes consumed; memory for MAX_TOKENS more
+        // values follows.
+        let block_out = unsafe { out.add(written) };
         let runs_of_2 = body & (body << 1);
         let runs_of_5 = runs_of_2 & (runs_of_2 << 2) & (body << 4);
         let certain = if point | sign | runs_of_5 == 0 {
             let convert_16 = |from: usize| {
-                let values = value_of_4(gather(&tokens, None, &LANES_OF_4, from));
-                // SAFETY: `from` is 0 or 16, and there is room for MAX_TOKENS, two times 16.
-                unsafe { _mm512_storeu_ps(room.add(from), _mm512_cvtepi32_ps(values)) };
+                let values = values_of_4(gather(&tokens, None, &LANES_OF_4, from));
+                // SAFETY: `from` is 0 or 16, and `block_out` has memory for MAX_TOKENS values, two times 16.
+                unsafe { _mm512_storeu_ps(block_out.add(from), _mm512_cvtepi32_ps(values)) };
             };
             convert_16(0);
             if num_tokens > 16 {
@@ -476,8 +503,9 @@ unsafe fn dense_into(bytes: &[u8], mut at: usize, limit: usize, out: *mut f32) -
                 return (at, written); // a token with two points
             }
             let negative = _pext_u64(negative << 1, starts);
-            // SAFETY: `wanted` is at most MAX_TOKENS, a multiple of 8, and there is room for that.
-            unsafe { convert(&tokens, &points, negative, wanted, room) }
+            // SAFETY: `wanted` is at most MAX_TOKENS, a multiple of 8, and `block_out` has memory for MAX_TOKENS
+            // values.
+            unsafe { convert(&tokens, &points, negative, wanted, block_out) }
         };
         written += certain;
         if certain < num_tokens {
@@ -494,8 +522,8 @@ unsafe fn dense_into(bytes: &[u8], mut at: usize, limit: usize, out: *mut f32) -
 } }
 
 with_avx512! {
-/// Colons and signs of a block of sparse entries that are out of place: a colon stands between a digit and a number, a
-/// sign behind a colon.
+/// Misplaced colons and signs of a block of sparse entries. A colon must stand between a digit and a number, and a sign
+/// after a colon.
 #[inline]
 fn misplaced(classes: &Classes) -> u64 {
     let Classes { digit, colon, sign, .. } = *classes;
@@ -504,11 +532,11 @@ fn misplaced(classes: &Classes) -> u64 {
 
 with_avx512! {
 /// Write the entries of the first `end` bytes of a block, where no colon or sign is [`misplaced`], to `indices` and
-/// `values`; how many they are. `None` if one of them is not certain: what was written means nothing then.
+/// `values`; returns their number. `None` if an entry is not certain; the elements written then have no meaning.
 ///
 /// # Safety
 ///
-/// `indices` and `values` must have room for `MAX_ENTRIES`.
+/// `indices` and `values` must be valid for writes of `MAX_ENTRIES` elements.
 #[inline]
 unsafe fn entries(
     classes: &Classes,
@@ -525,7 +553,7 @@ unsafe fn entries(
     let index_ends = ends & (colon >> 1);
     let value_starts = starts & ((colon << 1) | (sign << 1));
     let count = index_ends.count_ones() as usize;
-    // Tokens take turns: an index, which a colon follows, and a value, which a colon comes before.
+    // Tokens must alternate: an index, which a colon follows, and a value, which a colon precedes.
     let turns = 0x5555_5555_5555_5555 & below(2 * count);
     let runs_of_2 = body & (body << 1);
     let runs_of_4 = runs_of_2 & (runs_of_2 << 2);
@@ -537,7 +565,7 @@ unsafe fn entries(
     let compress = |mask: u64| _mm512_maskz_compress_epi8(mask, block(&POSITIONS));
     if value_starts == value_ends && (point | sign) & inside == 0 {
         let units = _mm512_castsi512_si128(_mm512_maskz_compress_epi8(value_starts, digits));
-        // SAFETY: the caller gives room for MAX_ENTRIES values, 16.
+        // SAFETY: the caller reserved memory for MAX_ENTRIES values, 16.
         unsafe { _mm512_storeu_ps(values, _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(units))) };
     } else {
         let tokens = Tokens {
@@ -552,19 +580,19 @@ unsafe fn entries(
             return None; // a value with two points, or an index with one
         }
         let negative = _pext_u64(negative << 1, value_starts);
-        // SAFETY: `count` is at most MAX_ENTRIES, a multiple of 8, and the caller gives room for that.
+        // SAFETY: `count` is at most MAX_ENTRIES, a multiple of 8, for which the caller reserved memory.
         if unsafe { convert(&tokens, &points, negative, count, values) } < count {
             return None;
         }
     }
     let tokens =
         Tokens { digits, body, point: 0, first: compress(starts & !value_starts), last: compress(index_ends) };
-    // All sixteen at once: whether there are more than eight is a coin toss, and to guess wrong costs more.
-    let sixteen = values_of_8(
+    // Convert sixteen at once: a branch on "more than eight" is unpredictable, and its mispredictions cost more.
+    let sixteen = sixteen_u32(
         gather(&tokens, None, &LANES_OF_8_IN_FOURS, 0),
         gather(&tokens, None, &LANES_OF_8_IN_FOURS, 2),
     );
-    // SAFETY: the caller gives room for MAX_ENTRIES indices, 16.
+    // SAFETY: the caller reserved memory for MAX_ENTRIES indices, 16.
     unsafe { _mm512_storeu_si512(indices.cast(), sixteen) };
     let is_beyond = u64::from(_mm512_cmpgt_epu32_mask(sixteen, last_index)) & below(count);
     if is_beyond != 0 { None } else { Some(count) }
@@ -581,7 +609,7 @@ pub(crate) fn sparse_f32(
     if dim == 0 {
         return at;
     }
-    let last_index = last_index(dim);
+    let last_index = splat_last_index(dim);
     let mut next = classify::<true>(load(bytes, at));
     loop {
         let classes = next;
@@ -590,16 +618,16 @@ pub(crate) fn sparse_f32(
             return at;
         }
         next = classify::<true>(load(bytes, at + end));
-        prefetch_behind(bytes, at);
+        prefetch_ahead(bytes, at);
         indices.reserve(MAX_ENTRIES);
         values.reserve(MAX_ENTRIES);
-        // SAFETY: the lengths are within the capacities, and behind them is room for MAX_ENTRIES each.
+        // SAFETY: memory for MAX_ENTRIES elements is reserved after each vector's length.
         let count = unsafe {
             let (indices, values) = (indices.as_mut_ptr().add(indices.len()), values.as_mut_ptr().add(values.len()));
             entries(&classes, end, last_index, indices, values)
         };
         let Some(count) = count else { return at };
-        // SAFETY: that many values and indices behind the old lengths were written above.
+        // SAFETY: `entries` wrote `count` values and `count` indices after the old lengths.
         unsafe {
             values.set_len(values.len() + count);
             indices.set_len(indices.len() + count);
@@ -614,68 +642,76 @@ pub(crate) fn sparse_f32(
 with_avx512! {
 /// The largest index below `dim`, in all lanes.
 #[inline]
-fn last_index(dim: u32) -> __m512i {
+fn splat_last_index(dim: u32) -> __m512i {
     _mm512_set1_epi32(dim.min(1 << 31).wrapping_sub(1) as i32)
 } }
 
-/// Where the entries of a column go.
+/// Memory that the entries of a column are written to.
 #[derive(Clone, Copy)]
 struct Target {
     indices: *mut i32,
     values: *mut f32,
     sample_offsets: *mut u32,
-    /// Entries of the column before these lines, and of these lines so far.
+    /// Number of entries that the column had before these lines.
     before: u32,
+    /// Number of entries of these lines written so far.
     written: usize,
 }
 
-/// A number that the compiler knows nothing about.
+/// Return `number`, and hide from the compiler how it was computed.
+///
+/// An empty `asm!` keeps the number in a register; `std::hint::black_box` would store it in memory.
 #[inline]
-fn unforeseen(mut number: u64) -> u64 {
-    // SAFETY: no instruction at all.
+fn opaque(mut number: u64) -> u64 {
+    // SAFETY: the assembly text is a comment, not an instruction.
     unsafe { std::arch::asm!("/* {0} */", inout(reg) number, options(pure, nomem, nostack, preserves_flags)) };
     number
 }
 
-/// A block, 16 bytes behind where the part of it ends that is taken, and the next block.
-const LOOKED_AT: usize = 64 + 16 + 64;
+/// Number of bytes that `plain_entries` reads from `at` on: this block (64), the separator after its sample (16), the
+/// next block (64).
+const LOOK_AHEAD_BYTES: usize = 64 + 16 + 64;
 
-/// The block at a position, and what its bytes are. The sample ends at the first byte that is none of these.
+/// Classes of the bytes of a block of a sparse sample, one bit for each byte.
 struct Look {
+    /// The bytes minus the character `0`.
     digits: __m512i,
     digit: u64,
     blank: u64,
     colon: u64,
+    /// Position of the first byte of another class, which ends the sample; 64 if there is no such byte.
     first_other: u64,
 }
 
 with_avx512! {
+/// Classify the block at `bytes`.
+///
 /// # Safety
 ///
-/// There are 64 bytes.
+/// `bytes` must be valid for reads of 64 bytes.
 #[inline]
 unsafe fn look(bytes: *const u8) -> Look {
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees 64 bytes.
     let text = unsafe { _mm512_loadu_si512(bytes.cast()) };
     let digits = _mm512_sub_epi8(text, _mm512_set1_epi8(b'0' as i8));
     let digit = _mm512_cmplt_epu8_mask(digits, _mm512_set1_epi8(10));
     let blank = equal(text, b' ') | equal(text, b'\t');
     let colon = equal(text, b':');
-    Look { digits, digit, blank, colon, first_other: unforeseen(_tzcnt_u64(!(digit | blank | colon))) }
+    Look { digits, digit, blank, colon, first_other: opaque(_tzcnt_u64(!(digit | blank | colon))) }
 } }
 
 with_avx512! {
-/// Take blocks of entries whose values are single digits, and of ids, up to the first of another kind or of another
-/// form.
+/// Parse blocks of ids and of entries whose values are single digits, up to the first block of another kind or form.
 ///
-/// Where a sample ends and what comes behind it nothing foretells, so that no branch depends on it: what follows is
-/// compared with what should, and the next block starts behind that. It is looked at before this one is converted,
-/// since all that comes waits for where it ends.
+/// The end of a sample is unpredictable, so no branch depends on it: the text after the sample is compared with the
+/// step's separator, and the next block starts after the separator. The next block is classified before this block is
+/// converted, because all further work waits for the position of its end.
 ///
 /// # Safety
 ///
-/// `stop` is LOOKED_AT bytes before the slice's end, or more. There is room for as many entries in each target as fit
-/// the text up to `stop`, and a block's more; and for an offset and an end of as many lines, and one more.
+/// `*start` must be below `stop`, and `stop` at least `LOOK_AHEAD_BYTES - 1` bytes before the slice's end. Each target
+/// must have memory for the entries of the text up to `stop` and `MAX_ENTRIES` more. The offsets of each target, and
+/// `line_ends`, must have memory for the lines of that text and one more.
 #[allow(clippy::too_many_arguments)]
 #[inline(never)]
 unsafe fn plain_entries(
@@ -683,42 +719,46 @@ unsafe fn plain_entries(
     start: &mut usize,
     stop: usize,
     form: &SparseForm,
-    start_place: &mut usize,
+    start_step: &mut usize,
     targets: &mut [Target; MAX_STEPS],
     lines: &mut usize,
     line_ends: *mut usize,
 ) {
-    let (mut at, mut place, mut num_lines) = (*start, *start_place, *lines);
+    let (mut at, mut step_number, mut num_lines) = (*start, *start_step, *lines);
     // SAFETY: `at` is before `stop`.
     let mut next = unsafe { look(bytes.as_ptr().add(at)) };
     while at < stop {
         let Look { digits, digit, blank, colon, first_other } = next;
-        let step = &form.steps[place % MAX_STEPS];
+        let step = &form.steps[step_number % MAX_STEPS];
         let to_blank = 64 - _lzcnt_u64(blank);
         let ended = (first_other >> 6).wrapping_sub(1);
         let size = ((first_other & ended) | (to_blank & !ended)) as usize;
-        let behind = at + size;
-        let next_at = behind + (step.behind.size & ended as usize);
-        // SAFETY: `at` is before `stop`, and `size` at most 64: this ends within LOOKED_AT bytes.
-        let is_behind = unsafe {
+        let part_end = at + size;
+        let next_at = part_end + (step.separator.size & ended as usize);
+        // SAFETY: `at` is below `stop`, `size` at most 64 and a separator at most 16 bytes, so both loads end at most
+        // LOOK_AHEAD_BYTES after `at`.
+        let has_separator = unsafe {
             next = look(bytes.as_ptr().add(next_at));
-            let difference = _mm_xor_si128(_mm_loadu_si128(bytes.as_ptr().add(behind).cast()), word(&step.behind.word));
-            _mm_testz_si128(difference, word(&step.behind.mask)) as u64
+            let after_part = _mm_loadu_si128(bytes.as_ptr().add(part_end).cast());
+            let difference = _mm_xor_si128(after_part, word(&step.separator.word));
+            _mm_testz_si128(difference, word(&step.separator.mask)) as u64
         };
-        prefetch_from(bytes.as_ptr().wrapping_add(at + AHEAD));
+        prefetch_from(bytes.as_ptr().wrapping_add(at + AHEAD_BYTES));
         let inside = below(size);
         let colon = colon & inside;
-        // Without the id, from the first byte on, which there must be, and nothing else.
+        // For an id, subtracting all ones adds 1, and the carry removes the digits at the first byte: there must be
+        // such digits, and nothing else.
         let run = digit & inside;
         let run = run & run.wrapping_sub(step.id_mask);
-        let id_amiss = step.id_mask & (colon | (!digit & 1));
+        let id_errors = step.id_mask & (colon | (!digit & 1));
         let value_starts = run & (colon << 1);
         let index_starts = run & !(run << 1) & !value_starts;
-        // A start's bit added to its run of ones carries to the bit behind, where a colon must stand, and nowhere else.
-        let behind_indices = run.wrapping_add(index_starts) & !run;
-        let colons_amiss = (behind_indices ^ colon) | (value_starts ^ (colon << 1));
+        // If a start's bit is added to its run of ones, the carry sets the bit after the run. A colon must stand there
+        // and nowhere else.
+        let after_indices = run.wrapping_add(index_starts) & !run;
+        let colon_errors = (after_indices ^ colon) | (value_starts ^ (colon << 1));
         let long_values = value_starts & (run >> 1);
-        if ((is_behind ^ 1) & ended) | id_amiss | colons_amiss | long_values != 0 || ended | blank == 0 {
+        if ((has_separator ^ 1) & ended) | id_errors | colon_errors | long_values != 0 || ended | blank == 0 {
             break;
         }
         let count = colon.count_ones() as usize;
@@ -730,7 +770,7 @@ unsafe fn plain_entries(
             first: _mm512_maskz_compress_epi8(index_starts, block(&POSITIONS)),
             last: _mm512_maskz_compress_epi8(colon >> 1, block(&POSITIONS)),
         };
-        let sixteen = values_of_8(
+        let sixteen = sixteen_u32(
             gather(&tokens, None, &LANES_OF_8_IN_FOURS, 0),
             gather(&tokens, None, &LANES_OF_8_IN_FOURS, 2),
         );
@@ -742,21 +782,21 @@ unsafe fn plain_entries(
         }
         let target = &mut targets[step.column % MAX_STEPS];
         let written = target.written + count;
-        // SAFETY: entries that were written take no more than the bytes up to `at`, so that there is room for
-        // MAX_ENTRIES more, 16; and no line takes less than four bytes, so that there is room for one more.
+        // SAFETY: an entry has at least four bytes, so the entries up to `at` fit the memory for that text, and memory
+        // for MAX_ENTRIES (16) more follows. A line has at least four bytes too, so there is memory for one more.
         unsafe {
             _mm512_storeu_ps(target.values.add(target.written), _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(units)));
             _mm512_storeu_si512(target.indices.add(target.written).cast(), sixteen);
             target.sample_offsets.add(num_lines).write(target.before.wrapping_add(written as u32));
-            line_ends.add(num_lines).write(behind + form.line_end.size);
+            line_ends.add(num_lines).write(part_end + form.line_end.size);
         }
         target.written = written;
         at = next_at;
         let ended = ended as usize;
         num_lines += step.ends_line & ended;
-        place = (step.next & ended) | (place & !ended);
+        step_number = (step.next & ended) | (step_number & !ended);
     }
-    (*start, *start_place, *lines) = (at, place, num_lines);
+    (*start, *start_step, *lines) = (at, step_number, num_lines);
 } }
 
 with_avx512! {
@@ -767,12 +807,12 @@ fn word(bytes: &u128) -> __m128i {
 } }
 
 with_avx512! {
-/// The certain part of a block of any entries, as [`sparse_f32`] takes it: its size, whether the sample ends
-/// there, and how many entries it has.
+/// Convert the certain part of a block of any entries, as [`sparse_f32`] does; returns the part's size, true if the
+/// sample ends there, and the number of entries.
 ///
 /// # Safety
 ///
-/// As for [`entries`].
+/// The requirements of [`entries`].
 #[inline(never)]
 unsafe fn certain_entries(
     bytes: &[u8],
@@ -786,7 +826,7 @@ unsafe fn certain_entries(
     if step.id_mask != 0 || end == 0 && !sample_ends {
         return None;
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller fulfils the requirements of `entries`.
     let count = unsafe { entries(&classes, end, _mm512_set1_epi32(step.last_index as i32), indices, values) }?;
     Some((end, sample_ends, count))
 } }
@@ -802,25 +842,26 @@ pub(crate) fn sparse_lines(
 ) {
     assert!(columns.len() == form.num_streams);
     let end = end.min(bytes.len());
-    let stop = end.min((bytes.len() + 1).saturating_sub(LOOKED_AT));
+    let stop = end.min((bytes.len() + 1).saturating_sub(LOOK_AHEAD_BYTES));
     if at >= stop || !form.start.is_at(bytes, at) {
         return;
     }
-    // An entry takes four bytes with what parts it from the next, and no line takes less. A block may go beyond the
-    // end.
-    let room = (end - at) / 4 + 64;
-    line_ends.reserve(room);
+    // Invariant of the memory that is written to: an entry with its separator has at least four bytes, and so has a
+    // line (the shortest is `|a ` and LF). Text up to any position thus has at most a quarter as many entries, and
+    // lines. The last block may reach beyond `end`; the 64 more elements are for its 16 entries and its lines.
+    let most = (end - at) / 4 + 64;
+    line_ends.reserve(most);
     // SAFETY: the length is within the capacity.
-    let room_for_ends = unsafe { line_ends.as_mut_ptr().add(line_ends.len()) };
+    let line_ends_out = unsafe { line_ends.as_mut_ptr().add(line_ends.len()) };
     let nowhere =
         Target { indices: null_mut(), values: null_mut(), sample_offsets: null_mut(), before: 0, written: 0 };
     let mut targets = [nowhere; MAX_STEPS];
     for (target, column) in targets.iter_mut().zip(&mut *columns) {
         let SparseColumn { sample_offsets, indices, values } = column;
         assert!(indices.len() == values.len());
-        sample_offsets.reserve(room);
-        indices.reserve(room);
-        values.reserve(room);
+        sample_offsets.reserve(most);
+        indices.reserve(most);
+        values.reserve(most);
         let before = indices.len();
         // SAFETY: the lengths are within the capacities.
         *target = unsafe {
@@ -833,51 +874,53 @@ pub(crate) fn sparse_lines(
             }
         };
     }
-    let (mut num_lines, mut place) = (0, 0);
+    let (mut num_lines, mut step_number) = (0, 0);
     at += form.start.size;
     while at < stop {
-        // SAFETY: `at` is before `stop`; the steps lead to columns there are.
-        unsafe { plain_entries(bytes, &mut at, stop, form, &mut place, &mut targets, &mut num_lines, room_for_ends) };
+        // SAFETY: `at` is below `stop`; `most` elements are reserved for each column of the form (invariant above).
+        unsafe {
+            plain_entries(bytes, &mut at, stop, form, &mut step_number, &mut targets, &mut num_lines, line_ends_out)
+        };
         if at >= stop {
             break;
         }
-        let step = &form.steps[place % MAX_STEPS];
+        let step = &form.steps[step_number % MAX_STEPS];
         let target = &mut targets[step.column % MAX_STEPS];
-        // SAFETY: entries that were written take no more than the bytes up to `at`, so that there is room for a
-        // block's.
+        // SAFETY: the text up to `at` has at least four bytes for each entry written, so memory for the entries of a
+        // block is left.
         let part = unsafe {
             let (indices, values) = (target.indices.add(target.written), target.values.add(target.written));
             certain_entries(bytes, at, step, indices, values)
         };
         let Some((size, sample_ends, count)) = part else { break };
-        let behind = at + size;
-        let is_behind = step.behind.is_at(bytes, behind);
-        // Behind the last line comes something else.
+        let part_end = at + size;
+        let has_separator = step.separator.is_at(bytes, part_end);
+        // No further line of the form needs to follow the last line.
         let is_last = sample_ends
-            && !is_behind
+            && !has_separator
             && step.ends_line == 1
-            && behind + form.line_end.size == end
-            && form.line_end.is_at(bytes, behind);
-        if sample_ends && !is_behind && !is_last {
+            && part_end + form.line_end.size == end
+            && form.line_end.is_at(bytes, part_end);
+        if sample_ends && !has_separator && !is_last {
             break;
         }
         target.written += count;
-        at = behind;
+        at = part_end;
         if sample_ends {
-            // SAFETY: no line takes less than four bytes, so that there is room for one more.
+            // SAFETY: a line has at least four bytes, so there is memory for one more.
             unsafe {
                 target.sample_offsets.add(num_lines).write(target.before.wrapping_add(target.written as u32));
-                room_for_ends.add(num_lines).write(behind + form.line_end.size);
+                line_ends_out.add(num_lines).write(part_end + form.line_end.size);
             }
-            at += step.behind.size;
+            at += step.separator.size;
             num_lines += step.ends_line;
-            place = step.next;
+            step_number = step.next;
         }
         if is_last {
             break;
         }
     }
-    // SAFETY: of so many lines all ends were written.
+    // SAFETY: the ends of `num_lines` lines were written after the old length.
     unsafe { line_ends.set_len(line_ends.len() + num_lines) };
     let num_beyond = line_ends.iter().rev().take(num_lines).take_while(|line_end| **line_end > end).count();
     num_lines -= num_beyond;
@@ -886,7 +929,7 @@ pub(crate) fn sparse_lines(
         return;
     }
     for SparseColumn { sample_offsets, indices, values } in columns {
-        // SAFETY: of so many lines all offsets were written, and as many entries as the last one says.
+        // SAFETY: the offsets of `num_lines` lines were written, and all entries that the last offset counts.
         unsafe {
             sample_offsets.set_len(sample_offsets.len() + num_lines);
             let last = sample_offsets[sample_offsets.len() - 1];
@@ -898,20 +941,21 @@ pub(crate) fn sparse_lines(
 } }
 
 with_avx512! {
-/// Always sixteen at a time: how many there are in a block nothing foretells.
+/// Append the positions of line ends, always sixteen at a time: the number of line ends in a block is unpredictable.
 pub(crate) fn line_ends(bytes: &[u8], out: &mut Vec<u32>) {
-    for (number, part) in bytes.chunks(LINES_AT_ONCE).enumerate() {
+    for (part_number, part) in bytes.chunks(LINE_END_PART_BYTES).enumerate() {
         out.reserve(part.len() + 16);
         let mut length = out.len();
         for at in (0..part.len()).step_by(64) {
             let text = load(part, at);
             let mut ends = equal(text, b'\n');
             loop {
-                let places = _mm512_castsi512_si128(_mm512_maskz_compress_epi8(ends, block(&POSITIONS)));
-                let first = _mm512_set1_epi32((number * LINES_AT_ONCE + at) as i32);
-                let places = _mm512_add_epi32(_mm512_cvtepu8_epi32(places), first);
-                // SAFETY: as many as there are bytes before, and sixteen more, have room behind the old length.
-                unsafe { _mm512_storeu_si512(out.as_mut_ptr().add(length).cast(), places) };
+                let positions = _mm512_castsi512_si128(_mm512_maskz_compress_epi8(ends, block(&POSITIONS)));
+                let first = _mm512_set1_epi32((part_number * LINE_END_PART_BYTES + at) as i32);
+                let positions = _mm512_add_epi32(_mm512_cvtepu8_epi32(positions), first);
+                // SAFETY: memory for one position for each byte of the part, and for sixteen more, is reserved after
+                // the old length; the part has at most one line end for each byte before here.
+                unsafe { _mm512_storeu_si512(out.as_mut_ptr().add(length).cast(), positions) };
                 let count = ends.count_ones() as usize;
                 if count <= 16 {
                     length += count;
@@ -921,51 +965,60 @@ pub(crate) fn line_ends(bytes: &[u8], out: &mut Vec<u32>) {
                 ends &= !below(_tzcnt_u64(_pdep_u64(1 << 16, ends)) as usize);
             }
         }
-        // SAFETY: all up to here were written.
+        // SAFETY: all elements up to `length` were written.
         unsafe { out.set_len(length) };
     }
 } }
 
 with_avx512! {
-/// Write the numbers that small forms stand for into room for as many. Runs are short: none is left for a loop of its
-/// own.
-pub(crate) fn widen_u8(small: &[u8], room: &mut [MaybeUninit<f32>]) {
-    assert!(small.len() == room.len());
+/// Write the numbers that 8-bit forms stand for into a destination of the same length. Inputs are short, so masks treat
+/// their ends instead of a second loop.
+pub(crate) fn widen_u8(small: &[u8], destination: &mut [MaybeUninit<f32>]) {
+    assert!(small.len() == destination.len());
     for at in (0..small.len()).step_by(16) {
         let wanted = below((small.len() - at).min(16)) as u16;
-        // SAFETY: a masked load touches the bytes of its mask alone, and those are inside the slice.
+        // SAFETY: a masked load touches only the bytes of its mask, and those are inside the slice.
         let bytes = unsafe { _mm_maskz_loadu_epi8(wanted, small.as_ptr().add(at).cast()) };
         let values = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
-        // SAFETY: the room is as long, and the store touches the values of the same mask alone.
-        unsafe { _mm512_mask_storeu_ps(room.as_mut_ptr().add(at).cast(), wanted, values) };
+        // SAFETY: the destination is as long as `small`, and the store touches only the values of the same mask.
+        unsafe { _mm512_mask_storeu_ps(destination.as_mut_ptr().add(at).cast(), wanted, values) };
     }
 } }
 
 with_avx512! {
-/// The same of 16 bits to 32.
-pub(crate) fn widen_u16(small: &[u16], room: &mut [MaybeUninit<i32>]) {
-    assert!(small.len() == room.len());
+/// Write the numbers that 16-bit forms stand for into a destination of the same length.
+pub(crate) fn widen_u16(small: &[u16], destination: &mut [MaybeUninit<i32>]) {
+    assert!(small.len() == destination.len());
     for at in (0..small.len()).step_by(16) {
         let wanted = below((small.len() - at).min(16)) as u16;
         // SAFETY: as in `widen_u8`.
         let words = unsafe { _mm256_maskz_loadu_epi16(wanted, small.as_ptr().add(at).cast()) };
         // SAFETY: as in `widen_u8`.
-        unsafe { _mm512_mask_storeu_epi32(room.as_mut_ptr().add(at).cast(), wanted, _mm512_cvtepu16_epi32(words)) };
+        unsafe {
+            let numbers = _mm512_cvtepu16_epi32(words);
+            _mm512_mask_storeu_epi32(destination.as_mut_ptr().add(at).cast(), wanted, numbers);
+        }
     }
 } }
 
-/// A line of at most a block: what it is without its numbers, and where they are.
+/// A line that ends within a block, split into its numbers and the rest.
 struct Line {
+    /// Position after the LF.
     end: usize,
+    /// The block's bytes minus the character `0`.
     digits: __m512i,
+    /// Bytes of numbers, one bit for each.
     number: u64,
+    /// First bytes of numbers, one bit for each.
     starts: u64,
+    /// The line without its numbers.
     skeleton: __m512i,
-    places: u64,
+    /// Bit k is set if a number stands before byte k of the skeleton.
+    number_positions: u64,
 }
 
 with_avx512! {
-/// The line at `at`, if it ends within a block and has no more than 8 numbers, none of more than 8 digits.
+/// The line at `at`, if it ends within a block and has at most 8 numbers, each of at most 8 digits.
 #[inline]
 fn line(bytes: &[u8], at: usize) -> Option<Line> {
     let text = load(bytes, at);
@@ -978,7 +1031,8 @@ fn line(bytes: &[u8], at: usize) -> Option<Line> {
     }
     let size = _tzcnt_u64(line_feed) as usize + 1;
     let inside = below(size);
-    // A run of digits that starts elsewhere belongs to a word: its first bit, added, carries through all of it.
+    // A run of digits that starts elsewhere belongs to a word. Adding its first bit carries through all its bits, which
+    // removes the run.
     let foreign = digit & !(digit << 1) & !(before_numbers << 1 | 1);
     let number = digit & digit.wrapping_add(foreign) & inside;
     let starts = number & !(number << 1);
@@ -988,16 +1042,17 @@ fn line(bytes: &[u8], at: usize) -> Option<Line> {
     if starts.count_ones() as usize > MAX_NUMBERS || runs_of_9 != 0 {
         return None;
     }
-    let kept = inside & !number;
-    let skeleton = _mm512_maskz_compress_epi8(kept, text);
-    Some(Line { end: at + size, digits, number, starts, skeleton, places: _pext_u64(number << 1, kept) })
+    let rest = inside & !number;
+    let skeleton = _mm512_maskz_compress_epi8(rest, text);
+    let number_positions = _pext_u64(number << 1, rest);
+    Some(Line { end: at + size, digits, number, starts, skeleton, number_positions })
 } }
 
 with_avx512! {
 pub(crate) fn line_form(bytes: &[u8], at: usize) -> Option<LineForm> {
-    let Line { skeleton, places, .. } = line(bytes, at)?;
-    let mut form = LineForm { skeleton: [0; 64], places, limits: [u32::MAX; MAX_NUMBERS] };
-    // SAFETY: the skeleton is 64 bytes.
+    let Line { skeleton, number_positions, .. } = line(bytes, at)?;
+    let mut form = LineForm { skeleton: [0; 64], number_positions, limits: [u32::MAX; MAX_NUMBERS] };
+    // SAFETY: the skeleton has 64 bytes.
     unsafe { _mm512_storeu_si512(form.skeleton.as_mut_ptr().cast(), skeleton) };
     Some(form)
 } }
@@ -1018,7 +1073,7 @@ pub(crate) fn lines_of_form(
     let mut num_rows = 0;
     while at < end && num_rows < most {
         let Some(line) = line(bytes, at) else { break };
-        if form.places != line.places || _mm512_cmpneq_epi8_mask(line.skeleton, skeleton) != 0 {
+        if form.number_positions != line.number_positions || _mm512_cmpneq_epi8_mask(line.skeleton, skeleton) != 0 {
             break;
         }
         let positions = |mask: u64| _mm512_maskz_compress_epi8(mask, block(&POSITIONS));
@@ -1029,11 +1084,11 @@ pub(crate) fn lines_of_form(
             first: positions(line.starts),
             last: positions(line.number & !(line.number >> 1)),
         };
-        let numbers = _mm512_cvtepi64_epi32(value_of_8(gather(&tokens, None, &LANES_OF_8, 0)));
+        let numbers = _mm512_cvtepi64_epi32(eight_u64(gather(&tokens, None, &LANES_OF_8, 0)));
         if _mm256_cmpge_epu32_mask(numbers, limits) != 0 {
             break;
         }
-        // SAFETY: room for `most` rows of eight numbers of 32 bits was reserved, and this is one of them.
+        // SAFETY: memory for `most` rows of eight numbers of 32 bits was reserved, and fewer are written so far.
         unsafe {
             _mm256_storeu_si256(rows.as_mut_ptr().add(rows.len()).cast(), numbers);
             rows.set_len(rows.len() + 1);

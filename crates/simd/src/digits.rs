@@ -1,4 +1,4 @@
-//! Decimal digits in eight bytes, all at once.
+//! Decimal digits in eight bytes, processed together in one machine word.
 //!
 //! ```
 //! use cntkio_simd::digits;
@@ -9,25 +9,25 @@
 
 const ZEROS: u64 = 0x3030_3030_3030_3030;
 
-/// Eight bytes, the first one lowest; `None` where there are fewer.
+/// Eight bytes from `at` on, the first in the lowest bits; `None` if the slice has fewer.
 #[inline(always)]
 pub fn word_at(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().map(|chunk| u64::from_le_bytes(*chunk))
 }
 
-/// How many of a word's first bytes are digits: 0 to 8.
+/// Number of digits at the start of a word: 0 to 8.
 #[inline(always)]
 pub fn count(word: u64) -> u32 {
     let digits = word ^ ZEROS;
-    // The high bit of each byte above 9; carries may spoil bytes behind the first such byte, never before it.
+    // Set the high bit of each byte above 9. Carries may spoil bytes after the first such byte, never before it.
     let others = (digits.wrapping_add(0x7676_7676_7676_7676) | digits) & 0x8080_8080_8080_8080;
     others.trailing_zeros() / 8
 }
 
-/// The number that a word's first `count` bytes are, 1 to 8 of them, all digits.
+/// Value of the first `count` bytes of a word, which must be 1 to 8 digits.
 #[inline(always)]
 pub fn value(word: u64, count: u32) -> u32 {
-    // The last digit stands in the highest byte then, and zeros before the first.
+    // Shift the last digit into the highest byte, with zeros before the first digit.
     let digits = (word ^ ZEROS) << (64 - 8 * count);
     let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8) & 0x00ff_00ff_00ff_00ff;
     let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_ffff_0000_ffff;
@@ -39,16 +39,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_of_digits_is_its_number_whatever_is_behind_it() {
+    fn value_of_digits_does_not_depend_on_the_byte_after_them() {
         for (digits, expected) in
             [("7", 7), ("90", 90), ("00405", 405), ("1234567", 1_234_567), ("98765432", 98_765_432)]
         {
-            for behind in [0, b' ', b'/', b':', b'|', 0x7f, 0xb5, 0xff] {
-                let mut bytes = [behind; 9];
+            for next_byte in [0, b' ', b'/', b':', b'|', 0x7f, 0xb5, 0xff] {
+                let mut bytes = [next_byte; 9];
                 bytes[..digits.len()].copy_from_slice(digits.as_bytes());
                 let word = word_at(&bytes, 0).unwrap();
-                assert_eq!(count(word) as usize, digits.len(), "{digits} {behind}");
-                assert_eq!(value(word, count(word)), expected, "{digits} {behind}");
+                assert_eq!(count(word) as usize, digits.len(), "{digits} {next_byte}");
+                assert_eq!(value(word, count(word)), expected, "{digits} {next_byte}");
             }
         }
         assert_eq!(word_at(b"12345678", 1), None);

@@ -1,25 +1,24 @@
-//! The few loops that are worth vector instructions: numbers in text, [digits](digits), line ends, and [numbers in
-//! bytes](floats); and what else a core without `unsafe` cannot do for itself about [memory] and [where it comes
-//! from](allocator).
+//! Vector kernels for numbers in text ([`Kernel`], [`digits`]) and in bytes ([`floats`]), and the project's only
+//! `unsafe` code: copies, file maps and prefetches ([`memory`]) and an [`allocator`]. Everything public is safe.
 //!
-//! Job: consume as much of a run of numbers as is *certain* to be in the common form, and leave the rest, untouched,
-//! to an exact parser. This crate is the only place of the project with `unsafe`; everything public is safe.
+//! A kernel consumes as many numbers as are *certain* to be in the common form, and leaves the rest, untouched, to an
+//! exact parser.
 //!
-//! Law ("fast prefix"): a kernel starts at `bytes[at]`, right behind a stream's name or behind a number, and consumes
-//! tokens as long as each is certain:
+//! Rule of the fast prefix: a kernel starts at `bytes[at]`, directly after a stream's name or after a number, and
+//! consumes tokens of the form
 //!
 //! ```text
 //! dense    {blank} [+|-] digits [. digits]           blank = space or tab
 //! sparse   {blank} digits : [+|-] digits [. digits]
 //! ```
 //!
-//! and each is followed, inside the slice, by a blank or one of `|`, LF, CR. It appends the correctly rounded values
-//! and returns the position behind the last number consumed (or behind blanks that follow it). Exponents, junk, an
-//! index out of range, very long numbers, values next to the middle of two float32 numbers, a token that touches the
-//! end of the slice: all of these end the prefix. *How long* the prefix is may differ from kernel to kernel; *what* is
-//! in it may not. Nothing is ever read outside the slice.
+//! as long as each is certain and is followed, inside the slice, by a blank or one of `|`, LF, CR. The kernel appends
+//! the correctly rounded values and returns the position after the last number consumed, or after blanks that follow
+//! that number. These end the prefix: an exponent, junk, an index out of range, a very long number, a value next to the
+//! middle of two float32 numbers, and a token that touches the end of the slice. Kernels may differ in *how long* their
+//! prefix is, but not in *what* is in it. No kernel reads outside the slice.
 //!
-//! What it does not do: no lines, no names, no errors, no opening of files.
+//! The crate opens no files and reports no errors about their content.
 
 pub mod allocator;
 #[cfg(target_arch = "x86_64")]
@@ -37,7 +36,7 @@ pub use short_text::ShortText;
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
-/// Environment variable that asks for a kernel by its name, for tests.
+/// Environment variable that selects a kernel by its name, for tests.
 pub const KERNEL_VARIABLE: &str = "CNTKIO_KERNEL";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,9 +48,9 @@ enum Level {
     Avx512,
 }
 
-/// One implementation of the kernels that this processor can run.
+/// An implementation of the kernels that this processor can run.
 ///
-/// A value of this type is the proof that the processor has the instructions: only [`Kernel::available`] makes them.
+/// A value of this type proves that the processor has the instructions: only [`Kernel::available`] creates such values.
 ///
 /// ```
 /// use cntkio_simd::Kernel;
@@ -65,7 +64,7 @@ enum Level {
 pub struct Kernel(Level);
 
 impl Kernel {
-    /// The kernels that this processor can run, the plainest first.
+    /// The kernels that this processor can run, the slowest first.
     pub fn available() -> Vec<Kernel> {
         #[allow(unused_mut)]
         let mut kernels = vec![Kernel(Level::Scalar)];
@@ -81,13 +80,13 @@ impl Kernel {
         kernels
     }
 
-    /// The kernel that [`KERNEL_VARIABLE`] names, or without it the fastest; what is wrong with the name if there is
-    /// none.
+    /// The kernel that [`KERNEL_VARIABLE`] names, or the fastest if the variable is not set; an error message if this
+    /// processor has no kernel of that name.
     pub fn from_environment() -> Result<Kernel, String> {
         Kernel::named(&std::env::var(KERNEL_VARIABLE).unwrap_or_default())
     }
 
-    /// The kernel of that name; without a name the fastest.
+    /// The kernel with this name; the fastest if the name is empty.
     ///
     /// ```
     /// use cntkio_simd::Kernel;
@@ -97,18 +96,20 @@ impl Kernel {
     /// ```
     pub fn named(name: &str) -> Result<Kernel, String> {
         let available = Kernel::available();
-        let found = match name {
+        let kernel = match name {
             "" => available.last(),
             _ => available.iter().find(|kernel| kernel.name() == name),
         };
-        found.copied().ok_or_else(|| {
+        kernel.copied().ok_or_else(|| {
             let names: Vec<&str> = available.iter().map(|kernel| kernel.name()).collect();
             format!("{KERNEL_VARIABLE} is {name:?}; expected one that this processor has: {}", names.join(", "))
         })
     }
 
-    /// The kernel of this process, looked up once: that of [`from_environment`](Kernel::from_environment), or the
-    /// fastest if there is none of that name, which whoever starts the process should have refused.
+    /// The kernel of this process, looked up once with [`from_environment`](Kernel::from_environment).
+    ///
+    /// If the variable names no kernel of this processor, this is the fastest one: the package refuses such a name when
+    /// it is imported.
     pub fn selected() -> Kernel {
         static SELECTED: OnceLock<Kernel> = OnceLock::new();
         *SELECTED.get_or_init(|| {
@@ -128,7 +129,7 @@ impl Kernel {
         }
     }
 
-    /// Append at most `limit` dense values from `bytes[at..]`; returns where the exact parser goes on.
+    /// Append at most `limit` dense values from `bytes[at..]`; returns where the exact parser continues.
     #[inline]
     pub fn dense_f32(self, bytes: &[u8], at: usize, limit: usize, out: &mut Vec<f32>) -> usize {
         match self.0 {
@@ -142,26 +143,29 @@ impl Kernel {
         }
     }
 
-    /// Append sparse entries with indices below `dim` from `bytes[at..]`, one index for each value; returns where the
-    /// exact parser goes on.
+    /// Append sparse entries with indices below `dim` from `bytes[at..]`, one index for each value; returns the
+    /// position where the exact parser continues.
     #[inline]
     pub fn sparse_f32(self, bytes: &[u8], at: usize, dim: u32, indices: &mut Vec<i32>, values: &mut Vec<f32>) -> usize {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: a Kernel of this level exists only where avx512::is_available() held (Kernel::available).
             Level::Avx512 => unsafe { avx512::sparse_f32(bytes, at, dim, indices, values) },
-            // Vectors of 16 or 32 bytes gave nothing on index:value pairs.
+            // Vectors of 16 or 32 bytes were not faster on index:value pairs.
             _ => scalar::sparse_f32(bytes, at, dim, indices, values),
         }
     }
 
-    /// Append samples and entries of the lines from `at` on, up to the first that is of another form or not certain,
-    /// and to `end`, to the form's columns, and where each line ends to `line_ends`. A column's offsets count the
-    /// entries that were there before. Nothing is taken of the last 143 bytes of the slice.
+    /// Parse lines from `at` while they match `form` and end at or before `end`.
+    ///
+    /// Appends each line's samples and entries to `columns` and the line's end to `line_ends`; stops at the first line
+    /// that differs from the form or is not certain. Offsets of samples count the entries that a column had before the
+    /// call. The kernel looks ahead, so it never starts to parse in the last 143 bytes of the slice. Only AVX-512
+    /// parses lines; the other kernels append nothing.
     ///
     /// # Panics
     ///
-    /// There are not as many columns as the form has streams, or one has not as many values as indices.
+    /// If the number of columns is not the form's number of streams, or a column has not as many values as indices.
     pub fn sparse_lines(
         self,
         bytes: &[u8],
@@ -181,11 +185,11 @@ impl Kernel {
         }
     }
 
-    /// Append the position of every LF of `bytes`, in order.
+    /// Append the position of every LF in `bytes`, in order.
     ///
     /// # Panics
     ///
-    /// There are 4 GiB or more.
+    /// If `bytes` has 4 GiB or more.
     #[inline]
     pub fn line_ends(self, bytes: &[u8], out: &mut Vec<u32>) {
         assert!(u32::try_from(bytes.len()).is_ok());
@@ -200,35 +204,35 @@ impl Kernel {
         }
     }
 
-    /// Write the numbers that small forms stand for into room for as many.
+    /// Write the numbers that 8-bit forms stand for into a destination of the same length.
     #[inline]
-    pub(crate) fn widen_u8(self, small: &[u8], room: &mut [MaybeUninit<f32>]) {
+    pub(crate) fn widen_u8(self, small: &[u8], destination: &mut [MaybeUninit<f32>]) {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: a Kernel of this level exists only where avx512::is_available() held (Kernel::available).
-            Level::Avx512 => unsafe { avx512::widen_u8(small, room) },
+            Level::Avx512 => unsafe { avx512::widen_u8(small, destination) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: a Kernel of this level exists only where avx2::is_available() held (Kernel::available).
-            Level::Avx2 => unsafe { avx2::widen(small, room) },
-            Level::Scalar => memory::widen_each(small, room),
+            Level::Avx2 => unsafe { avx2::widen(small, destination) },
+            Level::Scalar => memory::widen_each(small, destination),
         }
     }
 
-    /// The same of 16 bits to 32.
+    /// Write the numbers that 16-bit forms stand for into a destination of the same length.
     #[inline]
-    pub(crate) fn widen_u16(self, small: &[u16], room: &mut [MaybeUninit<i32>]) {
+    pub(crate) fn widen_u16(self, small: &[u16], destination: &mut [MaybeUninit<i32>]) {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: a Kernel of this level exists only where avx512::is_available() held (Kernel::available).
-            Level::Avx512 => unsafe { avx512::widen_u16(small, room) },
+            Level::Avx512 => unsafe { avx512::widen_u16(small, destination) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: a Kernel of this level exists only where avx2::is_available() held (Kernel::available).
-            Level::Avx2 => unsafe { avx2::widen(small, room) },
-            Level::Scalar => memory::widen_each(small, room),
+            Level::Avx2 => unsafe { avx2::widen(small, destination) },
+            Level::Scalar => memory::widen_each(small, destination),
         }
     }
 
-    /// The form of the line at `at`, if this kernel knows forms, and the line has one (see [`LineForm`]).
+    /// The form of the line at `at`, if this kernel supports forms and the line has one (see [`LineForm`]).
     pub fn line_form(self, bytes: &[u8], at: usize) -> Option<LineForm> {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
@@ -241,9 +245,11 @@ impl Kernel {
         }
     }
 
-    /// Append the numbers of the lines from `at` on, up to the first that is of another form or has a number beyond the
-    /// form's limits, to `end`, and to `most` lines; returns where the first line that was not taken starts. What a row
-    /// holds behind the line's last number means nothing.
+    /// Append the numbers of at most `most` lines that start at `at` or later and before `end`, a row for each line;
+    /// returns where the first line that was not consumed starts.
+    ///
+    /// Stops at the first line that has another form or a number beyond the form's limits. The elements of a row after
+    /// the line's last number have no meaning.
     #[inline]
     pub fn lines_of_form(
         self,
@@ -266,18 +272,18 @@ impl Kernel {
     }
 }
 
-/// The most streams in lines of a [`SparseForm`].
+/// Largest number of streams in lines of a [`SparseForm`].
 pub const MAX_STREAMS: usize = MAX_STEPS - 1;
-/// Those, and an id.
+/// Largest number of steps in a line: the streams and an id.
 const MAX_STEPS: usize = 8;
 
-/// What lines of sparse samples have in common: one sample of each stream, in the same order, behind an id or none.
+/// Common form of lines of sparse samples: an optional id, then one sample of each stream, always in the same order.
 ///
 /// ```text
 /// {digits} {blank} |name space entries {blank} |name space entries {blank} LF
 /// ```
 ///
-/// Without an id, the line begins with the pipe. For entries, and what stands between them, see the law.
+/// Without an id, the line begins with the pipe. The crate's documentation defines entries and what separates them.
 ///
 /// ```
 /// use cntkio_simd::{Kernel, SparseColumn, SparseForm};
@@ -293,7 +299,7 @@ const MAX_STEPS: usize = 8;
 ///     let mut line_ends = vec![];
 ///     kernel.sparse_lines(&text, 0, text.len(), &form, &mut columns, &mut line_ends);
 ///     if kernel.name() == "avx512" {
-///         assert_eq!(line_ends, [23]); // in the second line something else follows the second name
+///         assert_eq!(line_ends, [23]); // no space follows the second name in the second line
 ///         assert_eq!(arrays[0], (vec![2], vec![1, 40], vec![2.0, 1.0]));
 ///         assert_eq!(arrays[1], (vec![1], vec![8], vec![1.0]));
 ///     }
@@ -303,33 +309,40 @@ const MAX_STEPS: usize = 8;
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 pub struct SparseForm {
     num_streams: usize,
-    /// What the first line starts with, but for an id, and what each line ends with.
+    /// Text that the first line starts with (empty if it starts with an id).
     start: ShortText,
+    /// Text that each line ends with.
     line_end: ShortText,
     steps: [Step; MAX_STEPS],
 }
 
-/// A part of a line: an id, or a sample's entries.
+/// A step through a line: an id, or the entries of a sample.
 #[derive(Clone, Copy, Debug, Default)]
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 struct Step {
-    /// All bits, if it is an id.
+    /// All bits set for an id, none for a sample.
     id_mask: u64,
+    /// Column of the sample.
     column: usize,
+    /// Largest index that the sample may have.
     last_index: u32,
-    /// What comes behind it, what then, and how many lines end between the two.
-    behind: ShortText,
+    /// Text between this step and the next.
+    separator: ShortText,
+    /// Number of the next step.
     next: usize,
+    /// 1 if a line ends in the separator, otherwise 0.
     ends_line: usize,
 }
 
 impl SparseForm {
-    /// The form of lines that end with `line_end` and hold these streams in this order: for each the column that its
-    /// entries go to, one of its own, its name, and what its indices must be below. `None` if a name is too long, or
-    /// there are too many.
+    /// The form of lines that end with `line_end` and contain these streams in this order. A stream is given as the
+    /// column of its entries (each stream has its own), its name, and its dimension, which bounds the indices.
+    ///
+    /// `None` if `line_end` or a name is empty or too long, a dimension is 0, the number of streams is 0 or above
+    /// [`MAX_STREAMS`], or the columns are not a permutation of `0..streams.len()`.
     pub fn new(has_id: bool, line_end: &[u8], streams: &[(usize, &[u8], u32)]) -> Option<SparseForm> {
         let num_streams = streams.len();
-        let has_column = |number| streams.iter().any(|&(column, ..)| column == number);
+        let has_column = |wanted| streams.iter().any(|&(column, ..)| column == wanted);
         let is_possible = streams.iter().all(|&(_, name, dim)| !name.is_empty() && dim > 0);
         if !(1..=MAX_STREAMS).contains(&num_streams) || !(0..num_streams).all(has_column) {
             return None;
@@ -341,41 +354,41 @@ impl SparseForm {
         let mut steps = [Step::default(); MAX_STEPS];
         let num_ids = usize::from(has_id);
         if has_id {
-            steps[0] = Step { id_mask: !0, behind: ShortText::new(&first)?, next: 1, ..Step::default() };
+            steps[0] = Step { id_mask: !0, separator: ShortText::new(&first)?, next: 1, ..Step::default() };
         }
-        for (place, &(column, _, dim)) in streams.iter().enumerate() {
-            let (behind, next) = match streams.get(place + 1) {
-                Some(&(_, name, _)) => (ShortText::new(&[b"|", name, b" "])?, num_ids + place + 1),
+        for (position, &(column, _, dim)) in streams.iter().enumerate() {
+            let (separator, next) = match streams.get(position + 1) {
+                Some(&(_, name, _)) => (ShortText::new(&[b"|", name, b" "])?, num_ids + position + 1),
                 None if has_id => (ShortText::new(&[line_end])?, 0),
                 None => (ShortText::new(&[line_end, &first.concat()])?, 0),
             };
             let last_index = dim.min(1 << 31) - 1;
-            let ends_line = usize::from(place + 1 == num_streams);
-            steps[num_ids + place] = Step { id_mask: 0, column, last_index, behind, next, ends_line };
+            let ends_line = usize::from(position + 1 == num_streams);
+            steps[num_ids + position] = Step { id_mask: 0, column, last_index, separator, next, ends_line };
         }
         let start = ShortText::new(if has_id { &[] } else { &first })?;
         Some(SparseForm { num_streams, start, line_end: ShortText::new(&[line_end])?, steps })
     }
 }
 
-/// Where sparse samples go: where each ends among the entries, and the entries.
+/// Vectors that sparse samples are appended to.
 #[derive(Debug)]
 pub struct SparseColumn<'a> {
-    /// Entries up to each sample's end.
+    /// Number of entries up to the end of each sample.
     pub sample_offsets: &'a mut Vec<u32>,
-    /// Indices.
+    /// Index of each entry.
     pub indices: &'a mut Vec<i32>,
-    /// As many values.
+    /// Value of each entry.
     pub values: &'a mut Vec<f32>,
 }
 
-/// The most numbers in a line that has a form.
+/// Largest number of numbers in a line that has a form.
 pub const MAX_NUMBERS: usize = 8;
 
-/// What a line of at most 64 bytes, its LF among them, is but for its numbers: short lines are mostly all alike.
+/// A line of at most 64 bytes (including its LF) without its numbers. Most short lines of a file have the same form.
 ///
-/// A *number* is a run of at most 8 digits at the line's start or behind a blank or a colon; there are at most
-/// [`MAX_NUMBERS`].
+/// A *number* is a run of at most 8 digits at the line's start or after a blank or a colon; a line with a form has at
+/// most [`MAX_NUMBERS`].
 ///
 /// ```
 /// use cntkio_simd::Kernel;
@@ -393,20 +406,21 @@ pub const MAX_NUMBERS: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineForm {
     skeleton: [u8; 64],
-    places: u64,
-    /// What each number must be below; without a limit all are.
+    /// Bit k is set if a number stands before byte k of the skeleton.
+    number_positions: u64,
+    /// Exclusive upper bound of each number; `u32::MAX` if there is no other bound.
     pub limits: [u32; MAX_NUMBERS],
 }
 
 impl LineForm {
-    /// The line without its numbers, its LF last.
+    /// The line without its numbers; its last byte is the LF.
     pub fn skeleton(&self) -> &[u8] {
         let size = self.skeleton.iter().position(|byte| *byte == b'\n').map_or(64, |at| at + 1);
         &self.skeleton[..size]
     }
 
-    /// Whether a number stands before this byte of the skeleton.
+    /// True if a number stands before byte `at` of the skeleton.
     pub fn has_number_before(&self, at: usize) -> bool {
-        at < 64 && self.places >> at & 1 == 1
+        at < 64 && self.number_positions >> at & 1 == 1
     }
 }

@@ -1,37 +1,45 @@
-//! Copying many short runs out of memory that is in no cache, and asking for memory in large pages.
+//! Memory operations that need `unsafe`, as safe functions:
+//!
+//! - copies of many short pieces into one vector ([`append`], [`append_any_width`], [`append_stored`]), on several
+//!   threads and with prefetches, because the pieces are usually in no cache
+//! - conversion of numbers to a small form and back ([`Widens`])
+//! - hints to the processor and the system ([`prefetch`], [`advise_huge_pages`])
+//! - bytes of a file, mapped or copied ([`FileBytes`])
+//! - reads at a position of an open file ([`read_exact_at`], [`append_read`])
 
 use crate::Kernel;
 use std::mem::MaybeUninit;
 
-/// Bytes that are worth a second thread.
-const SHARE: usize = 128 << 10;
-/// Runs of this many bytes are asked for two runs ahead of their turn, shorter ones earlier.
-const LONG_RUN: usize = 512;
-/// Bytes of a run that are asked for ahead; the processor sees by itself how a longer one goes on.
-const MOST_AHEAD: usize = 1024;
+/// A second thread helps to copy more bytes than this.
+const SHARE_BYTES: usize = 128 << 10;
+/// Pieces of this average size are prefetched two pieces ahead of the copy, shorter pieces eight pieces ahead.
+const LONG_PIECE_BYTES: usize = 512;
+/// Prefetch at most this many bytes of a piece; the processor prefetches the rest of a longer piece by itself.
+const PREFETCHED_BYTES: usize = 1024;
 #[cfg(target_arch = "x86_64")]
 const CACHE_LINE_BYTES: usize = 64;
-/// Bytes that are worth asking for huge pages.
+/// Smallest allocation, in bytes, for which [`advise_huge_pages`] is worth its system call.
 pub const WORTH_HUGE_PAGES: usize = 8 << 20;
 
-/// Append the runs to `out`, one behind the other; on several threads where it is called on those of a rayon pool.
+/// Append the pieces to `out`, one after the other. A call on a thread of a rayon pool uses the pool's threads.
 ///
 /// ```
 /// let mut out = vec![1];
 /// cntkio_simd::append(&mut out, &[&[2, 3], &[], &[4]]);
 /// assert_eq!(out, [1, 2, 3, 4]);
 /// ```
-pub fn append<T: Copy + Send + Sync>(out: &mut Vec<T>, runs: &[&[T]]) {
-    append_runs(out, runs);
+pub fn append<T: Copy + Send + Sync>(out: &mut Vec<T>, pieces: &[&[T]]) {
+    append_pieces(out, pieces);
 }
 
 /// Numbers that can be kept in fewer bytes while they are small.
 pub trait Widens: Copy + Send + Sync + private::Sealed {
-    /// The form of those that are small.
+    /// The small form of such a number.
     type Small: Copy + Send + Sync;
     /// The number that a small form stands for.
     fn widened(small: Self::Small) -> Self;
-    /// Append the small forms of numbers that all have one, which stand for the same bits; otherwise nothing.
+    /// Append the small forms of the numbers and return true, if each has a small form that stands for the same bits;
+    /// otherwise append nothing and return false.
     ///
     /// ```
     /// use cntkio_simd::memory::Widens;
@@ -42,15 +50,15 @@ pub trait Widens: Copy + Send + Sync + private::Sealed {
     /// assert_eq!(out, [0, 255]);
     /// ```
     fn narrow(numbers: &[Self], out: &mut Vec<Self::Small>) -> bool;
-    /// Write the numbers that small forms stand for, as many as there is room for.
+    /// Write the numbers that small forms stand for into a destination of the same length.
     #[doc(hidden)]
-    fn widen(kernel: Kernel, small: &[Self::Small], room: &mut [MaybeUninit<Self>]);
+    fn widen(kernel: Kernel, small: &[Self::Small], destination: &mut [MaybeUninit<Self>]);
 }
 
 #[inline(always)]
-pub(crate) fn widen_each<T: Widens>(small: &[T::Small], room: &mut [MaybeUninit<T>]) {
-    assert!(room.len() == small.len());
-    for (slot, &small) in room.iter_mut().zip(small) {
+pub(crate) fn widen_each<T: Widens>(small: &[T::Small], destination: &mut [MaybeUninit<T>]) {
+    assert!(destination.len() == small.len());
+    for (slot, &small) in destination.iter_mut().zip(small) {
         slot.write(T::widened(small));
     }
 }
@@ -68,8 +76,8 @@ macro_rules! widens {
             fn narrow(numbers: &[$number], out: &mut Vec<$small>) -> bool {
                 let before = out.len();
                 out.reserve(numbers.len());
-                // In blocks, so that numbers that are not small cost next to nothing.
-                for block in numbers.chunks(NARROWED_AT_ONCE) {
+                // Work in blocks, so that numbers without a small form are rejected after the first block.
+                for block in numbers.chunks(NUMBERS_NARROWED_AT_ONCE) {
                     let mut wrong = 0;
                     out.extend(block.iter().map(|&number| {
                         let small: $small = $narrow(number);
@@ -85,33 +93,36 @@ macro_rules! widens {
             }
 
             #[inline]
-            fn widen(kernel: Kernel, small: &[$small], room: &mut [MaybeUninit<$number>]) {
-                $widen(kernel, small, room);
+            fn widen(kernel: Kernel, small: &[$small], destination: &mut [MaybeUninit<$number>]) {
+                $widen(kernel, small, destination);
             }
         }
     )*};
 }
 
-const NARROWED_AT_ONCE: usize = 1 << 10;
+const NUMBERS_NARROWED_AT_ONCE: usize = 1 << 10;
 
-// The sum with 2^23, or 2^52, has a small whole number in its lowest bits.
+// The significand of a float32 from 2^23 on (float64: 2^52) has a unit of 1, so adding 2^23 (2^52) to a small whole
+// number puts that number into the lowest bits. `narrow` then compares bits, which rejects fractions, large numbers and
+// -0.
 widens! {
     f32, u8, |number: f32| (number + 8_388_608.0).to_bits() as u8, f32::to_bits, Kernel::widen_u8;
-    f64, u8, |number: f64| (number + 4_503_599_627_370_496.0).to_bits() as u8, f64::to_bits, |_, small, room| widen_each(small, room);
+    f64, u8, |number: f64| (number + 4_503_599_627_370_496.0).to_bits() as u8, f64::to_bits,
+        |_, small, destination| widen_each(small, destination);
     i32, u16, |number: i32| number as u16, |number: i32| number as u32, Kernel::widen_u16;
 }
 
-/// Numbers as they are, or all in their small form.
+/// Numbers in full width, or all in their small form.
 #[derive(Debug, Clone, Copy)]
 pub enum AnyWidth<'a, T: Widens> {
-    /// As they are.
+    /// In full width.
     Wide(&'a [T]),
     /// In their small form.
     Small(&'a [T::Small]),
 }
 
 impl<T: Widens> AnyWidth<'_, T> {
-    /// How many they are.
+    /// Number of numbers.
     #[inline]
     #[allow(clippy::len_without_is_empty)]
     pub fn len(self) -> usize {
@@ -121,7 +132,7 @@ impl<T: Widens> AnyWidth<'_, T> {
         }
     }
 
-    /// [`prefetch`] of them.
+    /// Ask the processor for at most `most` bytes of the numbers; see [`prefetch`].
     #[inline]
     pub fn prefetch(self, most: usize) {
         match self {
@@ -131,7 +142,7 @@ impl<T: Widens> AnyWidth<'_, T> {
     }
 }
 
-/// As [`append`], of runs that may be in their small form.
+/// Append pieces of which each may be in its small form; see [`append`].
 ///
 /// ```
 /// use cntkio_simd::memory::{AnyWidth, append_any_width};
@@ -140,35 +151,37 @@ impl<T: Widens> AnyWidth<'_, T> {
 /// append_any_width(&mut out, &[AnyWidth::Small(&[2, 255]), AnyWidth::Wide(&[-0.5])]);
 /// assert_eq!(out, [1.0, 2.0, 255.0, -0.5]);
 /// ```
-pub fn append_any_width<T: Widens>(out: &mut Vec<T>, runs: &[AnyWidth<T>]) {
-    append_runs(out, runs);
+pub fn append_any_width<T: Widens>(out: &mut Vec<T>, pieces: &[AnyWidth<T>]) {
+    append_pieces(out, pieces);
 }
 
-/// Values that are written to one place.
-trait Run<T>: Copy + Send + Sync {
+/// Consecutive values that are copied together.
+trait Piece<T>: Copy + Send + Sync {
+    /// Number of values.
     fn size(self) -> usize;
-    /// Write each value into `room`, which is of this size.
-    fn write(self, room: &mut [MaybeUninit<T>], kernel: Kernel);
-    fn ask(self);
+    /// Write each value into `destination`, which has this size. `unsafe` code relies on every element being written.
+    fn write(self, destination: &mut [MaybeUninit<T>], kernel: Kernel);
+    /// Prefetch the first values.
+    fn prefetch_start(self);
     fn split_at(self, at: usize) -> (Self, Self);
 }
 
-impl<T: Copy + Send + Sync> Run<T> for &[T] {
+impl<T: Copy + Send + Sync> Piece<T> for &[T] {
     #[inline]
     fn size(self) -> usize {
         self.len()
     }
 
     #[inline]
-    fn write(self, room: &mut [MaybeUninit<T>], _: Kernel) {
-        assert!(room.len() == self.len());
-        // SAFETY: both are as long; room that is borrowed for writing does not overlap what is borrowed for reading.
-        unsafe { std::ptr::copy_nonoverlapping(self.as_ptr(), room.as_mut_ptr().cast(), self.len()) };
+    fn write(self, destination: &mut [MaybeUninit<T>], _: Kernel) {
+        assert!(destination.len() == self.len());
+        // SAFETY: both slices have the same length, and a mutable borrow never overlaps a shared one.
+        unsafe { std::ptr::copy_nonoverlapping(self.as_ptr(), destination.as_mut_ptr().cast(), self.len()) };
     }
 
     #[inline]
-    fn ask(self) {
-        prefetch(self, MOST_AHEAD);
+    fn prefetch_start(self) {
+        prefetch(self, PREFETCHED_BYTES);
     }
 
     fn split_at(self, at: usize) -> (Self, Self) {
@@ -176,23 +189,23 @@ impl<T: Copy + Send + Sync> Run<T> for &[T] {
     }
 }
 
-impl<T: Widens> Run<T> for AnyWidth<'_, T> {
+impl<T: Widens> Piece<T> for AnyWidth<'_, T> {
     #[inline]
     fn size(self) -> usize {
         self.len()
     }
 
     #[inline]
-    fn write(self, room: &mut [MaybeUninit<T>], kernel: Kernel) {
+    fn write(self, destination: &mut [MaybeUninit<T>], kernel: Kernel) {
         match self {
-            AnyWidth::Wide(values) => values.write(room, kernel),
-            AnyWidth::Small(values) => T::widen(kernel, values, room),
+            AnyWidth::Wide(values) => values.write(destination, kernel),
+            AnyWidth::Small(values) => T::widen(kernel, values, destination),
         }
     }
 
     #[inline]
-    fn ask(self) {
-        self.prefetch(MOST_AHEAD);
+    fn prefetch_start(self) {
+        self.prefetch(PREFETCHED_BYTES);
     }
 
     fn split_at(self, at: usize) -> (Self, Self) {
@@ -209,30 +222,31 @@ impl<T: Widens> Run<T> for AnyWidth<'_, T> {
     }
 }
 
-fn append_runs<T: Send, R: Run<T>>(out: &mut Vec<T>, runs: &[R]) {
-    let total = length(runs);
+fn append_pieces<T: Send, P: Piece<T>>(out: &mut Vec<T>, pieces: &[P]) {
+    let total = length(pieces);
     out.reserve(total);
     advise_for(out, total);
-    fill(&mut out.spare_capacity_mut()[..total], runs);
-    // SAFETY: there is room for `total` values more, and `fill` has written each of them.
+    fill(&mut out.spare_capacity_mut()[..total], pieces);
+    // SAFETY: memory for `total` more values is reserved, and `fill` has written each of them.
     unsafe { out.set_len(out.len() + total) };
 }
 
-/// Ask for huge pages where `count` values more are worth it.
+/// Ask for huge pages if `count` more values are large enough for them.
 pub(crate) fn advise_for<T>(out: &mut Vec<T>, count: usize) {
     if count * size_of::<T>() >= WORTH_HUGE_PAGES {
         advise_huge_pages(out, out.len() + count);
     }
 }
 
-/// Numbers that files hold, lowest byte first.
+/// Types of numbers in files, with the lowest byte first.
 pub trait Number: Copy + Send + Sync + private::Sealed {
-    /// Append the numbers that some bytes hold, one run of several that are short.
+    /// Append the numbers of one short piece; [`append_stored`] is for many or long pieces.
     fn append_le(out: &mut Vec<Self>, bytes: &[u8]);
 }
 
 mod private {
-    /// Only for types of this module, of which any bytes are a value: `unsafe` code relies on what their traits do.
+    /// Implemented only by the types of this module: `unsafe` code relies on their implementations of the traits, and
+    /// on any bytes being a valid value.
     pub trait Sealed {}
 }
 
@@ -251,63 +265,65 @@ macro_rules! numbers {
 
 numbers! { f32, 4; f64, 8; i32, 4; }
 
-/// Append the numbers that runs of a file's bytes hold; each run holds whole ones. Otherwise as [`append`].
+/// Append the numbers in pieces of a file's bytes; no piece may end inside a number. See [`append`].
 ///
 /// ```
 /// let mut out = vec![1];
 /// cntkio_simd::memory::append_stored(&mut out, &[&[2, 0, 0, 0, 255, 255, 255, 255], &[]]);
 /// assert_eq!(out, [1, 2, -1]);
 /// ```
-pub fn append_stored<T: Number>(out: &mut Vec<T>, runs: &[&[u8]]) {
-    let size = length(runs);
-    assert!(runs.iter().all(|run| run.len().is_multiple_of(size_of::<T>())));
+pub fn append_stored<T: Number>(out: &mut Vec<T>, pieces: &[&[u8]]) {
+    let size = length(pieces);
+    assert!(pieces.iter().all(|piece| piece.len().is_multiple_of(size_of::<T>())));
     if cfg!(target_endian = "big") {
-        runs.iter().for_each(|run| T::append_le(out, run));
+        pieces.iter().for_each(|piece| T::append_le(out, piece));
         return;
     }
     let count = size / size_of::<T>();
     out.reserve(count);
     advise_for(out, count);
     let before = out.len();
-    let room = &mut out.spare_capacity_mut()[..count];
-    // SAFETY: the same memory as bytes, which may have any address; they are `size` ones.
-    fill(unsafe { std::slice::from_raw_parts_mut(room.as_mut_ptr().cast::<MaybeUninit<u8>>(), size) }, runs);
-    // SAFETY: there is room for `count` values more, `fill` has written all their bytes, and any bytes are a number.
+    let spare = &mut out.spare_capacity_mut()[..count];
+    // SAFETY: the same memory as `size` bytes; bytes have no alignment.
+    let destination = unsafe { std::slice::from_raw_parts_mut(spare.as_mut_ptr().cast::<MaybeUninit<u8>>(), size) };
+    fill(destination, pieces);
+    // SAFETY: memory for `count` more values is reserved, `fill` has written all its bytes, and any bytes are a number.
     unsafe { out.set_len(before + count) };
 }
 
-fn length<T>(runs: &[impl Run<T>]) -> usize {
-    runs.iter().map(|run| run.size()).sum()
+/// Number of values of all pieces together.
+fn length<T>(pieces: &[impl Piece<T>]) -> usize {
+    pieces.iter().map(|piece| piece.size()).sum()
 }
 
-/// Write the runs over all of `room`, which is as long as they are together.
-fn fill<T: Send, R: Run<T>>(mut room: &mut [MaybeUninit<T>], runs: &[R]) {
-    assert!(room.len() == length(runs));
-    if size_of_val(room) > SHARE && rayon::current_thread_index().is_some() {
-        if let [run] = *runs {
-            let (first, second) = run.split_at(run.size() / 2);
-            let (first_room, second_room) = room.split_at_mut(first.size());
-            rayon::join(|| fill(first_room, &[first]), || fill(second_room, &[second]));
+/// Write the pieces over all of `destination`, which has their total length.
+fn fill<T: Send, P: Piece<T>>(mut destination: &mut [MaybeUninit<T>], pieces: &[P]) {
+    assert!(destination.len() == length(pieces));
+    if size_of_val(destination) > SHARE_BYTES && rayon::current_thread_index().is_some() {
+        if let [piece] = *pieces {
+            let (first, second) = piece.split_at(piece.size() / 2);
+            let (first_destination, second_destination) = destination.split_at_mut(first.size());
+            rayon::join(|| fill(first_destination, &[first]), || fill(second_destination, &[second]));
             return;
         }
-        let (first, second) = runs.split_at(runs.len() / 2);
-        let (first_room, second_room) = room.split_at_mut(length(first));
-        rayon::join(|| fill(first_room, first), || fill(second_room, second));
+        let (first, second) = pieces.split_at(pieces.len() / 2);
+        let (first_destination, second_destination) = destination.split_at_mut(length(first));
+        rayon::join(|| fill(first_destination, first), || fill(second_destination, second));
         return;
     }
-    let ahead = if size_of_val(room) / runs.len().max(1) >= LONG_RUN { 2 } else { 8 };
+    let pieces_ahead = if size_of_val(destination) / pieces.len().max(1) >= LONG_PIECE_BYTES { 2 } else { 8 };
     let kernel = Kernel::selected();
-    for (number, run) in runs.iter().enumerate() {
-        if let Some(next) = runs.get(number + ahead) {
-            next.ask();
+    for (number, piece) in pieces.iter().enumerate() {
+        if let Some(next) = pieces.get(number + pieces_ahead) {
+            next.prefetch_start();
         }
-        let (mine, rest) = room.split_at_mut(run.size());
-        run.write(mine, kernel);
-        room = rest;
+        let (piece_destination, rest) = destination.split_at_mut(piece.size());
+        piece.write(piece_destination, kernel);
+        destination = rest;
     }
 }
 
-/// Ask the processor for at most `most` bytes of `values`. It changes nothing but time.
+/// Ask the processor to load at most `most` bytes of `values` into its cache. Affects only speed.
 #[inline]
 pub fn prefetch<T>(values: &[T], most: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -320,28 +336,27 @@ pub fn prefetch<T>(values: &[T], most: usize) {
     let _ = (values, most);
 }
 
-/// Ask the processor for the bytes around an address, which need not be there.
+/// Ask the processor to load the cache line of an address, which need not be valid.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) fn prefetch_from(address: *const u8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: a prefetch reads nothing, and of an address that is nowhere it does nothing.
+    // SAFETY: a prefetch reads nothing, and does nothing for an invalid address.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
 }
 
-/// Ask the system to back the first `count` values of a vector's memory with huge pages, where it has them: fresh
-/// memory costs a third then. Only whole huge pages inside are concerned, so that nothing is taken that will not be
-/// used.
+/// Ask the system to back the first `count` values of a vector with huge pages, if it has them: the first use of the
+/// memory then costs a third. Only whole huge pages inside that range are advised, so no unused memory is allocated.
 pub fn advise_huge_pages<T>(values: &mut Vec<T>, count: usize) {
     #[cfg(target_os = "linux")]
     {
-        const HUGE: usize = 2 << 20;
+        const HUGE_PAGE_BYTES: usize = 2 << 20;
         let begin = values.as_mut_ptr() as usize;
         let end = begin + count.min(values.capacity()) * size_of::<T>();
-        let (first, last) = (begin.next_multiple_of(HUGE), end / HUGE * HUGE);
+        let (first, last) = (begin.next_multiple_of(HUGE_PAGE_BYTES), end / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES);
         if first < last {
-            // SAFETY: whole pages inside the vector's own allocation; the advice changes neither their content nor
-            // whether they may be used. Where it is not taken, nothing happens.
+            // SAFETY: the pages are inside the vector's own allocation. The advice changes neither their content nor
+            // their protection, and an error of the call changes nothing.
             unsafe { libc::madvise(first as *mut libc::c_void, last - first, libc::MADV_HUGEPAGE) };
         }
     }
@@ -349,7 +364,8 @@ pub fn advise_huge_pages<T>(values: &mut Vec<T>, count: usize) {
     let _ = (values, count);
 }
 
-/// An open file whose bytes are shown where they lie in the page cache: neither copied nor held in fresh memory.
+/// An open file whose bytes can be mapped: they are used in place in the page cache, without a copy or memory of our
+/// own.
 #[cfg(unix)]
 #[derive(Debug)]
 pub struct MappedFile {
@@ -358,26 +374,28 @@ pub struct MappedFile {
     opened: Status,
 }
 
-/// What changes when a file is changed: its size, and when it was modified last, in seconds and nanoseconds.
+/// Properties of a file that reveal a change: its size in bytes, and its last modification in seconds and nanoseconds.
 type Status = (i64, i64, i64);
 
 #[cfg(unix)]
 impl MappedFile {
-    /// A file that is open, and what it is called; it stays open until this is dropped.
+    /// Duplicate the descriptor of an open file, so that the file stays open until this value is dropped.
+    ///
+    /// `name` is returned when the file has changed.
     pub fn new(descriptor: std::ffi::c_int, name: String) -> std::io::Result<MappedFile> {
         use std::os::fd::FromRawFd;
-        // SAFETY: a number that is no open file is an error.
+        // SAFETY: the call fails if the number is not an open file.
         let copy = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
         if copy < 0 {
             return Err(std::io::Error::last_os_error());
         }
-        // SAFETY: it was made just now, and belongs to nobody else.
+        // SAFETY: the descriptor was created just now, and nothing else owns it.
         let descriptor = unsafe { std::os::fd::OwnedFd::from_raw_fd(copy) };
         let opened = status(&descriptor)?;
         Ok(MappedFile { descriptor, name, opened })
     }
 
-    /// Its name, if it is not any more as it was when this was made.
+    /// The file's name, if the file has changed since this value was created.
     fn changed(&self) -> Option<&str> {
         if status(&self.descriptor).is_ok_and(|now| now == self.opened) { None } else { Some(&self.name) }
     }
@@ -386,54 +404,56 @@ impl MappedFile {
 #[cfg(unix)]
 fn status(descriptor: &impl std::os::fd::AsRawFd) -> std::io::Result<Status> {
     let mut status = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: the file is open, and there is room for its status.
+    // SAFETY: the pointer is valid for a write of the status; the call fails if the file is not open.
     if unsafe { libc::fstat(descriptor.as_raw_fd(), status.as_mut_ptr()) } != 0 {
         return Err(std::io::Error::last_os_error());
     }
-    // SAFETY: the call has filled it.
+    // SAFETY: the successful call has filled the status.
     let status = unsafe { status.assume_init() };
     Ok((status.st_size, status.st_mtime, status.st_mtime_nsec))
 }
 
-/// Some bytes of a file, shown or copied.
+/// Bytes of a file, mapped or copied.
 ///
-/// Shown bytes go with the file: whoever looks at them asks [`changed`](FileBytes::changed) first. A file that
-/// another process makes shorter between the question and the look ends this process, as with every memory map.
+/// Mapped bytes change when the file changes: call [`changed`](FileBytes::changed) before you use them. If another
+/// process truncates the file between that call and the use, the operating system kills this process (SIGBUS), as with
+/// every memory map.
 #[derive(Debug)]
-pub struct FileBytes(Kept);
+pub struct FileBytes(Storage);
 
 #[derive(Debug)]
-enum Kept {
-    Here(Vec<u8>),
+enum Storage {
+    Copied(Vec<u8>),
     #[cfg(unix)]
-    Shown {
+    Mapped {
         file: std::sync::Arc<MappedFile>,
         first: *const u8,
         size: usize,
+        /// The whole map, from a multiple of the page size on.
         mapped: *mut libc::c_void,
         mapped_size: usize,
     },
 }
 
-// SAFETY: the memory of a map is read only, belongs to no thread, and stays until the owner is dropped.
+// SAFETY: the memory of a map is only read, is not bound to a thread, and stays mapped until its owner is dropped.
 unsafe impl Send for FileBytes {}
 // SAFETY: as above.
 unsafe impl Sync for FileBytes {}
 
 impl FileBytes {
-    /// Bytes that were copied.
+    /// Wrap bytes that were copied.
     pub fn here(bytes: Vec<u8>) -> FileBytes {
-        FileBytes(Kept::Here(bytes))
+        FileBytes(Storage::Copied(bytes))
     }
 
-    /// `size` bytes from a position on, shown, or else copied; copied also where the file's system cannot show them. An
-    /// error if the file ends before.
+    /// Map `size` bytes of a file from position `begin` on. Copy them instead if `is_mapped` is false or the file
+    /// system does not support maps. An error if the file ends before the last of these bytes.
     #[cfg(unix)]
     pub fn of_file(
         file: &std::sync::Arc<MappedFile>,
         begin: u64,
         size: usize,
-        is_shown: bool,
+        is_mapped: bool,
     ) -> std::io::Result<FileBytes> {
         use std::os::fd::AsRawFd;
         let file_size = u64::try_from(status(&file.descriptor)?.0).unwrap_or(0);
@@ -445,10 +465,10 @@ impl FileBytes {
             read_exact_at(file.descriptor.as_raw_fd(), &mut bytes, begin)?;
             Ok(FileBytes::here(bytes))
         };
-        if size == 0 || !is_shown {
+        if size == 0 || !is_mapped {
             return copied();
         }
-        // SAFETY: asking for the size of a page has no conditions.
+        // SAFETY: asking for the page size has no preconditions.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.max(1) as u64;
         let lead = (begin % page) as usize;
         #[cfg(target_os = "linux")]
@@ -456,8 +476,8 @@ impl FileBytes {
         #[cfg(not(target_os = "linux"))]
         let flags = libc::MAP_SHARED;
         let descriptor = file.descriptor.as_raw_fd();
-        // SAFETY: memory for reading at an address of the system's choice, over bytes that the file was just seen to
-        // have.
+        // SAFETY: the system chooses the address of the new map, so it replaces no other memory. The map is read only,
+        // and its range is inside the file's size that was checked above.
         let mapped = unsafe {
             let at = (begin - lead as u64) as libc::off_t;
             libc::mmap(std::ptr::null_mut(), lead + size, libc::PROT_READ, flags, descriptor, at)
@@ -465,30 +485,30 @@ impl FileBytes {
         if mapped == libc::MAP_FAILED {
             return copied();
         }
-        // SAFETY: `lead` is inside the memory.
+        // SAFETY: `lead` is inside the map.
         let first = unsafe { mapped.cast::<u8>().add(lead) };
-        Ok(FileBytes(Kept::Shown { file: file.clone(), first, size, mapped, mapped_size: lead + size }))
+        Ok(FileBytes(Storage::Mapped { file: file.clone(), first, size, mapped, mapped_size: lead + size }))
     }
 
     /// The bytes.
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
         match &self.0 {
-            Kept::Here(bytes) => bytes,
-            // SAFETY: the memory is `size` bytes and stays as long as this does. That others may write to the file
-            // while it is looked at is asked for just before; what is read is only copied, and all that is read is
-            // checked.
+            Storage::Copied(bytes) => bytes,
+            // SAFETY: the map has `size` bytes from `first` on and lives as long as `self`. Callers check `changed`
+            // just before the use, because another process may write to the file. Any content is handled: the bytes are
+            // copied, and values read from them are checked before use.
             #[cfg(unix)]
-            Kept::Shown { first, size, .. } => unsafe { std::slice::from_raw_parts(*first, *size) },
+            Storage::Mapped { first, size, .. } => unsafe { std::slice::from_raw_parts(*first, *size) },
         }
     }
 
-    /// The name of the file, if it is shown and is not any more as it was.
+    /// The name of the file, if its bytes are mapped and it has changed since it was opened.
     pub fn changed(&self) -> Option<&str> {
         match &self.0 {
-            Kept::Here(_) => None,
+            Storage::Copied(_) => None,
             #[cfg(unix)]
-            Kept::Shown { file, .. } => file.changed(),
+            Storage::Mapped { file, .. } => file.changed(),
         }
     }
 }
@@ -496,8 +516,8 @@ impl FileBytes {
 impl Drop for FileBytes {
     fn drop(&mut self) {
         #[cfg(unix)]
-        if let Kept::Shown { mapped, mapped_size, .. } = self.0 {
-            // SAFETY: it was mapped so, and nobody has a slice of it any more.
+        if let Storage::Mapped { mapped, mapped_size, .. } = self.0 {
+            // SAFETY: `of_file` created this map, and no slice of it outlives `self`.
             unsafe { libc::munmap(mapped, mapped_size) };
         }
     }
@@ -509,13 +529,13 @@ impl PartialEq for FileBytes {
     }
 }
 
-/// Fill `buffer` from a position of an open file; an error if the file ends before.
+/// Fill `buffer` from position `at` of an open file; an error if the file ends before the buffer is full.
 #[cfg(unix)]
 pub fn read_exact_at(descriptor: std::ffi::c_int, mut buffer: &mut [u8], mut at: u64) -> std::io::Result<()> {
     use std::io::{Error, ErrorKind};
     while !buffer.is_empty() {
         let position = i64::try_from(at).map_err(|_| Error::from(ErrorKind::InvalidInput))?;
-        // SAFETY: at most as many bytes are written as `buffer` has. A number that is no open file is an error.
+        // SAFETY: the call writes at most `buffer.len()` bytes; it fails if the number is not an open file.
         let count = unsafe { libc::pread(descriptor, buffer.as_mut_ptr().cast(), buffer.len(), position) };
         match usize::try_from(count) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
@@ -534,7 +554,7 @@ pub fn read_exact_at(descriptor: std::ffi::c_int, mut buffer: &mut [u8], mut at:
     Ok(())
 }
 
-/// Append `size` bytes from a position of an open file, or fewer where it ends before; how many they are.
+/// Append `size` bytes from position `at` of an open file, or fewer if the file ends before; returns their number.
 #[cfg(unix)]
 pub fn append_read(out: &mut Vec<u8>, descriptor: std::ffi::c_int, size: usize, mut at: u64) -> std::io::Result<usize> {
     use std::io::{Error, ErrorKind};
@@ -542,14 +562,14 @@ pub fn append_read(out: &mut Vec<u8>, descriptor: std::ffi::c_int, size: usize, 
     let mut done = 0;
     while done < size {
         let position = i64::try_from(at).map_err(|_| Error::from(ErrorKind::InvalidInput))?;
-        let room = out.spare_capacity_mut();
-        // SAFETY: at most as many bytes are written as were made room for and are not there yet. A number that is no
-        // open file is an error.
-        let count = unsafe { libc::pread(descriptor, room.as_mut_ptr().cast(), size - done, position) };
+        let spare = out.spare_capacity_mut();
+        // SAFETY: `size` bytes were reserved and `done` of them written, so `size - done` bytes fit. The call fails if
+        // the number is not an open file.
+        let count = unsafe { libc::pread(descriptor, spare.as_mut_ptr().cast(), size - done, position) };
         match usize::try_from(count) {
             Ok(0) => break,
             Ok(count) => {
-                // SAFETY: so many bytes were written behind those that are there.
+                // SAFETY: the call wrote `count` bytes after the old length.
                 unsafe { out.set_len(out.len() + count) };
                 done += count;
                 at += count as u64;
@@ -571,9 +591,9 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn bytes_of_a_file_are_shown_and_a_change_is_told() {
+    fn file_bytes_are_mapped_and_report_a_change_of_the_file() {
         use std::os::fd::AsRawFd;
-        let path = std::env::temp_dir().join(format!("cntkio-simd-shown-{}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("cntkio-simd-mapped-{}", std::process::id()));
         let content: Vec<u8> = (0..20_000u32).map(|number| (number % 251) as u8).collect();
         std::fs::write(&path, &content).unwrap();
         let file = std::fs::File::open(&path).unwrap();
@@ -602,21 +622,21 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_appended_in_order_on_one_thread_and_on_several() {
+    fn appends_pieces_in_order_on_one_and_several_threads() {
         let source: Vec<u32> = (0..600_000).collect();
-        let runs: Vec<&[u32]> =
+        let pieces: Vec<&[u32]> =
             (0..2000).map(|number| &source[number * 131 % 7000..][..number * 37 % 500]).chain([&source[..]]).collect();
-        let expected: Vec<u32> = [7].into_iter().chain(runs.iter().flat_map(|run| run.iter().copied())).collect();
+        let expected: Vec<u32> = [7].into_iter().chain(pieces.iter().flat_map(|piece| piece.iter().copied())).collect();
         let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
         let (mut alone, mut together) = (vec![7], vec![7]);
-        append(&mut alone, &runs);
-        pool.install(|| append(&mut together, &runs));
+        append(&mut alone, &pieces);
+        pool.install(|| append(&mut together, &pieces));
         assert_eq!(alone, expected);
         assert_eq!(together, expected);
     }
 
     #[test]
-    fn advice_leaves_the_values_alone() {
+    fn advice_does_not_change_the_values() {
         let mut values: Vec<u32> = (0..3 << 20).collect();
         let count = values.len();
         advise_huge_pages(&mut values, count);
@@ -627,7 +647,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_file_is_read_at_a_position_and_its_end_is_an_error() {
+    fn reads_at_a_position_and_reports_the_end_of_the_file() {
         use std::os::fd::AsRawFd;
         let path = std::env::temp_dir().join(format!("cntkio-simd-{}", std::process::id()));
         std::fs::write(&path, b"0123456789").unwrap();

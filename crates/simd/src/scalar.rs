@@ -1,17 +1,18 @@
-//! The kernels without vector instructions: the twins that the others are compared with, and the fast path of every
-//! processor that has no better one.
+//! Kernels without vector instructions. Tests compare the other kernels with them, and processors without suitable
+//! vector instructions use them.
 
 use crate::digits;
 
-/// 10^-k, as near as float64 comes.
+/// 10^-k for k = 0 to 19, as near as float64 comes.
 const INVERSE_POWERS: [f64; 20] = [
     1e0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10, 1e-11, 1e-12, 1e-13, 1e-14, 1e-15, 1e-16, 1e-17,
     1e-18, 1e-19,
 ];
-/// More digits than this may not fit 64 bits with a sign; processors convert those faster than bits without one.
+/// Numbers of more digits may not fit a signed 64-bit integer, which processors convert to floats faster than an
+/// unsigned one.
 const MAX_DIGITS: usize = 18;
-/// A sign, the digits, a point and the byte behind them fit.
-const WINDOW: usize = 24;
+/// Size of the window in which a number is read: a sign, the digits, a point and the byte after them fit.
+const WINDOW_BYTES: usize = 24;
 
 #[inline(always)]
 fn is_blank(byte: u8) -> bool {
@@ -23,12 +24,12 @@ pub(crate) fn ends_sample(byte: u8) -> bool {
     byte == b'|' || byte == b'\n' || byte == b'\r'
 }
 
-/// `digits / 10^places` rounded to float32, or nothing where two roundings might differ from one.
+/// Round `digits / 10^places` to float32; `None` if two roundings (to float64, then to float32) might differ from one.
 ///
-/// The product is off by at most three units of float64 (one rounding each of digits beyond 2^53, of the power of ten
-/// and of the product, where half a unit may count as a whole one beyond a power of two); rounding it once more is
-/// right unless the middle of two float32 numbers is that near. Ties that are exact are left to the exact parser as
-/// well.
+/// The product's error is at most three units of float64: one for each of three roundings (of digits beyond 2^53, of
+/// the power of ten, and of the product), because half a unit may become a whole unit beyond a power of two. The second
+/// rounding is therefore right unless the middle of two float32 numbers is within that error. Exact ties are left to
+/// the exact parser too.
 #[inline(always)]
 pub(crate) fn rounded(digits: u64, places: usize) -> Option<f32> {
     let product = digits as i64 as f64 * INVERSE_POWERS.get(places)?;
@@ -36,10 +37,10 @@ pub(crate) fn rounded(digits: u64, places: usize) -> Option<f32> {
     if beyond_float32.wrapping_sub((1 << 28) - 4) <= 8 { None } else { Some(product as f32) }
 }
 
-/// The plain number at `at`, if it is certain and followed by a blank or an end of the sample.
+/// End and value of the number at `at`, if it is certain and a blank or the sample's end follows it.
 #[inline(always)]
 fn number(bytes: &[u8], at: usize) -> Option<(usize, f32)> {
-    // All looks go to a window of fixed size, so that none of them needs its own check.
+    // Read from a window of fixed size, so that single bytes need no bounds checks.
     match bytes.get(at..)?.first_chunk() {
         Some(window) => number_in(window, at),
         None => number_at_the_end(bytes, at),
@@ -49,21 +50,22 @@ fn number(bytes: &[u8], at: usize) -> Option<(usize, f32)> {
 #[cold]
 #[inline(never)]
 fn number_at_the_end(bytes: &[u8], at: usize) -> Option<(usize, f32)> {
-    let mut window = [0; WINDOW];
+    let mut window = [0; WINDOW_BYTES];
     let rest = &bytes[at..];
     window[..rest.len()].copy_from_slice(rest);
     number_in(&window, at)
 }
 
 #[inline(always)]
-fn number_in(window: &[u8; WINDOW], at: usize) -> Option<(usize, f32)> {
+fn number_in(window: &[u8; WINDOW_BYTES], at: usize) -> Option<(usize, f32)> {
     let is_negative = window[0] == b'-';
-    let start = usize::from(is_negative | (window[0] == b'+')); // no branch: signs are hard to predict
+    let start = usize::from(is_negative | (window[0] == b'+')); // no branch, because signs are unpredictable
     let (mut p, mut digits) = (start, 0u64);
-    // Digits fit 64 bits: a run that reaches the end of the window is not certain, and neither is one of 19.
+    // Wrapped digits are never used: a run that reaches the end of the window is not certain, and neither is a run of
+    // more than `MAX_DIGITS`, which fit 64 bits.
     let mut run = |from: usize| {
         let mut p = from;
-        while p < WINDOW {
+        while p < WINDOW_BYTES {
             let digit = window[p].wrapping_sub(b'0');
             if digit > 9 {
                 break;
@@ -75,7 +77,7 @@ fn number_in(window: &[u8; WINDOW], at: usize) -> Option<(usize, f32)> {
     };
     p = run(p);
     let mut num_digits = p - start;
-    if num_digits == 0 || p >= WINDOW {
+    if num_digits == 0 || p >= WINDOW_BYTES {
         return None;
     }
     let mut places = 0;
@@ -109,7 +111,7 @@ pub(crate) fn dense_f32(bytes: &[u8], mut at: usize, limit: usize, out: &mut Vec
         if ends_sample(byte) {
             return p;
         }
-        // One digit alone is what a one-hot vector and most of a picture are made of.
+        // Handle a single digit first: one-hot vectors and most pixels consist of single digits.
         let digit = byte.wrapping_sub(b'0');
         if digit <= 9 && is_blank(next) {
             out.push(f32::from(digit));
@@ -123,7 +125,7 @@ pub(crate) fn dense_f32(bytes: &[u8], mut at: usize, limit: usize, out: &mut Vec
     at
 }
 
-/// Length and value of the run of digits at `at`, if it has at most 8 of them and does not touch the end of the slice.
+/// Length and value of the run of digits at `at`, if it has at most 7 digits and ends before the end of the slice.
 #[inline(always)]
 fn short_digits(bytes: &[u8], at: usize) -> Option<(usize, u32)> {
     let Some(word) = digits::word_at(bytes, at) else {
@@ -144,11 +146,11 @@ fn short_digits(bytes: &[u8], at: usize) -> Option<(usize, u32)> {
     }
 }
 
-/// What stands behind blanks at a position of a sparse sample.
+/// The next element of a sparse sample, after blanks.
 enum Next {
-    /// The end of the sample, at this position.
+    /// The end of the sample, and its position.
     End(usize),
-    /// An entry: the position behind it, its index and its value.
+    /// An entry: the position after it, its index and its value.
     Entry(usize, i32, f32),
     /// Anything else.
     Uncertain,
@@ -174,7 +176,7 @@ fn next_entry(bytes: &[u8], at: usize, dim: u32) -> Next {
     if colon != b':' {
         return Next::Uncertain;
     }
-    // Eight digits at most, so that an index fits 32 bits with a sign.
+    // An index has at most eight digits, so it fits a signed 32-bit integer.
     let digit = byte.wrapping_sub(b'0');
     if digit <= 9 && (is_blank(next) || ends_sample(next)) {
         return Next::Entry(p + 2, index as i32, f32::from(digit));

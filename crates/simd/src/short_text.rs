@@ -1,4 +1,4 @@
-//! Texts of at most 16 bytes as machine words: to compare such a text with what a slice holds is one operation.
+//! Texts of at most 16 bytes as machine words, so that a comparison with the bytes of a slice is one operation.
 
 /// A text of at most 16 bytes.
 ///
@@ -12,18 +12,18 @@
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ShortText {
-    /// The bytes, the first one lowest.
+    /// The bytes, the first in the lowest bits.
     pub(crate) word: u128,
-    /// The bits of the text's bytes.
+    /// All bits of the text's bytes set, all others clear.
     pub(crate) mask: u128,
     pub(crate) size: usize,
 }
 
 impl ShortText {
-    /// A text that no other text begins with.
+    /// A text that no bytes begin with.
     pub const NEVER: ShortText = ShortText { word: 1, mask: 0, size: 0 };
 
-    /// The parts, concatenated; `None` if they are too long.
+    /// The concatenated parts; `None` if they have more than 16 bytes.
     pub fn new(parts: &[&[u8]]) -> Option<ShortText> {
         let text = parts.concat();
         let mut word = [0; 16];
@@ -38,13 +38,13 @@ impl ShortText {
         self.size
     }
 
-    /// Whether some bytes begin with this text.
+    /// True if the bytes begin with this text.
     #[inline]
     pub fn begins(&self, bytes: &[u8; 16]) -> bool {
         u128::from_le_bytes(*bytes) & self.mask == self.word
     }
 
-    /// Whether this text is at an offset of the bytes.
+    /// True if this text stands at offset `at` of the bytes.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn is_at(&self, bytes: &[u8], at: usize) -> bool {
         bytes.get(at..).is_some_and(|rest| rest.starts_with(&self.word.to_le_bytes()[..self.size]))

@@ -1,5 +1,5 @@
-//! Every kernel against a slow, obvious reader of the law in the crate's documentation, on plain, random and hostile
-//! text.
+//! Comparison of every kernel with a slow, obvious implementation of the rule in the crate's documentation, on plain,
+//! random and hostile text.
 
 mod random;
 
@@ -18,7 +18,7 @@ fn digits_end(bytes: &[u8], start: usize) -> usize {
     start + bytes[start..].iter().take_while(|byte| byte.is_ascii_digit()).count()
 }
 
-/// End and value of the plain number at `start`.
+/// End and value of the number without an exponent at `start`.
 fn plain_number(bytes: &[u8], start: usize) -> Option<(usize, f32)> {
     let first = start + usize::from(matches!(bytes.get(start), Some(b'+' | b'-')));
     let mut end = digits_end(bytes, first);
@@ -31,7 +31,7 @@ fn plain_number(bytes: &[u8], start: usize) -> Option<(usize, f32)> {
     Some((end, std::str::from_utf8(&bytes[start..end]).unwrap().parse().unwrap()))
 }
 
-/// All numbers that a dense kernel may take: (end, value).
+/// All numbers that a dense kernel may consume: (end, value).
 fn dense_reference(bytes: &[u8], mut at: usize) -> Vec<(usize, f32)> {
     let mut numbers = vec![];
     loop {
@@ -49,7 +49,7 @@ fn dense_reference(bytes: &[u8], mut at: usize) -> Vec<(usize, f32)> {
     }
 }
 
-/// All entries that a sparse kernel may take: (end, index, value).
+/// All entries that a sparse kernel may consume: (end, index, value).
 fn sparse_reference(bytes: &[u8], mut at: usize, dim: u32) -> Vec<(usize, i32, f32)> {
     let mut entries = vec![];
     loop {
@@ -74,47 +74,47 @@ fn shown(bytes: &[u8], at: usize) -> String {
     format!("{:?} from {at}", String::from_utf8_lossy(bytes))
 }
 
-/// Run a dense kernel and compare what it took with the reference; returns how much it took.
+/// Run a dense kernel and compare its values with the reference; returns their number.
 fn check_dense(kernel: Kernel, bytes: &[u8], at: usize, limit: usize) -> usize {
     let mut values = vec![7.5];
     let stop = kernel.dense_f32(bytes, at, limit, &mut values);
     let reference = dense_reference(bytes, at);
     let what = format!("{} on {}, limit {limit}: {values:?} up to {stop}", kernel.name(), shown(bytes, at));
-    let taken = values.len() - 1;
-    assert!(values[0] == 7.5 && taken <= limit && taken <= reference.len(), "{what}");
-    let end = if taken == 0 { at } else { reference[taken - 1].0 };
+    let num_consumed = values.len() - 1;
+    assert!(values[0] == 7.5 && num_consumed <= limit && num_consumed <= reference.len(), "{what}");
+    let end = if num_consumed == 0 { at } else { reference[num_consumed - 1].0 };
     for (value, (_, expected)) in values[1..].iter().zip(&reference) {
         assert_eq!(value.to_bits(), expected.to_bits(), "{what}");
     }
     assert!(end <= stop && bytes[end..stop].iter().all(|byte| is_blank(Some(byte))), "{what}");
-    taken
+    num_consumed
 }
 
-/// Run a sparse kernel and compare what it took with the reference; returns how much it took.
+/// Run a sparse kernel and compare its entries with the reference; returns their number.
 fn check_sparse(kernel: Kernel, bytes: &[u8], at: usize, dim: u32) -> usize {
     let (mut indices, mut values) = (vec![-7], vec![7.5]);
     let stop = kernel.sparse_f32(bytes, at, dim, &mut indices, &mut values);
     let reference = sparse_reference(bytes, at, dim);
     let name = kernel.name();
     let what = format!("{name} on {}, dim {dim}: {indices:?} {values:?} up to {stop}", shown(bytes, at));
-    let taken = values.len() - 1;
-    assert!(indices.len() == values.len() && taken <= reference.len(), "{what}");
+    let num_consumed = values.len() - 1;
+    assert!(indices.len() == values.len() && num_consumed <= reference.len(), "{what}");
     assert!(indices[0] == -7 && values[0] == 7.5, "{what}");
-    let end = if taken == 0 { at } else { reference[taken - 1].0 };
+    let end = if num_consumed == 0 { at } else { reference[num_consumed - 1].0 };
     for ((index, value), (_, expected_index, expected)) in indices[1..].iter().zip(&values[1..]).zip(&reference) {
         assert_eq!((*index, value.to_bits()), (*expected_index, expected.to_bits()), "{what}");
     }
     assert!(end <= stop && bytes[end..stop].iter().all(|byte| is_blank(Some(byte))), "{what}");
-    taken
+    num_consumed
 }
 
-/// Skeleton, places of numbers in it, numbers, end.
+/// Skeleton of a line, positions of numbers in the skeleton, numbers, and the line's end.
 type LineReference = (Vec<u8>, Vec<usize>, Vec<u32>, usize);
 
-/// The skeleton of the line at `at`, where numbers stand in it, and the numbers, if the line has a form.
+/// The parts of the line at `at`, if the line has a form.
 fn line_reference(bytes: &[u8], at: usize) -> Option<LineReference> {
     let end = at + bytes[at..].iter().take(64).position(|byte| *byte == b'\n')? + 1;
-    let (mut skeleton, mut places, mut numbers) = (vec![], vec![], vec![]);
+    let (mut skeleton, mut positions, mut numbers) = (vec![], vec![], vec![]);
     let mut p = at;
     while p < end {
         let number_end = digits_end(bytes, p);
@@ -123,7 +123,7 @@ fn line_reference(bytes: &[u8], at: usize) -> Option<LineReference> {
             if text.len() > 8 {
                 return None;
             }
-            places.push(skeleton.len());
+            positions.push(skeleton.len());
             numbers.push(text.parse().unwrap());
             p = number_end;
         } else {
@@ -132,11 +132,11 @@ fn line_reference(bytes: &[u8], at: usize) -> Option<LineReference> {
             p = word_end;
         }
     }
-    (numbers.len() <= MAX_NUMBERS).then_some((skeleton, places, numbers, end))
+    (numbers.len() <= MAX_NUMBERS).then_some((skeleton, positions, numbers, end))
 }
 
-/// Compare what a kernel says of the line at `at` and of those that are like it with the reference; whether it has a
-/// form.
+/// Compare the form and the numbers that a kernel gives for the line at `at`, and for the lines of the same form after
+/// it, with the reference; returns true if the line has a form.
 fn check_lines(kernel: Kernel, bytes: &[u8], at: usize) -> bool {
     let (form, reference) = (kernel.line_form(bytes, at), line_reference(bytes, at));
     let what = format!("{} on {}: {form:?}", kernel.name(), shown(bytes, at));
@@ -145,14 +145,14 @@ fn check_lines(kernel: Kernel, bytes: &[u8], at: usize) -> bool {
         return false;
     }
     assert_eq!(form.is_some(), reference.is_some(), "{what}");
-    let (Some(mut form), Some((skeleton, places, ..))) = (form, reference) else { return false };
+    let (Some(mut form), Some((skeleton, positions, ..))) = (form, reference) else { return false };
     assert_eq!(form.skeleton(), skeleton, "{what}");
-    assert_eq!((0..64).filter(|at| form.has_number_before(*at)).collect::<Vec<_>>(), places, "{what}");
+    assert_eq!((0..64).filter(|at| form.has_number_before(*at)).collect::<Vec<_>>(), positions, "{what}");
     for limit in [u32::MAX, 50] {
-        if !places.is_empty() {
+        if !positions.is_empty() {
             form.limits[0] = limit;
         }
-        check_rows(kernel, bytes, at, &form, (&skeleton, &places), &what);
+        check_rows(kernel, bytes, at, &form, (&skeleton, &positions), &what);
     }
     true
 }
@@ -164,9 +164,9 @@ fn check_rows(kernel: Kernel, bytes: &[u8], at: usize, form: &LineForm, like: (&
         let mut expected_stop = at;
         let mut num_rows = 0;
         while num_rows < most && expected_stop < bytes.len() {
-            let Some((skeleton, places, numbers, end)) = line_reference(bytes, expected_stop) else { break };
+            let Some((skeleton, positions, numbers, end)) = line_reference(bytes, expected_stop) else { break };
             let is_below_limit = numbers.first().is_none_or(|number| *number < form.limits[0]);
-            if (&skeleton[..], &places[..]) != like || !is_below_limit {
+            if (&skeleton[..], &positions[..]) != like || !is_below_limit {
                 break;
             }
             num_rows += 1;
@@ -197,11 +197,11 @@ fn lines(random: &mut Random, length: usize) -> Vec<u8> {
     text
 }
 
-/// What lines of sparse samples have in common.
+/// Common form of lines of sparse samples.
 struct Shape {
     has_id: bool,
     line_end: &'static [u8],
-    /// Column, name and bound of the indices.
+    /// Column, name and dimension of each stream.
     streams: Vec<(usize, &'static [u8], u32)>,
 }
 
@@ -227,9 +227,11 @@ fn sparse_lines(random: &mut Random, shape: &Shape, length: usize) -> Vec<u8> {
             text.extend(random.one_of(&["7", "7", "0", "12345678901"]).bytes());
             text.extend(random.one_of::<&[u8]>(&[b" ", b"\t", b"", b"  "]));
         }
-        for (place, (_, name, dim)) in shape.streams.iter().enumerate() {
+        for (position, (_, name, dim)) in shape.streams.iter().enumerate() {
             let name = std::str::from_utf8(name).unwrap();
-            text.extend(format!("{}|{name} ", if place == 0 { "" } else { random.one_of(&[" ", "", "\t"]) }).bytes());
+            text.extend(
+                format!("{}|{name} ", if position == 0 { "" } else { random.one_of(&[" ", "", "\t"]) }).bytes(),
+            );
             for _ in 0..random.below(most_entries + 1) {
                 let largest = 10u32.pow(1 + random.below(9) as u32).min(if is_plain { *dim } else { u32::MAX });
                 let value = if is_plain { "" } else { random.one_of(&["", "", "0", ".5", "e1", "123.25", ".", "-"]) };
@@ -237,7 +239,7 @@ fn sparse_lines(random: &mut Random, shape: &Shape, length: usize) -> Vec<u8> {
                 text.extend(format!("{}:{}{value}{space}", random.below(largest as usize), random.below(10)).bytes());
             }
             if random.below(2) == 0 {
-                text.pop(); // a blank before the next pipe, or behind the name
+                text.pop(); // a blank before the next pipe, or after the name
             }
         }
         text.extend(shape.line_end);
@@ -250,10 +252,10 @@ fn sparse_lines(random: &mut Random, shape: &Shape, length: usize) -> Vec<u8> {
     text
 }
 
-/// Where a line ends, and the entries of each column.
+/// End of a line, and the entries of each column.
 type SparseLineReference = (usize, Vec<Vec<(i32, f32)>>);
 
-/// The line at `at`, if it is of this shape.
+/// The line at `at`, if it has this shape.
 fn sparse_line_reference(bytes: &[u8], mut at: usize, shape: &Shape) -> Option<SparseLineReference> {
     let skip_blanks = |at: usize| at + bytes[at..].iter().take_while(|byte| is_blank(Some(byte))).count();
     if shape.has_id {
@@ -279,7 +281,7 @@ fn sparse_line_reference(bytes: &[u8], mut at: usize, shape: &Shape) -> Option<S
     bytes[at..].starts_with(shape.line_end).then_some((at + shape.line_end.len(), columns))
 }
 
-/// Compare the lines that a kernel takes with the reference; returns where the last of them ends.
+/// Compare the lines that a kernel consumes with the reference; returns the end of the last line.
 fn check_sparse_lines(kernel: Kernel, bytes: &[u8], at: usize, end: usize, shape: &Shape) -> usize {
     let Some(form) = SparseForm::new(shape.has_id, shape.line_end, &shape.streams) else { return at };
     let mut arrays = vec![(vec![0, 1], vec![-7], vec![7.5]); shape.streams.len()];
@@ -344,35 +346,40 @@ fn hostile_text(random: &mut Random, length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn plain_dense_samples_are_taken_whole() {
+fn consumes_plain_dense_samples_to_the_end() {
     let mut random = Random(1);
     for _ in 0..20_000 {
         let text = plain_text(&mut random, false, 8);
         let expected = dense_reference(&text, 0);
         for kernel in Kernel::available() {
-            let taken = check_dense(kernel, &text, 0, 1000);
-            // Eight digits are never so near to the middle of two float32 numbers but for whole numbers above 2^24.
+            let num_consumed = check_dense(kernel, &text, 0, 1000);
+            // Numbers of eight digits are near the middle of two float32 numbers only if they are whole and above 2^24.
             let is_certain = expected.iter().all(|(_, value)| value.abs() < 16_777_216.0);
-            assert!(taken == expected.len() || !is_certain, "{} took {taken} of {}", kernel.name(), shown(&text, 0));
+            assert!(
+                num_consumed == expected.len() || !is_certain,
+                "{} took {num_consumed} of {}",
+                kernel.name(),
+                shown(&text, 0)
+            );
         }
     }
 }
 
 #[test]
-fn plain_sparse_samples_are_taken_whole() {
+fn consumes_plain_sparse_samples_to_the_end() {
     let mut random = Random(2);
     for _ in 0..20_000 {
         let text = plain_text(&mut random, true, 7);
         let expected = sparse_reference(&text, 0, 100_000);
         for kernel in Kernel::available() {
-            let taken = check_sparse(kernel, &text, 0, 100_000);
-            assert_eq!(taken, expected.len(), "{} on {}", kernel.name(), shown(&text, 0));
+            let num_consumed = check_sparse(kernel, &text, 0, 100_000);
+            assert_eq!(num_consumed, expected.len(), "{} on {}", kernel.name(), shown(&text, 0));
         }
     }
 }
 
 #[test]
-fn kernels_take_nothing_but_what_the_law_allows_from_hostile_text() {
+fn consumes_only_certain_numbers_of_hostile_text() {
     let mut random = Random(3);
     for round in 0..60_000 {
         let text = hostile_text(&mut random, round % 201);
@@ -386,7 +393,7 @@ fn kernels_take_nothing_but_what_the_law_allows_from_hostile_text() {
 }
 
 #[test]
-fn every_alignment_and_every_length_up_to_200_bytes_is_read_alike() {
+fn results_do_not_depend_on_alignment_or_length() {
     let mut random = Random(4);
     for is_sparse in [false, true] {
         for alignment in 0..64 {
@@ -407,7 +414,7 @@ fn every_alignment_and_every_length_up_to_200_bytes_is_read_alike() {
 }
 
 #[test]
-fn lines_of_sparse_samples_are_read_alike_at_every_alignment_and_length() {
+fn sparse_lines_do_not_depend_on_alignment_or_length() {
     let mut random = Random(12);
     for alignment in 0..64 {
         let shape = shape(&mut random);
@@ -423,14 +430,14 @@ fn lines_of_sparse_samples_are_read_alike_at_every_alignment_and_length() {
 }
 
 #[test]
-fn long_numbers_and_numbers_near_a_middle_are_rounded_once() {
+fn rounds_long_numbers_and_numbers_near_a_middle_once() {
     let mut random = Random(5);
     for _ in 0..30_000 {
         let bits = random.below(1 << 31) as u32 % 0x0800_0000 + 0x3c00_0000;
         let (low, high) = (f64::from(f32::from_bits(bits)), f64::from(f32::from_bits(bits + 1)));
         let middle = (low + high) / 2.0;
-        let places = random.below(19);
-        let text = format!(" {middle:.places$} {low:.places$} -{middle} {high} 1|");
+        let positions = random.below(19);
+        let text = format!(" {middle:.positions$} {low:.positions$} -{middle} {high} 1|");
         let text = format!("{text}{}", "0".repeat(64));
         for kernel in Kernel::available() {
             let mut at = 0;
@@ -459,21 +466,21 @@ fn a_limit_ends_the_prefix_inside_a_block() {
 }
 
 #[test]
-fn line_ends_are_found_at_every_place_and_length() {
+fn finds_every_line_end_at_every_length() {
     let mut random = Random(6);
     for length in (0..400).chain([40_000]) {
         let text: Vec<u8> = (0..length).map(|_| random.one_of(b"\n\n\x0bx\x8a")).collect();
         let expected: Vec<u32> = (0..length as u32).filter(|at| text[*at as usize] == b'\n').collect();
         for kernel in Kernel::available() {
-            let mut found = vec![7];
-            kernel.line_ends(&text, &mut found);
-            assert_eq!((found[0], &found[1..]), (7, &expected[..]), "{}", kernel.name());
+            let mut positions = vec![7];
+            kernel.line_ends(&text, &mut positions);
+            assert_eq!((positions[0], &positions[1..]), (7, &expected[..]), "{}", kernel.name());
         }
     }
 }
 
 #[test]
-fn lines_and_their_numbers_are_what_the_law_says() {
+fn forms_and_numbers_of_lines_equal_the_reference() {
     let mut random = Random(8);
     let mut num_forms = 0;
     for round in 0..40_000 {
@@ -484,12 +491,12 @@ fn lines_and_their_numbers_are_what_the_law_says() {
             num_forms += usize::from(check_lines(kernel, &text, at));
         }
     }
-    let knows_forms = Kernel::available().iter().any(|kernel| kernel.name() == "avx512");
-    assert_eq!(num_forms > 10_000, knows_forms, "{num_forms} lines with a form");
+    let supports_forms = Kernel::available().iter().any(|kernel| kernel.name() == "avx512");
+    assert_eq!(num_forms > 10_000, supports_forms, "{num_forms} lines with a form");
 }
 
 #[test]
-fn lines_of_sparse_samples_are_what_the_law_says() {
+fn sparse_lines_equal_the_reference() {
     let mut random = Random(9);
     for round in 0..40_000 {
         let shape = shape(&mut random);
@@ -507,7 +514,7 @@ fn lines_of_sparse_samples_are_what_the_law_says() {
 }
 
 #[test]
-fn plain_lines_of_sparse_samples_are_taken_to_the_end() {
+fn consumes_plain_sparse_lines_to_the_end() {
     let mut random = Random(10);
     for round in 0..3000 {
         let (has_id, line_end) = (random.below(2) == 1, random.one_of::<&[u8]>(&[b"\n", b"\r\n"]));
@@ -535,7 +542,7 @@ fn plain_lines_of_sparse_samples_are_taken_to_the_end() {
 }
 
 #[test]
-fn a_form_has_streams_with_short_names_and_indices() {
+fn sparse_form_rejects_unsuitable_streams() {
     let form = |streams: &[(usize, &[u8], u32)]| SparseForm::new(false, b"\n", streams);
     assert!(form(&[(0, b"thirteen byte", 5)]).is_some());
     assert!(form(&[(0, b"fourteen bytes", 5)]).is_none());
@@ -543,11 +550,12 @@ fn a_form_has_streams_with_short_names_and_indices() {
     assert!(SparseForm::new(true, b"", &[(0, b"x", 5)]).is_none());
     let streams: Vec<(usize, &[u8], u32)> = (0..8).map(|column| (column, &b"x"[..], 5)).collect();
     assert!(form(&streams[..7]).is_some() && form(&streams).is_none());
-    assert!(form(&streams[1..2]).is_none() && form(&[streams[0], streams[0]]).is_none()); // a column for each
+    // Each stream needs a column of its own.
+    assert!(form(&streams[1..2]).is_none() && form(&[streams[0], streams[0]]).is_none());
 }
 
 #[test]
-fn a_position_behind_the_slice_takes_nothing() {
+fn consumes_nothing_after_the_end_of_the_slice() {
     for kernel in Kernel::available() {
         let (mut values, mut indices) = (vec![], vec![]);
         assert_eq!(kernel.dense_f32(b"1 2 |", 9, 4, &mut values), 9);
@@ -556,7 +564,8 @@ fn a_position_behind_the_slice_takes_nothing() {
     }
 }
 
-/// Two pages, of which the second cannot be read: text put at the end of the first shows any read behind it.
+/// Two pages, the second of which cannot be read. If text ends at the end of the first page, a read beyond the text is
+/// a fault.
 #[cfg(unix)]
 struct PageEnd {
     start: *mut u8,
@@ -566,8 +575,8 @@ struct PageEnd {
 #[cfg(unix)]
 impl PageEnd {
     fn new() -> PageEnd {
-        // SAFETY: an anonymous mapping of two pages at an address of the system's choice; it is checked to be there
-        // before the second page is closed.
+        // SAFETY: the system chooses the address of an anonymous map of two pages; the map is checked to exist before
+        // the second page is protected.
         unsafe {
             let page = libc::sysconf(libc::_SC_PAGESIZE) as usize;
             let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
@@ -579,14 +588,14 @@ impl PageEnd {
         }
     }
 
-    /// `text`, moved so that it ends where the first page ends.
+    /// Copy `text` so that it ends at the end of the first page.
     fn hold(&mut self, text: &[u8]) -> &[u8] {
         assert!(text.len() <= self.page);
         // SAFETY: the first page is mapped for reading and writing while `self` lives, and the text fits into it.
         unsafe {
-            let place = self.start.add(self.page - text.len());
-            std::ptr::copy_nonoverlapping(text.as_ptr(), place, text.len());
-            std::slice::from_raw_parts(place, text.len())
+            let start = self.start.add(self.page - text.len());
+            std::ptr::copy_nonoverlapping(text.as_ptr(), start, text.len());
+            std::slice::from_raw_parts(start, text.len())
         }
     }
 }
@@ -594,14 +603,14 @@ impl PageEnd {
 #[cfg(unix)]
 impl Drop for PageEnd {
     fn drop(&mut self) {
-        // SAFETY: this mapping of two pages was made by `new`, and no slice of it outlives `self`.
+        // SAFETY: `new` created this map of two pages, and no slice of it outlives `self`.
         unsafe { libc::munmap(self.start.cast(), 2 * self.page) };
     }
 }
 
 #[cfg(unix)]
 #[test]
-fn nothing_is_read_behind_the_slice() {
+fn reads_nothing_after_the_slice() {
     let mut random = Random(7);
     let mut pages = PageEnd::new();
     for round in 0..20_000 {

@@ -1,6 +1,6 @@
-//! What tests of several crates draw their cases from.
+//! Random numbers for the tests of several crates.
 
-/// Random numbers for tests (xorshift64*).
+/// A generator of random numbers (xorshift64*).
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -12,7 +12,7 @@ impl Random {
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % limit
     }
 
-    /// One of these.
+    /// A random element of `choices`.
     pub(crate) fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len())]
     }
