@@ -39,12 +39,9 @@ RUST_MODULES_IN_CIRCLES = {
     "core ctf::shortcuts",
 }
 PRIVATE_NAMES_IN_TESTS = {
-    "_BLOCK",
-    "_PIECE_BYTES",
     "_aligned",
     "_array",
     "_minibatch",
-    "_whole",
 }
 
 

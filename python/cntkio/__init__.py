@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 from cntkio import transforms
 from cntkio.absent import Base64ImageDeserializer, ImageDeserializer, LatticeDeserializer
 from cntkio.config import ReaderConfig, read_config
-from cntkio.convert import sequence_to_cntk_text_format, write_cbf, write_ctf
-from cntkio.corpus import read_ctf
+from cntkio.convert import read_ctf, sequence_to_cntk_text_format, write_cbf, write_ctf
 from cntkio.errors import (
     CheckpointError,
     CntkIoError,

@@ -28,7 +28,7 @@ from cntkio.errors import ConfigError, CorpusError, FormatError, did_you_mean
 from cntkio.formats.input_file import open_to_read
 from cntkio.formats.output_file import written_whole
 from cntkio.minibatch import Minibatch, MinibatchData
-from cntkio.streams import StreamInformation
+from cntkio.streams import StreamInformation, packed_columns
 
 try:
     import pyarrow as pa
@@ -81,7 +81,7 @@ class RecordBatches:
         self._data = data
         self._key = key
         self._flat = flat
-        with pieces_of(data, None) as given:
+        with pieces_of(data) as given:
             self._schema = self._schema_of(given)
 
     @property
@@ -104,7 +104,7 @@ class RecordBatches:
 
     def _batches(self, progress: Progress | None) -> Iterator[pa.RecordBatch]:
         count = 0
-        with pieces_of(self._data, None) as given:
+        with pieces_of(self._data) as given:
             flat = _flat_names(self._flat, given.streams)
             for number, piece in enumerate(given.pieces):
                 yield _batch_of(piece, given, self._schema, self._key, flat, count)
@@ -155,9 +155,7 @@ def _batch_of(
     piece: Piece, given: Pieces, schema: pa.Schema, key: str | None, flat: frozenset[str], count: int
 ) -> pa.RecordBatch:
     num_rows = piece.chunk.num_sequences
-    layout = [
-        (n, info.is_sparse or info.dtype == np.int32, info.dtype == np.float64) for n, info in enumerate(given.streams)
-    ]
+    layout = packed_columns(given.streams)
     places, rows = np.zeros(num_rows, np.uint32), np.arange(num_rows, dtype=np.uint32)
     keys = np.arange(count, count + num_rows, dtype=np.uint64) if piece.keys is None else piece.keys
     (packed,) = _core.pack([([piece.chunk], places, rows, layout, None, [0, len(rows)])], num_threads())
@@ -344,7 +342,7 @@ class ArrowCorpus:
         self.streams = [column.info for column in self._columns]
 
     @contextlib.contextmanager
-    def opened_pieces(self) -> Iterator[Pieces]:
+    def pieces(self) -> Iterator[Pieces]:
         """The sequences, piece by piece."""
         with _opened(self._data) as (name, _, batches, total):
             yield Pieces(

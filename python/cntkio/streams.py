@@ -316,3 +316,11 @@ def check_definers(names: Sequence[str], where: str = "") -> None:
 def named(streams: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """The items of a record of streams in the order in which streams are numbered: by name, case ignored."""
     return sorted(streams.items(), key=lambda item: (item[0].lower(), item[0]))
+
+
+def packed_columns(streams: Iterable[StreamInformation]) -> list[tuple[int, bool, bool]]:
+    """Return how the columns of chunks are packed: for each its index, whether as indices, and whether as doubles."""
+    return [
+        (column, info.is_sparse or info.dtype == np.int32, info.dtype == np.float64)
+        for column, info in enumerate(streams)
+    ]

@@ -16,7 +16,7 @@ from cntkio import _core
 from cntkio.errors import CheckpointError, ConfigError, CorpusError, did_you_mean
 from cntkio.formats.user import Column, column, joined_columns
 from cntkio.minibatch import Minibatch, MinibatchData
-from cntkio.streams import Record, StreamInformation
+from cntkio.streams import Record, StreamInformation, packed_columns
 from cntkio.timeline import DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS, FULL_DATA_SWEEP, INFINITELY_REPEAT, Partition
 
 
@@ -158,7 +158,7 @@ class MinibatchSourceFromData(UserMinibatchSource):
         if not self._num_sequences:
             raise CorpusError("data_streams: there are no sequences to read")
         self._starts = [one.sequence_offsets.astype(np.int64) for one in columns]
-        self._layout = [(info.stream_id, info.is_sparse, info.dtype == np.float64) for info in self._streams]
+        self._layout = packed_columns(self._streams)
         self._max_samples = max_samples
         self._cursor = 0
         self._total_num_samples = 0

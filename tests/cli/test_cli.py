@@ -211,6 +211,39 @@ def test_verbs_name_a_file_that_no_deserializer_reads(
     assert expected in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("speech")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("packed.ctf.gz", "packed.ctf.gz is a file compressed with gzip, which no deserializer reads; unpack it"),
+        ("a.scp", "a.scp is a list of HTK features (scp); --to converts text, binary corpora, Parquet and Arrow files"),
+        ("examples/iris/irsi.ctf", "did you mean 'examples/iris/iris.ctf'?"),
+    ],
+)
+def test_convert_names_an_input_that_it_does_not_convert(
+    name: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("packed.ctf.gz").write_bytes(gzip.compress(b"|x 1\n"))
+    assert main(["convert", "--to", "cbf", "--input", name, "--output", "a.cbf"]) == 2
+    assert message in capsys.readouterr().err
+    assert not Path("a.cbf").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "no converter is named, and no --to"),
+        (["--to", "cbf"], "--to cbf needs --input FILE and --output FILE"),
+        (["--to", "cbf", "cbf2ctf", "--input", "a", "--output", "b"], "--to and a converter's name exclude each other"),
+    ],
+)
+def test_convert_needs_either_a_format_or_a_converter(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["convert", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -321,6 +354,18 @@ def test_read_runs_a_configuration_and_config_prints_it(
     assert main(["config", "--python", "examples/digits/digits.cntk", "Test"]) == 0
     exec(capsys.readouterr().out, {})
     assert capsys.readouterr().out.count("\n") == 2  # minibatches
+
+
+def test_read_counts_epochs_of_a_configuration_and_draws_their_progress(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert main(["read", "--sweeps", "2", "examples/digits/digits.cntk", "Test", "Test=[minibatchSize=100]"]) == 0
+    printed = capsys.readouterr()
+    told = facts(printed.out)
+    assert (told["epochs"], told["sequences"], told["minibatches"]) == ("2", "898", "10 of 100 samples")
+    drawn = [int(percent) for percent in re.findall(r"(\d+) %", printed.err)]
+    assert drawn == [100 * done // 898 for done in (100, 200, 300, 400, 449, 549, 649, 749, 849, 898)]
 
 
 def test_a_written_configuration_reads_the_corpus(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

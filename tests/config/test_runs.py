@@ -19,7 +19,7 @@ from cntkio import (
     StreamDef,
     StreamDefs,
 )
-from cntkio.config import ReaderConfig, commands
+from cntkio.config import ReaderConfig
 from cntkio.config.files import configuration
 from cntkio.config.reading import read_section, readers_asked_for
 from cntkio.config.writing import configuration_for
@@ -201,15 +201,13 @@ def test_refuses_other_deserializers_and_names_a_replacement(name: str) -> None:
     assert caught.value.key == "type"
 
 
-def test_the_command_line_reads_all_readers_of_a_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_readers_of_a_configuration_are_found_or_those_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(EXAMPLES.parent)
     path = "examples/digits/digits.cntk"
     train, test = [reader.facts() for reader in readers_asked_for(path, [])]
     assert (train["randomization window"], test["randomization window"]) == ("500 samples", "none")
     (only,) = readers_asked_for(path, ["Test", "Test=[minibatchSize=100]"])
-    watched: list[int] = []
-    facts = commands.read(only, 2, lambda source, minibatch, before: watched.append(before))
-    assert (facts["sequences"], facts["minibatches"], watched[:3]) == ("898", "10 of 100 samples", [0, 100, 200])
+    assert (only.section, only.minibatch_size()) == ("Test/reader", 100)
 
 
 def test_a_written_configuration_reads_the_corpus(lines: Path) -> None:

@@ -1,15 +1,18 @@
 """Converters: round trips are exact, text is written as specified, and nothing half-written stays."""
 
-import argparse
+import contextlib
 import gzip
 import io
+import itertools
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import cntkio
 import numpy as np
 import pytest
+import scipy.sparse
 from cntkio import (
     CBFDeserializer,
     ConfigError,
@@ -26,7 +29,9 @@ from cntkio import (
     write_cbf,
     write_ctf,
 )
-from cntkio.corpus import _whole
+from cntkio.cli import main
+from cntkio.convert import tuning
+from cntkio.convert.arrays import read_corpus
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -61,7 +66,7 @@ def same(one: Any, other: Any) -> bool:
 def read_cbf(path: Path) -> Any:
     corpus = CBFDeserializer(path).open()
     try:
-        return _whole(corpus)
+        return read_corpus(corpus)
     finally:
         corpus.close()
 
@@ -131,11 +136,9 @@ def test_arrays_come_back_from_both_formats(data: st.DataObject) -> None:
 
 
 def test_matrices_lists_of_matrices_minibatches_and_sources_are_written_alike(tmp_path: Path) -> None:
-    from scipy import sparse
-
     rng = np.random.default_rng(1)
     dense = rng.random((7, 30), np.float32) * (rng.random((7, 30)) < 0.2)
-    csr = sparse.csr_array(dense)
+    csr = scipy.sparse.csr_array(dense)
     write_cbf(tmp_path / "a.cbf", {"s": csr})
     write_cbf(tmp_path / "b.cbf", {"s": [csr[row : row + 1] for row in range(7)]})
     write_cbf(tmp_path / "c.cbf", read_cbf(tmp_path / "a.cbf"))
@@ -147,7 +150,7 @@ def test_matrices_lists_of_matrices_minibatches_and_sources_are_written_alike(tm
 
 
 def test_large_arrays_are_written_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(convert, "_PIECE_BYTES", 1000)
+    monkeypatch.setattr(tuning, "PIECE_BYTES", 1000)
     values, told = np.arange(5000, dtype=np.float32).reshape(500, 10), []
     write_cbf(tmp_path / "a.cbf", {"x": values}, progress=lambda done, total: told.append((done, total)))
     assert read_cbf(tmp_path / "a.cbf")["x"].values.tobytes() == values.tobytes()
@@ -193,7 +196,14 @@ def test_refuses_to_write_sequences_without_a_sample(tmp_path: Path) -> None:
         ({"x": [np.zeros(()), np.zeros(())]}, "sequence 0: a number"),
         ({"x": np.array(["a"])}, "expected real numbers"),
         ({"x": "text"}, "is a str"),
+        (
+            {"x": [scipy.sparse.csr_array((1, 2)), np.zeros((1, 2))]},
+            "sequence 1: a ndarray, but sequence 0 is a matrix",
+        ),
+        ({"x": [np.zeros((1, 2)), scipy.sparse.csr_array((1, 2))]}, "sequence 1: a csr_array; expected an array"),
         (7, "cannot write a int"),
+        ("a.ctf", "'a.ctf' is a path; expected a deserializer, such as CTFDeserializer"),
+        (Path("a.ctf"), "is a path; expected a deserializer, such as CTFDeserializer"),
     ],
 )
 def test_refuses_arrays_that_do_not_form_a_corpus(data: Any, what: str, tmp_path: Path) -> None:
@@ -204,12 +214,30 @@ def test_refuses_arrays_that_do_not_form_a_corpus(data: Any, what: str, tmp_path
 
 
 def test_an_index_outside_its_dimension_is_refused(tmp_path: Path) -> None:
-    from scipy import sparse
-
-    matrix = sparse.csr_array((np.ones(1), np.array([1]), np.array([0, 1])), shape=(1, 2))
+    matrix = scipy.sparse.csr_array((np.ones(1), np.array([1]), np.array([0, 1])), shape=(1, 2))
     matrix.indices[0] = 2
     with pytest.raises(ConfigError, match="index 2, but the dimension is 2"):
         write_cbf(tmp_path / "a.cbf", {"s": matrix})
+
+
+class Squares:
+    """Something with pieces: what the contract of a `Writable` asks for, and no more."""
+
+    @contextlib.contextmanager
+    def pieces(self) -> Iterator[convert.Pieces]:
+        arrays = ({"x": np.array([[float(index)], [float(index**2)]])} for index in range(3))
+        with contextlib.ExitStack() as exits:
+            opened = [exits.enter_context(convert.pieces_of(array)) for array in arrays]
+            pieces = itertools.chain.from_iterable(one.pieces for one in opened)
+            yield convert.Pieces("squares", opened[0].streams, pieces, 3)
+
+
+def test_writes_anything_with_pieces(tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    write_ctf(tmp_path / "a.ctf", Squares(), progress=lambda done, total: told.append((done, total)))
+    lines = (tmp_path / "a.ctf").read_text().splitlines()
+    assert lines == [f"{index}\t|x {value}" for index, value in enumerate([0, 0, 1, 1, 2, 4])]
+    assert told == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_a_source_without_an_end_is_refused(tmp_path: Path) -> None:
@@ -249,10 +277,8 @@ def test_refuses_sequences_of_other_types(value: Any) -> None:
 # ------------------------------------------------------------------------------------------------ command line
 
 
-def command(*words: object) -> int:
-    parser = argparse.ArgumentParser()
-    convert.add_arguments(parser)
-    return convert.run(parser.parse_args([str(word) for word in words]))
+def command(*words: object) -> None:
+    assert main(["convert", *map(str, words)]) == 0
 
 
 def test_the_command_converts_with_a_header_file_as_ctf2bin_does(tmp_path: Path) -> None:
@@ -265,7 +291,7 @@ def test_the_command_converts_with_a_header_file_as_ctf2bin_does(tmp_path: Path)
         ("words", "sparse", np.float64, 10), ("features", "dense", np.float64, 2),
     ]  # fmt: skip
     assert corpus.table.num_chunks == 2
-    whole = _whole(corpus)
+    whole = read_corpus(corpus)
     assert whole["words"].lengths.tolist() == [1, 1]  # the empty sample is kept
     command("cbf2ctf", "--input", tmp_path / "a.cbf", "--output", tmp_path / "b.ctf")
     assert (tmp_path / "b.ctf").read_text() == "0\t|words 3:1 |features 1 2\n1\t|words |features 3 4\n"
@@ -390,7 +416,7 @@ def test_refuses_broken_lines_of_numbers_and_names_the_location(text: str, what:
 
 
 def test_long_files_are_converted_block_by_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(convert, "_BLOCK", 7)
+    monkeypatch.setattr(tuning, "BLOCK", 7)
     text = "".join(f"{number} {number} {number % 3}\n" for number in range(100))
     out, options = io.BytesIO(), {"features_start": 0, "features_dim": 2, "label_type": "None"}
     assert convert.uci_to_ctf(io.BytesIO(text.encode()), out, **options) == 100

@@ -23,7 +23,7 @@ from cntkio import (
     StreamDefs,
     write_cbf,
 )
-from cntkio.corpus import _whole
+from cntkio.convert.arrays import read_corpus
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from slow import cbf as slow_cbf
@@ -44,7 +44,7 @@ def read(path: Path, **options: Any) -> Content:
     """Read a file into the form of the slow reader, in one chunk."""
     corpus = CBFDeserializer(path, **options).open()
     try:
-        whole = _whole(corpus)
+        whole = read_corpus(corpus)
         streams = [Stream(info.name, info.is_sparse, info.dtype == np.float64, info.dim) for info in corpus.streams]
         columns: dict[str, list[Any]] = {}
         for info, data in whole.items():

@@ -33,7 +33,7 @@ def as_deserializer(described: Any) -> Deserializer:
     """
     if isinstance(described, str | os.PathLike):
         raise ConfigError(f"{described!r} is a path; expected {_advice(os.fspath(described))}", key="deserializers")
-    if not callable(getattr(described, "open", None)):
+    if not can_be_opened(described):
         raise ConfigError(
             f"{described!r} is not a deserializer; expected one such as CTFDeserializer(path, StreamDefs(...))",
             key="deserializers",
@@ -43,6 +43,11 @@ def as_deserializer(described: Any) -> Deserializer:
         deserializer: Deserializer = described
         return deserializer
     return _ForeignDeserializer(described)
+
+
+def can_be_opened(described: Any) -> bool:
+    """Return whether an object has a method `open`: a path has one too, and a deserializer needs no more."""
+    return callable(getattr(described, "open", None))
 
 
 def _advice(path: str) -> str:

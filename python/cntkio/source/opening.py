@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
-
 from cntkio.errors import ConfigError
 from cntkio.formats.contract import Corpus
 from cntkio.source.options import SourceOptions
 from cntkio.source.packing import Layout
 from cntkio.source.recipe import Recipe
-from cntkio.streams import StreamInformation
+from cntkio.streams import StreamInformation, packed_columns
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -70,8 +68,4 @@ def _layout(corpus: Corpus, earlier: list[StreamInformation], *, is_truncated: b
         form = "dense" if is_truncated else info.storage_format
         stream_id = len(earlier) + len(streams)
         streams.append(StreamInformation(info.name, stream_id, form, info.dtype, info.shape, info.defines_mb_size))
-    columns = [
-        (column, info.is_sparse or info.dtype == np.int32, info.dtype == np.float64)
-        for column, info in enumerate(corpus.streams)
-    ]
-    return Layout(streams, columns)
+    return Layout(streams, packed_columns(corpus.streams))

@@ -1,0 +1,25 @@
+"""The command `cntkio`: the contents of a corpus, its minibatches, and how fast it reads. (docs/cli.md)
+
+::
+
+    inspect   print the contents of a corpus
+    head      print the first sequences
+    read      read minibatches as a training program does, and print the throughput; runs configurations, too
+    config    print the meaning of a configuration
+    index     write the index cache
+    convert   convert from one format to another
+
+    command ──> arguments ──> inspect, read, config, convert ──> show
+                                   corpora, speech
+
+Invariant: a verb decides what to ask the library and how to print the answer, nothing else. Results go to standard
+output, one fact per line. Progress (only on a terminal) and complaints go to standard error. The exit status is 0 for
+success, 1 for bad data and 2 for a wrong call.
+
+The standard library reads the arguments and draws the progress bar, because the command has to work after an
+installation without extras.
+"""
+
+from cntkio.cli.command import main
+
+__all__ = ["main"]

@@ -1,0 +1,276 @@
+"""The arguments of the command: a parser for each verb, with an example in its help.
+
+A parsed namespace has the function of its verb as `verb`, and for `convert` that of the converter as `converter`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from cntkio.cli import convert
+from cntkio.cli.config import config
+from cntkio.cli.inspect import inspect
+from cntkio.cli.read import head, index, read
+from cntkio.streams import StreamDef
+
+_STREAM = "NAME:DIM[:sparse][:ALIAS]"
+
+
+def parser() -> ArgumentParser:
+    """Return the parser of the command."""
+    whole = ArgumentParser(
+        prog="cntkio",
+        description="Inspect and read corpora in CNTK's formats.",
+        epilog="cntkio VERB --help shows an example of each verb.",
+    )
+    whole.add_argument("--version", action="version", version=f"cntkio {version('cntkio')}")
+    verbs = whole.add_subparsers(title="verbs", metavar="VERB", required=True)
+    for add in (_add_inspect, _add_head, _add_read, _add_config, _add_index, _add_convert):
+        add(verbs)
+    return whole
+
+
+# ------------------------------------------------------------------------------------------------------ verbs
+
+
+def _add_inspect(verbs: Any) -> None:
+    added = _verb(verbs, inspect, "print the contents of a corpus", "cntkio inspect examples/digits/train.ctf")
+    _add_corpus(added, with_speech=True)
+    added.add_argument(
+        "--write-config",
+        metavar="FILE",
+        type=Path,
+        help="write a configuration that reads the corpus to FILE, and print the equivalent Python program",
+    )
+    added.add_argument(
+        "--labels",
+        metavar="FILE",
+        type=Path,
+        help="with --write-config and a list of features: the labels that belong to them",
+    )
+
+
+def _add_head(verbs: Any) -> None:
+    added = _verb(verbs, head, "print the first sequences", "cntkio head -n 2 examples/alice/train.ctf")
+    _add_corpus(added, with_speech=True)
+    added.add_argument("-n", "--sequences", metavar="N", type=_positive, default=5, help="number of sequences (5)")
+
+
+def _add_read(verbs: Any) -> None:
+    added = _verb(
+        verbs,
+        read,
+        "read a corpus in minibatches and print the throughput",
+        "cntkio read --minibatch-size 256 --sweeps 2 examples/digits/train.ctf",
+    )
+    _add_corpus(added, with_speech=True)
+    added.add_argument("--minibatch-size", metavar="SAMPLES", type=_positive, default=1024, help="in samples (1024)")
+    added.add_argument("--sweeps", metavar="N", type=_positive, default=1, help="number of sweeps (1)")
+    added.add_argument("--randomize", action="store_true", help="use CNTK's randomized order, not the file's order")
+    added.add_argument(
+        "arguments",
+        metavar="SECTION | KEY=VALUE",
+        nargs="*",
+        help="if FILE is a configuration (.cntk): the readers to run, by default all, and values to change; the "
+        "configuration then gives the minibatch size, and --sweeps counts its epochs",
+    )
+
+
+def _add_config(verbs: Any) -> None:
+    added = _verb(
+        verbs,
+        config,
+        "print the meaning of a configuration",
+        "cntkio config --python examples/digits/digits.cntk Train",
+    )
+    added.add_argument("file", metavar="FILE", type=Path, help="a configuration of CNTK")
+    added.add_argument("arguments", metavar="SECTION | KEY=VALUE", nargs="*", help="as for `read`")
+    added.add_argument("--python", action="store_true", help="print the equivalent Python program")
+
+
+def _add_index(verbs: Any) -> None:
+    added = _verb(verbs, index, "write the index cache for a quick next start", "cntkio index examples/alice/train.ctf")
+    _add_corpus(added, with_speech=False)
+
+
+def _verb(
+    verbs: Any, run: Callable[[argparse.Namespace], int], summary: str, example: str, detail: str = ""
+) -> ArgumentParser:
+    added: ArgumentParser = verbs.add_parser(
+        run.__name__,
+        help=summary,
+        description=f"{_sentence(summary)}{detail}",
+        epilog=f"example:\n  $ {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    added.set_defaults(verb=run)
+    return added
+
+
+def _add_corpus(parser: ArgumentParser, *, with_speech: bool) -> None:
+    kinds = (
+        "a corpus in CNTK's text or binary format, a list of HTK features (scp) or a label file (MLF)"
+        if with_speech
+        else "a corpus in CNTK's text format"
+    )
+    parser.add_argument("file", metavar="FILE", type=Path, help=kinds)
+    if with_speech:
+        parser.add_argument(
+            "--mapping",
+            metavar="FILE",
+            type=Path,
+            help="for a label file: the file with the names of its labels; by default the names in the label file",
+        )
+    parser.add_argument(
+        "--stream",
+        metavar=_STREAM,
+        type=_stream,
+        action="append",
+        help="a stream to read, dense by default; ALIAS is its name in the file if that differs; may be repeated; by "
+        "default all streams are read, as the file shows them",
+    )
+
+
+# ---------------------------------------------------------------------------------------------------- convert
+
+
+def _add_convert(verbs: Any) -> None:
+    added = _verb(
+        verbs,
+        convert.convert,
+        "convert between CNTK's binary and text formats, and other files to text",
+        "cntkio convert --to parquet --input examples/iris/iris.ctf --output iris.parquet",
+        " With --to the first bytes of the input decide its format.",
+    )
+    option = added.add_argument
+    option("--to", choices=("parquet", "arrow", "ctf", "cbf"), help="the format to write")
+    option("--input", metavar="FILE", type=Path, help="with --to: a corpus in any of these formats")
+    option("--output", metavar="FILE", type=Path, help="with --to: the file to write")
+    option(
+        "--stream",
+        metavar=_STREAM,
+        type=_stream,
+        action="append",
+        help="with --to: a stream to read from a text, or from a table that does not give its dimension; may be "
+        "repeated; by default all streams, as the file shows them",
+    )
+    option(
+        "--flat",
+        metavar="NAME",
+        nargs="*",
+        help="with --to parquet or arrow: streams with one sample in each sequence, to write without the list around "
+        "the sample; all streams if no NAME is given",
+    )
+    option("--key", metavar="NAME", default="key", help="with --to: the column with the keys of the sequences (key)")
+    option(
+        "--max-errors", metavar="N", type=int, default=0, help="with --to: number of errors to tolerate in a text (0)"
+    )
+    added.set_defaults(converter=None)
+    converters = added.add_subparsers(title="converters", metavar="CONVERTER")
+    for add in (_add_ctf2cbf, _add_cbf2ctf, _add_txt2ctf, _add_uci2ctf):
+        add(converters)
+
+
+def _add_ctf2cbf(converters: Any) -> None:
+    added = _converter(converters, convert.ctf2cbf, ["ctf2bin"], "convert text to the binary format")
+    option = added.add_argument
+    option("--input", metavar="FILE", type=Path, required=True, help="the text")
+    option("--output", metavar="FILE", type=Path, required=True, help="the binary file")
+    option(
+        "--header",
+        metavar="FILE",
+        type=Path,
+        help="a file with a line for each stream: name, name in the text, dense or sparse, dimension; by default the "
+        "streams are as the text shows them",
+    )
+    option("--chunk_size", "--chunk-size", metavar="BYTES", type=int, default=32 << 20, help="of a chunk (32 MiB)")
+    option("--precision", choices=("float", "double"), default="float", help="of the values (float)")
+    option("--layout", choices=("2.x", "documented"), default="2.x", help="layout of the file (2.x)")
+    option("--max-errors", metavar="N", type=int, default=0, help="number of errors to tolerate in the text (0)")
+    option("--skip-sequence-ids", action="store_true", help="each line is a sequence")
+    option("--strict", action="store_true", help="every warning is an error")
+
+
+def _add_cbf2ctf(converters: Any) -> None:
+    added = _converter(converters, convert.cbf2ctf, ["bin2ctf"], "convert the binary format to text")
+    added.add_argument("--input", metavar="FILE", type=Path, required=True, help="the binary file, in either layout")
+    added.add_argument("--output", metavar="FILE", type=Path, required=True, help="the text")
+
+
+def _add_txt2ctf(converters: Any) -> None:
+    summary = "convert lines of tokens to text, with a dictionary for each column"
+    option = _converter(converters, convert.txt2ctf, [], summary).add_argument
+    option(
+        "--map",
+        metavar="FILE",
+        type=Path,
+        nargs="+",
+        required=True,
+        help="a dictionary for each column, with one token per line",
+    )
+    option("--input", metavar="FILE", type=Path, nargs="*", help="the files to convert (standard input)")
+    option("--output", metavar="FILE", type=Path, help="the text (standard output)")
+    option("--annotated", metavar="BOOL", type=_truth, default=False, help="whether comments show the tokens (False)")
+    option("--unk", metavar="TOKEN", help="the token that replaces tokens that are not in the dictionary")
+    option("--names", metavar="NAME", nargs="+", help="names of the streams (S0 S1 ...)")
+    option("--strict", action="store_true", help="a column without a token is an error")
+
+
+def _add_uci2ctf(converters: Any) -> None:
+    option = _converter(converters, convert.uci2ctf, [], "convert columns of numbers to text").add_argument
+    option("-in", "--input_file", metavar="FILE", type=Path, required=True, help="the file to convert")
+    option("-fs", "--features_start", metavar="COLUMN", type=int, required=True, help="the first feature, from 0")
+    option("-fd", "--features_dim", metavar="N", type=int, required=True, help="number of features")
+    types = ("Category", "Regression", "None")
+    option("-lt", "--label_type", choices=types, default="Category", help="type of the labels (Category)")
+    option("-ls", "--labels_start", metavar="COLUMN", type=int, help="the first label, from 0")
+    option("-ld", "--labels_dim", metavar="N", type=int, default=1, help="number of columns of labels (1)")
+    option("-nl", "--num_labels", metavar="N", type=int, help="number of categories")
+    option("--mapping_file", metavar="FILE", type=Path, help="names of the categories, one per line")
+    option("-out", "--output_file", metavar="FILE", type=Path, help="the text (the input's name with _cntk_text)")
+    option("--sparse-labels", action="store_true", help="write a category as index:1")
+    option("--delimiter", metavar="CHAR", help="separator of columns (white space)")
+
+
+def _converter(converters: Any, run: Callable[..., None], aliases: list[str], summary: str) -> ArgumentParser:
+    added: ArgumentParser = converters.add_parser(
+        run.__name__, aliases=aliases, help=summary, description=_sentence(summary)
+    )
+    added.set_defaults(converter=run)
+    return added
+
+
+def _sentence(summary: str) -> str:
+    return f"{summary[0].upper()}{summary[1:]}."
+
+
+# ------------------------------------------------------------------------------------------- types of arguments
+
+
+def _stream(text: str) -> tuple[str, Any]:
+    """Read one `--stream NAME:DIM[:sparse|:dense][:ALIAS]`."""
+    name, colon, rest = text.partition(":")
+    size, _, rest = rest.partition(":")
+    form, _, alias = rest.partition(":")
+    if form not in ("sparse", "dense"):
+        form, alias = "dense", rest
+    if not name or not colon or not size.isdecimal():
+        raise ArgumentTypeError(f"'{text}' is not {_STREAM}, such as words:1323:sparse:w")
+    return name, StreamDef(field=alias or name, shape=int(size), is_sparse=form == "sparse")
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise ArgumentTypeError(f"'{text}' is not a positive whole number")
+    return int(text)
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in ("true", "false", "1", "0"):
+        raise ArgumentTypeError(f"'{text}' is neither True nor False")
+    return text.lower() in ("true", "1")

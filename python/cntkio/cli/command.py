@@ -1,0 +1,66 @@
+"""A run of the command: its arguments, its exit status, and its complaints on standard error."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from cntkio.cli.arguments import parser
+from cntkio.cli.show import BAD_CALL, BAD_DATA, FINE, complain
+from cntkio.errors import CntkIoError, ConfigError
+
+_INTERRUPTED = 130  # the status that a shell reports for Ctrl-C
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        arguments: Words after the name of the command; None: the arguments of the process.
+
+    Returns:
+        The exit status: 0 for success, 1 for bad data, 2 for a wrong call.
+
+    Raises:
+        SystemExit: As argparse does, with 2 for arguments that it cannot read and 0 after `--help` and `--version`.
+
+    Example:
+        >>> main(["read", "examples/iris/iris.ctf", "--stream", "lengths:0"])
+        2
+    """
+    options = parser().parse_args(arguments)
+    with _log_on_standard_error():
+        try:
+            status: int = options.verb(options)
+            sys.stdout.flush()
+        except ConfigError as error:
+            complain(error)
+            return BAD_CALL
+        except CntkIoError as error:
+            complain(error)
+            return BAD_DATA
+        except BrokenPipeError:
+            # The reader of the pipe (`cntkio head … | head -3`) has seen enough. The interpreter must not flush again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return FINE
+        except OSError as error:
+            complain(f"{error.filename}: {error.strerror}" if error.filename else error)
+            return BAD_CALL
+        except KeyboardInterrupt:
+            return _INTERRUPTED
+    return status
+
+
+@contextmanager
+def _log_on_standard_error() -> Iterator[None]:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("cntkio: %(message)s"))
+    logger = logging.getLogger("cntkio")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)

@@ -1,0 +1,160 @@
+"""Speech corpora on the command line: lists of HTK features (scp) and label files (MLF). (docs/cli.md)
+
+Invariant: deserializers and facts come from the files alone; nothing is printed here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+from cntkio.errors import ConfigError, CorpusError
+from cntkio.formats.detect import detect
+from cntkio.formats.htk import HTKFeatureDeserializer, first_header
+from cntkio.formats.mlf import (
+    HTKMLFBinaryDeserializer,
+    HTKMLFDeserializer,
+    MLFCorpus,
+    infer_labels,
+    read_mapping,
+)
+from cntkio.formats.report import NUM_IN_FULL, first_few
+from cntkio.streams import StreamDef, StreamDefs
+
+LABEL_FORMS = ("mlf", "binary mlf")
+"""Forms of `cntkio.formats.detect` that are label files."""
+
+_LARGEST_CLASS = 65536  # of a binary file
+
+
+class Labels(NamedTuple):
+    """An opened label file.
+
+    Attributes:
+        corpus: The file.
+        names: The names of its classes; empty if they have none.
+    """
+
+    corpus: MLFCorpus
+    names: list[bytes]
+
+    def facts(self) -> dict[str, str]:
+        """Return facts about the file."""
+        corpus = self.corpus
+        lengths = corpus.table.lengths
+        invalid, broken = corpus.utterances.invalid, corpus.utterances.broken
+        return {
+            "sequences": f"{len(lengths):,}",
+            "samples": f"{int(lengths.sum(dtype='int64')):,}",
+            "longest sequence": f"{int(lengths.max()):,} samples",
+            "rows": f"{corpus.num_rows:,}",
+            "labels": self._names_fact(),
+            "invalid": f"{0 if invalid is None else int(invalid.sum()):,}",
+            "broken": f"{0 if broken is None else int(broken.sum()):,}",
+        }
+
+    def _names_fact(self) -> str:
+        if not self.names:
+            return "classes, without names"
+        names = (name.decode(errors="replace") for name in self.names)
+        return f"{len(self.names):,}: {first_few(names, len(self.names))}"
+
+    def complaints(self) -> Iterator[str]:
+        """Yield complaints about the first invalid or broken utterances."""
+        utterances = self.corpus.utterances
+        masks = [mask for mask in (utterances.invalid, utterances.broken) if mask is not None]
+        indices = sorted({int(index) for mask in masks for index in mask.nonzero()[0][:NUM_IN_FULL]})
+        for index in indices[:NUM_IN_FULL]:
+            yield str(utterances.complaint(index))
+
+    def entries(self, count: int) -> Iterator[tuple[str, Iterator[str], int]]:
+        """Yield the first utterances: key, for each row its label and number of frames, and the number of rows."""
+        for index in range(min(count, self.corpus.table.num_sequences)):
+            frames, classes = self.corpus.rows(index)
+            rows = (
+                f"{self._name(label)} {length}" for label, length in zip(classes.tolist(), frames.tolist(), strict=True)
+            )
+            yield bytes(self.corpus.table.keys[index]).decode(errors="replace"), rows, len(frames)
+
+    def _name(self, label: int) -> str:
+        return self.names[label].decode(errors="replace") if self.names else str(label)
+
+
+def open_labels(path: Path, mapping: Path | None) -> Labels:
+    """Open a label file; without a mapping file the labels in the file are the names.
+
+    Raises:
+        OSError: A file cannot be read.
+        FormatError: A file breaks its format.
+        CorpusError: The file has no labels.
+    """
+    if _is_binary(path):
+        names = [] if mapping is None else read_mapping(mapping)
+        return Labels(_binary_labels(path).open(), names)
+    names = infer_labels(path) if mapping is None else read_mapping(mapping)
+    if not names:
+        raise CorpusError(f"{path}: no row with a label is in it")
+    return Labels(_text_labels(None, path, names).open_with(names), names)
+
+
+def named_labels(path: Path, mapping: Path | None) -> HTKMLFDeserializer | HTKMLFBinaryDeserializer:
+    """Return the deserializer of a label file with its mapping file, as a configuration can describe it.
+
+    Raises:
+        OSError: The mapping file cannot be read.
+        FormatError: The mapping file breaks its format.
+        ConfigError: The labels are a text, and a mapping file was not given.
+    """
+    if _is_binary(path):
+        return _binary_labels(path)
+    if mapping is None:
+        raise ConfigError(f"the labels of {path} have no names; --mapping says which file has them", key="mapping")
+    return _text_labels(mapping, path, read_mapping(mapping))
+
+
+def _is_binary(path: Path) -> bool:
+    return detect(path).form == "binary mlf"
+
+
+def _binary_labels(path: Path) -> HTKMLFBinaryDeserializer:
+    return HTKMLFBinaryDeserializer(StreamDefs(labels=StreamDef(mlf=os.fspath(path), shape=_LARGEST_CLASS)))
+
+
+def _text_labels(mapping: Path | None, path: Path, names: list[bytes]) -> HTKMLFDeserializer:
+    streams = StreamDefs(labels=StreamDef(mlf=os.fspath(path), shape=max(1, len(names))))
+    return HTKMLFDeserializer(None if mapping is None else os.fspath(mapping), streams)
+
+
+def features_of(path: Path, streams: StreamDefs) -> HTKFeatureDeserializer:
+    """Return the deserializer of a list.
+
+    Args:
+        path: The list.
+        streams: Its stream; empty: `features`, with the dimension of the first file.
+
+    Raises:
+        OSError: The list, or its first file, cannot be read.
+        FormatError: The first file breaks its format.
+        ConfigError: More than one stream was asked for.
+    """
+    streams = streams or StreamDefs(features=StreamDef(shape=first_header(path).dim))
+    if len(streams) != 1:
+        raise ConfigError(f"a list of features has one stream; {len(streams)} are wanted", key="stream")
+    ((name, stream),) = streams.items()
+    return HTKFeatureDeserializer(StreamDefs({name: StreamDef(scp=os.fspath(path), shape=stream.dim)}))
+
+
+def facts_of_features(deserializer: HTKFeatureDeserializer) -> dict[str, str]:
+    """Return facts about the files of a list."""
+    ((_, stream),) = deserializer.streams.items()
+    header = first_header(stream.scp)
+    with closing(deserializer.open()) as corpus:
+        num_files = corpus.num_files
+    order = "big-endian" if header.is_big_endian else "little-endian"
+    return {
+        "feature files": f"{num_files:,}",
+        "first of them": f"{header.kind_name}, {header.dim} values, {header.period / 10_000:g} ms a frame, {order}",
+    }

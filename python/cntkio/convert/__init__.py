@@ -1,0 +1,51 @@
+"""Conversions: corpora and arrays to files, files to arrays, token and number files to text. (docs/convert.md)
+
+::
+
+    deserializer, source, arrays, Arrow ──> pieces ──> write_ctf, write_cbf
+    token files, columns of numbers ──> blocks of whole lines ──> text
+
+    pieces          the seam: sequences piece by piece, from anything that can be written
+    array_streams   pieces of arrays, SciPy matrices and minibatches
+    writables       a `Writable` from whatever a caller passes
+    loading         all chunks of a corpus in order, loaded ahead
+    arrays          read_ctf: a whole corpus as arrays
+    binary          write_cbf
+    text            write_ctf, sequence_to_cntk_text_format
+    corpora         from one file to another; header files
+    scripts         CNTK's scripts txt2ctf.py and uci2ctf.py
+    script_files    their input, block by block, and their output
+    tuning          how much is converted at a time
+
+Invariants: memory is bounded by a few chunks however long the input is, except for `read_ctf`. A file appears under its
+name when it is whole. An input that the target format cannot express is an error that names its location.
+"""
+
+from cntkio.convert.arrays import read_ctf
+from cntkio.convert.binary import write_cbf
+from cntkio.convert.corpora import FileFormat, cbf_to_ctf, ctf_to_cbf, format_of, read_header_file
+from cntkio.convert.pieces import AnyPath, Piece, Pieces, Progress, Writable
+from cntkio.convert.scripts import LabelType, txt_to_ctf, uci_to_ctf
+from cntkio.convert.text import sequence_to_cntk_text_format, write_ctf
+from cntkio.convert.writables import pieces_of
+
+__all__ = [
+    "AnyPath",
+    "FileFormat",
+    "LabelType",
+    "Piece",
+    "Pieces",
+    "Progress",
+    "Writable",
+    "cbf_to_ctf",
+    "ctf_to_cbf",
+    "format_of",
+    "pieces_of",
+    "read_ctf",
+    "read_header_file",
+    "sequence_to_cntk_text_format",
+    "txt_to_ctf",
+    "uci_to_ctf",
+    "write_cbf",
+    "write_ctf",
+]

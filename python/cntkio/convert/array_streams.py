@@ -1,0 +1,228 @@
+"""Streams whose samples are arrays in memory: NumPy arrays, SciPy matrices, lists of either, minibatches.
+
+A stream is cut into columns of consecutive sequences, so that large arrays are converted piece by piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio.errors import ConfigError
+from cntkio.formats.user import Column
+from cntkio.minibatch import MinibatchData
+from cntkio.streams import StorageFormat, StreamInformation
+
+
+class ArrayStream:
+    """A stream of a mapping of names to arrays.
+
+    Args:
+        name: Its name.
+        data: Its samples, as for `cntkio.write_cbf`.
+        dtype: float32 or float64; None: float64 if the data have it, or else float32.
+
+    Attributes:
+        name: Its name.
+        num_sequences: Number of sequences.
+        num_bytes: Approximate size in memory.
+
+    Raises:
+        ConfigError: The data do not form a stream.
+    """
+
+    def __init__(self, name: str, data: Any, dtype: npt.DTypeLike | None) -> None:
+        samples = _samples_of(name, data)
+        if samples.dtype.kind not in "fiub":
+            raise ConfigError(f"stream {name!r} is in {samples.dtype}; expected real numbers", key=name)
+        own = np.float64 if samples.dtype == np.float64 else np.float32
+        self.name = name
+        self.num_sequences = samples.num_sequences
+        self.num_bytes = samples.num_bytes
+        self._samples = samples
+        self._dtype = np.dtype(own if dtype is None else dtype)
+        self._dim = self.info(0).dim
+
+    def info(self, stream_id: int) -> StreamInformation:
+        """Return the stream's description."""
+        form: StorageFormat = "sparse" if self._samples.is_sparse else "dense"
+        return StreamInformation(self.name, stream_id, form, self._dtype, self._samples.shape)
+
+    def column(self, first: int, last: int) -> Column:
+        """Return the column of the sequences from `first` up to `last`, without the last.
+
+        Raises:
+            ConfigError: An index is outside the dimension.
+        """
+        cut = self._samples.cut(first, last)
+        offsets, values = cut.offsets.astype(np.uint32), np.ascontiguousarray(cut.values, self._dtype).reshape(-1)
+        if cut.indptr is None or cut.indices is None:
+            return Column(offsets, values, self._dim, None)
+        self._check(cut.indices)
+        sample_offsets = (cut.indptr - cut.indptr[0]).astype(np.uint32)
+        return Column(offsets, values, self._dim, (sample_offsets, np.ascontiguousarray(cut.indices, np.int32)))
+
+    def _check(self, indices: npt.NDArray[Any]) -> None:
+        if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < self._dim:
+            wrong = int(indices.min()) if int(indices.min()) < 0 else int(indices.max())
+            raise ConfigError(
+                f"stream {self.name!r}: index {wrong}, but the dimension is {self._dim}; expected 0 to {self._dim - 1}",
+                key=self.name,
+            )
+
+
+@runtime_checkable
+class _Matrix(Protocol):
+    """A sparse matrix of SciPy, in any of its forms. SciPy need not be installed."""
+
+    nnz: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    def tocsr(self) -> Any: ...
+
+
+class _Cut(NamedTuple):
+    """Consecutive sequences.
+
+    Attributes:
+        offsets: Sample at which each sequence begins and, last, the number of samples.
+        values: Dense: the samples. Sparse: the value of each entry.
+        indptr: Sparse: entry at which each sample begins and, last, where they end; counted from any number.
+        indices: Sparse: the index of each entry.
+    """
+
+    offsets: npt.NDArray[Any]
+    values: npt.NDArray[Any]
+    indptr: npt.NDArray[Any] | None = None
+    indices: npt.NDArray[Any] | None = None
+
+
+class _Samples(Protocol):
+    """The samples of a stream, in one of the forms below."""
+
+    num_sequences: int
+    num_bytes: int
+    is_sparse: bool
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    def cut(self, first: int, last: int) -> _Cut: ...
+
+
+def _samples_of(name: str, data: Any) -> _Samples:
+    if isinstance(data, MinibatchData):
+        return _MinibatchSamples(data)
+    if isinstance(data, _Matrix):
+        return _MatrixSamples(data)
+    if isinstance(data, np.ndarray):
+        return _ArraySamples(data)
+    if isinstance(data, list | tuple) and len(data):
+        return _MatrixListSamples(name, data) if isinstance(data[0], _Matrix) else _ArrayListSamples(name, data)
+    raise ConfigError(
+        f"stream {name!r} is a {type(data).__name__}; expected an array of one sample a sequence, a list of arrays of "
+        "samples, or the same as SciPy matrices",
+        key=name,
+    )
+
+
+class _MinibatchSamples:
+    def __init__(self, data: MinibatchData) -> None:
+        self._data = data
+        self.num_sequences, self.is_sparse = data.num_sequences, data.is_sparse
+        self.shape, self.dtype = data.stream.shape, data.values.dtype
+        self.num_bytes = data.values.nbytes * (2 if data.is_sparse else 1) + data.offsets.nbytes
+
+    def cut(self, first: int, last: int) -> _Cut:
+        data = self._data
+        begin, end = int(data.offsets[first]), int(data.offsets[last])
+        offsets = data.offsets[first : last + 1] - begin
+        if data.indptr is None or data.indices is None:
+            return _Cut(offsets, data.values[begin:end])
+        indptr = data.indptr[begin : end + 1]
+        entries = slice(int(indptr[0]), int(indptr[-1]))
+        return _Cut(offsets, data.values[entries], indptr, data.indices[entries])
+
+
+class _MatrixSamples:
+    is_sparse = True
+
+    def __init__(self, matrix: _Matrix) -> None:
+        self._matrix = matrix.tocsr()
+        self.num_sequences, self.dtype = matrix.shape[0], matrix.dtype
+        self.shape: tuple[int, ...] = (matrix.shape[1],)
+        self.num_bytes = 8 * matrix.nnz + 4 * matrix.shape[0]
+
+    def cut(self, first: int, last: int) -> _Cut:
+        rows = self._matrix[first:last]
+        return _Cut(np.arange(last - first + 1), rows.data, rows.indptr, rows.indices)
+
+
+class _ArraySamples:
+    is_sparse = False
+
+    def __init__(self, array: npt.NDArray[Any]) -> None:
+        self._array = array
+        self.num_sequences = len(array) if array.ndim else 0
+        self.shape, self.dtype, self.num_bytes = array.shape[1:] or (1,), array.dtype, array.nbytes
+
+    def cut(self, first: int, last: int) -> _Cut:
+        return _Cut(np.arange(last - first + 1), self._array[first:last])
+
+
+class _MatrixListSamples:
+    is_sparse = True
+
+    def __init__(self, name: str, matrices: Sequence[Any]) -> None:
+        for index, matrix in enumerate(matrices):
+            if not isinstance(matrix, _Matrix):
+                what = f"a {type(matrix).__name__}, but sequence 0 is a matrix"
+                raise ConfigError(f"stream {name!r}, sequence {index}: {what}; expected a matrix for each", key=name)
+        _check_shapes(name, matrices)
+        self._matrices = matrices
+        self.num_sequences, self.shape = len(matrices), matrices[0].shape[1:]
+        self.dtype = np.result_type(*{matrix.dtype for matrix in matrices})
+        self.num_bytes = 8 * sum(matrix.nnz for matrix in matrices) + 8 * len(matrices)
+
+    def cut(self, first: int, last: int) -> _Cut:
+        from scipy import sparse  # late: SciPy need not be installed, but a caller with matrices has it
+
+        matrices = self._matrices[first:last]
+        rows = sparse.vstack(matrices, format="csr")
+        return _Cut(_offsets([matrix.shape[0] for matrix in matrices]), rows.data, rows.indptr, rows.indices)
+
+
+class _ArrayListSamples:
+    is_sparse = False
+
+    def __init__(self, name: str, sequences: Sequence[Any]) -> None:
+        arrays = [np.asarray(sequence) for sequence in sequences]
+        for index, array in enumerate(arrays):
+            if array.ndim == 0:
+                kind = type(sequences[index]).__name__
+                what = f"a {kind}" if array.dtype == object else "a number"
+                raise ConfigError(f"stream {name!r}, sequence {index}: {what}; expected an array of samples", key=name)
+        _check_shapes(name, arrays)
+        self._arrays = arrays
+        self.num_sequences, self.shape = len(arrays), arrays[0].shape[1:] or (1,)
+        self.dtype = np.result_type(*{array.dtype for array in arrays})
+        self.num_bytes = 8 * sum(array.size for array in arrays) + 8 * len(arrays)
+
+    def cut(self, first: int, last: int) -> _Cut:
+        arrays = self._arrays[first:last]
+        return _Cut(_offsets(list(map(len, arrays))), np.concatenate([array.reshape(-1) for array in arrays]))
+
+
+def _check_shapes(name: str, sequences: Sequence[Any]) -> None:
+    expected = sequences[0].shape[1:]
+    for index, sequence in enumerate(sequences):
+        if sequence.shape[1:] != expected:
+            what = f"samples of shape {sequence.shape[1:]}, but the samples of sequence 0 have {expected}"
+            raise ConfigError(f"stream {name!r}, sequence {index}: {what}", key=name)
+
+
+def _offsets(lengths: list[int]) -> npt.NDArray[np.int64]:
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(np.array(lengths, np.int64))])

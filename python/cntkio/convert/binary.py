@@ -1,0 +1,85 @@
+"""Files in the CNTK binary format from anything that can be written. (docs/convert.md, "Arrays to text or binary")"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy.typing as npt
+
+from cntkio.convert.pieces import AnyPath, Pieces, Progress
+from cntkio.convert.writables import pieces_of
+from cntkio.errors import ConfigError, did_you_mean
+from cntkio.formats.cbf import CBFWriter, Layout
+from cntkio.streams import StreamInformation
+
+
+def write_cbf(
+    path: AnyPath,
+    data: Any,
+    *,
+    chunk_size_in_bytes: int = 32 << 20,
+    layout: Layout = "2.x",
+    dtype: npt.DTypeLike | None = None,
+    order: Sequence[str] | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Write a file in the CNTK binary format, with bounded memory. The file appears under its name when it is whole.
+
+    Args:
+        path: The file.
+        data: A deserializer, a `MinibatchSource` with an end, a `Minibatch`, or for each stream's name: an array of one
+            sample per sequence (`[sequences, *shape]`), a SciPy matrix of the same (`[sequences, dim]`), or a list with
+            an array or a matrix of samples for each sequence.
+        chunk_size_in_bytes: A chunk ends with the sequence that makes it this large or larger.
+        layout: ``"2.x"``, or ``"documented"``, which CNTK 2.7 does not read and which has room for only one dense
+            sample in each sequence.
+        dtype: float32 or float64 of the values in the file; None: float64 for float64 data, or else float32.
+        order: The streams to write, in this order; None: all.
+        progress: Function that is called with the number of pieces done, and their total.
+
+    Raises:
+        ConfigError: An option or the arrays are not possible.
+        CorpusError: The data have no sequence, or streams have different numbers of sequences.
+        FormatError: The input breaks its format, or the layout cannot express a sequence.
+        OSError: A file cannot be read or written.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> import numpy as np
+        >>> from cntkio import CBFDeserializer
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.cbf")
+        >>> write_cbf(path, {"x": np.eye(3), "y": [np.ones((2, 4)), np.zeros((1, 4)), np.ones((5, 4))]})
+        >>> CBFDeserializer(path).open().table.lengths
+        array([2, 1, 5], dtype=uint32)
+    """
+    with pieces_of(data, dtype) as corpus:
+        columns = columns_in_order(corpus, order)
+        infos = [_in_precision(corpus.streams[column], dtype) for column in columns]
+        with CBFWriter(path, infos, chunk_size_in_bytes=chunk_size_in_bytes, layout=layout) as writer:
+            for index, piece in enumerate(corpus.pieces):
+                writer.add(piece.chunk, piece.lengths, columns)
+                if progress is not None:
+                    progress(index + 1, corpus.total)
+
+
+def columns_in_order(corpus: Pieces, order: Sequence[str] | None) -> list[int]:
+    """Return the columns of these streams; None: of all.
+
+    Raises:
+        ConfigError: No stream has one of these names.
+    """
+    names = [info.name for info in corpus.streams]
+    for name in order or ():
+        if name not in names:
+            there = ", ".join(map(repr, names))
+            raise ConfigError(
+                f"{corpus.name} has no stream {name!r}; it has: {there}{did_you_mean(name, names)}", key="order"
+            )
+    return list(range(len(names))) if order is None else [names.index(name) for name in order]
+
+
+def _in_precision(info: StreamInformation, dtype: npt.DTypeLike | None) -> StreamInformation:
+    if dtype is None:
+        return info
+    return StreamInformation(info.name, info.stream_id, info.storage_format, dtype, info.shape)

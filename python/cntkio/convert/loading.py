@@ -1,0 +1,43 @@
+"""All chunks of a corpus in order, loaded by threads ahead of need."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from cntkio.convert import tuning
+from cntkio.formats.contract import Corpus, Loaded
+
+
+def chunks_in_order(corpus: Corpus) -> Iterator[Loaded]:
+    """Yield all chunks, their errors counted. The next few are loaded while the caller works on a chunk.
+
+    Drop each chunk before asking for the next one: its memory is used again.
+
+    Raises:
+        FormatError: A chunk breaks the format.
+        OSError: The file cannot be read.
+    """
+    parsed = corpus.take_parsed()
+
+    def load(chunk_id: int) -> Loaded:
+        return parsed.pop(chunk_id, None) or corpus.load(chunk_id)
+
+    def accounted(future: Future[Loaded]) -> Loaded:
+        loaded = future.result()
+        corpus.account_for(loaded)
+        return loaded
+
+    coming: deque[Future[Loaded]] = deque()
+    with ThreadPoolExecutor(tuning.NUM_LOADERS, "cntkio-load") as loaders:
+        try:
+            for chunk_id in range(corpus.table.num_chunks):
+                coming.append(loaders.submit(load, chunk_id))
+                if len(coming) > tuning.NUM_LOADERS:
+                    yield accounted(coming.popleft())
+            while coming:
+                yield accounted(coming.popleft())
+        finally:
+            for future in coming:
+                future.cancel()

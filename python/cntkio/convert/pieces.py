@@ -1,0 +1,60 @@
+"""The seam between writers and what they write: sequences, piece by piece."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio._core import Chunk
+from cntkio.streams import StreamInformation
+
+AnyPath = str | os.PathLike[str]
+Progress = Callable[[int, int], None]
+"""Function that is called with how much is done and the total; the total is 0 if it is not known."""
+
+
+class Piece(NamedTuple):
+    """Consecutive sequences.
+
+    Attributes:
+        chunk: Their data.
+        keys: Their keys; None: they have none.
+        lengths: The samples for which each counts; None: the most samples of any stream.
+    """
+
+    chunk: Chunk
+    keys: npt.NDArray[Any] | None = None
+    lengths: npt.NDArray[np.uint32] | None = None
+
+
+class Pieces(NamedTuple):
+    """All sequences of a corpus.
+
+    Attributes:
+        name: Name used in messages, usually the file.
+        streams: The streams, in the order of the chunks' columns.
+        pieces: The pieces, each made when it is asked for.
+        total: Number of pieces; 0 if it is not known.
+        has_text_keys: Whether keys are texts, not numbers.
+        repeats_keys: Whether keys may repeat (several sweeps), so that they cannot separate sequences in a file.
+    """
+
+    name: str
+    streams: list[StreamInformation]
+    pieces: Iterator[Piece]
+    total: int
+    has_text_keys: bool = False
+    repeats_keys: bool = False
+
+
+@runtime_checkable
+class Writable(Protocol):
+    """Anything that can be written as a corpus."""
+
+    def pieces(self) -> AbstractContextManager[Pieces]:
+        """Open the sequences. Each call begins anew."""

@@ -1,0 +1,115 @@
+"""Input and output of the script converters: blocks of whole lines, from files that may be packed."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import gzip
+import lzma
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from cntkio._core import Dictionary
+from cntkio.convert import tuning
+from cntkio.convert.pieces import AnyPath, Progress
+from cntkio.errors import FormatError
+from cntkio.formats.input_file import all_bytes, open_to_read
+from cntkio.formats.output_file import written_whole
+
+_UNPACKED_BY: dict[str, Callable[[AnyPath], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+
+
+class Inputs:
+    """Files that are read one after the other.
+
+    Args:
+        sources: Files, unpacked if they end in ``.gz``, ``.bz2`` or ``.xz``; or an open file of bytes.
+        progress: Function that is called with the number of bytes done, and their total.
+    """
+
+    def __init__(self, sources: AnyPath | Sequence[AnyPath] | BinaryIO, progress: Progress | None) -> None:
+        self._paths: list[AnyPath] = []
+        self._open_file: BinaryIO | None = None
+        if isinstance(sources, str | os.PathLike):
+            self._paths = [sources]
+        elif isinstance(sources, Sequence):
+            self._paths = list(sources)
+        else:
+            self._open_file = sources
+        self._progress = progress
+        self._done = 0
+        self._total = 0 if progress is None else sum(map(_known_size, self._paths))
+
+    def files(self) -> Iterator[tuple[str, Iterator[bytes]]]:
+        """Yield each file: its name for messages, and its blocks of whole lines.
+
+        Raises:
+            OSError: A file cannot be read.
+        """
+        if self._open_file is not None:
+            yield "standard input", self._blocks(self._open_file)
+        for path in self._paths:
+            with _open(path) as file:
+                yield os.fspath(path), self._blocks(file)
+
+    def _blocks(self, file: BinaryIO) -> Iterator[bytes]:
+        rest = b""
+        while block := file.read(tuning.BLOCK):
+            block = rest + block if rest else block
+            end = block.rfind(b"\n") + 1
+            rest = block[end:]
+            if end:
+                yield block[:end]
+                self._count(end)
+        if rest:
+            yield rest
+            self._count(len(rest))
+
+    def _count(self, num_bytes: int) -> None:
+        self._done += num_bytes
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+
+def _open(path: AnyPath) -> BinaryIO:
+    unpacked_by = _UNPACKED_BY.get(Path(path).suffix)
+    if unpacked_by is None:
+        return open(open_to_read(path), "rb")
+    opened: BinaryIO = unpacked_by(path)
+    return opened
+
+
+def _known_size(path: AnyPath) -> int:
+    """Return the number of bytes that will be read; 0 if it is not known."""
+    is_known = Path(path).is_file() and Path(path).suffix not in _UNPACKED_BY
+    return Path(path).stat().st_size if is_known else 0
+
+
+@contextlib.contextmanager
+def output(target: AnyPath | BinaryIO) -> Iterator[BinaryIO]:
+    """Open a file that appears under its name when it is whole, or flush an open file at the end.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    if isinstance(target, str | os.PathLike):
+        with written_whole(target) as file:
+            yield file
+    else:
+        yield target
+        target.flush()
+
+
+def read_dictionary(path: AnyPath) -> Dictionary:
+    """Read a file with one token per line.
+
+    Raises:
+        FormatError: The file is not UTF-8.
+        OSError: The file cannot be read.
+    """
+    try:
+        return Dictionary(all_bytes(path).decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise FormatError("bytes that are not UTF-8", path=path, byte=error.start) from None

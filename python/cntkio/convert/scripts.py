@@ -1,0 +1,260 @@
+"""Token and number files to the CNTK text format, as CNTK's scripts `txt2ctf.py` and `uci2ctf.py` do. (docs/convert.md)
+
+The compiled core converts blocks of whole lines. This module checks options, and says what is wrong with a line.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import BinaryIO, Literal, NamedTuple
+
+from cntkio import _core
+from cntkio.convert.pieces import AnyPath, Progress
+from cntkio.convert.script_files import Inputs, output, read_dictionary
+from cntkio.convert.text import text_name
+from cntkio.errors import ConfigError, FormatError
+
+logger = logging.getLogger("cntkio")
+
+LabelType = Literal["Category", "Regression", "None"]
+
+
+def txt_to_ctf(
+    sources: AnyPath | Sequence[AnyPath] | BinaryIO,
+    target: AnyPath | BinaryIO,
+    dictionaries: Sequence[AnyPath],
+    *,
+    names: Sequence[str] | None = None,
+    unknown: str | None = None,
+    annotated: bool = False,
+    strict: bool = False,
+    progress: Progress | None = None,
+) -> int:
+    """Convert token files to a text corpus, as CNTK's script `txt2ctf.py` does: lines to sequences, columns to streams.
+
+    Tabs separate columns, and blanks the tokens of a column. A token becomes the index of its line in the column's
+    dictionary. The numbers of sequences continue from file to file.
+
+    Args:
+        sources: Files, UTF-8, unpacked if they end in ``.gz``, ``.bz2`` or ``.xz``; or an open file of bytes.
+        target: The text; or an open file of bytes.
+        dictionaries: A file for each column, with one token per line.
+        names: A name for each column's stream; None: ``S0``, ``S1``, …
+        unknown: Token that replaces tokens that are not in the dictionary; None: such a token is an error.
+        annotated: Whether each sample is followed by a comment with its token.
+        strict: Whether a column without a token, which CNTK's reader refuses, is an error instead of a warning.
+        progress: Function that is called with the number of bytes done, and their total.
+
+    Returns:
+        The number of sequences.
+
+    Raises:
+        ConfigError: An option is not possible.
+        FormatError: A line has another number of columns, or a token is not known.
+        OSError: A file cannot be read or written.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "words").write_text("the\\ncat\\nsat\\n")
+        >>> _ = (folder / "a.txt").write_text("the cat\\nsat\\n")
+        >>> txt_to_ctf([folder / "a.txt"], folder / "a.ctf", [folder / "words"], annotated=True)
+        2
+        >>> (folder / "a.ctf").read_text().splitlines()
+        ['0\\t|S0 0:1 |# the', '0\\t|S0 1:1 |# cat', '1\\t|S0 2:1 |# sat']
+    """
+    stream_names = _stream_names(names, len(dictionaries))
+    tokens = [read_dictionary(path) for path in dictionaries]
+    empty = _EmptyColumns(is_strict=strict)
+    num_sequences = 0
+    with output(target) as out:
+        for path, blocks in Inputs(sources, progress).files():
+            num_lines = 0
+            for block in blocks:
+                text, lines, num_empty, first_empty, fault = _core.text_tokens(
+                    block, num_sequences, tokens, stream_names, unknown, annotated
+                )
+                if fault is not None:
+                    expected = f"{len(tokens)}, one for each dictionary"
+                    raise _line_error(path, num_lines, fault, expected, "is not in the column's dictionary")
+                if first_empty is not None:
+                    empty.count(num_empty, path, num_lines + first_empty + 1)
+                out.write(text.data)
+                num_lines += lines
+                num_sequences += lines
+    empty.log()
+    return num_sequences
+
+
+def _stream_names(names: Sequence[str] | None, num_columns: int) -> list[bytes]:
+    if num_columns == 0:
+        raise ConfigError("no dictionary; expected one for each column", key="dictionaries")
+    checked = [f"S{column}" for column in range(num_columns)] if names is None else list(names)
+    if len(checked) != num_columns:
+        raise ConfigError(f"{len(checked)} names, but {num_columns} dictionaries; expected as many", key="names")
+    in_bytes = [text_name(name) for name in checked]
+    if len(set(checked)) < len(checked):
+        raise ConfigError(f"two columns have the same name: {checked}", key="names")
+    return in_bytes
+
+
+class _EmptyColumns:
+    """Columns without a token: an error if strict, or else one warning for all of them."""
+
+    def __init__(self, *, is_strict: bool) -> None:
+        self._is_strict = is_strict
+        self._first: FormatError | None = None
+        self._num_columns = 0
+
+    def count(self, num_columns: int, path: str, line: int) -> None:
+        """Count such columns, the first of them on this line."""
+        self._num_columns += num_columns
+        if self._first is None:
+            what = "a column without a token: a stream has no sample in the sequence, and CNTK refuses it"
+            self._first = FormatError(what, path=path, line=line)
+            if self._is_strict:
+                raise self._first
+
+    def log(self) -> None:
+        if self._first is not None:
+            logger.warning("%s (%d of them)", self._first, self._num_columns)
+
+
+def uci_to_ctf(
+    source: AnyPath | BinaryIO,
+    target: AnyPath | BinaryIO,
+    *,
+    features_start: int,
+    features_dim: int,
+    label_type: LabelType = "Category",
+    labels_start: int | None = None,
+    labels_dim: int = 1,
+    num_labels: int | None = None,
+    mapping_file: AnyPath | None = None,
+    sparse_labels: bool = False,
+    delimiter: str | None = None,
+    progress: Progress | None = None,
+) -> int:
+    """Convert columns of numbers to ``|labels …`` and ``|features …`` in text, as CNTK's script `uci2ctf.py` does.
+
+    Args:
+        source: The file, unpacked if it ends in ``.gz``, ``.bz2`` or ``.xz``; or an open file of bytes.
+        target: The text; or an open file of bytes.
+        features_start: The first column of features, from 0.
+        features_dim: Number of columns of features.
+        label_type: ``"Category"``: one column, written as a one-hot vector. ``"Regression"``: columns that are copied.
+            ``"None"``: no labels.
+        labels_start: The first column of labels, from 0.
+        labels_dim: Number of columns of labels.
+        num_labels: Number of categories; without a mapping file their names are ``0`` to ``num_labels - 1``.
+        mapping_file: Names of the categories, one per line. The vector has a value for each, and at least `num_labels`.
+        sparse_labels: Write a category as ``index:1``.
+        delimiter: Separator of columns; None: white space.
+        progress: Function that is called with the number of bytes done, and their total.
+
+    Returns:
+        The number of lines.
+
+    Raises:
+        ConfigError: The options contradict each other.
+        FormatError: A line has too few columns, or a category is not known.
+        OSError: A file cannot be read or written.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "a.txt").write_text("0.5 1.25 2\\n3 4 0\\n")
+        >>> options = {"features_start": 0, "features_dim": 2, "labels_start": 2, "num_labels": 3}
+        >>> uci_to_ctf(folder / "a.txt", folder / "a.ctf", **options)
+        2
+        >>> (folder / "a.ctf").read_text().splitlines()
+        ['|labels 0 0 1\\t|features 0.5 1.25', '|labels 1 0 0\\t|features 3 4']
+    """
+    if features_start < 0 or features_dim < 1:
+        what = f"features_start={features_start} and features_dim={features_dim}; expected at least 0 and 1"
+        raise ConfigError(what, key="features_start")
+    if label_type not in ("Category", "Regression", "None"):
+        raise ConfigError(
+            f"label_type is {label_type!r}; expected 'Category', 'Regression' or 'None'", key="label_type"
+        )
+    features, labels = (features_start, features_dim), None
+    num_columns = features_start + features_dim
+    if label_type != "None":
+        start, dim = _label_columns(label_type, labels_start, labels_dim)
+        categories = _categories(label_type, dim, num_labels, mapping_file, sparse_labels)
+        begin, end = max(features_start, start), min(features_start + features_dim, start + dim)
+        if begin < end:
+            raise ConfigError(f"columns {begin} to {end - 1} are both labels and features", key="labels_start")
+        labels = _Labels(start, dim, categories)
+        num_columns = max(num_columns, start + dim)
+    if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii()):
+        raise ConfigError(f"delimiter is {delimiter!r}; expected one ASCII character", key="delimiter")
+    separator = None if delimiter is None else ord(delimiter)
+    num_lines = 0
+    with output(target) as out:
+        for path, blocks in Inputs(source, progress).files():
+            for block in blocks:
+                text, lines, fault = _core.text_numbers(block, features, labels, separator)
+                if fault is not None:
+                    raise _line_error(path, num_lines, fault, f"at least {num_columns}", "is not a category")
+                out.write(text.data)
+                num_lines += lines
+    return num_lines
+
+
+class _Categories(NamedTuple):
+    """The names of categories, the dimension of their vector, and whether it is written as index:1."""
+
+    names: _core.Dictionary
+    dim: int
+    is_sparse: bool
+
+
+class _Labels(NamedTuple):
+    """The first column of labels, their number of columns, and the categories; None: values are copied."""
+
+    start: int
+    dim: int
+    categories: _Categories | None
+
+
+def _label_columns(label_type: LabelType, start: int | None, dim: int) -> tuple[int, int]:
+    if start is None or start < 0:
+        raise ConfigError(
+            f"label_type is {label_type!r}, and labels_start is {start}; expected a column", key="labels_start"
+        )
+    if dim < 1 or (label_type == "Category" and dim != 1):
+        raise ConfigError(f"label_type is {label_type!r}, and labels_dim is {dim}; expected 1", key="labels_dim")
+    return start, dim
+
+
+def _categories(
+    label_type: LabelType, dim: int, num_labels: int | None, mapping_file: AnyPath | None, is_sparse: bool
+) -> _Categories | None:
+    if label_type == "Regression":
+        if num_labels is not None and num_labels > dim:
+            raise ConfigError(f"num_labels={num_labels} is more than labels_dim={dim}", key="num_labels")
+        return None
+    if num_labels is None or not 1 <= num_labels < 2**31:
+        raise ConfigError(
+            f"label_type is 'Category', and num_labels is {num_labels}; expected at least 1", key="num_labels"
+        )
+    if mapping_file is None:
+        names = _core.Dictionary("\n".join(map(str, range(num_labels))))
+    else:
+        names = read_dictionary(mapping_file)
+    return _Categories(names, max(num_labels, len(names)), is_sparse)
+
+
+def _line_error(
+    path: str, first_line: int, fault: tuple[int, int | None, tuple[int, str] | None], columns: str, unknown: str
+) -> FormatError:
+    line, num_columns, token = fault
+    if num_columns is not None:
+        what = f"{num_columns} columns; expected {columns}"
+    elif token is not None:
+        what = f"column {token[0]}: {token[1]!r} {unknown}"
+    else:
+        what = "bytes that are not UTF-8"
+    return FormatError(what, path=path, line=first_line + line + 1)

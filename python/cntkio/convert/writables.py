@@ -1,0 +1,144 @@
+"""A `Writable` from whatever a caller passes: a deserializer, a source, a mapping of arrays, record batches."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio._core import Chunk
+from cntkio.convert import tuning
+from cntkio.convert.array_streams import ArrayStream
+from cntkio.convert.loading import chunks_in_order
+from cntkio.convert.pieces import Piece, Pieces, Writable
+from cntkio.errors import ConfigError, CorpusError
+from cntkio.formats.contract import Corpus, Deserializer
+from cntkio.formats.foreign import as_deserializer, can_be_opened
+from cntkio.formats.user import Column
+from cntkio.minibatch import Minibatch, MinibatchData
+from cntkio.source import MinibatchSource
+from cntkio.streams import LARGEST_DIM, StreamInformation
+
+
+def pieces_of(data: Any, dtype: npt.DTypeLike | None = None) -> AbstractContextManager[Pieces]:
+    """Open what is to be written, piece by piece.
+
+    Args:
+        data: As for `write_cbf`; or any `Writable`.
+        dtype: float32 or float64, for arrays; None: their own.
+
+    Raises:
+        ConfigError: It cannot be written.
+    """
+    return _writable(data, dtype).pieces()
+
+
+def _writable(data: Any, dtype: npt.DTypeLike | None) -> Writable:
+    if isinstance(data, Writable):
+        return data
+    if isinstance(data, Mapping):
+        return _WritableArrays(data, dtype)
+    if isinstance(data, MinibatchSource):
+        return _WritableSource(data)
+    if isinstance(data, str | os.PathLike) or can_be_opened(data):
+        return _WritableCorpus(as_deserializer(data))
+    raise ConfigError(
+        f"cannot write a {type(data).__name__}; expected a deserializer, a MinibatchSource with an end, a mapping of "
+        "names to arrays, or the result of cntkio.arrow.read"
+    )
+
+
+class _WritableCorpus:
+    """A deserializer, which is opened for writing."""
+
+    def __init__(self, deserializer: Deserializer) -> None:
+        self._deserializer = deserializer
+
+    @contextlib.contextmanager
+    def pieces(self) -> Iterator[Pieces]:
+        with contextlib.closing(self._deserializer.open()) as corpus:
+            has_text_keys = corpus.table.keys.dtype.kind not in "ui"
+            yield Pieces(corpus.name, list(corpus.streams), _of_corpus(corpus), corpus.table.num_chunks, has_text_keys)
+
+
+def _of_corpus(corpus: Corpus) -> Iterator[Piece]:
+    table = corpus.table
+    for loaded in chunks_in_order(corpus):
+        first, last = table.chunk_starts[loaded.chunk_id : loaded.chunk_id + 2]
+        yield Piece(loaded.chunk.plain(), table.keys[first:last], table.lengths[first:last])
+    corpus.report.log_totals()
+
+
+class _WritableSource:
+    """A source, which is read to its end."""
+
+    def __init__(self, source: MinibatchSource) -> None:
+        if source.is_infinite():
+            raise ConfigError(
+                "a source without an end cannot be written; expected max_sweeps or max_samples", key="max_sweeps"
+            )
+        self._source = source
+
+    @contextlib.contextmanager
+    def pieces(self) -> Iterator[Pieces]:
+        source, streams = self._source, self._source.stream_infos()
+        yield Pieces("source", streams, self._each(streams), 0, source.has_text_keys, repeats_keys=True)
+
+    def _each(self, streams: list[StreamInformation]) -> Iterator[Piece]:
+        for minibatch in self._source.minibatches(tuning.SAMPLES_AT_ONCE):
+            columns = [_column(minibatch[info]) for info in streams]
+            keys = minibatch.keys_of_sequences
+            chunk = Chunk.from_columns(minibatch.num_sequences, list(columns))
+            yield Piece(chunk, keys if keys.ndim == 1 else None)
+
+
+def _column(data: Any) -> Column:
+    if not isinstance(data, MinibatchData):
+        raise ConfigError("truncated minibatches cannot be written; expected whole sequences", key="truncation_length")
+    offsets = data.offsets.astype(np.uint32)
+    if data.stream.dtype == np.int32:  # classes; a chunk holds each as an entry of value 1
+        entries = np.arange(data.num_samples + 1, dtype=np.uint32), np.ascontiguousarray(data.values)
+        return Column(offsets, np.ones(data.num_samples, np.float32), LARGEST_DIM, entries)
+    if data.indptr is None or data.indices is None:
+        return Column(offsets, np.ascontiguousarray(data.values).reshape(-1), data.stream.dim, None)
+    return Column(offsets, data.values, data.stream.dim, (data.indptr.astype(np.uint32), data.indices))
+
+
+class _WritableArrays:
+    """A minibatch, or a mapping of names to arrays."""
+
+    def __init__(self, data: Mapping[Any, Any], dtype: npt.DTypeLike | None) -> None:
+        named = {key.name if isinstance(key, StreamInformation) else str(key): value for key, value in data.items()}
+        if not named:
+            raise ConfigError("no stream to write; expected at least one", key="streams")
+        self._streams = [ArrayStream(name, value, dtype) for name, value in named.items()]
+        counts = {stream.name: stream.num_sequences for stream in self._streams}
+        if len(set(counts.values())) > 1:
+            raise CorpusError(f"streams with different numbers of sequences: {counts}; expected the same")
+        self._num_sequences = self._streams[0].num_sequences
+        keys = data.keys_of_sequences if isinstance(data, Minibatch) else None
+        self._keys = keys if keys is not None and keys.ndim == 1 else None
+
+    @contextlib.contextmanager
+    def pieces(self) -> Iterator[Pieces]:
+        streams = [stream.info(index) for index, stream in enumerate(self._streams)]
+        step = self._sequences_of_a_piece()
+        has_text_keys = self._keys is not None and self._keys.dtype.kind not in "ui"
+        yield Pieces("arrays", streams, self._each(step), -(-self._num_sequences // step), has_text_keys)
+
+    def _sequences_of_a_piece(self) -> int:
+        num_bytes = sum(stream.num_bytes for stream in self._streams)
+        if num_bytes <= tuning.PIECE_BYTES:
+            return max(self._num_sequences, 1)
+        return max(self._num_sequences * tuning.PIECE_BYTES // num_bytes, 1)
+
+    def _each(self, step: int) -> Iterator[Piece]:
+        for first in range(0, self._num_sequences, step):
+            last = min(first + step, self._num_sequences)
+            chunk = Chunk.from_columns(last - first, [stream.column(first, last) for stream in self._streams])
+            yield Piece(chunk, None if self._keys is None else self._keys[first:last])
