@@ -32,7 +32,7 @@ from cntkio import (
     UserMinibatchSource,
     write_cbf,
 )
-from cntkio.errors import near_name
+from cntkio.hints import near_name
 
 REQUIRED = inspect.Parameter.empty
 ENDLESS, SWEEP = 2**64 - 1, 2**64 - 2

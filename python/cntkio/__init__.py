@@ -4,7 +4,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from cntkio import transforms
-from cntkio.absent import Base64ImageDeserializer, ImageDeserializer, LatticeDeserializer
 from cntkio.config import ReaderConfig, read_config
 from cntkio.convert import read_ctf, sequence_to_cntk_text_format, write_cbf, write_ctf
 from cntkio.errors import (
@@ -15,7 +14,6 @@ from cntkio.errors import (
     FormatError,
     OutOfRangeError,
     UnsupportedError,
-    did_you_mean,
 )
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
@@ -25,6 +23,7 @@ from cntkio.formats.htk import write_features as write_htk_features
 from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer, write_binary_mlf, write_mlf
 from cntkio.formats.mlf import write_mapping as write_label_mapping
 from cntkio.formats.user import UserDeserializer
+from cntkio.hints import did_you_mean
 from cntkio.htkmlf_reader import HTKMLFReader
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData, Value
 from cntkio.source import MinibatchSource, TraceLevel
@@ -36,6 +35,7 @@ from cntkio.timeline import (
     BalancedPartition,
     Partition,
 )
+from cntkio.unsupported import Base64ImageDeserializer, ImageDeserializer, LatticeDeserializer
 from cntkio.user_source import MinibatchSourceFromData, UserMinibatchSource
 
 __all__ = [

@@ -24,9 +24,10 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio._threads import num_threads
 from cntkio.convert import AnyPath, Piece, Pieces, Progress, format_of, pieces_of
-from cntkio.errors import ConfigError, CorpusError, FormatError, did_you_mean
+from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.input_file import open_to_read
 from cntkio.formats.output_file import written_whole
+from cntkio.hints import did_you_mean
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.streams import StreamInformation, packed_columns
 

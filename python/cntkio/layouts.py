@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cntkio.errors import ConfigError, did_you_mean
+from cntkio.errors import ConfigError
+from cntkio.hints import did_you_mean
 from cntkio.minibatch import MinibatchData
 
 

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.errors import ConfigError, did_you_mean
+from cntkio.errors import ConfigError
+from cntkio.hints import did_you_mean
 from cntkio.streams import StreamInformation
 
 

@@ -12,7 +12,8 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from cntkio.errors import ConfigError, did_you_mean, suggests_keywords
+from cntkio.errors import ConfigError
+from cntkio.hints import did_you_mean, suggests_keywords
 
 StorageFormat = Literal["dense", "sparse"]
 LARGEST_DIM = 2**31 - 1

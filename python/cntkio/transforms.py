@@ -1,4 +1,4 @@
-"""The names of CNTK's image transforms. Each says, when called, what to use instead. (docs/coming-from-cntk.md)"""
+"""CNTK's image transforms. Each raises an error that names the replacement. (docs/coming-from-cntk.md)"""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from cntkio.errors import UnsupportedError
 
 def _instead(name: str, use: str) -> UnsupportedError:
     return UnsupportedError(
-        f"cntkio reads no images, so there is no transform {name!r}; use {use} in the PyTorch dataset that reads the "
-        f"images (docs/coming-from-cntk.md)",
+        f"cntkio does not read images, so it has no transform {name!r}; use {use} in the PyTorch dataset that reads "
+        f"the images (docs/coming-from-cntk.md)",
         key="transforms",
     )
 

@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.errors import CheckpointError, ConfigError, CorpusError, did_you_mean
+from cntkio.errors import CheckpointError, ConfigError, CorpusError
 from cntkio.formats.user import Column, column, joined_columns
+from cntkio.hints import did_you_mean
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.streams import Record, StreamInformation, packed_columns
 from cntkio.timeline import DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS, FULL_DATA_SWEEP, INFINITELY_REPEAT, Partition

@@ -16,11 +16,12 @@ from cntkio.config import keys
 from cntkio.config.keys import Precision
 from cntkio.config.language import Section, folded
 from cntkio.config.reader_config import Call
-from cntkio.errors import ConfigError, did_you_mean
+from cntkio.errors import ConfigError
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.htk import HTKFeatureDeserializer, window_of
 from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
+from cntkio.hints import did_you_mean
 from cntkio.streams import Record, StreamDef, StreamDefs
 
 _LARGEST_DIM = 2**31 - 1

@@ -34,8 +34,9 @@ from cntkio.config.text import (
     logger,
     tokens,
 )
-from cntkio.errors import ConfigError, did_you_mean
+from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import truth
+from cntkio.hints import did_you_mean
 
 _T = TypeVar("_T")
 _Word = TypeVar("_Word", bound=str)

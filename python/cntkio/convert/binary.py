@@ -9,8 +9,9 @@ import numpy.typing as npt
 
 from cntkio.convert.pieces import AnyPath, Pieces, Progress
 from cntkio.convert.writables import pieces_of
-from cntkio.errors import ConfigError, did_you_mean
+from cntkio.errors import ConfigError
 from cntkio.formats.cbf import CBFWriter, Layout
+from cntkio.hints import did_you_mean
 from cntkio.streams import StreamInformation
 
 

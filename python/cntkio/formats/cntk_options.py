@@ -17,7 +17,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from cntkio.errors import ConfigError, did_you_mean
+from cntkio.errors import ConfigError
+from cntkio.hints import did_you_mean
 
 logger = logging.getLogger("cntkio")
 

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cntkio.errors import CorpusError, FormatError, near_name
+from cntkio.errors import CorpusError, FormatError
+from cntkio.hints import near_name
 
 _BLOCK = 1 << 20
 

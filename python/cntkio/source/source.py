@@ -23,8 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from cntkio.errors import ConfigError, UnsupportedError, did_you_mean, suggests_keywords
+from cntkio.errors import ConfigError, UnsupportedError
 from cntkio.formats.contract import Deserializer
+from cntkio.hints import did_you_mean, suggests_keywords
 from cntkio.minibatch import Minibatch
 from cntkio.source.assembly import Assembly
 from cntkio.source.checkpoint import Checkpoint

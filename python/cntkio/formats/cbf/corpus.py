@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import num_threads, piece_size
-from cntkio.errors import ConfigError, FormatError, suggests_keywords
+from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.cbf.faults import Fault
 from cntkio.formats.cbf.header import StreamHeader, read_header
 from cntkio.formats.cntk_options import BINARY, CntkOptions
@@ -21,6 +21,7 @@ from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Joins, L
 from cntkio.formats.input_file import InputFile
 from cntkio.formats.report import Report
 from cntkio.formats.table import SequenceTable, file_fingerprint
+from cntkio.hints import suggests_keywords
 from cntkio.streams import StreamDefs, StreamInformation, checked_streams, named, num_values
 
 logger = logging.getLogger("cntkio")

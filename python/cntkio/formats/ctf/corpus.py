@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import num_threads, piece_size
-from cntkio.errors import ConfigError, CorpusError, FormatError, did_you_mean, suggests_keywords
+from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import TEXT, CntkOptions
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded
 from cntkio.formats.ctf import tuning
@@ -39,6 +39,7 @@ from cntkio.formats.ctf.infer import advice_on_streams, streams_at_the_start
 from cntkio.formats.input_file import InputFile, Locator
 from cntkio.formats.report import Report
 from cntkio.formats.table import SequenceTable, file_fingerprint
+from cntkio.hints import did_you_mean, suggests_keywords
 from cntkio.streams import LARGEST_DIM, StreamInformation, check_definers, checked_streams, named, num_values
 
 # Keep the memory of released chunks for later chunks, up to the text of this many chunks.

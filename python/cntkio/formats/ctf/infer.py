@@ -9,10 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from cntkio import _core
-from cntkio.errors import FormatError, did_you_mean
+from cntkio.errors import FormatError
 from cntkio.formats.ctf.index import StreamSchema
 from cntkio.formats.ctf.lines import find_start, map_lines
 from cntkio.formats.input_file import InputFile
+from cntkio.hints import did_you_mean
 from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs
 
 _MOST_NAMES = 10_000

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.errors import ConfigError, CorpusError, FormatError, suggests_keywords
+from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import FEATURE_STREAM, FEATURES, truth
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded, Utterances
 from cntkio.formats.htk.frames import Frames, GatheredFrames
@@ -46,6 +46,7 @@ from cntkio.formats.htk.options import (
 )
 from cntkio.formats.report import Report, first_few
 from cntkio.formats.table import SequenceTable
+from cntkio.hints import suggests_keywords
 from cntkio.streams import (
     LARGEST_DIM,
     StreamDefs,

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.errors import CorpusError, FormatError, suggests_keywords
+from cntkio.errors import CorpusError, FormatError
 from cntkio.formats.cntk_options import LABELS
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded, Utterances
 from cntkio.formats.htk.keys import first_same
@@ -47,6 +47,7 @@ from cntkio.formats.mlf.mapping import Targets, read_mapping, read_targets
 from cntkio.formats.mlf.options import LabelSettings, settings_of
 from cntkio.formats.report import Report
 from cntkio.formats.table import SequenceTable
+from cntkio.hints import suggests_keywords
 from cntkio.streams import StreamDefs, StreamInformation, checked_streams
 
 _CHUNK_FRAMES = 1 << 20

@@ -1,6 +1,6 @@
-"""Deserializers that CNTK has and cntkio does without: each says, when called, what to use instead.
+"""Deserializers of CNTK that cntkio leaves out. Each raises an error that names the replacement.
 
-Images are read better by the libraries that came after CNTK; lattices had no use outside its speech trainer.
+Later libraries read images better than CNTK did; only CNTK's own speech trainer used lattices.
 (docs/coming-from-cntk.md)
 """
 
@@ -13,7 +13,7 @@ from cntkio.errors import UnsupportedError
 
 
 def ImageDeserializer(filename: str, streams: Mapping[str, Any]) -> NoReturn:  # noqa: N802 - CNTK's name
-    """Raise `UnsupportedError`: a map file of images and classes is read by a PyTorch dataset, with torchvision.
+    """Raise `UnsupportedError`: read a map file of images and classes in a PyTorch dataset, with torchvision.
 
     Example:
         >>> ImageDeserializer("map.txt", {})
@@ -29,7 +29,7 @@ def ImageDeserializer(filename: str, streams: Mapping[str, Any]) -> NoReturn:  #
 
 
 def Base64ImageDeserializer(filename: str, streams: Mapping[str, Any]) -> NoReturn:  # noqa: N802 - CNTK's name
-    """Raise `UnsupportedError`: what ``base64.b64decode`` gives is read by ``torchvision.io.decode_image``."""
+    """Raise `UnsupportedError`: pass the result of ``base64.b64decode`` to ``torchvision.io.decode_image``."""
     raise UnsupportedError(
         "Base64ImageDeserializer: cntkio reads no images; give base64.b64decode of each line's last column to "
         "torchvision.io.decode_image in a torch.utils.data.Dataset, or bring the images into a UserDeserializer, which "
@@ -39,7 +39,7 @@ def Base64ImageDeserializer(filename: str, streams: Mapping[str, Any]) -> NoRetu
 
 
 def LatticeDeserializer(lattice_index_file: str, streams: Mapping[str, Any]) -> NoReturn:  # noqa: N802 - CNTK's name
-    """Raise `UnsupportedError`: lattices were input of CNTK's own sequence training; k2 has today's counterpart."""
+    """Raise `UnsupportedError`: lattices were input of CNTK's own sequence training; use k2 instead."""
     raise UnsupportedError(
         "LatticeDeserializer: cntkio reads no lattices, which only CNTK's sequence training took; train sequence "
         "criteria with k2 (lattice-free MMI), and read the features with HTKFeatureDeserializer "
