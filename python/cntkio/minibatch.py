@@ -1,8 +1,8 @@
-"""What a read delivers: `Minibatch`, and one `MinibatchData` for each of its streams. (docs/timeline.md, "Packing")
+"""Results of a read: a `Minibatch`, and a `MinibatchData` for each of its streams. (docs/timeline.md, "Packing")
 
-The arrays are ragged as they come from the packer: the samples of all sequences one after the other, and where each
-sequence begins. Everything else (padded, masked, cut into sequences, as matrices) is made from them when asked for.
-They belong to whoever holds the minibatch: nothing that is read later changes them.
+The packer's arrays are ragged: the samples of all sequences, concatenated, and the offset of each sequence. All other
+forms (padded, masked, one array for each sequence, matrices) are created from these on access. The arrays belong to the
+minibatch: later reads do not change them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -21,24 +21,29 @@ from cntkio.hints import did_you_mean
 from cntkio.streams import StreamInformation
 
 
-class MinibatchData:
-    """One stream of a minibatch.
+class Arrays(NamedTuple):
+    """The arrays of one stream of a minibatch; `MinibatchData` documents them."""
 
-    A source written in Python makes it of arrays, or as in CNTK of a `Value` and what is in it:
+    values: npt.NDArray[Any]
+    offsets: npt.NDArray[np.int64]
+    indptr: npt.NDArray[np.int64] | None = None
+    indices: npt.NDArray[np.int32] | None = None
+
+
+class MinibatchData:
+    """A stream of a minibatch.
+
+    A source written in Python makes it from arrays or, as in CNTK, from a `Value` and the numbers of what it contains:
     ``MinibatchData(value, num_sequences, num_samples, sweep_end)``.
 
     Attributes:
         stream: The stream's description.
-        end_of_sweep: Whether the minibatch reaches or crosses the end of a sweep.
-        offsets: Where each sequence's samples begin and, last, where they end; int64, `[num_sequences + 1]`.
-        values: Dense: all samples, `[num_samples, *sample shape]`. Sparse: the value of each entry, `[num_entries]`.
-        indices: Sparse: the index of each entry, int32, `[num_entries]`, as they stand in the file: neither sorted
-            nor summed. Dense: None.
-        indptr: Sparse: where each sample's entries begin, and where they end, int64, `[num_samples + 1]`. Dense: None.
+        end_of_sweep: True if the minibatch reaches or crosses the end of a sweep.
     """
 
-    __slots__ = ("__dict__", "_packed", "end_of_sweep", "indices", "indptr", "offsets", "stream", "values")
-    _packed: tuple[_core.Packed, int] | None  # the packer's result and this stream's number in it
+    __slots__ = ("__dict__", "_arrays", "_packed", "end_of_sweep", "stream")
+    _arrays: Arrays | None  # None until one is asked for
+    _packed: tuple[_core.Packed, int] | None  # the packer's result and the index of this stream in it
 
     @overload
     def __init__(
@@ -65,7 +70,7 @@ class MinibatchData:
                 f"{num_sequences} and {num_samples}",
                 key="num_samples" if num_sequences == value.num_sequences else "num_sequences",
             )
-        self._set_arrays(value.stream, value.values, value.offsets, value.indptr, value.indices, bool(sweep_end))
+        self._set_arrays(value.stream, *value.arrays, bool(sweep_end))
 
     def _set_arrays(
         self,
@@ -77,36 +82,61 @@ class MinibatchData:
         end_of_sweep: bool = False,
     ) -> None:
         self.stream = stream
-        self.values = values if stream.is_sparse else values.reshape(-1, *stream.shape)
-        self.offsets = offsets
-        self.indptr = indptr
-        self.indices = indices
         self.end_of_sweep = end_of_sweep
         self._packed = None
+        self._arrays = Arrays(_in_shape(values, stream), offsets, indptr, indices)
 
     @classmethod
-    def of(cls, stream: StreamInformation, packed: _core.Packed, number: int, end_of_sweep: bool) -> MinibatchData:
-        """A stream as the packer has left it; array objects are made when one of them is asked for."""
+    def of(cls, stream: StreamInformation, packed: _core.Packed, index: int, end_of_sweep: bool) -> MinibatchData:
+        """Show a stream of the packer's result. No array object is created before it is asked for."""
         data = cls.__new__(cls)
         data.stream = stream
         data.end_of_sweep = end_of_sweep
-        data._packed = (packed, number)
+        data._packed = (packed, index)
+        data._arrays = None
         return data
 
-    def __getattr__(self, name: str) -> Any:
-        if name not in ("values", "offsets", "indptr", "indices") or self._packed is None:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        packed, number = self._packed
-        values, offsets, sparse = packed.arrays(number)
-        if sparse is not None and self.stream.dtype == np.int32:  # numbers of classes
-            values, sparse = sparse[1], None
-        self.values = values if self.stream.is_sparse else values.reshape(-1, *self.stream.shape)
-        self.offsets = offsets
-        self.indptr, self.indices = (None, None) if sparse is None else sparse
-        return object.__getattribute__(self, name)
+    @property
+    def arrays(self) -> Arrays:
+        """`values`, `offsets`, `indptr` and `indices`. They are created together, on first access."""
+        if self._arrays is None:
+            assert self._packed is not None
+            packed, index = self._packed
+            values, offsets, entries = packed.arrays(index)
+            if entries is None:
+                self._arrays = Arrays(_in_shape(values, self.stream), offsets)
+            elif self.stream.dtype == np.int32:  # class ids
+                self._arrays = Arrays(_in_shape(entries[1], self.stream), offsets)
+            else:
+                self._arrays = Arrays(values, offsets, *entries)
+        return self._arrays
+
+    @property
+    def values(self) -> npt.NDArray[Any]:
+        """Dense: all samples, `[num_samples, *sample shape]`. Sparse: the value of each entry, `[num_entries]`."""
+        return self.arrays.values
+
+    @values.setter
+    def values(self, values: npt.NDArray[Any]) -> None:
+        self._arrays = self.arrays._replace(values=values)  # so that `data.values /= 255` is possible
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """Start of each sequence's samples, then the end of the last; int64, `[num_sequences + 1]`."""
+        return self.arrays.offsets
+
+    @property
+    def indptr(self) -> npt.NDArray[np.int64] | None:
+        """Sparse: start of each sample's entries, then the end of the last; int64, `[num_samples + 1]`. Dense: None."""
+        return self.arrays.indptr
+
+    @property
+    def indices(self) -> npt.NDArray[np.int32] | None:
+        """Sparse: the index of each entry, as in the file, neither sorted nor summed; int32. Dense: None."""
+        return self.arrays.indices
 
     def __reduce__(self) -> tuple[Any, ...]:
-        arrays = (self.values.reshape(-1), self.offsets, self.indptr, self.indices)
+        arrays = self.arrays._replace(values=self.values.reshape(-1))
         return (MinibatchData, (self.stream, *arrays, self.end_of_sweep))
 
     def __repr__(self) -> str:
@@ -137,76 +167,67 @@ class MinibatchData:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether samples are lists of index and value."""
+        """True if samples are lists of index and value."""
         return self.stream.is_sparse
 
     @functools.cached_property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """Samples of each sequence, `[num_sequences]`."""
+        """Number of samples of each sequence, `[num_sequences]`."""
         return np.diff(self.offsets)
 
     @property
     def num_steps(self) -> int:
-        """Samples of the longest sequence."""
+        """Number of samples of the longest sequence."""
         return int(self.lengths.max(initial=0))
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the padded array: `(num_sequences, steps, *sample shape)`, steps being the longest sequence's samples."""
+        """Shape of the padded array: `(num_sequences, num_steps, *sample shape)`."""
         return (self.num_sequences, self.num_steps, *self.stream.shape)
 
     @functools.cached_property
     def mask(self) -> npt.NDArray[np.int8]:
-        """2 at each sequence's first sample, 1 at its others, 0 at padding; `[num_sequences, steps]`."""
+        """2 at each sequence's first sample, 1 at its other samples, 0 at padding; `[num_sequences, num_steps]`."""
         mask = (np.arange(self.num_steps) < self.lengths[:, None]).astype(np.int8)
         mask[:, :1] *= 2
         return mask
 
     @property
     def data(self) -> MinibatchData | None:
-        """CNTK's `Value` of this stream: itself, or None if there are no sequences."""
+        """CNTK's `Value` of this stream: itself, or None for a minibatch without sequences."""
         return self if self.num_sequences else None
 
     def masked_count(self) -> int:
-        """How many cells of the padded array are padding."""
+        """Return the number of cells of the padded array that are padding."""
         return self.num_sequences * self.num_steps - self.num_samples
 
     def erase(self) -> None:
-        """Do nothing. In CNTK a minibatch's data had to be let go of before the next was read; here they stay valid."""
-
-    def dense_values(self) -> npt.NDArray[Any]:
-        """`values` of a dense stream, for who needs nothing else: the other array objects are not made here."""
-        if self._packed is None or self.stream.dtype == np.int32:
-            values: npt.NDArray[Any] = self.values
-            return values
-        packed, number = self._packed
-        values = packed.arrays(number)[0]
-        return values.reshape(-1, *self.stream.shape)
+        """Do nothing. CNTK programs had to erase a minibatch before they read the next; here it stays valid."""
 
     def asarray(self) -> npt.NDArray[Any]:
-        """The padded array, of `shape`; a view of `values` where there is nothing to pad.
+        """Return the padded array, of `shape`; it is a view of `values` if there is nothing to pad.
 
-        A sparse stream becomes a dense array, with the values of repeated indices summed.
+        A sparse stream becomes a dense array, in which values of repeated indices are summed.
         """
         if self.indices is None or self.indptr is None:
             if self.num_samples == self.num_sequences * self.num_steps:
                 return self.values.reshape(self.shape)
-            if self.values.dtype == np.int32:  # numbers of classes
+            if self.values.dtype == np.int32:  # class ids
                 classes = np.zeros(self.shape, np.int32)
                 classes[self.mask != 0] = self.values
                 return classes
             flat = _core.pad(self.values.reshape(-1), self.offsets, self.num_steps, self.stream.dim)
             return flat.reshape(self.shape)
         padded = np.zeros((self.num_sequences * self.num_steps, self.stream.dim), self.values.dtype)
-        places = np.flatnonzero(self.mask.reshape(-1))  # of each sample
-        rows = np.repeat(places, np.diff(self.indptr))
+        row_of_sample = np.flatnonzero(self.mask.reshape(-1))
+        rows = np.repeat(row_of_sample, np.diff(self.indptr))
         np.add.at(padded, (rows, self.indices), self.values)
         return padded.reshape(self.shape)
 
     def tocsr(self) -> Any:
-        """All samples of a sparse stream as a `scipy.sparse.csr_array` `[num_samples, dim]`, which shares the arrays.
+        """Return all samples of a sparse stream as a `scipy.sparse.csr_array` `[num_samples, dim]` over its arrays.
 
-        Entries stay as they stand in the file; `sum_duplicates()` of the result sorts and sums them.
+        Entries stay in the order of the file; `sum_duplicates()` of the result sorts and sums them.
 
         Raises:
             ConfigError: The stream is dense.
@@ -217,7 +238,7 @@ class MinibatchData:
         return _csr(self.values, self.indices, self.indptr, self.stream.dim)
 
     def as_sequences(self, variable: object = None) -> list[Any]:
-        """Each sequence by itself, without padding.
+        """Return an array for each sequence, without padding.
 
         Args:
             variable: Not used; CNTK needs one for sparse streams.
@@ -238,13 +259,12 @@ class MinibatchData:
 
 
 class Value(MinibatchData):
-    """The data of a stream by themselves, for sources written in Python; the part of CNTK's `Value` that they need.
+    """Data of a stream, for sources written in Python: the part of CNTK's `Value` that they need.
 
     Args:
-        batch: A list with the samples of each sequence, as an array ``[samples, *shape]`` or a SciPy matrix
-            ``[samples, dim]``; or an array, ``[sequences, samples, *shape]``, or with two axes ``[sequences, dim]``
-            of one sample each.
-        seq_starts: Not used: no sequence goes on with one of an earlier minibatch.
+        batch: A list of sequences, each an array ``[samples, *shape]`` or a SciPy matrix ``[samples, dim]``; an array
+            ``[sequences, samples, *shape]``; an array or a matrix ``[sequences, dim]`` of sequences of one sample.
+        seq_starts: Not used: no sequence continues a sequence of an earlier minibatch.
         device: Not used.
 
     Raises:
@@ -262,7 +282,7 @@ class Value(MinibatchData):
 
     def __init__(self, batch: Any, seq_starts: object = None, device: object = None) -> None:
         if len(batch) == 0 if not hasattr(batch, "tocsr") else batch.shape[0] == 0:
-            raise ConfigError("a value of no sequences; expected at least one", key="batch")
+            raise ConfigError("a value without sequences; expected at least one", key="batch")
         if hasattr(batch, "tocsr"):
             self._set_matrix(batch.tocsr(), np.arange(batch.shape[0] + 1))
             return
@@ -292,11 +312,11 @@ class Value(MinibatchData):
     def one_hot(
         cls, batch: Sequence[Iterable[int]], num_classes: int, dtype: npt.DTypeLike | None = None, device: object = None
     ) -> Value:
-        """A sparse value of which each sample has a single 1.
+        """Return a sparse value of which each sample has a single 1.
 
         Args:
-            batch: For each sequence the class of each sample; `ONE_HOT_SKIP` is a sample of zeros.
-            num_classes: How many classes there are.
+            batch: For each sequence the class of each sample; `ONE_HOT_SKIP` makes a sample of zeros.
+            num_classes: Number of classes.
             dtype: float32 (None) or float64.
             device: Not used.
 
@@ -320,6 +340,10 @@ class Value(MinibatchData):
         return value
 
 
+def _in_shape(values: npt.NDArray[Any], stream: StreamInformation) -> npt.NDArray[Any]:
+    return values if stream.is_sparse else values.reshape(-1, *stream.shape)
+
+
 def _in_floats(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return values.astype(np.float64 if values.dtype == np.float64 else np.float32, copy=False)
 
@@ -340,16 +364,16 @@ def _csr(values: npt.NDArray[Any], indices: npt.NDArray[np.int32], indptr: npt.N
 
 
 class TruncatedMinibatchData:
-    """One stream of a truncated minibatch: `[slots, steps]` of samples, for backpropagation through time.
+    """A stream of a truncated minibatch: samples `[slots, steps]`, for backpropagation through time.
 
     Attributes:
         stream: The stream's description; dense.
-        values: The samples, `[num_slots, num_steps, *sample shape]`; zeros where there are none.
-        mask: 2 at a sequence's first sample, 1 at its others, 0 where there are none; int8, `[num_slots, num_steps]`.
-        continues: Whether a slot goes on with the sequence of the minibatch before, bool, `[num_slots]`.
-        end_of_sweep: Whether a sequence ended here whose read reached or crossed the end of a sweep.
+        values: The samples, `[num_slots, num_steps, *sample shape]`; zeros at empty steps.
+        mask: 2 at a sequence's first sample, 1 at its other samples, 0 at empty steps; int8, `[num_slots, num_steps]`.
+        continues: True for slots that continue a sequence of the previous minibatch; bool, `[num_slots]`.
+        end_of_sweep: True if a sequence ended here whose read reached or crossed the end of a sweep.
         parts: For each part of a sequence its slot, the step of the sequence's first sample (below 0 if that was in an
-            earlier minibatch) and the step behind its last one (above `num_steps` if it goes on); int64, `[parts, 3]`.
+            earlier minibatch) and the step after its last (above `num_steps` if it continues); int64, `[parts, 3]`.
     """
 
     is_sparse = False
@@ -379,7 +403,7 @@ class TruncatedMinibatchData:
 
     @property
     def num_sequences(self) -> int:
-        """Number of sequences that have a sample here."""
+        """Number of sequences with a sample in this minibatch."""
         return len(self.parts)
 
     @property
@@ -406,11 +430,11 @@ class TruncatedMinibatchData:
         return self
 
     def asarray(self) -> npt.NDArray[Any]:
-        """The same as `values`."""
+        """Return `values`."""
         return self.values
 
     def as_sequences(self, variable: object = None) -> list[npt.NDArray[Any]]:
-        """Each part by itself, views `[samples, *sample shape]`, in the order of `parts`; `variable` is not used."""
+        """Return a view `[samples, *sample shape]` of each part, in the order of `parts`; `variable` is not used."""
         num_steps = self.mask.shape[1]
         return [self.values[slot, max(begin, 0) : min(end, num_steps)] for slot, begin, end in self.parts.tolist()]
 
@@ -464,5 +488,5 @@ class Minibatch(dict[StreamInformation, Any]):
 
     @property
     def end_of_sweep(self) -> bool:
-        """Whether the minibatch reaches or crosses the end of a sweep."""
+        """True if the minibatch reaches or crosses the end of a sweep."""
         return any(data.end_of_sweep for data in self.values())

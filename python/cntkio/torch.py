@@ -141,7 +141,7 @@ class TensorMinibatch:
         data: Any = self._minibatch[name]
         if self._layout is None and self._device is None and type(data) is MinibatchData:
             if data.stream.storage_format == "dense":  # the common case, kept short for small minibatches
-                array = data.dense_values()
+                array = data.values
                 return Ragged(torch.from_numpy(array) if array.flags.writeable else _tensor(array), data)
         elif isinstance(self._minibatch, _Finished):
             return data

@@ -151,6 +151,14 @@ def test_memory_read_ahead_and_threads_change_only_the_time(
 # -- views -------------------------------------------------------------------------------------------------------------
 
 
+def test_values_can_be_changed_in_place(path: Path) -> None:
+    with make(path, randomize=False) as source:
+        data = source.next_minibatch(7)["x"]
+        expected = data.values / 2
+        data.values /= 2
+        assert np.array_equal(data.values, expected) and data.arrays.values is data.values
+
+
 def test_a_minibatch_is_addressed_by_stream_and_by_name(path: Path) -> None:
     with make(path, randomize=False) as source:
         minibatch = source.next_minibatch(7)
