@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import pickle
+import re
 import struct
 import subprocess
 import sys
@@ -118,9 +119,34 @@ def test_samples_are_shaped_as_asked_for_if_the_values_fit() -> None:
 @pytest.mark.parametrize(
     ("streams", "what"),
     [
-        ({"y": StreamDef(field="nope", shape=1)}, "no stream 'nope'"),
-        ({"y": StreamDef(field="x", shape=3)}, "not dense with 3"),
-        ({"y": StreamDef(field="x", shape=2, is_sparse=True)}, "not sparse with 2"),
+        ({"y": StreamDef(field="nope", shape=1)}, "no stream 'nope' to be named 'y'; it has: 'x', 's'"),
+        ({"y": StreamDef(field="X")}, "no stream 'X' .* did you mean 'x'?"),
+        ({"nope": StreamDef()}, "no stream 'nope'"),
+        ({"y": StreamDef(field="x", shape=3)}, "'y' has 2 values a sample, not 3 as .* expected shape=2"),
+        ({"s": StreamDef(field="s", shape=11, is_sparse=True)}, "'s' has 10 values a sample, not 11"),
+    ],
+)
+def test_a_wrong_name_or_shape_is_an_error_unless_compatible(streams: Any, what: str, caplog: Any) -> None:
+    with pytest.raises(ConfigError, match=what) as caught:
+        CBFDeserializer(TINY, StreamDefs(streams)).open()
+    assert caught.value.key in streams
+    with pytest.raises(ConfigError, match=what):
+        CBFDeserializer(TINY, StreamDefs(streams), compatible=True, strict=True).open()
+    assert not caplog.text
+    with caplog.at_level(logging.WARNING, "cntkio"):
+        corpus = CBFDeserializer(TINY, StreamDefs(streams), compatible=True).open()
+    assert re.search(what, caplog.text)
+    assert sorted(info.shape for info in corpus.streams) == [(2,), (10,)]
+    corpus.close()
+
+
+@pytest.mark.parametrize(
+    ("streams", "what"),
+    [
+        ({"y": StreamDef(field="x", shape=2, is_sparse=True)}, "'y' is dense, not sparse as was asked for"),
+        ({"y": StreamDef(field="x", is_sparse=True)}, "'y' is dense, not sparse as was asked for"),
+        ({"y": StreamDef(field="s", shape=10)}, "'y' is sparse, not dense as was asked for"),
+        ({"x": StreamDef(field="a", shape=2)}, "no stream 'a' to be named 'x'; its own stream 'x' is read"),
     ],
 )
 def test_warns_of_defects_that_cntk_overlooks_and_refuses_them_if_strict(streams: Any, what: str, caplog: Any) -> None:
@@ -129,6 +155,14 @@ def test_warns_of_defects_that_cntk_overlooks_and_refuses_them_if_strict(streams
     assert what in caplog.text
     with pytest.raises(ConfigError, match=what):
         CBFDeserializer(TINY, StreamDefs(streams), strict=True).open()
+
+
+def test_the_name_of_a_sparse_stream_is_changed_without_a_warning(caplog: Any) -> None:
+    with caplog.at_level(logging.WARNING, "cntkio"):
+        corpus = CBFDeserializer(TINY, StreamDefs(words=StreamDef(field="s"))).open()
+    assert [info.name for info in corpus.streams if info.is_sparse] == ["words"]
+    assert not caplog.text
+    corpus.close()
 
 
 def test_warns_of_unused_bytes_and_refuses_them_if_strict(caplog: Any) -> None:

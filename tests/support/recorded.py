@@ -72,9 +72,16 @@ def cases(area: str) -> list[Case]:
 # -- a case as cntkio reads it ----------------------------------------------------------------------------------------
 
 
-def deserializer(spec: dict[str, Any], folder: Path) -> CTFDeserializer | CBFDeserializer:
+def deserializer(
+    spec: dict[str, Any], folder: Path, *, is_compatible: bool = True
+) -> CTFDeserializer | CBFDeserializer:
     streams = StreamDefs({name: StreamDef(**stream) for name, stream in spec["streams"].items()})
-    made = {"ctf": CTFDeserializer, "cbf": CBFDeserializer}[spec["type"]](folder / spec["file"], streams)
+    file = folder / spec["file"]
+    made: CTFDeserializer | CBFDeserializer
+    if spec["type"] == "ctf":
+        made = CTFDeserializer(file, streams)
+    else:
+        made = CBFDeserializer(file, streams, compatible=is_compatible)
     for key, value in spec.get("options", {}).items():
         made[key] = value
     return made

@@ -21,7 +21,7 @@ from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Joins, L
 from cntkio.formats.input_file import InputFile
 from cntkio.formats.report import Report
 from cntkio.formats.table import SequenceTable, file_fingerprint
-from cntkio.hints import suggests_keywords
+from cntkio.hints import did_you_mean, suggests_keywords
 from cntkio.streams import StreamDefs, StreamInformation, checked_streams, named, num_values
 
 logger = logging.getLogger("cntkio")
@@ -53,6 +53,8 @@ class CBFDeserializer(CntkOptions):
         strict: Turn warnings into errors.
         memory_map: Map the file into memory instead of copying its bytes, which saves time and memory. If another
             process truncates the file during a read, the operating system kills this process (SIGBUS).
+        compatible: Read the file as it is if `streams` has a name or a shape that is not the file's, as CNTK 2.7 does,
+            with a warning. By default that is an error.
 
     Raises:
         ConfigError: An option is not possible.
@@ -71,6 +73,7 @@ class CBFDeserializer(CntkOptions):
     keep_data_in_memory: bool = False
     strict: bool = False
     memory_map: bool = True
+    compatible: bool = False
     has_text_keys = False
     cntk_type = "CNTKBinaryFormatDeserializer"
     cntk_options = BINARY
@@ -199,10 +202,16 @@ class CBFCorpus:
             if alias in renamed:
                 self._remark(f"streams {renamed[alias][0]!r} and {name!r} are both {alias!r} there; the last is used")
             renamed[alias] = (name, definition)
-        for alias, (name, _) in renamed.items():
-            if alias not in in_file:
+        for alias, (name, definition) in list(renamed.items()):
+            if alias in in_file:
+                continue
+            what = f"the file has no stream {alias!r} to be named {name!r}"
+            if name in in_file and name not in renamed:  # such as after a conversion, which writes the new names
+                self._remark(f"{what}; its own stream {name!r} is read")
+                renamed[name] = (name, definition)
+            else:
                 names = ", ".join(map(repr, in_file))
-                self._remark(f"the file has no stream {alias!r} to be named {name!r}; it has: {names}")
+                self._refuse(f"{what}; it has: {names}{did_you_mean(alias, in_file)}", name)
         return renamed
 
     def _dtype_of(self, name: str, stream: StreamHeader) -> np.dtype[Any]:
@@ -220,14 +229,27 @@ class CBFCorpus:
 
     def _shape_of(self, name: str, stream: StreamHeader, definition: Mapping[str, Any]) -> Any:
         """The shape that is asked for, if it has as many values as the file's."""
-        shape, is_sparse = definition.get("dim", stream.dim), definition.get("is_sparse", stream.is_sparse)
-        if num_values(shape) == stream.dim and is_sparse == stream.is_sparse:
-            return shape
-        self._remark(
-            f"stream {name!r} is {_form(stream.is_sparse)} with {stream.dim} values a sample, not "
-            f"{_form(is_sparse)} with {num_values(shape)} as was asked for; it is read as it is"
-        )
-        return stream.dim
+        shape, is_sparse = definition.get("dim"), definition.get("is_sparse", False)
+        if shape is not None and num_values(shape) != stream.dim:
+            self._refuse(
+                f"stream {name!r} has {stream.dim} values a sample, not {num_values(shape)} as was asked for; "
+                f"expected shape={stream.dim}, a shape of as many values, or none",
+                name,
+            )
+            shape = None
+        # The dense form is the default of `StreamDef`: without a shape nobody asked for it.
+        if is_sparse != stream.is_sparse and (is_sparse or "dim" in definition):
+            self._remark(
+                f"stream {name!r} is {_form(stream.is_sparse)}, not {_form(is_sparse)} as was asked for; "
+                "it is read as it is"
+            )
+        return stream.dim if shape is None else shape
+
+    def _refuse(self, what: str, name: str) -> None:
+        """Raise an error about a definition; CNTK 2.7 passes over it."""
+        if not self._options.compatible:
+            raise ConfigError(f"{self.name}: {what}", key=name)
+        self._remark(what)
 
     def _remark(self, what: str) -> None:
         if self._options.strict:
