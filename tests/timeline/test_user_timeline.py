@@ -201,6 +201,17 @@ def test_truncated_minibatches_deliver_every_sample_once_per_sweep(
     assert delivered == every
 
 
+@pytest.mark.parametrize("limit", [{"max_sweeps": 1}, {"max_samples": 5}])
+def test_another_size_after_the_last_sequence_empties_the_slots(limit: dict[str, int]) -> None:
+    timeline = make([[5]], None, truncation_length=1, **limit)
+    selections = [timeline.read(size) for size in (2, 4, 2, 2)]
+    assert [0 if one is None else len(one.sequences) for one in selections] == [1, 0, 0, 0]
+    state = json.loads(json.dumps(timeline.state()))
+    timeline = make([[5]], None, truncation_length=1, **limit)
+    timeline.load_state(state)
+    assert timeline.read(2) is None
+
+
 def test_chunks_are_fetched_in_the_order_that_was_announced() -> None:
     fetched: list[int] = []
 

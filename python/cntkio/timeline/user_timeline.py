@@ -132,6 +132,8 @@ class UserTimeline:
         """
         if (minibatch_size_in_samples, partition) != self._settings:
             if self._settings is not None and self._has_ended:
+                # Like CNTK, empty the slots, although no other data follow.
+                self._slots = ((),) * len(self._slots)
                 return None
             self._take_up(minibatch_size_in_samples, partition)
         if self._truncation_length:

@@ -126,7 +126,10 @@ def classic_text_window(
         return None
     if size is not None:
         return Window(size, "samples" if is_sample_based else "chunks")
-    return WHOLE_DATA if is_sample_based else Window(_DEFAULT_WINDOW_IN_BYTES // chunk_size_in_bytes, "chunks")
+    if is_sample_based:
+        return WHOLE_DATA
+    num_chunks = _DEFAULT_WINDOW_IN_BYTES // chunk_size_in_bytes
+    return Window(num_chunks, "chunks") if num_chunks else None
 
 
 def classic_binary_window(size: int | None = None, *, is_sample_based: bool = False) -> Window | None:
