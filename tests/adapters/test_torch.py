@@ -241,7 +241,7 @@ def test_truncated_minibatches_keep_their_layout(corpus: Path) -> None:
         assert isinstance(x, Truncated)
         assert x.values.data_ptr() == pointer(found["x"].values) and x.values.shape == (4, 2, 2)
         assert x.mask.tolist() == found["x"].mask.tolist() and x.continues.tolist() == found["x"].continues.tolist()
-        with pytest.raises(ConfigError, match="truncated minibatches have no layout 'csr'"):
+        with pytest.raises(ConfigError, match="truncated minibatches have the layout 'padded', not 'csr'"):
             convert(found, layout="csr")["x"]
 
 
