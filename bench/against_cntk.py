@@ -1,16 +1,17 @@
 """Random settings, compared read by read with the running CNTK 2.7.
 
     python bench/against_cntk.py --cntk PYTHON [--settings 2000] [--seed 1] [--workers 2]      order, sizes, checkpoints
-    python bench/against_cntk.py --cntk PYTHON --ctf [--settings 500] [--workers 8]            texts, valid and broken
-    python bench/against_cntk.py --cntk PYTHON --seed 1 --only 17                              one of them, shown
+    python bench/against_cntk.py --cntk PYTHON --ctf [--settings 500] [--workers 8]            valid and broken texts
+    python bench/against_cntk.py --cntk PYTHON --seed 1 --only 17                              show one setting
 
 PYTHON is an interpreter with CNTK 2.7; it runs against_cntk_worker.py. A setting follows from --seed and its number
-alone. Compared are: streams, and for each read values, masks, shapes, counts, flags and the checkpoint's position; that
-keys belong to their values; and where either side raises. The exit status is 1 if anything differs.
+alone. The comparison covers the streams; for each read the values, masks, shapes, counts, flags and the checkpoint's
+position; that keys belong to their values; and the reads at which either side raises. The exit status is 1 if anything
+differs.
 
-Known differences are listed in docs/timeline.md and docs/formats/ctf.md, "differs from CNTK 2.7". Settings that
-would run into it are not made, or are cut short where they would (see AVOIDED); none of it hides another difference.
-CNTK tries what fails five times, a second apart: `--ctf` is mostly waiting, hence its many workers.
+Known differences are listed in docs/timeline.md and docs/formats/ctf.md, "differs from CNTK 2.7". The settings avoid
+them, or are cut short before them (see AVOIDED); none of this hides another difference. CNTK retries a failed read five
+times, a second apart, so `--ctf` mostly waits and therefore uses many workers.
 """
 
 from __future__ import annotations
@@ -39,23 +40,23 @@ from typing import Any
 import cntkio
 import numpy as np
 
-# What no setting does, each with what CNTK 2.7 does then.
+# Conditions that all settings fulfil, and the behaviour of CNTK 2.7 otherwise.
 AVOIDED = {
     "reseed": "restores and changes of size or partition come with seed 0 or a window over all data; "
-    "else CNTK shuffles the rest of a sweep with another seed",
+    "otherwise CNTK shuffles the rest of a sweep with another seed",
     "size32": "sizes stay below 2^31; CNTK cuts them to 32 bits",
     "no data first": "steps are cut before a first read without data; CNTK raises an error about shapes",
     "index": "a partition's index is within its range; CNTK reads nothing, or dies",
-    "slots": "truncated, the partition changes with the size only; CNTK keeps the number of slots",
-    "dropped chunk": "in order, a joined first file with keys of its own has one chunk; CNTK takes the wrong chunk",
-    "magic": "max_samples is never 2^62 - 1; CNTK takes it as one sweep",
+    "slots": "in truncated reading, the partition changes only together with the size; CNTK keeps the number of slots",
+    "dropped chunk": "in order, a joined first file with keys of its own has one chunk; CNTK uses the wrong chunk",
+    "magic": "max_samples is never 2^62 - 1; CNTK reads one sweep then",
     "joined files": "a joined second file has one chunk; CNTK's threads disturb each other reading several",
-    "error ahead": "settings that shall fail have no restores or changes; "
+    "error ahead": "settings that are meant to fail have no restores or changes; "
     "CNTK raises the error of a minibatch that was fetched ahead and dropped",
-    "wrapped id": "ids beyond 64 bits are left out; CNTK wraps some of them round",
+    "wrapped id": "ids beyond 64 bits are left out; CNTK wraps some of them around",
     "short last sample": "a short dense sample at the very end is left out; CNTK delivers uninitialised memory",
 }
-# Kinds of problems in a text: a kind that no budget of CNTK covers, and kinds that cost nothing.
+# Kinds of problems in a text: the kind that is fatal in CNTK with any budget, and the kinds that cost no budget.
 FATAL_IN_CNTK = "stream without a sample"
 WARNINGS = {"byte above 0x7F", "short dense sample", "repeated id", "line left out", "sequence left out"}
 ONE_CHUNK = 32 << 20
@@ -98,7 +99,7 @@ def stream_of(data: Any) -> Record:
         }
     values = data.asarray()
     if len(values) > 1 and data.num_steps > 1:
-        values = values + np.float32(0)  # CNTK's Python loses the sign of zero when it takes sequences apart
+        values = values + np.float32(0)  # CNTK's Python interface loses the sign of zero when it splits sequences
     return record | {"shape": list(values.shape), "values": text_of(values, "<f4")}
 
 
@@ -118,7 +119,7 @@ def source_of(setting: Setting) -> cntkio.MinibatchSource:
 
 
 def first_values(data: Any) -> list[float | None]:
-    """The first value of each sequence, None where it has none."""
+    """The first value of each sequence, None for a sequence without values."""
     if isinstance(data, cntkio.TruncatedMinibatchData):
         return []
     bounds = data.offsets if data.indptr is None else data.indptr[data.offsets]
@@ -129,10 +130,10 @@ def first_values(data: Any) -> list[float | None]:
 
 def ours(setting: Setting, key_of: dict[float, int]) -> Record:
     """
-    What the worker answers, from cntkio.
+    Read a setting with cntkio, and return the answer in the worker's form.
 
-    The steps of the setting are cut before a first read without data. `key_of` has the key of each sequence by its
-    streams' first values; a sequence with the key of another sequence is an error.
+    The steps of the setting are cut before a first read without data. `key_of` maps the first values of
+    a sequence's streams to the sequence's key; a sequence with the key of another sequence is an error.
     """
     result: Record = {"streams": {}, "reads": [], "error": None}
     saved: dict[str, Any] = {}
@@ -166,7 +167,7 @@ def ours(setting: Setting, key_of: dict[float, int]) -> Record:
                 for data in minibatch.values() if key_of else ():
                     for key, value in zip(minibatch.keys_of_sequences.tolist(), first_values(data), strict=False):
                         if value is not None and key_of[value] != key:
-                            result["error"] = f"WRONG KEY: {key} stands beside the values of {key_of[value]}"
+                            result["error"] = f"WRONG KEY: {key} has the values of {key_of[value]}"
                             return result
     except (cntkio.CntkIoError, OSError) as error:
         result["error"] = str(error)
@@ -180,7 +181,7 @@ def ours(setting: Setting, key_of: dict[float, int]) -> Record:
 
 
 class Cntk:
-    """A process of CNTK that answers settings; started anew when it dies or hangs."""
+    """A process of CNTK that answers settings. It is restarted when it dies or hangs."""
 
     def __init__(self, python: str) -> None:
         self.command = [python, str(Path(__file__).with_name("against_cntk_worker.py"))]
@@ -217,17 +218,17 @@ class Cntk:
 
 @dataclass
 class File:
-    """A corpus in the making: what stands in it, and what is known of it."""
+    """The text of a corpus that is being written, and its properties."""
 
     text: str = ""
     streams: dict[str, dict[str, Any]] = field(default_factory=dict)
-    keys: list[int] = field(default_factory=list)  # of the sequences that are kept
+    keys: list[int] = field(default_factory=list)  # of the sequences that readers deliver
     num_samples: int = 0
-    lengths: dict[int, int] = field(default_factory=dict)  # lines of the first sequence of each key
+    lengths: dict[int, int] = field(default_factory=dict)  # number of lines of the first sequence of each key
 
 
 class Values:
-    """Numbers that occur once, and whose they are."""
+    """Numbers that occur only once, and the key of the sequence that each belongs to."""
 
     def __init__(self) -> None:
         self.last = 0
@@ -240,7 +241,7 @@ class Values:
 
 
 def random_size(rng: random.Random, most: int) -> int:
-    """Draw from 1 to `most`, small numbers as often as large numbers."""
+    """Draw a number from 1 to `most`, small and large numbers equally often."""
     return min(most, round(math.pow(most, rng.random())))
 
 
@@ -266,13 +267,13 @@ def random_file(
     rng: random.Random, values: Values, prefix: str, longest: int, is_even: bool, definer: bool, first: File | None
 ) -> File:
     """
-    A file, valid throughout.
+    Write a valid file.
 
     Args:
-        longest: Most lines of a sequence.
-        is_even: All streams have equally many samples.
+        longest: Largest number of lines of a sequence.
+        is_even: All streams have the same number of samples.
         definer: One stream defines the minibatch size.
-        first: The file it shall be joined with: has some of its keys, and its lengths if `is_even`.
+        first: The file to join with; the new file has some of its keys, and its lengths if `is_even`.
     """
     made = File()
     for number in range(rng.choice([1, 1, 2, 3])):
@@ -289,7 +290,7 @@ def random_file(
     has_ids = rng.random() < 0.7 or (longest > 1 and rng.random() < 0.8)
     if first is None:
         keys = random_keys(rng, random_size(rng, 300))
-        if rng.random() < 0.1:  # one that comes back is another sequence of the same key
+        if rng.random() < 0.1:  # a repeated key begins another sequence
             keys += rng.choices(keys, k=1 + len(keys) // 10)
     else:
         keys = list(dict.fromkeys(first.keys))
@@ -299,7 +300,7 @@ def random_file(
             keys += [key for key in random_keys(rng, 1 + len(keys) // 3) if key not in set(keys)]
         if rng.random() < 0.5:
             rng.shuffle(keys)
-        if rng.random() < 0.2 and len(keys) < 14:  # beyond 16 sequences CNTK may take any of them
+        if rng.random() < 0.2 and len(keys) < 14:  # with more than 16 sequences CNTK may use any repetition
             keys += rng.choices(keys, k=2)
         if max(keys) >= 1000 or (is_even and max(first.lengths.values()) > 1):
             has_ids = True
@@ -332,7 +333,7 @@ def lines_of(
     is_kept: bool,
     values: Values,
 ) -> tuple[list[str], int]:
-    """A sequence's lines, and for how many samples it counts; not kept: without the stream that defines the size."""
+    """Return a sequence's lines and its length; if not `is_kept`, without the stream that defines the size."""
     longest = rng.choice([stream for stream in streams if stream["defines_mb_size"]] or streams)
     others = [stream for stream in streams if stream is not longest]
     counted = rng.randint(1, length) if longest["defines_mb_size"] and others and not is_even else length
@@ -379,7 +380,7 @@ def timeline_setting(rng: random.Random, folder: Path) -> tuple[Setting, dict[fl
     chunk_sizes = [random_size(rng, 400), ONE_CHUNK]
     if rng.random() < 0.1 or (len(files) == 2 and not randomize and not set(files[0].keys) <= set(files[1].keys)):
         chunk_sizes[0] = ONE_CHUNK
-    total = max(1, max(file.num_samples for file in files))  # roughly, joined
+    total = max(1, max(file.num_samples for file in files))  # roughly, if joined
     may_change = rng.random() < 0.6 and not may_fail
     source = random_source(rng, total, len(files[0].keys), randomize, may_change)
     if is_frame:
@@ -471,7 +472,7 @@ def random_steps(rng: random.Random, total: int, may_change: bool, source: Recor
                 now = partition()
             now_size = size(now)
             if now_size == before:
-                now_size -= 1 if now_size > 2**30 else -1  # a new partition with the old size would keep CNTK's slots
+                now_size -= 1 if now_size > 2**30 else -1  # with the old size, CNTK would keep its slots
         steps.append(read())
     return steps
 
@@ -525,7 +526,7 @@ def random_sample(rng: random.Random, stream: Record, is_hard: bool, badness: fl
 
 
 def random_text(rng: random.Random, streams: list[Record], is_hard: bool, badness: float) -> bytes:
-    """A text that is valid if `badness` is 0, and the further from it the larger that is, up to 1."""
+    """Return a text: valid if `badness` is 0, and more broken the larger `badness` is, up to 1."""
     has_ids = rng.random() < 0.75
     lines: list[bytes] = []
     key = rng.randint(0, 4)
@@ -609,7 +610,7 @@ class Outcome:
 
 
 def decoded(record: Record) -> Record:
-    """For showing: arrays instead of base64."""
+    """Return a record for display: arrays instead of base64."""
     types = {"mask": "<i1", "entries": "<i4", "indices": "<i4", "values": "<f4"}
     return {
         key: np.frombuffer(base64.b64decode(value), types[key]).tolist() if key in types and value else value
@@ -618,7 +619,7 @@ def decoded(record: Record) -> Record:
 
 
 def as_cntk_rounds(number: bytes) -> bytes:
-    """A number as CNTK computes it, step by step in float64: the four bytes of the float32."""
+    """Compute a number like CNTK, step by step in float64; return the four bytes of the float32."""
     sign, whole, fraction, exponent = re.fullmatch(NUMBER, number).groups(default=b"")  # type: ignore[union-attr]
     with np.errstate(all="ignore"):
         value, part, power = np.float64(0), np.float64(0), np.float64(1)
@@ -650,7 +651,7 @@ def is_rounding(mine: Record, theirs: Record, text: bytes) -> bool:
 
 
 def difference(mine: Record, theirs: Record, outcome: Outcome, text: bytes = b"") -> str | None:
-    """The first thing that differs, in words; `text`: what the numbers were read from."""
+    """Describe the first difference; `text` is the text that the numbers were read from."""
     if theirs.get("died"):
         return f"CNTK died or hung; here: {mine['error'] or 'no error'}, {len(mine['reads'])} reads"
     if mine["streams"] != theirs["streams"] and not (mine["error"] and theirs["error"]):
@@ -664,7 +665,7 @@ def difference(mine: Record, theirs: Record, outcome: Outcome, text: bytes = b""
         if text and one["position"] == other["position"] and one["streams"].keys() == other["streams"].keys():
             names = [name for name in names if not is_rounding(one["streams"][name], other["streams"][name], text)]
             if not names:
-                outcome.notes.append("reads with numbers that CNTK rounds wrongly")
+                outcome.notes.append("reads with numbers that CNTK rounds incorrectly")
                 continue
         shown = "".join(
             f"\n  {name}\n    here {decoded(one['streams'][name])}\n    CNTK {decoded(other['streams'].get(name, {}))}"
@@ -691,7 +692,7 @@ def compare_timeline(setting: Setting, key_of: dict[float, int], cntk: Cntk, out
         return
     theirs = cntk.ask(setting)
     if "For BPTT sequences" in (theirs["error"] or "") and len(theirs["reads"]) < len(mine["reads"]):
-        # CNTK compares a sequence's streams when it enters a slot; here they are compared when it is delivered.
+        # CNTK compares the streams of a sequence when the sequence enters a slot; cntkio when it delivers the sequence.
         mine = {**mine, "reads": mine["reads"][: len(theirs["reads"])], "error": "only in CNTK"}
     outcome.difference = difference(mine, theirs, outcome)
     for feature in features(setting):
@@ -733,10 +734,10 @@ def compare_ctf(setting: Setting, cntk: Cntk, outcome: Outcome, rng: random.Rand
     """
     Compare a text, with an error budget near the number of its errors.
 
-    A sequence that lacks a stream is fatal in CNTK whatever the budget: there CNTK has to raise in the first read that
-    needs the chunk of such a sequence, if nothing was raised here before. In randomized order CNTK counts a chunk's
-    errors when it loads the window, here they count when a sequence of the chunk is delivered: there CNTK may raise
-    earlier. All else has to be the same.
+    A sequence that lacks a stream is fatal in CNTK with any budget: CNTK must raise in the first read that needs the
+    chunk of such a sequence, unless cntkio raised before. In randomized order, CNTK counts a chunk's errors when it
+    loads the window, and cntkio when it delivers a sequence of the chunk, so CNTK may raise earlier. Everything else
+    must be the same.
     """
     [one] = setting["deserializers"]
     streams, options = one["streams"].values(), one["options"]
@@ -758,7 +759,7 @@ def compare_ctf(setting: Setting, cntk: Cntk, outcome: Outcome, rng: random.Rand
     options["maxErrors"] = max(-1, rng.choice(budgets))
     mine = ours(setting, {})
     if mine["reads"] != forgiving["reads"][: len(mine["reads"])]:
-        outcome.difference = f"the budget {options['maxErrors']} changes what is read here"
+        outcome.difference = f"the budget {options['maxErrors']} changes what cntkio reads"
         return
     done = 0
     is_fatal = False
@@ -786,7 +787,7 @@ def compare_ctf(setting: Setting, cntk: Cntk, outcome: Outcome, rng: random.Rand
 
 
 def errors_of(setting: Setting) -> tuple[int, list[bool]]:
-    """Count a file's errors; tell for each sequence if its chunk has a sequence that lacks a stream."""
+    """Count a file's errors, and tell for each sequence if its chunk has a sequence that lacks a stream."""
     corpus = deserializers_of(setting)[0].open()
     num_errors = 0
     fatal: list[bool] = []
@@ -823,7 +824,7 @@ def one(arguments: argparse.Namespace, number: int, cntk: Cntk) -> Outcome:
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__,
-        epilog="What settings avoid:\n" + "\n".join(f"  {name}: {reason}" for name, reason in AVOIDED.items()),
+        epilog="Conditions of all settings:\n" + "\n".join(f"  {name}: {reason}" for name, reason in AVOIDED.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--cntk", required=True, metavar="PYTHON", help="an interpreter with CNTK 2.7")
@@ -832,7 +833,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="number of the first setting")
     parser.add_argument("--seed", type=int, default=1, help="of all settings")
     parser.add_argument("--workers", type=int, default=2, help="processes of CNTK")
-    parser.add_argument("--only", type=int, help="show and compare the setting of this number alone")
+    parser.add_argument("--only", type=int, help="show and compare only the setting of this number")
     arguments = parser.parse_args()
     logging.getLogger("cntkio").setLevel(logging.CRITICAL)
     numbers = range(arguments.first, arguments.first + arguments.settings)

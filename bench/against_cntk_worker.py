@@ -1,4 +1,4 @@
-"""Deliveries of CNTK 2.7 on request, one JSON object a line in and out; bench/against_cntk.py starts it in Python 3.6.
+"""Minibatches of CNTK 2.7 on request: a JSON object per line in and out. bench/against_cntk.py starts it in Python 3.6.
 
 {"deserializers": [{"file", "streams": {name: {StreamDef's arguments}}, "options"}], "source": {MinibatchSource's
  arguments}, "steps": [{"size", "partitions", "index", "count"} | {"save"} | {"restore" or "state", "fresh"}]}
@@ -6,8 +6,8 @@
 
 A stream of a read is {"counts": [sequences, samples], "end_of_sweep"}, and, if it has data,
     dense      "shape", "mask", "values": the padded array
-    sparse     "lengths", "mask", "entries" (of each sample), "indices", "values": all as the engine holds them
-    truncated  "slots", "steps", "parts": [slot, begin, end] each, "values": those inside the minibatch, part after part
+    sparse     "lengths", "mask", "entries" (of each sample), "indices", "values": all as the engine stores them
+    truncated  "slots", "steps", "parts": [slot, begin, end] each, "values": inside the minibatch, part after part
 Arrays are base64 of little endian int8 (mask), int32 (entries, indices) and float32 (values).
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path
 
 warnings.filterwarnings("ignore")
 answers = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)  # CNTK prints to standard output, too
+os.dup2(2, 1)  # CNTK also prints to standard output
 import cntk.io  # noqa: E402
 import numpy as np  # noqa: E402
 from cntk import cntk_py  # noqa: E402
@@ -35,7 +35,7 @@ COLUMNS_OF = CORE["_ZNK4CNTK11NDArrayView20SparseCSCDataBuffersIfEESt5tupleIJPKT
 COLUMNS_OF.restype, COLUMNS_OF.argtypes = None, [ctypes.c_void_p, ctypes.c_void_p]
 # Where a packed Value keeps its data and their layout, in words (shared pointers) from its start.
 PACKED_DATA, PACKED_LAYOUT = 18, 20
-SEQUENCE_INFO = 4  # words of a sequence in a layout: number, slot, begin, end
+SEQUENCE_INFO = 4  # words per sequence of a layout: number, slot, begin, end
 GAP = -1
 
 
@@ -79,7 +79,7 @@ def sparse_parts(value, variable):
 
 
 def truncated_parts(value):
-    # The Python interface refuses sequences that are not whole, so the packed value is read where it lies.
+    # The Python interface refuses incomplete sequences, so read the packed value in place.
     packed = word(int(value.this)).value
     layout = word(packed + 8 * PACKED_LAYOUT).value
     steps, slots, first, last = [word(layout + 8 * place).value for place in range(4)]
@@ -167,8 +167,8 @@ def answer(deserializers, source, steps):
                 }
                 position = int(dict(reader.get_checkpoint_state())["minibatchSourcePosition"])
                 result["reads"].append({"position": position, "streams": streams})
-                minibatch = None  # the engine uses the memory of a sparse one again
-    except Exception as error:  # what it says is part of the answer
+                minibatch = None  # release it before the engine reuses the memory of sparse values
+    except Exception as error:  # the message is part of the answer
         result["error"] = str(error).split("\n")[0]
     return result
 

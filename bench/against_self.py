@@ -6,14 +6,14 @@
 Both sides are built with cargo, from what it has in its cache: the revision from `git archive` in FOLDER/self, the
 working tree in place. Nothing is installed.
 
-Each measurement is a process of its own, which reads a corpus of --mb twice and reports the faster sweep; the two sides
-take turns, and who begins changes with each turn. A row shows the best of --repeat turns of each side in MB/s (10^6
-bytes of text), and the speed of the working tree divided by that of the revision: above 1 the working tree is faster.
-The last rows show what a minibatch of --small samples costs more than its share of a minibatch of --size samples, in
-microseconds; --small 0 leaves them out. With --at-least the exit status is 1 if a ratio is lower.
+Each measurement is a separate process, which reads a corpus of --mb twice and reports the faster sweep. The two sides
+take turns, and the side that begins changes with each turn. A row shows the best of --repeat turns of each side in MB/s
+(10^6 bytes of text), and the speed of the working tree divided by the speed of the revision: above 1 the working tree
+is faster. The last rows show the cost of a minibatch of --small samples beyond its share of a minibatch of --size
+samples, in microseconds; --small 0 omits these rows. With --at-least the exit status is 1 if a ratio is lower.
 
 A sweep is everything from the construction of the source to the end of one sweep in a Python loop of minibatches.
-corpora.py writes the corpora; kernels that this processor lacks are left out.
+corpora.py writes the corpora; kernels that this processor lacks are skipped.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ORDERS = {"randomized": True, "in-order": False}
 
 
 class Side(NamedTuple):
-    """A version of cntkio: its name, and the folder that holds its package."""
+    """A version of cntkio: its name, and the folder that contains its package."""
 
     name: str
     python: Path
@@ -133,7 +133,7 @@ def sweep(side: Side, *, kernel: str, path: Path, kind: str, randomize: bool, si
 
 
 def costs_of_small(sides: list[Side], path: Path, kind: str, options: argparse.Namespace) -> list[float]:
-    """Seconds that a small minibatch costs more than its share of a large one, for each side."""
+    """Seconds that a small minibatch costs beyond its share of a large minibatch, for each side."""
     measure = partial(sweep, path=path, kind=kind, kernel="", randomize=True)
     of_small = in_turns(options.repeat, sides, partial(measure, size=options.small))
     of_large = in_turns(options.repeat, sides, partial(measure, size=options.size))
@@ -157,7 +157,7 @@ def compare(sides: list[Side], paths: dict[str, Path], options: argparse.Namespa
                 line(f"{kind}, {order}, {kernel}", *(f"{speed:.0f}" for speed in rates), f"{ratios[-1]:.3f}")
     for kind, path in paths.items() if options.small else ():
         costs = costs_of_small(sides, path, kind, options)
-        is_sound = min(costs) > 0  # else the corpus is too small, or the machine too busy
+        is_sound = min(costs) > 0  # otherwise the corpus is too small, or the machine too busy
         if is_sound:
             ratios.append(costs[0] / costs[1])
         cells = [f"{cost * 1e6:.2f}" for cost in costs]
@@ -167,13 +167,13 @@ def compare(sides: list[Side], paths: dict[str, Path], options: argparse.Namespa
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("revision", help="what to compare with: a commit, a branch or a tag")
+    parser.add_argument("revision", help="revision to compare with: a commit, a branch or a tag")
     parser.add_argument("--mb", type=int, default=128, help="size of each corpus")
     parser.add_argument("--repeat", type=int, default=5, help="turns of each side")
     parser.add_argument("--size", type=int, default=1024, help="samples of a minibatch")
     parser.add_argument("--only", default=",".join(STREAMS), help="corpora")
     parser.add_argument("--orders", default=",".join(ORDERS), help="randomized, in-order")
-    parser.add_argument("--kernels", default=",".join(KERNELS), help="kernels, for those processors that have them")
+    parser.add_argument("--kernels", default=",".join(KERNELS), help="kernels, if the processor supports them")
     parser.add_argument("--small", type=int, default=32, help="samples of a small minibatch; 0: none")
     parser.add_argument("--at-least", type=float, metavar="RATIO", help="exit with 1 if a ratio is lower")
     parser.add_argument("--folder", type=Path, default=ROOT / ".cache" / "bench", help="for corpora and builds")

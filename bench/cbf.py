@@ -2,11 +2,11 @@
 
     python bench/cbf.py [--mb 512] [--repeat 5] [--size 1024] [--only mnist,sparse] [--cntk PYTHON] [--folder FOLDER]
 
-Every figure is the best of --repeat runs after one that does not count; engines take turns. MB are 10^6 bytes of the
-file that is read: binary in sweeps, text in conversions. PYTHON is an interpreter with CNTK 2.7; without it its columns
-stay empty. Text of --mb is written into FOLDER at first, and converted. The speed of a conversion is measured into a
-file in memory, if there is a file system for that: into FOLDER it would be the disk's. Two more rows show the
-bounds of a sweep: bytes read into one buffer, and bytes copied in memory, each on one thread.
+Every figure is the best of --repeat runs after a warm-up run; engines take turns. MB are 10^6 bytes of the file that is
+read: binary in sweeps, text in conversions. PYTHON is an interpreter with CNTK 2.7; without it the columns of CNTK stay
+empty. The bench first writes text of --mb into FOLDER and converts it. Timed conversions write to a file system in
+memory, if there is one, because in FOLDER the disk would limit the speed. Two more rows show the bounds of a sweep:
+bytes read into one buffer, and bytes copied in memory, each on one thread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cntkio.streams import StreamDef, StreamDefs
 from engines import STREAMS, Engine, best, line, machine, rate, timed
 
 HERE = Path(__file__).parent
-# Times CNTK 2.7's speed that a sweep shall reach, and MB/s of a conversion: 100 times `ctf2bin.py`, which does 8.
+# Goal of a sweep as a multiple of CNTK 2.7's speed; goal of a conversion in MB/s: 100 times the 8 MB/s of `ctf2bin.py`.
 GOALS = {"mnist": 6, "sparse": 10, "floats": 6, "seqs": 10}
 CONVERSION_GOAL = 800
 MEMORY = Path("/dev/shm")
@@ -46,7 +46,7 @@ def copy(content: np.ndarray, buffer: np.ndarray) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mb", type=int, default=512, help="size of the text")
-    parser.add_argument("--repeat", type=int, default=5, help="runs of each, after one that does not count")
+    parser.add_argument("--repeat", type=int, default=5, help="runs of each, after a warm-up run")
     parser.add_argument("--size", type=int, default=1024, help="samples of a minibatch")
     parser.add_argument("--only", default="mnist,sparse", help="which corpora")
     parser.add_argument("--cntk", metavar="PYTHON", help="an interpreter with CNTK 2.7")

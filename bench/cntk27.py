@@ -1,4 +1,4 @@
-"""Sweeps of Microsoft CNTK 2.7 on request, one JSON object a line in and out; the benches start it in its Python 3.6.
+"""Sweeps of Microsoft CNTK 2.7 on request: a JSON object per line in and out. The benches start it in its Python 3.6.
 
 text, binary  {"path", "streams": {name: [dimension, sparse]}, "randomize", "size"}        ->  {"seconds", "samples"}
 speech        {"folder", "context", "frame_mode", "randomize", "size"}                      ->  the same
@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 answers = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)  # CNTK prints to standard output, too
+os.dup2(2, 1)  # CNTK also prints to standard output
 import cntk.io  # noqa: E402
 
 

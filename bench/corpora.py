@@ -1,4 +1,4 @@
-"""Write the corpora that readers are compared on: four kinds of text that people keep in the CNTK text format.
+"""Write the corpora of the benches: four typical kinds of text in the CNTK text format.
 
     python bench/corpora.py FOLDER [--mb 512] [--only floats,mnist,sparse,seqs]
 
@@ -7,9 +7,9 @@
     sparse.ctf   |src 5 to 59 and |tgt 3 to 19 pairs index:count, indices below 50000, counts 1 to 4
     seqs.ctf     1 to 39 lines a sequence: id |word i:1 |tag j:1, and |class k:1 on its first line
 
-A file has about --mb times 10^6 bytes. Files are the same whenever and wherever they are written; floats, mnist and
-sparse repeat one block of lines, seqs continues with new sequences. `csv` and `svmlight` turn some of them into other
-programs' formats.
+A file has about --mb times 10^6 bytes. The content does not depend on the time or the machine. Files floats, mnist and
+sparse repeat a block of lines; seqs has new sequences throughout. `csv` and `svmlight` convert some of the files to
+formats of other programs.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ KINDS: dict[str, Callable[[Random], Iterator[str]]] = {"floats": floats, "mnist"
 
 
 def write(path: Path, kind: str, size: int) -> Path:
-    """Write a corpus of about `size` bytes, unless it is there."""
+    """Write a corpus of about `size` bytes, unless it exists."""
     if path.exists() and abs(path.stat().st_size - size) < 100_000:
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -98,13 +98,13 @@ def _by_line(source: Path, target: Path, change: Callable[[str], str]) -> Path:
 
 
 def csv(source: Path, target: Path) -> Path:
-    """A corpus of dense streams as comma-separated values without a header: the same numbers, line by line."""
+    """Convert a corpus of dense streams to comma-separated values without a header: the same numbers, line by line."""
     names = re.compile(r"\|\w+ ")
     return _by_line(source, target, lambda line: names.sub("", line).replace(" ", ","))
 
 
 def svmlight(source: Path, target: Path) -> Path:
-    """The sparse corpus in the format of svmlight: label 0, the indices of tgt from 50000 on."""
+    """Convert the sparse corpus to the format of svmlight: label 0, with indices of tgt from 50000 on."""
 
     def change(line: str) -> str:
         first, second = (part.split()[1:] for part in line.split("|")[1:])

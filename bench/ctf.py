@@ -1,11 +1,11 @@
-"""Speed of reading text: cntkio, CNTK 2.7 and other readers of text, in one run.
+"""Speed of reading text with cntkio, CNTK 2.7 and other readers, in one run.
 
     python bench/ctf.py [--mb 512] [--repeat 5] [--only floats,mnist,sparse,seqs] [--cntk PYTHON] [--folder FOLDER]
 
-Every figure is the best of --repeat turns of two runs each, after a turn that does not count; MB are 10^6 bytes of
+Every figure is the best of --repeat turns of two runs each, after a warm-up turn; MB are 10^6 bytes of
 text. A sweep is everything from the construction of the source to the end of one sweep in a Python loop of
 minibatches of --size samples. PYTHON is an interpreter with CNTK 2.7; without it the columns of CNTK and the ratios
-stay empty. Corpora are written into FOLDER at first (see corpora.py) and are in the page cache when they are read.
+stay empty. The bench first writes the corpora into FOLDER (see corpora.py), so they are in the page cache.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import corpora
 from engines import STREAMS, Answer, Engine, best, line, machine, rate, timed
 
 HERE = Path(__file__).parent
-# Times CNTK 2.7's speed that a sweep shall reach: randomized, in order, and either without AVX-512.
+# Goals of a sweep as multiples of CNTK 2.7's speed: randomized, in order, and either without AVX-512.
 GOALS = {"floats": (12, 14, 6), "mnist": (15, 17, 8), "sparse": (15, 17, 10), "seqs": (12, 14, 12)}
 SETTINGS = {
     "cntkio": {},
@@ -34,7 +34,7 @@ PYTHON = sys.executable
 
 
 def sweeps(paths: dict[str, Path], cntk: Engine | None, repeat: int, size: int) -> None:
-    print(f"\nSweeps in minibatches of {size} samples, MB/s; in brackets how many times CNTK 2.7\n")
+    print(f"\nSweeps in minibatches of {size} samples, MB/s; in brackets the multiple of CNTK 2.7's speed\n")
     line("", *SETTINGS, "CNTK 2.7", "goal", "goal no 512")
     engines = {name: Engine(PYTHON, HERE / "sweeps.py", **settings) for name, settings in SETTINGS.items()}
     for kind, path in paths.items():
@@ -63,7 +63,7 @@ def sweeps(paths: dict[str, Path], cntk: Engine | None, repeat: int, size: int) 
 
 
 def small_minibatches(paths: dict[str, Path], repeat: int) -> None:
-    print("\nMinibatches of 32 samples: what each costs above the work on its bytes, microseconds (goal: at most 25)\n")
+    print("\nMinibatches of 32 samples: cost of each beyond the work on its bytes, microseconds (goal: at most 25)\n")
     engine = Engine(PYTHON, HERE / "sweeps.py")
     for kind, path in paths.items():
         request = {"job": "sweep", "path": str(path), "streams": STREAMS[kind], "randomize": True}
@@ -75,13 +75,13 @@ def small_minibatches(paths: dict[str, Path], repeat: int) -> None:
 
 
 def memory(path: Path) -> None:
-    """Measure the most memory of a randomized sweep, compared with the data of its window."""
+    """Measure the peak memory of a randomized sweep, compared with the data of its window."""
     engine = Engine(PYTHON, HERE / "sweeps.py")
     answer = engine.ask(job="sweep", path=str(path), streams=STREAMS["floats"], randomize=True, size=1024)
     engine.close()
     data = answer["samples"] * sum(dim for dim, _ in STREAMS["floats"].values()) * 4
     most = answer["most_memory"] - answer["memory_before"]
-    print("\nMost memory of the randomized sweep over floats, whose window holds the whole file (goal: at most 1.25)\n")
+    print("\nPeak memory of the randomized sweep over floats, whose window holds the whole file (goal: at most 1.25)\n")
     line("floats", f"{most / 1e6:.0f} MB", f"{data / 1e6:.0f} MB data", f"{most / data:.2f}")
 
 
@@ -103,7 +103,7 @@ def parts(paths: dict[str, Path], repeat: int) -> None:
 
 
 def peers(folder: Path, kinds: Iterable[str], megabytes: int, repeat: int) -> None:
-    """Readers of whole files, each on the same numbers in its own format."""
+    """Measure readers of whole files, each on the same numbers in its own format."""
     print(f"\nWhole files of {megabytes} MB into memory, MB/s of each reader's own text\n")
     line("", "read", "read_ctf", *PEERS)
     engine = Engine(PYTHON, HERE / "sweeps.py")

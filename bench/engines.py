@@ -48,9 +48,9 @@ class Engine:
 
 
 def best(repeat: int, runs: dict[str, Callable[[], Answer]]) -> dict[str, Answer]:
-    """The fastest answer of each, the runs taking turns; the first turn is a warm-up.
+    """Return the fastest answer of each run. The runs take turns; the first turn is a warm-up.
 
-    Each runs more than once in a row, so that the state in which the engine before left the memory does not decide.
+    Each run repeats several times in a row, so that the memory left by the previous engine does not matter.
     """
     fastest: dict[str, Answer] = {}
     for turn in range(repeat + 1):
@@ -62,7 +62,7 @@ def best(repeat: int, runs: dict[str, Callable[[], Answer]]) -> dict[str, Answer
 
 
 def timed(work: Callable[[], object], **facts: Any) -> Answer:
-    """Do the work once; return its seconds, and the facts as they are."""
+    """Do the work once; return its seconds together with `facts`."""
     start = time.perf_counter()
     work()
     return {"seconds": time.perf_counter() - start, **facts}

@@ -2,12 +2,12 @@
 
     python bench/htk.py [FOLDER] [--mb 512] [--repeat 3] [--size 1024] [--cntk PYTHON] [--mlf]
 
-FOLDER holds feat.ark (40 values a frame), all.scp, all.mlf and states.list (500 names); if it does not, utterances
-of 100 to 899 frames are written there, --mb times 10^6 bytes in all, with labels of 2 to 19 frames. Every figure
-is the best of --repeat runs; engines take turns. Next to cntkio's speed is its processor time, which a busy machine
-changes less. MB are 10^6 bytes of features. A sweep is everything from the construction of the source to the end of one
-sweep in a Python loop of minibatches of --size samples. --mlf measures the index of the label file instead,
-repeated up to 500 MB. PYTHON is an interpreter with CNTK 2.7; without it its columns stay empty.
+FOLDER holds feat.ark (40 values a frame), all.scp, all.mlf and states.list (500 names). If the files do not exist, the
+bench writes them: utterances of 100 to 899 frames, --mb times 10^6 bytes in all, with labels of 2 to 19 frames. Every
+figure is the best of --repeat runs; engines take turns. Next to cntkio's speed is its processor time, which depends
+less on other work on the machine. MB are 10^6 bytes of features. A sweep is everything from the construction of the
+source to the end of one sweep in a Python loop of minibatches of --size samples. --mlf measures the index of the label
+file instead, repeated up to 500 MB. PYTHON is an interpreter with CNTK 2.7; without it the columns of CNTK stay empty.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from cntkio import (
 )
 from engines import Engine
 
-# Times CNTK 2.7's speed that a sweep shall reach.
+# Goals of a sweep as multiples of CNTK 2.7's speed.
 JOBS: dict[str, tuple[tuple[int, int], bool, int]] = {
     "utterances": ((0, 0), False, 6),
     "utterances, window 11": ((5, 5), False, 6),
@@ -42,7 +42,7 @@ JOBS: dict[str, tuple[tuple[int, int], bool, int]] = {
 
 
 def write(folder: Path, size: int) -> None:
-    """Write the corpus, unless it is there."""
+    """Write the corpus, unless it exists."""
     if (folder / "states.list").exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ def sweep(folder: Path, context: tuple[int, int], frame_mode: bool, randomize: b
 
 
 def index(folder: Path) -> None:
-    """The index of a label file of 500 MB: made and cached, and found again."""
+    """Measure the index of a label file of 500 MB: built and cached, then read from the cache."""
     body = (folder / "all.mlf").read_bytes().removeprefix(b"#!MLF!#\n")
     with tempfile.TemporaryDirectory(dir=folder) as made:
         path = Path(made, "large.mlf")
@@ -121,12 +121,12 @@ def main() -> None:
                     answer = peer.ask(folder=str(options.folder), context=context, **asked)
                     theirs.append(float(answer["seconds"]))
             label = f"{name}, {'randomized' if randomize else 'in order'}"
-            beside = f"{size / min(theirs):12.0f}{min(theirs) / min(ours):8.1f}" if theirs else " " * 20
-            print(f"{label:32}{size / min(ours):12.0f}{min(processor):8.2f}{beside}{goal:6}", flush=True)
+            cntk_columns = f"{size / min(theirs):12.0f}{min(theirs) / min(ours):8.1f}" if theirs else " " * 20
+            print(f"{label:32}{size / min(ours):12.0f}{min(processor):8.2f}{cntk_columns}{goal:6}", flush=True)
     if peer is not None:
         peer.close()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
-    print(f"most memory: {peak:.0f} MB, features {size:.0f} MB", file=sys.stderr)
+    print(f"peak memory: {peak:.0f} MB, features {size:.0f} MB", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Measurements of cntkio for bench/ctf.py: one JSON object a line in and out, in a process with its own settings.
+"""Measurements of cntkio for bench/ctf.py: a JSON object per line in and out, in a process with its own settings.
 
 {"job": "sweep", "path", "streams": {name: [dimension, sparse]}, "randomize", "size"}  ->  {"seconds", "samples", ...}
 {"job": "index" | "read" | "parse" | "whole", "path", "streams"}  ->  {"seconds", "bytes"}
@@ -21,9 +21,9 @@ import numpy as np
 from cntkio import _core
 from engines import Answer, timed
 
-IN_MEMORY = 16 << 20  # bytes of the file for what is measured without the file
-PIECE = 512 << 10  # bytes that one thread parses at a time: they and their values fit a core's cache
-LINE = 1 << 14  # by which a piece may be larger
+IN_MEMORY = 16 << 20  # bytes of text for measurements in memory
+PIECE = 512 << 10  # bytes that a thread parses at a time; a piece and its values fit a core's cache
+LINE = 1 << 14  # bytes by which a piece may be larger
 Streams = dict[str, tuple[int, bool]]
 
 
@@ -52,7 +52,7 @@ def sweep(path: str, streams: Streams, randomize: bool, size: int) -> Answer:
 
 
 def most_memory() -> int:
-    """The most bytes of memory that this process has had so far."""
+    """Peak memory of this process so far, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
@@ -62,7 +62,7 @@ def index(path: str, streams: Streams) -> Answer:
 
 
 def read(path: str, streams: Streams) -> Answer:
-    """Read the file in blocks of 1 MB into one buffer, and do nothing else."""
+    """Read the file in blocks of 1 MB into one buffer, without any other work."""
     buffer = bytearray(1 << 20)
 
     def work() -> None:
@@ -93,7 +93,7 @@ class Text:
 
 
 def parse(path: str, streams: Streams) -> Answer:
-    """Parse text that is in memory, a piece for each thread at a time, into columns of pieces before."""
+    """Parse text in memory, a piece for each thread at a time, into the memory of earlier pieces."""
     Text.of(path)
     schema = _core.CTFSchema([(name.encode(), is_sparse, dim, False) for name, (dim, is_sparse) in streams.items()])
     threads = int(os.environ.get("CNTKIO_NUM_THREADS") or len(os.sched_getaffinity(0)))
@@ -109,12 +109,12 @@ def parse(path: str, streams: Streams) -> Answer:
         for piece in pieces:
             _core.ctf_parse(Text.text, 0, *piece, schema, 0, False, threads, PIECE + LINE, spare)
 
-    work()  # leaves its memory to the next
+    work()  # fills `spare` for the measured run
     return timed(work, bytes=len(Text.text))
 
 
 def whole(path: str, streams: Streams) -> Answer:
-    """The whole file as arrays."""
+    """Read the whole file into arrays."""
     return timed(lambda: cntkio.read_ctf(path, deserializer(path, streams).streams), bytes=Path(path).stat().st_size)
 
 

@@ -1,19 +1,19 @@
-"""Cost of reading through `cntkio.torch.MinibatchDataset` compared with the bare loop: ratios, measured in one run.
+"""Cost of reading through `cntkio.torch.MinibatchDataset` as a multiple of the bare loop's, measured in one run.
 
     python bench/torch_dataset.py [FILE] [--seconds 10]
 
 Loops read the same sweep in this process, in turn:
 
     read       the bare loop, `for minibatch in source.minibatches(size)`
-    arrays     the same, and each minibatch's samples are asked for as arrays, `minibatch["x"].values`
-    by hand    the same, and `torch.from_numpy` makes a tensor of each
-    dataset    the loop over a data set, in which nothing is asked for, or else the samples as tensors
+    arrays     the bare loop, with the samples of each minibatch as arrays, `minibatch["x"].values`
+    by hand    the bare loop, with a tensor by `torch.from_numpy` for each array
+    dataset    the loop over a data set, without use of its minibatches, or with the samples as tensors
 
-Times are processor time, of all threads together, which other work on the machine disturbs least; ratios are of the
-best run of each, of as many as --seconds hold. Reading may cost 1.1 times the bare loop, and tensors 1.1 times those
-made by hand; the exit status is 1 if one costs more. The cost of tensors compared with arrays is printed, too.
+Times are processor time of all threads together, which other work on the machine disturbs least. A ratio compares the
+best run of each loop in --seconds. Reading may cost 1.1 times the bare loop, and tensors may cost 1.1 times the tensors
+by hand; the exit status is 1 if either costs more. The bench also prints the cost of tensors compared with arrays.
 
-Without FILE it writes a text file of pixels and labels, 128 MB of dense samples, to a temporary folder.
+Without FILE the bench writes a text file of pixels and labels, 128 MB of dense samples, to a temporary folder.
 """
 
 from __future__ import annotations
@@ -79,14 +79,14 @@ def touch_by_hand(minibatches: Iterable[Any], names: list[str]) -> int:
 
 
 def compare(path: Path, size: int, budget: float) -> bool:
-    """Print a line for one size, and tell whether the ratios are as they should be."""
+    """Print a line for a size; return true if the ratios are within the bounds."""
     with opened(path) as source:
         names = [stream.name for stream in source.stream_infos()]
         start = source.state_dict()
-        dataset = MinibatchDataset(source, size)  # the same source, so that memory is as warm
+        dataset = MinibatchDataset(source, size)  # the same source, so that memory is equally warm
 
         def bare() -> Iterable[Any]:
-            source.load_state_dict(start)  # as the data set does where an iteration begins
+            source.load_state_dict(start)  # as the data set does when an iteration begins
             return source.minibatches(size)
 
         runs: dict[str, Callable[[], int]] = {
@@ -100,12 +100,12 @@ def compare(path: Path, size: int, budget: float) -> bool:
         began = time.perf_counter()
         number = 0
         while number < 4 or time.perf_counter() - began < budget:
-            for name in list(runs) if number % 2 else reversed(runs):  # in turn, forth and back
+            for name in list(runs) if number % 2 else reversed(runs):  # alternate the order
                 before = time.process_time()
                 num_sequences = runs[name]()
                 taken = time.process_time() - before
                 assert num_sequences == source.num_sequences, f"{name}: {num_sequences} sequences"
-                if number:  # the first round only warms up
+                if number:  # the first round is a warm-up
                     best[name] = min(best[name], taken)
             number += 1
         minibatches = -(-source.num_samples // size)

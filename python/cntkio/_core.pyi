@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 __version__: str
 CTF_NUM_ERROR_KINDS: int
-# The names of numbered results, each at the place of its number.
+# Names of numbered results; a name's index is the result's number.
 CTF_KINDS: tuple[str, ...]
 LIST_FAULTS: tuple[str, ...]
 MLF_FAULTS: tuple[str, ...]
@@ -20,7 +20,7 @@ _Ragged = tuple[npt.NDArray[Any], npt.NDArray[np.int64], tuple[npt.NDArray[np.in
 
 @final
 class Chunk:
-    """The parsed form of a run of consecutive sequences: immutable columns, one for each stream."""
+    """Consecutive sequences, parsed: immutable columns, one for each stream."""
 
     @staticmethod
     def from_columns(
@@ -42,7 +42,7 @@ class Chunk:
 
 @final
 class Packed:
-    """The streams of one minibatch, gathered, ragged. An array object is only made where one is asked for."""
+    """The streams of a minibatch, as ragged arrays. Array objects are created on first use."""
 
     @property
     def num_sequences(self) -> int: ...
@@ -54,7 +54,7 @@ class Packed:
 
 @final
 class Whole:
-    """A corpus in the making: the streams of its chunks so far, ragged."""
+    """The streams of the chunks appended so far, as ragged arrays."""
 
     def __new__(cls, streams: list[tuple[int, bool, bool]], num_sequences: int) -> Whole: ...
     def append(self, chunk: Chunk, num_threads: int) -> None: ...
@@ -94,13 +94,13 @@ def ctf_infer(block: npt.NDArray[np.uint8]) -> list[tuple[bytes, int, int, int, 
 
 @final
 class Spare:
-    """Memory of chunks that are not needed any more, kept for later chunks."""
+    """Memory of released chunks, kept for later chunks."""
 
     def __new__(cls, limit: int) -> Spare: ...
 
 @final
 class CTFSchema:
-    """The streams of a text corpus, and what else the parser has to know about it."""
+    """The streams of a text corpus, and its other properties that the parser needs."""
 
     def __new__(
         cls,
@@ -202,7 +202,7 @@ def find_chunks(
 
 @final
 class FrameFinder:
-    """Finds frames: their utterance, and in each of several corpora its chunk."""
+    """Finds the utterances of frames, and the chunk of each utterance in each of several corpora."""
 
     def __new__(
         cls,
@@ -261,7 +261,7 @@ _Longs = npt.NDArray[np.int64]
 
 @final
 class TimelineReader:
-    """Walks along the timeline of one table."""
+    """A reader of the timeline of a table."""
 
     def __new__(
         cls,
@@ -347,7 +347,7 @@ def begin_in_fork() -> None: ...
 
 @final
 class Dictionary:
-    """Tokens and their numbers: the lines of a text, counted from 0."""
+    """Tokens and their numbers. A token is a line of a text, and its number is the line's number from 0."""
 
     def __new__(cls, text: str) -> Dictionary: ...
     def __len__(self) -> int: ...

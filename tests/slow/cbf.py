@@ -1,8 +1,8 @@
 """
-The binary format in plain Python: a reader and a writer of both layouts, slow and obvious, for the tests.
+The binary format in plain Python: a slow, obvious reader and writer of both layouts, for the tests.
 
 A file is `[chunk, ...]`, a chunk `[sequence, ...]`, a sequence `{stream: samples}`; a dense sample is a list of values,
-a sparse one a list of (index, value). Values are kept as their bytes, so that comparing them compares bits.
+a sparse sample a list of (index, value). Values are stored as bytes, so that comparisons compare bits.
 """
 
 import struct
@@ -29,7 +29,7 @@ class Content(NamedTuple):
 
 
 class Bytes:
-    """Some bytes, taken field by field."""
+    """Bytes that are read field by field."""
 
     def __init__(self, content: bytes) -> None:
         self.content, self.at = content, 0

@@ -1,11 +1,11 @@
-"""The slow, obvious reader of the CNTK text format: the page `docs/formats/ctf.md` written down as plain Python.
+"""The slow, obvious reader of the CNTK text format: the page `docs/formats/ctf.md` as plain Python.
 
-Its job is to be believed by reading it; the fast reader is compared with it. Invariant: no cleverness, one byte at a
-time. It opens no file, keeps no budget (it lists *all* errors; who reads with a budget stops at the first one too many)
-and builds no minibatches.
+A reader of this code should be able to see that it is right; the tests compare the fast reader with it. Invariant: no
+cleverness, one byte at a time. This reader opens no file, has no budget (it lists *all* errors; a reader with a budget
+stops at the first error beyond the budget) and builds no minibatches.
 
-Positions are byte offsets from the start of the file, byte order mark included. An error or a warning stands at the
-first byte that cannot be accepted; at the end of the file that is the offset after the last byte:
+Positions are byte offsets from the start of the file, including a byte order mark. The position of an error or a
+warning is the first byte that cannot be accepted; at the end of the file that is the offset after the last byte:
 
     bad-number            the byte that does not continue the number (`1ex`: the `x`; `1.2.3`: the second point)
     bad-index             the byte where a digit of an index should be
@@ -26,18 +26,18 @@ first byte that cannot be accepted; at the end of the file that is the offset af
     high-byte-ends-value  the byte above 0x7F
     short-dense-sample    the pipe of the sample
 
-The bytes of the last sequence run up to the end of the file, digits that are swallowed there included.
+The last sequence extends to the end of the file, including digits that are ignored there.
 
-Order of errors: as counted. Within a sequence line by line from left to right, a line without a sample behind the other
-errors of the line; then one missing-stream for each stream without a sample, in the order in which the streams were
-given; then at most one of too-many-samples and too-few-samples, which name the length-defining stream that has most
-samples (the first of them). A sample that costs an error gives no warning. The warnings of the index come first, in the
-order of the file, then those of the samples.
+Errors are listed in the order in which they count. Within a sequence, that is line by line from left to right, with
+line-without-sample after the other errors of the line; then one missing-stream for each stream without a sample, in the
+order of the stream definitions; then at most one of too-many-samples and too-few-samples, which name the first of the
+length-defining streams with the most samples. A sample with an error gives no warning. The warnings of the index come
+first, in the order of the file; the warnings of the samples follow.
 
-What refuses the whole file raises `Refused` with a kind and a position: utf-16 (0), empty-file (0; a byte order mark
+Faults of the whole file raise `Refused` with a kind and a position: utf-16 (0), empty-file (0; a byte order mark
 and nothing else is an empty file), only-white-space (0), no-sequence-id (the byte where the first id should be or, if
 only its digits follow, the end of the file), id-overflow (the first digit), line-mode-symbolic (the first byte that is
-no white space), no-sequence (0: no line holds the defining stream).
+not white space), no-sequence (0: no line contains the defining stream).
 """
 
 from dataclasses import dataclass, field
@@ -85,7 +85,7 @@ class Problem(NamedTuple):
 
 
 class Refused(Exception):
-    """The file as a whole is refused."""
+    """The whole file is refused."""
 
     def __init__(self, kind: str, offset: int) -> None:
         super().__init__(f"{kind} at byte {offset}")
@@ -93,7 +93,7 @@ class Refused(Exception):
 
 
 class Bad(Exception):
-    """A sample that costs an error, before its key and stream are known."""
+    """An error in a sample, before its key and stream are known."""
 
     def __init__(self, kind: str, offset: int) -> None:
         super().__init__(kind, offset)
@@ -105,7 +105,7 @@ class Result:
     """Content of a file. `samples[i][stream]` are the samples of sequence i, `errors_of[i]` its errors."""
 
     index: list[Sequence]
-    chunk_starts: list[int]  # place in the index of the first sequence of each chunk
+    chunk_starts: list[int]  # index of the first sequence of each chunk
     samples: list[dict[str, list[Dense] | list[Sparse]]] = field(default_factory=list)
     errors_of: list[list[Problem]] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
@@ -124,7 +124,7 @@ def read(
     symbolic_ids: bool = False,
     double: bool = False,
 ) -> Result:
-    """Read a whole file. `double`: values are rounded to float64 instead of float32."""
+    """Read a whole file. `double`: round values to float64 instead of float32."""
     index, warnings = scan(data, streams, skip_sequence_ids, symbolic_ids)
     result = Result(index, chunks(index, chunk_size_in_bytes), warnings=warnings)
     for sequence in index:
@@ -142,12 +142,12 @@ def read(
 def scan(
     data: bytes, streams: list[Stream], skip_sequence_ids: bool, symbolic_ids: bool
 ) -> tuple[list[Sequence], list[Problem]]:
-    """The sequences of a file in its order, and the warnings that need no look at the samples."""
+    """Return the sequences of a file in its order, and the warnings that do not depend on the samples."""
     if data[:2] == b"\xff\xfe":
         raise Refused("utf-16", 0)
     start = 0
     while start < 3 and data[start : start + 1] == b"\xef\xbb\xbf"[start : start + 1]:
-        start += 1  # a part of the mark, from its beginning, is skipped too
+        start += 1  # an incomplete mark is skipped too
     if start == len(data):
         raise Refused("empty-file", 0)
     while start < len(data) and data[start] in WHITE:
@@ -198,7 +198,7 @@ def scan(
 
 
 def sequence_id(data: bytes, position: int, symbolic_ids: bool) -> tuple[Key | None, bool]:
-    """The id at the start of a line, if any, and whether it runs up to the end of the file."""
+    """Return the id at the start of a line, if any, and whether it extends to the end of the file."""
     end = position
     while end < len(data) and (data[end] not in WHITE if symbolic_ids else data[end] in DIGITS):
         end += 1
@@ -212,13 +212,13 @@ def sequence_id(data: bytes, position: int, symbolic_ids: bool) -> tuple[Key | N
 
 
 def decimal(digits: bytes) -> int:
-    """The value of decimal digits, of any number of them (the built-in conversion stops at 4300)."""
+    """Return the value of any number of decimal digits (the built-in conversion refuses more than 4300)."""
     digits = digits.lstrip(b"0")
     return int(digits or b"0") if len(digits) <= 400 else 10**400
 
 
 def contains(line: bytes, alias: bytes) -> bool:
-    """Tell if a line holds the input: a search in the text, not a parse, so that bad samples count as well."""
+    """Tell if a line contains the stream: a search in the text, not a parse, so that broken samples count as well."""
     place = line.find(b"|" + alias)
     while place >= 0:
         after = line[place + 1 + len(alias) :]
@@ -229,7 +229,7 @@ def contains(line: bytes, alias: bytes) -> bool:
 
 
 def chunks(index: list[Sequence], size: int) -> list[int]:
-    """The places where chunks begin: a chunk takes sequences while its extent in the file is at most `size`."""
+    """Return the first sequence of each chunk: a chunk grows while its extent in the file is at most `size` bytes."""
     starts: list[int] = []
     begin = end = 0
     for place, sequence in enumerate(index):
@@ -256,7 +256,7 @@ def separates(byte: int) -> bool:
 
 
 class Parser:
-    """Reads the bytes of one sequence; the same steps as in the page's section "Algorithm"."""
+    """A reader of the bytes of a sequence, with the steps of the page's section "Algorithm"."""
 
     def __init__(self, data: bytes, entry: Sequence, streams: list[Stream], symbolic: bool, double: bool) -> None:
         self.data, self.entry, self.streams, self.symbolic, self.double = data, entry, streams, symbolic, double
@@ -297,7 +297,7 @@ class Parser:
             self.error("too-few-samples", self.entry.offset, longest)
 
     def line(self) -> bool:
-        """Read a line; false: it ended with its line feed and without a kept sample."""
+        """Read a line; return false if it ended with a line feed and had no usable sample."""
         while self.position < self.end and (
             self.data[self.position] not in WHITE + b"|" if self.symbolic else self.data[self.position] in DIGITS
         ):
@@ -318,7 +318,7 @@ class Parser:
         return True
 
     def item(self) -> bool:
-        """Read what stands between separators; true: it is a sample, and it was kept."""
+        """Read an item between separators; return true if it is a usable sample."""
         pipe = self.position
         if self.data[pipe] != PIPE:
             self.error("junk", pipe)
@@ -330,7 +330,7 @@ class Parser:
         name = b""
         while self.position < self.end and not ends_name(self.data[self.position]):
             if len(name) == longest_alias:
-                return False  # longer than every configured name: unknown, even if it runs into the end of the file
+                return False  # longer than every configured name: unknown, even if it extends to the end of the file
             name += self.data[self.position : self.position + 1]
             self.position += 1
         if self.position == self.end:

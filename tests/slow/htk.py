@@ -1,8 +1,8 @@
 """
-HTK features and labels in plain Python: readers of lists, features and label files, slow and obvious, for the tests.
+HTK features and labels in plain Python: slow, obvious readers of lists, features and label files, for the tests.
 
-An utterance of features is a list of frames, a frame a list of float32 as bytes (highest first), so that comparing them
-compares bits. An utterance of labels is the class of each frame, or the word "invalid" or "broken".
+An utterance of features is a list of frames, a frame a list of float32 as bytes (highest first), so that comparisons
+compare bits. An utterance of labels is the class of each frame, or the word "invalid" or "broken".
 """
 
 import math

@@ -1,7 +1,7 @@
-"""The HTKMLFReader in frame mode, slow and obvious: lists and loops, everything worked out anew each time.
+"""The HTKMLFReader in frame mode, slow and obvious: lists and loops, with every result computed afresh.
 
-Utterances are lists of frames, a frame is a list of numbers. The rules are those of docs/formats/htk.md, "The
-HTKMLFReader". Whatever the reader delivers is compared with this.
+Utterances are lists of frames, a frame is a list of numbers. docs/formats/htk.md, "The HTKMLFReader", states the
+rules. Tests compare the deliveries of the fast reader with this reader.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def rolling_order(num_frames: int, window: int, seed: int) -> list[int]:
 
 @dataclass
 class SlowReader:
-    """`chunk_frames`: a chunk is full when it has more frames than these."""
+    """The slow reader. A chunk is full when it has more than `chunk_frames` frames."""
 
     utterances: list[list[Frame]]
     read_method: str
@@ -46,7 +46,7 @@ class SlowReader:
     chunk_frames: int = 90_000
 
     def chunks(self) -> list[list[int]]:
-        """For each chunk a 1 for each of its frames."""
+        """Return the lengths of each chunk's sequences: 1 for each frame."""
         found: list[list[int]] = [[]]
         for utterance in self.utterances:
             if len(found[-1]) > self.chunk_frames:
@@ -65,7 +65,7 @@ class SlowReader:
         return [frame for _, frame in sweep_order(self.chunks(), window, "samples", self.seed + sweep)]
 
     def windows(self) -> list[Frame]:
-        """Each frame with its neighbours in its utterance, whose first and last frames repeat."""
+        """Return each frame with its neighbours in its utterance; the first and the last frame repeat."""
         left, right = self.context
         found = []
         for utterance in self.utterances:

@@ -13,11 +13,11 @@ from support.recorded import Case, cases, folder_of, unpacked
 from slow import ctf as slow_ctf
 from slow.ctf import Problem, Refused, Stream
 
-# What cntkio does differently, by rule. The other cases agree in full, value by value.
+# Intended differences of cntkio. All other cases agree value by value.
 ROUNDED = "numbers are rounded correctly"
 SANE_NUMBERS = "0e400 and a fraction of 310 digits are 0 and a third, not NaN"
-ID_OVERFLOW = "an id beyond 64 bits is refused, also where the engine wraps round"
-FORGIVEN = "a stream without a sample costs one error, within the budget the sequence is delivered with it empty"
+ID_OVERFLOW = "an id beyond 64 bits is refused, even if the engine wraps it around"
+FORGIVEN = "a stream without a sample is one error; within the budget the sequence is delivered with that stream empty"
 TWO_STREAMS = "stream names that differ in case are two streams"
 DIFFERENT = {
     "number-rounding": ROUNDED,
@@ -50,7 +50,7 @@ TRUTH = dict.fromkeys(("true", "True", "TRUE", "t", "T", "1", True, 1), True) | 
 
 
 class Raised(Exception):
-    """The read raised: the case expects an error, whatever its text."""
+    """The read raised an error. Cases do not compare its text."""
 
 
 def streams_of(deserializer: dict[str, Any]) -> list[Stream]:
@@ -67,7 +67,7 @@ def streams_of(deserializer: dict[str, Any]) -> list[Stream]:
 
 
 def check(streams: list[Stream]) -> None:
-    """Refuse what is a mistake of the configuration, not of the file."""
+    """Refuse mistakes in the configuration."""
     aliases = [stream.alias for stream in streams]
     definers = [stream for stream in streams if stream.defines_mb_size]
     if len(set(aliases)) < len(aliases) or len(definers) > 1 or any(not 1 <= s.dim < 2**31 for s in streams):
@@ -75,7 +75,7 @@ def check(streams: list[Stream]) -> None:
 
 
 def delivered(case: Case, missing_stream_is_fatal: bool) -> tuple[list[Any], bool]:
-    """The minibatches of a case, in order, and whether it ended in an error (docs/timeline.md, in order)."""
+    """Return the minibatches of a case and whether it ended in an error (docs/timeline.md, in order)."""
     minibatches: list[Any] = []
     try:
         for minibatch in in_order(case, missing_stream_is_fatal):
@@ -156,7 +156,7 @@ def packed(stream: Stream, sequences: list[Any], shape: Any, end_of_sweep: bool,
 
 
 def csr(samples: list[list[tuple[int, float]]], raw: bool) -> dict[str, Any]:
-    if not raw:  # recorded by way of a dense matrix
+    if not raw:  # recorded through a dense matrix
         sums = [{i: sum(v for j, v in sample if j == i) for i in sorted(dict(sample))} for sample in samples]
         samples = [[(i, v) for i, v in sample.items() if v] for sample in sums]
     return {
@@ -171,7 +171,7 @@ def number(value: float) -> float | str:
 
 
 def as_float32(recorded: Any) -> Any:
-    """The recorded shortest texts of float32 values as the values they stand for."""
+    """Return the float32 values of their recorded shortest texts."""
     if isinstance(recorded, list):
         return [as_float32(item) for item in recorded]
     if isinstance(recorded, dict):
@@ -189,18 +189,18 @@ ALONE = [case for case in cases("ctf") if [d["type"] for d in case.spec["deseria
 
 
 @pytest.mark.parametrize("case", [case for case in ALONE if case.name not in DIFFERENT], ids=str)
-def test_the_slow_reader_agrees_with_the_recorded_case(case: Case) -> None:
+def test_slow_reader_agrees_with_the_recorded_case(case: Case) -> None:
     assert agrees(case)
 
 
 @pytest.mark.parametrize("case", [case for case in ALONE if case.name in DIFFERENT], ids=str)
-def test_the_slow_reader_differs_in_all_listed_cases(case: Case) -> None:
+def test_slow_reader_differs_in_all_listed_cases(case: Case) -> None:
     assert not agrees(case)
     assert agrees(case, missing_stream_is_fatal=True) == (DIFFERENT[case.name] is FORGIVEN)
 
 
 @pytest.mark.parametrize("area", ["ctf", "cbf", "htk", "timeline", "config"])
-def test_the_packed_cases_are_those_that_are_read(area: str) -> None:
+def test_packed_cases_equal_the_cases_that_are_read(area: str) -> None:
     packed_copy = unpacked(area)
     files = [file for file in packed_copy.rglob("*") if file.is_file()]
     assert files
@@ -280,13 +280,13 @@ def test_errors_and_warnings_name_the_first_unacceptable_byte(
         (b"1 |a 1\n30000000000000000000", "id-overflow", 7),
     ],
 )
-def test_a_file_of_another_format_is_refused_with_a_position(data: bytes, kind: str, offset: int) -> None:
+def test_refuses_other_formats_with_a_position(data: bytes, kind: str, offset: int) -> None:
     with pytest.raises(Refused) as refused:
         slow_ctf.read(data, [A])
     assert (refused.value.kind, refused.value.offset) == (kind, offset)
 
 
-def test_lines_and_sequences_without_the_defining_stream_are_skipped_with_a_warning() -> None:
+def test_skips_data_without_the_defining_stream_with_a_warning() -> None:
     definer = [A._replace(defines_mb_size=True)]
     by_line = slow_ctf.read(b"|a 1 2\n|ab\n|a 1 2\n", definer)
     by_id = slow_ctf.read(b"1 |a 1 2\n|ab\n2 |b\n1 |a 1 2|a", definer)
@@ -296,7 +296,7 @@ def test_lines_and_sequences_without_the_defining_stream_are_skipped_with_a_warn
     assert [(kind, offset) for kind, offset, _, _ in by_id.warnings] == [("left-out-sequence", 13), ("repeated-id", 18)]
 
 
-def test_symbolic_ids_are_words_and_cost_no_error() -> None:
+def test_symbolic_ids_are_words_without_errors() -> None:
     result = slow_ctf.read(b"u1 |a 1 2\n\t|a 3 4\n01 |a 5 6\n1|a 7 8\n", [A], symbolic_ids=True)
     assert [entry.key for entry in result.index] == [b"u1", b"01", b"1|a"]
     assert [sample["A"] for sample in result.samples] == [[[1, 2], [3, 4]], [[5, 6]], [[7, 8]]]
@@ -322,27 +322,27 @@ def test_symbolic_ids_are_words_and_cost_no_error() -> None:
         ("0." + "3" * 310, np.float32(1 / 3)),
     ],
 )
-def test_numbers_are_rounded_to_the_nearest_float32_ties_to_even(text: str, value: float) -> None:
+def test_rounds_to_the_nearest_float32_with_ties_to_even(text: str, value: float) -> None:
     (sample,) = slow_ctf.read(f"|a {text} -{text}\n".encode(), [A]).samples
     assert np.array_equal(sample["A"], [[np.float32(value), -np.float32(value)]])
     assert np.array_equal(np.signbit(sample["A"]), [[False, True]])
 
 
-def test_numbers_are_rounded_like_pythons_own_when_they_go_to_float64() -> None:
+def test_rounds_to_float64_like_python() -> None:
     texts = ["0.1", "1e23", "9007199254740993", "5e-324", "2.4703282292062328e-324", "1.7976931348623159e308"]
     (sample,) = slow_ctf.read(f"|a {' '.join(texts)}\n".encode(), [A._replace(dim=6)], double=True).samples
     assert sample["A"] == [[float(text) for text in texts]]
 
 
 @given(valid_ctf_files())
-def test_a_valid_file_costs_no_error_and_no_warning(file: CtfFile) -> None:
+def test_valid_files_give_no_errors_or_warnings(file: CtfFile) -> None:
     result = slow_ctf.read(file.data, file.streams, **file.options)
     assert not result.errors
     assert not result.warnings
 
 
 @given(ctf_files())
-def test_any_file_is_read_or_refused_with_locations_inside_it(file: CtfFile) -> None:
+def test_locations_are_inside_the_file(file: CtfFile) -> None:
     try:
         result = slow_ctf.read(file.data, file.streams, **file.options)
     except Refused as refused:
@@ -361,7 +361,7 @@ def files_on_the_page() -> list[bytes]:
     return [block for block in blocks if block[:1] in b"0123456789|"]
 
 
-def test_the_pages_own_examples_read_as_the_page_says() -> None:
+def test_examples_of_the_page_give_the_results_of_the_page() -> None:
     opening, lines, ids, errors = files_on_the_page()
     words, tags = Stream("words", "word", 1000, True), Stream("tags", "tag", 14, True)
     x, y = Stream("x", "x", 3), Stream("y", "y", 2)

@@ -1,4 +1,4 @@
-"""The readers of HTK features and labels and their slow twins agree on valid and on broken input."""
+"""The readers of HTK features and labels agree with their slow twins on valid and broken input."""
 
 import contextlib
 import logging
@@ -98,7 +98,7 @@ def fast_features(dim: int, left: int, right: int) -> Any:
 
 
 def same_numbers(found: Any) -> Any:
-    """Replace every NaN by a word: computed values, of compressed features, may be any NaN."""
+    """Replace every NaN by a word, because values computed from compressed features may be any NaN."""
     if isinstance(found, bytes):
         return "nan" if np.isnan(np.frombuffer(found, ">f4")[0]) else found
     return [same_numbers(one) for one in found] if isinstance(found, list) else found
@@ -111,9 +111,7 @@ def same_numbers(found: Any) -> Any:
     text=st.lists(LINES, min_size=1, max_size=4).map("".join),
     context=st.sampled_from([(0, 0), (0, 0), (1, 2), (3, 0)]),
 )
-def test_features_are_read_or_refused_as_the_slow_twin_does(
-    dim: int, data: st.DataObject, text: str, context: tuple[int, int]
-) -> None:
+def test_features_agree_with_the_slow_twin(dim: int, data: st.DataObject, text: str, context: tuple[int, int]) -> None:
     other = data.draw(st.sampled_from([dim] * 9 + [dim + 1]))
     files = {b"a.fea": data.draw(feature_files(dim)), b"b.fea": data.draw(feature_files(other))}
     for name, content in files.items():
@@ -205,9 +203,7 @@ def fast_labels(names: list[bytes] | None, dim: int) -> Any:
     names=st.sampled_from([NAMES, NAMES, None]),
     dim=st.sampled_from([4, 4, 2]),
 )
-def test_labels_are_read_or_refused_as_the_slow_twin_does(
-    header: str, body: str, names: list[bytes] | None, dim: int
-) -> None:
+def test_labels_agree_with_the_slow_twin(header: str, body: str, names: list[bytes] | None, dim: int) -> None:
     text = (header + body).encode()
     Path("a.mlf").write_bytes(text)
     try:
@@ -233,7 +229,7 @@ def test_labels_are_read_or_refused_as_the_slow_twin_does(
 # --------------------------------------------------------------------------------------------------- damaged files
 
 
-def test_damaged_labels_are_read_or_refused_as_the_slow_twin_does() -> None:
+def test_damaged_labels_agree_with_the_slow_twin() -> None:
     text = b'#!MLF!#\n"*/u1.lab"\n0 200000 sil 1\n200000 300000 \'b c\'\n.\n"u2"\n0 2 aa\n2 2 sil\n.\n'
     outcomes = set()
     for bad in damaged(text):
@@ -251,7 +247,7 @@ def test_damaged_labels_are_read_or_refused_as_the_slow_twin_does() -> None:
     assert outcomes == {"refused", "data"}
 
 
-def test_damaged_features_are_read_or_refused_as_the_slow_twin_does() -> None:
+def test_damaged_features_agree_with_the_slow_twin() -> None:
     values = struct.pack(">6f", *range(6))
     plain = struct.pack(">iIHH", 3, 100_000, 8, 6 | 0o100) + values
     packed = struct.pack("<iIHH", 6, 100_000, 4, 9 | 0o2000) + struct.pack("<4f4h", 2, 3, 1, 0.5, 1, -2, 3, 4)

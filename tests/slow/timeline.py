@@ -1,7 +1,7 @@
-"""The timeline, slow and obvious: lists and loops, one sequence at a time, everything worked out anew each time.
+"""The timeline, slow and obvious: lists and loops, one sequence at a time, with every result computed afresh.
 
-A table is a list of chunks, each a list of lengths; a sequence is its number in file order. The rules come
-from docs/timeline.md, in its order. Whatever the fast timeline delivers is compared with this.
+A table is a list of chunks, each a list of lengths; a sequence is its number in file order. The code follows
+docs/timeline.md, in its order. Tests compare the deliveries of the fast timeline with this timeline.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ def order_of_chunks(num_chunks: int, seed: int) -> list[int]:
 
 
 def windows(samples: list[int], size: int, unit: str) -> list[tuple[int, int]]:
-    """[first, end) of the window of each place, whose numbers of samples are given."""
+    """Return the window [first, end) of each rank; `samples` are the numbers of samples of the chunks by rank."""
     n, half = len(samples), max(size, 1) // 2
-    found = []
+    bounds = []
     if unit == "chunks":
-        for place in range(n):
-            first = max(place - half, 0)
+        for rank in range(n):
+            first = max(rank - half, 0)
             end = first + max(size, 1)
-            found.append((first, end) if end <= n else (max(n - max(size, 1), 0), n))
-        return found
+            bounds.append((first, end) if end <= n else (max(n - max(size, 1), 0), n))
+        return bounds
     end = 1
-    for place in range(n):
-        first = next(a for a in range(place + 1) if sum(samples[a:place]) <= half)
-        end = max(end, place + 1)
-        while end < n and sum(samples[place : end + 1]) < half:
+    for rank in range(n):
+        first = next(a for a in range(rank + 1) if sum(samples[a:rank]) <= half)
+        end = max(end, rank + 1)
+        while end < n and sum(samples[rank : end + 1]) < half:
             end += 1
-        found.append((first, end))
-    return found
+        bounds.append((first, end))
+    return bounds
 
 
 def sweep_order(chunks: list[list[int]], size: int, unit: str, seed: int) -> list[tuple[int, int]]:
-    """(home place, sequence), in the order of one sweep with this seed."""
+    """Return (home rank, sequence) for each sequence, in the order of a sweep with this seed."""
     order = order_of_chunks(len(chunks), seed)
     window = windows([sum(chunks[chunk]) for chunk in order], size, unit)
     before = [sum(len(chunk) for chunk in chunks[:k]) for k in range(len(chunks))]
-    slots = [(place, before[chunk] + k) for place, chunk in enumerate(order) for k in range(len(chunks[chunk]))]
-    place_of = [place for place, _ in slots]
+    slots = [(rank, before[chunk] + k) for rank, chunk in enumerate(order) for k in range(len(chunks[chunk]))]
+    rank_of = [rank for rank, _ in slots]
     generator = draws(seed)
-    for t, place in enumerate(place_of):
-        first, end = window[place]
-        inside = [position for position, owner in enumerate(place_of) if first <= owner < end]
+    for t, rank in enumerate(rank_of):
+        first, end = window[rank]
+        inside = [position for position, owner in enumerate(rank_of) if first <= owner < end]
         while True:
             j = inside[next(generator) % len(inside)]
             may_come = first <= slots[j][0] < end
-            may_go = window[place_of[j]][0] <= slots[t][0] < window[place_of[j]][1]
+            may_go = window[rank_of[j]][0] <= slots[t][0] < window[rank_of[j]][1]
             if may_come and may_go:
                 break
         slots[t], slots[j] = slots[j], slots[t]
@@ -63,7 +63,7 @@ def sweep_order(chunks: list[list[int]], size: int, unit: str, seed: int) -> lis
 
 @dataclass
 class SlowTimeline:
-    """`window` is a size and a unit, or None."""
+    """The slow timeline. `window` is a size and a unit, or None."""
 
     chunks: list[list[int]]
     window: tuple[int, str] | None
@@ -98,7 +98,7 @@ class SlowTimeline:
         return self.orders[sweep]
 
     def index(self) -> int:
-        """Number of sequences of the sweep before the position."""
+        """Return the number of sequences of the sweep before the position."""
         samples = 0
         for index, (_, sequence) in enumerate(self.order(self.position // self.sweep_samples)):
             if samples >= self.position % self.sweep_samples:
@@ -114,7 +114,7 @@ class SlowTimeline:
         self.settings, self.ended = None, False
 
     def read(self, size: int, index: int, count: int) -> tuple[list[Any], bool] | None:
-        """Sequences, or (slot, sequence, first sample, number of samples, step, continues); and the sweep flag."""
+        """Return sequences, or (slot, sequence, first sample, num_samples, step, continues); and the sweep flag."""
         if self.ended:
             return None
         if (size, index, count) != self.settings:
@@ -147,10 +147,10 @@ class SlowTimeline:
             if start >= self.end:
                 return out, flag or (start >= self.sweep_samples and start % self.sweep_samples == 0), True
             must_take = number == 0
-            for place, sequence in self.order(start // self.sweep_samples)[self.index() :]:
+            for rank, sequence in self.order(start // self.sweep_samples)[self.index() :]:
                 length = self.lengths[sequence]
                 counted = 1 if self.counts_sequences else length
-                is_local = place % count == index
+                is_local = rank % count == index
                 if not must_take and is_local and taken + counted > share:
                     break
                 if not must_take and passed + counted > most_passed:
@@ -221,7 +221,7 @@ class SlowTimeline:
 def slow_join(
     tables: list[tuple[list[Any], list[int], list[int]]], defining: int | None
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Tables of keys, lengths and sizes of chunks: chunks of joined lengths, and partners for each joined sequence."""
+    """Join tables of keys, lengths and sizes of chunks; return chunks of lengths, and partners of each sequence."""
     chunks, partners = [], []
     sequence = 0
     for size in tables[0][2]:

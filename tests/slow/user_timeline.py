@@ -1,6 +1,7 @@
-"""The timeline of user-defined deserializers, slow and obvious: a whole window at a time, each window made again.
+"""The timeline of user-defined deserializers, slow and obvious: a whole window at a time, computed afresh.
 
-The rules are in docs/timeline.md, "User-defined deserializers in CNTK's order". The fast timeline is compared with it.
+The rules are in docs/timeline.md, "User-defined deserializers in CNTK's order". Tests compare the fast
+timeline with this timeline.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ MARK = None
 
 
 def shuffled(items: list[Any], seed: int) -> list[Any]:
-    """Items after a Fisher-Yates shuffle from the front."""
+    """Return items after a Fisher-Yates shuffle from the front."""
     items = list(items)
     for i, draw in zip(range(len(items)), draws(seed), strict=False):
         j = i + draw % (len(items) - i)
@@ -36,7 +37,7 @@ class SlowUserTimeline:
     sweeps: int = 0
     samples: int = 0
     index: int = 0
-    # Where the window in use begins.
+    # Beginning of the current window.
     rank: int = 0
     sweep: int = 0
     count: int = 0
@@ -45,7 +46,7 @@ class SlowUserTimeline:
         return order_of_chunks(len(self.lengths), self.seed + sweep)
 
     def filled(self, index: int, count: int) -> tuple[list[Any], tuple[int, int, int]]:
-        """The entries of the window in use, and where the next window begins."""
+        """Return the entries of the current window, and the beginning of the next window."""
         num_chunks = len(self.lengths)
         if self.window is None:
             lengths = self.lengths[self.rank]
@@ -76,13 +77,13 @@ class SlowUserTimeline:
         return self.samples >= share
 
     def read(self, size: int, index: int = 0, count: int = 1) -> tuple[list[Any], bool] | None:
-        """The sequences of the next read, and whether it passed the end of a sweep; None at the end."""
+        """Return the sequences of the next read, and whether it passed the end of a sweep; None at the end."""
         share = max(1, size // count + (index < size % count))
         delivered: list[Any] = []
         num_samples, end_of_sweep = 0, False
         entries, following = self.filled(index, count)
         while num_samples < share and not self.at_end(index, count):
-            if self.index < len(entries):  # else nothing for this partition, or the partition was another before
+            if self.index < len(entries):  # otherwise: no entry for this partition, or another partition
                 entry = entries[self.index]
                 if entry is MARK:
                     self.sweeps += 1
@@ -102,7 +103,7 @@ class SlowUserTimeline:
         return (delivered, end_of_sweep) if delivered else None
 
     def state(self) -> dict[str, int]:
-        """CNTK's checkpoint."""
+        """Return CNTK's checkpoint."""
         common = {
             "baseSweepCount": self.sweeps,
             "baseSampleCount": self.samples,

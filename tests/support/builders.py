@@ -10,7 +10,7 @@ STREAMS = StreamDefs(x=StreamDef(field="x", shape=2), s=StreamDef(field="s", sha
 
 
 def corpus_text(lengths: list[int]) -> bytes:
-    """Sequence k has key k; its samples are x = (k, step) and one entry s = k % 1000 : step."""
+    """Return a text: sequence k has key k; its samples are x = (k, step) and an entry s = k % 1000 : step."""
     lines = []
     for key, length in enumerate(lengths):
         lines += [b"%d |x %d %d |s %d:%d\n" % (key, key, step, key % 1000, step) for step in range(length)]
@@ -22,7 +22,7 @@ def make(path: Path, chunk_size_in_bytes: int = 200, **options: Any) -> Minibatc
 
 
 def shown(minibatch: Any) -> Any:
-    """A minibatch as plain data, to be compared."""
+    """Return a minibatch as plain data for comparisons."""
     if not minibatch:
         return None
     x, s = minibatch["x"], minibatch["s"]
@@ -37,7 +37,7 @@ def rest(source: MinibatchSource, size: int, most: int = 1000, **partition: int)
 
 
 def send_rest(source: MinibatchSource, connection: Any) -> None:
-    """Read on in a child process, and send what was delivered."""
+    """Continue to read in a child process, and send the minibatches."""
     connection.send(rest(source, 11))
     connection.close()
 

@@ -1,7 +1,7 @@
-"""A stand-in for the package `cntk`, thin, so that programs and tests written for `cntk.io` run on cntkio.
+"""A thin substitute for the package `cntk`, so that programs and tests written for `cntk.io` run on cntkio.
 
 `install()` makes `import cntk`, `from cntk.io import ...`, `from cntk.cntk_py import ...` and `import ctf2bin` work. As
-a plugin of pytest it runs the reader tests that the wheel of CNTK carries (CONTRIBUTING.md says how). The names of
+a plugin of pytest this module runs the reader tests in the wheel of CNTK (CONTRIBUTING.md says how). The names of
 `cntk.io` are cntkio's own; this file adds names of `cntk.cntk_py` and of the rest of CNTK.
 """
 
@@ -42,7 +42,7 @@ class MinibatchSourceConfig:
 
 
 def to_dictionary(config: MinibatchSourceConfig) -> dict[str, Any]:
-    """Check a configuration, as making a source of it does, and give it as CNTK's dictionary."""
+    """Check a configuration by opening a source with it, and return it as CNTK's dictionary."""
     cntkio.MinibatchSource(
         config.deserializers,
         max_samples=config.max_samples,
@@ -76,7 +76,7 @@ def to_dictionary(config: MinibatchSourceConfig) -> dict[str, Any]:
 
 
 def DictionaryValue(value: Any) -> Any:
-    """CNTK's box around an option's value; cntkio takes plain values."""
+    """CNTK's wrapper of an option's value; cntkio expects the value itself."""
     return value
 
 
@@ -86,7 +86,7 @@ def are_equal(one: Any, other: Any) -> bool:
 
 
 def is_tensor(data: Any) -> bool:
-    """Tell if `sequence_to_cntk_text_format` takes an object as dense: an array, or nested lists of numbers."""
+    """Tell if `sequence_to_cntk_text_format` treats an object as dense: an array, or nested lists of numbers."""
     if isinstance(data, np.ndarray):
         return True
     return isinstance(data, list) and all(
@@ -95,14 +95,14 @@ def is_tensor(data: Any) -> bool:
 
 
 class Variable:
-    """A key for `input_map`, and what `as_sequences` is given for sparse streams."""
+    """A key for `input_map`, and the argument of `as_sequences` for sparse streams."""
 
     def __init__(self, shape: Any = (), is_sparse: bool = False, name: str = "") -> None:
         self.shape, self.is_sparse, self.name = shape, is_sparse, name
 
 
 class ElementType(enum.IntEnum):
-    """Of CNTK's script `ctf2bin`."""
+    """A class of CNTK's script `ctf2bin`."""
 
     FLOAT = 0
     DOUBLE = 1
@@ -121,7 +121,7 @@ def ctf2bin_process(text: str, binary: str, header: list[str], element_type: Ele
 def _module(name: str, names: dict[str, Any]) -> ModuleType:
     module = ModuleType(name)
     module.__dict__.update(names)
-    module.__path__ = []  # so that what is below it can be imported
+    module.__path__ = []  # a package, so that its submodules can be imported
     sys.modules[name] = module
     parent, _, last = name.rpartition(".")
     if parent:
@@ -130,7 +130,7 @@ def _module(name: str, names: dict[str, Any]) -> ModuleType:
 
 
 def install() -> None:
-    """Make `import cntk` give this."""
+    """Make `import cntk` import this substitute."""
     names = {name: getattr(cntkio, name) for name in cntkio.__all__}
     _module("cntk", {"Value": cntkio.Value, "input_variable": Variable})
     _module("cntk.io", {**names, "is_tensor": is_tensor})
@@ -154,7 +154,7 @@ def install() -> None:
     _module("ctf2bin", {"process": ctf2bin_process, "ElementType": ElementType})
 
 
-# CNTK's tests of images and of training, which a reader has no part in.
+# CNTK's tests of images and of training, which need more than readers.
 _NO_READER_TESTS = {
     "test_image", "test_image_with_crop_range", "test_create_two_image_deserializers", "test_base64_image_deserializer",
     "test_base64_is_equal_image", "test_crop_dimensionality", "test_composite_source_synced_transforms",
@@ -163,7 +163,7 @@ _NO_READER_TESTS = {
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out CNTK's tests of images and of training; pytest says how many."""
+    """Deselect CNTK's tests of images and of training; pytest reports their number."""
     left_out = [item for item in items if getattr(item, "originalname", item.name) in _NO_READER_TESTS]
     if left_out:
         items[:] = [item for item in items if item not in left_out]

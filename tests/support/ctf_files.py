@@ -1,12 +1,12 @@
-"""Hypothesis strategies for files in the CNTK text format, valid and broken, and the form to compare results in.
+"""Hypothesis strategies for valid and broken files in the CNTK text format, and a form of results for comparisons.
 
-A differential test reads like this:
+A differential test looks like this:
 
     @given(ctf_files())
     def test_the_fast_reader_agrees_with_the_slow_reader(file):
         assert outcome(fast_read, file) == outcome(slow_ctf.read, file)
 
-The strategies know the grammar only as far as to come close to every rule of it; what a file means is the readers' say.
+The strategies know the grammar only well enough to come close to each of its rules; the readers define the meaning.
 """
 
 from collections.abc import Callable
@@ -17,12 +17,12 @@ from typing import Any
 from hypothesis import strategies as st
 from slow.ctf import Refused, Result, Stream
 
-# Prefixes of each other, names that differ in case, a name with a hash and one of odd printable characters.
+# Prefixes of each other, names that differ in case, a name with a hash, and a name of odd printable characters.
 ALIASES = ("a", "ab", "abc", "A", "b", "x#", "!~\x7f:", "7")
 UNKNOWN = (b"c", b"aB", b"abcd", b"abcdefghij", b"#", b"## x", b"#|# y", b"c 1 2:3 \xff x", b"\xc3\xa9", b"")
 LINE_ENDS = (b"\n", b"\n", b"\n", b"\n", b"\r\n", b" \n", b"\n\n", b"\r", b"")
 HEADS = (b"", b"", b"", b"\xef\xbb\xbf", b"\xef\xbb", b"\xef", b"\n \n", b" \t\v\f\r", b"\xef\xbb\xbf\n", b"\xff\xfe")
-# What makes files break when it stands in the wrong place, or is missing.
+# Bytes and texts that break files if they are misplaced or missing.
 NASTY = (
     *(bytes([byte]) for byte in b"\x00\x01\t\n\v\f\r\x1f !#+-./019:;eE|\x7f\x80\xa0\xef\xff"),
     *b"|a,|ab ,|#,| ,||,\n\n,\r\n,1e,1.,-,:, 1:2 ,\xc2\xbd,nan,\n3 ".split(b","),
@@ -40,7 +40,7 @@ REFUSED_NUMBERS = ".5 -.5 1.e5 1e 1e+ --1 0x10 nan 1,5 1e5.5 1.2.3 1:2 + . 1-"
 
 @dataclass(frozen=True)
 class CtfFile:
-    """A file to read: its bytes, the streams asked for, and further arguments of `slow_ctf.read`."""
+    """A file to read: its bytes, the requested streams, and further arguments of `slow_ctf.read`."""
 
     data: bytes
     streams: list[Stream]
@@ -56,7 +56,7 @@ def outcome(reader: Callable[..., Result], file: CtfFile) -> tuple[Any, ...]:
 
 
 def canonical(result: Result) -> tuple[Any, ...]:
-    """A result as nested tuples that are equal if and only if the results are, to the bit and the sign of zero."""
+    """Return a result as nested tuples. They are equal if and only if the results are, to the bit and sign of zero."""
     return (
         tuple((entry[0], *map(int, entry[1:])) for entry in result.index),
         tuple(map(int, result.chunk_starts)),
@@ -74,7 +74,7 @@ def canonical_sample(sample: Any) -> tuple[Any, ...]:
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------
-# Strategies are made once, here: making them costs more than drawing from them.
+# Strategies are created once, here, because creating them costs more than drawing from them.
 
 RUNS_OF_DIGITS = st.tuples(st.sampled_from("0123456789"), st.integers(1, 400)).map(lambda run: run[0] * run[1])
 DIGITS = st.one_of(
@@ -89,7 +89,7 @@ ASSEMBLED_NUMBERS = st.tuples(
     st.one_of(st.just(""), DIGITS.map(lambda digits: "." + digits)),
     st.one_of(st.just(""), EXPONENTS),
 ).map("".join)
-# Texts that the grammar accepts as a number, and mostly such.
+# GOOD_NUMBERS are texts that the grammar accepts as a number; ANY_NUMBERS also draw refused texts.
 GOOD_NUMBERS = st.one_of(
     st.integers(-999, 999).map(str),
     st.floats(width=32, allow_nan=False, allow_infinity=False).map(repr),
@@ -154,7 +154,7 @@ STREAMS = streams()
 
 
 def sample(draw: st.DrawFn, stream: Stream) -> bytes:
-    """A sample of a stream as text: a few values too many or too few, blanks missing or too many at times."""
+    """Draw a sample of a stream as text, sometimes with too many or too few values or blanks."""
     text = b"|" + stream.alias.encode()
     for place in range(draw(FEW) if stream.is_sparse else stream.dim + draw(COUNTS_OFF)):
         gap = draw(GAPS)
@@ -165,7 +165,7 @@ def sample(draw: st.DrawFn, stream: Stream) -> bytes:
 
 
 def line(draw: st.DrawFn, configured: list[Stream]) -> bytes:
-    """A line after its id: samples in any order, at times one missing or twice; unknown names; comments."""
+    """Draw a line after its id: samples in any order, sometimes missing or repeated; unknown names; comments."""
     chosen = draw(st.permutations(configured))
     if draw(THIRD):
         chosen = draw(st.lists(st.sampled_from(configured), max_size=len(configured) + 1))
@@ -177,7 +177,7 @@ def line(draw: st.DrawFn, configured: list[Stream]) -> bytes:
 
 
 def ids(draw: st.DrawFn) -> list[bytes]:
-    """The ids at the starts of the lines: mostly growing, at times left out, repeated, out of order or at the edge."""
+    """Draw the ids of lines: mostly ascending, sometimes missing, repeated, out of order or at the limits."""
     number, found = draw(FEW), [b"0"]
     for step in draw(STEPS):
         number = max(0, number + (step or 0))
@@ -188,7 +188,7 @@ def ids(draw: st.DrawFn) -> list[bytes]:
 
 
 def mutated(draw: st.DrawFn, data: bytes) -> bytes:
-    """Bytes put in, taken out, replaced or doubled at up to six places."""
+    """Insert, remove, replace or double bytes at up to six positions."""
     for _ in range(draw(NUM_MUTATIONS)):
         place, length, put_in = draw(below(len(data) + 1)), draw(LENGTHS_TAKEN_OUT), draw(SOME_NASTY)
         put_in = data[place : place + length] * 2 if put_in is None else put_in
@@ -201,7 +201,7 @@ def mutated(draw: st.DrawFn, data: bytes) -> bytes:
 
 @st.composite
 def ctf_files(draw: st.DrawFn) -> CtfFile:
-    """Files near and far from valid, with all options."""
+    """Draw files that are nearly valid or very broken, with all options."""
     configured = draw(STREAMS)
     options: dict[str, Any] = {"chunk_size_in_bytes": draw(CHUNK_SIZES)}
     starts = ids(draw)
@@ -215,7 +215,7 @@ def ctf_files(draw: st.DrawFn) -> CtfFile:
     data = b"".join(start + line(draw, configured) + draw(SOME_LINE_ENDS) for start in starts)
     data = mutated(draw, draw(SOME_HEADS) + data)
     if draw(THIRD):
-        data = data[: len(data) - draw(below(min(len(data), 60) + 1))]  # cut in the last line or so
+        data = data[: len(data) - draw(below(min(len(data), 60) + 1))]  # cut near the last line
     elif draw(THIRD):
         data = data.rstrip(b"\r\n")
     return CtfFile(data, configured, options)
@@ -223,7 +223,7 @@ def ctf_files(draw: st.DrawFn) -> CtfFile:
 
 @st.composite
 def valid_ctf_files(draw: st.DrawFn) -> CtfFile:
-    """Files without an error or a warning: each sequence has every stream, and as many lines as its longest stream."""
+    """Draw files without errors or warnings: all sequences have all streams, and as many lines as the longest."""
     configured = draw(STREAMS)
     in_id_mode = draw(st.booleans())
     data = b""

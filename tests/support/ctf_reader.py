@@ -1,4 +1,4 @@
-"""The fast reader of the CNTK text format, with the options and in the form of the slow one."""
+"""The fast reader of the CNTK text format, with the options and the results' form of the slow reader."""
 
 from pathlib import Path
 from typing import Any
@@ -34,11 +34,11 @@ def in_order_of(file: CtfFile, columns: list[Any], corpus: ctf.CTFCorpus) -> dic
 
 
 def samples_of(chunk: _core.Chunk, corpus: ctf.CTFCorpus, file: CtfFile) -> list[dict[str, Any]]:
-    """The chunk's samples in the form of the slow reader."""
+    """Return the chunk's samples in the form of the slow reader."""
     count = chunk.num_sequences
     layout = [(info.stream_id, info.is_sparse, info.dtype == np.float64) for info in corpus.streams]
-    places, numbers = np.zeros(count, np.uint32), np.arange(count, dtype=np.uint32)
-    (packed,) = _core.pack([([chunk], places, numbers, layout, None, [0, len(numbers)])], 1)
+    chunk_of, numbers = np.zeros(count, np.uint32), np.arange(count, dtype=np.uint32)
+    (packed,) = _core.pack([([chunk], chunk_of, numbers, layout, None, [0, len(numbers)])], 1)
     gathered = [packed.arrays(stream) for stream in range(len(layout))]
     columns = []
     for info, (values, offsets, sparse) in zip(corpus.streams, gathered, strict=True):

@@ -1,4 +1,4 @@
-"""Damaged input: what every reader must refuse with a place, or read."""
+"""Damaged input, which every reader must read or refuse with a position."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ def damaged(data: bytes) -> Iterator[bytes]:
     """Yield every prefix, and the input with each of its bits flipped."""
     for end in range(len(data)):
         yield data[:end]
-    for place in range(8 * len(data)):
+    for position in range(8 * len(data)):
         flipped = bytearray(data)
-        flipped[place // 8] ^= 1 << place % 8
+        flipped[position // 8] ^= 1 << position % 8
         yield bytes(flipped)

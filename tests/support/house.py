@@ -1,6 +1,6 @@
 """The structure of the code, read from its text: rooms, imports, private names, circles and sizes.
 
-Nothing here knows which structure is wanted; `tests/test_house.py` does.
+This module does not know the required structure; `tests/test_house.py` does.
 """
 
 import ast
@@ -60,7 +60,7 @@ def _late_nodes(module: ast.Module) -> set[ast.AST]:
 
 
 def imports_of(module: str) -> Iterator[Import]:
-    """Yield the imports of modules of the package. A name that is itself a module counts as that module."""
+    """Yield the imports of modules of the package. A name that is a module counts as that module."""
     parsed = tree(modules()[module])
     late = _late_nodes(parsed)
     known = {*modules(), "_core"}
@@ -125,7 +125,7 @@ def foreign_private_names(path: Path, private_modules: Iterable[str] = ("_core",
 
 
 def circles(edges: Mapping[str, set[str]]) -> list[set[str]]:
-    """Return the sets of nodes from each of which every other one can be reached."""
+    """Return the sets of nodes in which every node can be reached from every other node."""
     reached: dict[str, set[str]] = {}
     for start in edges:
         seen: set[str] = set()
@@ -145,7 +145,7 @@ def circles(edges: Mapping[str, set[str]]) -> list[set[str]]:
 
 
 def import_edges() -> dict[str, set[str]]:
-    """Return which modules each imports when it is loaded, itself and late imports left out."""
+    """Return the modules that each module imports when it is loaded, without itself and late imports."""
     return {
         module: {one.imported for one in imports_of(module) if not one.is_late} - {module, "_core"}
         for module in modules()
@@ -189,7 +189,7 @@ def functions() -> list[Size]:
 
 
 class Crate(NamedTuple):
-    """The files of a crate by the path of their module, such as `ctf::number`; the root is the empty text."""
+    """Return the files of a crate by the path of their module, such as `ctf::number`; the root is the empty text."""
 
     name: str
     files: Mapping[str, Path]
@@ -208,7 +208,7 @@ def crates() -> Iterator[Crate]:
 
 
 def _used_paths(text: str) -> Iterator[str]:
-    """Yield the paths that `use` lines and expressions name, groups in braces taken apart."""
+    """Yield the paths in `use` lines and expressions, with groups in braces split."""
     text = re.sub(r"//[^\n]*", "", text)
     text = re.split(r"#\[cfg\(test\)\]", text)[0]
     for statement in re.findall(r"\buse\s+([^;]+);", text):
@@ -233,7 +233,7 @@ def _apart(path: str) -> Iterator[str]:
 
 
 def _defining(crate: Crate, module: str, name: str) -> str:
-    """Return the module in which a name of a module is defined, where that module only passes it on."""
+    """Return the module that defines a name, if the given module only re-exports it."""
     text = crate.files[module].read_text(encoding="utf-8")
     for statement in re.findall(r"\bpub(?:\([^)]*\))?\s+use\s+([^;]+);", text):
         for path in _apart(re.sub(r"\s+", "", re.sub(r"\bas\s+\w+", "", statement))):
@@ -245,7 +245,7 @@ def _defining(crate: Crate, module: str, name: str) -> str:
 
 
 def _resolved(crate: Crate, module: str, path: str) -> str | None:
-    """Return the module of a crate in which a path that a module names is defined, or None for other crates."""
+    """Return the module of a crate that defines a path used in a module, or None for other crates."""
     parts = path.split("::")
     place = module.split("::") if module else []
     if parts[0] == "crate":
@@ -262,7 +262,7 @@ def _resolved(crate: Crate, module: str, path: str) -> str | None:
 
 
 def rust_edges(crate: Crate) -> dict[str, set[str]]:
-    """Return which modules of its crate each names; a name that is passed on counts for where it is defined."""
+    """Return the modules of its crate that each module uses; a re-exported name counts for its definition."""
     edges: dict[str, set[str]] = {}
     for module, path in crate.files.items():
         text = re.sub(r"\bpub(?:\([^)]*\))?\s+use\s+[^;]+;", "", path.read_text(encoding="utf-8"))

@@ -1,7 +1,7 @@
-"""The recorded conformance cases of an area: what a reader was asked, and what CNTK 2.7 gave.
+"""The recorded conformance cases of an area: requests to a reader, and the results of CNTK 2.7.
 
-The cases lie packed in `tests/conformance`. Where the folder `shared/conformance` exists next to the repository it is
-read instead; it has some cases more (those on others' files).
+The cases are packed in `tests/conformance`. If the folder `shared/conformance` exists next to the repository, it is
+read instead; it has some more cases, on files of other projects.
 """
 
 import atexit
@@ -22,8 +22,8 @@ from cntkio import CBFDeserializer, CTFDeserializer, MinibatchSource, StreamDef,
 from support import ROOT
 
 PACKED = ROOT / "tests" / "conformance"
-BESIDE = [folder / "shared" / "conformance" for folder in ROOT.parents]  # work trees lie deeper
-SHARED = next((folder for folder in BESIDE if folder.is_dir()), BESIDE[0])
+NEXT_TO = [folder / "shared" / "conformance" for folder in ROOT.parents]  # also from the folder of a work tree
+SHARED = next((folder for folder in NEXT_TO if folder.is_dir()), NEXT_TO[0])
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def cases(area: str) -> list[Case]:
     for file in sorted(folder.glob("*.json")):
         spec = json.loads(file.read_text(encoding="utf-8"))
         if file.name.endswith(".expected.json") or not isinstance(spec, dict):
-            continue  # a list is a table of files to refuse, which its own test reads
+            continue  # a list is a table of refused files, which another test reads
         result = file.with_suffix(".expected.json")
         expected = json.loads(result.read_text(encoding="utf-8")) if result.exists() else {}
         found.append(Case(file.stem, spec, expected, folder))
@@ -93,12 +93,12 @@ def open_case(case: Case) -> MinibatchSource:
 
 
 def shown(values: Any) -> list[Any]:
-    """Return values as they were recorded: float32 as the shortest text, infinities and NaN as text."""
+    """Return values in their recorded form: float32 as the shortest text, infinities and NaN as text."""
     return [float(str(value)) if np.isfinite(value) else str(value) for value in np.asarray(values).reshape(-1)]
 
 
 def plain(value: Any) -> Any:
-    """Minus zero was not recorded everywhere: compare by value. Long decimals are float32."""
+    """Replace minus zero by zero, because some records lack its sign. Long decimals are float32."""
     if isinstance(value, list):
         return [plain(item) for item in value]
     if isinstance(value, dict):
@@ -107,7 +107,7 @@ def plain(value: Any) -> Any:
 
 
 def sparse_sequence(values: Any, indices: Any, indptr: Any, dim: int, is_raw: bool) -> dict[str, Any]:
-    if not is_raw:  # by way of a dense matrix: ascending, summed, without zeros
+    if not is_raw:  # recorded through a dense matrix: ascending, summed, without zeros
         rows = []
         for begin, end in zip(indptr, indptr[1:], strict=False):
             summed: dict[int, np.float32] = {}
@@ -152,7 +152,7 @@ def stream_record(data: Any, is_raw: bool, is_masked: bool) -> dict[str, Any]:
 
 
 def run(case: Case, open_source: Callable[[Case], MinibatchSource] = open_case) -> dict[str, Any]:
-    """Read what a case asks for, and return it in the form of its record."""
+    """Read the minibatches of a case, and return them in the form of its record."""
     result: dict[str, Any] = {"streams": {}, "minibatches": [], "error": None}
     expected = iter(case.expected["minibatches"])
     with_source: list[MinibatchSource] = []
@@ -206,6 +206,6 @@ def run(case: Case, open_source: Callable[[Case], MinibatchSource] = open_case) 
 
 
 def comparable(result: dict[str, Any]) -> dict[str, Any]:
-    """Without the wording of errors, and without the states after an error."""
+    """Return a record without the wording of errors and without the states after an error."""
     text = json.dumps(plain([result["streams"], result["minibatches"], result["error"] is not None]), sort_keys=True)
     return dict(enumerate(json.loads(text, parse_float=lambda number: str(np.float32(number)))))

@@ -1,7 +1,7 @@
 """The recorded cases of configured readers: their epochs as cntkio reads them, in the form of the records.
 
-A record lists the minibatches of each epoch with their packed layout `[sequence, row, begin, end]`, which is computed
-here: the library delivers sequences.
+A record lists the minibatches of each epoch with their packed layout `[sequence, row, begin, end]`. This module
+computes the layout, because the library delivers sequences.
 """
 
 import json
@@ -22,7 +22,7 @@ from support.recorded import Case, shown
 
 
 def packed(lengths: list[int]) -> tuple[list[list[int]], int, int]:
-    """Each sequence in the first row where it still fits."""
+    """Put each sequence into the first row in which it fits."""
     steps = max(lengths, default=0)
     used: list[int] = []
     layout = []
@@ -116,7 +116,7 @@ def run(case: Case) -> dict[str, Any]:
 
 
 def comparable(record: dict[str, Any], digits: int | None) -> Any:
-    """Numbers as they are kept, minus zero as zero; of an error only that there is one."""
+    """Return numbers in their recorded form, with minus zero as zero; of an error only its existence."""
     if record["error"] is not None:
         return "error"
 

@@ -1,7 +1,7 @@
-"""Records of an earlier version: pickles and checkpoints, and the minibatches that come next after each.
+"""Records of an earlier version: pickles and checkpoints, each with the minibatches that follow it.
 
-`tests/data/recorded_states/record.py` writes them, the tests read them. Both build their objects here, with relative
-paths: the current directory must be the folder of the corpora while an object is made, pickled or loaded.
+`tests/data/recorded_states/record.py` writes the records, and the tests read them. Both create their objects here, with
+relative paths: the current directory must be the folder of the corpora while an object is made, pickled or loaded.
 
 A pickle names modules and attributes of its objects. So these tests fail when a class that users pickle moves to
 another import path, or when an attribute is renamed without a way to read the old one.
@@ -83,7 +83,7 @@ def binary_labels() -> HTKMLFBinaryDeserializer:
 
 
 class Counted(UserDeserializer):
-    """Chunk k has k % 3 + 1 sequences, and the sequence i of it has i + 1 samples."""
+    """A corpus: chunk k has k % 3 + 1 sequences, and its sequence i has i + 1 samples."""
 
     def stream_infos(self) -> list[StreamInformation]:
         return [StreamInformation("u", 0, "dense", np.float32, (2,))]
@@ -108,7 +108,7 @@ DESERIALIZERS: dict[str, Callable[[], Any]] = {
 
 
 def beside_features(name: str, deserializer: Any) -> list[Any]:
-    """Return deserializers for a source: labels are read with features, everything else is read by itself."""
+    """Return the deserializers of a source: labels are read with features, all others alone."""
     return [features(), deserializer] if name.endswith("labels") else [deserializer]
 
 
@@ -239,7 +239,7 @@ def next_minibatch(source: Any, size: int, partition: Partition) -> Any:
 
 
 def read_on(source: Any, size: int, partition: Partition, most: int = 8) -> list[Any]:
-    """Return the next minibatches as data for JSON; the list is shorter if the source ends."""
+    """Return the next minibatches as data for JSON; fewer if the source ends."""
     delivered = []
     for _ in range(most):
         minibatch = next_minibatch(source, size, partition)
@@ -269,7 +269,7 @@ def shown_data(data: Any) -> dict[str, Any]:
 
 
 def shown_tensors(minibatch: Any) -> dict[str, Any]:
-    """A minibatch of a data set as data for JSON: keys, and per stream the samples of each sequence."""
+    """Return a minibatch of a data set as data for JSON: keys, and per stream the samples of each sequence."""
     found: dict[str, Any] = {"keys": [_text(key) for key in np.asarray(minibatch.keys_of_sequences).tolist()]}
     for name in minibatch:
         data = minibatch[name]

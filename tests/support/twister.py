@@ -1,4 +1,4 @@
-"""The 64-bit Mersenne Twister in plain Python, for the slow twins of everything that is shuffled."""
+"""The 64-bit Mersenne Twister in plain Python, for the slow twins of shuffled orders."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ WORD = 2**64
 
 
 def draws(seed: int) -> Iterator[int]:
-    """Yield the words that mt19937_64 draws from a seed."""
+    """Yield the words that mt19937_64 generates from a seed."""
     state = [seed % WORD]
     while len(state) < 312:
         state.append((6364136223846793005 * (state[-1] ^ state[-1] >> 62) + len(state)) % WORD)

@@ -11,11 +11,11 @@ from scipy import sparse
 
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 CORPORA = st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=6), min_size=1, max_size=7)
-"""For each chunk the lengths of its sequences."""
+"""Return the lengths of the sequences of each chunk."""
 
 
 class Numbers(UserDeserializer):
-    """Chunks of sequences of the given lengths: stream x counts all samples, y has one index for each sequence."""
+    """A corpus of sequences of the given lengths: stream x counts all samples, y has an index for each sequence."""
 
     def __init__(self, lengths=((2, 1), (3,), (1, 1, 2)), **options):
         super().__init__(**options)

@@ -36,7 +36,7 @@ impl BinaryFile {
     }
 }
 
-/// Read a chunk, `size` bytes of a file from `begin` on: as a memory map of the file, or copied.
+/// Read a chunk, the `size` bytes of a file from `begin` on, as a memory map or as a copy.
 ///
 /// `streams`: whether it is sparse, dimension, whether it is double in the file, whether it is double when packed.
 /// `most_samples`: the most samples that a stream may have, for the documented layout only.
@@ -115,8 +115,8 @@ pub(crate) fn cbf_sizes<'py>(
     Ok((sizes.into_pyarray(py), lengths.into_pyarray(py)))
 }
 
-/// Write sequences as one chunk of a file into `out`, which has exactly its size. Returns what cannot be written, if
-/// anything.
+/// Write sequences as one chunk of a file into `out`, which must have exactly the chunk's size. Returns the fault, if
+/// the sequences cannot be written.
 #[pyfunction]
 pub(crate) fn cbf_write(
     py: Python<'_>,

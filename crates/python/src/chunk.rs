@@ -41,7 +41,7 @@ impl Chunk {
         self.inner.num_sequences()
     }
 
-    /// Bytes of memory that the columns take.
+    /// Size of the columns' memory in bytes.
     #[getter]
     fn num_bytes(&self) -> usize {
         self.inner.num_bytes()
@@ -107,7 +107,8 @@ fn column_from_arrays((offsets, values, dim, sparse): ColumnArrays<'_>) -> PyRes
 pub(crate) type RaggedArrays<'py> =
     (Bound<'py, PyAny>, Bound<'py, PyArray1<i64>>, Option<(Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<i32>>)>);
 
-/// The values of each stream; or which sequence, in which stream, has how many samples, when that is not its length.
+/// The values of each stream; or the sequence, the stream and the number of samples, if that number differs from the
+/// sequence's length.
 type SpreadArrays<'py> = (Vec<Bound<'py, PyAny>>, Option<(usize, usize, usize)>);
 
 /// Spread parts of sequences over `num_cells` dense samples, for each of the streams (number, dimension, double).
@@ -168,7 +169,7 @@ fn values_array(py: Python<'_>, values: Values) -> Bound<'_, PyAny> {
     }
 }
 
-/// Spread ragged samples over `sequences * steps * dim` values, zeros after each sequence's end.
+/// Spread ragged samples over `sequences * steps * dim` values, with zeros after each sequence's end.
 #[pyfunction]
 pub(crate) fn pad<'py>(
     py: Python<'py>,

@@ -12,15 +12,17 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::sync::Arc;
 
-/// Bytes of text that are read at once: the text and its values fit a core's cache.
+/// Size of the parts in which text is read: a part and its values fit a core's cache.
 const PART_BYTES: usize = 512 << 10;
 
-/// Lines before the first id, keys, starts, lines; or where an id overflows.
+/// Number of lines before the first id; key, start and number of lines of each sequence; the position of an id that
+/// overflows, if there is one.
 type ScanArrays<'py> =
     (u32, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u32>>, Option<u64>);
 
-/// Find the sequences of an open file's lines that start in a part of it, the first line of all at `first`. `share`:
-/// the bytes that a thread takes at a time. The last result is where a line of 4 GiB or more starts, if there is one.
+/// Find the sequences of the lines that start in a part of an open file. `first` is the position of the file's first
+/// line, `share` the number of bytes that a thread scans at a time. The last result is the position of a line of 4 GiB
+/// or more, if there is one.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn ctf_index<'py>(
@@ -68,7 +70,7 @@ fn scan_arrays(py: Python<'_>, scan: ctf::Scan, overflow: Option<u64>) -> ScanAr
     (head_lines, keys.into_pyarray(py), starts.into_pyarray(py), lines.into_pyarray(py), overflow)
 }
 
-/// The streams of a text corpus, and what else the parser has to know about it.
+/// The streams of a text corpus, and its other properties that the parser needs.
 #[pyclass(frozen, module = "cntkio._core")]
 pub(crate) struct CTFSchema {
     inner: Schema,
@@ -91,7 +93,8 @@ impl CTFSchema {
     }
 }
 
-/// Lines before the first word; words padded with zeros, and the width of one; starts, lines.
+/// Number of lines before the first word; the words padded with zeros to a common width, and that width; start and
+/// number of lines of each sequence.
 type WordScanArrays<'py> =
     (u32, (Bound<'py, PyArray1<u8>>, usize), Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u32>>);
 
@@ -120,7 +123,7 @@ pub(crate) fn ctf_chunk_starts<'py>(
     Ok(py.detach(|| ctf::chunk_starts(starts, sizes, chunk_size_in_bytes)).into_pyarray(py))
 }
 
-/// Memory of chunks that are not needed any more, kept for later chunks.
+/// Memory of released chunks, kept for later chunks.
 #[pyclass(frozen, module = "cntkio._core")]
 pub(crate) struct Spare {
     pub(crate) pool: Arc<Pool>,
@@ -128,7 +131,7 @@ pub(crate) struct Spare {
 
 #[pymethods]
 impl Spare {
-    /// Memory of at most `limit` bytes.
+    /// Keep at most `limit` bytes.
     #[new]
     fn new(limit: usize) -> Spare {
         Spare { pool: Arc::new(Pool::new(limit)) }
@@ -142,13 +145,13 @@ pub(crate) enum TextArgument<'py> {
     File(i32, u64),
 }
 
-/// Kind, byte in the text, sequence, stream or None, the number that was found.
+/// Kind, offset in the text, sequence, stream or None, and the number in the text.
 type FindingTuple = (u8, usize, usize, Option<usize>, u64);
 
 /// Parse the text of a chunk's sequences.
 ///
-/// Returns the chunk, the number of findings of each kind, the first findings of each kind, and the error for which no
-/// budget was left, if there is one.
+/// Returns the chunk, the number of findings of each kind, the first findings of each kind, and the error that exceeded
+/// the budget, if there is one.
 #[pyfunction]
 #[allow(clippy::too_many_arguments, clippy::type_complexity)]
 pub(crate) fn ctf_parse(
@@ -211,10 +214,10 @@ pub(crate) fn ctf_chunk_borders(
     Ok(py.detach(|| ctf::chunk_borders(text, first, limit, mode))?)
 }
 
-/// For each chunk the scans of its pieces, from where each starts, and the chunk.
+/// The scans of a chunk's pieces, each with the piece's offset, and the chunk.
 type IndexedTuple<'py> = (Vec<(usize, ScanArrays<'py>)>, Chunk);
 
-/// Index and parse the chunks between borders of a file in one pass. Those in which anything is worth a word are None.
+/// Index and parse the chunks between borders of a file in one pass. A chunk with an error or a warning is None.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn ctf_index_chunks<'py>(

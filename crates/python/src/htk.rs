@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 type Rows<'py> = (Bound<'py, PyArray1<u8>>, usize);
 
-/// Texts padded with zeros, and the width of one.
+/// Texts padded with zeros to a common width, and that width.
 fn rows<'py>(py: Python<'py>, texts: &[u8], ends: &[usize]) -> Rows<'py> {
     let (rows, width) = keys::padded(texts, ends);
     (rows.into_pyarray(py), width)
@@ -34,10 +34,10 @@ type ListArrays<'py> = (
     Bound<'py, PyArray1<u64>>,
 );
 
-/// Line, its first byte and what is wrong with it.
+/// Number of the line, offset of its first byte, and its fault.
 type ListError = (u64, usize, u8);
 
-/// Read a list of utterances: what it holds, or which line cannot be understood.
+/// Read a list of utterances. Returns its content, or the line that cannot be understood.
 #[pyfunction]
 pub(crate) fn htk_scan_list<'py>(
     py: Python<'py>,
@@ -70,14 +70,14 @@ pub(crate) fn htk_chunk_starts<'py>(
     Ok(htk::chunk_starts(lengths.as_slice()?, limit).into_pyarray(py))
 }
 
-/// The order of a sweep over frames with a window that rolls over them.
+/// The order of frames in a sweep with a rolling window.
 #[pyfunction]
 pub(crate) fn rolling_order(py: Python<'_>, num_frames: u32, window: u64, seed: u64) -> Bound<'_, PyArray1<u32>> {
     py.detach(|| timeline::rolling_order(num_frames, window, seed)).into_pyarray(py)
 }
 
-/// The chunks of sequences in the order in which they come first, and which sequence that is; for each sequence the
-/// place of its chunk in that list and its number in the chunk.
+/// The chunks of sequences, each once, in the order of their first sequences; the number of each chunk's first
+/// sequence; for each sequence the position of its chunk in that list, and its number in the chunk.
 type PlaceArrays<'py> = (Vec<usize>, Vec<usize>, Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u32>>);
 
 fn place_arrays(py: Python<'_>, found: find::ChunksOf) -> PlaceArrays<'_> {
@@ -85,7 +85,7 @@ fn place_arrays(py: Python<'_>, found: find::ChunksOf) -> PlaceArrays<'_> {
 }
 
 fn not_there() -> PyErr {
-    PyValueError::new_err("a sequence that is not there")
+    PyValueError::new_err("a sequence is out of range")
 }
 
 /// Find the chunks of sequences, or of their partners.
@@ -101,22 +101,22 @@ pub(crate) fn find_chunks<'py>(
     Ok(place_arrays(py, found))
 }
 
-/// Number of frames from which on it pays to release the interpreter's lock: to acquire it again takes time, too.
+/// Number of frames from which on releasing the interpreter's lock is worth the cost of acquiring it again.
 const WORTH_UNLOCKING: usize = 1 << 15;
 
-/// Finds frames: their utterance, and in each of several corpora its chunk.
+/// Finds the utterances of frames, and the chunk of each utterance in each of several corpora.
 #[pyclass(frozen, module = "cntkio._core")]
 pub(crate) struct FrameFinder {
     inner: find::FrameFinder,
 }
 
-/// The utterance of each frame, which of its frames it is, and for each corpus what `find_chunks` finds.
+/// The utterance of each frame, the frame's number in the utterance, and for each corpus the result of `find_chunks`.
 type FrameArrays<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<u32>>, Vec<PlaceArrays<'py>>);
 
 #[pymethods]
 impl FrameFinder {
-    /// The first frame of each utterance and, last, their number; for each corpus the partners of utterances and the
-    /// chunks, as for `find_chunks`.
+    /// `frame_starts`: the first frame of each utterance and, last, the number of frames. `corpora`: for each corpus
+    /// the partners of utterances and the chunk starts, as for `find_chunks`.
     #[new]
     fn new(
         frame_starts: PyReadonlyArray1<'_, i64>,
@@ -151,7 +151,7 @@ pub(crate) fn first_same<'py>(
     Ok(py.detach(|| keys::first_same(rows, width)).into_pyarray(py))
 }
 
-/// Big-endian; and the vectors `a` and `b` of a compressed file.
+/// True for big-endian; the vectors `a` and `b` of a compressed file.
 type EncodingArrays<'py> = (bool, Option<(PyReadonlyArray1<'py, f32>, PyReadonlyArray1<'py, f32>)>);
 
 /// Bytes of files for `frames_chunk`: block 0 has the bytes that were read, every other block maps a file.
@@ -172,11 +172,11 @@ impl FileBytes {
 
 #[pymethods]
 impl FileBytes {
-    /// With room for so many bytes to be read; more find room, too.
+    /// Reserve memory for `size` bytes to be read; the memory grows if more are read.
     #[new]
     fn new(size: usize) -> PyResult<FileBytes> {
         let mut bytes = Vec::new();
-        bytes.try_reserve_exact(size).map_err(|_| PyMemoryError::new_err(format!("no room for {size} bytes")))?;
+        bytes.try_reserve_exact(size).map_err(|_| PyMemoryError::new_err(format!("no memory for {size} bytes")))?;
         Ok(FileBytes { blocks: Mutex::new((bytes, Vec::new())) })
     }
 
@@ -192,12 +192,12 @@ impl FileBytes {
         Ok(read?)
     }
 
-    /// A copy of what was read.
+    /// A copy of the bytes that were read.
     fn copy<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.blocks.lock().unwrap_or_else(PoisonError::into_inner).0)
     }
 
-    /// Show bytes of an open file, which are all there: the number of the block. `name` is for messages.
+    /// Map bytes of an open file, all of which must exist; returns the number of the block. Messages contain `name`.
     fn show(&self, py: Python<'_>, descriptor: i32, name: String, at: u64, size: usize) -> PyResult<usize> {
         let shown = py.detach(|| {
             let file = Arc::new(memory::MappedFile::new(descriptor, name)?);
@@ -211,7 +211,7 @@ impl FileBytes {
     }
 }
 
-/// A chunk of frames as they were read. The bytes are taken, not copied: nothing is left of them.
+/// A chunk of frames in their encoding. The chunk takes the bytes, so `bytes` is empty afterwards.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn frames_chunk(
@@ -247,7 +247,7 @@ pub(crate) fn frames_chunk(
     chunk_of(lengths.as_slice()?, Samples::Frames(frames))
 }
 
-/// A chunk of runs of classes; `targets` are values of a vector, and the vectors of all classes, a byte for each value.
+/// A chunk of runs of classes. `targets`: the dimension, and the vectors of all classes with one byte for each value.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 #[pyo3(signature = (lengths, offsets, starts, classes, dim, marks_starts, targets=None))]
@@ -283,13 +283,13 @@ fn chunk_of(lengths: &[u32], samples: Samples) -> PyResult<Chunk> {
     Ok(Chunk { inner: chunk::Chunk::new(vec![Block { num_sequences: lengths.len(), columns: vec![column] }]) })
 }
 
-/// The lower halves of numbers and the upper halves; no upper halves if all are zero.
+/// The lower and the upper 16 bits of numbers; the upper array is empty if all upper bits are zero.
 type HalvesArrays = (Py<PyArray1<u16>>, Py<PyArray1<u16>>);
 
 /// The entries of a label file, in its order.
 #[pyclass(frozen, get_all, module = "cntkio._core")]
 pub(crate) struct MLFLabels {
-    /// The keys, padded with zeros, and the width of one.
+    /// The keys, padded with zeros to a common width, and that width.
     keys: (Py<PyArray1<u8>>, usize),
     /// Offset of each entry.
     offsets: Py<PyArray1<u64>>,
@@ -305,9 +305,9 @@ pub(crate) struct MLFLabels {
     starts: HalvesArrays,
     /// Class of each run.
     classes: HalvesArrays,
-    /// For each of `MLF_REMARKS` how often it applies, and the offsets of the first cases.
+    /// For each of `MLF_REMARKS` its number of cases, and the offsets of the first cases.
     remarks: Vec<(u64, Vec<u64>)>,
-    /// Why the scan ended early, as an index in `MLF_STOPS`, and at which offset.
+    /// Reason why the scan ended early, as an index in `MLF_STOPS`, and the offset.
     stop: Option<(u8, u64)>,
 }
 
@@ -331,7 +331,7 @@ fn label_arrays(py: Python<'_>, labels: Labels) -> MLFLabels {
     }
 }
 
-/// Read the entries of an open file of some size. `counts_time`: None if the rows tell the unit.
+/// Read the entries of an open file, given as descriptor and size. `counts_time`: None if the rows determine the unit.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn mlf_scan(
@@ -370,7 +370,7 @@ pub(crate) fn mlf_scan_binary(py: Python<'_>, data: PyBackedBytes, dim: u32) -> 
     label_arrays(py, labels)
 }
 
-/// The labels of the rows of an open file's text, each once, in the order of their bytes.
+/// The labels in the rows of an open file, each once, sorted by their bytes.
 #[pyfunction]
 pub(crate) fn mlf_names<'py>(py: Python<'py>, descriptor: i32, size: u64) -> PyResult<Vec<Bound<'py, PyBytes>>> {
     let read = |at: usize, buffer: &mut [u8]| read_exact_at(descriptor, buffer, at as u64);

@@ -1,7 +1,8 @@
-//! `cntkio._core`: the core's functions for Python. Bytes and arrays in, arrays out, the interpreter's lock released.
+//! `cntkio._core`: the core's functions for Python. They take bytes and arrays, return arrays, and release the
+//! interpreter's lock while they work.
 //!
-//! Nothing is decided here. An input that a caller inside the package can only get wrong by a bug is a `ValueError`;
-//! what users' files get wrong comes back as data.
+//! This crate makes no decisions. A wrong argument that only a bug of the package can cause is a `ValueError`; errors
+//! in users' files are returned as data.
 
 use cntkio_simd::allocator::Recycler;
 use pyo3::prelude::*;
@@ -15,7 +16,7 @@ mod packed;
 mod pool;
 mod text;
 
-/// The arrays that NumPy gets are freed here, too.
+/// NumPy arrays that own vectors of the core are freed by this allocator too.
 #[global_allocator]
 static ALLOCATOR: Recycler = Recycler::new();
 
@@ -54,11 +55,11 @@ mod _core {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         cntkio_simd::Kernel::from_environment().map_err(pyo3::exceptions::PyValueError::new_err)?;
-        cntkio_simd::Kernel::selected(); // while no thread is there that a fork could leave in the middle of it
+        cntkio_simd::Kernel::selected(); // now, before a fork can interrupt another thread that initialises it
         super::order::register(module)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("CTF_NUM_ERROR_KINDS", cntkio_core::ctf::NUM_ERRORS)?;
-        // The names of numbered results, each at the place of its number.
+        // The names of numbered results; a name's index is the result's number.
         for (name, names) in [
             ("CTF_KINDS", cntkio_core::ctf::Kind::NAMES),
             ("LIST_FAULTS", cntkio_core::htk::ListFault::NAMES),

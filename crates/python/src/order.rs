@@ -12,32 +12,31 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 
 type Longs<'py> = Bound<'py, PyArray1<i64>>;
 type Words<'py> = Bound<'py, PyArray1<u32>>;
-/// The chunks, each once, in the order of their first sequence, and which sequence that is; for each sequence the place
-/// of its chunk among them, and its number in its chunk.
+/// The chunks, each once, in the order of their first sequences; the number of each chunk's first sequence; for each
+/// sequence the position of its chunk in that list, and its number in the chunk.
 type Places<'py> = (Vec<u32>, Vec<usize>, Words<'py>, Words<'py>);
 /// Position, sweep, index, rank, count.
 type CursorTuple = (u64, u64, u32, u32, u64);
-/// Of several reads: sequences and their chunks; where those of each read begin, and the last ones end; whether each
-/// met the end of a sweep; where the reader stood behind each; the places.
+/// Results of several reads: sequences; their chunks; the number of the first sequence of each read and, last, the
+/// number of sequences; for each read whether it met the end of a sweep, and the cursor after it; the list of chunks.
 type Reads<'py> = (Longs<'py>, Longs<'py>, Vec<usize>, Vec<bool>, Vec<CursorTuple>, Places<'py>);
-/// Slots, sequences, chunks, first samples, numbers of samples, steps, whether each goes on; the end of a sweep, the
-/// position.
+/// For each part of a sequence: slot, sequence, chunk, first sample, number of samples, step, and whether the sequence
+/// continues in the next minibatch; then whether the end of a sweep was met, and the position in samples.
 type TruncatedRead<'py> =
     (Longs<'py>, Longs<'py>, Longs<'py>, Longs<'py>, Longs<'py>, Longs<'py>, Bound<'py, PyArray1<bool>>, bool, u64);
-/// What a slot owes: sequence, first sample that was not delivered, whether its read met the end of a sweep.
+/// A sequence pending in a slot: its number, its first undelivered sample, and whether its read met the end of a sweep.
 type OwedSequence = (u32, u32, bool);
 
 struct State {
     reader: Reader,
     slots: Slots,
     delivered: Vec<Delivered>,
-    /// For each chunk, while places are given out, its place plus one.
+    /// For each chunk its position in the list of chunks plus one, while `places` builds that list; otherwise 0.
     place_of: Vec<u32>,
 }
 
 impl State {
-    /// The chunks of what was delivered, each once, and the first sequence of each; for each sequence its place among
-    /// them and its number in it.
+    /// The list of the chunks of the delivered sequences; see [`Places`].
     fn places(&mut self, table: Table) -> (Vec<u32>, Vec<usize>, Vec<u32>, Vec<u32>) {
         self.place_of.resize(table.chunk_starts.len(), 0);
         let (mut chunks, mut firsts) = (Vec::new(), Vec::new());
@@ -74,7 +73,7 @@ pub(crate) struct TimelineReader {
 }
 
 impl TimelineReader {
-    /// Run `work` without the interpreter's lock. A signal such as Ctrl-C may stop it.
+    /// Run `work` without the interpreter's lock. A signal such as Ctrl-C can stop it.
     fn run<R: Send>(
         &self,
         py: Python<'_>,
@@ -95,8 +94,8 @@ impl TimelineReader {
         done.map_err(|Stopped| PyValueError::new_err("stopped without a signal"))
     }
 
-    /// The same for what takes no time. It keeps the interpreter's lock, unless it would wait for a reader that may ask
-    /// for it.
+    /// Run short `work` and keep the interpreter's lock. If another thread uses the state, release the lock for the
+    /// wait, because that thread may need it.
     fn quick<R: Send>(&self, py: Python<'_>, work: impl Send + FnOnce(&mut State) -> R) -> R {
         match self.state.try_lock() {
             Ok(mut state) => return work(&mut state),
@@ -109,7 +108,7 @@ impl TimelineReader {
 
 #[pymethods]
 impl TimelineReader {
-    /// A reader at position 0; in order when both windows are 0.
+    /// Create a reader at position 0. It reads in order if both windows are 0.
     #[new]
     #[pyo3(signature = (lengths, chunk_starts, *, window_in_chunks, window_in_samples, seed, end))]
     fn new(
@@ -143,37 +142,37 @@ impl TimelineReader {
         })
     }
 
-    /// The array it was made with.
+    /// The array of lengths that the reader was created with.
     #[getter]
     fn lengths(&self, py: Python<'_>) -> Py<PyArray1<u32>> {
         self.lengths.clone_ref(py)
     }
 
-    /// Samples in a sweep.
+    /// Number of samples in a sweep.
     #[getter]
     fn num_samples(&self, py: Python<'_>) -> u64 {
         self.quick(py, |state| state.reader.num_samples())
     }
 
-    /// Its position: position in samples, sweep, index, rank, count.
+    /// The cursor: position in samples, sweep, index, rank, count.
     #[getter]
     fn cursor(&self, py: Python<'_>) -> CursorTuple {
         as_tuple(self.quick(py, |state| state.reader.cursor()))
     }
 
-    /// Go back to a former position.
+    /// Return to an earlier cursor.
     fn rewind(&self, py: Python<'_>, cursor: CursorTuple) {
         let (position, sweep, index, rank, count) = cursor;
         self.quick(py, |state| state.reader.rewind(Cursor { position, sweep, index, rank, count }));
     }
 
-    /// Keep what `rewind` needs to come back to a position of this sweep.
+    /// Keep the data that `rewind` needs to return to a cursor of this sweep.
     fn hold(&self, py: Python<'_>, cursor: CursorTuple) {
         let (position, sweep, index, rank, count) = cursor;
         self.quick(py, |state| state.reader.hold(Cursor { position, sweep, index, rank, count }));
     }
 
-    /// Bytes of memory without the table's arrays.
+    /// Bytes of memory in use, without the table's arrays.
     #[getter]
     fn num_bytes(&self, py: Python<'_>) -> usize {
         self.quick(py, |state| state.reader.num_bytes())
@@ -204,8 +203,8 @@ impl TimelineReader {
         });
     }
 
-    /// At most `most` reads, one after the other, and no further than to one behind which other chunks are needed, or
-    /// to the end of the data; None when they have ended.
+    /// Do at most `most` reads. Stop early after a read that changes the rank (the next read may need other chunks),
+    /// and at the end of the data. None if the data have ended before the first read.
     #[allow(clippy::too_many_arguments)]
     fn read_several<'py>(
         &self,
@@ -253,7 +252,7 @@ impl TimelineReader {
         Ok(Some((sequences.into_pyarray(py), chunks.into_pyarray(py), bounds, ends, cursors, places)))
     }
 
-    /// One truncated minibatch; None when the data have ended.
+    /// Read a truncated minibatch; None if the data have ended.
     fn read_truncated<'py>(
         &self,
         py: Python<'py>,
@@ -323,13 +322,13 @@ impl TimelineReader {
         })
     }
 
-    /// Sweep and rank of the next sequence; None when the data have ended.
+    /// Sweep and rank of the next sequence; None if the data have ended.
     #[getter]
     fn place(&self, py: Python<'_>) -> Option<(u64, u32)> {
         self.quick(py, |state| state.reader.rank())
     }
 
-    /// The chunks that can hold a sequence delivered at a rank, and the rank after them.
+    /// The chunks that can contain a sequence delivered at a rank, and the rank after them.
     fn chunks_at(&self, py: Python<'_>, sweep: u64, place: u32, index: u64, count: u64) -> PyResult<(Vec<i64>, u32)> {
         let partition = Partition { index, count };
         self.run(py, |state, table, _| Ok(state.reader.chunks_at(table, sweep, place, partition)))
@@ -350,13 +349,13 @@ impl TimelineReader {
     }
 }
 
-/// All chunks in the order of one sweep, whose seed this is.
+/// All chunks in the order of a sweep with this seed.
 #[pyfunction]
 fn chunk_order(py: Python<'_>, num_chunks: u32, seed: u64) -> Bound<'_, PyArray1<u32>> {
     py.detach(|| timeline::chunk_order(num_chunks as usize, seed)).into_pyarray(py)
 }
 
-/// The numbers below `count` in the order in which user-defined deserializers have their sequences shuffled.
+/// The numbers below `count`, in the order in which the sequences of user-defined deserializers are shuffled.
 #[pyfunction]
 fn shuffled(py: Python<'_>, count: u32, seed: u64) -> PyResult<Bound<'_, PyArray1<u32>>> {
     let mut signal = Ok(());

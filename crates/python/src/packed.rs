@@ -1,4 +1,4 @@
-//! A minibatch whose arrays are made when they are asked for.
+//! A minibatch whose array objects are created on first use.
 
 use crate::chunk::{Chunk, RaggedArrays, ragged_arrays, refused};
 use crate::pool::{pool, shared};
@@ -10,9 +10,9 @@ use pyo3::sync::PyOnceLock;
 use rayon::prelude::*;
 use std::sync::{Mutex, PoisonError};
 
-/// Bytes from which on several threads pay.
+/// Size of the data, in bytes, from which on several threads are faster than one.
 const WORTH_THREADS: usize = 128 << 10;
-/// Bytes from which on it pays to release the interpreter's lock.
+/// Size of the data, in bytes, from which on releasing the interpreter's lock is worth its cost.
 const WORTH_UNLOCKING: usize = 16 << 10;
 
 type OwnedArrays = (Py<PyAny>, Py<PyArray1<i64>>, Option<(Py<PyArray1<i64>>, Py<PyArray1<i32>>)>);
@@ -24,15 +24,15 @@ struct Stream {
     arrays: PyOnceLock<OwnedArrays>,
 }
 
-/// The streams of one minibatch, gathered, ragged.
+/// The streams of a minibatch, as ragged arrays.
 ///
-/// Array objects are made when they are first used: a small minibatch takes less time than the objects around it.
+/// Array objects are created on first use, because a small minibatch takes less time than its array objects.
 #[pyclass(frozen, module = "cntkio._core")]
 pub(crate) struct Packed {
     /// Number of sequences.
     #[pyo3(get)]
     num_sequences: usize,
-    /// Bytes of its arrays, roughly.
+    /// Approximate size of the arrays in bytes.
     #[pyo3(get)]
     num_bytes: usize,
     streams: Vec<Stream>,
@@ -58,12 +58,12 @@ impl Packed {
 
 #[pymethods]
 impl Packed {
-    /// Samples of a stream.
+    /// Number of samples of a stream.
     fn num_samples(&self, stream: usize) -> PyResult<i64> {
         Ok(self.stream(stream)?.num_samples)
     }
 
-    /// Samples of a stream's longest sequence.
+    /// Number of samples of a stream's longest sequence.
     fn longest(&self, stream: usize) -> PyResult<i64> {
         Ok(self.stream(stream)?.longest)
     }
@@ -73,7 +73,7 @@ impl Packed {
         let stream = self.stream(stream)?;
         let (values, offsets, sparse) = stream.arrays.get_or_init(py, || {
             let gathered = stream.gathered.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let (values, offsets, sparse) = ragged_arrays(py, gathered.expect("it is taken here, and once"));
+            let (values, offsets, sparse) = ragged_arrays(py, gathered.expect("the cell is initialised only once"));
             (values.unbind(), offsets.unbind(), sparse.map(|(offsets, indices)| (offsets.unbind(), indices.unbind())))
         });
         let sparse = sparse.as_ref().map(|(offsets, indices)| (offsets.bind(py).clone(), indices.bind(py).clone()));
@@ -89,9 +89,9 @@ fn wanted(streams: &Streams) -> Vec<Wanted> {
     streams.iter().map(wanted).collect()
 }
 
-/// The contents of several minibatches: chunks; for each sequence its chunk, counted among the chunks, and its number
-/// in the chunk; the streams; unless whole sequences are taken, the first sample and the number of samples that are
-/// taken of each sequence; the first sequence of each minibatch and, last, the number of sequences.
+/// The contents of several minibatches: chunks; for each sequence the position of its chunk in that list, and its
+/// number in the chunk; the streams; for parts of sequences the first sample and the number of samples of each; the
+/// first sequence of each minibatch and, last, the number of sequences.
 type Request<'py> = (
     Vec<Py<Chunk>>,
     PyReadonlyArray1<'py, u32>,
@@ -101,7 +101,7 @@ type Request<'py> = (
     Vec<usize>,
 );
 
-/// A minibatch to be gathered.
+/// A minibatch to gather.
 struct Job<'a> {
     selection: Selection<'a>,
     streams: &'a [Wanted],
@@ -115,8 +115,8 @@ impl Job<'_> {
     }
 }
 
-/// Gather the selected sequences of all streams, for several minibatches at once: waking other threads takes as long as
-/// making a small minibatch. The minibatches come in the order of the requests.
+/// Gather the selected sequences of all streams for several minibatches at once, because waking other threads takes as
+/// long as packing a small minibatch. The minibatches are returned in the order of the requests.
 #[pyfunction]
 pub(crate) fn pack(py: Python<'_>, requests: Vec<Request<'_>>, num_threads: usize) -> PyResult<Vec<Packed>> {
     let chunks: Vec<Vec<&chunk::Chunk>> =
@@ -153,7 +153,7 @@ pub(crate) fn pack(py: Python<'_>, requests: Vec<Request<'_>>, num_threads: usiz
     packed.map_err(refused)
 }
 
-/// The streams of a corpus's chunks so far, ragged.
+/// The streams of the chunks appended so far, as ragged arrays.
 #[pyclass(frozen, module = "cntkio._core")]
 pub(crate) struct Whole {
     num_sequences: usize,
@@ -162,7 +162,7 @@ pub(crate) struct Whole {
 
 #[pymethods]
 impl Whole {
-    /// No chunks yet; `num_sequences` sequences will come.
+    /// Create a value without chunks; `num_sequences` sequences will be appended.
     #[new]
     fn new(streams: Streams, num_sequences: usize) -> Whole {
         Whole { num_sequences, so_far: Mutex::new(Some(core::Whole::new(&wanted(&streams), num_sequences))) }
@@ -180,7 +180,7 @@ impl Whole {
         .map_err(refused)
     }
 
-    /// The streams of all chunks that were appended. Nothing can be appended any more.
+    /// The streams of all appended chunks. No chunk can be appended afterwards.
     fn finish(&self) -> PyResult<Packed> {
         let so_far = self.so_far.lock().unwrap_or_else(PoisonError::into_inner).take();
         let streams = so_far.ok_or_else(|| refused(Error::Missing))?.finish();

@@ -7,8 +7,8 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A pool for each generation, so that a fork does not come upon a lock that a thread of its parent has held: of which
-/// generation it is, how many threads it has, and the pool. Places are used again in turn.
+/// For each generation the generation's number, the number of threads, and the pool. A forked process uses a lock of
+/// its own, because a thread of its parent may have held the parent's lock. Generations share the 16 elements in turn.
 type Kept = [Mutex<Option<(usize, usize, Arc<ThreadPool>)>>; 16];
 
 static PARSERS: Kept = [const { Mutex::new(None) }; 16];
@@ -23,7 +23,7 @@ pub(crate) fn begin_in_fork() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The pool of this process, with so many threads.
+/// The pool of this process, with `num_threads` threads.
 pub(crate) fn pool(num_threads: usize) -> PyResult<Arc<ThreadPool>> {
     kept(&PARSERS, num_threads, "parse")
 }
@@ -41,20 +41,20 @@ fn kept(current: &Kept, num_threads: usize, what: &str) -> PyResult<Arc<ThreadPo
         .num_threads(num_threads)
         .thread_name(move |number| format!("cntkio-{what}-{number}"))
         .build()
-        .map_err(|error| PyRuntimeError::new_err(format!("no threads to work on: {error}")))?;
+        .map_err(|error| PyRuntimeError::new_err(format!("cannot start threads: {error}")))?;
     let pool = Arc::new(pool);
     if let Some((owner, _, old)) = current.replace((generation, num_threads, pool.clone()))
         && owner != generation
     {
-        // The fork's parent has these threads: to wait for them here would take forever.
+        // The threads of this pool exist only in the parent process: a wait for their end would take forever.
         std::mem::forget(old);
     }
     Ok(pool)
 }
 
-/// Do the jobs on this thread and on helpers, so many in all, each taking the next one. This thread begins while the
-/// helpers are still being woken, which takes as long as some jobs. Beside the helpers no thread takes part in a job,
-/// so that there should be several for each.
+/// Do the jobs on this thread and on helper threads, `num_threads` in all; each thread takes the next job in turn. This
+/// thread begins while the helpers are still waking, which takes as long as some jobs. A job runs on one thread only:
+/// pass several jobs for each thread, so that the work balances.
 pub(crate) fn shared<J: Sync, R: Send>(
     jobs: &[J],
     num_threads: usize,

@@ -1,4 +1,4 @@
-//! Writing the CNTK text format.
+//! Writers of the CNTK text format.
 
 use crate::chunk::{Chunk, plain};
 use crate::pool::pool;
@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 type UnwritableTuple = (usize, Option<(usize, f64)>);
 type Bytes<'py> = Bound<'py, PyArray1<u8>>;
 
-/// Write the sequences of a chunk from `first` on, one for each key, as text. `streams`: column and name.
+/// Write the sequences of a chunk from `first` on as text, one sequence for each key. `streams`: column and name.
 #[pyfunction]
 pub(crate) fn text_write<'py>(
     py: Python<'py>,
@@ -37,7 +37,7 @@ pub(crate) fn text_write<'py>(
     })
 }
 
-/// Tokens and their numbers: the lines of a text, counted from 0.
+/// Tokens and their numbers. A token is a line of a text, and its number is the line's number from 0.
 #[pyclass(frozen, module = "cntkio._core")]
 pub(crate) struct Dictionary {
     inner: convert::Dictionary,
@@ -61,7 +61,8 @@ impl Dictionary {
     }
 }
 
-/// Line in the block; then the number of columns, or the column and the token; neither: not UTF-8.
+/// Line in the block; its number of columns, if that is wrong; column and token of an unknown token. Both are None if
+/// the line is not UTF-8.
 type LineFaultTuple = (u64, Option<usize>, Option<(usize, String)>);
 
 fn line_fault((line, fault): (u64, LineFault)) -> LineFaultTuple {
@@ -72,7 +73,7 @@ fn line_fault((line, fault): (u64, LineFault)) -> LineFaultTuple {
     }
 }
 
-/// The text, lines read, empty columns, the first line with one; or what is wrong.
+/// The text, the number of lines, the number of empty columns, the first line with an empty column; the fault, if any.
 type TokenTuple<'py> = (Bytes<'py>, u64, u64, Option<u64>, Option<LineFaultTuple>);
 
 /// Turn lines of columns of tokens into sequences.
@@ -87,7 +88,7 @@ pub(crate) fn text_tokens<'py>(
     is_annotated: bool,
 ) -> PyResult<TokenTuple<'py>> {
     if names.len() != dictionaries.len() {
-        return Err(PyValueError::new_err("as many names as dictionaries are needed"));
+        return Err(PyValueError::new_err("the number of names must be the number of dictionaries"));
     }
     let dictionaries: Vec<&convert::Dictionary> = dictionaries.iter().map(|one| &one.get().inner).collect();
     let names: Vec<&[u8]> = names.iter().map(|name| &name[..]).collect();
@@ -98,7 +99,7 @@ pub(crate) fn text_tokens<'py>(
     })
 }
 
-/// First column of labels, how many, and, if they are categories, (names, dimension, sparse).
+/// First column of labels, number of columns, and for categories (names, dimension, whether sparse).
 type LabelTuple = (usize, usize, Option<(Py<Dictionary>, usize, bool)>);
 
 /// Turn lines of columns of numbers into labels and features.
