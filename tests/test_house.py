@@ -33,11 +33,7 @@ QUESTIONS_OF_TYPE = {
     "htkmlf_reader isinstance HTKFeatureStream",
 }
 LONG_CLASSES: set[str] = set()
-RUST_MODULES_IN_CIRCLES = {
-    "core ctf::known_lines",
-    "core ctf::parse",
-    "core ctf::shortcuts",
-}
+RUST_MODULES_IN_CIRCLES: set[str] = set()
 PRIVATE_NAMES_IN_TESTS = {
     "_aligned",
     "_array",

@@ -35,7 +35,7 @@
 //! Without this, `seqs` is parsed at 0.72 times the speed; with the kernel for long lines in its place, at 0.45 times.
 
 use super::builder::Builder;
-use super::parse::{Parser, Prediction};
+use super::line::{LineParser, Prediction};
 use super::shortcuts::MOST_PATIENCE;
 use super::{Schema, ends_name};
 use crate::chunk::{Samples, Values};
@@ -82,6 +82,29 @@ impl KnownLines {
             form = if form + 1 == self.forms.len() { 0 } else { form + 1 };
         }
         None
+    }
+
+    /// Take the lines from here on that are of a known form, and get to know the form of the first line that is not.
+    pub(super) fn take(&mut self, parser: &mut LineParser) {
+        let (view, end) = (parser.sight.view, parser.sight.bytes.len());
+        while parser.at < end {
+            let Some((stop, form)) = self.read(parser.kernel, view, parser.at, end) else { break };
+            for sample in &self.forms[form].1 {
+                sample.append(&mut parser.builders[sample.stream], &self.rows);
+            }
+            self.patience = (self.patience + self.rows.len()).min(MOST_PATIENCE);
+            parser.at = stop;
+        }
+        if parser.at < end {
+            self.patience -= 1;
+            if self.forms.len() < MOST_FORMS
+                && let Some(mut form) = parser.kernel.line_form(view, parser.at)
+                && let Some(samples) = meaning(&mut form, parser.schema)
+                && self.forms.iter().all(|(known, _)| *known != form)
+            {
+                self.forms.push((form, samples));
+            }
+        }
     }
 }
 
@@ -185,31 +208,5 @@ impl Skeleton<'_> {
             self.at += 1;
         }
         self.at > start
-    }
-}
-
-impl Parser<'_> {
-    /// Take the lines from here on that are of a known form, and get to know the form of the first line that is not.
-    pub(super) fn take_known_lines(&mut self) {
-        let (view, end) = (self.sight.view, self.sight.bytes.len());
-        let lines = &mut self.known_lines;
-        while self.at < end {
-            let Some((stop, form)) = lines.read(self.kernel, view, self.at, end) else { break };
-            for sample in &lines.forms[form].1 {
-                sample.append(&mut self.builders[sample.stream], &lines.rows);
-            }
-            lines.patience = (lines.patience + lines.rows.len()).min(MOST_PATIENCE);
-            self.at = stop;
-        }
-        if self.at < end {
-            lines.patience -= 1;
-            if lines.forms.len() < MOST_FORMS
-                && let Some(mut form) = self.kernel.line_form(view, self.at)
-                && let Some(samples) = meaning(&mut form, self.schema)
-                && lines.forms.iter().all(|(known, _)| *known != form)
-            {
-                lines.forms.push((form, samples));
-            }
-        }
     }
 }

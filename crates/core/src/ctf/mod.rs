@@ -11,7 +11,8 @@
 //! |---|---|
 //! | `ids` | which id starts a line? |
 //! | `index` | which sequences does a text have, and where? |
-//! | `parse` | what does the text of a sequence say, line by line? Only here faults are found |
+//! | `parse` | what does the text of a sequence say? |
+//! | `line` | what does a line say, read the exact way? Only these two find faults |
 //! | `samples` | what do the values of one sample say? |
 //! | `shortcuts`, `known_lines` | how are lines without a fault read faster? |
 //! | `builder` | how do samples become columns, in memory that is used again? |
@@ -31,6 +32,7 @@ mod ids;
 mod index;
 mod infer;
 mod known_lines;
+mod line;
 mod one_pass;
 mod parse;
 mod pieces;

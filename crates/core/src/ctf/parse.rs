@@ -1,86 +1,26 @@
-//! The parser: the grammar of a sequence's text, line by line.
+//! The parser: the text of sequences, by shortcuts and line by line.
 //!
 //! ```text
 //! sequence  line line …
-//! line      [id] item item … LF
-//! item      |name samples' values   |# a comment, up to the next pipe or line feed   |an unknown name, likewise
 //! ```
 //!
-//! [`Parser::sequence`] is the exact way, which reads anything and finds every fault. In front of it stand shortcuts
+//! [`LineParser::line`] is the exact way, which reads anything and finds every fault. In front of it stand shortcuts
 //! over lines of a simple form. A shortcut takes whole lines or samples that it fully understands, and leaves the rest
 //! to the exact way, so that a fault is found, numbered and reported in one place only.
 
 use super::builder::Builder;
 use super::findings::Stop;
-use super::ids::{size_of_id, size_of_word};
 use super::known_lines::KnownLines;
-use super::samples::{Fault, Sight, dense_values, sparse_entries};
-use super::shortcuts::{SparseLines, num_adjacent};
-use super::{Extent, Finding, Findings, Kind, Schema, Stream, ends_name};
-use crate::chunk::{Samples, Values};
-use cntkio_simd::{Kernel, ShortText};
-use memchr::{memchr, memchr2};
-
-/// Prediction of the next item: for each item the item that followed it last time. The lines of a file are mostly
-/// alike.
-pub(super) struct Prediction {
-    last: usize,
-    next: Vec<usize>,
-}
-
-impl Prediction {
-    /// A prediction for items below `count`.
-    pub(super) fn new(count: usize) -> Prediction {
-        Prediction { last: 0, next: vec![0; count.max(1)] }
-    }
-
-    /// The item that is expected to come next.
-    #[inline(always)]
-    pub(super) fn expected(&self) -> usize {
-        self.next[self.last]
-    }
-
-    /// An item has come.
-    #[inline(always)]
-    pub(super) fn saw(&mut self, item: usize) {
-        self.next[self.last] = item;
-        self.last = item;
-    }
-}
+use super::line::LineParser;
+use super::samples::Sight;
+use super::shortcuts::{SparseLines, num_adjacent, one_hot_lines};
+use super::{Extent, Findings, Kind, Schema};
 
 /// A parser of the sequences in one text.
 pub(super) struct Parser<'a> {
-    pub(super) kernel: Kernel,
-    pub(super) schema: &'a Schema,
-    pub(super) builders: &'a mut [Builder],
-    findings: &'a mut Findings,
-    /// The text, which begins at `first_byte` of the whole.
-    pub(super) text: &'a [u8],
-    pub(super) first_byte: usize,
-    /// The text of the sequence, the sequence's number, and the offset that the parser has reached.
-    pub(super) sight: Sight<'a>,
-    sequence: usize,
-    pub(super) at: usize,
-    /// A pipe, the name and a space, for each stream.
-    pub(super) names: Vec<ShortText>,
-    longest_name: usize,
-    pub(super) streams: Prediction,
-    pub(super) known_lines: KnownLines,
-    pub(super) sparse_lines: SparseLines,
-}
-
-/// A stream's name between a pipe and a space; a name that does not fit is left to [`Parser::name`].
-fn between_pipe_and_space(stream: &Stream) -> ShortText {
-    let is_name = !stream.name.iter().any(|&byte| ends_name(byte));
-    is_name.then(|| ShortText::new(&[b"|", &stream.name, b" "])).flatten().unwrap_or(ShortText::NEVER)
-}
-
-/// The outcome of an item.
-enum Item {
-    /// A sample.
-    Sample,
-    /// A comment, an unknown name or a fault: the text up to the next pipe or line feed is skipped.
-    Nothing,
+    pub(super) lines: LineParser<'a>,
+    known_lines: KnownLines,
+    sparse_lines: SparseLines,
 }
 
 impl<'a> Parser<'a> {
@@ -93,18 +33,7 @@ impl<'a> Parser<'a> {
         findings: &'a mut Findings,
     ) -> Parser<'a> {
         Parser {
-            kernel: Kernel::selected(),
-            schema,
-            builders,
-            findings,
-            text,
-            first_byte,
-            sight: Sight { bytes: &[], view: &[] },
-            sequence: 0,
-            at: 0,
-            names: schema.streams.iter().map(between_pipe_and_space).collect(),
-            longest_name: schema.streams.iter().map(|stream| stream.name.len()).max().unwrap_or(0),
-            streams: Prediction::new(schema.streams.len()),
+            lines: LineParser::new(text, first_byte, schema, builders, findings),
             known_lines: KnownLines::new(schema),
             sparse_lines: SparseLines::new(schema),
         }
@@ -112,14 +41,14 @@ impl<'a> Parser<'a> {
 
     /// Parse sequences, which are numbered from `first_number`.
     pub(super) fn sequences(&mut self, sequences: &[Extent], first_number: usize) -> Result<(), Stop> {
-        let (text, first_byte) = (self.text, self.first_byte);
+        let (text, first_byte) = (self.lines.text, self.lines.first_byte);
         let (mut number, mut adjacent_end) = (0, 0);
         while let Some(extent) = sequences.get(number) {
             if self.sparse_lines.is_worth_a_try() {
                 if number >= adjacent_end {
                     adjacent_end = number + num_adjacent(&sequences[number..]);
                 }
-                let num_taken = self.sparse_sequences(&sequences[number..adjacent_end]);
+                let num_taken = self.sparse_lines.take_sequences(&mut self.lines, &sequences[number..adjacent_end]);
                 if num_taken > 0 {
                     number += num_taken;
                     continue;
@@ -127,220 +56,52 @@ impl<'a> Parser<'a> {
             }
             let end = extent.end.saturating_sub(first_byte).min(text.len());
             let bytes = &text[..end];
-            self.sight = Sight { bytes, view: if bytes.last() == Some(&b'\n') { text } else { bytes } };
-            self.at = extent.start.saturating_sub(first_byte).min(end);
-            self.sequence = first_number + number;
+            let lines = &mut self.lines;
+            lines.sight = Sight { bytes, view: if bytes.last() == Some(&b'\n') { text } else { bytes } };
+            lines.at = extent.start.saturating_sub(first_byte).min(end);
+            lines.sequence = first_number + number;
             self.sequence(extent)?;
             number += 1;
         }
         Ok(())
     }
 
-    fn add_finding(&mut self, kind: Kind, at: usize, stream: Option<usize>, found: u64) -> Result<(), Stop> {
-        self.findings.add(Finding { kind, at: self.first_byte + at, sequence: self.sequence, stream, found })
-    }
-
     fn sequence(&mut self, extent: &Extent) -> Result<(), Stop> {
-        let (start, end) = (self.at, self.sight.bytes.len());
-        while self.at < end {
+        let lines = &mut self.lines;
+        let (start, end) = (lines.at, lines.sight.bytes.len());
+        while lines.at < end {
             if self.known_lines.is_worth_a_try() {
-                self.take_known_lines();
-                if self.at >= end {
+                self.known_lines.take(lines);
+                if lines.at >= end {
                     break;
                 }
             }
-            let has_sample = self.one_hot_lines();
-            if self.at >= end {
+            let has_sample = one_hot_lines(lines);
+            if lines.at >= end {
                 break;
             }
-            let line = self.at;
-            if !self.line(has_sample)? {
-                self.add_finding(Kind::LineWithoutSample, line, None, 0)?;
+            let line = lines.at;
+            if !lines.line(has_sample)? {
+                lines.add_finding(Kind::LineWithoutSample, line, None, 0)?;
             }
         }
         let (mut most, mut longest) = (0, None);
-        for stream in 0..self.builders.len() {
-            let num_samples = self.builders[stream].num_in_sequence();
+        for stream in 0..lines.builders.len() {
+            let num_samples = lines.builders[stream].num_in_sequence();
             if num_samples == 0 {
-                self.add_finding(Kind::MissingStream, start, Some(stream), 0)?;
+                lines.add_finding(Kind::MissingStream, start, Some(stream), 0)?;
             }
-            let defines_length = self.schema.defining.is_none_or(|defining| defining == stream);
+            let defines_length = lines.schema.defining.is_none_or(|defining| defining == stream);
             if defines_length && (num_samples > most || longest.is_none()) {
                 (most, longest) = (num_samples, Some(stream));
             }
         }
         if most > extent.length {
-            self.add_finding(Kind::TooManySamples, start, longest, most.into())?;
+            lines.add_finding(Kind::TooManySamples, start, longest, most.into())?;
         } else if most < extent.length {
-            self.add_finding(Kind::TooFewSamples, start, longest, most.into())?;
+            lines.add_finding(Kind::TooFewSamples, start, longest, most.into())?;
         }
-        self.builders.iter_mut().for_each(Builder::end_sequence);
+        lines.builders.iter_mut().for_each(Builder::end_sequence);
         Ok(())
     }
-
-    /// Parse a line, or the rest of a line that had a sample. Returns whether it had a sample or ended with the data.
-    fn line(&mut self, mut has_sample: bool) -> Result<bool, Stop> {
-        if !has_sample {
-            self.skip_id();
-        }
-        while let Some(&byte) = self.sight.bytes.get(self.at) {
-            if byte == b'\n' {
-                self.at += 1;
-                return Ok(has_sample);
-            }
-            if byte <= b' ' || byte >= 0x80 {
-                self.at += 1;
-                continue;
-            }
-            let pipe = self.at;
-            let item = match self.stream_at(pipe) {
-                Some(stream) => {
-                    self.at += self.names[stream].size() - 1;
-                    self.streams.saw(stream);
-                    self.sample(pipe, stream)?
-                }
-                None => self.item(byte)?,
-            };
-            match item {
-                Item::Sample => has_sample = true,
-                Item::Nothing => self.skip_to_pipe_or_line_end(),
-            }
-        }
-        Ok(true)
-    }
-
-    #[inline]
-    fn skip_id(&mut self) {
-        if self.schema.has_words {
-            let rest = &self.sight.bytes[self.at..];
-            let word = &rest[..size_of_word(rest)];
-            self.at += memchr(b'|', word).unwrap_or(word.len());
-        } else {
-            self.at += size_of_id(self.sight.bytes, self.at);
-        }
-    }
-
-    /// The stream whose name is here between a pipe and a space: the usual case, without a look at single bytes.
-    #[inline(always)]
-    pub(super) fn stream_at(&self, at: usize) -> Option<usize> {
-        // A name ends before its line does, so the view may be used where it goes beyond the sequence.
-        let head = self.sight.view.get(at..)?.first_chunk()?;
-        let expected = self.streams.expected();
-        if self.names.get(expected)?.begins(head) {
-            return Some(expected);
-        }
-        self.names.iter().position(|name| name.begins(head))
-    }
-
-    fn skip_to_pipe_or_line_end(&mut self) {
-        let rest = &self.sight.bytes[self.at..];
-        self.at += memchr2(b'|', b'\n', rest).unwrap_or(rest.len());
-    }
-
-    fn item(&mut self, byte: u8) -> Result<Item, Stop> {
-        let pipe = self.at;
-        if byte != b'|' {
-            self.add_finding(Kind::Junk, pipe, None, byte.into())?;
-            return Ok(Item::Nothing);
-        }
-        self.at += 1;
-        let Some(stream) = self.name(pipe)? else { return Ok(Item::Nothing) };
-        self.sample(pipe, stream)
-    }
-
-    /// Read a name of any length, with anything after it. Returns the stream of that name.
-    fn name(&mut self, pipe: usize) -> Result<Option<usize>, Stop> {
-        let rest = &self.sight.bytes[self.at..];
-        let num_streams = self.schema.streams.len();
-        let mut stream = self.streams.expected();
-        for _ in 0..num_streams {
-            let name = &self.schema.streams[stream].name[..];
-            if starts_with(rest, name) && rest.get(name.len()).is_some_and(|&byte| ends_name(byte)) {
-                self.at += name.len();
-                self.streams.saw(stream);
-                return Ok(Some(stream));
-            }
-            stream = if stream + 1 == num_streams { 0 } else { stream + 1 };
-        }
-        if rest.first() == Some(&b'#') {
-            return Ok(None);
-        }
-        match rest.iter().take(self.longest_name + 1).position(|&byte| ends_name(byte)) {
-            Some(0) => self.add_finding(Kind::PipeWithoutName, pipe, None, 0)?,
-            None if rest.len() <= self.longest_name => {
-                self.at = self.sight.bytes.len();
-                self.add_finding(Kind::NameAtEnd, pipe, None, 0)?;
-            }
-            _ => {}
-        }
-        Ok(None)
-    }
-
-    /// Read the values of a sample whose pipe is at `pipe`.
-    #[inline]
-    fn sample(&mut self, pipe: usize, stream: usize) -> Result<Item, Stop> {
-        let is_sparse = self.schema.streams[stream].is_sparse;
-        match if is_sparse { self.sparse(stream) } else { self.dense(stream) } {
-            Ok(short) => {
-                if let Some(num_values) = short {
-                    self.add_finding(Kind::ShortSample, pipe, Some(stream), num_values)?;
-                }
-                if let Some(&end) = self.sight.bytes.get(self.at)
-                    && end >= 0x80
-                {
-                    self.add_finding(Kind::HighByte, self.at, Some(stream), end.into())?;
-                }
-                Ok(Item::Sample)
-            }
-            Err(fault) => {
-                self.at = fault.resume;
-                let at = if fault.kind == Kind::EmptyAtEnd { pipe } else { fault.at };
-                self.add_finding(fault.kind, at, Some(stream), fault.found)?;
-                Ok(Item::Nothing)
-            }
-        }
-    }
-
-    /// Read a dense sample. Returns its number of values if that is below the dimension.
-    fn dense(&mut self, stream: usize) -> Result<Option<u64>, Fault> {
-        let Samples::Dense { dim, values } = &mut self.builders[stream].column.samples else {
-            unreachable!("a dense stream has a dense column")
-        };
-        let dim = *dim;
-        let (end, num_values) = match values {
-            Values::F32(values) => dense_values(self.kernel, self.sight, self.at, dim, values)?,
-            Values::F64(values) => dense_values(self.kernel, self.sight, self.at, dim, values)?,
-        };
-        self.at = end;
-        self.builders[stream].num_samples += 1;
-        Ok((num_values < dim).then_some(num_values as u64))
-    }
-
-    /// Read a sparse sample, which is never too short.
-    fn sparse(&mut self, stream: usize) -> Result<Option<u64>, Fault> {
-        let (kernel, sight, at) = (self.kernel, self.sight, self.at);
-        let Samples::Sparse { dim, indices, values, .. } = &mut self.builders[stream].column.samples else {
-            unreachable!("a sparse stream has a sparse column")
-        };
-        let dim = *dim as u64;
-        let read = match values {
-            Values::F32(values) => sparse_entries(kernel, sight, at, dim, indices, values),
-            Values::F64(values) => sparse_entries(kernel, sight, at, dim, indices, values),
-        };
-        let end = match read {
-            Ok(end) => end,
-            // At the end of the data a sample may be empty if the stream had an entry in this sequence.
-            Err(Fault { kind: Kind::EmptyAtEnd, at, .. }) if self.builders[stream].has_entries_in_sequence() => at,
-            Err(fault) => return Err(fault),
-        };
-        self.at = end;
-        self.builders[stream].end_sparse_sample();
-        Ok(None)
-    }
-}
-
-/// Whether `text` starts with a name; without a call, since names are short.
-#[inline]
-fn starts_with(text: &[u8], name: &[u8]) -> bool {
-    text.len() >= name.len() && text.iter().zip(name).all(|(a, b)| a == b)
 }

@@ -109,7 +109,7 @@ pub fn parse_with(
 ) -> Block {
     let mut builders = builders(schema, sequences.len(), None);
     let mut parser = Parser::new(bytes, 0, schema, &mut builders, findings);
-    parser.kernel = kernel;
+    parser.lines.kernel = kernel;
     // If it stops, the findings have a last straw.
     let _ = parser.sequences(sequences, 0);
     finish(sequences.len(), builders)

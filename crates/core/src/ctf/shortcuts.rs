@@ -3,14 +3,14 @@
 //! | shortcut | takes | gain of the parser, one thread |
 //! |---|---|---|
 //! | [`SparseLines`] | long lines that are alike, with AVX-512 | 1.7 times on `sparse` |
-//! | [`Parser::one_hot_lines`] | samples of one entry each, with any kernel | 1.5 times on `seqs` without AVX-512 |
+//! | [`one_hot_lines`] | samples of one entry each, with any kernel | 1.5 times on `seqs` without AVX-512 |
 //! | [`KnownLines`](super::known_lines) | short lines that are alike, with AVX-512 | 1.35 times on `seqs` |
 //!
 //! (Corpora of `bench/corpora.py`.) Each has a budget of patience: a shortcut that takes nothing is soon not tried
 //! again.
 
 use super::ids::size_of_id;
-use super::parse::Parser;
+use super::line::LineParser;
 use super::samples::{OneHotEntry, one_hot_entry};
 use super::{Extent, Schema, ends_name};
 use crate::chunk::{Samples, Values};
@@ -43,6 +43,57 @@ impl SparseLines {
     pub(super) fn is_worth_a_try(&self) -> bool {
         self.patience > 0
     }
+
+    /// Take the first of these adjacent sequences, as far as their lines are sparse samples and alike. Returns how many
+    /// sequences were taken.
+    pub(super) fn take_sequences(&mut self, parser: &mut LineParser, sequences: &[Extent]) -> usize {
+        self.patience -= 1;
+        let in_text = |offset: usize| offset.checked_sub(parser.first_byte).filter(|&at| at <= parser.text.len());
+        let (Some(at), Some(end)) = (in_text(sequences[0].start), in_text(sequences[sequences.len() - 1].end)) else {
+            return 0;
+        };
+        if self.form.is_none() {
+            self.form = sparse_form(&parser.text[at..], parser.schema);
+        }
+        let Some(form) = &self.form else { return 0 };
+        self.line_ends.clear();
+        let columns = parser.builders.iter_mut().map(|builder| match &mut builder.column.samples {
+            Samples::Sparse { sample_offsets, indices, values: Values::F32(values), .. } => {
+                SparseColumn { sample_offsets, indices, values }
+            }
+            _ => unreachable!("all streams are sparse, none is double"),
+        });
+        let mut columns: Vec<SparseColumn> = columns.collect();
+        parser.kernel.sparse_lines(parser.text, at, end, form, &mut columns, &mut self.line_ends);
+        let (mut num_taken, mut num_lines) = (0, 0);
+        for extent in sequences {
+            // Each line has a sample of each stream: a sequence is sound if it ends with as many lines as the index
+            // counted.
+            let last_line = (num_lines + extent.length as usize).checked_sub(1);
+            let line_end = last_line.and_then(|line| self.line_ends.get(line));
+            if line_end != Some(&extent.end.wrapping_sub(parser.first_byte)) || extent.length == 0 {
+                break;
+            }
+            num_lines += extent.length as usize;
+            num_taken += 1;
+            for builder in &mut *parser.builders {
+                builder.column.sequence_offsets.push(builder.num_samples + num_lines as u32);
+            }
+        }
+        let num_beyond = self.line_ends.len() - num_lines;
+        for builder in &mut *parser.builders {
+            builder.num_samples += num_lines as u32;
+            if num_beyond > 0 {
+                builder.drop_last(num_beyond);
+            }
+        }
+        if num_taken > 0 {
+            self.patience = (self.patience + 1 + num_taken).min(MOST_PATIENCE);
+        } else {
+            self.form = None;
+        }
+        num_taken
+    }
 }
 
 /// The form of the text's first line, if it is a long line with a sample of each stream.
@@ -70,98 +121,44 @@ pub(super) fn num_adjacent(sequences: &[Extent]) -> usize {
     1 + sequences.windows(2).take_while(is_next).count()
 }
 
-impl Parser<'_> {
-    /// Take the first of these adjacent sequences, as far as their lines are sparse samples and alike. Returns how many
-    /// sequences were taken.
-    pub(super) fn sparse_sequences(&mut self, sequences: &[Extent]) -> usize {
-        let lines = &mut self.sparse_lines;
-        lines.patience -= 1;
-        let in_text = |offset: usize| offset.checked_sub(self.first_byte).filter(|&at| at <= self.text.len());
-        let (Some(at), Some(end)) = (in_text(sequences[0].start), in_text(sequences[sequences.len() - 1].end)) else {
-            return 0;
-        };
-        if lines.form.is_none() {
-            lines.form = sparse_form(&self.text[at..], self.schema);
-        }
-        let Some(form) = &lines.form else { return 0 };
-        lines.line_ends.clear();
-        let columns = self.builders.iter_mut().map(|builder| match &mut builder.column.samples {
-            Samples::Sparse { sample_offsets, indices, values: Values::F32(values), .. } => {
-                SparseColumn { sample_offsets, indices, values }
+/// Take samples of one entry each, such as words and classes, over lines of nothing else. Where lines are short,
+/// the exact way over all cases takes most of the time.
+///
+/// Stops at the start of a line, or after a sample. Returns whether it stopped after a sample.
+pub(super) fn one_hot_lines(parser: &mut LineParser) -> bool {
+    let view = parser.sight.view;
+    let (mut line, mut at) = (parser.at, parser.at);
+    let mut is_in_line = false;
+    'lines: while line < parser.sight.bytes.len() {
+        at += size_of_id(view, at);
+        loop {
+            let Some(stream) = parser.stream_at(at) else { break 'lines };
+            let builder = &mut parser.builders[stream];
+            let Samples::Sparse { dim, sample_offsets, indices, values: Values::F32(values) } =
+                &mut builder.column.samples
+            else {
+                break 'lines;
+            };
+            let Some(entry) = one_hot_entry(view, at + parser.names[stream].size()) else { break 'lines };
+            let OneHotEntry { index, value, end, next_byte } = entry;
+            if !builder.is_one_hot || index as usize >= *dim {
+                break 'lines;
             }
-            _ => unreachable!("all streams are sparse, none is double"),
-        });
-        let mut columns: Vec<SparseColumn> = columns.collect();
-        self.kernel.sparse_lines(self.text, at, end, form, &mut columns, &mut lines.line_ends);
-        let (mut num_taken, mut num_lines) = (0, 0);
-        for extent in sequences {
-            // Each line has a sample of each stream: a sequence is sound if it ends with as many lines as the index
-            // counted.
-            let last_line = (num_lines + extent.length as usize).checked_sub(1);
-            let line_end = last_line.and_then(|line| lines.line_ends.get(line));
-            if line_end != Some(&extent.end.wrapping_sub(self.first_byte)) || extent.length == 0 {
-                break;
-            }
-            num_lines += extent.length as usize;
-            num_taken += 1;
-            for builder in &mut *self.builders {
-                builder.column.sequence_offsets.push(builder.num_samples + num_lines as u32);
+            indices.push(index as i32);
+            values.push(f32::from(value));
+            sample_offsets.push(indices.len() as u32);
+            builder.num_samples += 1;
+            parser.streams.saw(stream);
+            (at, is_in_line) = (end, true);
+            match next_byte {
+                b'|' => {}
+                b'\n' => break,
+                _ => break 'lines,
             }
         }
-        let num_beyond = lines.line_ends.len() - num_lines;
-        for builder in &mut *self.builders {
-            builder.num_samples += num_lines as u32;
-            if num_beyond > 0 {
-                builder.drop_last(num_beyond);
-            }
-        }
-        if num_taken > 0 {
-            lines.patience = (lines.patience + 1 + num_taken).min(MOST_PATIENCE);
-        } else {
-            lines.form = None;
-        }
-        num_taken
+        at += 1;
+        (line, is_in_line) = (at, false);
     }
-
-    /// Take samples of one entry each, such as words and classes, over lines of nothing else. Where lines are short,
-    /// the exact way over all cases takes most of the time.
-    ///
-    /// Stops at the start of a line, or after a sample. Returns whether it stopped after a sample.
-    pub(super) fn one_hot_lines(&mut self) -> bool {
-        let view = self.sight.view;
-        let (mut line, mut at) = (self.at, self.at);
-        let mut is_in_line = false;
-        'lines: while line < self.sight.bytes.len() {
-            at += size_of_id(view, at);
-            loop {
-                let Some(stream) = self.stream_at(at) else { break 'lines };
-                let builder = &mut self.builders[stream];
-                let Samples::Sparse { dim, sample_offsets, indices, values: Values::F32(values) } =
-                    &mut builder.column.samples
-                else {
-                    break 'lines;
-                };
-                let Some(entry) = one_hot_entry(view, at + self.names[stream].size()) else { break 'lines };
-                let OneHotEntry { index, value, end, next_byte } = entry;
-                if !builder.is_one_hot || index as usize >= *dim {
-                    break 'lines;
-                }
-                indices.push(index as i32);
-                values.push(f32::from(value));
-                sample_offsets.push(indices.len() as u32);
-                builder.num_samples += 1;
-                self.streams.saw(stream);
-                (at, is_in_line) = (end, true);
-                match next_byte {
-                    b'|' => {}
-                    b'\n' => break,
-                    _ => break 'lines,
-                }
-            }
-            at += 1;
-            (line, is_in_line) = (at, false);
-        }
-        self.at = if is_in_line { at } else { line };
-        is_in_line
-    }
+    parser.at = if is_in_line { at } else { line };
+    is_in_line
 }
