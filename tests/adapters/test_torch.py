@@ -547,6 +547,12 @@ def test_a_state_of_another_rank_or_worker_or_setting_names_every_difference(cor
         MinibatchDataset(make(corpus, randomization_seed=5), 20, rank=0, world_size=2).load_state_dict(state)
 
 
+def test_a_state_of_other_chunks_is_refused_by_name(corpus: Path) -> None:
+    state = MinibatchDataset(make(corpus), 20).state_dict()
+    with pytest.raises(CheckpointError, match="chunk_size_in_bytes: saved 300, here 200"):
+        MinibatchDataset(builders.make(corpus, 200, max_sweeps=1), 20).load_state_dict(state)
+
+
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
 

@@ -276,6 +276,71 @@ def test_a_state_of_other_data_or_settings_names_every_difference(path: Path, tm
     assert error.value.saved["randomization_seed"] == 1 and error.value.current["randomization_seed"] == 2
 
 
+def test_a_state_of_other_chunks_names_the_option(path: Path) -> None:
+    with make(path, 100) as source, make(path, 200) as other:
+        source.next_minibatch(5)
+        with pytest.raises(CheckpointError) as error:
+            other.load_state_dict(json.loads(json.dumps(source.state_dict())))
+    assert str(error.value) == "the state does not fit this source: chunk_size_in_bytes: saved 100, here 200"
+    assert (error.value.saved, error.value.current) == ({"chunk_size_in_bytes": 100}, {"chunk_size_in_bytes": 200})
+
+
+def test_another_option_that_leaves_the_chunks_as_they_are_fits(path: Path) -> None:
+    with make(path, 1 << 20, max_sweeps=1) as source, make(path, 1 << 21, max_sweeps=1) as other:
+        source.next_minibatch(5)
+        other.load_state_dict(source.state_dict())
+        assert rest(other, 5) == rest(source, 5)
+
+
+@pytest.mark.parametrize(
+    ("option", "values"),
+    [
+        ("skip_sequence_ids", "saved False, here True"),
+        ("defines_mb_size", "saved None, here 'x'"),
+    ],
+)
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_state_of_other_lengths_names_the_option(tmp_path: Path, option: str, values: str, joined: bool) -> None:
+    (tmp_path / "a.ctf").write_text("0 |x 1 |y 1\n0 |y 2\n1 |x 1 |y 1\n1 |y 3\n2 |x 4 |y 5\n3 |x 4 |y 5\n")
+    (tmp_path / "b.ctf").write_text("".join(f"{key} |z 1\n" for key in range(5)))
+
+    def made(defines_mb_size: bool = False, skip_sequence_ids: bool = False) -> MinibatchSource:
+        streams = StreamDefs(
+            x=StreamDef(field="x", shape=1, defines_mb_size=defines_mb_size), y=StreamDef(field="y", shape=1)
+        )
+        corpora = [CTFDeserializer(tmp_path / "a.ctf", streams, skip_sequence_ids=skip_sequence_ids)]
+        if joined:
+            corpora.append(CTFDeserializer(tmp_path / "b.ctf", StreamDefs(z=StreamDef(field="z", shape=1))))
+        return MinibatchSource(corpora)
+
+    with made() as source, made(**{option: True}) as other:
+        suffix = " of deserializer 0" if joined else ""
+        with pytest.raises(CheckpointError, match=f"{option}{suffix}: {values}"):
+            other.load_state_dict(source.state_dict())
+
+
+def test_other_data_are_shown_by_paths_and_counts(path: Path, tmp_path: Path) -> None:
+    with make(path) as source:
+        state = source.state_dict()
+    (tmp_path / "b.ctf").write_bytes(corpus_text([1, 2, 3]))
+    with make(tmp_path / "b.ctf") as other, pytest.raises(CheckpointError) as error:
+        other.load_state_dict(state)
+    assert f"saved {path} (60 sequences in " in str(error.value)
+    assert f"here {tmp_path / 'b.ctf'} (3 sequences in " in str(error.value)
+    path.write_bytes(path.read_bytes().replace(b"|x 7 ", b"|x 8 "))
+    with make(path) as other, pytest.raises(CheckpointError, match="with other content"):
+        other.load_state_dict(state)
+
+
+def test_a_state_fits_whether_the_index_comes_from_its_cache_or_not(path: Path) -> None:
+    streams = StreamDefs(x=StreamDef(field="x", shape=2))
+    states = []
+    for cache_index in (False, True, True):
+        with MinibatchSource(CTFDeserializer(path, streams, cache_index=cache_index)) as source:
+            states.append(source.state_dict())
+    assert states[0] == states[1] == states[2]
+
+
 @pytest.mark.parametrize(
     "state", [{}, {"position": 3}, {"minibatchSourcePosition": "3"}, {"version": 2}, {"version": 1}]
 )

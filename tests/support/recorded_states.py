@@ -45,6 +45,11 @@ def beside_corpora() -> Iterator[None]:
         yield
 
 
+def without_order(state: dict[str, Any]) -> dict[str, Any]:
+    """Return a state as the version that was recorded took it: without the check sum of the tables."""
+    return {name: value for name, value in state.items() if name != "order"}
+
+
 # -- deserializers -----------------------------------------------------------------------------------------------------
 
 

@@ -36,11 +36,13 @@ class SequenceTable:
         keys: Key of each sequence: uint64, or text.
         lengths: Samples that each sequence counts for, uint32.
         chunk_starts: First sequence of each chunk and, last, the number of sequences, int64.
+        options: The deserializer's options that the table depends on, for the messages of checkpoints; JSON-able.
     """
 
     keys: npt.NDArray[Any]
     lengths: npt.NDArray[np.uint32]
     chunk_starts: npt.NDArray[np.int64]
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict, kw_only=True)
 
     @property
     def num_sequences(self) -> int:

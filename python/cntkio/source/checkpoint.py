@@ -1,16 +1,27 @@
 """`Checkpoint`: what the state of a source holds, and whether a state fits a source.
 
-The state holds where the timeline stands, the settings that change what is delivered, and a fingerprint of each corpus.
+::
+
+    timeline    where the timeline stands
+    settings    the settings that change what is delivered
+    data        a fingerprint of the content of each corpus
+    order       a check sum of the tables that decide the order, and what describes them in a message
+
 A state that does not fit is refused with one error that names every difference.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
+
+import numpy as np
+import numpy.typing as npt
 
 from cntkio.errors import CheckpointError
 from cntkio.formats.contract import Corpus
+from cntkio.source.arrangement import Arrangement
 
 _VERSION = 1
 
@@ -18,20 +29,27 @@ _VERSION = 1
 class Checkpoint:
     """Takes and checks the states of one source.
 
+    The fingerprints are made when the first state is taken or checked: about 0.1 s for ten million sequences.
+
     Args:
-        corpora: Its corpora, whose fingerprints are made when the first state is taken or checked.
+        corpora: The corpora of the source.
+        arrangement: Its sequences.
     """
 
-    def __init__(self, corpora: Sequence[Corpus]) -> None:
+    def __init__(self, corpora: Sequence[Corpus], arrangement: Arrangement) -> None:
         self._corpora = corpora
-        self._fingerprints: list[str] | None = None
+        self._arrangement = arrangement
+        self._made: tuple[list[str], dict[str, Any]] | None = None
 
     def take(self, timeline: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return a state, from the state of the timeline and the settings to compare."""
-        return {"version": _VERSION, "timeline": timeline, "settings": dict(settings), "data": self._data()}
+        data, order = self._fingerprints()
+        return {"version": _VERSION, "timeline": timeline, "settings": dict(settings), "data": data, "order": order}
 
     def check(self, state: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         """Refuse a state that does not fit.
+
+        A state without an order, which is of an earlier version, is compared in what it has.
 
         Raises:
             CheckpointError: The state was taken from other data or with other settings; all differences are named.
@@ -43,24 +61,165 @@ class Checkpoint:
                 current=_VERSION,
             )
         saved_settings, saved_data = state.get("settings"), state.get("data")
-        if not isinstance(saved_settings, Mapping) or not isinstance(saved_data, list) or "timeline" not in state:
+        if (
+            not isinstance(saved_settings, Mapping)
+            or not isinstance(saved_data, list)
+            or not isinstance(state.get("timeline"), Mapping)
+        ):
             raise CheckpointError("the state lacks 'settings', 'data' or 'timeline'", saved=dict(state))
-        saved = {**saved_settings, **_by_deserializer(saved_data)}
-        current = {**settings, **_by_deserializer(self._data())}
-        different = [key for key in dict.fromkeys([*saved, *current]) if saved.get(key) != current.get(key)]
-        if different:
+        saved_order = state.get("order")
+        if "order" in state and not _is_order(saved_order):
+            raise CheckpointError("the state's 'order' is damaged", saved=saved_order)
+        data, order = self._fingerprints()
+        different = _Differences()
+        different.compare(saved_settings, settings)
+        saved_descriptions = saved_order["deserializers"] if _is_order(saved_order) else []
+        _compare_data(different, saved_data, data, saved_descriptions, order["deserializers"])
+        if _is_order(saved_order) and saved_order["digest"] != order["digest"]:
+            _compare_order(different, saved_descriptions, order["deserializers"], saved_order, order)
+        different.refuse()
+
+    def _fingerprints(self) -> tuple[list[str], dict[str, Any]]:
+        if self._made is None:
+            data = [corpus.fingerprint() for corpus in self._corpora]
+            arrangement = self._arrangement
+            order = {
+                "digest": _digest(arrangement),
+                "num_sequences": arrangement.table.num_sequences,
+                "num_chunks": arrangement.table.num_chunks,
+                "deserializers": [
+                    {
+                        "name": corpus.name,
+                        "num_sequences": corpus.table.num_sequences,
+                        "num_chunks": corpus.table.num_chunks,
+                        "options": dict(corpus.table.options),
+                    }
+                    for corpus in self._corpora
+                ],
+            }
+            self._made = data, order
+        return self._made
+
+
+class _Differences:
+    """Differences between a state and a source, by name."""
+
+    def __init__(self) -> None:
+        self._saved: dict[str, Any] = {}
+        self._current: dict[str, Any] = {}
+        self._lines: list[str] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
+    def add(self, name: str, saved: object, current: object, *, shown: tuple[str, str] | None = None) -> None:
+        """Add a difference. What is shown in the message may differ from the values."""
+        saved_text, current_text = shown or (f"{saved!r}", f"{current!r}")
+        self._saved[name], self._current[name] = saved, current
+        self._lines.append(f"{name}: saved {saved_text}, here {current_text}")
+
+    def compare(self, saved: Mapping[str, Any], current: Mapping[str, Any], suffix: str = "") -> None:
+        """Add all values that differ."""
+        for name in dict.fromkeys([*saved, *current]):
+            if not _is_same(saved.get(name), current.get(name)):
+                self.add(f"{name}{suffix}", saved.get(name), current.get(name))
+
+    def refuse(self) -> None:
+        """Raise one error for all differences, if there is any."""
+        if self._lines:
             raise CheckpointError(
-                "the state does not fit this source: "
-                + "; ".join(f"{key}: saved {saved.get(key)!r}, here {current.get(key)!r}" for key in different),
-                saved={key: saved.get(key) for key in different},
-                current={key: current.get(key) for key in different},
+                "the state does not fit this source: " + "; ".join(self._lines),
+                saved=self._saved,
+                current=self._current,
             )
 
-    def _data(self) -> list[str]:
-        if self._fingerprints is None:
-            self._fingerprints = [corpus.fingerprint() for corpus in self._corpora]
-        return self._fingerprints
+
+def _is_same(saved: Any, current: Any) -> bool:
+    """Compare values of JSON: 1 and True differ."""
+    return bool(saved == current) and isinstance(saved, bool) == isinstance(current, bool)
 
 
-def _by_deserializer(fingerprints: Sequence[str]) -> dict[str, str]:
-    return {f"data of deserializer {index}": fingerprint for index, fingerprint in enumerate(fingerprints)}
+def _is_order(value: Any) -> TypeGuard[Mapping[str, Any]]:
+    descriptions = value.get("deserializers") if isinstance(value, Mapping) else None
+    return (
+        isinstance(value, Mapping)
+        and isinstance(value.get("digest"), str)
+        and isinstance(descriptions, list)
+        and all(isinstance(of_one, Mapping) and isinstance(of_one.get("options"), Mapping) for of_one in descriptions)
+    )
+
+
+def _compare_data(
+    different: _Differences,
+    saved: Sequence[Any],
+    current: Sequence[str],
+    saved_descriptions: Sequence[Mapping[str, Any]],
+    descriptions: Sequence[Mapping[str, Any]],
+) -> None:
+    for index in range(max(len(saved), len(current))):
+        values = [data[index] if index < len(data) else None for data in (saved, current)]
+        if _is_same(*values):
+            continue
+        shown = None
+        if index < len(saved_descriptions) or None in values:
+            texts = [
+                _text(listed[index] if index < len(listed) else None) for listed in (saved_descriptions, descriptions)
+            ]
+            shown = (texts[0], texts[1] + " with other content" * (texts[0] == texts[1]))
+        different.add(f"data of deserializer {index}", *values, shown=shown)
+
+
+def _text(description: Mapping[str, Any] | None) -> str:
+    if description is None:
+        return "none"
+    return f"{description.get('name')} ({_counts(description)})"
+
+
+def _counts(described: Mapping[str, Any]) -> str:
+    num_sequences, num_chunks = described.get("num_sequences"), described.get("num_chunks")
+    return f"{num_sequences} sequence{'s' * (num_sequences != 1)} in {num_chunks} chunk{'s' * (num_chunks != 1)}"
+
+
+def _compare_order(
+    different: _Differences,
+    saved_descriptions: Sequence[Mapping[str, Any]],
+    descriptions: Sequence[Mapping[str, Any]],
+    saved: Mapping[str, Any],
+    current: Mapping[str, Any],
+) -> None:
+    """Name the options that changed the tables, or else the tables."""
+    for index, (of_saved, of_current) in enumerate(zip(saved_descriptions, descriptions, strict=False)):
+        suffix = f" of deserializer {index}" if len(descriptions) > 1 else ""
+        different.compare(of_saved["options"], of_current["options"], suffix)
+    if not different:
+        shown = (
+            _counts(saved),
+            _counts(current) + " of other keys, lengths or bounds" * (_counts(saved) == _counts(current)),
+        )
+        different.add("sequences", saved["digest"], current["digest"], shown=shown)
+
+
+def _digest(arrangement: Arrangement) -> str:
+    """Return a check sum of everything in the tables that the order and the joins depend on."""
+    digest = hashlib.blake2b(digest_size=16)
+    table = arrangement.table
+    arrays: list[npt.NDArray[Any] | None] = [
+        table.keys,
+        table.lengths,
+        table.chunk_starts,
+        arrangement.chunk_starts,
+        arrangement.flags,
+        *(arrangement.partners or ()),
+    ]
+    for array in arrays:
+        if array is not None:
+            content = _content(array)
+            digest.update(len(content).to_bytes(8, "little"))
+            digest.update(content)
+    return digest.hexdigest()
+
+
+def _content(array: npt.NDArray[Any]) -> bytes | memoryview:
+    if array.dtype.hasobject or array.dtype.kind == "T":  # texts of any length, which lie elsewhere
+        return "\0".join(map(str, array.tolist())).encode("utf-8", "surrogatepass")
+    return np.ascontiguousarray(array).view(np.uint8).data if array.nbytes else b""

@@ -150,7 +150,7 @@ class MinibatchSource:
         self._timeline = assembly.timeline
         self._pipeline = assembly.pipeline
         self._has_text_keys = assembly.arrangement.table.keys.dtype.kind not in "ui"
-        self._checkpoint = Checkpoint(assembly.opened.corpora)
+        self._checkpoint = Checkpoint(assembly.opened.corpora, assembly.arrangement)
         self._epoch: list[int] | None = None
         self.left_out = list(assembly.arrangement.left_out)
 

@@ -68,6 +68,15 @@ class IndexSettings(NamedTuple):
     chunk_size_in_bytes: int
     text_keys: bool
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of the deserializer among them, for the messages of checkpoints."""
+        return {
+            "chunk_size_in_bytes": self.chunk_size_in_bytes,
+            "skip_sequence_ids": self.skip_sequence_ids,
+            "defines_mb_size": None if self.defining is None else self.defining.decode(errors="replace"),
+        }
+
 
 class FirstPass(NamedTuple):
     """Instructions to parse chunks in the pass over the text.
@@ -180,7 +189,7 @@ def cached_index(file: InputFile, settings: IndexSettings, first_pass: FirstPass
     cached = cache.read()
     if cached is not None:
         try:
-            return _from_cache(cached)
+            return _from_cache(cached, settings)
         except (KeyError, ValueError, TypeError) as error:
             logger.info("%s: index cache not used: %s", file.path, error)
     before = fingerprint(Path(file.path))
@@ -196,9 +205,9 @@ def cached_index(file: InputFile, settings: IndexSettings, first_pass: FirstPass
     return index
 
 
-def _from_cache(cached: CachedIndex) -> TextIndex:
+def _from_cache(cached: CachedIndex, settings: IndexSettings) -> TextIndex:
     arrays = cached.arrays
-    table = SequenceTable(arrays["keys"], arrays["lengths"], arrays["chunk_starts"])
+    table = SequenceTable(arrays["keys"], arrays["lengths"], arrays["chunk_starts"], options=settings.options)
     count, starts = table.num_sequences, table.chunk_starts
     if (
         {len(arrays[name]) for name in ("keys", "starts", "sizes")} != {count}
@@ -236,7 +245,7 @@ def make_index(file: InputFile, settings: IndexSettings, first_pass: FirstPass) 
     chunk_starts = _core.ctf_chunk_starts(sequences.offsets, sequences.sizes, limit)
     # If the file has changed during the pass, drop the parsed chunks; loading will report the change.
     fits = chunk_starts[1 : len(ahead.chunks) + 1].tolist() == ahead.num_sequences
-    table = SequenceTable(sequences.keys, sequences.lengths, chunk_starts)
+    table = SequenceTable(sequences.keys, sequences.lengths, chunk_starts, options=settings.options)
     return TextIndex(table, sequences.offsets, sequences.sizes, remarks, ahead.chunks if fits else [], None)
 
 

@@ -210,7 +210,12 @@ class HTKFeatureCorpus:
             unequal_lengths=settings.unequal_lengths,
             is_literal=settings.compatible,
         )
-        self.table = SequenceTable(self._listed.keys, lengths, _core.htk_chunk_starts(lengths, CHUNK_FRAMES))
+        self.table = SequenceTable(
+            self._listed.keys,
+            lengths,
+            _core.htk_chunk_starts(lengths, CHUNK_FRAMES),
+            options={"max_sequence_length": settings.max_sequence_length},
+        )
 
     def _without_unwanted(self, listed: Listed) -> Listed:
         """Leave out utterances that are too long, and all utterances of a key that is listed several times."""
