@@ -147,6 +147,91 @@ def test_warns_of_keys_that_no_reader_knows(
 
 
 @pytest.mark.parametrize(
+    ("overrides", "warning"),
+    [
+        (["DatDir=x"], "argument 2, column 1: 'DatDir' is used by no reader that was read, and has no effect"),
+        (["trian=[SGD=[minibatchSize=3]]"], "'trian/SGD/minibatchSize' is used by no reader that was read"),
+        (["train=[SDG=[minibatchSize=3]]"], "'train/SDG/minibatchSize' is used by no reader that was read"),
+        (["train=[SGD=[minibatchSize=3;epochsize=9;maxEpocs=4]]"], "'train/SGD/maxEpocs' is used by no reader"),
+        (["x=1;y=$x$;train=[SGD=[minibatchSize=$y$]]"], None),
+        (["train=[reader=[file=$Dir$/a.ctf]];Dir=b"], None),
+        (["Dirr=b"], "did you mean 'Dir'?"),
+        (["test=[other=[file=$NoSuchVariable$]]"], "'test/other/file' is used by no reader"),
+        (["command=train", "train=[action=test]"], None),
+        (["train=[reader=[input=[x=[alias=y]]]]"], None),
+        (["train=[reader=[randomizationSeed=4]]"], None),
+    ],
+)
+def test_warns_of_overrides_that_no_reader_uses(
+    overrides: list[str], warning: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a.cntk").write_text(f"Dir = {tmp_path}\n" + CONFIGURATION.format(folder="$Dir$"))
+    cntkio.read_config(tmp_path / "a.cntk", *overrides)
+    assert warning in caplog.text if warning else not caplog.records
+
+
+TEXT = "[ type = CNTKTextFormatDeserializer ; file = a.ctf ; input = [ x = [ dim = 2 ; format = dense ] ] ; {extra} ]"
+
+
+@pytest.mark.parametrize(
+    ("reader", "deserializer", "warning"),
+    [
+        ("", "randomize = false", "randomize has no effect: the section of the reader says it"),
+        ("randomize = false", "randomize = none", None),
+        ("", "randomize = true", None),
+        ("", "frameMode = true", "frameMode has no effect: the section of the reader says it"),
+        ("frameMode = true", "frameMode = true", None),
+        ("", "precision = double", "precision has no effect"),
+        ("precision = double", "precision = Double", None),
+        ("", "randomizationWindow = 3", "randomizationWindow has no effect"),
+        ("", "readMethod = none", "readMethod has no effect: only the readers of HTK have it"),
+        ("", "truncated = true", "truncated has no effect"),
+        ("readMethod = none", "", "readMethod has no effect: only the readers of HTK have it"),
+        ("readMethod = blockRandomize", "", None),
+        ("minibatchMode = full", "", "minibatchMode has no effect: only HTKMLFReader has it"),
+        ("nbruttsineachrecurrentiter = 2", "", "nbruttsineachrecurrentiter has no effect"),
+        ("truncationLength = 5", "", "truncationLength has no effect without truncated = true"),
+        ("skipSequenceIds = true", "", "skipSequenceIds has no effect: it belongs in the section of a deserializer"),
+    ],
+)
+def test_warns_of_keys_without_effect_in_a_composite_reader(
+    reader: str, deserializer: str, warning: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = TEXT.format(extra=deserializer)
+    read_section(configuration([f"train = [ reader = [ {reader} ; deserializers = ( {text} ) ] ]"]))
+    assert warning in caplog.text if warning else not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("extra", "warning"),
+    [
+        ("maxErrors = 5", "maxErrors has no effect: no error in a binary file is forgiven"),
+        ("maxErrors = 0", None),
+        ("frameMode = true", "frameMode has no effect: the composite reader has it"),
+        ("truncated = true", "truncated has no effect: the composite reader truncates"),
+        ("keepDataInMemory = true", None),
+        ("readMethod = none", "readMethod has no effect"),
+    ],
+)
+def test_warns_of_keys_that_the_binary_reader_lacks(
+    extra: str, warning: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = f"train = [ reader = [ readerType = CNTKBinaryReader ; file = a.cbf ; {extra} ] ]"
+    read_section(configuration([text]))
+    assert warning in caplog.text if warning else not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("reader", "deserializer", "expected"),
+    [("keepDataInMemory = true", "", True), ("", "keepDataInMemory = true", True), ("", "", False)],
+)
+def test_a_composite_reader_keeps_its_data_in_memory(reader: str, deserializer: str, expected: bool) -> None:
+    text = TEXT.format(extra=deserializer)
+    config = read_section(configuration([f"train = [ reader = [ {reader} ; deserializers = ( {text} ) ] ]"]))
+    assert config.source_options().get("keep_data_in_memory", False) is expected
+
+
+@pytest.mark.parametrize(
     ("override", "key", "message"),
     [
         (
@@ -352,6 +437,14 @@ def test_every_parameter_of_the_old_reader_reaches_it(timit: dict[str, Any], tmp
         ("truncationLength = 5", "truncationLength has no effect: the minibatch size is the truncation length"),
         ("pageFilePath = x", "pageFilePath has no effect without readMethod = rollingWindow"),
         ("checkData = perhaps", None),
+        (
+            "readerType = HTKDeserializers ; minibatchMode = full",
+            "minibatchMode has no effect: only HTKMLFReader has it",
+        ),
+        ("readerType = HTKDeserializers ; nbruttsineachrecurrentiter = 2", "nbruttsineachrecurrentiter has no effect"),
+        ("readerType = HTKDeserializers ; maxErrors = 2", "maxErrors has no effect: only the composite reader has it"),
+        ("randomizationWindow = 2", "randomizationWindow has no effect: the window is the value of randomize"),
+        ("keepDataInMemory = true", "keepDataInMemory has no effect"),
     ],
 )
 def test_warns_of_keys_without_effect(

@@ -8,6 +8,7 @@ This module opens no data: the deserializers open the files that a section names
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
@@ -18,6 +19,7 @@ from cntkio.config.language import Section, folded
 from cntkio.config.reader_config import Call
 from cntkio.errors import ConfigError
 from cntkio.formats.cbf import CBFDeserializer
+from cntkio.formats.cntk_options import CntkOptions, truth
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.htk import HTKFeatureDeserializer, window_of
 from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
@@ -66,6 +68,7 @@ def warn_of_unknown_keys(section: Section, known: Mapping[str, str], streams: It
         streams: The keys that are names of streams.
     """
     named = {folded(name) for name in streams}
+    section.use_all()
     for key in section.keys:
         name = folded(key)
         if name in known or name in named or name in keys.WITHOUT_WARNING:
@@ -75,6 +78,37 @@ def warn_of_unknown_keys(section: Section, known: Mapping[str, str], streams: It
         if not hint and entry is not None and entry.is_flag:
             hint = "; is it the second half of a value that should be in quotes?"
         section.warn(key, f"key {key!r} is unknown here and ignored{hint}", own=True)
+
+
+def warn_of_no_effect(section: Section, rows: Iterable[keys.WithoutEffect], deciding: Section | None = None) -> None:
+    """Warn of keys that ask for something else than what happens. A value of another type does no harm.
+
+    Args:
+        section: The section.
+        rows: The keys, and the values that ask for what happens anyway.
+        deciding: The section whose values happen, if that is another.
+    """
+    for row in rows:
+        with contextlib.suppress(ValueError, ConfigError):  # a variable that nobody needs may be missing
+            asked = _asked_for(section, row, is_own=not row.is_inherited)
+            usual = None if deciding is None else _asked_for(deciding, row, is_own=False)
+            if asked is not None and asked != (row.usual if usual is None else usual):
+                section.warn(row.key, f"{row.key} has no effect: {row.reason}", own=not row.is_inherited)
+
+
+def _asked_for(section: Section, row: keys.WithoutEffect, *, is_own: bool) -> bool | str | None:
+    """Return the value of a key without effect as one of `row.usual`; None if nothing is asked for.
+
+    Raises:
+        ValueError: The value has another type.
+    """
+    value = section.value(row.key, own=is_own)
+    if value is None or value.string in ("", "default"):
+        return None
+    if isinstance(row.usual, bool):
+        return False if value.string.lower() == "none" else truth(value.string)
+    same = row.usual is not None and value.string.lower() == row.usual.lower()
+    return row.usual if same else value.string.lower()
 
 
 def chunk_size_of(section: Section) -> int:
@@ -266,7 +300,13 @@ def composite_deserializers(context: StreamContext) -> list[Call]:
     return [_deserializer(section, index, context) for index, section in enumerate(sections)]
 
 
-def _target(section: Section) -> type:
+def keeps_data_in_memory(reader: Section) -> bool:
+    """Return ``keepDataInMemory`` of a composite reader, or of one of its deserializers."""
+    sections = [reader, *reader.sections("deserializers")]
+    return any(keys.KEEP_DATA.of(section) for section in sections)
+
+
+def _target(section: Section) -> type[CntkOptions]:
     """Return the class of a deserializer, from its ``type``."""
     name = section.text("type")
     known = keys.DESERIALIZERS.get(name)
@@ -279,6 +319,7 @@ def _target(section: Section) -> type:
 
 def _deserializer(section: Section, index: int, context: StreamContext) -> Call:
     target = _target(section)
+    warn_of_no_effect(section, keys.DESERIALIZER_WITHOUT_EFFECT[target], context.reader)
     if target is CTFDeserializer:
         return text_deserializer(section, context, keys.TEXT_DESERIALIZER)
     if target is CBFDeserializer:

@@ -13,14 +13,18 @@ This module opens no file except for configuration files.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from cntkio.config.language import Section, folded, without_comment
 from cntkio.config.text import BLANKS, Origin, Position, Text, Value, logger
 from cntkio.errors import ConfigError
+from cntkio.hints import did_you_mean
+
+_DIRECTIVES = ("configfile", "currentdirectory")  # arguments that are no entries
 
 
 def configuration(arguments: Iterable[str]) -> Section:
@@ -45,8 +49,7 @@ def configuration(arguments: Iterable[str]) -> Section:
     named: set[str] = set()
     known: set[str] = set()
     for index, argument in enumerate(arguments, 1):
-        key, equals, rest = argument.partition("=")
-        key = folded(key.strip(BLANKS)) if equals else ""
+        key, rest = _key_of(argument)
         if key == "configfile":
             for path in rest.split("+"):
                 position = Position(None, index, 1)
@@ -66,6 +69,41 @@ def configuration(arguments: Iterable[str]) -> Section:
     section = Section("", Value(text, 0, len(text.string)))
     section.directory = directory
     return section
+
+
+def _key_of(argument: str) -> tuple[str, str]:
+    """Return the key with which an argument begins, folded, and what follows it; without a key, "" and anything."""
+    key, equals, rest = argument.partition("=")
+    return (folded(key.strip(BLANKS)) if equals else ""), rest
+
+
+def warn_of_unused(top: Section, arguments: Sequence[str]) -> None:
+    """Warn of entries of arguments that were not looked up when readers were read.
+
+    Args:
+        top: The global section that `configuration` returned.
+        arguments: Its arguments.
+    """
+    numbered = [(index, text) for index, text in enumerate(arguments, 1) if _key_of(text)[0] not in _DIRECTIVES]
+    text = Text([(f"{text}\n", (None, index, 1)) for index, text in numbered])
+    overrides = Section("", Value(text, 0, len(text.string)))
+    others = [entry.key for entry in top.entries if entry.position.path is not None]
+    for path, position in _unused(overrides, top.used):
+        key = path.partition("/")[0]
+        hint = "" if folded(key) in map(folded, others) else did_you_mean(key, others)
+        logger.warning("%s: %r is used by no reader that was read, and has no effect%s", position, path, hint)
+
+
+def _unused(section: Section, used: set[Position], depth: int = 1) -> Iterator[tuple[str, Position]]:
+    """Yield paths and positions of the entries that are not used, where variables are not replaced."""
+    for entry in section.entries:
+        inner = [value for value in entry.values if value.string.startswith("[")]
+        for value in inner:
+            with contextlib.suppress(ConfigError):  # nobody has read it
+                for path, position in _unused(Section(entry.key, value, section, depth), used, depth + 1):
+                    yield f"{entry.key}/{path}", position
+        if not inner and entry.position not in used:
+            yield entry.key, entry.position
 
 
 def _identity(path: str, position: Position) -> str:

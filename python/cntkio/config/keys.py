@@ -208,7 +208,7 @@ TRACE_LEVEL = Option("traceLevel", "trace_level", Section.integer, 1)
 ATTRIBUTES: dict[Kind, tuple[Option[Any], ...]] = {
     "CNTKTextFormatReader": (SEED, KEEP_DATA, FRAME_MODE),
     "CNTKBinaryReader": (SEED, KEEP_DATA),
-    "HTKDeserializers": (SEED, HTK_FRAME_MODE, TRUNCATED, TRUNCATION_LENGTH, COUNTS),
+    "HTKDeserializers": (SEED, KEEP_DATA, HTK_FRAME_MODE, TRUNCATED, TRUNCATION_LENGTH, COUNTS),
     "HTKMLFReader": (
         SEED,
         MINIBATCH_MODE,
@@ -219,7 +219,7 @@ ATTRIBUTES: dict[Kind, tuple[Option[Any], ...]] = {
         LONGEST_UTTERANCE,
         PAGE_FILE_PATH,
     ),
-    "composite": (SEED, FRAME_MODE, TRUNCATED, TRUNCATION_LENGTH, RIGHT_SPLICE, LOCAL_TIMELINE, MAX_ERRORS),
+    "composite": (SEED, KEEP_DATA, FRAME_MODE, TRUNCATED, TRUNCATION_LENGTH, RIGHT_SPLICE, LOCAL_TIMELINE, MAX_ERRORS),
 }
 
 
@@ -248,8 +248,8 @@ COMPOSITE_READER = _known(
 )
 TEXT_DESERIALIZER = _known("type module " + _RANDOMIZATION, TEXT)
 BINARY_DESERIALIZER = _known("type module " + _RANDOMIZATION, BINARY)
-FEATURE_DESERIALIZER = _known("traceLevel " + " ".join(FEATURE_STREAM), FEATURES)
-LABEL_DESERIALIZER = _known("traceLevel maxSequenceSize " + " ".join(LABEL_STREAM), LABELS)
+FEATURE_DESERIALIZER = _known("traceLevel keepDataInMemory " + " ".join(FEATURE_STREAM), FEATURES)
+LABEL_DESERIALIZER = _known("traceLevel keepDataInMemory maxSequenceSize " + " ".join(LABEL_STREAM), LABELS)
 FILE_STREAM = _known("dim format alias definesMBSize")
 FEATURE_STREAM_KEYS = _known(" ".join(FEATURE_STREAM))
 LABEL_STREAM_KEYS = _known("maxSequenceSize " + " ".join(LABEL_STREAM))
@@ -272,28 +272,120 @@ class WithoutEffect(NamedTuple):
 
     Attributes:
         key: The key.
-        usual: The value that asks for what happens anyway; any other value is warned of.
+        usual: The value that asks for what happens anyway; any other value is warned of. None: every value is.
         reason: Why it changes nothing.
+        is_inherited: Whether it is looked up in the sections around, too.
     """
 
     key: str
-    usual: bool
+    usual: bool | str | None
     reason: str
+    is_inherited: bool = False
 
 
-_ALWAYS_CHECKED = WithoutEffect("checkData", True, "streams are always checked")
-_NEVER_HASHED = WithoutEffect("hashSequenceKeys", False, "keys are compared as they are")
+_ALWAYS_CHECKED = WithoutEffect("checkData", True, "streams are always checked", True)
+_NEVER_HASHED = WithoutEffect("hashSequenceKeys", False, "keys are compared as they are", True)
 TEXT_KEYS_WITHOUT_EFFECT = (
     _ALWAYS_CHECKED,
-    WithoutEffect("useNumericSequenceKeys", False, "keys are compared as text, numbers by their digits"),
+    WithoutEffect("useNumericSequenceKeys", False, "keys are compared as text, numbers by their digits", True),
     _NEVER_HASHED,
 )
 """Where a corpus has words as keys, as in HTK's formats."""
 NUMERIC_KEYS_WITHOUT_EFFECT = (
     _ALWAYS_CHECKED,
-    WithoutEffect("useNumericSequenceKeys", True, "keys that are numbers are always compared as numbers"),
+    WithoutEffect("useNumericSequenceKeys", True, "keys that are numbers are always compared as numbers", True),
     _NEVER_HASHED,
 )
-OLD_READER_WITHOUT_EFFECT = (
-    WithoutEffect("useMersenneTwisterRand", True, "the random numbers are always drawn with the Mersenne twister"),
+
+_OF_SPEECH = (
+    WithoutEffect("readMethod", "blockRandomize", "only the readers of HTK have it"),
+    WithoutEffect("minibatchMode", "partial", "only HTKMLFReader has it"),
+    WithoutEffect("nbruttsineachrecurrentiter", "1", "only the readers of HTK have it"),
+    WithoutEffect("maxUtteranceLength", None, "only HTKMLFReader has it"),
+    WithoutEffect("pageFilePath", None, "only HTKMLFReader has it"),
 )
+_OF_TRUNCATION = (
+    WithoutEffect("truncated", False, "the composite reader truncates sequences"),
+    WithoutEffect("truncationLength", "0", "the composite reader truncates sequences"),
+    WithoutEffect("rightSplice", "0", "the composite reader truncates sequences"),
+)
+_LOCAL_TIMELINE = WithoutEffect("localTimeline", False, "only the composite reader has it")
+_COMPOSITE_ERRORS = WithoutEffect("maxErrors", "0", "only the composite reader has it")
+_IN_BINARY_FILES = (
+    WithoutEffect("maxErrors", "0", "no error in a binary file is forgiven"),
+    WithoutEffect("skipSequenceIds", False, "a binary file has no ids"),
+    WithoutEffect("chunkSizeInBytes", None, "a binary file has its own chunks"),
+    WithoutEffect("cacheIndex", False, "a binary file holds its index"),
+)
+_WINDOW_IS_RANDOMIZE = (
+    WithoutEffect("randomizationWindow", None, "the window is the value of randomize"),
+    WithoutEffect("sampleBasedRandomizationWindow", None, "the window is the value of randomize, in samples"),
+)
+_OF_DESERIALIZERS = (
+    WithoutEffect("file", None, "it belongs in the section of a deserializer"),
+    WithoutEffect("input", None, "it belongs in the section of a deserializer"),
+    WithoutEffect("skipSequenceIds", False, "it belongs in the section of a deserializer"),
+    WithoutEffect("cacheIndex", False, "it belongs in the section of a deserializer"),
+)
+READER_WITHOUT_EFFECT: dict[Kind, tuple[WithoutEffect, ...]] = {
+    "CNTKTextFormatReader": (*_OF_SPEECH, *_OF_TRUNCATION, _LOCAL_TIMELINE),
+    "CNTKBinaryReader": (
+        *_OF_SPEECH,
+        *_OF_TRUNCATION,
+        _LOCAL_TIMELINE,
+        *_IN_BINARY_FILES,
+        WithoutEffect("frameMode", False, "the composite reader has it"),
+    ),
+    "HTKDeserializers": (
+        *TEXT_KEYS_WITHOUT_EFFECT,
+        *_WINDOW_IS_RANDOMIZE,
+        WithoutEffect("minibatchMode", "partial", "only HTKMLFReader has it", True),
+        WithoutEffect("maxUtteranceLength", None, "only HTKMLFReader has it; streams have maxSequenceSize"),
+        WithoutEffect("pageFilePath", None, "only HTKMLFReader has it"),
+        WithoutEffect("rightSplice", "0", "only the composite reader has it"),
+        _LOCAL_TIMELINE,
+        _COMPOSITE_ERRORS,
+    ),
+    "HTKMLFReader": (
+        *TEXT_KEYS_WITHOUT_EFFECT,
+        *_WINDOW_IS_RANDOMIZE,
+        WithoutEffect(
+            "useMersenneTwisterRand", True, "the random numbers are always drawn with the Mersenne twister", True
+        ),
+        WithoutEffect("randomizationSeed", "0", "sweep k is shuffled with k", True),
+        WithoutEffect("truncationLength", "0", "the minibatch size is the truncation length", True),
+        WithoutEffect("rightSplice", "0", "only the composite reader has it"),
+        WithoutEffect("keepDataInMemory", False, "the other readers have it"),
+        _LOCAL_TIMELINE,
+        _COMPOSITE_ERRORS,
+    ),
+    "composite": (*_OF_SPEECH, *_OF_DESERIALIZERS),
+}
+"""For each reader the keys that others have and it does not."""
+
+_BY_THE_READER = tuple(
+    WithoutEffect(key, usual, "the section of the reader says it")
+    for key, usual in (
+        ("randomize", True),
+        ("randomizationWindow", None),
+        ("sampleBasedRandomizationWindow", None),
+        ("randomizationSeed", "0"),
+        ("frameMode", False),
+        ("precision", "float"),
+        ("truncated", False),
+        ("truncationLength", "0"),
+    )
+)
+_IN_SPEECH_FILES = (
+    WithoutEffect("maxErrors", "0", "the section of the reader says how many utterances may be invalid"),
+    WithoutEffect("skipSequenceIds", False, "utterances are joined by key"),
+    WithoutEffect("chunkSizeInBytes", None, "chunks have 15 minutes of frames"),
+)
+DESERIALIZER_WITHOUT_EFFECT: dict[type[CntkOptions], tuple[WithoutEffect, ...]] = {
+    CTFDeserializer: (*_OF_SPEECH, *_BY_THE_READER),
+    CBFDeserializer: (*_OF_SPEECH, *_BY_THE_READER, *_IN_BINARY_FILES),
+    HTKFeatureDeserializer: (*_OF_SPEECH, *_BY_THE_READER, *_IN_SPEECH_FILES),
+    HTKMLFDeserializer: (*_OF_SPEECH, *_BY_THE_READER, *_IN_SPEECH_FILES),
+    HTKMLFBinaryDeserializer: (*_OF_SPEECH, *_BY_THE_READER, *_IN_SPEECH_FILES),
+}
+"""For each deserializer of the composite reader the same. A value that the reader's section has, too, is silent."""

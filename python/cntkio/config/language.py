@@ -161,6 +161,7 @@ class Section:
         parent: The section in which to look for missing keys.
         position: Position of its first character.
         directory: The directory that an argument ``currentDirectory=`` named; empty without.
+        used: Positions of the entries of arguments that were looked up, in the whole configuration.
 
     Raises:
         ConfigError: An entry has no value, or brackets do not match.
@@ -178,6 +179,7 @@ class Section:
         self.parent = parent
         self.position = value.position
         self.directory: str = "" if parent is None else parent.directory
+        self.used: set[Position] = set() if parent is None else parent.used
         self._depth = depth
         if depth > DEEPEST:
             raise self.position.error(f"sections are nested more than {DEEPEST} deep", name)
@@ -268,9 +270,24 @@ class Section:
         while section is not None:
             entry = section._entries.get(name)
             if entry is not None:
+                section._use(entry)
                 return entry, section
             section = None if own else section.parent
         return None
+
+    def _use(self, entry: Entry) -> None:
+        if entry.position.path is None:
+            self.used.add(entry.position)
+
+    def use_all(self) -> None:
+        """Count all its own entries as looked up: whoever reads the section warns of those that have no effect."""
+        for entry in self._entries.values():
+            self._use(entry)
+
+    @property
+    def entries(self) -> list[Entry]:
+        """Its own entries, in the order of names."""
+        return [self._entries[folded(key)] for key in self.keys]
 
     def entry(self, key: str, *, own: bool = False) -> Entry | None:
         """Return the entry of a key in this section or, unless `own`, in the nearest section around that has it."""
@@ -469,7 +486,7 @@ class Section:
                     key,
                 )
             section = Section(f"{key}[{index}]", element.as_own_text(), None, self._depth + 1)
-            section.directory = self.directory
+            section.directory, section.used = self.directory, self.used
             array.append(section)
         return array
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from cntkio.config import keys
 from cntkio.config.deserializers import (
@@ -22,12 +22,14 @@ from cntkio.config.deserializers import (
     binary_deserializer,
     chunk_size_of,
     composite_deserializers,
+    keeps_data_in_memory,
     refuse_kind,
     stream_deserializers,
     text_deserializer,
+    warn_of_no_effect,
     warn_of_unknown_keys,
 )
-from cntkio.config.files import configuration
+from cntkio.config.files import configuration, warn_of_unused
 from cntkio.config.keys import Kind, Precision
 from cntkio.config.language import Section, folded
 from cntkio.config.reader_config import Call, MinibatchMode, Packing, ReaderConfig
@@ -65,7 +67,11 @@ def read_config(
     name = os.fspath(path)
     # A plus sign in a name is the separator of names only if the argument is CNTK's own.
     names = [name] if not isinstance(path, str) or os.path.exists(name) else name.split("+")  # noqa: PTH110
-    return read_section(configuration([*(f"configFile={file}" for file in names), *overrides]), section)
+    arguments = [*(f"configFile={file}" for file in names), *overrides]
+    top = configuration(arguments)
+    config = read_section(top, section)
+    warn_of_unused(top, arguments)
+    return config
 
 
 def read_section(top: Section, section: str | Sequence[str] | None = None) -> ReaderConfig:
@@ -98,9 +104,11 @@ def readers_asked_for(path: str | os.PathLike[str], arguments: Sequence[str]) ->
     """
     sections = [argument for argument in arguments if "=" not in argument]
     overrides = [argument for argument in arguments if "=" in argument]
-    top = configuration([f"configFile={os.fspath(path)}", *overrides])
-    configs = [_read_in_action(top, section) for section in sections or readers_of(top)]
-    return configs or [read_section(top)]
+    all_arguments = [f"configFile={os.fspath(path)}", *overrides]
+    top = configuration(all_arguments)
+    configs = [_read_in_action(top, section) for section in sections or readers_of(top)] or [read_section(top)]
+    warn_of_unused(top, all_arguments)
+    return configs
 
 
 def _read_in_action(top: Section, section: str) -> ReaderConfig:
@@ -193,6 +201,7 @@ def _read(section: Section, action: str) -> ReaderConfig:
     """Return what a reader does when an action uses it; action "": as it is written."""
     kind = _kind_of(section)
     asked = _Asked(section, action, section.word("precision", "float", keys.PRECISIONS))
+    warn_of_no_effect(section, keys.READER_WITHOUT_EFFECT[kind])
     config = dataclasses.replace(_READ[kind](asked), trace_level=keys.TRACE_LEVEL.of(section))
     config = _with_sizes(config, section.parent, action)
     for call in config.calls:
@@ -259,6 +268,13 @@ def _packing(asked: _Asked, frame_mode: keys.Option[bool], hint: str = "") -> Pa
     return "frame" if has_frames else "truncated" if is_truncated else "sequence"
 
 
+def _warn_of_truncation(section: Section, packing: Packing) -> None:
+    """Warn of own keys of truncation in a reader that does not truncate."""
+    for option in (keys.TRUNCATION_LENGTH, keys.RIGHT_SPLICE):
+        if packing != "truncated" and section.has(option.key, own=True) and option.of(section):
+            section.warn(option.key, f"{option.key} has no effect without truncated = true")
+
+
 def _is_randomized(asked: _Asked) -> bool:
     """Return ``randomize`` of the readers that take a truth value."""
     section = asked.section
@@ -277,15 +293,6 @@ def _window_size(section: Section, *, own: bool = False) -> int | None:
     if not section.has("randomizationWindow", own=own) or section.text("randomizationWindow", "") == "default":
         return None
     return section.size("randomizationWindow")
-
-
-def _warn_of_no_effect(section: Section, rows: Iterable[keys.WithoutEffect]) -> None:
-    """Warn of keys that ask for something else than what happens. A value of another type does no harm."""
-    for row in rows:
-        entry = section.entry(row.key)
-        with contextlib.suppress(ValueError):
-            if entry is not None and truth(entry.literal.string) != row.usual:
-                section.warn(row.key, f"{row.key} has no effect: {row.reason}")
 
 
 # --------------------------------------------------------------------------------------------------- text and binary
@@ -348,10 +355,11 @@ def _htk_reader(asked: _Asked) -> ReaderConfig:
     calls = stream_deserializers(asked.context(frame_mode=packing == "frame"))
     window = _htk_window(asked, method, "readMethod = none")
     counts = _utterance_counts(section)
-    mode = section.word("minibatchMode", "partial", _MODES)
-    _warn_of_no_effect(section, keys.TEXT_KEYS_WITHOUT_EFFECT)
-    if mode == "full":
-        section.warn("minibatchMode", "minibatchMode full has no effect in HTKDeserializers; HTKMLFReader has it")
+    section.word("minibatchMode", "partial", _MODES)
+    length = keys.TRUNCATION_LENGTH.of(section) if packing == "truncated" else 0
+    _warn_of_truncation(section, packing)
+    if keys.COUNTS.default != counts and not (packing == "truncated" and not length):
+        section.warn(keys.COUNTS.key, f"{keys.COUNTS.key} has no effect except with truncated and no truncationLength")
     return ReaderConfig(
         section.path,
         "HTKDeserializers",
@@ -360,8 +368,9 @@ def _htk_reader(asked: _Asked) -> ReaderConfig:
         packing=packing,
         window=window,
         randomization_seed=0 if window is None else keys.SEED.of(section),
-        truncation_length=keys.TRUNCATION_LENGTH.of(section) if packing == "truncated" else 0,
+        truncation_length=length,
         utterances_per_minibatch=(1,) if asked.is_write() else counts,
+        keep_data_in_memory=keys.KEEP_DATA.of(section),
     )
 
 
@@ -377,7 +386,6 @@ def _old_htk_reader(asked: _Asked) -> ReaderConfig:
     window = _htk_window(asked, method, "readMethod = rollingWindow with it")
     counts = _utterance_counts(section)
     mode = section.word("minibatchMode", "partial", _MODES)
-    _warn_of_no_effect(section, keys.TEXT_KEYS_WITHOUT_EFFECT)
     if method == "rollingWindow" and packing != "frame" and asked.action != "write":
         raise section.error(
             "readMethod",
@@ -388,13 +396,6 @@ def _old_htk_reader(asked: _Asked) -> ReaderConfig:
         raise section.error(
             keys.COUNTS.key, f"{keys.COUNTS.key} = {max(counts)} and frameMode exclude each other{_FRAMES_BY_DEFAULT}"
         )
-    _warn_of_no_effect(section, keys.OLD_READER_WITHOUT_EFFECT)
-    for key, reason in (
-        ("randomizationSeed", "sweep k is shuffled with k"),
-        ("truncationLength", "the minibatch size is the truncation length"),
-    ):
-        if section.has(key) and section.text(key, "") != "0":
-            section.warn(key, f"{key} has no effect: {reason}")
     longest = keys.LONGEST_UTTERANCE.of(section)
     if longest < 1:
         raise section.error(
@@ -474,9 +475,10 @@ def _composite_reader(asked: _Asked) -> ReaderConfig:
             raise section.error("truncationLength", "truncationLength is required with truncated, and above 0")
         if splice >= length:
             raise section.error("rightSplice", f"rightSplice = {splice} is not below truncationLength = {length}")
+    _warn_of_truncation(section, packing)
     calls = composite_deserializers(asked.context(frame_mode=packing == "frame"))
     has_text_keys = any(keys.TYPE_OF[call.target].has_text_keys for call in calls)
-    _warn_of_no_effect(section, keys.TEXT_KEYS_WITHOUT_EFFECT if has_text_keys else keys.NUMERIC_KEYS_WITHOUT_EFFECT)
+    warn_of_no_effect(section, keys.TEXT_KEYS_WITHOUT_EFFECT if has_text_keys else keys.NUMERIC_KEYS_WITHOUT_EFFECT)
     window, seed = None, 0
     if _is_randomized(asked) and not asked.is_write():
         window = _composite_window(section, has_text_format=any(call.target is CTFDeserializer for call in calls))
@@ -493,6 +495,7 @@ def _composite_reader(asked: _Asked) -> ReaderConfig:
         right_splice=splice,
         local_timeline=keys.LOCAL_TIMELINE.of(section),
         max_errors=keys.MAX_ERRORS.of(section),
+        keep_data_in_memory=keeps_data_in_memory(section),
     )
 
 
