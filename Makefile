@@ -59,7 +59,7 @@ demo: build
 torch: $(VENV)/.torch-tools
 
 # Tests of adapters run in a process of their own: the frameworks change how forks and interrupts behave in theirs.
-PYTEST = $(BIN)/python -m pytest --ignore=tests/adapters \
+PYTEST = $(BIN)/python -m pytest tests --ignore=tests/adapters \
 	&& $(BIN)/python -m pytest tests/adapters/test_torch*.py tests/adapters/test_[!t]*.py
 
 # Both builds pass all tests. The release build comes last and stays.
