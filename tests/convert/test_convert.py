@@ -22,6 +22,8 @@ from cntkio import (
     MinibatchSource,
     StreamDef,
     StreamDefs,
+    StreamInformation,
+    UserDeserializer,
     convert,
     infer_streams,
     read_ctf,
@@ -218,6 +220,27 @@ def test_an_index_outside_its_dimension_is_refused(tmp_path: Path) -> None:
     matrix.indices[0] = 2
     with pytest.raises(ConfigError, match="index 2, but the dimension is 2"):
         write_cbf(tmp_path / "a.cbf", {"s": matrix})
+
+
+class Pairs(UserDeserializer):
+    """A user-defined deserializer of two chunks."""
+
+    def stream_infos(self) -> list[StreamInformation]:
+        return [StreamInformation("x", 0, "dense", np.float32, (1,))]
+
+    def num_chunks(self) -> int:
+        return 2
+
+    def get_chunk(self, chunk_id: int) -> dict[str, Any]:
+        return {"x": np.full((2, 1), chunk_id, np.float32)}
+
+
+def test_a_user_defined_deserializer_is_written_through_a_source(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"write MinibatchSource\(deserializer, max_sweeps=1\) instead"):
+        write_ctf(tmp_path / "a.ctf", Pairs())
+    with MinibatchSource(Pairs(), max_sweeps=1, randomize=False) as source:
+        write_ctf(tmp_path / "a.ctf", source)
+    assert (tmp_path / "a.ctf").read_text() == "0\t|x 0\n1\t|x 0\n2\t|x 1\n3\t|x 1\n"
 
 
 class Squares:

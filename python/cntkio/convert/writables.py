@@ -62,6 +62,12 @@ class _WritableCorpus:
     @contextlib.contextmanager
     def pieces(self) -> Iterator[Pieces]:
         with contextlib.closing(self._deserializer.open()) as corpus:
+            if corpus.joins == "alone":
+                raise ConfigError(
+                    f"{corpus.name} has its own order, and its sequences are not known before they are read; write "
+                    "MinibatchSource(deserializer, max_sweeps=1) instead",
+                    key="data",
+                )
             has_text_keys = corpus.table.keys.dtype.kind not in "ui"
             yield Pieces(corpus.name, list(corpus.streams), _of_corpus(corpus), corpus.table.num_chunks, has_text_keys)
 
