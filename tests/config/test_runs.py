@@ -455,6 +455,50 @@ def test_warns_of_keys_without_effect(
 
 
 @pytest.mark.parametrize(
+    "reader",
+    [
+        ["readerType=HTKMLFReader"],
+        ["readerType=HTKMLFReader", "readMethod=rollingWindow"],
+        ["readerType=HTKDeserializers"],
+        ["readerType=HTKDeserializers", "frameMode=false"],
+        ["readerType=HTKDeserializers", "frameMode=false", "truncated=true", "truncationLength=3"],
+        ["readerType=HTKDeserializers", "labels=[labelToTargetMappingFile=targets]"],
+    ],
+)
+def test_double_precision_delivers_float64_of_speech(reader: list[str], timit: dict[str, Any], tmp_path: Path) -> None:
+    names = [f"s{n}" for n in range(181)] + ["h#_s2", "t_s4"]
+    (tmp_path / "targets").write_text("\n".join(f"{name} {n % 2}{n % 3 % 2}" for n, name in enumerate(names)))
+
+    def read(precision: str) -> list[Any]:
+        override = f"train=[reader=[{';'.join(reader)}]]"
+        config = cntkio.read_config(PAGES / "timit.cntk", override, f"precision={precision}")
+        assert ("dtype='float64'" in config.to_python()) is (precision == "Double")
+        with config.open() as source:
+            minibatches = list(config.epoch(source, minibatch_size=4))
+            values = [minibatch[info].values for minibatch in minibatches for info in source.stream_infos()]
+            assert {array.dtype for array in values} == {info.dtype for info in source.stream_infos()}
+            return values
+
+    for single, double in zip(read("float"), read("Double"), strict=True):
+        assert (single.dtype, double.dtype) == (np.float32, np.float64)
+        assert (single == double).all()
+
+
+def test_the_precision_of_speech_is_set_from_python(timit: dict[str, Any], tmp_path: Path) -> None:
+    features, labels = cntkio.read_config(PAGES / "timit.cntk").deserializers
+    features["precision"] = labels["precision"] = "double"
+    assert (features["precision"], features.dtype, labels.dtype) == ("double", np.float64, np.float64)
+    with MinibatchSource([features, labels], max_sweeps=1) as source:
+        minibatch = source.next_minibatch(100)
+        assert {minibatch[info].values.dtype for info in source.stream_infos()} == {np.dtype(np.float64)}
+    made, _ = configuration_for([features, labels])
+    (tmp_path / "w.cntk").write_text(made)
+    assert [one.dtype for one in cntkio.read_config(tmp_path / "w.cntk").deserializers] == [np.float64, np.float64]
+    with pytest.raises(ConfigError, match="dtype is int32; expected float32 or float64"):
+        HTKFeatureDeserializer(StreamDefs(F=StreamDef(scp="a.scp", shape=2)), dtype=np.int32)
+
+
+@pytest.mark.parametrize(
     ("extra", "key", "message"),
     [
         ("readMethod=rollingWindow;frameMode=false", "readMethod", "whole utterances are shuffled by blockRandomize"),

@@ -308,6 +308,19 @@ proptest! {
     }
 
     #[test]
+    fn frames_and_runs_are_widened_where_doubles_are_wanted(
+        kinds in prop_oneof![Just(Kind::Frames(1, 1, true)), Just(Kind::Runs(false)), Just(Kind::Targets)],
+        lengths in prop::collection::vec(prop::collection::vec(1usize..8, 1..7), 2),
+    ) {
+        let is_sparse = matches!(kinds, Kind::Runs(_));
+        let Corpus { ref chunks, ref samples, .. } = corpus(&[kinds; 2], &lengths, is_sparse, false, &[3, 1, 4, 1, 5, 9, 2]);
+        let wanted = Wanted { stream: 0, is_sparse, is_double: true };
+        let mut whole = Whole::new(&[wanted], 1);
+        chunks.iter().for_each(|chunk| whole.append(chunk).unwrap());
+        prop_assert_eq!(whole.finish(), vec![packed(samples.iter().flatten().map(|samples| &samples[..]), is_sparse, true)]);
+    }
+
+    #[test]
     fn a_selection_beyond_its_chunks_is_an_error(corpus in any_corpus(), beyond in 1u32..3) {
         let Corpus { is_sparse, is_double, ref chunks, ref samples } = corpus;
         let handles: Vec<&Chunk> = chunks.iter().collect();
@@ -325,7 +338,9 @@ proptest! {
         prop_assert_eq!(gather(0, samples[0].len() as u32, None, wanted), Err(Error::Missing));
         prop_assert_eq!(gather(0, 0, None, Wanted { stream: 1, ..wanted }), Err(Error::Missing));
         prop_assert_eq!(gather(0, 0, None, Wanted { is_sparse: !is_sparse, ..wanted }), Err(Error::Mixed));
-        prop_assert_eq!(gather(0, 0, None, Wanted { is_double: !is_double, ..wanted }), Err(Error::Mixed));
+        let is_decoded = !matches!(chunks[0].blocks()[0].columns[0].samples, Samples::Frames(_) | Samples::Runs(_));
+        let other = gather(0, 0, None, Wanted { is_double: !is_double, ..wanted });
+        prop_assert_eq!(other, if is_decoded { Err(Error::Mixed) } else { Ok(()) });
         let error = Error::Length { sequence: 0, stream: 0, num_samples: length as usize };
         prop_assert_eq!(gather(0, 0, Some((length - 1, 1 + beyond)), wanted), Err(error));
     }

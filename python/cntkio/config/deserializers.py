@@ -132,6 +132,11 @@ def _keywords(section: Section, options: Iterable[keys.Option[Any]]) -> list[tup
     return [(option.name, value) for option, value in values if value != option.default]
 
 
+def _precision(context: StreamContext) -> list[tuple[str, Any]]:
+    """Return the keyword of a deserializer that says the type of values."""
+    return [("dtype", "float64")] if context.precision == "double" else []
+
+
 def _streams_of(section: Section) -> list[Section]:
     streams = section.section("input", own=True)
     if not streams.keys:
@@ -158,9 +163,7 @@ def text_deserializer(section: Section, context: StreamContext, known: Mapping[s
             raise stream.error("definesMBSize", "more than one stream defines the minibatch size")
         streams[stream.name], names[alias], defining = described, stream.name, defining or defines
     chunk_size_of(section)
-    keywords = _keywords(section, keys.KEYWORDS[CTFDeserializer])
-    if context.precision == "double":
-        keywords.append(("dtype", "float64"))
+    keywords = [*_keywords(section, keys.KEYWORDS[CTFDeserializer]), *_precision(context)]
     return Call(CTFDeserializer, (path, StreamDefs(streams)), tuple(keywords), context.trace_level(section))
 
 
@@ -201,7 +204,7 @@ def binary_deserializer(section: Section, context: StreamContext, known: Mapping
 # ------------------------------------------------------------------------------------------------------------- HTK
 
 
-def feature_deserializer(stream: Section) -> Call:
+def feature_deserializer(stream: Section, context: StreamContext) -> Call:
     """Read the section of a stream of features."""
     warn_of_unknown_keys(stream, keys.FEATURE_STREAM_KEYS)
     fields: dict[str, Any] = {"scp": stream.file("scpFile", own=True), "shape": _dimension(stream, "dim")}
@@ -216,7 +219,7 @@ def feature_deserializer(stream: Section) -> Call:
         fields["broadcast"] = True
     if stream.boolean("definesMBSize", False):
         fields["defines_mb_size"] = True
-    keywords = _keywords(stream, keys.KEYWORDS[HTKFeatureDeserializer])
+    keywords = [*_keywords(stream, keys.KEYWORDS[HTKFeatureDeserializer]), *_precision(context)]
     return Call(HTKFeatureDeserializer, (StreamDefs({stream.name: StreamDef(**fields)}),), tuple(keywords))
 
 
@@ -238,7 +241,8 @@ def label_deserializer(stream: Section, context: StreamContext) -> Call:
         stream.warn("labelToTargetMappingFile", "labelToTargetMappingFile has an effect only in HTKMLFReader")
     has_targets = context.takes_targets and stream.text("labelToTargetMappingFile", "")
     keywords = _keywords(stream, keys.KEYWORDS[HTKMLFDeserializer] if has_targets else (keys.PHONE_BOUNDARIES,))
-    return Call(HTKMLFDeserializer, (mapping, StreamDefs({stream.name: StreamDef(**fields)})), (*listed, *keywords))
+    keywords = [*listed, *keywords, *_precision(context)]
+    return Call(HTKMLFDeserializer, (mapping, StreamDefs({stream.name: StreamDef(**fields)})), tuple(keywords))
 
 
 def _label_files(stream: Section) -> tuple[dict[str, Any], tuple[tuple[str, Any], ...]]:
@@ -282,7 +286,7 @@ def stream_deserializers(context: StreamContext) -> list[Call]:
     calls = []
     for stream in features:
         stream.word("type", "real", ("real",))
-        calls.append(feature_deserializer(stream))
+        calls.append(feature_deserializer(stream, context))
     for stream in labels:
         stream.word("labelType" if stream.has("labelType") else "type", "category", ("category",))
         calls.append(label_deserializer(stream, context))
@@ -330,14 +334,14 @@ def _deserializer(section: Section, index: int, context: StreamContext) -> Call:
         stream = _only_stream(section, keys.FEATURE_DESERIALIZER)
         if not index:
             refuse_expanded(stream)
-        return feature_deserializer(stream)
+        return feature_deserializer(stream, context)
     if not index:
         raise context.reader.error("deserializers", "an MLF deserializer cannot be the first")
     if target is HTKMLFDeserializer:
         return label_deserializer(_only_stream(section, keys.LABEL_DESERIALIZER), context)
     stream = _streams_of(section)[0]
     described = StreamDef(mlf=stream.file("mlfFile", own=True), shape=_number_of_classes(stream))
-    return Call(HTKMLFBinaryDeserializer, (StreamDefs({stream.name: described}),))
+    return Call(HTKMLFBinaryDeserializer, (StreamDefs({stream.name: described}),), tuple(_precision(context)))
 
 
 def _only_stream(section: Section, known: Mapping[str, str]) -> Section:

@@ -107,9 +107,14 @@ _Arguments = tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]
 """Positional arguments of a deserializer, and the keywords that say its precision."""
 
 
+def _double(
+    deserializer: CTFDeserializer | HTKFeatureDeserializer | HTKMLFDeserializer | HTKMLFBinaryDeserializer,
+) -> tuple[tuple[str, Any], ...]:
+    return (("dtype", "float64"),) if np.dtype(deserializer.dtype) == np.float64 else ()
+
+
 def _text_arguments(deserializer: CTFDeserializer) -> _Arguments:
-    is_double = np.dtype(deserializer.dtype) == np.float64
-    return (deserializer.filename, deserializer.streams), ((("dtype", "float64"),) if is_double else ())
+    return (deserializer.filename, deserializer.streams), _double(deserializer)
 
 
 def _binary_arguments(deserializer: CBFDeserializer) -> _Arguments:
@@ -119,12 +124,13 @@ def _binary_arguments(deserializer: CBFDeserializer) -> _Arguments:
 
 
 def _feature_arguments(deserializer: HTKFeatureDeserializer | HTKMLFBinaryDeserializer) -> _Arguments:
-    return (_with_paths_as_texts(deserializer.streams),), ()
+    return (_with_paths_as_texts(deserializer.streams),), _double(deserializer)
 
 
 def _label_arguments(deserializer: HTKMLFDeserializer) -> _Arguments:
     mapping = deserializer.label_mapping_file
-    return (None if mapping is None else os.fspath(mapping), _with_paths_as_texts(deserializer.streams)), ()
+    arguments = (None if mapping is None else os.fspath(mapping), _with_paths_as_texts(deserializer.streams))
+    return arguments, _double(deserializer)
 
 
 _ARGUMENTS: dict[type, Callable[[Any], _Arguments]] = {

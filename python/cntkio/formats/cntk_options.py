@@ -123,13 +123,15 @@ FEATURES = (
     Option("input", "streams"),
     Option("definesMBSize", "defines_mb_size", truth),
     Option("maxSequenceSize", "max_sequence_length", whole),
-    *_without_effect("chunkSizeInBytes frameMode cacheIndex precision type module"),
+    Option("precision", "dtype", _precision, _shown_precision),
+    *_without_effect("chunkSizeInBytes frameMode cacheIndex type module"),
 )
 """Options of HTK features."""
 LABELS = (
     Option("input", "streams"),
     Option("definesMBSize", "defines_mb_size", truth),
-    *_without_effect("chunkSizeInBytes frameMode cacheIndex precision type module"),
+    Option("precision", "dtype", _precision, _shown_precision),
+    *_without_effect("chunkSizeInBytes frameMode cacheIndex type module"),
 )
 """Options of HTK labels."""
 

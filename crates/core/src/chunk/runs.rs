@@ -160,15 +160,16 @@ pub(crate) fn gather<'a>(
     try_reserve(sample_offsets, num_samples)?;
     if are_single {
         single_samples(&all, indices);
-        values.resize(indices.len(), 1.0);
+        values.resize(values.len() + num_samples, 1.0);
     } else {
         for found in &all {
             found.expand(|class, is_start, count| {
                 indices.resize(indices.len() + count, class as i32);
+                let end = values.len() + count;
                 if is_start {
                     values.push(2.0);
                 }
-                values.resize(indices.len(), 1.0);
+                values.resize(end, 1.0);
             });
         }
     }

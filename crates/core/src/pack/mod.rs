@@ -16,7 +16,7 @@ pub use crate::chunk::{Error, Ragged, RaggedEntries};
 pub use spread::{Cell, Table, pad, spread};
 pub use whole::{Whole, in_full_width};
 
-use crate::chunk::{AllFound, Block, Chunk, Column, Form, Found, Frames, Runs, Samples, Stored};
+use crate::chunk::{AllFound, Block, Chunk, Column, Form, Found, Frames, Runs, Samples, Stored, Values};
 use crate::chunk::{frames, plain, runs, stored};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -146,10 +146,14 @@ fn append(located: &[Located], parts: Option<Parts>, wanted: Wanted, out: &mut R
     let Some(first) = located.first() else { return Ok(()) };
     let first = &first.column(wanted.stream)?.samples;
     let form = first.form();
-    if (form.is_sparse, form.is_double) != (wanted.is_sparse, wanted.is_double) {
+    // Frames and runs are decoded in single precision, and widened where doubles are wanted.
+    let is_widened = wanted.is_double && matches!(first, Samples::Frames(_) | Samples::Runs(_));
+    if form.is_sparse != wanted.is_sparse || (form.is_double != wanted.is_double && !is_widened) {
         return Err(Error::Mixed);
     }
-    let Ragged { sequence_offsets, values, entries } = out;
+    let Ragged { sequence_offsets, values: all_values, entries } = out;
+    let mut singles = Values::empty(false);
+    let values = if is_widened { &mut singles } else { &mut *all_values };
     let search = Search { located, parts, stream: wanted.stream, form, sequence_offsets };
     let entries = entries.as_mut();
     match first {
@@ -159,7 +163,16 @@ fn append(located: &[Located], parts: Option<Parts>, wanted: Wanted, out: &mut R
         Samples::Stored(_) => stored::gather(search.of(Samples::as_stored, Stored::form), values, entries),
         Samples::Frames(_) => frames::gather(search.of(Samples::as_frames, Frames::form), values),
         Samples::Runs(_) => runs::gather(search.of(Samples::as_runs, Runs::form), values, entries),
-    }
+    }?;
+    if is_widened { append_widened(all_values, &singles) } else { Ok(()) }
+}
+
+/// Append values in single precision to values in double precision.
+fn append_widened(doubles: &mut Values, singles: &Values) -> Result<(), Error> {
+    let (Values::F64(doubles), Values::F32(singles)) = (doubles, singles) else { return Err(Error::Mixed) };
+    doubles.try_reserve(singles.len()).map_err(|_| Error::TooLarge)?;
+    doubles.extend(singles.iter().map(|&value| f64::from(value)));
+    Ok(())
 }
 
 /// The search for the sequences of one stream, whose columns are all of the same form.

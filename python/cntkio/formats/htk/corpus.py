@@ -40,6 +40,7 @@ from cntkio.formats.htk.options import (
     longest_of,
     merge_stream,
     paths_of,
+    precision_of,
     read_entry,
     size_of,
     window_of,
@@ -81,6 +82,7 @@ class HTKFeatureDeserializer(UtteranceOptions):
             process truncates a mapped file during a read, the operating system kills this process (SIGBUS).
         stream_options: For each stream further options by CNTK's names, such as ``{"F": {"contextWindow": 11}}``.
         defines_mb_size: Whether minibatch sizes count the samples of this deserializer's stream.
+        dtype: Type of the delivered values, float32 or float64. Files hold float32.
 
     Raises:
         ConfigError: An option is not possible.
@@ -101,6 +103,7 @@ class HTKFeatureDeserializer(UtteranceOptions):
     memory_map: bool = True
     stream_options: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     defines_mb_size: bool = False
+    dtype: npt.DTypeLike = np.float32
     has_text_keys = True
     cntk_type = "HTKFeatureDeserializer"
     cntk_options = FEATURES
@@ -108,6 +111,7 @@ class HTKFeatureDeserializer(UtteranceOptions):
     def __post_init__(self) -> None:
         """Check all options that can be checked without the files."""
         self.streams = checked_streams(self.streams)
+        self.dtype = precision_of(self.dtype)
         check_utterances("HTKFeatureDeserializer", self.streams, self.unequal_lengths)
         if not self.streams:
             raise ConfigError("HTKFeatureDeserializer: no feature streams found", key="streams")
@@ -132,6 +136,7 @@ class HTKFeatureDeserializer(UtteranceOptions):
             compatible=self.compatible,
             strict=self.strict,
             memory_map=self.memory_map,
+            dtype=precision_of(self.dtype),
         )
 
     def parts(self) -> tuple[HTKFeatureStream, ...]:
@@ -196,7 +201,7 @@ class HTKFeatureCorpus:
         self._check_range(self._model, 0, 1)
         self._left, self._right = self._window()
         dim = self._model.dim * (1 + self._left + self._right)
-        info = StreamInformation(settings.name, 0, "dense", np.float32, dim, settings.defines_mb_size)
+        info = StreamInformation(settings.name, 0, "dense", settings.dtype, dim, settings.defines_mb_size)
         self.streams = (info,)
         if settings.is_broadcast and (lengths != 1).any():
             sequence_index = int(np.argmax(lengths != 1))

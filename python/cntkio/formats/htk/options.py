@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import CntkOptions, folded, whole
@@ -110,6 +111,18 @@ def paths_of(paths: Any) -> tuple[str, ...]:
     return (os.fspath(paths),) if isinstance(paths, str | os.PathLike) else tuple(os.fspath(path) for path in paths)
 
 
+def precision_of(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    """Return the type of the delivered values.
+
+    Raises:
+        ConfigError: It is neither float32 nor float64.
+    """
+    found = np.dtype(dtype)
+    if found not in (np.float32, np.float64):
+        raise ConfigError(f"dtype is {found}; expected float32 or float64", key="dtype")
+    return found
+
+
 def window_of(context: Any) -> tuple[int, int]:
     """Return the frames to the left and to the right, from a pair, an odd total, or the text of either.
 
@@ -163,6 +176,7 @@ class FeatureSettings:
         compatible: Whether to read exactly as CNTK 2.7 does.
         strict: Whether warnings are errors.
         memory_map: Whether to map long runs of frames instead of copying them.
+        dtype: Type of the delivered values.
     """
 
     name: str
@@ -177,3 +191,4 @@ class FeatureSettings:
     compatible: bool = False
     strict: bool = False
     memory_map: bool = True
+    dtype: np.dtype[Any] = dataclasses.field(default_factory=lambda: np.dtype(np.float32))

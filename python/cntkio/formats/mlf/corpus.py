@@ -28,7 +28,7 @@ from cntkio.errors import CorpusError, FormatError
 from cntkio.formats.cntk_options import LABELS
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded, Utterances
 from cntkio.formats.htk.keys import first_same
-from cntkio.formats.htk.options import Unequal, UtteranceOptions
+from cntkio.formats.htk.options import Unequal, UtteranceOptions, precision_of
 from cntkio.formats.input_file import InputFile, Locator
 from cntkio.formats.mlf.entries import (
     CLASS_BEYOND_DIMENSION,
@@ -76,6 +76,7 @@ class HTKMLFDeserializer(UtteranceOptions):
         strict: Turn warnings into errors.
         stream_options: For the stream further options by CNTK's names, such as ``{"L": {"labelMappingFile": None}}``.
         defines_mb_size: Whether minibatch sizes count the labels.
+        dtype: Type of the delivered values, float32 or float64; class ids are int32 whatever it is.
 
     Raises:
         ConfigError: An option is not possible.
@@ -101,6 +102,7 @@ class HTKMLFDeserializer(UtteranceOptions):
     strict: bool = False
     stream_options: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     defines_mb_size: bool = False
+    dtype: npt.DTypeLike = np.float32
     has_text_keys = True
     cntk_type = "HTKMLFDeserializer"
     cntk_options = LABELS
@@ -108,6 +110,7 @@ class HTKMLFDeserializer(UtteranceOptions):
     def __post_init__(self) -> None:
         """Check all options that can be checked without the files."""
         self.streams = checked_streams(self.streams)
+        self.dtype = precision_of(self.dtype)
         self._settings()
 
     def _settings(self) -> LabelSettings:
@@ -178,6 +181,7 @@ class HTKMLFBinaryDeserializer(UtteranceOptions):
         strict: Turn warnings into errors.
         stream_options: For the stream further options by CNTK's names.
         defines_mb_size: Whether minibatch sizes count the labels.
+        dtype: Type of the delivered values, float32 or float64; class ids are int32 whatever it is.
 
     Raises:
         ConfigError: An option is not possible.
@@ -196,6 +200,7 @@ class HTKMLFBinaryDeserializer(UtteranceOptions):
     strict: bool = False
     stream_options: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     defines_mb_size: bool = False
+    dtype: npt.DTypeLike = np.float32
     has_text_keys = True
     cntk_type = "HTKMLFBinaryDeserializer"
     cntk_options = LABELS
@@ -203,6 +208,7 @@ class HTKMLFBinaryDeserializer(UtteranceOptions):
     def __post_init__(self) -> None:
         """Check all options that can be checked without the files."""
         self.streams = checked_streams(self.streams)
+        self.dtype = precision_of(self.dtype)
         settings_of(self, {})
 
     def parts(self) -> Sequence[HTKMLFBinaryDeserializer]:
@@ -232,11 +238,11 @@ class MLFCorpus:
         self.name = ", ".join(file.path for file in files)
         self.report = Report(self.name)
         if targets is not None:
-            info = StreamInformation(settings.name, 0, "dense", np.float32, targets.dim, settings.defines_mb_size)
+            info = StreamInformation(settings.name, 0, "dense", settings.dtype, targets.dim, settings.defines_mb_size)
         elif settings.as_class_ids:
             info = StreamInformation(settings.name, 0, "dense", np.int32, (), settings.defines_mb_size)
         else:
-            info = StreamInformation(settings.name, 0, "sparse", np.float32, settings.dim, settings.defines_mb_size)
+            info = StreamInformation(settings.name, 0, "sparse", settings.dtype, settings.dim, settings.defines_mb_size)
         self.streams = (info,)
         self._warn_of_remarks()
         keys = np.concatenate([file.keys for file in files])

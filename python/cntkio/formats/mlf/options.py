@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import LABEL_STREAM, truth
@@ -17,6 +18,7 @@ from cntkio.formats.htk.options import (
     longest_of,
     merge_stream,
     paths_of,
+    precision_of,
     read_entry,
     size_of,
 )
@@ -48,6 +50,7 @@ class LabelSettings:
         cache_index: Whether to keep what was read in an index cache.
         compatible: Whether to read exactly as CNTK 2.7 does.
         strict: Whether warnings are errors.
+        dtype: Type of the delivered values, except for class ids.
     """
 
     name: str
@@ -66,6 +69,7 @@ class LabelSettings:
     cache_index: bool = False
     compatible: bool = False
     strict: bool = False
+    dtype: np.dtype[Any] = dataclasses.field(default_factory=lambda: np.dtype(np.float32))
 
     def __post_init__(self) -> None:
         """Refuse options that are not possible, or that contradict each other."""
@@ -106,6 +110,7 @@ class LabelOptions(Protocol):
     strict: bool
     stream_options: Mapping[str, Mapping[str, Any]]
     defines_mb_size: bool
+    dtype: npt.DTypeLike
 
 
 def settings_of(options: LabelOptions, arguments: Mapping[str, Any]) -> LabelSettings:
@@ -144,6 +149,7 @@ def settings_of(options: LabelOptions, arguments: Mapping[str, Any]) -> LabelSet
         unequal_lengths=options.unequal_lengths or ("keep" if compatible else "error"),
         compatible=compatible,
         strict=options.strict,
+        dtype=precision_of(options.dtype),
     )
 
 
