@@ -161,7 +161,7 @@ def ours(setting: Setting, key_of: dict[float, int]) -> Record:
                     setting["steps"] = [*setting["steps"][:number], {**step, "count": done}]
                     return result
                 is_first = False
-                streams = {info.name: stream_of(data) for info, data in minibatch.items()}
+                streams = {name: stream_of(data) for name, data in minibatch.items()}
                 position = opened[-1].get_checkpoint_state()["minibatchSourcePosition"]
                 result["reads"].append({"position": position, "streams": streams})
                 for data in minibatch.values() if key_of else ():

@@ -218,7 +218,7 @@ def convert(minibatch: Minibatch, *, key: str | None = KEY, flat: Collection[str
         >>> convert(book).num_rows
         150
     """
-    streams = list(minibatch)
+    streams = [data.stream for data in minibatch.values()]
     for data in minibatch.values():
         if not isinstance(data, MinibatchData):
             raise ConfigError("a truncated minibatch has no whole sequences to be rows", key="truncation_length")
@@ -228,7 +228,7 @@ def convert(minibatch: Minibatch, *, key: str | None = KEY, flat: Collection[str
     if key is not None:
         columns.append(_keys(keys))
         fields.append(pa.field(key, columns[0].type, nullable=False, metadata={_METADATA: b'{"role": "key"}'}))
-    for info, data in minibatch.items():
+    for info, data in zip(streams, minibatch.values(), strict=True):
         is_flat = info.name in names
         fields.append(_field(info, is_flat))
         columns.append(_column(data, is_flat, keys))

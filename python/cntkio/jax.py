@@ -118,20 +118,18 @@ def convert(
         >>> batch["w"].values.shape, batch["w"].lengths.tolist()
         ((8, 64), [57, 55, 0, 0, 0, 0, 0, 0])
     """
-    check_layout(layout, [info.name for info in minibatch], get_args(Layout))
+    check_layout(layout, list(minibatch), get_args(Layout))
     is_fixed = pad_to is not None or num_sequences is not None
     converted: dict[str, Any] = {}
-    for info, data in minibatch.items():
-        asked = layout.get(info.name) if isinstance(layout, Mapping) else layout
+    for name, data in minibatch.items():
+        asked = layout.get(name) if isinstance(layout, Mapping) else layout
         if isinstance(data, TruncatedMinibatchData):
             if asked is not None or is_fixed:
                 raise ConfigError("a truncated minibatch has the shape [slots, steps], and no layout", key="layout")
-            converted[info.name] = Truncated(
-                *(_array(array, device) for array in (data.values, data.mask, data.continues))
-            )
+            converted[name] = Truncated(*(_array(array, device) for array in (data.values, data.mask, data.continues)))
             continue
         default: Layout = "padded" if is_fixed else "ragged"
-        converted[info.name] = _in_layout(data, asked or default, device, pad_to, num_sequences)
+        converted[name] = _in_layout(data, asked or default, device, pad_to, num_sequences)
     return converted
 
 

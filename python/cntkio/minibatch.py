@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
@@ -442,39 +442,58 @@ class TruncatedMinibatchData:
 Data = MinibatchData | TruncatedMinibatchData
 
 
-class Minibatch(dict[StreamInformation, Any]):
-    """The streams of one minibatch, by `StreamInformation` or by name; empty when the data have ended.
+class Minibatch(dict[str, Any]):
+    """The streams of a minibatch by name; empty when the data have ended.
+
+    ``[]``, ``get`` and ``in`` also take the `StreamInformation` of a stream, which must equal the description of the
+    stream of that name. In all else it is a dict of names and `MinibatchData` (`TruncatedMinibatchData` in truncated
+    mode).
 
     Example:
         >>> import cntkio, pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp(), "a.ctf")
         >>> _ = path.write_text("|x 1 2\\n|x 3 4\\n")
         >>> corpus = cntkio.read_ctf(path)
+        >>> list(corpus)
+        ['x']
         >>> corpus["x"].values
         array([[1., 2.],
                [3., 4.]], dtype=float32)
+        >>> corpus[corpus["x"].stream] is corpus["x"]
+        True
     """
 
     __slots__ = ("_keys",)
 
-    def __init__(self, streams: dict[StreamInformation, Any], keys: Callable[[], npt.NDArray[Any]]) -> None:
+    def __init__(self, streams: Mapping[str, Any], keys: Callable[[], npt.NDArray[Any]]) -> None:
         super().__init__(streams)
         self._keys = keys
 
     if TYPE_CHECKING:
 
-        def __getitem__(self, key: StreamInformation | str) -> Any: ...  # names go through `__missing__`
+        def __getitem__(self, stream: str | StreamInformation) -> Any: ...  # a description goes through `__missing__`
 
-    def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or any(stream.name == name for stream in self)
-
-    def __missing__(self, name: object) -> Any:
-        for stream, data in self.items():
-            if stream.name == name:
+    def __missing__(self, stream: object) -> Any:
+        if isinstance(stream, StreamInformation):
+            data = self[stream.name]
+            if data.stream is stream or data.stream == stream:
                 return data
-        names = [stream.name for stream in self]
+            raise KeyError(f"stream {stream.name!r} is {data.stream}, not {stream}")
+        names = list(self)
         there = ", ".join(map(repr, names)) or "none"
-        raise KeyError(f"no stream {name!r}; there are: {there}{did_you_mean(name, names)}")
+        raise KeyError(f"no stream {stream!r}; there are: {there}{did_you_mean(stream, names)}")
+
+    def __contains__(self, stream: object) -> bool:
+        if not isinstance(stream, StreamInformation):
+            return super().__contains__(stream)
+        return super().__contains__(stream.name) and bool(self[stream.name].stream == stream)
+
+    def get(self, stream: str | StreamInformation, default: Any = None) -> Any:
+        """Return the data of a stream, or a default if there is no such stream."""
+        try:
+            return self[stream]
+        except KeyError:
+            return default
 
     @property
     def keys_of_sequences(self) -> npt.NDArray[Any]:

@@ -156,7 +156,7 @@ class TensorMinibatch:
 
     def keys(self) -> list[str]:
         """Return the names of the streams."""
-        return [stream if isinstance(stream, str) else stream.name for stream in self._minibatch]
+        return list(self._minibatch)
 
     def values(self) -> list[Any]:
         """Return the tensors of each stream."""
@@ -269,7 +269,7 @@ def convert(
         >>> tensors["x"].values.shape
         torch.Size([2, 2, 2])
     """
-    check_layout(layout, [stream.name for stream in minibatch], get_args(Layout))
+    check_layout(layout, list(minibatch), get_args(Layout))
     return TensorMinibatch(minibatch, layout, device)
 
 

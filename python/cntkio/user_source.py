@@ -215,7 +215,10 @@ class MinibatchSourceFromData(UserMinibatchSource):
             [([self._chunk], np.zeros(len(sequences), np.uint32), sequences, self._layout, None, [0, len(sequences)])],
             1,
         )
-        data = {info: MinibatchData.of(info, packed, number, end_of_sweep) for number, info in enumerate(self._streams)}
+        data = {
+            info.name: MinibatchData.of(info, packed, stream_index, end_of_sweep)
+            for stream_index, info in enumerate(self._streams)
+        }
         return Minibatch(data, lambda: sequences.astype(np.uint64))
 
     def get_checkpoint_state(self) -> dict[str, int]:

@@ -248,8 +248,8 @@ def test_truncated_minibatches_keep_their_layout(corpus: Path) -> None:
 def test_a_minibatch_of_tensors_is_a_mapping(minibatch: Minibatch) -> None:
     tensors = convert(minibatch)
     assert list(tensors) == tensors.keys() == ["s", "x"] and len(tensors) == 2
-    assert "x" in tensors and "z" not in tensors and next(iter(minibatch)) in tensors
-    assert tensors["x"] is tensors["x"] is tensors[next(s for s in minibatch if s.name == "x")]
+    assert "x" in tensors and "z" not in tensors and minibatch["x"].stream in tensors
+    assert tensors["x"] is tensors["x"] is tensors[minibatch["x"].stream]
     assert dict(tensors.items())["x"] is tensors["x"] and tensors.values()[1] is tensors["x"]
     assert "num_sequences=" in repr(tensors) and "values=tensor" in repr(tensors["x"])
     with pytest.raises(KeyError, match="no stream 'z'; there are"):

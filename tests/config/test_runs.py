@@ -31,7 +31,7 @@ from support.recorded_epochs import stream_record
 
 
 def made_of(minibatches: Any) -> list[Any]:
-    return [[(info.name, stream_record(data)) for info, data in minibatch.items()] for minibatch in minibatches]
+    return [[(name, stream_record(data)) for name, data in minibatch.items()] for minibatch in minibatches]
 
 
 EXAMPLES = ROOT / "examples"

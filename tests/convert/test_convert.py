@@ -52,12 +52,12 @@ CORPORA = [
 
 def same(one: Any, other: Any) -> bool:
     """Compare two minibatches bit for bit, except for their keys."""
-    if {info.name for info in one} != {info.name for info in other}:
+    if set(one) != set(other):
         return False
-    for info, data in one.items():
-        twin = other[info.name]
-        for name in ("values", "offsets", "indices", "indptr"):
-            mine, theirs = getattr(data, name), getattr(twin, name)
+    for name, data in one.items():
+        twin = other[name]
+        for array in ("values", "offsets", "indices", "indptr"):
+            mine, theirs = getattr(data, array), getattr(twin, array)
             if (mine is None) != (theirs is None):
                 return False
             if mine is not None and (mine.dtype != theirs.dtype or mine.tobytes() != theirs.tobytes()):

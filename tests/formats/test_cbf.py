@@ -48,7 +48,7 @@ def read(path: Path, **options: Any) -> Content:
         whole = read_corpus(corpus)
         streams = [Stream(info.name, info.is_sparse, info.dtype == np.float64, info.dim) for info in corpus.streams]
         columns: dict[str, list[Any]] = {}
-        for info, data in whole.items():
+        for name, data in whole.items():
             width = data.values.dtype.itemsize
             content = data.values.tobytes()
             values = [content[at : at + width] for at in range(0, len(content), width)]
@@ -57,9 +57,9 @@ def read(path: Path, **options: Any) -> Content:
                 starts = data.indptr.tolist()
                 samples = [entries[begin:end] for begin, end in zip(starts, starts[1:], strict=False)]
             else:
-                samples = [values[at : at + info.dim] for at in range(0, len(values), info.dim)]
+                samples = [values[at : at + data.stream.dim] for at in range(0, len(values), data.stream.dim)]
             bounds = data.offsets.tolist()
-            columns[info.name] = [samples[begin:end] for begin, end in zip(bounds, bounds[1:], strict=False)]
+            columns[name] = [samples[begin:end] for begin, end in zip(bounds, bounds[1:], strict=False)]
         found = [{name: column[at] for name, column in columns.items()} for at in range(corpus.table.num_sequences)]
         return Content(streams, [found], corpus.table.lengths.tolist())
     finally:

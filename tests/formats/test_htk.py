@@ -49,8 +49,8 @@ def read(*deserializers: Any, **options: Any) -> list[dict[str, Any]]:
             if not minibatch.num_sequences:
                 continue
             utterance = {"key": minibatch.keys_of_sequences[0].decode(errors="replace")}
-            for stream, data in minibatch.items():
-                utterance[stream.name] = data.indices.tolist() if data.is_sparse else data.values.copy()
+            for name, data in minibatch.items():
+                utterance[name] = data.indices.tolist() if data.is_sparse else data.values.copy()
             utterances.append(utterance)
     return utterances
 

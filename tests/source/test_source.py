@@ -21,7 +21,6 @@ import numpy as np
 import pytest
 from cntkio import (
     CheckpointError,
-    ConfigError,
     CorpusError,
     CTFDeserializer,
     FormatError,
@@ -149,28 +148,6 @@ def test_memory_read_ahead_and_threads_change_only_the_time(
 
 
 # -- views -------------------------------------------------------------------------------------------------------------
-
-
-def test_values_can_be_changed_in_place(path: Path) -> None:
-    with make(path, randomize=False) as source:
-        data = source.next_minibatch(7)["x"]
-        expected = data.values / 2
-        data.values /= 2
-        assert np.array_equal(data.values, expected) and data.arrays.values is data.values
-
-
-def test_a_minibatch_is_addressed_by_stream_and_by_name(path: Path) -> None:
-    with make(path, randomize=False) as source:
-        minibatch = source.next_minibatch(7)
-        assert minibatch["x"] is minibatch[source.streams.x] is minibatch[source["x"]] is minibatch[source.streams["x"]]
-        assert "x" in minibatch and source.streams.x in minibatch and "y" not in minibatch
-        with pytest.raises(KeyError, match="no stream 'y'; there are: 's', 'x'"):
-            minibatch["y"]
-        with pytest.raises(ConfigError, match="no stream has the name 'y'; there are: 's', 'x'"):
-            source.stream_info("y")
-        mapped = source.next_minibatch(7, input_map={"features": source.streams.x, 5: source.streams.s})
-        assert list(mapped) == ["features", 5]
-        assert source.stream_infos() == [source.streams.s, source.streams.x]
 
 
 def test_padded_mask_and_sequences_show_the_same_samples(path: Path) -> None:

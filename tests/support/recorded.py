@@ -184,10 +184,10 @@ def run(case: Case, open_source: Callable[[Case], MinibatchSource] = open_case) 
                 )
                 recorded = next(expected, {"streams": {}})["streams"]
                 streams = {
-                    info.name: stream_record(
-                        data, case.spec.get("raw_sparse", False), recorded.get(info.name, {}).get("mask") is not None
+                    name: stream_record(
+                        data, case.spec.get("raw_sparse", False), recorded.get(name, {}).get("mask") is not None
                     )
-                    for info, data in minibatch.items()
+                    for name, data in minibatch.items()
                 }
                 result["minibatches"].append({"checkpoint": reader.get_checkpoint_state(), "streams": streams})
                 done += 1

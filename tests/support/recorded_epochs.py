@@ -89,7 +89,7 @@ def epoch(config: ReaderConfig, source: MinibatchSource, number: int, spec: dict
                 yield {"end_of_epoch": True, "end_of_sweep": False, "streams": {}}
             return
         has_ended = source.has_ended
-        streams = {info.name: stream_record(data) for info, data in minibatch.items() if data.num_sequences}
+        streams = {name: stream_record(data) for name, data in minibatch.items() if data.num_sequences}
         ends = next(iter(minibatch.values())).end_of_sweep
         yield {"end_of_epoch": has_ended, "end_of_sweep": ends, "streams": streams}
 

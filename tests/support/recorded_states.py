@@ -256,8 +256,8 @@ def read_on(source: Any, size: int, partition: Partition, most: int = 8) -> list
 
 def shown(minibatch: Any) -> dict[str, Any]:
     found: dict[str, Any] = {"keys": [_text(key) for key in np.asarray(minibatch.keys_of_sequences).tolist()]}
-    for stream, data in minibatch.items():
-        found[stream.name] = shown_data(data)
+    for name, data in minibatch.items():
+        found[name] = shown_data(data)
     return found
 
 

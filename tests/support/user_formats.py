@@ -72,7 +72,7 @@ def arrays_of(data: Any) -> list[Any]:
 
 
 def plain_data(minibatch: Any) -> dict[str, Any]:
-    return {info.name: [*arrays_of(data), data.end_of_sweep] for info, data in minibatch.items()}
+    return {name: [*arrays_of(data), data.end_of_sweep] for name, data in minibatch.items()}
 
 
 def all_of(source: MinibatchSource, *arguments: int) -> list[dict[str, Any]]:

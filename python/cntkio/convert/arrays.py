@@ -62,6 +62,8 @@ def read_corpus(corpus: Corpus) -> Minibatch:
         whole.append(loaded.chunk, num_threads())
         del loaded  # so that the next chunk can use its memory
     packed = whole.finish()
-    data = {info: MinibatchData.of(info, packed, index, end_of_sweep=True) for index, info in enumerate(corpus.streams)}
+    data = {
+        info.name: MinibatchData.of(info, packed, index, end_of_sweep=True) for index, info in enumerate(corpus.streams)
+    }
     keys = corpus.table.keys
     return Minibatch(data, lambda: keys)

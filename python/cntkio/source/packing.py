@@ -89,7 +89,7 @@ class Packer:
             CorpusError: A sequence does not fit frame mode.
         """
         for stream_index, info in enumerate(streams):
-            data = minibatch[info] = MinibatchData.of(info, packed, stream_index, end_of_sweep)
+            data = minibatch[info.name] = MinibatchData.of(info, packed, stream_index, end_of_sweep)
             if self._frame_mode and packed.longest(stream_index) > 1:
                 key = minibatch.keys_of_sequences[int(data.lengths.argmax())]
                 raise CorpusError(
@@ -107,7 +107,7 @@ class Packer:
                 return Packed(None, order.first, error)
         return Packed(None, len(hand_over.prepared), None)
 
-    def _spread(self, order: PackOrder) -> dict[StreamInformation, TruncatedMinibatchData]:
+    def _spread(self, order: PackOrder) -> dict[str, TruncatedMinibatchData]:
         """Spread the parts of sequences over slots and steps.
 
         Raises:
@@ -141,6 +141,6 @@ class Packer:
         begin = parts.step - parts.first_sample
         spans = np.stack([parts.slot, begin, begin + lengths], axis=1)
         return {
-            info: TruncatedMinibatchData(info, values, mask, spans, order.ends_of_sweep[0])
+            info.name: TruncatedMinibatchData(info, values, mask, spans, order.ends_of_sweep[0])
             for info, values in zip(streams, spread, strict=True)
         }

@@ -274,14 +274,14 @@ class MinibatchSource:
         Args:
             minibatch_size_in_samples: Samples of all partitions together, at least 1.
             input_map: Keys for the result, anything that can be hashed, each with the stream to show under it; None or
-                empty: the streams themselves.
+                empty: the names of the streams.
             device: Not used.
             num_data_partitions: How many readers share the data; None: 1.
             partition_index: Which of them this is; None: 0.
 
         Returns:
-            A `Minibatch`, by stream and by name; with `input_map` a dict with its keys. In truncated mode the data
-            are `TruncatedMinibatchData`, else `MinibatchData`.
+            A `Minibatch`, a mapping of names that also takes stream descriptions; with `input_map` a dict with its
+            keys. In truncated mode the data are `TruncatedMinibatchData`, else `MinibatchData`.
 
         Raises:
             ConfigError: An argument is not possible. For a size that is negative or not whole it is a

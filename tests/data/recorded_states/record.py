@@ -86,9 +86,7 @@ def recorded_deserializer(name: str) -> dict[str, Any]:
 def recorded_minibatch(make: Any, size: int) -> dict[str, Any]:
     with make() as source:
         minibatch = source.next_minibatch(size)
-        return {
-            info.name: {"pickle": pickled(data), "shown": recorded.shown_data(data)} for info, data in minibatch.items()
-        }
+        return {name: {"pickle": pickled(data), "shown": recorded.shown_data(data)} for name, data in minibatch.items()}
 
 
 def recorded_datasets() -> dict[str, Any]:

@@ -1,0 +1,83 @@
+"""A minibatch as a mapping, and the arrays of its streams."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cntkio import ConfigError, MinibatchSourceFromData, StreamInformation, read_ctf
+from support.builders import corpus_text, make
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "a.ctf"
+    file.write_bytes(corpus_text([1 + key % 4 for key in range(60)]))
+    return file
+
+
+def test_a_minibatch_is_addressed_by_stream_and_by_name(path: Path) -> None:
+    with make(path, randomize=False) as source:
+        minibatch = source.next_minibatch(7)
+        assert minibatch["x"] is minibatch[source.streams.x] is minibatch[source["x"]] is minibatch[source.streams["x"]]
+        assert "x" in minibatch and source.streams.x in minibatch and "y" not in minibatch
+        with pytest.raises(KeyError, match="no stream 'y'; there are: 's', 'x'"):
+            minibatch["y"]
+        with pytest.raises(ConfigError, match="no stream has the name 'y'; there are: 's', 'x'"):
+            source.stream_info("y")
+        mapped = source.next_minibatch(7, input_map={"features": source.streams.x, 5: source.streams.s})
+        assert list(mapped) == ["features", 5]
+        assert source.stream_infos() == [source.streams.s, source.streams.x]
+
+
+def test_a_minibatch_is_a_mapping_of_names(path: Path) -> None:
+    def names_of(**streams: Any) -> list[str]:
+        return list(streams)
+
+    with make(path, randomize=False) as source:
+        minibatch = source.next_minibatch(7)
+        x, s = minibatch["x"], minibatch["s"]
+        assert isinstance(minibatch, Mapping)
+        assert list(minibatch) == list(minibatch.keys()) == names_of(**minibatch) == ["s", "x"]
+        assert list(minibatch.items()) == [("s", s), ("x", x)] and list(minibatch.values()) == [s, x]
+        assert dict(minibatch) == {"s": s, "x": x} == minibatch and len(minibatch) == 2
+        assert "x" in minibatch and minibatch.get("x") is x
+        assert "y" not in minibatch and minibatch.get("y", 5) == 5 and minibatch.get("y") is None
+
+
+def test_a_minibatch_takes_descriptions_of_its_own_streams_alone(path: Path) -> None:
+    with make(path, randomize=False) as source:
+        minibatch = source.next_minibatch(7)
+        own = source.streams.x
+        equal = StreamInformation(own.name, own.stream_id, own.storage_format, own.dtype, own.shape)
+        other = StreamInformation(own.name, own.stream_id, own.storage_format, own.dtype, (7,))
+        for info in (own, equal):
+            assert info in minibatch and minibatch[info] is minibatch.get(info) is minibatch["x"]
+        assert other not in minibatch and minibatch.get(other, 5) == 5
+        with pytest.raises(KeyError, match="stream 'x' is StreamInformation.* not StreamInformation"):
+            minibatch[other]
+        assert [minibatch[info] for info in source.streams.values()] == list(minibatch.values())
+
+
+def test_the_end_of_the_data_is_an_empty_mapping(path: Path) -> None:
+    with make(path, max_sweeps=1) as source:
+        assert source.next_minibatch(1000)
+        assert not source.next_minibatch(1000) and source.next_minibatch(1000) == {}
+
+
+def test_every_kind_of_minibatch_is_a_mapping_of_names(path: Path) -> None:
+    minibatches = [read_ctf(path), MinibatchSourceFromData({"s": np.ones(3), "x": np.ones(3)}).next_minibatch(2)]
+    with make(path, truncation_length=2) as source:
+        minibatches.append(source.next_minibatch(4))
+    for minibatch in minibatches:
+        assert list(minibatch) == ["s", "x"] and dict(minibatch)["x"] is minibatch.get("x") is minibatch["x"]
+        assert minibatch["x"].stream in minibatch and minibatch["x"] is minibatch[minibatch["x"].stream]
+
+
+def test_values_can_be_changed_in_place(path: Path) -> None:
+    with make(path, randomize=False) as source:
+        data = source.next_minibatch(7)["x"]
+        expected = data.values / 2
+        data.values /= 2
+        assert np.array_equal(data.values, expected) and data.arrays.values is data.values
