@@ -6,12 +6,14 @@ The names, arguments and record keys are those of CNTK 2.7 (docs/timeline.md, "P
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
+from cntkio.arguments import flag, sizes, whole_number
 from cntkio.errors import ConfigError
 from cntkio.hints import did_you_mean, suggests_keywords
 
@@ -149,18 +151,35 @@ def StreamDef(  # noqa: N802 - CNTK's name
         A record with the keys ``stream_alias``, ``is_sparse``, ``defines_mb_size``, ``max_sequence_length`` and,
         where given, ``dim`` (the shape), ``transforms``, ``context``, ``scp``, ``mlf`` and ``broadcast``.
 
+    Raises:
+        ConfigError: `shape` is not a whole number or a tuple of whole numbers, or another argument has a wrong type.
+
     Example:
         >>> StreamDef(field="x", shape=3).stream_alias
         'x'
     """
-    given = {"dim": shape, "transforms": transforms, "context": context, "scp": scp, "mlf": mlf, "broadcast": broadcast}
+    optional = {
+        "dim": None if shape is None else _checked_shape(shape),
+        "transforms": transforms,
+        "context": context,
+        "scp": scp,
+        "mlf": mlf,
+        "broadcast": None if broadcast is None else flag("broadcast", broadcast),
+    }
     return Record(
         stream_alias=field,
-        is_sparse=bool(is_sparse) or mlf is not None,
-        defines_mb_size=defines_mb_size,
-        max_sequence_length=max_sequence_length,
-        **{key: value for key, value in given.items() if value is not None},
+        is_sparse=flag("is_sparse", is_sparse) or mlf is not None,
+        defines_mb_size=flag("defines_mb_size", defines_mb_size),
+        max_sequence_length=whole_number("max_sequence_length", max_sequence_length),
+        **{key: value for key, value in optional.items() if value is not None},
     )
+
+
+def _checked_shape(shape: Any) -> int | tuple[int, ...]:
+    checked = sizes("shape", shape)
+    if not checked:
+        raise ConfigError("shape is empty; expected a whole number, or a tuple of at least one", key="shape")
+    return checked[0] if isinstance(shape, int | np.integer) else checked
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,8 +256,7 @@ class StreamInformation:
     ) -> None:
         if storage_format not in ("dense", "sparse"):
             raise ValueError(f"storage_format {storage_format!r}: expected 'dense' or 'sparse'")
-        sizes = (shape,) if isinstance(shape, int) else tuple(int(size) for size in shape)
-        values = (name, stream_id, storage_format, np.dtype(dtype), sizes, bool(defines_mb_size))
+        values = (name, stream_id, storage_format, np.dtype(dtype), sizes("shape", shape), bool(defines_mb_size))
         for field, value in zip(dataclasses.fields(self), values, strict=True):
             object.__setattr__(self, field.name, value)
         object.__setattr__(self, "_hash", hash(values))
@@ -281,15 +299,17 @@ class StreamInformation:
 
 
 def num_values(shape: int | Iterable[int]) -> int:
-    """Number of values of a sample of this shape.
+    """Return the number of values of a sample of this shape.
+
+    Raises:
+        ConfigError: It is not a whole number or a tuple of whole numbers, or it is empty.
 
     Example:
         >>> num_values(5), num_values((2, 3))
         (5, 6)
     """
-    if isinstance(shape, int | np.integer):
-        return int(shape)
-    return int(np.prod([int(size) for size in shape], dtype=np.int64))
+    checked = _checked_shape(shape)
+    return checked if isinstance(checked, int) else math.prod(checked)
 
 
 def check_definers(names: Sequence[str], where: str = "") -> None:

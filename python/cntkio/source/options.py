@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from cntkio.arguments import flag
 from cntkio.errors import ConfigError, OutOfRangeError
 from cntkio.formats.contract import Ahead, Deserializer
 from cntkio.formats.foreign import as_deserializer
@@ -28,6 +29,7 @@ _WHOLE_NUMBERS = (
     "truncation_length",
     "max_errors",
 )
+_FLAGS = ("frame_mode", "randomize", "strict", "keep_data_in_memory", "crosses_sweeps", "local_timeline")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -64,6 +66,8 @@ class SourceOptions:
             )
         for name in _WHOLE_NUMBERS:
             _check_whole(name, getattr(self, name))
+        for name in _FLAGS:
+            flag(name, getattr(self, name))
         if self.frame_mode and self.truncation_length:
             raise ConfigError(
                 f"frame_mode and truncation_length={self.truncation_length} exclude each other", key="truncation_length"
@@ -120,10 +124,10 @@ class SourceOptions:
             "randomization_window": None if window is None else [window.size, window.unit],
             "randomization_seed": self.randomization_seed if window else 0,
             "truncation_length": self.truncation_length,
-            "frame_mode": self.frame_mode,
+            "frame_mode": bool(self.frame_mode),
             "right_splice": self.right_splice,
-            "crosses_sweeps": self.crosses_sweeps,
-            "local_timeline": self.local_timeline,
+            "crosses_sweeps": bool(self.crosses_sweeps),
+            "local_timeline": bool(self.local_timeline),
         }
 
     @property

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import num_threads, piece_size
+from cntkio.arguments import check_fields
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.cbf.faults import Fault
 from cntkio.formats.cbf.header import StreamHeader, read_header
@@ -81,6 +82,7 @@ class CBFDeserializer(CntkOptions):
     def __post_init__(self) -> None:
         """Check all options that can be checked without the file."""
         self.filename = os.fspath(self.filename)
+        check_fields(self)
         self.streams = checked_streams(self.streams)
         if self.dtype is not None:
             self.dtype = np.dtype(self.dtype)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import num_threads, piece_size
+from cntkio.arguments import check_fields
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import TEXT, CntkOptions
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded
@@ -89,6 +90,7 @@ class CTFDeserializer(CntkOptions):
     def __post_init__(self) -> None:
         """Check all options that can be checked without the file."""
         self.filename = os.fspath(self.filename)
+        check_fields(self)
         self.streams = checked_streams(self.streams)
         if not self.streams:
             raise ConfigError("CTFDeserializer: no streams; expected at least one StreamDef", key="streams")

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
+from cntkio.arguments import check_fields
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import FEATURE_STREAM, FEATURES, truth
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded, Utterances
@@ -110,6 +111,7 @@ class HTKFeatureDeserializer(UtteranceOptions):
 
     def __post_init__(self) -> None:
         """Check all options that can be checked without the files."""
+        check_fields(self)
         self.streams = checked_streams(self.streams)
         self.dtype = precision_of(self.dtype)
         check_utterances("HTKFeatureDeserializer", self.streams, self.unequal_lengths)

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
+from cntkio.arguments import check_fields
 from cntkio.errors import CorpusError, FormatError
 from cntkio.formats.cntk_options import LABELS
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded, Utterances
@@ -109,6 +110,7 @@ class HTKMLFDeserializer(UtteranceOptions):
 
     def __post_init__(self) -> None:
         """Check all options that can be checked without the files."""
+        check_fields(self)
         self.streams = checked_streams(self.streams)
         self.dtype = precision_of(self.dtype)
         self._settings()
@@ -207,6 +209,7 @@ class HTKMLFBinaryDeserializer(UtteranceOptions):
 
     def __post_init__(self) -> None:
         """Check all options that can be checked without the files."""
+        check_fields(self)
         self.streams = checked_streams(self.streams)
         self.dtype = precision_of(self.dtype)
         settings_of(self, {})

@@ -1,0 +1,85 @@
+"""Checks of the types of arguments: a text or another kind of number is refused, not read as something else."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from cntkio.errors import ConfigError
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return an argument that is True or False, of Python or NumPy.
+
+    Raises:
+        ConfigError: It is something else.
+
+    Example:
+        >>> flag("randomize", "False")
+        Traceback (most recent call last):
+        cntkio.errors.ConfigError: randomize is 'False'; expected True or False
+    """
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    raise ConfigError(f"{name} is {value!r}; expected True or False", key=name)
+
+
+def whole_number(name: str, value: Any) -> int:
+    """Return an argument that is a whole number, of Python or NumPy.
+
+    Raises:
+        ConfigError: It is something else.
+
+    Example:
+        >>> whole_number("max_errors", 1.5)
+        Traceback (most recent call last):
+        cntkio.errors.ConfigError: max_errors is 1.5; expected a whole number
+    """
+    if _is_whole(value):
+        return int(value)
+    raise ConfigError(f"{name} is {value!r}; expected a whole number", key=name)
+
+
+def sizes(name: str, value: Any) -> tuple[int, ...]:
+    """Return the sizes of a shape: a whole number, or an iterable of whole numbers.
+
+    Raises:
+        ConfigError: It is something else.
+
+    Example:
+        >>> sizes("shape", np.int64(943)), sizes("shape", (2, 3))
+        ((943,), (2, 3))
+        >>> sizes("shape", "943")
+        Traceback (most recent call last):
+        cntkio.errors.ConfigError: shape is '943'; expected a whole number, or a tuple of whole numbers
+    """
+    if _is_whole(value):
+        return (int(value),)
+    items: Any = None
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        with contextlib.suppress(TypeError):  # an array without axes
+            items = tuple(value)
+    if items is None or not all(map(_is_whole, items)):
+        raise ConfigError(f"{name} is {value!r}; expected a whole number, or a tuple of whole numbers", key=name)
+    return tuple(map(int, items))
+
+
+def check_fields(options: Any) -> None:
+    """Check the flags and the whole numbers among the fields of a dataclass; defaults show which fields they are.
+
+    Raises:
+        ConfigError: A field has another type.
+    """
+    for field in dataclasses.fields(options):
+        if isinstance(field.default, bool):
+            setattr(options, field.name, flag(field.name, getattr(options, field.name)))
+        elif isinstance(field.default, int):
+            setattr(options, field.name, whole_number(field.name, getattr(options, field.name)))
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)

@@ -1,0 +1,119 @@
+"""Arguments of streams, deserializers and sources have the types that their documentation names."""
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cntkio import (
+    CBFDeserializer,
+    ConfigError,
+    CTFDeserializer,
+    HTKFeatureDeserializer,
+    HTKMLFDeserializer,
+    MinibatchSource,
+    StreamDef,
+    StreamDefs,
+    StreamInformation,
+)
+from support.builders import corpus_text, make
+
+X = StreamDefs(x=StreamDef(field="x", shape=2))
+FEATURES = StreamDefs(f=StreamDef(scp="a.scp", shape=2))
+LABELS = StreamDefs(m=StreamDef(mlf="a.mlf", shape=2))
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        (943, 943),
+        (np.int64(943), 943),
+        (np.uint8(9), 9),
+        ((28, 28), (28, 28)),
+        ((np.int32(2), 3), (2, 3)),
+        ([2, 3], (2, 3)),
+        (np.zeros((2, 3)).shape, (2, 3)),
+    ],
+)
+def test_a_shape_is_a_whole_number_of_any_kind_or_several(shape: Any, expected: Any) -> None:
+    dim = StreamDef(field="x", shape=shape).dim
+    assert dim == expected and type(dim) is type(expected)
+    assert all(type(size) is int for size in (dim if isinstance(dim, tuple) else [dim]))
+
+
+@pytest.mark.parametrize(
+    "shape", ["943", "", (), True, 3.0, np.float32(3), ("9", 4), (2, 3.0), b"9", {}, np.array(5), object()]
+)
+def test_refuses_a_shape_of_another_type(shape: Any) -> None:
+    with pytest.raises(ConfigError, match="shape is .*; expected a whole number, or a tuple of") as raised:
+        StreamDef(field="x", shape=shape)
+    assert raised.value.key == "shape"
+    with pytest.raises(ConfigError, match="expected a whole number, or a tuple of"):
+        CTFDeserializer("a.ctf", {"x": {**StreamDef(field="x", shape=1), "dim": shape}})
+
+
+def test_a_description_takes_a_shape_of_any_whole_numbers() -> None:
+    assert StreamInformation("x", 0, "dense", np.float32, np.int64(3)).shape == (3,)
+    assert StreamInformation("x", 0, "dense", np.float32, ()).dim == 1
+    for shape in ("943", True, 2.0):
+        with pytest.raises(ConfigError, match="shape is .*; expected a whole number"):
+            StreamInformation("x", 0, "dense", np.float32, shape)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["is_sparse", "broadcast", "defines_mb_size"])
+def test_flags_of_a_stream_are_true_or_false(name: str) -> None:
+    assert StreamDef(**{name: np.True_})[name] is True
+    for value in ("yes", "", 1, 0, 1.0, ()):
+        with pytest.raises(ConfigError, match=f"{name} is .*; expected True or False") as raised:
+            StreamDef(**{name: value})
+        assert raised.value.key == name
+
+
+def test_the_longest_sequence_of_a_stream_is_a_whole_number() -> None:
+    assert StreamDef(max_sequence_length=np.int64(7)).max_sequence_length == 7
+    for value in ("7", 7.5, True, None):
+        with pytest.raises(ConfigError, match=r"max_sequence_length is .*; expected a whole number"):
+            StreamDef(max_sequence_length=value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("build", "name", "value"),
+    [
+        (lambda **o: CTFDeserializer("a.ctf", X, **o), "cache_index", "yes"),
+        (lambda **o: CTFDeserializer("a.ctf", X, **o), "skip_sequence_ids", 1),
+        (lambda **o: CTFDeserializer("a.ctf", X, **o), "strict", "no"),
+        (lambda **o: CTFDeserializer("a.ctf", X, **o), "max_errors", 1.5),
+        (lambda **o: CTFDeserializer("a.ctf", X, **o), "max_errors", "3"),
+        (lambda **o: CTFDeserializer("a.ctf", X, **o), "chunk_size_in_bytes", "1MB"),
+        (lambda **o: CBFDeserializer("a.cbf", X, **o), "keep_data_in_memory", "yes"),
+        (lambda **o: HTKFeatureDeserializer(FEATURES, **o), "strict", "yes"),
+        (lambda **o: HTKMLFDeserializer(None, LABELS, **o), "cache_index", "yes"),
+    ],
+)
+def test_options_of_deserializers_have_their_types(build: Callable[..., Any], name: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is {value!r}; expected (True or False|a whole number)") as raised:
+        build(**{name: value})
+    assert raised.value.key == name
+
+
+def test_options_of_deserializers_take_numbers_of_numpy() -> None:
+    deserializer = CTFDeserializer("a.ctf", X, max_errors=np.int64(3), cache_index=np.False_)
+    assert repr(pickle.loads(pickle.dumps(deserializer))) == repr(CTFDeserializer("a.ctf", X, max_errors=3))
+
+
+@pytest.mark.parametrize("name", ["randomize", "frame_mode", "strict", "keep_data_in_memory", "crosses_sweeps"])
+def test_flags_of_a_source_are_true_or_false(name: str) -> None:
+    for value in ("False", "", 0, None):
+        with pytest.raises(ConfigError, match=f"{name} is {value!r}; expected True or False") as raised:
+            MinibatchSource(CTFDeserializer("a.ctf", X), **{name: value})
+        assert raised.value.key == name
+
+
+def test_a_state_of_a_source_with_flags_of_numpy_can_be_written(tmp_path: Path) -> None:
+    path = tmp_path / "a.ctf"
+    path.write_bytes(corpus_text([1, 1, 1]))
+    with make(path, frame_mode=np.True_, randomize=np.False_) as source:
+        assert json.dumps(source.state_dict())
