@@ -1,6 +1,6 @@
-"""Streams: what a user asks for (`StreamDef`), and what a source delivers (`StreamInformation`).
+"""Streams: the request of a user (`StreamDef`), and the description by a source (`StreamInformation`).
 
-The names, arguments and record keys are those of CNTK 2.7 (docs/timeline.md, "Python interface").
+Names, arguments and record keys are as in CNTK 2.7 (docs/timeline.md, "Python interface").
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ LARGEST_DIM = 2**31 - 1
 """Largest dimension of a stream."""
 DEFAULT_MAX_SEQUENCE_LENGTH = 65535
 """Default `max_sequence_length` of a `StreamDef`. CNTK 2.7 ignores it, so it is not a limit."""
+_ALWAYS_IN_STREAMS = {"stream_alias", "is_sparse", "defines_mb_size", "max_sequence_length"}
+_SOMETIMES_IN_STREAMS = {"dim", "transforms", "context", "scp", "mlf", "broadcast"}
 
 
 class Record(dict[str, Any]):
@@ -49,7 +51,7 @@ class Record(dict[str, Any]):
         raise KeyError(f"no {name!r}; there are: {', '.join(map(repr, self)) or 'none'}{did_you_mean(name, self)}")
 
     def updated_with(self, **items: Any) -> Record:
-        """The same with further items, or with others of the same names."""
+        """Return a copy with items added or replaced."""
         return type(self)({**self, **items})
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
@@ -62,6 +64,9 @@ class Record(dict[str, Any]):
         return (type(self), (dict(self),))
 
     def __repr__(self) -> str:
+        """Print the call that makes this again; a record with the keys of a stream is made by `StreamDef`."""
+        if _ALWAYS_IN_STREAMS <= self.keys() <= _ALWAYS_IN_STREAMS | _SOMETIMES_IN_STREAMS:
+            return stream_def_text(self)
         return f"{type(self).__name__}({', '.join(f'{key}={value!r}' for key, value in self.items())})"
 
 
@@ -92,7 +97,7 @@ def stream_def_text(stream: Any) -> str:
     """
     if not isinstance(stream, Mapping):
         return repr(stream)
-    names = {"stream_alias": "field", "dim": "shape"}  # these come first
+    names = {"stream_alias": "field", "dim": "shape"}  # first in the text
     default = StreamDef()
     arguments = [
         f"{names.get(key, key)}={value!r}"
@@ -103,10 +108,10 @@ def stream_def_text(stream: Any) -> str:
 
 
 def checked_streams(streams: Mapping[str, Any]) -> StreamDefs:
-    """The streams of a deserializer.
+    """Return the streams of a deserializer as a record.
 
     Raises:
-        ConfigError: They are no mapping of names to what `StreamDef` gives.
+        ConfigError: They are not a mapping of names to results of `StreamDef`.
     """
     if not isinstance(streams, Mapping):
         raise ConfigError(
@@ -137,15 +142,15 @@ def StreamDef(  # noqa: N802 - CNTK's name
 
     Args:
         field: Its name in the file (the alias).
-        shape: Values of a sample, or the bound of its indices.
-        is_sparse: Whether samples are lists of index and value.
-        transforms: Image transforms; only kept.
+        shape: Number of values of a sample, or the bound of its indices; or a tuple of sizes.
+        is_sparse: True if samples are lists of index and value.
+        transforms: Image transforms; they have no effect.
         context: Frames to the left and to the right of each frame (HTK features).
         scp: List files of HTK features.
         mlf: HTK label files; makes the stream sparse.
-        broadcast: Whether one frame stands for a whole sequence (HTK features).
-        defines_mb_size: Whether this stream's samples are what minibatch sizes count.
-        max_sequence_length: Longer utterances are left out (HTK features); elsewhere only kept.
+        broadcast: True if one frame stands for a whole sequence (HTK features).
+        defines_mb_size: True if minibatch sizes count the samples of this stream.
+        max_sequence_length: Longer utterances are left out (HTK features); elsewhere without effect.
 
     Returns:
         A record with the keys ``stream_alias``, ``is_sparse``, ``defines_mb_size``, ``max_sequence_length`` and,
@@ -184,14 +189,14 @@ def _checked_shape(shape: Any) -> int | tuple[int, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class StreamConfiguration:
-    """One stream of a text corpus, in CNTK's older form. `StreamDef` says the same; `as_stream_def` makes one.
+    """A stream of a text corpus, in CNTK's older form; `as_stream_def` converts it to a `StreamDef`.
 
     Attributes:
         name: The stream's name in Python.
-        dim: Values of a sample, or the bound of its indices.
-        is_sparse: Whether samples are lists of index and value.
+        dim: Number of values of a sample, or the bound of its indices.
+        is_sparse: True if samples are lists of index and value.
         stream_alias: Its name in the file; empty: the same.
-        defines_mb_size: Whether this stream's samples are what minibatch sizes count.
+        defines_mb_size: True if minibatch sizes count the samples of this stream.
 
     Example:
         >>> words = StreamConfiguration("words", 1323, is_sparse=True, stream_alias="w")
@@ -212,7 +217,7 @@ class StreamConfiguration:
     m_defines_mb_size = property(lambda self: self.defines_mb_size, doc="CNTK's name for `defines_mb_size`.")
 
     def as_stream_def(self) -> Record:
-        """The `StreamDef` that says the same."""
+        """Return the same as a `StreamDef`."""
         return StreamDef(
             field=self.stream_alias or self.name,
             shape=self.dim,
@@ -223,15 +228,15 @@ class StreamConfiguration:
 
 @dataclasses.dataclass(frozen=True, init=False)
 class StreamInformation:
-    """What a source says of one of its streams; hashable, and equal when everything in it is.
+    """Description of a stream by its source; hashable, and equal if all attributes are equal.
 
     Attributes:
         name: The stream's name in Python.
-        stream_id: Its number in its source.
+        stream_id: Its index in its source.
         storage_format: ``"dense"`` or ``"sparse"``.
-        dtype: Of the values.
-        shape: Of one sample.
-        defines_mb_size: Whether this stream's samples are what minibatch sizes count.
+        dtype: Type of the values.
+        shape: Shape of a sample.
+        defines_mb_size: True if minibatch sizes count the samples of this stream.
 
     Example:
         >>> StreamInformation("x", 0, "dense", np.float32, (3,)).m_sample_layout
@@ -262,12 +267,12 @@ class StreamInformation:
         object.__setattr__(self, "_hash", hash(values))
 
     def __hash__(self) -> int:
-        """Kept, since every minibatch is made with a few of these as keys."""
-        kept: int = self.__dict__["_hash"]
-        return kept
+        """Return the stored hash: programs look up streams in every minibatch."""
+        stored: int = self.__dict__["_hash"]
+        return stored
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the hash, which is another in another process."""
+        """Leave out the hash, which differs between processes."""
         return {key: value for key, value in self.__dict__.items() if key != "_hash"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -277,7 +282,7 @@ class StreamInformation:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether samples are lists of index and value."""
+        """True if samples are lists of index and value."""
         return self.storage_format == "sparse"
 
     @property
@@ -287,7 +292,7 @@ class StreamInformation:
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """The same as `shape`, by CNTK's name."""
+        """CNTK's name for `shape`."""
         return self.shape
 
     m_name = property(lambda self: self.name, doc="CNTK's name for `name`.")
@@ -317,7 +322,7 @@ def check_definers(names: Sequence[str], where: str = "") -> None:
 
     Args:
         names: The streams that define it.
-        where: Begin of the message.
+        where: Beginning of the message.
 
     Raises:
         ConfigError: Several streams define it.
@@ -335,8 +340,24 @@ def check_definers(names: Sequence[str], where: str = "") -> None:
 
 
 def named(streams: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """The items of a record of streams in the order in which streams are numbered: by name, case ignored."""
+    """Return the items of a record of streams in the order in which streams are numbered: by name, case ignored."""
     return sorted(streams.items(), key=lambda item: (item[0].lower(), item[0]))
+
+
+def find_stream(streams: Sequence[StreamInformation], name: str) -> StreamInformation:
+    """Return the stream of this name.
+
+    Raises:
+        ConfigError: No stream has this name.
+    """
+    for info in streams:
+        if info.name == name:
+            return info
+    names = [info.name for info in streams]
+    raise ConfigError(
+        f"no stream has the name {name!r}; there are: {', '.join(map(repr, names))}{did_you_mean(name, names)}",
+        key=name,
+    )
 
 
 def packed_columns(streams: Iterable[StreamInformation]) -> list[tuple[int, bool, bool]]:

@@ -1,7 +1,6 @@
 """Minibatch sources written in Python, and one over arrays in memory. (docs/user-defined.md)
 
-These have nothing in common with `cntkio.source.MinibatchSource` but what a caller sees: the names of the methods,
-and minibatches of the same kind.
+They share only the interface of `cntkio.source.MinibatchSource`: names of methods, and the kind of minibatches.
 """
 
 from __future__ import annotations
@@ -15,17 +14,16 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
 from cntkio.formats.user import Column, column, joined_columns
-from cntkio.hints import did_you_mean
 from cntkio.minibatch import Minibatch, MinibatchData
-from cntkio.streams import Record, StreamInformation, packed_columns
+from cntkio.streams import Record, StorageFormat, StreamInformation, find_stream, packed_columns
 from cntkio.timeline import DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS, FULL_DATA_SWEEP, INFINITELY_REPEAT, Partition
 
 
 class UserMinibatchSource:
     """Base class of a source written in Python, for code that takes any source.
 
-    A subclass gives `stream_infos` and `next_minibatch`; and `get_checkpoint_state` with `restore_from_checkpoint` if
-    it can go on from a checkpoint, `is_infinite` if it can be.
+    A subclass implements `stream_infos` and `next_minibatch`. It also implements `get_checkpoint_state` and
+    `restore_from_checkpoint` if it can resume from a checkpoint, and `is_infinite` if its data may have no end.
 
     Example:
         >>> import numpy as np
@@ -44,31 +42,31 @@ class UserMinibatchSource:
     default_randomization_window_in_chunks = DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS
 
     def stream_infos(self) -> Sequence[StreamInformation]:
-        """The streams."""
+        """Return the streams."""
         raise NotImplementedError(f"{type(self).__name__}.stream_infos")
 
     def next_minibatch(
         self, num_samples: int, number_of_workers: int = 1, worker_rank: int = 0, device: object = None
     ) -> Mapping[Any, Any]:
-        """The next minibatch, `MinibatchData` by `StreamInformation`, or an empty mapping when the data have ended.
+        """Return the next minibatch, `MinibatchData` by `StreamInformation`; empty when the data have ended.
 
         Args:
             num_samples: Samples of all workers together, at least 1.
-            number_of_workers: How many readers share the data.
-            worker_rank: Which of them this is.
+            number_of_workers: Number of readers that share the data.
+            worker_rank: Index of this reader.
             device: Not used.
         """
         raise NotImplementedError(f"{type(self).__name__}.next_minibatch")
 
     def get_checkpoint_state(self) -> dict[str, Any]:
-        """All that is needed to go on; nothing, as it is here."""
+        """Return the state from which to resume; here it is empty."""
         return {}
 
     def restore_from_checkpoint(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `get_checkpoint_state`.
+        """Resume from a result of `get_checkpoint_state`.
 
         Raises:
-            NotImplementedError: The state is not empty, and the subclass does not say what it means.
+            NotImplementedError: The state is not empty, and the subclass does not implement this method.
         """
         if state:
             raise NotImplementedError(f"{type(self).__name__}.restore_from_checkpoint")
@@ -83,7 +81,7 @@ class UserMinibatchSource:
         self.restore_from_checkpoint(checkpoint)
 
     def is_infinite(self) -> bool:
-        """Whether the data never end."""
+        """Return whether the data never end."""
         return False
 
     @property
@@ -92,46 +90,37 @@ class UserMinibatchSource:
         return Record({info.name: info for info in self.stream_infos()})
 
     def stream_info(self, name: str) -> StreamInformation:
-        """The stream of that name.
+        """Return the stream of that name.
 
         Raises:
-            ConfigError: There is none.
+            ConfigError: No stream has that name.
         """
-        infos = self.stream_infos()
-        for info in infos:
-            if info.name == name:
-                return info
-        names = [info.name for info in infos]
-        raise ConfigError(
-            f"no stream has the name {name!r}; there are: {', '.join(map(repr, names))}{did_you_mean(name, names)}",
-            key=name,
-        )
+        return find_stream(self.stream_infos(), name)
 
     def __getitem__(self, name: str) -> StreamInformation:
-        """The stream of that name."""
+        """Return the stream of that name."""
         return self.stream_info(name)
 
 
 class MinibatchSourceFromData(UserMinibatchSource):
-    """Minibatches from arrays in memory, in order, over and over.
+    """Minibatches from arrays in memory, in order, repeatedly.
 
-    A minibatch never crosses the end of the data. It takes sequences while, in every stream, their samples number at
-    most what was asked for, and what the limit leaves; at least one. Of them a worker gets those from its rank on, in
-    steps of the number of workers, as ``[begin + rank : end + rank : number_of_workers]`` says: with sizes that the
-    number of workers does not divide, a sequence may be delivered twice. That is CNTK's rule.
+    A minibatch never crosses the end of the data. It takes at least one sequence, and more while in every stream the
+    number of samples is within the size and the limit. A worker gets every `number_of_workers`-th sequence, from its
+    rank on: ``[begin + rank : end + rank : number_of_workers]``. This is CNTK's rule: if the number of workers does not
+    divide a minibatch, a sequence may be delivered twice.
 
     Args:
-        data_streams: By name: an array or CSR matrix, of which each row is a sequence of one sample; or a list of
-            such, of which each item is a sequence; or a pair of either and its type, which is anything with some of
-            the attributes ``shape``, ``dtype`` and ``is_sequence`` (a `StreamInformation` is). An array whose type says
-            ``is_sequence`` holds sequences of equal length, ``[sequences, samples, *shape]``. float64 stays; other
-            numbers become float32.
-        max_samples: How many samples there are until the end; `FULL_DATA_SWEEP`: each once.
+        data_streams: By name: an array or CSR matrix, in which each row is a sequence of one sample; or a list of
+            arrays or matrices, in which each item is a sequence; or a pair of either and its type, which is any object
+            with some of the attributes ``shape``, ``dtype`` and ``is_sequence``, such as a `StreamInformation`. With
+            ``is_sequence``, an array holds sequences of equal length, ``[sequences, samples, *shape]``. float64 stays;
+            other numbers become float32.
+        max_samples: Number of samples until the end; `FULL_DATA_SWEEP`: each sample once.
 
     Raises:
-        ConfigError: There are no streams, or the limit is out of range.
-        CorpusError: A stream's data do not fit its type, there are none, or streams have different numbers of
-            sequences.
+        ConfigError: `data_streams` is empty, or the limit is out of range.
+        CorpusError: A stream's data do not fit its type or are empty, or streams have different numbers of sequences.
 
     Example:
         >>> import numpy as np
@@ -151,25 +140,25 @@ class MinibatchSourceFromData(UserMinibatchSource):
             raise ConfigError("data_streams is empty; expected at least one stream", key="data_streams")
         if not 0 <= max_samples <= INFINITELY_REPEAT:
             raise ConfigError(f"max_samples is {max_samples}, but it is in 0..2^64 - 1", key="max_samples")
-        made = [_stream(name, number, given) for number, (name, given) in enumerate(data_streams.items())]
-        self._streams = [info for info, _ in made]
-        columns = [one for _, one in made]
+        streams = [_stream(name, index, value) for index, (name, value) in enumerate(data_streams.items())]
+        self._streams = [info for info, _ in streams]
+        columns = [column for _, column in streams]
         self._chunk, _ = joined_columns("data_streams", columns, self._streams, None)
         self._num_sequences = self._chunk.num_sequences
         if not self._num_sequences:
-            raise CorpusError("data_streams: there are no sequences to read")
-        self._starts = [one.sequence_offsets.astype(np.int64) for one in columns]
+            raise CorpusError("data_streams: no sequences to read")
+        self._starts = [column.sequence_offsets.astype(np.int64) for column in columns]
         self._layout = packed_columns(self._streams)
         self._max_samples = max_samples
         self._cursor = 0
         self._total_num_samples = 0
 
     def stream_infos(self) -> list[StreamInformation]:
-        """The streams, in the order in which they were given."""
+        """Return the streams in the order of the arguments."""
         return list(self._streams)
 
     def is_infinite(self) -> bool:
-        """Whether there is no limit."""
+        """Return whether there is no limit."""
         return self._max_samples == INFINITELY_REPEAT
 
     def _has_ended(self) -> bool:
@@ -180,16 +169,18 @@ class MinibatchSourceFromData(UserMinibatchSource):
     def next_minibatch(
         self, num_samples: int, number_of_workers: int = 1, worker_rank: int = 0, device: object = None
     ) -> Minibatch | dict[StreamInformation, Any]:
-        """The next minibatch, or an empty mapping when the data have ended. `end_of_sweep` says that either end is met.
+        """Return the next minibatch, or an empty mapping when the data have ended.
+
+        `end_of_sweep` is true at the end of the data and at the limit.
 
         Args:
             num_samples: Samples of all workers together, at least 1.
-            number_of_workers: How many readers share the data.
-            worker_rank: Which of them this is.
+            number_of_workers: Number of readers that share the data.
+            worker_rank: Index of this reader.
             device: Not used.
 
         Raises:
-            ConfigError: The size is 0, or there is no such worker.
+            ConfigError: The size is below 1, or the worker does not exist.
         """
         if num_samples < 1:
             raise ConfigError(f"num_samples is {num_samples}, but it is at least 1", key="num_samples")
@@ -208,9 +199,9 @@ class MinibatchSourceFromData(UserMinibatchSource):
         end_of_sweep = self._cursor == 0 or self._has_ended()
         last = min(end + partition.index, self._num_sequences)
         sequences = np.arange(begin + partition.index, last, partition.count, dtype=np.uint32)
-        return self._gathered(sequences, end_of_sweep)
+        return self._pack(sequences, end_of_sweep)
 
-    def _gathered(self, sequences: npt.NDArray[np.uint32], end_of_sweep: bool) -> Minibatch:
+    def _pack(self, sequences: npt.NDArray[np.uint32], end_of_sweep: bool) -> Minibatch:
         (packed,) = _core.pack(
             [([self._chunk], np.zeros(len(sequences), np.uint32), sequences, self._layout, None, [0, len(sequences)])],
             1,
@@ -222,11 +213,11 @@ class MinibatchSourceFromData(UserMinibatchSource):
         return Minibatch(data, lambda: sequences.astype(np.uint64))
 
     def get_checkpoint_state(self) -> dict[str, int]:
-        """Where the next minibatch begins, ``cursor``, and how much was delivered, ``total_num_samples``."""
+        """Return the first sequence of the next minibatch (``cursor``) and the samples so far (`total_num_samples`)."""
         return {"cursor": self._cursor, "total_num_samples": self._total_num_samples}
 
     def restore_from_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
-        """Go on from a `get_checkpoint_state`.
+        """Resume from a result of `get_checkpoint_state`.
 
         Raises:
             CheckpointError: A key is missing, or does not fit these data.
@@ -241,38 +232,36 @@ class MinibatchSourceFromData(UserMinibatchSource):
         cursor, total_num_samples = (int(value) for value in values if value is not None)
         if cursor >= self._num_sequences:
             raise CheckpointError(
-                f"the checkpoint stands at sequence {cursor}, but there are {self._num_sequences}",
+                f"the checkpoint is at sequence {cursor}, but there are {self._num_sequences}",
                 saved=cursor,
                 current=self._num_sequences,
             )
         self._cursor, self._total_num_samples = cursor, total_num_samples
 
 
-def _is_matrix(given: Any) -> bool:
-    return hasattr(given, "indptr")
+def _is_matrix(value: Any) -> bool:
+    return hasattr(value, "indptr")
 
 
-def _stream(name: str, number: int, given: Any) -> tuple[StreamInformation, Column]:
-    value, kind = given if isinstance(given, tuple) else (given, None)
+def _stream(name: str, stream_index: int, argument: Any) -> tuple[StreamInformation, Column]:
+    value, kind = argument if isinstance(argument, tuple) else (argument, None)
     if isinstance(value, list) and not all(isinstance(item, np.ndarray) or _is_matrix(item) for item in value):
         value = np.asarray(value)  # numbers in lists are an array
     elif not isinstance(value, list | np.ndarray) and not _is_matrix(value):
         raise CorpusError(
-            f"data_streams, stream {name!r}: {type(value).__name__} is not possible; expected an array, a CSR matrix "
-            f"or a list"
+            f"data_streams, stream {name!r}: got a {type(value).__name__}; expected an array, a CSR matrix or a list"
         )
     items = value if isinstance(value, list) else [value]
     if not items:
-        raise CorpusError(f"data_streams, stream {name!r}: there are no sequences to read")
+        raise CorpusError(f"data_streams, stream {name!r}: no sequences to read")
     dtype = np.dtype(getattr(kind, "dtype", None) or (np.float64 if items[0].dtype == np.float64 else np.float32))
     items = [_as_numbers(name, item, dtype) for item in items]
     shape = getattr(kind, "shape", None)
     if isinstance(value, np.ndarray) and getattr(kind, "is_sequence", False):
-        items, value = list(items[0]), []  # each is a sequence
+        items, value = list(items[0]), []  # one sequence each
     form = items[0].shape[1:]
-    info = StreamInformation(
-        name, number, "sparse" if _is_matrix(items[0]) else "dense", dtype, (form or (1,)) if shape is None else shape
-    )
+    storage_format: StorageFormat = "sparse" if _is_matrix(items[0]) else "dense"
+    info = StreamInformation(name, stream_index, storage_format, dtype, (form or (1,)) if shape is None else shape)
     return info, column("data_streams", items if isinstance(value, list) else items[0], info)
 
 

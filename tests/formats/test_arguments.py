@@ -15,6 +15,7 @@ from cntkio import (
     HTKFeatureDeserializer,
     HTKMLFDeserializer,
     MinibatchSource,
+    Record,
     StreamDef,
     StreamDefs,
     StreamInformation,
@@ -117,3 +118,24 @@ def test_a_state_of_a_source_with_flags_of_numpy_can_be_written(tmp_path: Path) 
     path.write_bytes(corpus_text([1, 1, 1]))
     with make(path, frame_mode=np.True_, randomize=np.False_) as source:
         assert json.dumps(source.state_dict())
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        StreamDef(),
+        StreamDef(field="x", shape=(28, 28), defines_mb_size=True),
+        StreamDef(field="x", shape=np.int64(5), is_sparse=True, max_sequence_length=9),
+        StreamDef(scp=["a.scp", "b.scp"], shape=40, context=(5, 6), broadcast=False),
+        StreamDef(mlf="a.mlf", shape=132),
+    ],
+)
+def test_a_stream_definition_prints_the_call_that_makes_it(stream: Record) -> None:
+    assert repr(stream).startswith("StreamDef(") and eval(repr(stream)) == stream
+    assert type(stream) is Record and repr(pickle.loads(pickle.dumps(stream))) == repr(stream)
+
+
+def test_other_records_print_as_records() -> None:
+    assert repr(Record(a=1)) == "Record(a=1)" and repr(Record()) == "Record()"
+    extended = StreamDef(field="x").updated_with(other=2)
+    assert repr(extended).startswith("Record(") and eval(repr(extended)) == extended

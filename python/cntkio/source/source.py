@@ -25,13 +25,13 @@ import numpy as np
 
 from cntkio.errors import ConfigError, UnsupportedError
 from cntkio.formats.contract import Deserializer
-from cntkio.hints import did_you_mean, suggests_keywords
+from cntkio.hints import suggests_keywords
 from cntkio.minibatch import Minibatch
 from cntkio.source.assembly import Assembly
 from cntkio.source.checkpoint import Checkpoint
 from cntkio.source.options import SourceOptions
 from cntkio.source.recipe import Recipe
-from cntkio.streams import Record, StreamInformation
+from cntkio.streams import Record, StreamInformation, find_stream
 from cntkio.timeline import (
     DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS,
     FULL_DATA_SWEEP,
@@ -194,14 +194,7 @@ class MinibatchSource:
         Raises:
             ConfigError: No stream has that name.
         """
-        for info in self._opened.streams:
-            if info.name == name:
-                return info
-        names = [info.name for info in self._opened.streams]
-        raise ConfigError(
-            f"no stream has the name {name!r}; there are: {', '.join(map(repr, names))}{did_you_mean(name, names)}",
-            key=name,
-        )
+        return find_stream(self._opened.streams, name)
 
     def __getitem__(self, name: str) -> StreamInformation:
         """Return the stream of that name."""
