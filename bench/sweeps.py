@@ -87,7 +87,8 @@ class Text:
                 head = file.read(IN_MEMORY)
                 size = head.rfind(b"\n") + 1
                 part = ((file.fileno(), size), 0, (0, size), head.startswith(b"|"), None, size, 1)
-                (_, _, cls.starts, cls.lengths, _), _ = _core.ctf_index(*part)
+                scan = _core.ctf_index(*part)
+                cls.starts, cls.lengths = scan.offsets, scan.lengths
             cls.path, cls.text = path, np.frombuffer(head[:size], np.uint8)
             cls.sizes = np.diff(cls.starts, append=np.uint64(size)).astype(np.uint32)
 

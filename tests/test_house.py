@@ -34,11 +34,7 @@ QUESTIONS_OF_TYPE = {
 }
 LONG_CLASSES: set[str] = set()
 RUST_MODULES_IN_CIRCLES: set[str] = set()
-PRIVATE_NAMES_IN_TESTS = {
-    "_aligned",
-    "_array",
-    "_minibatch",
-}
+PRIVATE_NAMES_IN_TESTS: set[str] = set()
 
 
 # -- rooms -------------------------------------------------------------------------------------------------------------

@@ -19,12 +19,18 @@ def near_name(name: object, known: Iterable[str]) -> str | None:
         'lengths'
         >>> near_name("x", ["lengths", "species"])
     """
-    names = {_folded(known_name): known_name for known_name in known}
-    nearest = difflib.get_close_matches(_folded(str(name)), names, n=1)
+    names = {folded(known_name): known_name for known_name in known}
+    nearest = difflib.get_close_matches(folded(str(name)), names, n=1)
     return names[nearest[0]] if nearest else None
 
 
-def _folded(name: str) -> str:
+def folded(name: str) -> str:
+    """Return a name as it is compared with others: without upper case and underscores, as CNTK's keys and ours differ.
+
+    Example:
+        >>> folded("chunkSizeInBytes") == folded("chunk_size_in_bytes")
+        True
+    """
     return name.lower().replace("_", "")
 
 

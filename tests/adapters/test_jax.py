@@ -124,9 +124,19 @@ def test_a_truncated_minibatch_keeps_its_shape(adapter: ModuleType, tmp_path: Pa
     assert second.continues.tolist() == [True]
 
 
-def test_jax_uses_padded_values_without_a_copy(adapter: ModuleType) -> None:
-    memory = adapter._aligned((7, 5), np.float32)
-    assert adapter._array(memory, None).unsafe_buffer_pointer() == memory.ctypes.data
+def test_jax_uses_padded_values_without_a_copy(
+    adapter: ModuleType, minibatch: Minibatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pointers = set()
+    share = adapter.dlpack.from_dlpack
+
+    def recording(array: np.ndarray[Any, Any]) -> Any:
+        pointers.add(array.ctypes.data)
+        return share(array)
+
+    monkeypatch.setattr(adapter.dlpack, "from_dlpack", recording)
+    padded = adapter.convert(minibatch, layout="padded")
+    assert {padded["x"].values.unsafe_buffer_pointer(), padded["w"].values.unsafe_buffer_pointer()} <= pointers
 
 
 def test_arrays_go_to_the_named_device(adapter: ModuleType, jax: Any, minibatch: Minibatch) -> None:

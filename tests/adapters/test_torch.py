@@ -312,14 +312,21 @@ def test_a_loader_pins_memory_with_a_gpu(corpus: Path, workers: int) -> None:
 # -- data sets ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_data_set_delivers_the_minibatches_of_its_source(corpus: Path) -> None:
+def test_a_data_set_delivers_the_minibatches_of_its_source(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with make(corpus, max_sweeps=2) as source, make(corpus, max_sweeps=2) as other:
         expected = [shown(convert(minibatch)) for minibatch in source.minibatches(20)]
         dataset = MinibatchDataset(other, 20)
         assert [shown(minibatch) for minibatch in dataset] == expected
         assert [shown(minibatch) for minibatch in DataLoader(dataset, batch_size=None)] == expected
+        read, minibatches = other.read, []
+
+        def recording(*arguments: Any, **keywords: Any) -> Any:
+            minibatches.append(read(*arguments, **keywords))
+            return minibatches[-1]
+
+        monkeypatch.setattr(other, "read", recording)
         first = next(iter(dataset))
-        assert first["x"].values.data_ptr() == pointer(first._minibatch["x"].values)
+        assert first["x"].values.data_ptr() == pointer(minibatches[0]["x"].values)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ impl Dictionary {
         self.num_lines as usize
     }
 
-    /// Whether there is no line.
+    /// True if there is no line.
     pub fn is_empty(&self) -> bool {
         self.num_lines == 0
     }
@@ -69,7 +69,7 @@ pub struct TokenStyle<'a> {
     pub names: &'a [&'a [u8]],
     /// Token in place of a token that is not in the dictionary.
     pub unknown: Option<&'a str>,
-    /// Whether a comment holds the token.
+    /// True if a comment holds the token.
     pub is_annotated: bool,
 }
 
@@ -171,7 +171,7 @@ pub enum Labels<'a> {
         names: &'a Dictionary,
         /// Values of the vector with a one in it.
         dim: usize,
-        /// Whether the vector is written as an index with a one.
+        /// True if the vector is written as an index with a one.
         is_sparse: bool,
     },
 }

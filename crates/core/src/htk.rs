@@ -23,13 +23,13 @@ pub const LONGEST_KEY: usize = 4096;
 /// Rules for reading the lines of a list.
 #[derive(Debug, Clone, Default)]
 pub struct ListRules {
-    /// Whether lines are read exactly as CNTK 2.7 reads them.
+    /// True if lines are read exactly as CNTK 2.7 reads them.
     pub is_compatible: bool,
     /// The list's path up to its last separator, which is what `...` stands for; None if it has no separator.
     pub folder: Option<Vec<u8>>,
     /// Text before each path, without a separator at the end.
     pub prefix: Vec<u8>,
-    /// Whether backslashes in paths become slashes.
+    /// True if backslashes in paths become slashes.
     pub turns_backslashes: bool,
 }
 
@@ -48,8 +48,6 @@ pub struct List {
     pub first: Vec<u32>,
     /// The last frame, or [`WHOLE_FILE`].
     pub last: Vec<u32>,
-    /// The line, from 1.
-    pub lines: Vec<u64>,
 }
 
 named! {
@@ -123,7 +121,6 @@ pub fn scan_list(text: &[u8], rules: &ListRules) -> Result<List, ListError> {
             list.files.push(file);
             list.first.push(first);
             list.last.push(last);
-            list.lines.push(number);
         }
     }
     Ok(list)
@@ -291,7 +288,6 @@ mod tests {
                 row("e", "e.fea", 0, WHOLE_FILE),
             ]
         );
-        assert_eq!(list.lines, [1, 3, 4, 5, 6]);
     }
 
     #[test]

@@ -14,9 +14,9 @@ pub struct Decimal {
     pub mantissa: u64,
     /// The power of ten; saturates far outside every element type's range.
     pub exponent: i32,
-    /// Whether there was a minus sign.
+    /// True if there was a minus sign.
     pub negative: bool,
-    /// Whether `mantissa` holds all digits.
+    /// True if `mantissa` holds all digits.
     pub is_exact: bool,
     /// Offset after the number's last byte.
     pub end: usize,
@@ -63,7 +63,7 @@ pub fn scan(bytes: &[u8], at: usize) -> Result<Decimal, usize> {
     Ok(Decimal { mantissa, exponent, negative, is_exact: num_digits <= MOST_EXACT_DIGITS, end: p })
 }
 
-/// Whether there is a minus sign at `at`, and the offset after a sign of either kind.
+/// Read a sign of either kind, if there is one at `at`. Returns whether it is a minus sign, and the offset after it.
 #[inline(always)]
 fn sign(bytes: &[u8], at: usize) -> (bool, usize) {
     match bytes.get(at) {

@@ -7,7 +7,7 @@ use cntkio_core::ctf::{self, IdOverflow, Mode, Scan, Unindexed};
 use cntkio_core::text::Text;
 use random::Random;
 
-/// Whether a line holds a pipe, the name, and what ends names.
+/// True if a line holds a pipe, the name, and what ends names.
 fn holds(line: &[u8], name: &[u8]) -> bool {
     let wanted = [b"|", name].concat();
     let ends_name = |byte: Option<&u8>| byte.is_none_or(|&byte| byte <= b' ' || byte == b'|' || byte >= 0x80);
@@ -26,7 +26,7 @@ fn reference(text: &[u8], first: usize, mode: Mode, defining: Option<&[u8]>) -> 
             Mode::Ids => {
                 let key: u64 = id.parse().map_err(|_| start as u64)?;
                 if id.len() == line.len() {
-                    continue; // digits up to the end of the file are no line
+                    continue; // digits up to the end of the file are not a line
                 }
                 let is_new = found.keys.last() != Some(&key);
                 found.keys.extend(is_new.then_some(key));

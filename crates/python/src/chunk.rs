@@ -48,7 +48,7 @@ impl Chunk {
     }
 
     /// The chunk with dense and sparse columns in full width only, as writers need it; itself if it has no others.
-    fn plain(slf: Bound<'_, Self>) -> PyResult<Py<Self>> {
+    fn in_full_width(slf: Bound<'_, Self>) -> PyResult<Py<Self>> {
         let (py, chunk) = (slf.py(), slf.get());
         if chunk.inner.as_plain().is_some() {
             return Ok(slf.unbind());
@@ -82,7 +82,7 @@ impl<'py> FloatArray<'py> {
 
 /// The chunk as writers take it.
 pub(crate) fn plain(chunk: &chunk::Chunk) -> PyResult<PlainChunk<'_>> {
-    let refused = || PyValueError::new_err("only columns in full width can be written: see Chunk.plain");
+    let refused = || PyValueError::new_err("only columns in full width can be written: see Chunk.in_full_width");
     chunk.as_plain().ok_or_else(refused)
 }
 

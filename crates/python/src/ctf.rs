@@ -15,18 +15,26 @@ use std::sync::Arc;
 /// Size of the parts in which text is read: a part and its values fit a core's cache.
 const PART_BYTES: usize = 512 << 10;
 
-/// Number of lines before the first id; key, start and number of lines of each sequence; the position of an id that
-/// overflows, if there is one.
-type ScanArrays<'py> =
-    (u32, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u32>>, Option<u64>);
+/// The sequences of a part of a text: their keys, offsets and numbers of lines.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+pub(crate) struct CTFScan {
+    /// Lines before the first id.
+    num_head_lines: u32,
+    keys: Py<PyArray1<u64>>,
+    offsets: Py<PyArray1<u64>>,
+    lengths: Py<PyArray1<u32>>,
+    /// Offset of an id of 2^64 or more. There are no sequences then.
+    overflow: Option<u64>,
+    /// Offset of a line of 4 GiB or more. There are no sequences then.
+    long_line: Option<u64>,
+}
 
 /// Find the sequences of the lines that start in a part of an open file. `first` is the position of the file's first
-/// line, `share` the number of bytes that a thread scans at a time. The last result is the position of a line of 4 GiB
-/// or more, if there is one.
+/// line, `share` the number of bytes that a thread scans at a time.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
-pub(crate) fn ctf_index<'py>(
-    py: Python<'py>,
+pub(crate) fn ctf_index(
+    py: Python<'_>,
     file: (i32, u64),
     first: usize,
     part: (usize, usize),
@@ -34,7 +42,7 @@ pub(crate) fn ctf_index<'py>(
     defining: Option<Vec<u8>>,
     share: usize,
     num_threads: usize,
-) -> PyResult<(ScanArrays<'py>, Option<u64>)> {
+) -> PyResult<CTFScan> {
     let read = |at: usize, buffer: &mut [u8]| read_exact_at(file.0, buffer, at as u64);
     let mode = if in_lines { Mode::Lines } else { Mode::Ids };
     let text = Text { size: file.1 as usize, read: &read };
@@ -47,7 +55,7 @@ pub(crate) fn ctf_index<'py>(
         Err(Unindexed::LongLine { at }) => (ctf::Scan::default(), None, Some(at)),
         Err(Unindexed::Unread(error)) => return Err(error.into()),
     };
-    Ok((scan_arrays(py, scan, overflow), long_line))
+    Ok(CTFScan { overflow, long_line, ..as_arrays(py, scan) })
 }
 
 /// The sizes in bytes of adjacent sequences, the last of which ends at `end`; or the first sequence of 4 GiB or more.
@@ -65,9 +73,15 @@ pub(crate) fn ctf_sizes<'py>(
     Ok((sizes.into_pyarray(py), too_long))
 }
 
-fn scan_arrays(py: Python<'_>, scan: ctf::Scan, overflow: Option<u64>) -> ScanArrays<'_> {
-    let ctf::Scan { head_lines, keys, starts, lines } = scan;
-    (head_lines, keys.into_pyarray(py), starts.into_pyarray(py), lines.into_pyarray(py), overflow)
+fn as_arrays(py: Python<'_>, scan: ctf::Scan) -> CTFScan {
+    CTFScan {
+        num_head_lines: scan.head_lines,
+        keys: scan.keys.into_pyarray(py).unbind(),
+        offsets: scan.starts.into_pyarray(py).unbind(),
+        lengths: scan.lines.into_pyarray(py).unbind(),
+        overflow: None,
+        long_line: None,
+    }
 }
 
 /// The streams of a text corpus, and its other properties that the parser needs.
@@ -215,13 +229,13 @@ pub(crate) fn ctf_chunk_borders(
 }
 
 /// The scans of a chunk's pieces, each with the piece's offset, and the chunk.
-type IndexedTuple<'py> = (Vec<(usize, ScanArrays<'py>)>, Chunk);
+type IndexedTuple = (Vec<(usize, CTFScan)>, Chunk);
 
 /// Index and parse the chunks between borders of a file in one pass. A chunk with an error or a warning is None.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
-pub(crate) fn ctf_index_chunks<'py>(
-    py: Python<'py>,
+pub(crate) fn ctf_index_chunks(
+    py: Python<'_>,
     file: (i32, u64),
     borders: Vec<usize>,
     in_lines: bool,
@@ -229,7 +243,7 @@ pub(crate) fn ctf_index_chunks<'py>(
     num_threads: usize,
     part_size: usize,
     spare: &Spare,
-) -> PyResult<Vec<Option<IndexedTuple<'py>>>> {
+) -> PyResult<Vec<Option<IndexedTuple>>> {
     let read = |at: usize, buffer: &mut [u8]| read_exact_at(file.0, buffer, at as u64);
     let mode = if in_lines { Mode::Lines } else { Mode::Ids };
     if borders.windows(2).any(|pair| pair[0] > pair[1]) {
@@ -242,7 +256,7 @@ pub(crate) fn ctf_index_chunks<'py>(
     let text = Text { size: file.1 as usize, read: &read };
     let pass = Pass { text, mode, schema, part_size: part_size.max(1), pool: Some(spare) };
     let indexed = py.detach(|| pool.install(|| ctf::index_chunks(pass, &borders, num_threads)))?;
-    let tuple = |(begin, scan): (usize, ctf::Scan)| (begin, scan_arrays(py, scan, None));
+    let tuple = |(begin, scan): (usize, ctf::Scan)| (begin, as_arrays(py, scan));
     let indexed = indexed.into_iter().map(|indexed| {
         let (scans, inner) = indexed?;
         Some((scans.into_iter().map(tuple).collect(), Chunk { inner }))

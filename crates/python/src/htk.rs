@@ -13,7 +13,7 @@ use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyList};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 type Rows<'py> = (Bound<'py, PyArray1<u8>>, usize);
@@ -24,40 +24,60 @@ fn rows<'py>(py: Python<'py>, texts: &[u8], ends: &[usize]) -> Rows<'py> {
     (rows.into_pyarray(py), width)
 }
 
-/// Keys; paths; file, first frame, last frame and line of each utterance.
-type ListArrays<'py> = (
-    Rows<'py>,
-    Vec<Bound<'py, PyBytes>>,
-    Bound<'py, PyArray1<u32>>,
-    Bound<'py, PyArray1<u32>>,
-    Bound<'py, PyArray1<u32>>,
-    Bound<'py, PyArray1<u64>>,
-);
+/// The utterances of a list, in its order: of each its key, file, first frame and last frame.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+pub(crate) struct HTKList {
+    /// Keys padded with zeros, and the width of a key.
+    keys: (Py<PyArray1<u8>>, usize),
+    /// The files, each once.
+    paths: Py<PyList>,
+    files: Py<PyArray1<u32>>,
+    first_frames: Py<PyArray1<u32>>,
+    last_frames: Py<PyArray1<u32>>,
+}
 
-/// Number of the line, offset of its first byte, and its fault.
-type ListError = (u64, usize, u8);
+/// A line of a list that cannot be read.
+#[pyclass(frozen, get_all, module = "cntkio._core")]
+pub(crate) struct HTKListError {
+    /// The line, from 1.
+    line: u64,
+    /// Offset of the line.
+    byte: usize,
+    /// Index in `LIST_FAULTS`.
+    fault: u8,
+}
+
+/// The outcome of reading a list.
+#[derive(IntoPyObject)]
+pub(crate) enum Listed {
+    List(HTKList),
+    Error(HTKListError),
+}
 
 /// Read a list of utterances. Returns its content, or the line that cannot be understood.
 #[pyfunction]
-pub(crate) fn htk_scan_list<'py>(
-    py: Python<'py>,
+pub(crate) fn htk_scan_list(
+    py: Python<'_>,
     text: PyBackedBytes,
     is_compatible: bool,
     folder: Option<Vec<u8>>,
     prefix: Vec<u8>,
     turns_backslashes: bool,
-) -> (Option<ListArrays<'py>>, Option<ListError>) {
+) -> PyResult<Listed> {
     let rules = ListRules { is_compatible, folder, prefix, turns_backslashes };
-    match py.detach(|| htk::scan_list(&text, &rules)) {
-        Err(error) => (None, Some((error.line, error.at, error.fault as u8))),
+    Ok(match py.detach(|| htk::scan_list(&text, &rules)) {
+        Err(error) => Listed::Error(HTKListError { line: error.line, byte: error.at, fault: error.fault as u8 }),
         Ok(list) => {
-            let paths = list.paths.iter().map(|path| PyBytes::new(py, path)).collect();
-            let keys = rows(py, &list.keys, &list.key_ends);
-            let (files, first, last) =
-                (list.files.into_pyarray(py), list.first.into_pyarray(py), list.last.into_pyarray(py));
-            (Some((keys, paths, files, first, last, list.lines.into_pyarray(py))), None)
+            let (keys, width) = rows(py, &list.keys, &list.key_ends);
+            Listed::List(HTKList {
+                keys: (keys.unbind(), width),
+                paths: PyList::new(py, list.paths.iter().map(|path| PyBytes::new(py, path)))?.unbind(),
+                files: list.files.into_pyarray(py).unbind(),
+                first_frames: list.first.into_pyarray(py).unbind(),
+                last_frames: list.last.into_pyarray(py).unbind(),
+            })
         }
-    }
+    })
 }
 
 /// The first utterance of each chunk and, last, the number of utterances.

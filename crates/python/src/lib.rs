@@ -33,8 +33,8 @@ mod _core {
 
     #[pymodule_export]
     use super::ctf::{
-        CTFSchema, Spare, ctf_chunk_borders, ctf_chunk_starts, ctf_index, ctf_index_chunks, ctf_infer, ctf_parse,
-        ctf_scan_words, ctf_sizes,
+        CTFScan, CTFSchema, Spare, ctf_chunk_borders, ctf_chunk_starts, ctf_index, ctf_index_chunks, ctf_infer,
+        ctf_parse, ctf_scan_words, ctf_sizes,
     };
 
     #[pymodule_export]
@@ -48,8 +48,8 @@ mod _core {
 
     #[pymodule_export]
     use super::htk::{
-        FileBytes, FrameFinder, MLFLabels, find_chunks, first_same, frames_chunk, htk_chunk_starts, htk_scan_list,
-        mlf_names, mlf_scan, mlf_scan_binary, rolling_order, runs_chunk,
+        FileBytes, FrameFinder, HTKList, HTKListError, MLFLabels, find_chunks, first_same, frames_chunk,
+        htk_chunk_starts, htk_scan_list, mlf_names, mlf_scan, mlf_scan_binary, rolling_order, runs_chunk,
     };
 
     #[pymodule_init]

@@ -14,48 +14,49 @@ type Longs<'py> = Bound<'py, PyArray1<i64>>;
 type Words<'py> = Bound<'py, PyArray1<u32>>;
 /// The chunks, each once, in the order of their first sequences; the number of each chunk's first sequence; for each
 /// sequence the position of its chunk in that list, and its number in the chunk.
-type Places<'py> = (Vec<u32>, Vec<usize>, Words<'py>, Words<'py>);
+type ChunkRefs<'py> = (Vec<u32>, Vec<usize>, Words<'py>, Words<'py>);
 /// Position, sweep, index, rank, count.
 type CursorTuple = (u64, u64, u32, u32, u64);
 /// Results of several reads: sequences; their chunks; the number of the first sequence of each read and, last, the
 /// number of sequences; for each read whether it met the end of a sweep, and the cursor after it; the list of chunks.
-type Reads<'py> = (Longs<'py>, Longs<'py>, Vec<usize>, Vec<bool>, Vec<CursorTuple>, Places<'py>);
+type Reads<'py> = (Longs<'py>, Longs<'py>, Vec<usize>, Vec<bool>, Vec<CursorTuple>, ChunkRefs<'py>);
 /// For each part of a sequence: slot, sequence, chunk, first sample, number of samples, step, and whether the sequence
 /// continues in the next minibatch; then whether the end of a sweep was met, and the position in samples.
 type TruncatedRead<'py> =
     (Longs<'py>, Longs<'py>, Longs<'py>, Longs<'py>, Longs<'py>, Longs<'py>, Bound<'py, PyArray1<bool>>, bool, u64);
 /// A sequence pending in a slot: its number, its first undelivered sample, and whether its read met the end of a sweep.
-type OwedSequence = (u32, u32, bool);
+type PendingTuple = (u32, u32, bool);
 
 struct State {
     reader: Reader,
     slots: Slots,
     delivered: Vec<Delivered>,
-    /// For each chunk its position in the list of chunks plus one, while `places` builds that list; otherwise 0.
-    place_of: Vec<u32>,
+    /// For each chunk its position in the list of chunks plus one, while `chunk_refs` builds that list; otherwise 0.
+    index_of: Vec<u32>,
 }
 
 impl State {
-    /// The list of the chunks of the delivered sequences; see [`Places`].
-    fn places(&mut self, table: Table) -> (Vec<u32>, Vec<usize>, Vec<u32>, Vec<u32>) {
-        self.place_of.resize(table.chunk_starts.len(), 0);
+    /// The list of the chunks of the delivered sequences; see [`ChunkRefs`].
+    fn chunk_refs(&mut self, table: Table) -> (Vec<u32>, Vec<usize>, Vec<u32>, Vec<u32>) {
+        self.index_of.resize(table.chunk_starts.len(), 0);
         let (mut chunks, mut firsts) = (Vec::new(), Vec::new());
-        let mut places = Vec::with_capacity(self.delivered.len());
-        let mut numbers = Vec::with_capacity(self.delivered.len());
-        for (at, one) in self.delivered.iter().enumerate() {
-            let place = &mut self.place_of[one.chunk as usize];
-            if *place == 0 {
-                chunks.push(one.chunk);
+        let mut chunk_indices = Vec::with_capacity(self.delivered.len());
+        let mut indices_in_chunk = Vec::with_capacity(self.delivered.len());
+        for (at, delivered) in self.delivered.iter().enumerate() {
+            let index = &mut self.index_of[delivered.chunk as usize];
+            if *index == 0 {
+                chunks.push(delivered.chunk);
                 firsts.push(at);
-                *place = chunks.len() as u32;
+                *index = chunks.len() as u32;
             }
-            places.push(*place - 1);
-            numbers.push((i64::from(one.sequence) - table.chunk_starts[one.chunk as usize]) as u32);
+            chunk_indices.push(*index - 1);
+            let chunk_start = table.chunk_starts[delivered.chunk as usize];
+            indices_in_chunk.push((i64::from(delivered.sequence) - chunk_start) as u32);
         }
         for &chunk in &chunks {
-            self.place_of[chunk as usize] = 0;
+            self.index_of[chunk as usize] = 0;
         }
-        (chunks, firsts, places, numbers)
+        (chunks, firsts, chunk_indices, indices_in_chunk)
     }
 }
 
@@ -138,7 +139,7 @@ impl TimelineReader {
         Ok(Self {
             lengths: (*lengths).clone().unbind(),
             chunk_starts: (*chunk_starts).clone().unbind(),
-            state: Mutex::new(State { reader, slots: Slots::default(), delivered: Vec::new(), place_of: Vec::new() }),
+            state: Mutex::new(State { reader, slots: Slots::default(), delivered: Vec::new(), index_of: Vec::new() }),
         })
     }
 
@@ -196,7 +197,7 @@ impl TimelineReader {
     }
 
     /// Prepare for another partition or size, with empty slots.
-    fn settle(&self, py: Python<'_>, index: u64, count: u64, num_slots: usize) {
+    fn change_partition(&self, py: Python<'_>, index: u64, count: u64, num_slots: usize) {
         self.quick(py, |state| {
             state.reader.change_partition(Partition { index, count });
             state.slots = Slots::new(num_slots);
@@ -219,10 +220,10 @@ impl TimelineReader {
     ) -> PyResult<Option<Reads<'py>>> {
         let request =
             Request { partition: Partition { index, count }, share, passed, crosses_sweeps, counts_sequences };
-        let found = self.run(py, |state, table, pause| {
+        let reads = self.run(py, |state, table, pause| {
             state.delivered.clear();
             let (mut bounds, mut ends, mut cursors) = (vec![0], Vec::new(), Vec::new());
-            let (begin, place) = (state.reader.cursor(), state.reader.rank());
+            let (begin, rank) = (state.reader.cursor(), state.reader.rank());
             while ends.len() < most {
                 let Ok(outcome) = state.reader.read(table, request, &mut state.delivered, pause) else {
                     state.reader.rewind(begin);
@@ -236,20 +237,20 @@ impl TimelineReader {
                 // CNTK flags a minibatch without data in its classic readers only.
                 ends.push(outcome.end_of_sweep && (has_some || !crosses_sweeps));
                 cursors.push(as_tuple(state.reader.cursor()));
-                if outcome.ended || state.reader.rank() != place {
+                if outcome.ended || state.reader.rank() != rank {
                     break;
                 }
             }
-            let sequences: Vec<i64> = state.delivered.iter().map(|one| i64::from(one.sequence)).collect();
-            let chunks: Vec<i64> = state.delivered.iter().map(|one| i64::from(one.chunk)).collect();
-            Ok((sequences, chunks, bounds, ends, cursors, state.places(table)))
+            let sequences: Vec<i64> = state.delivered.iter().map(|delivered| i64::from(delivered.sequence)).collect();
+            let chunks: Vec<i64> = state.delivered.iter().map(|delivered| i64::from(delivered.chunk)).collect();
+            Ok((sequences, chunks, bounds, ends, cursors, state.chunk_refs(table)))
         })?;
-        let (sequences, chunks, bounds, ends, cursors, places) = found;
+        let (sequences, chunks, bounds, ends, cursors, refs) = reads;
         if ends.is_empty() {
             return Ok(None);
         }
-        let places = (places.0, places.1, places.2.into_pyarray(py), places.3.into_pyarray(py));
-        Ok(Some((sequences.into_pyarray(py), chunks.into_pyarray(py), bounds, ends, cursors, places)))
+        let refs = (refs.0, refs.1, refs.2.into_pyarray(py), refs.3.into_pyarray(py));
+        Ok(Some((sequences.into_pyarray(py), chunks.into_pyarray(py), bounds, ends, cursors, refs)))
     }
 
     /// Read a truncated minibatch; None if the data have ended.
@@ -291,20 +292,20 @@ impl TimelineReader {
 
     /// The sequences that are pending in each slot.
     #[getter]
-    fn owed(&self, py: Python<'_>) -> Vec<Vec<OwedSequence>> {
-        let owed = |owed: &Pending| (owed.delivered.sequence, owed.next, owed.end_of_sweep);
-        self.quick(py, |state| state.slots.queues().iter().map(|queue| queue.iter().map(owed).collect()).collect())
+    fn pending(&self, py: Python<'_>) -> Vec<Vec<PendingTuple>> {
+        let tuple = |pending: &Pending| (pending.delivered.sequence, pending.next, pending.end_of_sweep);
+        self.quick(py, |state| state.slots.queues().iter().map(|queue| queue.iter().map(tuple).collect()).collect())
     }
 
     /// Restore the slots. Every sequence is in the table and has samples left.
-    fn owe(&self, py: Python<'_>, slots: Vec<Vec<OwedSequence>>) -> PyResult<()> {
+    fn restore_pending(&self, py: Python<'_>, slots: Vec<Vec<PendingTuple>>) -> PyResult<()> {
         self.run(py, |state, table, _| {
-            let owe = |&(sequence, next, end_of_sweep): &OwedSequence| {
+            let pending = |&(sequence, next, end_of_sweep): &PendingTuple| {
                 let length = table.lengths[sequence as usize];
                 let chunk = table.chunk_starts.partition_point(|&start| start <= i64::from(sequence)) - 1;
                 Pending { delivered: Delivered { sequence, chunk: chunk as u32 }, length, next, end_of_sweep }
             };
-            let queues = slots.iter().map(|slot| slot.iter().map(owe).collect::<VecDeque<_>>()).collect();
+            let queues = slots.iter().map(|slot| slot.iter().map(pending).collect::<VecDeque<_>>()).collect();
             state.slots = Slots::with(queues);
             Ok(())
         })
@@ -312,10 +313,10 @@ impl TimelineReader {
 
     /// The chunks of all pending sequences, each once.
     #[getter]
-    fn owed_chunks(&self, py: Python<'_>) -> Vec<u32> {
+    fn pending_chunks(&self, py: Python<'_>) -> Vec<u32> {
         self.quick(py, |state| {
             let queues = state.slots.queues().iter();
-            let mut chunks: Vec<u32> = queues.flatten().map(|owed| owed.delivered.chunk).collect();
+            let mut chunks: Vec<u32> = queues.flatten().map(|pending| pending.delivered.chunk).collect();
             chunks.sort_unstable();
             chunks.dedup();
             chunks
@@ -324,14 +325,14 @@ impl TimelineReader {
 
     /// Sweep and rank of the next sequence; None if the data have ended.
     #[getter]
-    fn place(&self, py: Python<'_>) -> Option<(u64, u32)> {
+    fn rank(&self, py: Python<'_>) -> Option<(u64, u32)> {
         self.quick(py, |state| state.reader.rank())
     }
 
     /// The chunks that can contain a sequence delivered at a rank, and the rank after them.
-    fn chunks_at(&self, py: Python<'_>, sweep: u64, place: u32, index: u64, count: u64) -> PyResult<(Vec<i64>, u32)> {
+    fn chunks_at(&self, py: Python<'_>, sweep: u64, rank: u32, index: u64, count: u64) -> PyResult<(Vec<i64>, u32)> {
         let partition = Partition { index, count };
-        self.run(py, |state, table, _| Ok(state.reader.chunks_at(table, sweep, place, partition)))
+        self.run(py, |state, table, _| Ok(state.reader.chunks_at(table, sweep, rank, partition)))
     }
 
     /// The next at most `limit` chunks needed from a rank on in one sweep, and the rank after them.
@@ -339,13 +340,13 @@ impl TimelineReader {
         &self,
         py: Python<'_>,
         sweep: u64,
-        place: u32,
+        rank: u32,
         limit: usize,
         index: u64,
         count: u64,
     ) -> PyResult<(Vec<i64>, u32)> {
         let partition = Partition { index, count };
-        self.run(py, |state, table, _| Ok(state.reader.chunks_from(table, sweep, place, limit, partition)))
+        self.run(py, |state, table, _| Ok(state.reader.chunks_from(table, sweep, rank, limit, partition)))
     }
 }
 

@@ -24,9 +24,7 @@ from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.htk import HTKFeatureDeserializer, window_of
 from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
 from cntkio.hints import did_you_mean
-from cntkio.streams import Record, StreamDef, StreamDefs
-
-_LARGEST_DIM = 2**31 - 1
+from cntkio.streams import LARGEST_DIM, Record, StreamDef, StreamDefs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +87,7 @@ def warn_of_no_effect(section: Section, rows: Iterable[keys.WithoutEffect], deci
         deciding: The section whose values happen, if that is another.
     """
     for row in rows:
-        with contextlib.suppress(ValueError, ConfigError):  # a variable that nobody needs may be missing
+        with contextlib.suppress(ValueError, ConfigError):  # a variable that no entry needs may be missing
             asked = _asked_for(section, row, is_own=not row.is_inherited)
             usual = None if deciding is None else _asked_for(deciding, row, is_own=False)
             if asked is not None and asked != (row.usual if usual is None else usual):
@@ -119,7 +117,7 @@ def chunk_size_of(section: Section) -> int:
     return size
 
 
-def _dimension(stream: Section, key: str, *, own: bool = False, most: int = _LARGEST_DIM) -> int:
+def _dimension(stream: Section, key: str, *, own: bool = False, most: int = LARGEST_DIM) -> int:
     dim = stream.size(key, own=own)
     if not 1 <= dim <= most:
         raise stream.error(key, f"{key} = {dim}; expected 1 to {most}", own=own)
@@ -173,8 +171,8 @@ def _text_stream(stream: Section) -> Record:
     storage = stream.text("format", own=True).lower()
     if storage not in ("dense", "sparse"):
         raise stream.error("format", f"format = {storage!r} is neither dense nor sparse", own=True)
-    if dim < 1 or (storage == "sparse" and dim > _LARGEST_DIM):
-        raise stream.error("dim", f"dim = {dim}; expected 1 to {_LARGEST_DIM}", own=True)
+    if dim < 1 or (storage == "sparse" and dim > LARGEST_DIM):
+        raise stream.error("dim", f"dim = {dim}; expected 1 to {LARGEST_DIM}", own=True)
     alias = stream.text("alias", stream.name, own=True)
     if not alias:
         raise stream.error("alias", "alias is empty", own=True)

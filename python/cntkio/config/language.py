@@ -280,7 +280,7 @@ class Section:
             self.used.add(entry.position)
 
     def use_all(self) -> None:
-        """Count all its own entries as looked up: whoever reads the section warns of those that have no effect."""
+        """Count all its own entries as looked up: the reader of the section warns of the entries without effect."""
         for entry in self._entries.values():
             self._use(entry)
 

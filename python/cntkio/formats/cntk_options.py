@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from cntkio.errors import ConfigError
-from cntkio.hints import did_you_mean
+from cntkio.hints import did_you_mean, folded
 
 logger = logging.getLogger("cntkio")
 
@@ -161,16 +161,6 @@ LABEL_STREAM = {
     "labelType": None,
 }
 """Keys of the section of a stream of labels, and what they set; None: nothing."""
-
-
-def folded(key: str) -> str:
-    """Return a key as it is looked up: CNTK's in upper or lower case, or our name with underscores.
-
-    Example:
-        >>> folded("chunkSizeInBytes") == folded("chunk_size_in_bytes")
-        True
-    """
-    return key.lower().replace("_", "")
 
 
 def find_option(options: Iterable[Option], key: str) -> Option | None:

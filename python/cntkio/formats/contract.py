@@ -146,7 +146,7 @@ class Deserializer(Protocol):
 
     @property
     def has_text_keys(self) -> bool:
-        """Whether the keys are always words. If one deserializer of a source has words, all are asked for words."""
+        """True if the keys are always words. If one deserializer of a source has words, all are asked for words."""
 
     def parts(self) -> Sequence[Deserializer]:
         """The deserializer itself, or one for each corpus that it describes."""

@@ -160,7 +160,7 @@ class AnyTimeline(Protocol):
     """Settings that a checkpoint of the source needs in order to recognize this kind of timeline."""
 
     names_sequences: bool
-    """Whether each selection brings its own keys."""
+    """True if each selection brings its own keys."""
 
     @property
     def num_samples(self) -> int:

@@ -208,7 +208,7 @@ class Timeline:
             mode = self._whole(size, partition)
         if self._only_full and size <= self.num_samples:
             mode = OnlyFull(self._reader, mode, size)
-        self._reader.settle(partition.of_chunks.index, partition.of_chunks.count, rows)
+        self._reader.change_partition(partition.of_chunks.index, partition.of_chunks.count, rows)
         self._settings, self._mode, self._rounds = (size, partition), mode, rounds
 
     def _whole(self, size: int, partition: Partition) -> WholeSequences:
@@ -243,12 +243,12 @@ class Timeline:
         )
 
     def _has_ended(self) -> bool:
-        return self.position >= self._end and not any(self._reader.owed)
+        return self.position >= self._end and not any(self._reader.pending)
 
     # ------------------------------------------------------------------------------------- going back, epochs
 
     def _slots(self) -> Slots:
-        return self._reader.owed if self._is_truncated else []
+        return self._reader.pending if self._is_truncated else []
 
     def _rounds_to_pass(self) -> int:
         return 0 if self._rounds is None else self._rounds.rounds_to_pass
@@ -271,7 +271,7 @@ class Timeline:
             self._take_up_again(bookmark.settings, bookmark.rounds_to_pass)
         self._reader.rewind(bookmark.cursor)
         if bookmark.settings is not None and self._is_truncated:
-            self._reader.owe(bookmark.slots)
+            self._reader.restore_pending(bookmark.slots)
 
     def _take_up_again(self, settings: tuple[int, Partition], rounds_to_pass: int) -> None:
         self._take_up(*settings)
@@ -364,14 +364,14 @@ class Timeline:
         if not self._is_randomized:
             self._reader.set_count(count or 0)
         if self._is_truncated:
-            current = len(self._reader.owed)
+            current = len(self._reader.pending)
             if len(slots) != current:
                 raise CheckpointError(
                     f"the state holds {len(slots)} slots, but there are {current} here",
                     saved=len(slots),
                     current=current,
                 )
-            self._reader.owe(slots)
+            self._reader.restore_pending(slots)
 
     def _check_slots(self, slots: Slots) -> None:
         rest = np.array([(sequence, first) for slot in slots for sequence, first, _ in slot], np.int64).reshape(-1, 2)
@@ -398,7 +398,7 @@ class Timeline:
         position. After the end, only the chunks of the slots remain.
         """
         needed = self._chunks_of_window(partition.of_chunks)
-        of_slots = tuple(self._reader.owed_chunks) if self._is_truncated else ()
+        of_slots = tuple(self._reader.pending_chunks) if self._is_truncated else ()
         key = (self._window_key, of_slots)
         if key != self._plan_key:
             self._plan_key = key
@@ -407,7 +407,7 @@ class Timeline:
         return self._plan
 
     def _chunks_of_window(self, partition: Partition) -> list[int]:
-        where = self._reader.place
+        where = self._reader.rank
         key = (where, partition)
         if key != self._window_key:
             self._window_key = key
@@ -419,7 +419,7 @@ class Timeline:
     def chunks_ahead(self, partition: Partition = WHOLE) -> Iterator[int]:
         partition = partition.of_chunks
         self._chunks_of_window(partition)
-        where = self._reader.place
+        where = self._reader.rank
         if where is None:
             return
         current, rank = where[0], self._next_rank

@@ -21,13 +21,13 @@ use std::sync::Arc;
 /// A stream's form in the file, and the precision in which it is delivered or written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stream {
-    /// Whether samples are lists of index and value.
+    /// True if samples are lists of index and value.
     pub is_sparse: bool,
     /// Values a sample, or the bound of its indices; at least 1.
     pub dim: usize,
-    /// Whether the file's values are in double precision.
+    /// True if the file's values are in double precision.
     pub is_double: bool,
-    /// Whether the columns' values are in double precision.
+    /// True if the columns' values are in double precision.
     pub becomes_double: bool,
 }
 

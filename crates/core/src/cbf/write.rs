@@ -18,7 +18,7 @@ pub struct Written<'a> {
 pub struct Selected {
     /// Its column in the chunks; a column that does not exist is left out.
     pub column: usize,
-    /// Whether it is written in double precision.
+    /// True if it is written in double precision.
     pub is_double: bool,
 }
 

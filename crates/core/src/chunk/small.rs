@@ -15,7 +15,7 @@ use std::ops::Range;
 pub struct Small {
     /// Values of a sample, or the bound of its indices.
     pub dim: usize,
-    /// Whether values are in double precision when packed.
+    /// True if values are in double precision when packed.
     pub becomes_double: bool,
     /// All samples, row by row, or the values of all entries.
     pub values: Vec<u8>,

@@ -40,12 +40,12 @@ impl Values {
         in_either_precision!(self, values => values.len())
     }
 
-    /// Whether there are no values.
+    /// True if there are no values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether the values are in double precision.
+    /// True if the values are in double precision.
     pub fn is_double(&self) -> bool {
         matches!(self, Values::F64(_))
     }
@@ -94,7 +94,7 @@ impl Values {
 
 /// A precision of [`Values`]: `f32` or `f64`.
 pub trait Precision: Element + Number {
-    /// Whether this is double precision.
+    /// True if this is double precision.
     const IS_DOUBLE: bool;
     /// The values, if they are in this precision.
     fn of(values: &Values) -> Option<&[Self]>;

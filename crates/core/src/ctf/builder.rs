@@ -40,7 +40,7 @@ pub(super) struct Builder {
     is_first_part: bool,
     /// Memory for the small form.
     spare: Option<Small>,
-    /// Whether the last sample that was read the exact way had one entry.
+    /// True if the last sample that was read the exact way had one entry.
     pub(super) is_one_hot: bool,
 }
 
@@ -102,7 +102,7 @@ impl Builder {
         self.num_samples - self.column.sequence_offsets[self.column.sequence_offsets.len() - 1]
     }
 
-    /// Whether the current sequence has a sample that is not empty.
+    /// True if the current sequence has a sample that is not empty.
     pub(super) fn has_entries_in_sequence(&self) -> bool {
         match &self.column.samples {
             Samples::Sparse { sample_offsets, .. } => {

@@ -72,7 +72,7 @@ impl LineStart {
         }
     }
 
-    /// Whether the line at a position starts with the same id. Without an id: with the same byte, which is not a digit.
+    /// True if the line at a position starts with the same id. Without an id: with the same byte, which is not a digit.
     #[inline]
     pub(super) fn is_at(&self, block: &[u8], start: usize) -> bool {
         digits::word_at(block, start).is_some_and(|word| (word ^ self.word) & self.mask == 0)

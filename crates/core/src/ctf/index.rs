@@ -154,7 +154,7 @@ fn scan_lines(found: &mut Scan, block: &[u8], offset: u64) {
     found.lines.resize(found.starts.len(), 1);
 }
 
-/// Whether a line holds a pipe and the name, followed by the line's end or a byte that ends names.
+/// True if a line holds a pipe and the name, followed by the line's end or a byte that ends names.
 ///
 /// This is a search in the text, so a name inside a comment counts, too.
 fn holds(line: &[u8], name: &memmem::Finder) -> bool {

@@ -62,11 +62,11 @@ pub enum Mode {
 pub struct Stream {
     /// Its name in the file (the alias).
     pub name: Vec<u8>,
-    /// Whether samples are lists of `index:value`.
+    /// True if samples are lists of `index:value`.
     pub is_sparse: bool,
     /// Values of a sample, or the bound of its indices; at most 2^31 - 1.
     pub dim: usize,
-    /// Whether values are stored in double precision.
+    /// True if values are stored in double precision.
     pub is_double: bool,
 }
 
@@ -77,9 +77,9 @@ pub struct Schema {
     pub streams: Vec<Stream>,
     /// The only stream whose samples are counted against a sequence's lines; `None`: the stream with the most samples.
     pub defining: Option<usize>,
-    /// Whether ids are words.
+    /// True if ids are words.
     pub has_words: bool,
-    /// Whether columns of small whole numbers are stored in fewer bytes.
+    /// True if columns of small whole numbers are stored in fewer bytes.
     pub is_compact: bool,
 }
 
@@ -94,7 +94,7 @@ pub struct Extent {
     pub length: u32,
 }
 
-/// Whether a byte ends the name of a stream.
+/// True if a byte ends the name of a stream.
 #[inline]
 fn ends_name(byte: u8) -> bool {
     byte <= b' ' || byte == b'|' || byte >= 0x80

@@ -33,7 +33,7 @@ pub(super) struct Sight<'a> {
     pub(super) view: &'a [u8],
 }
 
-/// Whether a byte ends a sample's values: a pipe, a control byte other than a tab, a byte above 0x7F.
+/// True if a byte ends a sample's values: a pipe, a control byte other than a tab, a byte above 0x7F.
 #[inline]
 fn ends_values(byte: u8) -> bool {
     byte < b' ' || byte == b'|' || byte >= 0x80

@@ -104,7 +104,7 @@ fn append_runs(labels: &mut Labels, rows: &[Row], mut fault: (Fault, u64), rules
 /// A row that is at least this long counts time, not frames: 9.9999 ms, or 100,000 frames.
 const LONG: f64 = 99_999.0;
 
-/// Whether the numbers of these rows count time, in compatible mode of a row that does not say it itself.
+/// True if the numbers of these rows count time, in compatible mode of a row that does not say it itself.
 fn counts_time(rows: &[Row], rules: &Rules) -> bool {
     match rules.unit {
         Unit::Time => true,

@@ -87,7 +87,7 @@ impl Numbers {
         self.low.len()
     }
 
-    /// Whether there are no numbers.
+    /// True if there are no numbers.
     pub fn is_empty(&self) -> bool {
         self.low.is_empty()
     }

@@ -47,7 +47,7 @@ pub enum Unit {
 /// Rules for reading labels.
 #[derive(Debug, Clone)]
 pub struct Rules {
-    /// Whether they are read exactly as CNTK 2.7 reads them.
+    /// True if they are read exactly as CNTK 2.7 reads them.
     pub is_compatible: bool,
     /// The unit of the numbers.
     pub unit: Unit,

@@ -124,7 +124,7 @@ pub(super) fn row(line: &[u8], at: u64, rules: &Rules) -> Result<Row, (Fault, bo
 /// The columns of a line.
 struct Columns<'a> {
     rest: Option<&'a [u8]>,
-    /// Whether each blank ends a column, as in CNTK 2.7.
+    /// True if each blank ends a column, as in CNTK 2.7.
     is_single_blank: bool,
 }
 

@@ -53,7 +53,7 @@ pub(super) struct SweepPlan {
     /// The positions that a sequence of each rank may take: the positions of all ranks whose window holds its rank.
     pub(super) reach: Vec<Span>,
     ranks: Owners,
-    /// Whether every window holds all ranks.
+    /// True if every window holds all ranks.
     pub(super) is_one_window: bool,
 }
 

@@ -33,9 +33,9 @@ pub struct Request {
     pub share: u64,
     /// Samples of all partitions that are passed at most; `u64::MAX`: any number.
     pub passed: u64,
-    /// Whether the read continues in the next sweep.
+    /// True if the read continues in the next sweep.
     pub crosses_sweeps: bool,
-    /// Whether `share` and `passed` count sequences instead of samples.
+    /// True if `share` and `passed` count sequences instead of samples.
     pub counts_sequences: bool,
 }
 
@@ -479,7 +479,7 @@ impl Reader {
 struct Walk<'a, 'b, 'c> {
     order: &'a mut SweepOrder,
     table: Table<'a>,
-    /// Whether all lengths are 1. Then no length is looked up, which would wait for memory.
+    /// True if all lengths are 1. Then no length is looked up, which would wait for memory.
     is_of_single_samples: bool,
     pause: &'b mut Pause<'c>,
     until_pause: &'b mut u32,

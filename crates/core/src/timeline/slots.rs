@@ -18,7 +18,7 @@ pub struct Pending {
     pub length: u32,
     /// The first sample that is not delivered yet.
     pub next: u32,
-    /// Whether the read that delivered the sequence reached the end of a sweep.
+    /// True if the read that delivered the sequence reached the end of a sweep.
     pub end_of_sweep: bool,
 }
 
@@ -35,7 +35,7 @@ pub struct Part {
     pub num_samples: u32,
     /// The step of the first sample.
     pub step: u32,
-    /// Whether the sequence continues in the next minibatch.
+    /// True if the sequence continues in the next minibatch.
     pub continues: bool,
 }
 

@@ -143,6 +143,10 @@ class _Part(NamedTuple):
     lengths: npt.NDArray[np.uint32]
     overflow: int | None
 
+    @classmethod
+    def of(cls, scan: _core.CTFScan) -> _Part:
+        return cls(scan.num_head_lines, scan.keys, scan.offsets, scan.lengths, scan.overflow)
+
     def moved(self, begin: int) -> _Part:
         """The part with offsets that count from the beginning of the file."""
         if not begin:
@@ -282,15 +286,13 @@ def _parts(file: InputFile, first: int, settings: IndexSettings, in_lines: bool)
     for begin in range(first, file.size, tuning.INTERRUPTIBLE):
         bounds = (begin, begin + tuning.INTERRUPTIBLE)
         try:
-            part, long_line = _core.ctf_index(
-                file.handle, first, bounds, in_lines, settings.defining, tuning.BLOCK, num_threads()
-            )
+            scan = _core.ctf_index(file.handle, first, bounds, in_lines, settings.defining, tuning.BLOCK, num_threads())
         except (OSError, EOFError):
             file.require_unchanged()
             raise
-        if long_line is not None:
-            raise FormatError("a line of 4 GiB or more", path=file.path, byte=long_line)
-        parts.append(_Part(*part))
+        if scan.long_line is not None:
+            raise FormatError("a line of 4 GiB or more", path=file.path, byte=scan.long_line)
+        parts.append(_Part.of(scan))
     return parts
 
 
@@ -327,8 +329,8 @@ def _parse_ahead(file: InputFile, first_pass: FirstPass, first: int, limit: int,
         for entry in indexed:
             if entry is None:  # it has errors: index it without parsing
                 return done._replace(end=borders[len(done.chunks)])
-            parts, chunk = entry
-            done.parts.extend(_Part(*part).moved(begin) for begin, part in parts)
+            scans, chunk = entry
+            done.parts.extend(_Part.of(scan).moved(begin) for begin, scan in scans)
             num_sequences += chunk.num_sequences
             num_bytes += chunk.num_bytes
             done.chunks.append(chunk)

@@ -91,12 +91,11 @@ def read_list(path: str | os.PathLike[str], *, prefix: str = "", compatible: boo
     name = os.fsencode(path)
     text = all_bytes(path)
     before = prefix.encode().replace(b"\\", b"/").rstrip(b"/")
-    scanned, error = _core.htk_scan_list(text, compatible, _folder_of(name), before, sys.platform != "win32")
-    if error is not None:
-        line, byte, fault = error
-        raise FormatError(_FAULT_WORDS[_core.LIST_FAULTS[fault]], path=path, line=line, column=1, byte=byte)
-    assert scanned is not None
-    rows, paths, files, first, last, _ = scanned
+    scanned = _core.htk_scan_list(text, compatible, _folder_of(name), before, sys.platform != "win32")
+    if isinstance(scanned, _core.HTKListError):
+        what = _FAULT_WORDS[_core.LIST_FAULTS[scanned.fault]]
+        raise FormatError(what, path=path, line=scanned.line, column=1, byte=scanned.byte)
+    paths, files, first, last = scanned.paths, scanned.files, scanned.first_frames, scanned.last_frames
     if not len(files):
         raise FormatError("no utterance; expected a line such as id=path[first,last]", path=path, byte=0)
     lengths = last - first + np.uint32(1)
@@ -104,7 +103,7 @@ def read_list(path: str | os.PathLike[str], *, prefix: str = "", compatible: boo
     if is_whole.any():
         needed, index = np.unique(files[is_whole], return_inverse=True)
         lengths[is_whole] = _num_frames([paths[file] for file in needed.tolist()], compatible)[index]
-    return Listed(text_rows(rows), paths, files, first, lengths)
+    return Listed(text_rows(scanned.keys), paths, files, first, lengths)
 
 
 def _num_frames(paths: Sequence[bytes], compatible: bool) -> npt.NDArray[np.uint32]:

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio.errors import ConfigError
-from cntkio.formats.cntk_options import CntkOptions, folded, whole
+from cntkio.formats.cntk_options import CntkOptions, whole
+from cntkio.hints import folded
 from cntkio.streams import DEFAULT_MAX_SEQUENCE_LENGTH, num_values
 
 _T = TypeVar("_T")
