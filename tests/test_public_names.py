@@ -365,8 +365,8 @@ def test_a_wrong_name_suggests_a_similar_name(
     [
         (StreamDef(field="lenghts", shape=4), "the file's first lines have no 'lenghts'; did you mean 'lengths'?"),
         (StreamDef(field="qq", shape=4), "the file's first lines have no 'qq'; they have: 'lengths', 'word'"),
-        (StreamDef(field="lengths", shape=3), "first lines would fit StreamDef(field='lengths', shape=4)"),
-        (StreamDef(field="word", shape=9), "first lines would fit StreamDef(field='word', shape=13, is_sparse=True)"),
+        (StreamDef(field="lengths", shape=3), "the file would fit StreamDef(field='lengths', shape=4)"),
+        (StreamDef(field="word", shape=9), "the file would fit StreamDef(field='word', shape=13, is_sparse=True)"),
         (StreamDef(field="word", shape=9, is_sparse=True), "StreamDef(field='word', shape=13, is_sparse=True)"),
         (StreamDef(field="lengths", shape=4, is_sparse=True), "would fit StreamDef(field='lengths', shape=4)"),
     ],

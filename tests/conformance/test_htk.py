@@ -23,6 +23,8 @@ from support.recorded import Case, cases, comparable, run
 BY_DEFAULT = {
     "chunks_error_kind_in_second_chunk": "kinds may be mixed, with a warning",
     "feat_error_lpc": "all kinds of float vectors are read",
+    "feat_error_vq": "a file of another kind that has the size of float vectors is read, with a warning",
+    "feat_error_waveform": "a file of another kind that has the size of float vectors is read, with a warning",
     "feat_error_mixed_kinds": "kinds may be mixed, with a warning",
     "feat_error_mixed_periods": "frame shifts may be mixed, with a warning",
     "labels_error_dimension_65536": "a dimension may be larger than 65535",

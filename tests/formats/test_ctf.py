@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+import gzip
+import lzma
 import os
 import re
 from collections import Counter
@@ -13,7 +15,8 @@ import numpy as np
 import pytest
 from cntkio import ConfigError, CorpusError, CTFDeserializer, FormatError, StreamDef, StreamDefs, _core
 from cntkio.formats import NOTHING_AHEAD, Ahead, ctf
-from cntkio.formats.ctf import index, tuning
+from cntkio.formats.ctf import index, infer, tuning
+from cntkio.streams import stream_def_text
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from slow import ctf as slow_ctf
@@ -553,6 +556,99 @@ def test_refuses_to_infer_streams_of_other_texts(tmp_path: Path) -> None:
     path.write_bytes(b"".join(b"|n%d 1\n" % number for number in range(10_002)))
     with pytest.raises(FormatError, match="more than 10000 names"):
         cntkio.infer_streams(path)
+
+
+def test_another_kind_of_file_is_named_with_what_reads_it(tmp_path: Path) -> None:
+    text = b"".join(b"|x %d |y %d:1\n" % (number, number) for number in range(1000))
+    path = tmp_path / "a.ctf"  # whatever its name is
+    cntkio.write_cbf(tmp_path / "a.cbf", {"x": np.ones((3, 2), np.float32)})
+    for content, words in (
+        (gzip.compress(text), "this is a file compressed with gzip; unpack it"),
+        (lzma.compress(text), "compressed with xz; unpack it"),
+        (b"PAR1" + text, "this is a Parquet file; .* cntkio.arrow.read"),
+        ((tmp_path / "a.cbf").read_bytes(), "CNTK binary format .* use CBFDeserializer"),
+        (b"#!MLF!#\n" + text, "this is an HTK label file .* use HTKMLFDeserializer"),
+        (b"|x 1\0\n", "not a text, for it has zero bytes"),
+    ):
+        path.write_bytes(content)
+        for call in (cntkio.infer_streams, cntkio.read_ctf):
+            with pytest.raises(FormatError, match=words) as caught:
+                call(path)
+            assert str(caught.value).startswith(f"{path}, byte 0")
+    for name in ("a.scp", "a.cntk"):  # the name of the file does not matter
+        (tmp_path / name).write_bytes(text)
+        assert list(cntkio.infer_streams(tmp_path / name)) == ["x", "y"]
+
+
+def error_of(path: Path, stream: Any) -> str:
+    with pytest.raises(FormatError) as caught:
+        read_all(path, stream)
+    return str(caught.value)
+
+
+def read_all(path: Path, stream: Any) -> None:
+    with contextlib.closing(CTFDeserializer(path, StreamDefs(x=stream)).open()) as corpus:
+        for chunk_id in range(corpus.table.num_chunks):
+            corpus.account_for(corpus.load(chunk_id))
+
+
+@pytest.mark.parametrize(
+    ("text", "stream", "fitting"),
+    [
+        (b"|x 1:1\n" * 30_000 + b"|x 938:1\n", (9, True), (939, True)),
+        (b"|x 9:1\n" * 30_000 + b"|x 938:1\n", (9, True), (939, True)),
+        (b"|x 1 2\n" * 30_000, (1, False), (2, False)),
+        (b"|x 1:1\n|x 7:2\n", (3, False), (8, True)),
+        (b"|x 1 2\n", (3, True), (2, False)),
+    ],
+)
+def test_a_definition_that_is_advised_reads_the_whole_file(
+    text: bytes, stream: tuple[int, bool], fitting: tuple[int, bool], tmp_path: Path
+) -> None:
+    path = tmp_path / "a.ctf"
+    path.write_bytes(text)
+    advised = StreamDef("x", *fitting)
+    assert error_of(path, StreamDef("x", *stream)).endswith(f"the file would fit {stream_def_text(advised)}")
+    read_all(path, advised)
+
+
+@pytest.mark.parametrize(
+    ("text", "stream"),
+    [
+        (b"|x 1 # c\n", (1, False)),
+        (b"|x -1:1\n", (3, True)),
+        (b"|x 1 2 3\n|x !\n", (2, False)),
+        (b"|x 1 2\n" * 30_000 + b"|x 1 2 3\n", (2, False)),
+        (b"|x 1\n" * 1000 + b"|x" + b" 1" * 100_000, (1, False)),
+    ],
+)
+def test_a_definition_that_would_not_help_is_not_advised(text: bytes, stream: tuple[int, bool], tmp_path: Path) -> None:
+    path = tmp_path / "a.ctf"
+    path.write_bytes(text + b"\n")
+    assert "would fit" not in error_of(path, StreamDef("x", *stream))
+
+
+def test_a_large_file_is_not_read_for_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.ctf"
+    path.write_bytes(b"|x 1 2\n" * 9)
+    monkeypatch.setattr(infer, "CHECKED_BYTES", 8)
+    error = error_of(path, StreamDef("x", 1))
+    assert error.endswith(f"cntkio.infer_streams({str(path)!r}) finds what fits the file")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"|x 1 |y 2\n|y 3 |z 1\n|x 1\n", "line 2, .* the line has 'y', 'z'; ask for these streams, too, or forgive"),
+        (b"1 |x 1 |y 2\n1 |y 3\n2 |x 1\n", "line 2, .* the line has 'y'; ask for"),
+        (b"1 |x 1\n2 |x ! |y 1\n", "bad number|in a number"),
+        (b"|x 1\n\n|x 1\n", "a line without a sample; expected one of at least one stream$"),
+    ],
+)
+def test_a_line_without_what_was_asked_for_names_its_streams(text: bytes, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.ctf"
+    path.write_bytes(text)
+    assert re.search(words, error_of(path, StreamDef("x", 1)))
 
 
 def test_an_index_that_does_not_match_names_its_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -356,6 +356,32 @@ def test_refuses_to_write_what_the_formats_cannot_hold(tmp_path: Path) -> None:
         mlf.write_mapping(tmp_path / "a.list", ["x", "x"])
 
 
+@pytest.mark.parametrize("kind", [0, 5, 10, 13, 63, 0o40006])
+@pytest.mark.parametrize("order", "><")
+@pytest.mark.parametrize("end", [b"", b"xy"])
+def test_a_file_of_any_kind_is_read_if_its_size_fits(
+    kind: int, order: str, end: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    values = np.arange(6, dtype=np.float32).reshape(3, 2)
+    content = struct.pack(order + "iIHH", 3, 0, 8, kind) + values.astype(order + "f4").tobytes() + end
+    (tmp_path / "a.fea").write_bytes(content)
+    (tmp_path / "a.scp").write_text(f"u1={tmp_path / 'a.fea'}[0,2]\n", encoding="utf-8")
+    streams = StreamDefs(x=StreamDef(scp=str(tmp_path / "a.scp"), shape=2))
+
+    def read(**options: Any) -> Any:
+        with MinibatchSource(HTKFeatureDeserializer(streams, **options), randomize=False) as source:
+            return source.next_minibatch(3)["x"].values
+
+    assert read().tolist() == values.tolist()
+    assert "is not for float vectors, but the file has the size of float vectors" in caplog.text
+    for options in ({"strict": True}, {"compatible": True}):
+        with pytest.raises(FormatError, match="kind|qualifier"):
+            read(**options)
+    (tmp_path / "a.fea").write_bytes(content + b"1")
+    with pytest.raises(FormatError, match="expected a kind of float vectors"):
+        read()
+
+
 def test_files_of_many_kinds_make_one_stream(tmp_path: Path) -> None:
     values = np.array([[1, -2], [3, 4]], np.float32)
     htk.write_features(tmp_path / "big.fea", values, kind="MFCC")
@@ -434,3 +460,12 @@ def test_a_missing_file_of_a_list_suggests_the_nearest_name(corpus: Path) -> Non
         features(corpus / "b.scp").open()
     with pytest.raises(FileNotFoundError, match=r"did you mean '.*states\.list'\?"):
         labels(corpus / "a.mlf", corpus / "state.list").open()
+
+
+@pytest.mark.parametrize("key", ["input", "INPUT", "streams"])
+def test_streams_are_read_by_item(key: str) -> None:
+    features = StreamDefs(x=StreamDef(scp="a.scp", shape=2, context=(1, 1)))
+    labels = StreamDefs(y=StreamDef(mlf="a.mlf", shape=3))
+    assert HTKFeatureDeserializer(features)[key] == features
+    assert HTKMLFDeserializer("states.list", labels)[key]["y"].mlf == "a.mlf"
+    assert HTKMLFBinaryDeserializer(labels)[key]["y"]["dim"] == 3

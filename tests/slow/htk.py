@@ -41,7 +41,8 @@ def order_of(data: bytes) -> str:
     def is_possible(order: str) -> bool:
         num_samples, _, size, kind = struct.unpack(order + "iIHH", data[:12])
         width = 2 if kind & COMPRESSED or kind & 63 in (0, 5, 10) else 4
-        return kind & 63 <= 12 and size > 0 and size % width == 0 and 0 <= num_samples * size <= len(data)
+        is_known = kind & 63 <= 12 and size > 0 and size % width == 0 and 0 <= num_samples * size <= len(data)
+        return is_known or fits_float_vectors(data, order)
 
     possible = [order for order in "><" if is_possible(order)]
     if len(possible) == 1:
@@ -50,11 +51,18 @@ def order_of(data: bytes) -> str:
     return "<" if little < big or (little == big and not possible) else ">"
 
 
+def fits_float_vectors(data: bytes, order: str) -> bool:
+    num_samples, _, size, kind = struct.unpack(order + "iIHH", data[:12])
+    sizes = (12 + num_samples * size, 14 + num_samples * size)
+    return num_samples > 0 and size > 0 and size % 4 == 0 and not kind & COMPRESSED and len(data) in sizes
+
+
 def features(data: bytes) -> Features:
     require(len(data) >= 12, "a short header")
     order = order_of(data)
     num_samples, _, size, kind = struct.unpack(order + "iIHH", data[:12])
-    require(kind & 63 in FLOAT_KINDS and not kind & WITH_INDEX, "a kind without float vectors")
+    is_float_kind = kind & 63 in FLOAT_KINDS and not kind & WITH_INDEX
+    require(is_float_kind or fits_float_vectors(data, order), "a kind without float vectors")
     is_compressed = bool(kind & COMPRESSED)
     width = 2 if is_compressed else 4
     require(size > 0 and size % width == 0, "the size of a frame")

@@ -124,12 +124,39 @@ def detect(path: str | os.PathLike[str]) -> FileKind:
         >>> detect("examples/digits/digits.cntk").title
         'CNTK configuration'
     """
+    return _detected(path, Path(path).suffix.lower())[0]
+
+
+def other_than_ctf(path: str | os.PathLike[str]) -> str:
+    """Say what a file is, and what reads it, if its bytes show that it is not text in CNTK's format; else nothing.
+
+    The name of the file decides nothing here.
+
+    Raises:
+        OSError: The file cannot be read.
+
+    Example:
+        >>> other_than_ctf("examples/iris/iris.ctf")
+        ''
+        >>> other_than_ctf("examples/digits/digits.cntk")
+        'this is a CNTK configuration; MinibatchSource.from_config opens its reader'
+    """
+    kind, head = _detected(path, "")
+    if kind.form == "ctf":
+        return "this is not a text, for it has zero bytes; expected |name values" if b"\0" in head else ""
+    use = kind.advice or "use " + kind.call.format(path=os.fspath(path))
+    article = "an" if kind.title.startswith(("HTK", "Arrow")) else "a"
+    return f"this is {article} {kind.title}; {use}"
+
+
+def _detected(path: str | os.PathLike[str], suffix: str) -> tuple[FileKind, bytes]:
+    """Return the kind of a file, and its first bytes."""
     file = InputFile(os.fspath(path))
     try:
         head, size = file.read(0, _HEAD), file.size
     finally:
         file.close()
-    return KINDS[_form(head, size, Path(path).suffix.lower())]
+    return KINDS[_form(head, size, suffix)], head
 
 
 def _form(head: bytes, size: int, suffix: str) -> str:

@@ -20,7 +20,9 @@ from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Joins, L
 from cntkio.formats.ctf import tuning
 from cntkio.formats.ctf.findings import (
     KINDS,
+    KINDS_OF_GAPS,
     KINDS_OF_MISFITS,
+    KINDS_OF_VALUES,
     NO_FINDINGS,
     REMARKS,
     Finding,
@@ -36,7 +38,7 @@ from cntkio.formats.ctf.index import (
     key_text,
     make_index,
 )
-from cntkio.formats.ctf.infer import advice_on_streams, streams_at_the_start
+from cntkio.formats.ctf.infer import advice_on_streams, streams_at_the_start, streams_between
 from cntkio.formats.input_file import InputFile, Locator
 from cntkio.formats.report import Report
 from cntkio.formats.table import SequenceTable, file_fingerprint
@@ -248,7 +250,7 @@ class CTFCorpus:
         parsed, self.index = self.index.parsed, self.index._replace(parsed=[])
         return {chunk_id: Loaded(chunk_id, chunk, NO_FINDINGS) for chunk_id, chunk in enumerate(parsed)}
 
-    def _parse(self, chunk_id: int, budget: int) -> tuple[_core.Chunk, Findings]:
+    def _parse(self, chunk_id: int, budget: int, schema: _core.CTFSchema | None = None) -> tuple[_core.Chunk, Findings]:
         first, last = (int(index) for index in self.table.chunk_starts[chunk_id : chunk_id + 2])
         offsets, sizes = self.index.offsets[first:last], self.index.sizes[first:last]
         begin = int(offsets[0])
@@ -262,7 +264,7 @@ class CTFCorpus:
                 offsets,
                 sizes,
                 self.table.lengths[first:last],
-                self._core_schema,
+                schema or self._core_schema,
                 budget=budget,
                 is_strict=self._options.strict,
                 num_threads=num_threads(),
@@ -308,8 +310,38 @@ class CTFCorpus:
         more = f" (error {budget + 1}, and max_errors is {budget})" if budget else ""
         if KINDS[finding.kind].name in KINDS_OF_MISFITS:
             asked = self._schema if finding.stream is None else [self._schema[finding.stream]]
-            more += advice_on_streams(self._file, asked)
+            more += self._advice_on_gap(findings, finding) or advice_on_streams(self._file, asked, self._fits)
         return self._error(findings, finding, more)
+
+    def _advice_on_gap(self, findings: Findings, finding: Finding) -> str:
+        """Return advice about a line or sequence that has other streams only."""
+        kind = KINDS[finding.kind].name
+        if kind not in KINDS_OF_GAPS:
+            return ""
+        sequence_index = findings.first_sequence + finding.sequence
+        begin = findings.first_byte + finding.offset
+        end = int(self.index.offsets[sequence_index]) + int(self.index.sizes[sequence_index])
+        is_line = kind == "line without a sample"
+        asked = {schema.alias.decode() for schema in self._schema}
+        known = {name.decode() for name in streams_at_the_start(self._file)}
+        there = streams_between(self._file, begin, end, is_line=is_line)
+        others = [name for name in there if name not in asked]
+        if not others or not asked & {*known, *there}:
+            return ""
+        return (
+            f"; the {'line' if is_line else 'sequence'} has {', '.join(map(repr, others))}; "
+            "ask for these streams, too, or forgive such errors (max_errors=-1)"
+        )
+
+    def _fits(self, definition: StreamSchema) -> bool:
+        """Whether all values of a stream can be read with another definition."""
+        schema = _core.CTFSchema([definition], has_words=self._text_keys)
+        for chunk_id in range(self.table.num_chunks):
+            _, findings = self._parse(chunk_id, 2**64 - 1, schema)
+            counts = zip(KINDS, findings.counts, strict=True)
+            if any(count for kind, count in counts if kind.name in KINDS_OF_VALUES):
+                return False
+        return True
 
     def _error(self, findings: Findings, finding: Finding, more: str = "") -> FormatError:
         sequence_index = findings.first_sequence + finding.sequence

@@ -45,6 +45,12 @@ KINDS_OF_MISFITS = {
     "bad number", "bad index", "index out of range", "missing colon", "too many values",
     "line without a sample", "stream without a sample",
 }  # fmt: skip
+# Kinds of bad samples, which a definition that fits does not have.
+KINDS_OF_VALUES = {
+    "bad number", "bad index", "index out of range", "missing colon", "too many values", "short dense sample",
+}  # fmt: skip
+# Kinds of lines and sequences that lack what was asked for.
+KINDS_OF_GAPS = {"line without a sample", "stream without a sample", "too few samples"}
 # The words for remarks of the index.
 REMARKS = {
     "repeated id": "an earlier sequence in the file has this id, too",

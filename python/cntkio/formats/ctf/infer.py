@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from cntkio import _core
 from cntkio.errors import FormatError
 from cntkio.formats.ctf.index import StreamSchema
 from cntkio.formats.ctf.lines import find_start, map_lines
+from cntkio.formats.detect import other_than_ctf
 from cntkio.formats.input_file import InputFile
 from cntkio.hints import did_you_mean
 from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs
@@ -19,6 +20,8 @@ from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs
 _MOST_NAMES = 10_000
 # Bytes at the beginning of a file that are searched for advice on an error.
 _ADVICE_BYTES = 1 << 16
+CHECKED_BYTES = 256 << 20
+"""Advice about a definition that fits is checked with the whole file, if it is at most this large."""
 
 
 class _Seen(NamedTuple):
@@ -51,6 +54,10 @@ class _Seen(NamedTuple):
     def is_sparse(self) -> bool:
         return self.num_indexed > self.num_values
 
+    def misfits(self, asked: StreamSchema) -> bool:
+        """Whether the samples have another form, or more values, than was asked for."""
+        return self.is_sparse != asked.is_sparse or self.dim > asked.dim
+
     @property
     def dim(self) -> int:
         return self.largest + 1 if self.is_sparse else self.most
@@ -70,7 +77,7 @@ def infer_streams(path: str | os.PathLike[str]) -> StreamDefs:
 
     Raises:
         OSError: The file cannot be read.
-        FormatError: The file is not in this format.
+        FormatError: The file is not in this format. The message says what it is, if that is known.
 
     Example:
         >>> import pathlib, tempfile
@@ -81,15 +88,13 @@ def infer_streams(path: str | os.PathLike[str]) -> StreamDefs:
     """
     file = InputFile(os.fspath(path))
     try:
-        blocks = map_lines(file, find_start(file).offset, _core.ctf_infer)
+        start = find_start(file)
+        other = other_than_ctf(path)
+        if other:
+            raise FormatError(other, path=path, byte=0)
+        total = _streams_from(file, start.offset)
     finally:
         file.close()
-    total: dict[bytes, _Seen] = {}
-    for _, block in blocks:
-        if block is None or len(total) > _MOST_NAMES:
-            raise FormatError(f"more than {_MOST_NAMES} names after pipes; this is not the CNTK text format", path=path)
-        for name, seen in _by_name(block):
-            total[name] = total[name].with_more(seen) if name in total else seen
     if not total:
         raise FormatError(
             "no sample, that is, no name after a pipe, in the whole file; expected |name values", path=path
@@ -99,6 +104,19 @@ def infer_streams(path: str | os.PathLike[str]) -> StreamDefs:
         shape = max(1, min(seen.dim, LARGEST_DIM) if seen.is_sparse else seen.dim)
         streams[name.decode()] = StreamDef(field=name.decode(), shape=shape, is_sparse=seen.is_sparse)
     return StreamDefs(streams)
+
+
+def _streams_from(file: InputFile, offset: int) -> dict[bytes, _Seen]:
+    """Return the streams of all lines from an offset on, by name."""
+    total: dict[bytes, _Seen] = {}
+    for _, block in map_lines(file, offset, _core.ctf_infer):
+        if block is None or len(total) > _MOST_NAMES:
+            raise FormatError(
+                f"more than {_MOST_NAMES} names after pipes; this is not the CNTK text format", path=file.path
+            )
+        for name, seen in _by_name(block):
+            total[name] = total[name].with_more(seen) if name in total else seen
+    return total
 
 
 def _by_name(block: Iterable[tuple[bytes, int, int, int, int, int]]) -> list[tuple[bytes, _Seen]]:
@@ -114,8 +132,14 @@ def streams_at_the_start(file: InputFile) -> dict[bytes, _Seen]:
         return {}
 
 
-def advice_on_streams(file: InputFile, schema: Sequence[StreamSchema]) -> str:
-    """Return advice if the file's first lines have other streams, or have these in another form."""
+def advice_on_streams(file: InputFile, schema: Sequence[StreamSchema], fits: Callable[[StreamSchema], bool]) -> str:
+    """Return advice if the file's first lines have other streams, or have these in another form.
+
+    Args:
+        file: The text.
+        schema: The streams that were asked for.
+        fits: Whether the whole file can be read with this definition in place of the one of the same name.
+    """
     streams = streams_at_the_start(file)
     names = [name.decode() for name in streams]
     for asked in schema:
@@ -126,7 +150,34 @@ def advice_on_streams(file: InputFile, schema: Sequence[StreamSchema]) -> str:
                 break
             hint = did_you_mean(alias, names) or f"; they have: {', '.join(map(repr, names))}"
             return f"; the file's first lines have no {alias!r}{hint}"
-        if seen.is_sparse != asked.is_sparse or seen.dim > asked.dim:
-            form = ", is_sparse=True" if seen.is_sparse else ""
-            return f"; its first lines would fit StreamDef(field={alias!r}, shape={seen.dim}{form})"
+    if file.size > CHECKED_BYTES:
+        is_misfit = any(seen.misfits(asked) for asked in schema if (seen := streams.get(asked.alias)) is not None)
+        return f"; cntkio.infer_streams({file.path!r}) finds what fits the file" if is_misfit else ""
+    try:
+        streams = _streams_from(file, find_start(file).offset)
+    except (FormatError, OSError):
+        return ""
+    for asked in schema:
+        seen = streams.get(asked.alias)
+        if seen is not None and seen.misfits(asked):
+            dim = max(1, min(seen.dim, LARGEST_DIM))
+            # If a single sample is longer, then it is wrong: all others would be filled with zeros.
+            is_usual = seen.is_sparse or seen.num_samples * dim == seen.num_values
+            if is_usual and fits(asked._replace(is_sparse=seen.is_sparse, dim=dim)):
+                form = ", is_sparse=True" if seen.is_sparse else ""
+                return f"; the file would fit StreamDef(field={asked.alias.decode()!r}, shape={dim}{form})"
     return ""
+
+
+def streams_between(file: InputFile, begin: int, end: int, *, is_line: bool = False) -> list[str]:
+    """Return the names of the streams in a part of the text.
+
+    Args:
+        file: The text.
+        begin: The first byte.
+        end: The byte after the last.
+        is_line: Whether the part ends at the end of the first line.
+    """
+    text = file.read(begin, min(end - begin, _ADVICE_BYTES))
+    text = text[: text.find(b"\n") + 1 or len(text)] if is_line else text
+    return [name.decode(errors="replace") for name, _ in _by_name(_core.ctf_infer(np.frombuffer(text, np.uint8)) or ())]

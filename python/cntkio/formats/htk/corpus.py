@@ -342,7 +342,8 @@ class HTKFeatureCorpus:
             text = str(error).removeprefix(f"{error.path}, byte {error.byte}: ")
             raise self._error(text, low, error.byte) from None
         header = file.header
-        differences = [] if header == self._model else list(self._differences(header, low))
+        is_usual = header == self._model and not header.other_kind
+        differences = [] if is_usual else list(self._differences(header, low))
         self._check_range(header, low, high)
         first, last = int(self._listed.first[low]), int(self._listed.first[high - 1])
         begin = header.frames_offset + first * header.frame_size
@@ -372,7 +373,7 @@ class HTKFeatureCorpus:
         )
 
     def _differences(self, header: Header, sequence_index: int) -> Iterator[str]:
-        """Return how a file differs from the first file.
+        """Return how a file differs from the first file, and what else is strange about it.
 
         Raises:
             FormatError: The difference is not possible within a stream, or warnings are errors.
@@ -381,6 +382,9 @@ class HTKFeatureCorpus:
         if header.dim != model.dim:
             what = f"frames of {header.dim} values, but the first file has frames of {model.dim}"
             raise self._error(what, sequence_index, 0)
+        if header.other_kind:
+            what = f"{header.other_kind}, which is not for float vectors, but the file has the size of float vectors"
+            yield self._remark(f"{what}, and is read as such", sequence_index)
         if (header.kind, header.qualifiers, header.guid) != (model.kind, model.qualifiers, model.guid):
             yield self._mixed(f"kind {header.kind_name}, but the first file's is {model.kind_name}", sequence_index)
         if header.period != model.period:
@@ -388,9 +392,12 @@ class HTKFeatureCorpus:
             yield self._mixed(what, sequence_index)
 
     def _mixed(self, what: str, sequence_index: int) -> str:
+        return f"mixed files: {self._remark(what, sequence_index)}"
+
+    def _remark(self, what: str, sequence_index: int) -> str:
         if self._settings.compatible or self._settings.strict:
             raise self._error(what, sequence_index, 0)
-        return f"mixed files: {what}"
+        return what
 
     def account_for(self, loaded: Loaded) -> None:
         """Count and log differences between files."""

@@ -31,6 +31,7 @@ _KIND_NAMES = {code: name for name, code in KINDS.items()}
 _ANON = 12  # CNTK's own kind: USER with a GUID after the header
 _KINDS_OF_CNTK = {KINDS["MFCC"], KINDS["FBANK"], KINDS["USER"], KINDS["PLP"], _ANON}
 _HEADER_SIZE = 12
+_CHECK_SIZE = 2
 _HEADER_AND_GUID_SIZE = 28
 _MOST_OPEN_FILES = 32
 
@@ -64,6 +65,7 @@ class Header(NamedTuple):
     dim: int
     is_compressed: bool
     data_offset: int
+    other_kind: str = ""
 
     @property
     def frame_size(self) -> int:
@@ -95,7 +97,14 @@ def _fields(data: bytes, is_big_endian: bool) -> tuple[int, int, int, int]:
 def _is_plausible(data: bytes, is_big_endian: bool, file_size: int) -> bool:
     num_frames, _, size, kind = _fields(data, is_big_endian)
     width = 2 if kind & COMPRESSED or kind & BASE_KIND in KINDS_OF_16_BITS else 4
-    return kind & BASE_KIND <= _ANON and size > 0 and size % width == 0 and 0 <= num_frames * size <= file_size
+    is_known = kind & BASE_KIND <= _ANON and size > 0 and size % width == 0 and 0 <= num_frames * size <= file_size
+    return is_known or _fits_float_vectors(num_frames, size, kind, file_size)
+
+
+def _fits_float_vectors(num_frames: int, size: int, kind: int, file_size: int) -> bool:
+    """Return whether a file of any kind has the size of so many vectors of float32, and perhaps a check sum."""
+    num_left = file_size - _HEADER_SIZE - num_frames * size
+    return num_frames > 0 and size > 0 and size % 4 == 0 and not kind & COMPRESSED and num_left in (0, _CHECK_SIZE)
 
 
 def _is_big_endian(data: bytes, file_size: int, compatible: bool) -> bool:
@@ -119,19 +128,21 @@ def parse_header(data: bytes, file_size: int, *, compatible: bool = False) -> He
         compatible: Accept the headers that CNTK 2.7 accepts.
 
     Raises:
-        BadHeaderError: The bytes are not a header, or its kind does not hold float32 or compressed 16-bit values.
+        BadHeaderError: The bytes are not a header, or its kind does not hold float32 or compressed 16-bit values, and
+            the size of the file does not fit such values either.
     """
     if len(data) < _HEADER_SIZE:
         raise BadHeaderError(f"{len(data)} bytes, but a header has {_HEADER_SIZE}")
     is_big_endian = _is_big_endian(data, file_size, compatible)
     num_frames, period, size, parm_kind = _fields(data, is_big_endian)
     kind = parm_kind & BASE_KIND
+    other = ""
     if kind in KINDS_OF_16_BITS or kind > _ANON or (compatible and kind not in _KINDS_OF_CNTK):
-        raise BadHeaderError(
-            f"kind {kind} ({_KIND_NAMES.get(kind, 'unknown')}); expected a kind of float vectors, such as MFCC or USER"
-        )
-    if parm_kind & QUANTIZED:
-        raise BadHeaderError("qualifier _V (an index of a vector quantizer); expected float vectors")
+        other = f"kind {kind} ({_KIND_NAMES.get(kind, 'unknown')})"
+    elif parm_kind & QUANTIZED:
+        other = "qualifier _V (an index of a vector quantizer)"
+    if other and (compatible or not _fits_float_vectors(num_frames, size, parm_kind, file_size)):
+        raise BadHeaderError(f"{other}; expected a kind of float vectors, such as MFCC or USER")
     is_compressed = bool(parm_kind & COMPRESSED)
     width = 2 if is_compressed else 4
     if size == 0 or size % width:
@@ -152,6 +163,7 @@ def parse_header(data: bytes, file_size: int, *, compatible: bool = False) -> He
         size // width,
         is_compressed,
         _HEADER_AND_GUID_SIZE if guid else _HEADER_SIZE,
+        other,
     )
 
 
