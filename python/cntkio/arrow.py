@@ -5,9 +5,8 @@
     deserializer, source, arrays ──> pieces ──> record batches ──> __arrow_c_stream__, Parquet, Arrow files
     Parquet, Arrow files, any __arrow_c_stream__ ──> record batches ──> pieces ──> write_ctf, write_cbf
 
-A row is a sequence: its key, and for each stream a list of its samples. Its law: memory is bounded by a few chunks,
-values cross without a copy, and what was written comes back with the same bits. It is the only module that imports
-pyarrow, and does no more than to name buffers.
+A row is a sequence: its key, and for each stream a list of its samples. Invariants: memory is bounded by a few
+chunks, values are not copied, and reading returns the bits that were written. Only this module imports pyarrow.
 """
 
 from __future__ import annotations
@@ -49,24 +48,23 @@ _LARGEST_OFFSET = 2**31 - 1
 
 
 class RecordBatches:
-    """A corpus as a stream of record batches, for whatever takes the Arrow PyCapsule interface.
+    """A corpus as a stream of record batches, for consumers of the Arrow PyCapsule interface.
 
-    Reading begins when a consumer asks, anew each time, and goes on as far as the consumer reads.
+    Each consumer reads the corpus anew, only as far as it asks for batches.
 
-    The columns are the key (``uint64``, or ``string``; without one the ordinal) and one for each stream, in which a
-    row is a list of samples. A dense sample is a number where its dimension is 1, and else a list of that fixed size; a
-    sparse one is a struct of two lists, ``indices`` (``int32``) and ``values``. What a column cannot say (the dimension
-    of a sparse stream, the shape of a sample) stands in its metadata.
+    The columns are the key (``uint64``, or ``string``; without keys the row number) and one for each stream, in which a
+    row is a list of samples. A dense sample is a number if its dimension is 1, otherwise a list of fixed size. A sparse
+    sample is a struct of two lists, ``indices`` (``int32``) and ``values``. The metadata of a column contain the
+    dimension of a sparse stream and the shape of a sample.
 
     Args:
-        data: What `cntkio.write_ctf` takes: a deserializer, a `MinibatchSource` with an end, a `Minibatch`, a mapping
+        data: As for `cntkio.write_ctf`: a deserializer, a `MinibatchSource` with an end, a `Minibatch`, a mapping
             of names to arrays.
-        key: The name of the column of keys; None: there is none.
-        flat: The streams, or True for all, of which each sequence has one sample, and which are written without the
-            list around it.
+        key: Name of the column of keys; None: no such column.
+        flat: Streams in which each sequence has one sample, to write without the list around the sample; True: all.
 
     Raises:
-        ConfigError: A stream has the name of the column of keys, or there is no stream that `flat` names.
+        ConfigError: A stream has the name of the column of keys, or `flat` names an unknown stream.
 
     Example:
         >>> from cntkio import CTFDeserializer, infer_streams
@@ -82,8 +80,8 @@ class RecordBatches:
         self._data = data
         self._key = key
         self._flat = flat
-        with pieces_of(data) as given:
-            self._schema = self._schema_of(given)
+        with pieces_of(data) as pieces:
+            self._schema = self._schema_of(pieces)
 
     @property
     def schema(self) -> pa.Schema:
@@ -105,24 +103,24 @@ class RecordBatches:
 
     def _batches(self, progress: Progress | None) -> Iterator[pa.RecordBatch]:
         count = 0
-        with pieces_of(self._data) as given:
-            flat = _flat_names(self._flat, given.streams)
-            for number, piece in enumerate(given.pieces):
-                yield _batch_of(piece, given, self._schema, self._key, flat, count)
+        with pieces_of(self._data) as pieces:
+            flat = _flat_names(self._flat, pieces.streams)
+            for index, piece in enumerate(pieces.pieces):
+                yield _batch_of(piece, pieces, self._schema, self._key, flat, count)
                 count += piece.chunk.num_sequences
                 if progress is not None:
-                    progress(number + 1, given.total)
+                    progress(index + 1, pieces.total)
 
-    def _schema_of(self, given: Pieces) -> pa.Schema:
-        flat = _flat_names(self._flat, given.streams)
-        fields = [_field(info, info.name in flat) for info in given.streams]
+    def _schema_of(self, pieces: Pieces) -> pa.Schema:
+        flat = _flat_names(self._flat, pieces.streams)
+        fields = [_field(info, info.name in flat) for info in pieces.streams]
         if self._key is not None:
-            if any(info.name == self._key for info in given.streams):
+            if any(info.name == self._key for info in pieces.streams):
                 raise ConfigError(
                     f"the column of keys and a stream are both named {self._key!r}; give key=... another name, or None",
                     key="key",
                 )
-            kind = pa.string() if given.has_text_keys else pa.uint64()
+            kind = pa.string() if pieces.has_text_keys else pa.uint64()
             fields.insert(0, pa.field(self._key, kind, nullable=False, metadata={_METADATA: b'{"role": "key"}'}))
         return pa.schema(fields)
 
@@ -153,27 +151,27 @@ def _entries(number: pa.DataType) -> list[pa.Field]:
 
 
 def _batch_of(
-    piece: Piece, given: Pieces, schema: pa.Schema, key: str | None, flat: frozenset[str], count: int
+    piece: Piece, pieces: Pieces, schema: pa.Schema, key: str | None, flat: frozenset[str], count: int
 ) -> pa.RecordBatch:
     num_rows = piece.chunk.num_sequences
-    layout = packed_columns(given.streams)
-    places, rows = np.zeros(num_rows, np.uint32), np.arange(num_rows, dtype=np.uint32)
+    layout = packed_columns(pieces.streams)
+    chunk_indices, rows = np.zeros(num_rows, np.uint32), np.arange(num_rows, dtype=np.uint32)
     keys = np.arange(count, count + num_rows, dtype=np.uint64) if piece.keys is None else piece.keys
-    (packed,) = _core.pack([([piece.chunk], places, rows, layout, None, [0, len(rows)])], num_threads())
+    (packed,) = _core.pack([([piece.chunk], chunk_indices, rows, layout, None, [0, len(rows)])], num_threads())
     columns: list[pa.Array] = [] if key is None else [_keys(keys)]
-    for number, info in enumerate(given.streams):
-        columns.append(_column(MinibatchData.of(info, packed, number, False), info.name in flat, keys))
+    for stream_index, info in enumerate(pieces.streams):
+        columns.append(_column(MinibatchData.of(info, packed, stream_index, False), info.name in flat, keys))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _keys(keys: npt.NDArray[Any]) -> pa.Array:
-    if keys.dtype.kind == "S":  # as UTF-8, where each byte that is none of it stands for itself
+    if keys.dtype.kind == "S":  # as UTF-8, invalid bytes escaped
         keys = np.strings.decode(keys, "utf-8", "backslashreplace")
     return pa.array(keys, pa.string() if keys.dtype.kind == "U" else pa.uint64())
 
 
 def _column(data: MinibatchData, is_flat: bool, keys: npt.NDArray[Any]) -> pa.Array:
-    """A stream's column, of the packer's arrays: all but offsets are used where they lie."""
+    """Return a stream's column over the packer's arrays; only offsets are copied."""
     info, values, offsets, indptr, indices = data.stream, data.values, data.offsets, data.indptr, data.indices
     flat_values = pa.array(np.ascontiguousarray(values).reshape(-1))
     if indptr is None or indices is None:
@@ -206,11 +204,11 @@ def _offsets(offsets: npt.NDArray[np.int64], info: StreamInformation) -> pa.Arra
 
 
 def convert(minibatch: Minibatch, *, key: str | None = KEY, flat: Collection[str] | bool = False) -> pa.RecordBatch:
-    """One minibatch as a record batch; the values are not copied. Arguments and columns as for `RecordBatches`.
+    """Convert a minibatch to a record batch; values are not copied. Arguments and columns as for `RecordBatches`.
 
     Raises:
-        ConfigError: The minibatch is truncated, and so has no whole sequences.
-        CorpusError: A sequence of a flat stream has not one sample.
+        ConfigError: The minibatch is truncated: it does not contain whole sequences.
+        CorpusError: A sequence of a flat stream does not have exactly one sample.
 
     Example:
         >>> import cntkio
@@ -247,20 +245,20 @@ def write_parquet(
     compression: str = "zstd",
     progress: Progress | None = None,
 ) -> None:
-    """Write a corpus to a Parquet file, with bounded memory; it appears under its name when it is whole.
+    """Write a corpus to a Parquet file, with bounded memory; the file appears when it is complete.
 
     Args:
         path: The file.
         data: As for `RecordBatches`.
         key: As for `RecordBatches`.
         flat: As for `RecordBatches`.
-        compression: Of the columns, as pyarrow has it: ``"zstd"``, ``"snappy"``, ``"none"``, …
-        progress: Called with how many pieces are done, and of how many (0: nobody knows).
+        compression: Compression of the columns, by pyarrow's name: ``"zstd"``, ``"snappy"``, ``"none"``, …
+        progress: Called with the number of pieces done and the number of all pieces (0: unknown).
 
     Raises:
         ConfigError: An option is not possible.
-        CorpusError: There is no sequence, or one of a flat stream has not one sample.
-        FormatError: What is read breaks its format.
+        CorpusError: No sequence, or a sequence of a flat stream does not have exactly one sample.
+        FormatError: The input breaks its format.
         OSError: A file cannot be read or written.
 
     Example:
@@ -283,7 +281,7 @@ def write_arrow(
     flat: Collection[str] | bool = False,
     progress: Progress | None = None,
 ) -> None:
-    """Write a corpus to an Arrow file (of random access, not compressed: to be memory-mapped).
+    """Write a corpus to an Arrow file with random access, not compressed, so that it can be memory-mapped.
 
     Arguments and exceptions as for `write_parquet`.
     """
@@ -307,16 +305,16 @@ def _write(writer: Any, batches: RecordBatches, progress: Progress | None) -> No
 def read(
     data: Any, *, key: str | None = None, shapes: Mapping[str, int | tuple[int, ...]] | None = None
 ) -> ArrowCorpus:
-    """Take record batches as a corpus, for `cntkio.write_ctf` and `cntkio.write_cbf`.
+    """Read record batches as a corpus, for `cntkio.write_ctf` and `cntkio.write_cbf`.
 
     Args:
         data: A Parquet or Arrow file, or anything with ``__arrow_c_stream__``: a table or data frame.
-        key: The column of keys; None: the one that was written as such, or else one named ``key``.
-        shapes: For columns that cntkio has not written: the shape of a dense sample, or the dimension of a sparse one,
-            which must be given.
+        key: The column of keys; None: the column that was written as keys, or else the column named ``key``.
+        shapes: For columns that cntkio did not write: the shape of a dense sample, or the dimension of a sparse stream,
+            which is required.
 
     Raises:
-        ConfigError: A column is no stream, or its shape is not known.
+        ConfigError: A column is not a stream, or its shape is unknown.
         FormatError: The file is neither Parquet nor Arrow.
         OSError: The file cannot be read.
 
@@ -364,11 +362,11 @@ class ArrowCorpus:
 
 @contextlib.contextmanager
 def _opened(data: Any) -> Iterator[tuple[str, pa.Schema, Iterator[pa.RecordBatch], int]]:
-    """A name for messages, the schema, the batches, and how many there are (0: nobody knows)."""
+    """Yield a name for messages, the schema, the batches, and the number of batches (0: unknown)."""
     if not isinstance(data, str | os.PathLike):
         if not hasattr(data, "__arrow_c_stream__"):
             raise ConfigError(
-                f"a {type(data).__name__} is no record batches; expected a path or an object with __arrow_c_stream__",
+                f"got a {type(data).__name__}; expected a path or an object with __arrow_c_stream__",
                 key="data",
             )
         reader = pa.RecordBatchReader.from_stream(data)
@@ -392,14 +390,14 @@ def _opened(data: Any) -> Iterator[tuple[str, pa.Schema, Iterator[pa.RecordBatch
 
 
 class _Source:
-    """A column that is a stream, and how its batches become the packer's arrays."""
+    """A column that is a stream. It converts the column's batches to the packer's arrays."""
 
     def __init__(self, info: StreamInformation, is_flat: bool) -> None:
         self.info = info
         self._is_flat = is_flat
 
     def taken(self, name: str, batch: pa.RecordBatch) -> Any:
-        """Its column for `Chunk.from_columns`."""
+        """Return the column for `Chunk.from_columns`."""
         array = batch.column(self.info.name)
         self._refuse_nulls(name, array)
         if self._is_flat:
@@ -408,11 +406,11 @@ class _Source:
             offsets, array = self._unlisted(name, array)
         if not self.info.is_sparse:
             return *self._dense(name, offsets, array), self.info.dim, None
-        parts = {array.type.field(place).name: part for place, part in enumerate(array.flatten())}
-        indices, values = parts["indices"], parts["values"]
+        fields = {array.type.field(index).name: field for index, field in enumerate(array.flatten())}
+        indices, values = fields["indices"], fields["values"]
         bounds, indices = self._unlisted(name, indices)
-        same, values = self._unlisted(name, values)
-        if not np.array_equal(bounds, same):
+        bounds_of_values, values = self._unlisted(name, values)
+        if not np.array_equal(bounds, bounds_of_values):
             raise CorpusError(f"{name}, column {self.info.name!r}: a sample has more indices than values, or fewer")
         numbers = self._values(name, values)
         places = indices.to_numpy(zero_copy_only=False)
@@ -426,10 +424,10 @@ class _Source:
     def _dense(
         self, name: str, offsets: npt.NDArray[np.uint32], array: pa.Array
     ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[Any]]:
-        """Where each sequence's samples begin, and the values of all samples."""
+        """Return the start of each sequence's samples, and the values of all samples."""
         dim = self.info.dim
         sizes = np.empty(0, np.uint32)
-        if pa.types.is_primitive(array.type) and dim > 1:  # samples one after the other in one list of numbers
+        if pa.types.is_primitive(array.type) and dim > 1:  # all samples of a sequence in one list of numbers
             sizes, offsets = offsets[1:] % dim + dim, offsets // dim
         depth = 0
         while not pa.types.is_primitive(array.type):
@@ -448,7 +446,7 @@ class _Source:
         return np.ascontiguousarray(array.to_numpy(zero_copy_only=False), self.info.dtype)
 
     def _unlisted(self, name: str, array: pa.Array) -> tuple[npt.NDArray[np.uint32], pa.Array]:
-        """Where lists begin and end, and what is in them one after the other."""
+        """Return the offsets of lists, and their concatenated items."""
         self._refuse_nulls(name, array)
         if pa.types.is_fixed_size_list(array.type):
             return (np.arange(len(array) + 1) * array.type.list_size).astype(np.uint32), array.flatten()
@@ -465,10 +463,10 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _facts(field: pa.Field) -> dict[str, Any]:
-    """What cntkio has noted of a column."""
-    noted = (field.metadata or {}).get(_METADATA)
-    found: dict[str, Any] = {} if noted is None else json.loads(noted)
-    return found
+    """Return the metadata that cntkio wrote for a column."""
+    metadata = (field.metadata or {}).get(_METADATA)
+    facts: dict[str, Any] = {} if metadata is None else json.loads(metadata)
+    return facts
 
 
 def _key_of(schema: pa.Schema, key: str | None) -> str | None:
@@ -490,25 +488,25 @@ def _streams_of(schema: pa.Schema, key: str | None, shapes: dict[str, int | tupl
             raise ConfigError(f"shapes: no column {name!r}; there are: {schema.names}{hint}", key="shapes")
     fields = [field for field in schema if field.name != key]
     if not fields:
-        raise ConfigError("no column but the keys; expected one for each stream", key="data")
+        raise ConfigError("no column except for the keys; expected a column for each stream", key="data")
     return [_source(field, number, shapes.get(field.name)) for number, field in enumerate(fields)]
 
 
 def _source(field: pa.Field, number: int, shape: int | tuple[int, ...] | None) -> _Source:
     facts = _facts(field)
-    kinds = [field.type]  # of the column, and of what is in its lists
+    kinds = [field.type]  # of the column, then of the items of its lists
     while _is_list(kinds[-1]):
         kinds.append(kinds[-1].value_type)
     innermost = kinds[-1]
     if pa.types.is_struct(innermost):
-        names = {innermost.field(place).name for place in range(innermost.num_fields)}
+        names = {innermost.field(index).name for index in range(innermost.num_fields)}
         if names != {"indices", "values"} or len(kinds) > 2:
             raise ConfigError(
                 f"column {field.name!r} is {field.type}; expected structs of indices and values", key=field.name
             )
         if shape is None and "shape" not in facts:
             raise ConfigError(
-                f"column {field.name!r}: the dimension is not known; give it, as shapes={{{field.name!r}: ...}}",
+                f"column {field.name!r}: the dimension is unknown; add shapes={{{field.name!r}: ...}}",
                 key="shapes",
             )
         number_type, is_sparse = innermost.field("values").type.value_type, True
@@ -525,7 +523,7 @@ def _source(field: pa.Field, number: int, shape: int | tuple[int, ...] | None) -
         sizes = [kind.list_size for kind in kinds[:-1] if pa.types.is_fixed_size_list(kind)]
         if len(sizes) < len(kinds) - (1 if is_flat else 2):
             raise ConfigError(
-                f"column {field.name!r} is {field.type}, which does not say how many values a sample has; give it, as "
+                f"column {field.name!r} is {field.type}, which does not tell the number of values of a sample; add "
                 f"shapes={{{field.name!r}: ...}}",
                 key="shapes",
             )

@@ -10,8 +10,8 @@
 
 CNTK raised ``ValueError`` for an invalid argument and ``RuntimeError`` for other errors, so programs that catch these
 also catch ours. Where CNTK raised ``OverflowError`` or ``NotImplementedError`` for a number out of range, cntkio raises
-a `ConfigError` that is such an error as well. Failures of the operating system stay ``OSError``. A message says where,
-what was found and what was expected; for an unknown name it suggests a known name. (docs/errors.md)
+a `ConfigError` that is such an error as well. Failures of the operating system stay ``OSError``. A message says where
+the error is, the value found and the value expected; for an unknown name it suggests a known name. (docs/errors.md)
 """
 
 from __future__ import annotations

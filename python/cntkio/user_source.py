@@ -158,7 +158,7 @@ class MinibatchSourceFromData(UserMinibatchSource):
         return list(self._streams)
 
     def is_infinite(self) -> bool:
-        """Return whether there is no limit."""
+        """Return whether the data never end: no limit was set."""
         return self._max_samples == INFINITELY_REPEAT
 
     def _has_ended(self) -> bool:
@@ -258,7 +258,7 @@ def _stream(name: str, stream_index: int, argument: Any) -> tuple[StreamInformat
     items = [_as_numbers(name, item, dtype) for item in items]
     shape = getattr(kind, "shape", None)
     if isinstance(value, np.ndarray) and getattr(kind, "is_sequence", False):
-        items, value = list(items[0]), []  # one sequence each
+        items, value = list(items[0]), []  # each item is a sequence
     form = items[0].shape[1:]
     storage_format: StorageFormat = "sparse" if _is_matrix(items[0]) else "dense"
     info = StreamInformation(name, stream_index, storage_format, dtype, (form or (1,)) if shape is None else shape)

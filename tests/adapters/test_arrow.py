@@ -205,10 +205,10 @@ def test_tables_of_other_libraries_keep_their_shapes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "options", "words"),
     [
-        ({"s": [[{"indices": [2], "values": [1.0]}]]}, {}, "is not known; give it, as shapes={'s': ...}"),
+        ({"s": [[{"indices": [2], "values": [1.0]}]]}, {}, "is unknown; add shapes={'s': ...}"),
         ({"s": [[{"indices": [9], "values": [1.0]}]]}, {"shapes": {"s": 3}}, "from 9 to 9, but the dimension is 3"),
         ({"s": [[{"indices": [1, 2], "values": [1.0]}]]}, {"shapes": {"s": 3}}, "more indices than values"),
-        ({"x": [[[1.0, 2.0]]]}, {}, "does not say how many values a sample has"),
+        ({"x": [[[1.0, 2.0]]]}, {}, "does not tell the number of values of a sample"),
         ({"x": [[[1.0, 2.0], [3.0]]]}, {"shapes": {"x": 2}}, "not all samples have 2 values"),
         ({"x": [[1.0, 2.0, 3.0]]}, {"shapes": {"x": 2}}, "not all samples have 2 values"),
         ({"x": [[1.0, None]]}, {}, "1 nulls"),
@@ -218,7 +218,7 @@ def test_tables_of_other_libraries_keep_their_shapes(tmp_path: Path) -> None:
         ({"x": [{"a": 1}]}, {}, "expected structs of indices and values"),
         ({"x": [1.0]}, {"key": "y"}, "no column 'y'"),
         ({"x": [1.0]}, {"shapes": {"X": 1}}, "did you mean 'x'"),
-        ({"key": [1]}, {}, "no column but the keys"),
+        ({"key": [1]}, {}, "no column except for the keys"),
     ],
 )  # fmt: skip
 def test_refuses_tables_that_are_not_a_corpus(
@@ -233,7 +233,7 @@ def test_refuses_objects_that_are_not_tables(tmp_path: Path) -> None:
     (tmp_path / "a.ctf").write_text(TEXT)
     with pytest.raises(FormatError, match="neither a Parquet nor an Arrow file; it looks like CTF"):
         read(tmp_path / "a.ctf")
-    with pytest.raises(ConfigError, match="a list is no record batches"):
+    with pytest.raises(ConfigError, match="got a list; expected a path or an object"):
         read([1])
     with pytest.raises(FileNotFoundError, match=r"did you mean '.*a\.ctf'"):
         read(tmp_path / "a.ct")
