@@ -12,8 +12,11 @@ supports its form. A data set has no position of its own: its state is its sourc
 
 from __future__ import annotations
 
+import json
 import logging
+import uuid
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -38,6 +41,8 @@ Layout = Literal["ragged", "padded", "nested", "csr", "ids", "ragged_ids", "padd
 
 _LARGEST_SIZE = 2**31 - 1
 _STATE_VERSION = 1
+_LONGEST_STATE = 1 << 16
+_CONSTANT = ("version", "settings", "data", "order")  # what all states of one source share
 
 with warnings.catch_warnings():
     # PyTorch warns once in a process that its CSR tensors are in beta state, so trigger and suppress the warning here.
@@ -117,7 +122,7 @@ class TensorMinibatch:
     It behaves like a mapping but is not a `Mapping`, which `torch.utils.data` would rebuild without its attributes.
     """
 
-    __slots__ = ("_device", "_layout", "_minibatch", "_tensors")
+    __slots__ = ("_device", "_layout", "_minibatch", "_passed", "_tensors")
 
     def __init__(
         self,
@@ -128,6 +133,7 @@ class TensorMinibatch:
         self._minibatch = minibatch
         self._layout = layout
         self._device = device
+        self._passed: _Passed | None = None
         self._tensors: dict[str | StreamInformation, Any] = {}
 
     def __getitem__(self, stream: str | StreamInformation) -> Any:
@@ -203,14 +209,62 @@ class TensorMinibatch:
 
     def _changed(self, change: Callable[[torch.Tensor], torch.Tensor]) -> TensorMinibatch:
         pieces = {name: pieces.changed(change) for name, pieces in self._pieces().items()}
-        return _finished(pieces, self.keys_of_sequences, self.num_sequences, self.end_of_sweep)
+        return _finished(pieces, self.keys_of_sequences, self.num_sequences, self.end_of_sweep, self._passed)
 
     def _pieces(self) -> dict[str, _Pieces]:
         return {name: _Pieces.of(tensors) for name, tensors in self.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Tensors of a worker reach the main process in shared memory; arrays would be copied.
-        return _finished, (self._pieces(), self.keys_of_sequences, self.num_sequences, self.end_of_sweep)
+        arguments = (self._pieces(), self.keys_of_sequences, self.num_sequences, self.end_of_sweep, self._passed)
+        return _finished, arguments
+
+
+class _Passed(NamedTuple):
+    """Where the data set of a worker stands after a minibatch.
+
+    Attributes:
+        token: Tells data sets apart.
+        worker: The worker's share of the data.
+        num_workers: Number of workers.
+        iteration: Number of the iteration in this worker.
+        epoch: Its epoch.
+        origin: Number of the loaded state from which the iteration resumed; 0: from the start of the epoch; None: from
+            a state of this worker only, which the loader had kept.
+        position: The changing part of the source's state.
+    """
+
+    token: str
+    worker: int
+    num_workers: int
+    iteration: int
+    epoch: int
+    origin: int | None
+    position: dict[str, Any]
+
+
+class _Workers:
+    """Where the data sets of all workers stand after the minibatches that a loader delivered.
+
+    Attributes:
+        positions: For each worker the changing part of its source's state; None: nothing was delivered.
+        next_worker: The worker after the one that delivered last.
+    """
+
+    def __init__(self, iterator: weakref.ref[Any], passed: _Passed, begin: Mapping[str, Any] | None) -> None:
+        self._iterator, self._iteration = iterator, passed.iteration
+        self.epoch, self.origin = passed.epoch, passed.origin
+        self.positions = [None] * passed.num_workers if begin is None else list(begin["workers"])
+        self.next_worker = 0
+
+    def covers(self, iterator: object, passed: _Passed) -> bool:
+        """Return whether a minibatch belongs to the same iteration as those before."""
+        return self._iterator() is iterator and self._iteration == passed.iteration
+
+    def pass_on(self, passed: _Passed) -> None:
+        """Take up that a minibatch was delivered."""
+        self.positions[passed.worker] = passed.position
+        self.next_worker = (passed.worker + 1) % passed.num_workers
 
 
 class _Finished(dict[str, Any]):
@@ -221,14 +275,26 @@ class _Finished(dict[str, Any]):
     end_of_sweep: bool
 
 
+_arrived: set[str] = set()
+"""Tokens of data sets from whose workers minibatches have arrived in this process."""
+
+
 def _finished(
-    pieces: dict[str, _Pieces], keys: npt.NDArray[Any], num_sequences: int, end_of_sweep: bool
+    pieces: dict[str, _Pieces],
+    keys: npt.NDArray[Any],
+    num_sequences: int,
+    end_of_sweep: bool,
+    passed: _Passed | None = None,
 ) -> TensorMinibatch:
     minibatch = _Finished({name: piece.build() for name, piece in pieces.items()})
     minibatch.keys_of_sequences = keys
     minibatch.num_sequences = num_sequences
     minibatch.end_of_sweep = end_of_sweep
-    return TensorMinibatch(minibatch)
+    tensors = TensorMinibatch(minibatch)
+    tensors._passed = passed
+    if passed is not None:
+        _arrived.add(passed.token)
+    return tensors
 
 
 def convert(
@@ -391,6 +457,14 @@ def _itself(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+def _other_workers(saved: int, current: int) -> CheckpointError:
+    return CheckpointError(
+        f"the state does not fit this data set: num_workers: saved {saved}, here {current}",
+        saved={"num_workers": saved},
+        current={"num_workers": current},
+    )
+
+
 class MinibatchDataset(torch.utils.data.IterableDataset):
     """A source as a PyTorch data set, for ``DataLoader(batch_size=None)``. (docs/torch.md)
 
@@ -466,6 +540,15 @@ class MinibatchDataset(torch.utils.data.IterableDataset):
         # In shared memory, for workers that persist from epoch to epoch.
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
         self._loaded: Mapping[str, Any] | None = None
+        # A state for workers, in shared memory as well: its number, its length, and its text.
+        self._sent = torch.zeros(2, dtype=torch.int64).share_memory_()
+        self._text = torch.zeros(_LONGEST_STATE, dtype=torch.uint8).share_memory_()
+        self._taken_up = 0  # number of the last state that this process took up
+        self._origin: int | None = 0
+        self._shift = 0  # the first worker of the loader has this worker's share
+        self._token = uuid.uuid4().hex
+        self._workers: _Workers | None = None
+        self._is_unknown = False  # true after a loader delivered something without a position
         self._begun: int | None = None  # the epoch of the source's position
         self._has_moved = False  # true once the source's span may have changed
         self._iteration = 0
@@ -495,6 +578,7 @@ class MinibatchDataset(torch.utils.data.IterableDataset):
             )
         if epoch != self.epoch:
             self._loaded = None
+            self._send(None)
         self._epoch.fill_(epoch)
 
     def _rank(self) -> tuple[int, int]:
@@ -504,10 +588,9 @@ class MinibatchDataset(torch.utils.data.IterableDataset):
             return torch.distributed.get_rank(), torch.distributed.get_world_size()
         return 0, 1
 
-    @staticmethod
-    def _worker() -> tuple[int, int]:
+    def _worker(self) -> tuple[int, int]:
         worker = torch.utils.data.get_worker_info()
-        return (0, 1) if worker is None else (worker.id, worker.num_workers)
+        return (0, 1) if worker is None else ((worker.id + self._shift) % worker.num_workers, worker.num_workers)
 
     def _request(self) -> tuple[int, Partition]:
         rank, world_size = self._rank()
@@ -537,17 +620,49 @@ class MinibatchDataset(torch.utils.data.IterableDataset):
         self._begun = epoch
 
     def __iter__(self) -> Iterator[TensorMinibatch]:
-        request = self._request()
-        if self._loaded is not None:
-            self._resume(self._loaded)
+        self._shift = 0
+        number, sent = self._received()
+        if sent is not None:
+            self._begin_share(number, sent)
+        elif self._loaded is not None:
+            self._begin_loaded(self._loaded)
         else:
+            self._origin = 0
             self._enter(self.epoch)
+        if torch.utils.data.get_worker_info() is None:
+            self._workers, self._is_unknown = None, False
+            _arrived.discard(self._token)
         self._iteration += 1
-        return self._minibatches(self._iteration, *request)
+        return self._minibatches(self._iteration, *self._request())
+
+    def _begin_loaded(self, state: Mapping[str, Any]) -> None:
+        """Resume from the state of one process."""
+        num_workers = self._worker()[1]
+        has_read = "minibatch_size" in state["source"]["timeline"]
+        if has_read and state["num_workers"] != num_workers:
+            raise _other_workers(state["num_workers"], num_workers)
+        self._origin = None if has_read else 0
+        self._resume(state)
+
+    def _begin_share(self, number: int, state: Mapping[str, Any]) -> None:
+        """Resume with this worker's share of the state of all workers."""
+        info = torch.utils.data.get_worker_info()
+        positions = state["workers"]
+        if info is None or info.num_workers != len(positions):
+            raise _other_workers(len(positions), 0 if info is None else info.num_workers)
+        self._taken_up = self._origin = number
+        self._shift = state["next_worker"]
+        position = positions[self._worker()[0]]
+        if position is None:
+            self._loaded = None
+            self._enter(state["epoch"])
+        else:
+            self._resume({"epoch": state["epoch"], "source": {**state["source"], **position}})
 
     def _minibatches(self, iteration: int, size: int, partition: Partition) -> Iterator[TensorMinibatch]:
         read, layout, device = self.source.read, self.layout, self.device
         keeps_empty = partition.count == 1 or isinstance(partition, BalancedPartition)
+        is_worker = torch.utils.data.get_worker_info() is not None
         while True:
             if self._iteration != iteration:
                 raise RuntimeError("this iteration has ended, because another iteration over the same data set began")
@@ -555,17 +670,90 @@ class MinibatchDataset(torch.utils.data.IterableDataset):
             if minibatch is None:
                 return
             if keeps_empty or minibatch.num_sequences:
-                yield TensorMinibatch(minibatch, layout, device)
+                tensors = TensorMinibatch(minibatch, layout, device)
+                if is_worker:
+                    tensors._passed = self._passed(iteration)
+                yield tensors
+
+    # ---------------------------------------------------------------------------------- workers of a loader
+
+    def _passed(self, iteration: int) -> _Passed:
+        """Say where this worker stands."""
+        position = {name: value for name, value in self.source.state_dict().items() if name not in _CONSTANT}
+        assert self._begun is not None
+        return _Passed(self._token, *self._worker(), iteration, self._begun, self._origin, position)
+
+    def _note(self, iterator: object, delivered: object) -> None:
+        """Note in the main process what a loader with workers delivered; None: the end."""
+        number = int(self._sent[0])
+        if delivered is None:
+            if self._workers is None:
+                self._taken_up = number
+                self._loaded = None
+            return
+        passed = delivered._passed if isinstance(delivered, TensorMinibatch) else None
+        if passed is None:
+            self._is_unknown = True
+            return
+        if self._workers is None or not self._workers.covers(iterator, passed):
+            begin = None
+            if passed.origin:
+                begin = self._sent_state()
+                self._taken_up = number
+            self._is_unknown = passed.origin is None
+            self._loaded = None
+            self._workers = _Workers(weakref.ref(iterator), passed, begin)
+        self._workers.pass_on(passed)
+
+    def _send(self, state: Mapping[str, Any] | None) -> None:
+        """Give a state to all workers, those that wait for the next iteration included; None: take it back."""
+        text = b"" if state is None else json.dumps(state).encode()
+        if len(text) > _LONGEST_STATE:
+            raise CheckpointError(f"the state has {len(text)} bytes; for workers, expected at most {_LONGEST_STATE}")
+        self._text[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8) if text else 0
+        self._sent += 1
+        self._sent[1] = len(text)
+
+    def _sent_state(self) -> Mapping[str, Any]:
+        state: Mapping[str, Any] = json.loads(bytes(self._text[: int(self._sent[1])].numpy()))
+        return state
+
+    def _received(self) -> tuple[int, Mapping[str, Any] | None]:
+        """Return the number of the state for workers, and the state if this process has not taken it up."""
+        number, length = self._sent.tolist()
+        return number, None if number == self._taken_up or not length else self._sent_state()
 
     # ------------------------------------------------------------------------------------------------- checkpoints
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the last minibatch, from which `load_state_dict` resumes: a small dict for JSON.
 
-        It is the state of this process. With workers, torchdata's ``StatefulDataLoader`` collects each worker's state.
+        With the workers of a ``DataLoader`` it is the state after the last minibatch that the loader delivered. It can
+        be loaded for the same number of workers.
+
+        Raises:
+            CheckpointError: A loader delivered minibatches that do not tell where they come from: a ``collate_fn``
+                changed them, or a ``StatefulDataLoader`` resumed, which has a state of its own.
         """
         if self._loaded is not None:
             return dict(self._loaded)
+        if self._is_unknown or (self._workers is None and self._token in _arrived):
+            raise CheckpointError(
+                "the loader's minibatches do not tell where all workers stand (a collate_fn changed them, or it is a "
+                "StatefulDataLoader); use DataLoader(dataset, batch_size=None), or the loader's state_dict()"
+            )
+        if self._workers is not None:
+            shared = {name: value for name, value in self._start.items() if name in _CONSTANT}
+            return {
+                "version": _STATE_VERSION,
+                **self._description(),
+                "worker": 0,
+                "num_workers": len(self._workers.positions),
+                "epoch": self._workers.epoch,
+                "source": shared,
+                "workers": list(self._workers.positions),
+                "next_worker": self._workers.next_worker,
+            }
         if self._begun is None:
             self._enter(self.epoch)
         position = {"epoch": self._begun, "source": self.source.state_dict()}
@@ -585,6 +773,10 @@ class MinibatchDataset(torch.utils.data.IterableDataset):
                 current=_STATE_VERSION,
             )
         current = self._description()
+        is_of_workers = "workers" in state
+        if is_of_workers:
+            self._check_workers(state)
+            current = {name: value for name, value in current.items() if name not in ("worker", "num_workers")}
         different = [name for name, value in current.items() if state.get(name) != value]
         if different:
             raise CheckpointError(
@@ -593,10 +785,31 @@ class MinibatchDataset(torch.utils.data.IterableDataset):
                 saved={name: state.get(name) for name in different},
                 current={name: current[name] for name in different},
             )
-        self._resume(state)
+        if is_of_workers:
+            for position in state["workers"]:
+                if position is not None:
+                    self._resume({"epoch": state["epoch"], "source": {**state["source"], **position}})
+        else:
+            self._resume(state)
+        self._send(state if is_of_workers else None)
         self._loaded = dict(state)
+        self._workers, self._is_unknown = None, False
+        _arrived.discard(self._token)
         self._epoch.fill_(state["epoch"])
         self._iteration += 1
+
+    def _check_workers(self, state: Mapping[str, Any]) -> None:
+        positions, next_worker = state["workers"], state.get("next_worker")
+        is_sound = (
+            isinstance(positions, list)
+            and len(positions) == state.get("num_workers")
+            and all(position is None or isinstance(position, Mapping) for position in positions)
+            and type(next_worker) is int
+            and 0 <= next_worker < len(positions)
+            and type(state.get("epoch")) is int
+        )
+        if not is_sound:
+            raise CheckpointError("not a state of a data set: its 'workers' are damaged", saved=dict(state))
 
     def _description(self) -> dict[str, Any]:
         rank, world_size = self._rank()
@@ -621,4 +834,36 @@ class MinibatchDataset(torch.utils.data.IterableDataset):
 
     def __getstate__(self) -> dict[str, Any]:
         # A spawned worker has no process group.
-        return {**self.__dict__, "_given": self._rank()}
+        return {**self.__dict__, "_given": self._rank(), "_workers": None}
+
+
+class _Noted:
+    """An iteration of a loader that tells the data set of the main process what was delivered."""
+
+    def __init__(self, dataset: MinibatchDataset, iterator: Iterator[Any]) -> None:
+        self._dataset, self._iterator = dataset, iterator
+
+    def __iter__(self) -> _Noted:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            delivered = next(self._iterator)
+        except StopIteration:
+            self._dataset._note(self, None)
+            raise
+        self._dataset._note(self, delivered)
+        return delivered
+
+
+_iterate = torch.utils.data.DataLoader.__iter__
+
+
+def _iterate_and_note(loader: torch.utils.data.DataLoader[Any]) -> Any:
+    """Iterate over a loader; a loader itself does not tell its data set what it has delivered."""
+    iterator = _iterate(loader)
+    is_noted = loader.num_workers > 0 and isinstance(loader.dataset, MinibatchDataset)
+    return _Noted(loader.dataset, iterator) if is_noted else iterator
+
+
+torch.utils.data.DataLoader.__iter__ = _iterate_and_note

@@ -536,6 +536,82 @@ def test_the_stateful_loader_of_torchdata_keeps_every_workers_state(corpus: Path
         assert seen + [shown(minibatch) for minibatch in again] == expected
 
 
+@pytest.mark.parametrize("partition", ["cntk", "balanced"])
+@pytest.mark.parametrize("options", [{}, {"persistent_workers": True}])
+def test_a_state_is_exact_with_the_workers_of_a_loader(corpus: Path, partition: Any, options: dict[str, Any]) -> None:
+    def new() -> tuple[MinibatchDataset, Any]:
+        dataset = MinibatchDataset(make(corpus), 20, partition=partition)
+        return dataset, torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=2, **options)
+
+    dataset, loader = new()
+    dataset.set_epoch(1)
+    expected = [shown(minibatch) for minibatch in loader]
+    states = [dataset.state_dict()]  # the end
+    for at in (1, 4, len(expected) - 1):
+        dataset, loader = new()
+        dataset.set_epoch(1)
+        running = iter(loader)
+        seen = [shown(next(running)) for _ in range(at)]
+        states.append(json.loads(json.dumps(dataset.state_dict())))
+        assert [*seen, *map(shown, running)] == expected
+        again, resumed = new()
+        again.load_state_dict(states[-1])
+        assert again.state_dict() == states[-1]
+        running = iter(resumed)
+        seen.append(shown(next(running)))
+        states.append(again.state_dict())
+        assert [*seen, *map(shown, running)] == expected
+        assert [shown(minibatch) for minibatch in resumed] == expected
+        again.load_state_dict(states[-1])  # which waiting workers take up as well
+        assert [*seen[: at + 1], *map(shown, resumed)] == expected
+    again, resumed = new()
+    again.load_state_dict(states[0])
+    assert list(resumed) == []
+    assert [shown(minibatch) for minibatch in resumed] == expected
+
+
+def test_spawned_workers_continue_from_the_state_of_workers(corpus: Path) -> None:
+    options = {"batch_size": None, "num_workers": 2, "multiprocessing_context": "spawn"}
+    dataset = MinibatchDataset(make(corpus), 20)
+    running = iter(torch.utils.data.DataLoader(dataset, **options))
+    for _ in range(3):
+        next(running)
+    state = dataset.state_dict()
+    expected = [shown(minibatch) for minibatch in running]
+    dataset.load_state_dict(state)
+    assert [shown(minibatch) for minibatch in torch.utils.data.DataLoader(dataset, **options)] == expected
+
+
+def test_a_state_of_workers_is_refused_by_other_workers(corpus: Path) -> None:
+    dataset = MinibatchDataset(make(corpus), 20)
+    next(iter(torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=2)))
+    state = dataset.state_dict()
+    assert len(json.dumps(state)) < 2000
+    for workers in (0, 1):
+        again = MinibatchDataset(make(corpus), 20)
+        again.load_state_dict(state)
+        with pytest.raises(CheckpointError, match=f"num_workers: saved 2, here {workers}"):
+            next(iter(torch.utils.data.DataLoader(again, batch_size=None, num_workers=workers)))
+    next(iter(again := MinibatchDataset(make(corpus), 20)))
+    again.load_state_dict(again.state_dict())
+    with pytest.raises(CheckpointError, match="num_workers: saved 1, here 2"):
+        next(iter(torch.utils.data.DataLoader(again, batch_size=None, num_workers=2)))
+
+
+def _number_of_sequences(minibatch: Any) -> int:
+    return minibatch.num_sequences
+
+
+def test_a_data_set_refuses_a_state_that_it_cannot_know(corpus: Path) -> None:
+    dataset = MinibatchDataset(make(corpus), 20)
+    options = {"batch_size": None, "num_workers": 2, "collate_fn": _number_of_sequences}
+    next(iter(torch.utils.data.DataLoader(dataset, **options)))
+    with pytest.raises(CheckpointError, match="do not tell where all workers stand"):
+        dataset.state_dict()
+    next(iter(dataset))
+    dataset.state_dict()
+
+
 def test_a_state_of_another_rank_or_worker_or_setting_names_every_difference(corpus: Path) -> None:
     state = MinibatchDataset(make(corpus), 20, rank=0, world_size=2).state_dict()
     other = MinibatchDataset(make(corpus), 30, rank=1, world_size=2, partition="balanced")
