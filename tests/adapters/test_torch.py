@@ -473,7 +473,7 @@ def test_an_iteration_ends_when_another_begins(corpus: Path) -> None:
     older = iter(dataset)
     next(older)
     next(iter(dataset))
-    with pytest.raises(RuntimeError, match="another one of the same data set has begun"):
+    with pytest.raises(RuntimeError, match="another iteration over the same data set began"):
         next(older)
 
 
