@@ -409,6 +409,13 @@ KINDER = {
     "composite-windows-none-reader": "randomize = none reads in order, as it does in every other reader",
     "composite-errors-noModule-reader": "module is pointless today, and only a wrong one is refused",
 }
+# What CNTK refuses although the pages of its formats promise it.
+PROMISED = {
+    "composite-windows-ctfBad-reader": "a window in samples is by default all data",
+    "htkmlf-forms-none-reader": "randomize = none disables randomization altogether",
+    "htkmlf-forms-boolean-reader": "randomize is true or false",
+    "htkmlf-forms-lonely-reader": "features alone are read",
+}
 
 
 @pytest.mark.parametrize("target", keys.KEYWORDS, ids=lambda target: target.__name__)
@@ -517,8 +524,9 @@ def test_a_reader_has_the_recorded_meaning(
     case: Case, reader: dict[str, Any], monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.chdir(case.folder)
-    if request.node.callspec.id in KINDER:
-        assert reader["reader"] is None and reader["debatable"]
+    name = request.node.callspec.id
+    if name in KINDER or name in PROMISED:
+        assert reader["reader"] is None and (name in PROMISED or reader["debatable"])
         assert understood(case, reader["path"]).calls
         return
     if reader["reader"] is not None:

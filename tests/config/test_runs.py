@@ -22,10 +22,10 @@ from cntkio import (
 from cntkio.config import ReaderConfig
 from cntkio.config.files import configuration
 from cntkio.config.reading import read_section, readers_asked_for
-from cntkio.config.writing import configuration_for
+from cntkio.config.writing import configuration_for, written_config
 from cntkio.errors import ConfigError
 from cntkio.formats import htk, mlf
-from cntkio.timeline import Window
+from cntkio.timeline import WHOLE_DATA, Window
 from support import DATA, ROOT
 from support.recorded_epochs import stream_record
 
@@ -144,6 +144,27 @@ def test_warns_of_keys_that_no_reader_knows(
 ) -> None:
     configured(lines, f"train=[reader=[{extra}]]")
     assert warning in caplog.text if warning else not caplog.records
+
+
+def test_a_window_in_samples_of_a_composite_reader_is_all_data() -> None:
+    text = TEXT.format(extra="")
+    reader = f"reader = [ sampleBasedRandomizationWindow = true ; deserializers = ( {text} ) ]"
+    assert read_section(configuration([f"train = [ {reader} ]"])).window == WHOLE_DATA
+
+
+def test_a_missing_section_lists_those_with_readers(lines: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no section 'Train2'; did you mean 'train'.*readers: train$"):
+        configured(lines, "x=[y=1]", "command=Train2")
+
+
+def test_a_missing_variable_says_how_to_give_it(lines: Path) -> None:
+    with pytest.raises(ConfigError, match="no variable found with the name RunDir: give RunDir=... as an argument"):
+        configured(lines, "train=[reader=[file=$RunDir$/a.ctf]]")
+
+
+def test_a_misspelt_reader_suggests_the_near_name(lines: Path) -> None:
+    with pytest.raises(ConfigError, match="did you mean 'CNTKTextFormatReader'"):
+        configured(lines, "train=[reader=[readerType=CNTKTextFormatRedaer]]")
 
 
 @pytest.mark.parametrize(
@@ -452,6 +473,51 @@ def test_warns_of_keys_without_effect(
 ) -> None:
     cntkio.read_config(PAGES / "timit.cntk", f"train=[reader=[{extra}]]")
     assert warning in caplog.text if warning else not caplog.records
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        "randomize=none",
+        "randomize=0",
+        "randomize=false",
+        "readMethod=none",
+        "readMethod=none;frameMode=false",
+        "readMethod=rollingWindow;randomize=none",
+        "readMethod=rollingWindow;randomize=none;frameMode=false",
+        "randomize=none;frameMode=false;truncated=true",
+    ],
+)
+def test_the_old_reader_reads_in_order_when_told(reader: str, timit: dict[str, Any], tmp_path: Path) -> None:
+    config = cntkio.read_config(PAGES / "timit.cntk", f"train=[reader=[{reader}]]")
+    assert config.window is None
+    (tmp_path / "w.cntk").write_text(written_config("train", config))
+    assert cntkio.read_config(tmp_path / "w.cntk") == config
+    with config.open() as source:
+        keys = [key for minibatch in config.epoch(source, minibatch_size=5) for key in minibatch.keys_of_sequences]
+    assert list(dict.fromkeys(key.decode() for key in keys)) == list(timit)
+    assert cntkio.read_config(PAGES / "timit.cntk", "train=[reader=[randomize=true]]").window == WHOLE_DATA
+
+
+def test_the_old_reader_reads_features_alone(timit: dict[str, Any]) -> None:
+    config = cntkio.read_config(PAGES / "timit.cntk", "train=[reader=[labels=1]]")
+    with config.open() as source:
+        assert sum(minibatch.num_sequences for minibatch in config.epoch(source)) == 23
+
+
+def test_htk_deserializers_write_frames_in_order(timit: dict[str, Any]) -> None:
+    arguments = "train=[action=write;reader=[readerType=HTKDeserializers{}]]"
+    with pytest.raises(ConfigError, match="action = write; write readMethod = none"):
+        cntkio.read_config(PAGES / "timit.cntk", arguments.format(""))
+    config = cntkio.read_config(PAGES / "timit.cntk", arguments.format(";readMethod=none"))
+    assert (config.packing, config.window) == ("frame", None)
+
+
+def test_the_old_reader_reads_as_its_action_whatever_names_it(timit: dict[str, Any]) -> None:
+    for action in ("test", "write", "train"):
+        by_action = cntkio.read_config(PAGES / "timit.cntk", f"train=[action={action}]", section="train")
+        by_path = cntkio.read_config(PAGES / "timit.cntk", f"train=[action={action}]", section="train/reader")
+        assert by_path == by_action
 
 
 @pytest.mark.parametrize(

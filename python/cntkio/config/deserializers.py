@@ -53,7 +53,8 @@ class StreamContext:
 
 def refuse_kind(section: Section, key: str, name: str, known: Iterable[str]) -> NoReturn:
     """Raise the error about a kind of reader or deserializer that cntkio does not have."""
-    hint = keys.INSTEAD.get(name) or f"supported are {', '.join(known)}"
+    names = list(known)
+    hint = keys.INSTEAD.get(name) or f"supported are {', '.join(names)}{did_you_mean(name, names)}"
     raise section.error(key, f"{key} = {name!r} is not supported: {hint}")
 
 

@@ -349,9 +349,9 @@ class Section:
             kept = without_comment(line)
             for match in VARIABLE.finditer(kept):
                 offset = start + match.start()
+                replacement = self._variable(match[1], text.position(offset), entry, chain)
                 pieces += text.pieces(copied, offset)
                 copied = start + match.end()
-                replacement = self._variable(match[1], text.position(offset), entry, chain)
                 room -= len(replacement)
                 if room < 0:
                     raise entry.position.error(f"variables make {entry.key!r} grow beyond all measure", entry.key)
@@ -369,8 +369,8 @@ class Section:
         match = self._find(name, own=False)
         if match is None:
             raise position.error(
-                f"no variable found with the name {name}: it is looked for from the section that holds "
-                f"{entry.key!r} outwards{self._in_section()}",
+                f"no variable found with the name {name}: give {name}=... as an argument; it is looked for from the "
+                f"section that holds {entry.key!r} outwards{self._in_section()}",
                 entry.key,
             )
         replacement = match[1]._resolve(match[0], (*chain, entry.key)).string

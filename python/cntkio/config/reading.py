@@ -36,8 +36,10 @@ from cntkio.config.reader_config import Call, MinibatchMode, Packing, ReaderConf
 from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import truth
 from cntkio.formats.ctf import CTFDeserializer
+from cntkio.hints import did_you_mean
 from cntkio.htkmlf_reader import ReadMethod
 from cntkio.timeline import (
+    WHOLE_DATA,
     Window,
     classic_binary_window,
     classic_htk_window,
@@ -139,10 +141,25 @@ def _find_reader(top: Section, asked: str | Sequence[str] | None) -> tuple[Secti
         asked = _default_path(top)
     section = top
     for name in asked.split("/") if isinstance(asked, str) else asked:
+        if section is top and not top.has(name):
+            readers = ", ".join(_with_readers(top)) or "none"
+            hint = did_you_mean(name, top.keys)
+            raise top.error(name, f"there is no section {name!r}{hint}; sections with readers: {readers}")
         section = section.section(name)
     if _looks_like_a_reader(section):
         return section, None
     return section.section("reader"), section
+
+
+def _with_readers(top: Section) -> list[str]:
+    """Return the names of the sections that have readers, or are readers."""
+    names = []
+    for entry in top.entries:
+        with contextlib.suppress(ConfigError):
+            inner = top.section(entry.key, own=True)
+            if any(folded(key).endswith("reader") for key in [entry.key, *inner.keys]):
+                names.append(entry.key)
+    return names
 
 
 def _default_path(top: Section) -> Sequence[str]:
@@ -182,11 +199,13 @@ class _Asked:
         section: The section.
         action: The action that uses it, such as ``"test"``; empty: it is read as it is written.
         precision: Type of the values.
+        writes_sequences: Whether sequences are whole if the action writes.
     """
 
     section: Section
     action: str
     precision: Precision
+    writes_sequences: bool = True
 
     def is_write(self) -> bool:
         """Return whether the action writes, or the section says so; HTK's readers and the composite reader ask."""
@@ -202,6 +221,10 @@ def _read(section: Section, action: str) -> ReaderConfig:
     kind = _kind_of(section)
     asked = _Asked(section, action, section.word("precision", "float", keys.PRECISIONS))
     warn_of_no_effect(section, keys.READER_WITHOUT_EFFECT[kind])
+    around = section.parent
+    if kind == "HTKMLFReader" and not action and around is not None and around.parent is not None:
+        action = _action_of(around)
+        asked = dataclasses.replace(asked, action=action)
     config = dataclasses.replace(_READ[kind](asked), trace_level=keys.TRACE_LEVEL.of(section))
     config = _with_sizes(config, section.parent, action)
     for call in config.calls:
@@ -261,7 +284,7 @@ def _packing(asked: _Asked, frame_mode: keys.Option[bool], hint: str = "") -> Pa
     """Return the packing of a reader that also has ``truncated``."""
     section = asked.section
     has_frames, is_truncated = frame_mode.of(section), keys.TRUNCATED.of(section)
-    if asked.is_write():
+    if asked.is_write() and asked.writes_sequences:
         return "sequence"
     if has_frames and is_truncated:
         raise section.error("truncated", f"truncated and frameMode exclude each other{hint}")
@@ -343,7 +366,7 @@ def _binary_reader(asked: _Asked) -> ReaderConfig:
 # ---------------------------------------------------------------------------------------------------------------- HTK
 
 _METHODS: tuple[ReadMethod, ...] = ("blockRandomize", "none")
-_OLD_METHODS: tuple[ReadMethod, ...] = ("blockRandomize", "rollingWindow")
+_OLD_METHODS: tuple[ReadMethod, ...] = ("blockRandomize", "rollingWindow", "none")
 _MODES: tuple[MinibatchMode, ...] = ("partial", "full")
 _FRAMES_BY_DEFAULT = "; frameMode is true by default here"
 
@@ -351,9 +374,11 @@ _FRAMES_BY_DEFAULT = "; frameMode is true by default here"
 def _htk_reader(asked: _Asked) -> ReaderConfig:
     section = asked.section
     method = section.word("readMethod", "blockRandomize", _METHODS)
-    packing = _packing(asked, keys.HTK_FRAME_MODE, _FRAMES_BY_DEFAULT)
+    if asked.is_write() and method != "none":
+        raise section.error("readMethod", f"readMethod = {method} with action = write; write readMethod = none")
+    packing = _packing(dataclasses.replace(asked, writes_sequences=False), keys.HTK_FRAME_MODE, _FRAMES_BY_DEFAULT)
     calls = stream_deserializers(asked.context(frame_mode=packing == "frame"))
-    window = _htk_window(asked, method, "readMethod = none")
+    window = _htk_window(asked, method, is_old=False)
     counts = _utterance_counts(section)
     section.word("minibatchMode", "partial", _MODES)
     length = keys.TRUNCATION_LENGTH.of(section) if packing == "truncated" else 0
@@ -369,7 +394,7 @@ def _htk_reader(asked: _Asked) -> ReaderConfig:
         window=window,
         randomization_seed=0 if window is None else keys.SEED.of(section),
         truncation_length=length,
-        utterances_per_minibatch=(1,) if asked.is_write() else counts,
+        utterances_per_minibatch=counts,
         keep_data_in_memory=keys.KEEP_DATA.of(section),
     )
 
@@ -381,12 +406,10 @@ def _old_htk_reader(asked: _Asked) -> ReaderConfig:
     packing = _packing(asked, keys.HTK_FRAME_MODE, _FRAMES_BY_DEFAULT)
     calls = stream_deserializers(asked.context(frame_mode=packing == "frame", takes_targets=True))
     is_write = asked.is_write()
-    if len(calls) < 2 and not is_write:
-        raise section.error("mlfFile", "HTKMLFReader wants at least two streams; there is one feature section only")
-    window = _htk_window(asked, method, "readMethod = rollingWindow with it")
+    window = _htk_window(asked, method, is_old=True)
     counts = _utterance_counts(section)
     mode = section.word("minibatchMode", "partial", _MODES)
-    if method == "rollingWindow" and packing != "frame" and asked.action != "write":
+    if method == "rollingWindow" and packing != "frame" and window is not None:
         raise section.error(
             "readMethod",
             "readMethod = rollingWindow shuffles frames, and frameMode is false; whole utterances are shuffled "
@@ -436,13 +459,10 @@ def _page_folder(section: Section, method: ReadMethod) -> str:
     return section.optional_file(key) or ""
 
 
-def _htk_window(asked: _Asked, method: ReadMethod, in_order: str) -> Window | None:
+def _htk_window(asked: _Asked, method: ReadMethod, *, is_old: bool) -> Window | None:
     """Return the window of a reader of HTK.
 
-    Args:
-        asked: The reader.
-        method: Its ``readMethod``.
-        in_order: What to write to read in order, for a message.
+    HTKMLFReader, the old one, takes truth values as well, and reads in order whatever its ``readMethod`` is.
     """
     section = asked.section
     is_told_by_action = asked.action in ("test", "eval") and not section.has("randomize")
@@ -451,12 +471,16 @@ def _htk_window(asked: _Asked, method: ReadMethod, in_order: str) -> Window | No
     text = section.text("randomize", "auto")
     if text.lower() == "auto":
         return classic_htk_window("auto")
+    if is_old and not text.isdecimal():
+        with contextlib.suppress(ValueError):
+            return classic_htk_window("auto") if text and truth(text) else None
     size = 0 if text.lower() == "none" else section.size("randomize")
     if size:
         return classic_htk_window(size)
-    if method == "blockRandomize":
+    if not is_old:
         raise section.error(
-            "randomize", f"randomize = {text!r} with readMethod = blockRandomize; to read in order write {in_order}"
+            "randomize",
+            f"randomize = {text!r} with readMethod = blockRandomize; to read in order write readMethod = none",
         )
     return None
 
@@ -508,7 +532,7 @@ def _composite_window(section: Section, *, has_text_format: bool) -> Window | No
     if not has_text_format:
         return composite_window(has_text_format=False)
     if is_sample_based and section.has(key, own=True):
-        raise section.error("randomizationWindow", f"{key} = true needs a randomizationWindow with it")
+        return WHOLE_DATA
     return composite_window(chunk_size_in_bytes=chunk_size_of(section), has_text_format=True)
 
 

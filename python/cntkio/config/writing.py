@@ -209,40 +209,26 @@ def written_config(section: str, config: ReaderConfig) -> str:
         ]
         <BLANKLINE>
     """
-    action = _action_for(config)
     lines = [
         f"command = {section}",
         _entry("precision", config.precision),
         "",
         *_group(
             section,
-            [_entry("action", action), *_sizes(config, action), *_group("reader", _LINES[config.kind](config))],
+            [_entry("action", "train"), *_sizes(config), *_group("reader", _LINES[config.kind](config))],
         ),
     ]
     return "".join(f"{line}\n" for line in lines)
 
 
-def _action_for(config: ReaderConfig) -> str:
-    """Return an action that makes a reader do that: an HTKMLFReader reads in order only where an action says so."""
-    if config.kind != "HTKMLFReader":
-        return "train"
-    if config.window is None and config.read_method == "blockRandomize":
-        return "write" if len(config.calls) == 1 else "test"
-    if len(config.calls) == 1:
-        raise ConfigError("HTKMLFReader wants at least two streams, unless it reads in order", key="mlfFile")
-    return "train"
-
-
-def _sizes(config: ReaderConfig, action: str) -> list[str]:
+def _sizes(config: ReaderConfig) -> list[str]:
     sizes = _entries(
         [
-            ("minibatchSize", config.minibatch_sizes, (256,) if action == "train" else ()),
+            ("minibatchSize", config.minibatch_sizes, (256,)),
             ("epochSize", config.epoch_size, 0),
+            ("maxEpochs", config.max_epochs, None),
         ]
     )
-    if action != "train":
-        return sizes
-    sizes += _entries([("maxEpochs", config.max_epochs, None)])
     return _group("SGD", sizes) if sizes else []
 
 
@@ -262,6 +248,8 @@ def _htk_reader(config: ReaderConfig) -> list[str]:
         lines += [_entry("readMethod", "rollingWindow"), _entry("randomize", "none")]
     elif config.kind == "HTKDeserializers":
         lines.append(_entry("readMethod", "none"))
+    else:
+        lines.append(_entry("randomize", "none"))
     return [*lines, *_attributes(config), *(line for call in config.calls for line in _stream(call))]
 
 

@@ -94,7 +94,7 @@ class HTKMLFOptions:
                 f"default",
                 key="nbruttsineachrecurrentiter",
             )
-        if self.read_method == "rollingWindow" and not self.frame_mode:
+        if self.read_method == "rollingWindow" and not self.frame_mode and self.window is not None:
             raise ConfigError(
                 "readMethod='rollingWindow' shuffles frames, and frameMode is false; whole utterances are shuffled by "
                 "readMethod='blockRandomize'",
