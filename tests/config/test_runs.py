@@ -152,6 +152,22 @@ def test_a_window_in_samples_of_a_composite_reader_is_all_data() -> None:
     assert read_section(configuration([f"train = [ {reader} ]"])).window == WHOLE_DATA
 
 
+def test_the_trace_level_sets_what_is_logged(lines: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (lines / "a.ctf").write_text("".join(f"{n} |x {n} {n}.1\n{n} |x a b\n" for n in range(20)))
+
+    def num_logged(trace: str, *, is_pickled: bool = False) -> int:
+        caplog.clear()
+        config = configured(lines, f"train=[reader=[maxErrors=100{trace}]]")
+        with config.open() as source, pickle.loads(pickle.dumps(source)) as other:
+            for _ in config.epoch(other if is_pickled else source):
+                pass
+        return len(caplog.records)
+
+    assert num_logged(";traceLevel=0") == num_logged(";traceLevel=0", is_pickled=True) == 0
+    # Three errors on each of 20 wrong lines; of each kind ten and the total by default.
+    assert [num_logged(trace) for trace in ("", ";traceLevel=1", ";traceLevel=2")] == [33, 33, 60]
+
+
 def test_a_missing_section_lists_those_with_readers(lines: Path) -> None:
     with pytest.raises(ConfigError, match="there is no section 'Train2'; did you mean 'train'.*readers: train$"):
         configured(lines, "x=[y=1]", "command=Train2")

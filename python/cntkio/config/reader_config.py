@@ -101,7 +101,7 @@ class ReaderConfig:
         local_timeline: Whether a partition's minibatches are filled with its own share of the size.
         max_errors: How many sequences may be marked as invalid.
         keep_data_in_memory: Whether chunks stay in memory once they were read.
-        trace_level: How much CNTK would print; it changes nothing.
+        trace_level: How much is logged: 0: no warnings; 1: the first ten of a kind in full; 2: all of them.
         minibatch_sizes: In samples, by epochs, the last size repeating.
         epoch_size: Samples of an epoch; 0: one sweep.
         max_epochs: How many epochs are trained; None: the action does not say.
@@ -204,6 +204,8 @@ class ReaderConfig:
             options["max_errors"] = self.max_errors
         if self.keep_data_in_memory:
             options["keep_data_in_memory"] = True
+        if self.trace_level != 1:
+            options["trace_level"] = self.trace_level
         options["crosses_sweeps"] = False
         if not self.local_timeline:
             options["local_timeline"] = False
@@ -225,6 +227,8 @@ class ReaderConfig:
                 options[option.key] = value
         if self.max_errors:
             options["max_errors"] = self.max_errors
+        if self.trace_level != 1:
+            options["trace_level"] = self.trace_level
         return options
 
     def set_options(self) -> Iterator[tuple[keys.Option[Any], Any]]:

@@ -225,7 +225,7 @@ def _read(section: Section, action: str) -> ReaderConfig:
     if kind == "HTKMLFReader" and not action and around is not None and around.parent is not None:
         action = _action_of(around)
         asked = dataclasses.replace(asked, action=action)
-    config = dataclasses.replace(_READ[kind](asked), trace_level=keys.TRACE_LEVEL.of(section))
+    config = dataclasses.replace(_READ[kind](asked), trace_level=max(keys.TRACE_LEVEL.of(section), 0))
     config = _with_sizes(config, section.parent, action)
     for call in config.calls:
         _check(call, section)

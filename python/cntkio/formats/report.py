@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 
 from cntkio._threads import ForkLock
 
@@ -14,10 +16,33 @@ NUM_IN_FULL = 10
 """How many of a kind are logged, or listed in a message, before only their number is given."""
 
 
+_trace_level = ContextVar("trace_level", default=1)
+
+
+@contextlib.contextmanager
+def traced(level: int) -> Iterator[None]:
+    """Open a source that logs at this level: 0: no warnings; 1: ten of a kind; 2: all of them.
+
+    The reports that are made meanwhile keep it.
+    """
+    token = _trace_level.set(level)
+    try:
+        yield
+    finally:
+        _trace_level.reset(token)
+
+
+def warn(message: str, *arguments: object) -> None:
+    """Log a warning about a source that is being opened, unless its level is 0."""
+    if _trace_level.get() > 0:
+        logger.warning(message, *arguments)
+
+
 class Report:
     """Errors and warnings of one corpus.
 
-    Any thread may use it. An error is forgiven as long as the budget lasts; a warning costs nothing.
+    Any thread may use it. It logs at the level of the source that it is made for (`traced`). An error is forgiven as
+    long as the budget lasts; a warning costs nothing.
 
     Args:
         name: The corpus's name; lines with totals begin with it.
@@ -44,6 +69,7 @@ class Report:
         self._errors: Counter[str] = Counter()
         self._warnings: Counter[str] = Counter()
         self._logged: Counter[str] = Counter()
+        self._level = _trace_level.get()
         self._lock = ForkLock()
 
     @property
@@ -84,7 +110,7 @@ class Report:
             most: How many of this kind to log.
         """
         with self._lock:
-            if self._logged[kind] < most:
+            if self._level > 0 and (self._logged[kind] < most or self._level > 1):
                 self._logged[kind] += 1
                 logger.warning("%s", message if isinstance(message, str) else message())
 
@@ -93,13 +119,14 @@ class Report:
         with self._lock:
             self._warnings[kind] += count
             self._logged[kind] += count
-            logger.warning("%s", message)
+            if self._level > 0:
+                logger.warning("%s", message)
 
     def log_totals(self) -> None:
         """Log the number of each kind of which more were counted than logged, if it has grown since the last time."""
         with self._lock:
             for kind, count in (self._errors + self._warnings).items():
-                if count > self._logged[kind]:
+                if count > self._logged[kind] and self._level > 0:
                     logger.warning("%s: %s: %d in all", self.name, kind, count)
                     self._logged[kind] = count
 

@@ -60,6 +60,7 @@ class HTKMLFReader(MinibatchSource):
         max_errors: How many utterances may have invalid labels.
         page_limit_in_bytes: Features of at most so many bytes stay in memory, without a page file.
         read_ahead_in_bytes: As for `MinibatchSource`.
+        trace_level: As for `MinibatchSource`.
 
     Attributes:
         skipped: How many utterances were skipped, by kind.
@@ -105,6 +106,7 @@ class HTKMLFReader(MinibatchSource):
         max_errors: int = 0,
         page_limit_in_bytes: int = 1 << 30,
         read_ahead_in_bytes: int = 256 << 20,
+        trace_level: int = 1,
     ) -> None:
         listed = list(deserializers) if isinstance(deserializers, Sequence) else [deserializers]
         if listed and not isinstance(listed[0], HTKFeatureDeserializer):
@@ -138,6 +140,7 @@ class HTKMLFReader(MinibatchSource):
             randomize=window is not None,
             max_errors=max_errors,
             read_ahead_in_bytes=read_ahead_in_bytes,
+            trace_level=trace_level,
             crosses_sweeps=False,
             # Frames are counted over all partitions; utterances side by side are shared.
             local_timeline=not options.frame_mode,

@@ -90,6 +90,7 @@ class HTKMLFRecipe(Recipe):
     def arguments(self, options: SourceOptions) -> dict[str, Any]:
         shared = (
             "deserializers", "randomization_seed", "max_samples", "max_sweeps", "max_errors", "read_ahead_in_bytes",
+            "trace_level",
         )  # fmt: skip
         return {**self._own.arguments, **{name: getattr(options, name) for name in shared}}
 

@@ -14,7 +14,6 @@ length.
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -24,13 +23,12 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import Corpus
+from cntkio.formats.report import warn
 from cntkio.formats.table import SequenceTable
 from cntkio.source.fitting import Skipping, flags_of, judge_lengths, skip_unusable
 from cntkio.source.join import join
 from cntkio.streams import check_definers
 from cntkio.timeline import ChunkRefs
-
-logger = logging.getLogger("cntkio")
 
 
 class Located(NamedTuple):
@@ -138,7 +136,7 @@ def arrange(
             if complaint is not None and strict:
                 raise CorpusError(complaint)
             if complaint is not None:
-                logger.warning("%s", complaint)
+                warn("%s", complaint)
             joined = judge_lengths(joined, corpora, frame_mode=frame_mode, strict=strict)
         table, partners = joined, joined.partners
         left_out = tuple(

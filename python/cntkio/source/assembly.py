@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from cntkio.formats.report import traced
 from cntkio.source.arrangement import Arrangement, arrange
 from cntkio.source.chunks import ChunkStore
 from cntkio.source.opening import Opened, open_all
@@ -39,6 +40,11 @@ class Assembly:
             CntkIoError: The deserializers cannot be opened or joined, or an option is not possible with them.
             OSError: A file cannot be read.
         """
+        with traced(options.trace_level):
+            return cls._of(options, recipe)
+
+    @classmethod
+    def _of(cls, options: SourceOptions, recipe: Recipe) -> Assembly:
         opened = open_all(options, recipe)
         try:
             corpora = opened.corpora

@@ -7,7 +7,6 @@ or it is skipped like in CNTK's old reader (`Skipping`). An invalid or broken ut
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,11 +15,9 @@ import numpy.typing as npt
 
 from cntkio.errors import CorpusError
 from cntkio.formats.contract import Corpus
-from cntkio.formats.report import NUM_IN_FULL, first_few
+from cntkio.formats.report import NUM_IN_FULL, first_few, warn
 from cntkio.formats.table import SequenceTable
 from cntkio.source.join import JoinedTable
-
-logger = logging.getLogger("cntkio")
 
 INVALID, BROKEN = 1, 2
 _Partners = tuple[npt.NDArray[np.uint32], ...]
@@ -65,7 +62,7 @@ def skip_unusable(
     by_kind = {kind: (count, keys) for kind, (count, keys) in by_kind.items() if count}
     name, total = corpora[0].name, corpora[0].table.num_sequences
     for kind, (count, keys) in by_kind.items():
-        logger.warning("%s: %d utterances are skipped: %s: %s", name, count, kind, first_few(keys, count))
+        warn("%s: %d utterances are skipped: %s: %s", name, count, kind, first_few(keys, count))
     skipped = {kind: count for kind, (count, _) in by_kind.items()}
     num_skipped = sum(skipped.values())
     if 2 * num_skipped > total:
@@ -99,7 +96,7 @@ def judge_lengths(joined: JoinedTable, corpora: Sequence[Corpus], *, frame_mode:
             continue
         if rule == "drop":
             is_kept[indices] = False
-            logger.warning(
+            warn(
                 "%s: %d utterances are left out, since they are not as long as in %s: %s",
                 corpus.name,
                 len(indices),

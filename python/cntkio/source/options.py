@@ -28,6 +28,7 @@ _WHOLE_NUMBERS = (
     "randomization_seed",
     "truncation_length",
     "max_errors",
+    "trace_level",
 )
 _FLAGS = ("frame_mode", "randomize", "strict", "keep_data_in_memory", "crosses_sweeps", "local_timeline")
 
@@ -57,6 +58,7 @@ class SourceOptions:
     right_splice: int
     crosses_sweeps: bool
     local_timeline: bool
+    trace_level: int = 1
 
     def __post_init__(self) -> None:
         if not self.described:

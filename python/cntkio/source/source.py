@@ -53,7 +53,7 @@ def _check_size(size: Any) -> None:
 
 
 class TraceLevel(enum.IntEnum):
-    """CNTK's levels of printing. They change nothing here: the logger ``cntkio`` decides."""
+    """CNTK's levels of printing: how much a source logs with the logger ``cntkio``."""
 
     Error = 0
     Warning = 1
@@ -73,7 +73,7 @@ class MinibatchSource:
         randomization_window_in_chunks: How far sequences are shuffled, in chunks; 0: off.
         randomization_window_in_samples: The same in samples; both 0: no randomization.
         randomization_seed: Sweep number k is shuffled with ``randomization_seed + k``.
-        trace_level: Changes nothing; the logger ``cntkio`` decides what is seen.
+        trace_level: What this source logs: 0: no warnings; 1: the first ten of a kind in full; 2: all of them.
         multithreaded_deserializer: Changes nothing.
         frame_mode: Refuse sequences of more than one sample.
         truncation_length: Steps of a truncated minibatch; 0: whole sequences.
@@ -141,7 +141,7 @@ class MinibatchSource:
         options = SourceOptions(
             deserializers, max_samples, max_sweeps, randomization_window_in_chunks, randomization_window_in_samples,
             randomization_seed, frame_mode, truncation_length, randomize, max_errors, strict, keep_data_in_memory,
-            read_ahead_in_bytes, right_splice, crosses_sweeps, local_timeline,
+            read_ahead_in_bytes, right_splice, crosses_sweeps, local_timeline, trace_level,
         )  # fmt: skip
         self._options = options
         self._recipe = recipe or Recipe()
