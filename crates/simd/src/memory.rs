@@ -132,6 +132,15 @@ impl<T: Widens> AnyWidth<'_, T> {
         }
     }
 
+    /// Some of the numbers; `None` if there are not as many.
+    #[inline]
+    pub fn get(self, range: std::ops::Range<usize>) -> Option<Self> {
+        match self {
+            AnyWidth::Wide(values) => values.get(range).map(AnyWidth::Wide),
+            AnyWidth::Small(values) => values.get(range).map(AnyWidth::Small),
+        }
+    }
+
     /// Ask the processor for at most `most` bytes of the numbers; see [`prefetch`].
     #[inline]
     pub fn prefetch(self, most: usize) {

@@ -12,11 +12,11 @@
 //! and copies them into the minibatch, byte order and all, on all threads. Compressed frames are decoded one by one.
 
 use super::bytes::Bytes;
-use super::ragged::{AllFound, Error, Form, Found, try_reserve};
+use super::ragged::{AllFound, Error, Form, Found, Takes, in_column, try_reserve};
 use super::values::Values;
 use cntkio_simd::floats::{Floats, append_floats};
-use cntkio_simd::memory::prefetch;
 use rayon::prelude::*;
+use std::cell::OnceCell;
 use std::ops::Range;
 
 /// Values that are worth a thread.
@@ -110,12 +110,6 @@ impl Frames {
     /// Bytes of the frames and of their table.
     pub(crate) fn num_bytes(&self) -> usize {
         size_of_val(&self.starts[..]) + self.blocks.iter().map(|block| block.as_slice().len()).sum::<usize>()
-    }
-
-    /// Ask the processor for the table entry of a sequence.
-    #[inline]
-    pub(crate) fn prefetch(&self, sequence: usize) {
-        prefetch(self.starts.get(sequence..=sequence).unwrap_or_default(), 1);
     }
 
     /// All bytes of a sequence of so many frames, and their encoding.
@@ -217,43 +211,43 @@ impl Encoding {
 
 /// Append what is taken of each sequence.
 #[inline]
-pub(crate) fn gather<'a>(found: impl AllFound<'a, Frames>, values: &mut Values) -> Result<(), Error> {
+pub(crate) fn gather<'a>(found: impl AllFound<'a, Frames>, mut takes: Takes, values: &mut Values) -> Result<(), Error> {
     let Values::F32(values) = values else { return Err(Error::Mixed) };
-    let mut all: Vec<Found<Frames>> = Vec::with_capacity(found.len());
+    if found.any(|frames| frames.encodings.iter().any(|encoding| encoding.scales.is_some())) {
+        return decode_all(&found.collect(takes, |frames| frames.is_broadcast)?, values);
+    }
+    let zeros = OnceCell::new();
+    let mut pieces: Vec<Floats> = Vec::with_capacity(found.len());
     let mut num_values = 0usize;
-    found.each(|found| {
-        let count = (found.count as usize).checked_mul(found.samples.dim()).ok_or(Error::TooLarge)?;
-        num_values = num_values.checked_add(count).ok_or(Error::TooLarge)?;
-        all.push(found);
+    found.each(in_column, |(frames, offsets), sequence| {
+        let num_frames = offsets[sequence + 1] - offsets[sequence];
+        let (first, count) = takes.next(num_frames, frames.is_broadcast)?;
+        let (num_frames, first, count) = (num_frames as usize, first as usize, count as usize);
+        let size = count.checked_mul(frames.dim()).ok_or(Error::TooLarge)?;
+        num_values = num_values.checked_add(size).ok_or(Error::TooLarge)?;
+        if num_frames == 0 {
+            let bytes = zeros.get_or_init(|| vec![0; 4 * frames.dim()]);
+            pieces.extend((0..count).map(|_| Floats { bytes, is_big_endian: false }));
+            return Ok(());
+        }
+        let (bytes, encoding) = frames.sequence(sequence, num_frames).ok_or(Error::Mixed)?;
+        let floats = Floats { bytes, is_big_endian: encoding.is_big_endian };
+        frames.push_pieces(floats, num_frames, first..first + count, &mut pieces);
         Ok(())
     })?;
     try_reserve(values, num_values)?;
-    match pieces(&all) {
-        Some(pieces) => append_floats(values, &pieces),
-        None => decode_all(&all, num_values, values)?,
-    }
+    append_floats(values, &pieces);
     Ok(())
 }
 
-/// The pieces of all samples; `None` if some frames are compressed, or a sequence has no frames.
-fn pieces<'a>(found: &[Found<'a, Frames>]) -> Option<Vec<Floats<'a>>> {
-    let mut pieces = Vec::with_capacity(found.len());
+/// Decode what is taken of each sequence; on all threads where there is enough to do.
+fn decode_all(found: &[Found<Frames>], out: &mut Vec<f32>) -> Result<(), Error> {
+    let mut num_values = 0usize;
     for found in found {
-        let num_frames = found.num_samples as usize;
-        let (bytes, encoding) = found.samples.sequence(found.sequence as usize, num_frames)?;
-        if encoding.scales.is_some() || (num_frames == 0 && found.count > 0) {
-            return None;
-        }
-        if num_frames > 0 {
-            let floats = Floats { bytes, is_big_endian: encoding.is_big_endian };
-            found.samples.push_pieces(floats, num_frames, found.taken(), &mut pieces);
-        }
+        let size = (found.count as usize).checked_mul(found.samples.dim());
+        num_values = size.and_then(|size| num_values.checked_add(size)).ok_or(Error::TooLarge)?;
     }
-    Some(pieces)
-}
-
-/// Decode what is taken of each sequence, `num_values` values; on all threads where there is enough to do.
-fn decode_all(found: &[Found<Frames>], num_values: usize, out: &mut Vec<f32>) -> Result<(), Error> {
+    try_reserve(out, num_values)?;
     let num_before = out.len();
     out.resize(num_before + num_values, 0.0);
     // Outside of a pool the caller has not asked for threads.

@@ -34,7 +34,7 @@ pub(crate) mod stored;
 mod values;
 
 pub(crate) use bytes::{i32_at, i32s, u32_at};
-pub(crate) use ragged::{AllFound, Found, try_reserve};
+pub(crate) use ragged::{AllFound, Takes, try_reserve};
 pub(crate) use spare::EmptyColumn;
 pub(crate) use values::{expect, in_either_precision};
 
@@ -42,7 +42,7 @@ pub use bytes::Bytes;
 pub use frames::{Encoding, FrameStart, Frames};
 pub use plain::PlainColumn;
 pub use pool::Pool;
-pub use ragged::{Error, Form, Ragged, RaggedEntries};
+pub use ragged::{Error, Form, Parts, Ragged, RaggedEntries};
 pub use runs::{Runs, Targets};
 pub use samples::Samples;
 pub use small::{Entries, Small};
@@ -127,12 +127,13 @@ impl Column {
     /// Ask the processor for the table entries of a sequence.
     #[inline]
     pub(crate) fn prefetch(&self, sequence: usize) {
-        prefetch(self.sequence_offsets.get(sequence..sequence + 2).unwrap_or_default(), 1);
         match &self.samples {
-            Samples::Dense { .. } | Samples::Sparse { .. } | Samples::Small(_) => {}
             Samples::Stored(stored) => stored.prefetch(sequence),
-            Samples::Frames(frames) => frames.prefetch(sequence),
-            Samples::Runs(runs) => runs.prefetch(sequence),
+            _ => {
+                if let Some(offset) = self.sequence_offsets.get(sequence) {
+                    prefetch(std::slice::from_ref(offset), 1);
+                }
+            }
         }
     }
 }

@@ -4,7 +4,7 @@
 //! memory every time. Each step (the sample offsets, the entries) is done for all sequences before the next step: the
 //! processor has many loads in flight then.
 
-use super::ragged::{AllFound, Error, RaggedEntries};
+use super::ragged::{AllFound, Error, RaggedEntries, Takes};
 use super::samples::Samples;
 use super::small::Small;
 use super::values::{Precision, Values, in_either_precision};
@@ -72,13 +72,74 @@ impl PlainColumn<'_> {
     }
 }
 
-/// Samples of one sequence, or of several neighbours.
+/// Append what is taken of each sequence; all are dense, or all are sparse.
+#[inline]
+pub(crate) fn gather<'a>(
+    found: impl AllFound<'a, Samples>,
+    takes: Takes,
+    values: &mut Values,
+    entries: Option<&mut RaggedEntries>,
+) -> Result<(), Error> {
+    in_either_precision!(values, values => match entries {
+        None => dense(found, takes, values),
+        Some(entries) => sparse(&spans(found, takes)?, values, entries).ok_or(Error::Mixed),
+    })
+}
+
+/// What is taken of a sequence; it is in the column.
+#[inline(always)]
+fn taken(takes: &mut Takes, sequence_offsets: &[u32], sequence: usize) -> Result<Range<usize>, Error> {
+    let (begin, end) = (sequence_offsets[sequence], sequence_offsets[sequence + 1]);
+    let (first, count) = takes.next(end - begin, false)?;
+    let first = begin as usize + first as usize;
+    Ok(first..first + count as usize)
+}
+
+/// A dense column.
+#[derive(Clone, Copy)]
+struct Dense<'a, T: Precision> {
+    sequence_offsets: &'a [u32],
+    dim: usize,
+    values: AnyWidth<'a, T>,
+}
+
+fn dense<'a, T: Precision>(found: impl AllFound<'a, Samples>, mut takes: Takes, out: &mut Vec<T>) -> Result<(), Error> {
+    let mut pieces: Vec<AnyWidth<T>> = Vec::with_capacity(found.len());
+    // The last piece's column and samples.
+    let mut before: (*const u32, Range<usize>) = (std::ptr::null(), 0..0);
+    let look_up = |samples: &'a Samples, sequence_offsets| {
+        let (dim, values) = match samples {
+            Samples::Dense { dim, values } => (*dim, AnyWidth::Wide(T::of(values)?)),
+            Samples::Small(Small { dim, values, entries: None, .. }) => (*dim, AnyWidth::Small(&values[..])),
+            _ => return None,
+        };
+        Some(Dense { sequence_offsets, dim, values })
+    };
+    found.each(look_up, |column: Dense<T>, sequence| {
+        let Dense { sequence_offsets, dim, values } = column;
+        let mut samples = taken(&mut takes, sequence_offsets, sequence)?;
+        if before.1.end == samples.start && std::ptr::eq(before.0, sequence_offsets.as_ptr()) {
+            samples.start = before.1.start;
+            pieces.pop();
+        }
+        before = (sequence_offsets.as_ptr(), samples.clone());
+        pieces.push(values.get(samples.start * dim..samples.end * dim).ok_or(Error::Mixed)?);
+        Ok(())
+    })?;
+    append_any_width(out, &pieces);
+    Ok(())
+}
+
+/// Sparse samples of one sequence, or of several neighbours.
 struct Span<'a> {
     samples: &'a Samples,
+    /// The first entry of each sample of the column; `None` while each sample has one entry.
+    sample_offsets: Option<&'a [u32]>,
     range: Range<usize>,
 }
 
-/// The first entry of each sample; `None` of dense samples, and while each sample has one entry.
+/// The first entry of each sample; `None` while each sample has one entry.
+#[inline]
 fn sample_offsets(samples: &Samples) -> Option<&[u32]> {
     match samples {
         Samples::Sparse { sample_offsets, .. } => Some(sample_offsets),
@@ -87,16 +148,12 @@ fn sample_offsets(samples: &Samples) -> Option<&[u32]> {
     }
 }
 
-/// Append what is taken of each sequence; all are dense, or all are sparse.
-#[inline]
-pub(crate) fn gather<'a>(
-    found: impl AllFound<'a, Samples>,
-    values: &mut Values,
-    entries: Option<&mut RaggedEntries>,
-) -> Result<(), Error> {
+/// What is taken of each sequence; the sample offsets are prefetched.
+fn spans<'a>(found: impl AllFound<'a, Samples>, mut takes: Takes) -> Result<Vec<Span<'a>>, Error> {
     let mut spans: Vec<Span> = Vec::with_capacity(found.len());
-    found.each(|found| {
-        let (samples, range) = (found.samples, found.in_column());
+    let look_up = |samples, sequence_offsets| Some((samples, sequence_offsets, sample_offsets(samples)));
+    found.each(look_up, |(samples, sequence_offsets, sample_offsets), sequence| {
+        let range = taken(&mut takes, sequence_offsets, sequence)?;
         if let Some(before) = spans.last_mut()
             && before.range.end == range.start
             && std::ptr::eq(before.samples, samples)
@@ -104,46 +161,29 @@ pub(crate) fn gather<'a>(
             before.range.end = range.end;
             return Ok(());
         }
-        if let Some(offsets) = sample_offsets(samples) {
+        if let Some(offsets) = sample_offsets {
             prefetch(offsets.get(range.start..=range.end).unwrap_or_default(), AHEAD_BYTES);
         }
-        spans.push(Span { samples, range });
+        spans.push(Span { samples, sample_offsets, range });
         Ok(())
     })?;
-    in_either_precision!(values, values => match entries {
-        None => dense(&spans, values),
-        Some(entries) => sparse(&spans, values, entries),
-    })
-    .ok_or(Error::Mixed)
-}
-
-fn dense<T: Precision>(spans: &[Span], out: &mut Vec<T>) -> Option<()> {
-    let mut values: Vec<AnyWidth<T>> = Vec::with_capacity(spans.len());
-    for Span { samples, range } in spans {
-        values.push(match samples {
-            Samples::Dense { dim, values } => AnyWidth::Wide(T::of(values)?.get(range.start * dim..range.end * dim)?),
-            Samples::Small(Small { dim, values, entries: None, .. }) => {
-                AnyWidth::Small(values.get(range.start * dim..range.end * dim)?)
-            }
-            _ => return None,
-        });
-    }
-    append_any_width(out, &values);
-    Some(())
+    Ok(spans)
 }
 
 fn sparse<T: Precision>(spans: &[Span], out: &mut Vec<T>, entries: &mut RaggedEntries) -> Option<()> {
     let are_few = spans.len() <= AHEAD_SEQUENCES;
     let mut all_values: Vec<AnyWidth<T>> = Vec::with_capacity(spans.len());
     let mut all_indices: Vec<AnyWidth<i32>> = Vec::with_capacity(spans.len());
-    for Span { samples, range } in spans {
+    for Span { samples, sample_offsets, range } in spans {
+        let entries = match sample_offsets {
+            Some(offsets) => offsets[range.start] as usize..offsets[range.end] as usize,
+            None => range.clone(),
+        };
         let (values, indices) = match samples {
-            Samples::Sparse { sample_offsets, indices, values, .. } => {
-                let entries = sample_offsets[range.start] as usize..sample_offsets[range.end] as usize;
+            Samples::Sparse { indices, values, .. } => {
                 (AnyWidth::Wide(T::of(values)?.get(entries.clone())?), AnyWidth::Wide(indices.get(entries)?))
             }
             Samples::Small(Small { values, entries: Some(small), .. }) => {
-                let entries = small.range(range.clone());
                 (AnyWidth::Small(values.get(entries.clone())?), AnyWidth::Small(small.indices.get(entries)?))
             }
             _ => return None,
@@ -158,8 +198,8 @@ fn sparse<T: Precision>(spans: &[Span], out: &mut Vec<T>, entries: &mut RaggedEn
     let out_offsets = &mut entries.sample_offsets;
     out_offsets.reserve(spans.iter().map(|span| span.range.len()).sum());
     let mut num_entries = out.len() as i64;
-    for (Span { samples, range }, indices) in spans.iter().zip(&all_indices) {
-        match sample_offsets(samples) {
+    for (Span { sample_offsets, range, .. }, indices) in spans.iter().zip(&all_indices) {
+        match *sample_offsets {
             Some(offsets) => {
                 let shift = num_entries - i64::from(offsets[range.start]);
                 out_offsets.extend(offsets[range.start + 1..=range.end].iter().map(|&at| i64::from(at) + shift));

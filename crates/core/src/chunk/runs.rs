@@ -1,7 +1,7 @@
 //! Runs of samples of one class each, as label files have them.
 
 use super::bytes::Bytes;
-use super::ragged::{AllFound, Error, Form, Found, RaggedEntries, try_reserve};
+use super::ragged::{AllFound, Error, Form, Found, RaggedEntries, Takes, try_reserve};
 use super::values::Values;
 use cntkio_simd::memory::prefetch;
 use std::ops::Range;
@@ -130,39 +130,30 @@ impl Runs {
     pub(crate) fn num_bytes(&self) -> usize {
         4 * (self.offsets.len() + self.starts.len() + self.classes.len())
     }
-
-    /// Ask the processor for the table entry of a sequence.
-    #[inline]
-    pub(crate) fn prefetch(&self, sequence: usize) {
-        prefetch(self.offsets.get(sequence..sequence + 2).unwrap_or_default(), 1);
-    }
 }
 
 /// Append what is taken of each sequence.
 #[inline]
 pub(crate) fn gather<'a>(
     found: impl AllFound<'a, Runs>,
+    mut takes: Takes,
     values: &mut Values,
     entries: Option<&mut RaggedEntries>,
 ) -> Result<(), Error> {
     let Values::F32(values) = values else { return Err(Error::Mixed) };
-    let mut all: Vec<Found<Runs>> = Vec::with_capacity(found.len());
-    let (mut num_samples, mut are_single) = (0, true);
-    found.each(|found| {
-        num_samples += found.count as usize;
-        are_single &= found.count == 1 && !found.samples.marks_starts;
-        all.push(found);
-        Ok(())
-    })?;
-    let Some(RaggedEntries { sample_offsets, indices }) = entries else { return targets(&all, num_samples, values) };
-    try_reserve(values, num_samples)?;
-    try_reserve(indices, num_samples)?;
-    try_reserve(sample_offsets, num_samples)?;
-    if are_single {
-        single_samples(&all, indices);
-        values.resize(values.len() + num_samples, 1.0);
+    let Some(RaggedEntries { sample_offsets, indices }) = entries else {
+        return targets(&found.collect(takes, |_| false)?, values);
+    };
+    let are_marked = found.any(|runs| runs.marks_starts);
+    if let Some(samples) = if are_marked { None } else { takes.single() } {
+        single_samples(found, &takes, samples, indices)?;
+        values.resize(values.len() + samples.len(), 1.0);
     } else {
-        for found in &all {
+        let found = found.collect(takes, |_| false)?;
+        let num_samples = num_samples(&found);
+        try_reserve(values, num_samples)?;
+        try_reserve(indices, num_samples)?;
+        for found in &found {
             found.expand(|class, is_start, count| {
                 indices.resize(indices.len() + count, class as i32);
                 let end = values.len() + count;
@@ -178,6 +169,10 @@ pub(crate) fn gather<'a>(
     Ok(())
 }
 
+fn num_samples(found: &[Found<Runs>]) -> usize {
+    found.iter().map(|found| found.count as usize).sum()
+}
+
 impl Found<'_, Runs> {
     /// [`Runs::expand`] the samples that are taken.
     #[inline]
@@ -187,20 +182,33 @@ impl Found<'_, Runs> {
 }
 
 /// Append the class of one sample of each sequence. All samples are prefetched before the first is read.
-fn single_samples(found: &[Found<Runs>], indices: &mut Vec<i32>) {
-    fn prefetched<'a>(found: &Found<'a, Runs>) -> &'a u32 {
-        let class = &found.samples.each(found.sequence_offsets)[found.in_column().start];
+fn single_samples<'a>(
+    found: impl AllFound<'a, Runs>,
+    takes: &Takes,
+    samples: &[u32],
+    indices: &mut Vec<i32>,
+) -> Result<(), Error> {
+    let mut classes: Vec<&u32> = Vec::with_capacity(samples.len());
+    let look_up = |runs: &'a Runs, sequence_offsets| Some((runs.each(sequence_offsets), sequence_offsets));
+    found.each(look_up, |(each, offsets), sequence| {
+        let (begin, end) = (offsets[sequence], offsets[sequence + 1]);
+        let sample = samples[classes.len()];
+        if sample >= end - begin {
+            return Err(takes.too_short(classes.len(), end - begin));
+        }
+        let class = &each[begin as usize + sample as usize];
         prefetch(std::slice::from_ref(class), 1);
-        class
-    }
-    let classes: Vec<&u32> = found.iter().map(prefetched).collect();
+        classes.push(class);
+        Ok(())
+    })?;
     indices.extend(classes.into_iter().map(|&class| class as i32));
+    Ok(())
 }
 
 /// Append the target vectors of the classes.
-fn targets(found: &[Found<Runs>], num_samples: usize, out: &mut Vec<f32>) -> Result<(), Error> {
+fn targets(found: &[Found<Runs>], out: &mut Vec<f32>) -> Result<(), Error> {
     let Some(first) = found.first() else { return Ok(()) };
-    try_reserve(out, num_samples.checked_mul(first.samples.form().dim).ok_or(Error::TooLarge)?)?;
+    try_reserve(out, num_samples(found).checked_mul(first.samples.form().dim).ok_or(Error::TooLarge)?)?;
     for found in found {
         let targets = found.samples.targets.as_ref().ok_or(Error::Mixed)?;
         found.expand(|class, _, count| {

@@ -8,8 +8,8 @@
 //! The parser ([`crate::cbf::parse`]) checks every sequence once. If the file changes after that, gathering may deliver
 //! other values or refuse, but it never reads outside of a sequence's bytes.
 
-use super::bytes::{Bytes, i32s};
-use super::ragged::{AllFound, Error, Form, Found, RaggedEntries};
+use super::bytes::{Bytes, i32s, u32_at};
+use super::ragged::{AllFound, Error, Form, RaggedEntries, Takes};
 use super::values::{Precision, Values, in_either_precision, reserve};
 use cntkio_simd::memory::{Number, append_stored, prefetch};
 
@@ -54,97 +54,103 @@ impl Stored {
     }
 
     /// Bytes of a value.
+    #[inline]
     fn width(&self) -> usize {
         if self.is_double { 8 } else { 4 }
     }
 
     /// All bytes of a sequence.
     #[inline]
-    fn bytes_of(&self, sequence: u32) -> &[u8] {
-        &self.bytes.as_slice()[self.starts[sequence as usize]..self.starts[sequence as usize + 1]]
+    fn bytes_of(&self, sequence: usize) -> &[u8] {
+        &self.bytes.as_slice()[self.starts[sequence]..self.starts[sequence + 1]]
     }
 
     /// Ask the processor for the table entry of a sequence.
     #[inline]
     pub(crate) fn prefetch(&self, sequence: usize) {
-        prefetch(self.starts.get(sequence..sequence + 2).unwrap_or_default(), 1);
+        if let Some(start) = self.starts.get(sequence) {
+            prefetch(std::slice::from_ref(start), 1);
+        }
     }
 }
 
+/// A sequence.
+struct Piece<'a> {
+    stored: &'a Stored,
+    /// All its bytes.
+    bytes: &'a [u8],
+}
+
 /// Append what is taken of each sequence.
+///
+/// The number of its samples is taken from its bytes, which are needed anyway: another table would have to be fetched.
 #[inline]
 pub(crate) fn gather<'a>(
     found: impl AllFound<'a, Stored>,
+    takes: Takes,
     values: &mut Values,
     entries: Option<&mut RaggedEntries>,
 ) -> Result<(), Error> {
+    let mut pieces: Vec<Piece> = Vec::with_capacity(found.len());
+    found.each(
+        |stored, _| Some(stored),
+        |stored, sequence| {
+            let bytes = stored.bytes_of(sequence);
+            prefetch(bytes, 1);
+            pieces.push(Piece { stored, bytes });
+            Ok(())
+        },
+    )?;
     in_either_precision!(values, values => match entries {
-        None => dense(found, values),
-        Some(entries) => sparse(found, values, entries),
+        None => dense(&pieces, takes, values),
+        Some(entries) => sparse(&pieces, takes, values, entries),
     })
 }
 
-fn dense<'a, T: Precision>(found: impl AllFound<'a, Stored>, out: &mut Vec<T>) -> Result<(), Error> {
-    let mut pieces: Vec<&[u8]> = Vec::with_capacity(found.len());
-    found.each(|found| {
-        let stored = found.samples;
-        let mut values = stored.bytes_of(found.sequence).get(4..).ok_or(Error::Mixed)?;
-        if !found.is_whole() {
-            let (size, taken) = (stored.dim * stored.width(), found.taken());
-            values = values.get(taken.start * size..taken.end * size).ok_or(Error::Mixed)?;
+fn dense<T: Precision>(pieces: &[Piece], mut takes: Takes, out: &mut Vec<T>) -> Result<(), Error> {
+    let mut all: Vec<&[u8]> = Vec::with_capacity(pieces.len());
+    for &Piece { stored, bytes } in pieces {
+        let (count, mut values) = bytes.split_at_checked(4).ok_or(Error::Mixed)?;
+        let (num_samples, size) = (u32_at(count, 0), stored.dim * stored.width());
+        if (num_samples as usize).checked_mul(size) != Some(values.len()) {
+            return Err(Error::Mixed);
+        }
+        let (first, count) = takes.next(num_samples, false)?;
+        if (first, count) != (0, num_samples) {
+            let begin = first as usize * size;
+            values = values.get(begin..begin + count as usize * size).ok_or(Error::Mixed)?;
         }
         if stored.is_double == T::IS_DOUBLE {
-            pieces.push(values);
+            all.push(values);
         } else {
-            append_stored(out, &pieces);
-            pieces.clear();
+            append_stored(out, &all);
+            all.clear();
             T::append_converted(out, values);
         }
-        Ok(())
-    })?;
-    append_stored(out, &pieces);
+    }
+    append_stored(out, &all);
     Ok(())
 }
 
-/// A sparse sequence, and the samples of it that are taken.
-struct Piece<'a> {
-    /// All bytes of the sequence.
-    bytes: &'a [u8],
-    is_double: bool,
-    num_samples: u32,
-    first: u32,
-    count: u32,
-}
-
-fn sparse<'a, T: Precision>(
-    found: impl AllFound<'a, Stored>,
+fn sparse<T: Precision>(
+    pieces: &[Piece],
+    mut takes: Takes,
     values: &mut Vec<T>,
     entries: &mut RaggedEntries,
 ) -> Result<(), Error> {
-    let mut pieces: Vec<Piece> = Vec::with_capacity(found.len());
-    let (mut num_bytes, mut total) = (0, 0);
-    found.each(|found| {
-        let Found { samples, sequence, num_samples, first, count, .. } = found;
-        let bytes = samples.bytes_of(sequence);
-        prefetch(bytes, 1);
-        num_bytes += bytes.len();
-        total += count as usize;
-        pieces.push(Piece { bytes, is_double: samples.is_double, num_samples, first, count });
-        Ok(())
-    })?;
     // A little more than there are: the counts take some of the bytes, too.
-    let num_entries = num_bytes / (size_of::<T>() + 4);
+    let num_entries = pieces.iter().map(|piece| piece.bytes.len()).sum::<usize>() / (size_of::<T>() + 4);
     let RaggedEntries { sample_offsets, indices } = entries;
     reserve(values, num_entries);
     reserve(indices, num_entries);
-    sample_offsets.reserve(total);
+    sample_offsets.reserve(pieces.len());
     let mut end = sample_offsets[sample_offsets.len() - 1];
     for (at, piece) in pieces.iter().enumerate() {
         if let Some(next) = pieces.get(at + AHEAD_SEQUENCES) {
             prefetch(next.bytes, AHEAD_BYTES);
         }
-        let taken = piece.split().ok_or(Error::Mixed)?;
-        if piece.is_double == T::IS_DOUBLE {
+        let taken = piece.split(&mut takes)?;
+        if piece.stored.is_double == T::IS_DOUBLE {
             T::append_le(values, taken.values);
         } else {
             T::append_converted(values, taken.values);
@@ -168,22 +174,36 @@ struct Taken<'a> {
 }
 
 impl<'a> Piece<'a> {
-    /// Split the samples that are taken; `None` if the file has changed since the sequence was checked.
-    #[inline]
-    fn split(&self) -> Option<Taken<'a>> {
-        let width = if self.is_double { 8 } else { 4 };
-        let bytes = self.bytes.get(8..)?;
-        let (bytes, sizes) = bytes.split_at_checked(bytes.len().checked_sub(4 * self.num_samples as usize)?)?;
-        let (values, indices) = bytes.split_at(bytes.len() / (width + 4) * width);
-        if (self.first, self.count) == (0, self.num_samples) {
-            return Some(Taken { values, indices, sizes });
+    /// Split the samples that are taken; an error if the file has changed since the sequence was checked.
+    #[inline(always)]
+    fn split(&self, takes: &mut Takes) -> Result<Taken<'a>, Error> {
+        let (counts, bytes) = self.bytes.split_at_checked(8).ok_or(Error::Mixed)?;
+        let num_samples = u32_at(counts, 0);
+        let (first, count) = takes.next(num_samples, false)?;
+        let taken = Taken::all(bytes, num_samples as usize, self.stored.width()).ok_or(Error::Mixed)?;
+        if (first, count) == (0, num_samples) {
+            return Ok(taken);
         }
-        let num_entries = |sizes: &[u8]| i32s(sizes).map(|size| size as usize).sum::<usize>();
-        let (begin, end) = (4 * self.first as usize, 4 * (self.first as usize + self.count as usize));
-        let first = num_entries(sizes.get(..begin)?);
-        let sizes = sizes.get(begin..end)?;
-        let last = first.checked_add(num_entries(sizes))?;
-        let (values, indices) = (values.get(first * width..last * width)?, indices.get(4 * first..4 * last)?);
+        taken.part(first as usize, count as usize, self.stored.width()).ok_or(Error::Mixed)
+    }
+}
+
+impl<'a> Taken<'a> {
+    /// All samples of a sequence.
+    #[inline]
+    fn all(bytes: &'a [u8], num_samples: usize, width: usize) -> Option<Taken<'a>> {
+        let (bytes, sizes) = bytes.split_at_checked(bytes.len().checked_sub(4 * num_samples)?)?;
+        let (values, indices) = bytes.split_at(bytes.len() / (width + 4) * width);
         Some(Taken { values, indices, sizes })
+    }
+
+    /// Some of the samples.
+    fn part(&self, first: usize, count: usize, width: usize) -> Option<Taken<'a>> {
+        let num_entries = |sizes: &[u8]| i32s(sizes).map(|size| size as usize).sum::<usize>();
+        let before = num_entries(self.sizes.get(..4 * first)?);
+        let sizes = self.sizes.get(4 * first..4 * (first + count))?;
+        let end = before.checked_add(num_entries(sizes))?;
+        let values = self.values.get(before * width..end * width)?;
+        Some(Taken { values, indices: self.indices.get(4 * before..4 * end)?, sizes })
     }
 }

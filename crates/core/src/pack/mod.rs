@@ -12,11 +12,11 @@
 mod spread;
 mod whole;
 
-pub use crate::chunk::{Error, Ragged, RaggedEntries};
+pub use crate::chunk::{Error, Parts, Ragged, RaggedEntries};
 pub use spread::{Cell, Table, pad, spread};
 pub use whole::{Whole, in_full_width};
 
-use crate::chunk::{AllFound, Block, Chunk, Column, Form, Found, Frames, Runs, Samples, Stored, Values};
+use crate::chunk::{AllFound, Block, Chunk, Column, Form, Samples, Takes, Values};
 use crate::chunk::{frames, plain, runs, stored};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -34,15 +34,6 @@ pub struct Selection<'a> {
     pub parts: Option<Parts<'a>>,
 }
 
-/// A part of each sequence of a selection.
-#[derive(Debug, Clone, Copy)]
-pub struct Parts<'a> {
-    /// For each sequence the first sample that is taken.
-    pub firsts: &'a [u32],
-    /// For each sequence how many samples are taken.
-    pub counts: &'a [u32],
-}
-
 /// A stream that is gathered, and the form that it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
@@ -54,12 +45,18 @@ pub struct Wanted {
     pub is_double: bool,
 }
 
-/// A sequence of a selection.
-#[derive(Clone, Copy)]
-struct Located<'a> {
-    block: &'a Block,
-    /// The sequence, counted in the block.
-    sequence: usize,
+/// The sequences of a selection, in order.
+enum Located<'a> {
+    /// Each chunk is one block, so that the columns of a stream are looked up once for each chunk.
+    InChunks {
+        blocks: Vec<&'a Block>,
+        /// For each sequence its block.
+        block_of: &'a [u32],
+        /// For each sequence its number in the block; it may not exist.
+        sequences: &'a [u32],
+    },
+    /// The block of each sequence, and the sequence, counted in the block.
+    InBlocks(Vec<(&'a Block, usize)>),
 }
 
 /// Sequences from which on streams are gathered on several threads.
@@ -101,7 +98,7 @@ impl<'a> Selection<'a> {
     ///
     /// # Errors
     /// A sequence or a column does not exist, or a file that a chunk shows has changed.
-    fn locate(self, streams: impl Iterator<Item = usize> + Clone) -> Result<Vec<Located<'a>>, Error> {
+    fn locate(self, streams: impl Iterator<Item = usize> + Clone) -> Result<Located<'a>, Error> {
         if let Some(name) = self.chunks.iter().find_map(|chunk| chunk.changed()) {
             return Err(Error::Changed(name.to_owned()));
         }
@@ -109,6 +106,9 @@ impl<'a> Selection<'a> {
         let fits = |parts: Parts| (parts.firsts.len(), parts.counts.len()) == (count, count);
         if self.chunk_of.len() != count || !self.parts.is_none_or(fits) {
             return Err(Error::Missing);
+        }
+        if let Some(blocks) = self.single_blocks(streams.clone()) {
+            return Ok(Located::InChunks { blocks, block_of: self.chunk_of, sequences: self.sequences });
         }
         let mut located = Vec::with_capacity(count);
         for (&chunk, &sequence) in self.chunk_of.iter().zip(self.sequences) {
@@ -120,49 +120,113 @@ impl<'a> Selection<'a> {
             for stream in streams.clone() {
                 block.columns.get(stream).ok_or(Error::Missing)?.prefetch(sequence);
             }
-            located.push(Located { block, sequence });
+            located.push((block, sequence));
         }
-        Ok(located)
+        Ok(Located::InBlocks(located))
+    }
+
+    /// The only block of each chunk; `None` if a chunk has several, or if it pays to prefetch table entries.
+    fn single_blocks(self, mut streams: impl Iterator<Item = usize>) -> Option<Vec<&'a Block>> {
+        let [first] = self.chunks.first()?.blocks() else { return None };
+        let is_worth_it = |column: &Column| column.samples.are_worth_prefetching();
+        if streams.any(|stream| first.columns.get(stream).is_none_or(is_worth_it)) {
+            return None;
+        }
+        self.chunks.iter().map(|chunk| if let [block] = chunk.blocks() { Some(block) } else { None }).collect()
     }
 }
 
 impl<'a> Located<'a> {
-    fn column(self, stream: usize) -> Result<&'a Column, Error> {
-        self.block.columns.get(stream).ok_or(Error::Missing)
+    /// Number of sequences.
+    fn len(&self) -> usize {
+        match self {
+            Located::InChunks { sequences, .. } => sequences.len(),
+            Located::InBlocks(located) => located.len(),
+        }
     }
 
-    /// The sequence's first sample in one of its columns, and the number of its samples.
+    /// The first sequence's column of a stream, if there are sequences.
+    fn first_column(&self, stream: usize) -> Result<Option<&'a Column>, Error> {
+        let block = match self {
+            Located::InChunks { blocks, block_of, .. } => {
+                block_of.first().map(|&block| *blocks.get(block as usize).unwrap_or(&blocks[0]))
+            }
+            Located::InBlocks(located) => located.first().map(|(block, _)| *block),
+        };
+        block.map(|block| block.columns.get(stream).ok_or(Error::Missing)).transpose()
+    }
+
+    /// Whether the samples of a stream of any of the blocks are so.
+    fn any(&self, stream: usize, mut is_so: impl FnMut(&'a Samples) -> bool) -> bool {
+        let mut is_so = |block: &&'a Block| block.columns.get(stream).is_some_and(|column| is_so(&column.samples));
+        match self {
+            Located::InChunks { blocks, .. } => blocks.iter().any(is_so),
+            Located::InBlocks(located) => located.iter().any(|(block, _)| is_so(block)),
+        }
+    }
+
+    /// Hand each sequence, counted in its column, to `take`, with what `look_up` says about the column.
     #[inline]
-    fn samples(self, column: &Column) -> (u32, u32) {
-        let begin = column.sequence_offsets[self.sequence];
-        (begin, column.sequence_offsets[self.sequence + 1] - begin)
+    fn each<C: Copy>(
+        &self,
+        stream: usize,
+        look_up: impl Fn(&'a Column) -> Result<C, Error>,
+        mut take: impl FnMut(C, usize) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let look_up = |block: &'a Block| block.columns.get(stream).ok_or(Error::Missing).and_then(&look_up);
+        let columns: Vec<(C, usize)> = match self {
+            Located::InChunks { blocks, .. } => {
+                blocks.iter().map(|block| Ok((look_up(block)?, block.num_sequences))).collect::<Result<_, Error>>()?
+            }
+            Located::InBlocks(_) => Vec::new(),
+        };
+        // `take` is called in one place, so that it becomes part of the loop.
+        for at in 0..self.len() {
+            let (column, sequence) = match self {
+                Located::InChunks { block_of, sequences, .. } => {
+                    let (column, num_sequences) = *columns.get(block_of[at] as usize).ok_or(Error::Missing)?;
+                    let sequence = sequences[at] as usize;
+                    if sequence >= num_sequences {
+                        return Err(Error::Missing);
+                    }
+                    (column, sequence)
+                }
+                Located::InBlocks(located) => {
+                    let (block, sequence) = located[at];
+                    (look_up(block)?, sequence)
+                }
+            };
+            take(column, sequence)?;
+        }
+        Ok(())
     }
 }
 
 /// Append what is taken of one stream of the located sequences.
 ///
 /// After an error `out` must not be used any more.
-fn append(located: &[Located], parts: Option<Parts>, wanted: Wanted, out: &mut Ragged) -> Result<(), Error> {
-    let Some(first) = located.first() else { return Ok(()) };
-    let first = &first.column(wanted.stream)?.samples;
+fn append(located: &Located, parts: Option<Parts>, wanted: Wanted, out: &mut Ragged) -> Result<(), Error> {
+    let Wanted { stream, is_sparse, is_double } = wanted;
+    let Some(Column { samples: first, .. }) = located.first_column(stream)? else { return Ok(()) };
     let form = first.form();
     // Frames and runs are decoded in single precision, and widened where doubles are wanted.
-    let is_widened = wanted.is_double && matches!(first, Samples::Frames(_) | Samples::Runs(_));
-    if form.is_sparse != wanted.is_sparse || (form.is_double != wanted.is_double && !is_widened) {
+    let is_widened = is_double && matches!(first, Samples::Frames(_) | Samples::Runs(_));
+    if form.is_sparse != is_sparse || (form.is_double != is_double && !is_widened) {
         return Err(Error::Mixed);
     }
     let Ragged { sequence_offsets, values: all_values, entries } = out;
     let mut singles = Values::empty(false);
     let values = if is_widened { &mut singles } else { &mut *all_values };
-    let search = Search { located, parts, stream: wanted.stream, form, sequence_offsets };
+    let search = Search { located, stream, form };
+    let takes = Takes::new(located.len(), parts, stream, sequence_offsets);
     let entries = entries.as_mut();
     match first {
         Samples::Dense { .. } | Samples::Sparse { .. } | Samples::Small(_) => {
-            plain::gather(search.of(Samples::in_columns, Samples::form), values, entries)
+            plain::gather(search.of(Samples::as_columns), takes, values, entries)
         }
-        Samples::Stored(_) => stored::gather(search.of(Samples::as_stored, Stored::form), values, entries),
-        Samples::Frames(_) => frames::gather(search.of(Samples::as_frames, Frames::form), values),
-        Samples::Runs(_) => runs::gather(search.of(Samples::as_runs, Runs::form), values, entries),
+        Samples::Stored(_) => stored::gather(search.of(Samples::as_stored), takes, values, entries),
+        Samples::Frames(_) => frames::gather(search.of(Samples::as_frames), takes, values),
+        Samples::Runs(_) => runs::gather(search.of(Samples::as_runs), takes, values, entries),
     }?;
     if is_widened { append_widened(all_values, &singles) } else { Ok(()) }
 }
@@ -176,60 +240,49 @@ fn append_widened(doubles: &mut Values, singles: &Values) -> Result<(), Error> {
 }
 
 /// The search for the sequences of one stream, whose columns are all of the same form.
-struct Search<'a, 'out> {
-    located: &'a [Located<'a>],
-    parts: Option<Parts<'a>>,
+struct Search<'a, 'l> {
+    located: &'l Located<'a>,
     stream: usize,
     form: Form,
-    /// Gets the end of each sequence that is found.
-    sequence_offsets: &'out mut Vec<i64>,
 }
 
 /// The search in columns of the same kind `K`.
-struct KindSearch<'a, 'out, N, F> {
-    search: Search<'a, 'out>,
-    /// Give the samples their kind `K`, if they are of this kind.
+struct KindSearch<'a, 'l, N> {
+    search: Search<'a, 'l>,
+    /// Give the samples their kind `K`, if they are of this kind and form.
     narrow: N,
-    /// The form of samples of kind `K`.
-    form: F,
 }
 
-impl<'a, 'out> Search<'a, 'out> {
-    fn of<N, F>(self, narrow: N, form: F) -> KindSearch<'a, 'out, N, F> {
-        KindSearch { search: self, narrow, form }
+impl<'a, 'l> Search<'a, 'l> {
+    fn of<N>(self, narrow: N) -> KindSearch<'a, 'l, N> {
+        KindSearch { search: self, narrow }
     }
 }
 
-impl<'a, K: 'a, N, F> AllFound<'a, K> for KindSearch<'a, '_, N, F>
+impl<'a, K: 'a, N> AllFound<'a, K> for KindSearch<'a, '_, N>
 where
-    N: Fn(&'a Samples) -> Option<&'a K>,
-    F: Fn(&K) -> Form,
+    N: Fn(&'a Samples, Form) -> Option<&'a K>,
 {
     fn len(&self) -> usize {
         self.search.located.len()
     }
 
+    fn any(&self, is_so: impl Fn(&K) -> bool) -> bool {
+        let Search { located, stream, form } = self.search;
+        located.any(stream, |samples| (self.narrow)(samples, form).is_some_and(&is_so))
+    }
+
     #[inline]
-    fn each(self, mut take: impl FnMut(Found<'a, K>) -> Result<(), Error>) -> Result<(), Error> {
-        let KindSearch { search: Search { located, parts, stream, form, sequence_offsets: out }, .. } = self;
-        let mut total = out[out.len() - 1];
-        out.reserve(located.len());
-        for (at, located) in located.iter().enumerate() {
-            let column = located.column(stream)?;
-            let samples = (self.narrow)(&column.samples).ok_or(Error::Mixed)?;
-            if (self.form)(samples) != form {
-                return Err(Error::Mixed);
-            }
-            let (begin, num_samples) = located.samples(column);
-            let (first, count) = parts.map_or((0, num_samples), |parts| (parts.firsts[at], parts.counts[at]));
-            if u64::from(first) + u64::from(count) > u64::from(num_samples) && !column.samples.is_broadcast() {
-                return Err(Error::Length { sequence: at, stream, num_samples: num_samples as usize });
-            }
-            total += i64::from(count);
-            out.push(total);
-            let (sequence, sequence_offsets) = (located.sequence as u32, &column.sequence_offsets[..]);
-            take(Found { samples, sequence_offsets, sequence, begin, num_samples, first, count })?;
-        }
-        Ok(())
+    fn each<C: Copy>(
+        &self,
+        look_up: impl Fn(&'a K, &'a [u32]) -> Option<C>,
+        take: impl FnMut(C, usize) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let Search { located, stream, form } = self.search;
+        let look_up = |column: &'a Column| {
+            let samples = (self.narrow)(&column.samples, form).ok_or(Error::Mixed)?;
+            look_up(samples, &column.sequence_offsets).ok_or(Error::Mixed)
+        };
+        located.each(stream, look_up, take)
     }
 }

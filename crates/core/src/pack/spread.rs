@@ -57,8 +57,7 @@ pub fn spread(selection: Selection, cells: &[Cell], tables: &[Table], num_cells:
     let located = selection.locate(tables.iter().map(|table| table.stream))?;
     let spread = |&Table { stream, dim, is_double }: &Table| {
         check_lengths(&located, cells, stream)?;
-        let first = located.first().map(|located| located.column(stream)).transpose()?;
-        let is_sparse = first.is_some_and(|column| column.samples.form().is_sparse);
+        let is_sparse = located.first_column(stream)?.is_some_and(|column| column.samples.form().is_sparse);
         let mut ragged = Ragged::empty(is_sparse, is_double, located.len());
         append(&located, Some(parts), Wanted { stream, is_sparse, is_double }, &mut ragged)?;
         Ok(match &ragged.values {
@@ -70,15 +69,17 @@ pub fn spread(selection: Selection, cells: &[Cell], tables: &[Table], num_cells:
 }
 
 /// Check that every sequence has as many samples as it should.
-fn check_lengths(located: &[Located], cells: &[Cell], stream: usize) -> Result<(), Error> {
-    for (sequence, (located, cell)) in located.iter().zip(cells).enumerate() {
-        let column = located.column(stream)?;
-        let num_samples = located.samples(column).1 as usize;
-        if num_samples != cell.length && !column.samples.is_broadcast() {
-            return Err(Error::Length { sequence, stream, num_samples });
+fn check_lengths(located: &Located, cells: &[Cell], stream: usize) -> Result<(), Error> {
+    let mut cells = cells.iter().enumerate();
+    located.each(stream, Ok, |column, at| {
+        let num_samples = (column.sequence_offsets[at + 1] - column.sequence_offsets[at]) as usize;
+        match cells.next() {
+            Some((sequence, cell)) if num_samples != cell.length && !column.samples.is_broadcast() => {
+                Err(Error::Length { sequence, stream, num_samples })
+            }
+            _ => Ok(()),
         }
-    }
-    Ok(())
+    })
 }
 
 /// Write samples, which come one after the other, into their cells.

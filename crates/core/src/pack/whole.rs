@@ -54,12 +54,12 @@ impl Whole {
 }
 
 /// All sequences of a chunk.
-fn all_sequences<'a>(chunk: &'a Chunk) -> Result<Vec<Located<'a>>, Error> {
+fn all_sequences<'a>(chunk: &'a Chunk) -> Result<Located<'a>, Error> {
     if let Some(name) = chunk.changed() {
         return Err(Error::Changed(name.to_owned()));
     }
-    let of_block = |block: &'a Block| (0..block.num_sequences).map(move |sequence| Located { block, sequence });
-    Ok(chunk.blocks().iter().flat_map(of_block).collect())
+    let of_block = |block: &'a Block| (0..block.num_sequences).map(move |sequence| (block, sequence));
+    Ok(Located::InBlocks(chunk.blocks().iter().flat_map(of_block).collect()))
 }
 
 /// Copy a chunk into one whose columns are dense or sparse in full width.
