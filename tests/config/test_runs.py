@@ -157,7 +157,7 @@ def test_the_trace_level_sets_what_is_logged(lines: Path, caplog: pytest.LogCapt
 
     def num_logged(trace: str, *, is_pickled: bool = False) -> int:
         caplog.clear()
-        config = configured(lines, f"train=[reader=[maxErrors=100{trace}]]")
+        config = configured(lines, f"train=[reader=[maxErrors=100;chunkSizeInBytes=64{trace}]]")
         with config.open() as source, pickle.loads(pickle.dumps(source)) as other:
             for _ in config.epoch(other if is_pickled else source):
                 pass

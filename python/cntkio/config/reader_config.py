@@ -101,7 +101,7 @@ class ReaderConfig:
         local_timeline: Whether a partition's minibatches are filled with its own share of the size.
         max_errors: How many sequences may be marked as invalid.
         keep_data_in_memory: Whether chunks stay in memory once they were read.
-        trace_level: How much is logged: 0: no warnings; 1: the first ten of a kind in full; 2: all of them.
+        trace_level: How much is logged: 0: no warnings; 1: ten of a kind in full; 2: in text, ten of each chunk.
         minibatch_sizes: In samples, by epochs, the last size repeating.
         epoch_size: Samples of an epoch; 0: one sweep.
         max_epochs: How many epochs are trained; None: the action does not say.

@@ -73,7 +73,7 @@ class MinibatchSource:
         randomization_window_in_chunks: How far sequences are shuffled, in chunks; 0: off.
         randomization_window_in_samples: The same in samples; both 0: no randomization.
         randomization_seed: Sweep number k is shuffled with ``randomization_seed + k``.
-        trace_level: What this source logs: 0: no warnings; 1: the first ten of a kind in full; 2: all of them.
+        trace_level: What this source logs: 0: no warnings; 1: ten of a kind in full; 2: in text, ten of each chunk.
         multithreaded_deserializer: Changes nothing.
         frame_mode: Refuse sequences of more than one sample.
         truncation_length: Steps of a truncated minibatch; 0: whole sequences.
