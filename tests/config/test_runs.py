@@ -168,6 +168,16 @@ def test_the_trace_level_sets_what_is_logged(lines: Path, caplog: pytest.LogCapt
     assert [num_logged(trace) for trace in ("", ";traceLevel=1", ";traceLevel=2")] == [33, 33, 60]
 
 
+def test_backslashes_in_paths_are_tried_as_slashes(lines: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (lines / "sub").mkdir()
+    (lines / "a.ctf").rename(lines / "sub" / "b.ctf")
+    path = f"{lines}\\sub\\b.ctf"
+    config = configured(lines, f"train=[reader=[file={path}]]")
+    assert config.calls[0].arguments[0] == str(lines / "sub" / "b.ctf")
+    assert f"{path}: no such file; {lines}/sub/b.ctf is read (section train/reader)" in caplog.text
+    assert configured(lines, "train=[reader=[file=no\\b.ctf]]").calls[0].arguments[0] == "no\\b.ctf"
+
+
 def test_a_missing_section_lists_those_with_readers(lines: Path) -> None:
     with pytest.raises(ConfigError, match="there is no section 'Train2'; did you mean 'train'.*readers: train$"):
         configured(lines, "x=[y=1]", "command=Train2")

@@ -435,8 +435,16 @@ class Section:
         return self.file(key) if self.text(key, "") else None
 
     def in_directory(self, path: str) -> str:
-        """Put a path into the directory that an argument ``currentDirectory=`` named."""
-        return os.path.join(self.directory, path) if self.directory else path  # noqa: PTH118 - any bytes
+        """Put a path into the directory that an argument ``currentDirectory=`` named.
+
+        Where no file has the path but one has it with slashes in place of backslashes, that file is meant.
+        """
+        given = os.path.join(self.directory, path) if self.directory else path  # noqa: PTH118 - any bytes
+        slashed = os.path.join(self.directory, path.replace("\\", "/"))  # noqa: PTH118
+        if "\\" in path and not os.path.exists(given) and os.path.exists(slashed):  # noqa: PTH110
+            logger.warning("%s: no such file; %s is read%s", given, slashed, self._in_section())
+            return slashed
+        return given
 
     def texts(self, key: str, default: tuple[str, ...] | None = None, *, own: bool = False) -> tuple[str, ...]:
         """Return an array of texts; a single value is an array of one."""
