@@ -58,7 +58,14 @@ AVOIDED = {
 }
 # Kinds of problems in a text: the kind that is fatal in CNTK with any budget, and the kinds that cost no budget.
 FATAL_IN_CNTK = "stream without a sample"
-WARNINGS = {"byte above 0x7F", "short dense sample", "repeated id", "line left out", "sequence left out"}
+WARNINGS = {
+    "byte above 0x7F",
+    "short dense sample",
+    "stream twice on a line",
+    "repeated id",
+    "line left out",
+    "sequence left out",
+}
 ONE_CHUNK = 32 << 20
 LARGEST_ID = 2**64 - 1
 NUMBER = rb"([+-]?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?"

@@ -109,6 +109,7 @@ class CTFSchema:
         defining: int | None = None,
         has_words: bool = False,
         is_compact: bool = False,
+        is_subset: bool = False,
     ) -> CTFSchema: ...
 
 def ctf_chunk_borders(file: tuple[int, int], first: int, chunk_size_in_bytes: int, in_lines: bool) -> list[int]: ...

@@ -639,7 +639,10 @@ def test_a_large_file_is_not_read_for_advice(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (b"|x 1 |y 2\n|y 3 |z 1\n|x 1\n", "line 2, .* the line has 'y', 'z'; ask for these streams, too, or forgive"),
+        (
+            b"|x 1 |y 2\n|y 3 |z 1\n|x 1\n",
+            "line 2, .* the line has 'y', 'z'; ask for these streams, too, or forgive such errors .subset=True",
+        ),
         (b"1 |x 1 |y 2\n1 |y 3\n2 |x 1\n", "line 2, .* the line has 'y'; ask for"),
         (b"1 |x 1\n2 |x ! |y 1\n", "bad number|in a number"),
         (b"|x 1\n\n|x 1\n", "a line without a sample; expected one of at least one stream$"),
@@ -649,6 +652,47 @@ def test_a_line_without_what_was_asked_for_names_its_streams(text: bytes, words:
     path = tmp_path / "a.ctf"
     path.write_bytes(text)
     assert re.search(words, error_of(path, StreamDef("x", 1)))
+
+
+@pytest.mark.parametrize(
+    ("text", "offsets"),
+    [
+        (b"|x 1 |y 2\n|y 3\n|x 4 |y 3\n", [0, 1, 1, 2]),
+        (b"1 |x 1 |y 2\n1 |y 3\n2 |y 3\n2 |x 4\n3 |y 1\n", [0, 1, 2, 2]),
+    ],
+)
+def test_one_stream_of_several_is_read_alone(text: bytes, offsets: list[int], tmp_path: Path) -> None:
+    path = tmp_path / "a.ctf"
+    path.write_bytes(text)
+    streams = StreamDefs(x=StreamDef("x", 1))
+    data = cntkio.read_ctf(path, streams)["x"]
+    assert data.offsets.tolist() == offsets and data.values.tolist() == [[1], [4]]
+    with pytest.raises(FormatError):
+        read_all(path, streams.x)
+    path.write_bytes(text.replace(b"4", b"!"))
+    with pytest.raises(FormatError, match="in a number"):
+        cntkio.read_ctf(path, streams)
+    with pytest.raises(FormatError, match="did you mean 'x'"):
+        cntkio.read_ctf(path, StreamDefs(x=StreamDef("X", 1)))
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+@pytest.mark.parametrize("before", [b"", b"1 |x 1 |y 2\n" * 40])
+def test_a_stream_twice_on_a_line_is_worth_a_warning(before: bytes, is_sparse: bool, tmp_path: Path) -> None:
+    text = before + b"7 |x 1 |y 3\n7 |x 2 |y 4 |x 3\n7 |y 5\n8 |x 1 |y 1\n"
+    if is_sparse:
+        text = re.sub(rb"(?<= )\d(?=[ \n])", rb"\g<0>:1", text)
+    path = tmp_path / "a.ctf"
+    path.write_bytes(text)
+    streams = StreamDefs({name: StreamDef(name, 9 if is_sparse else 1, is_sparse) for name in ("x", "y")})
+    with contextlib.closing(CTFDeserializer(path, streams).open(ahead=Ahead(1 << 20))) as corpus:
+        loaded = corpus.take_parsed().get(0) or corpus.load(0)
+        corpus.account_for(loaded)
+        assert corpus.report.warnings == {"stream twice on a line": 1}
+        assert not corpus.report.errors
+    with pytest.raises(FormatError, match="stream 'x': a second sample of this stream on the line") as caught:
+        cntkio.read_ctf(path, streams, strict=True)
+    assert caught.value.byte == text.rindex(b"|x", 0, text.index(b"8 |x"))
 
 
 def test_an_index_that_does_not_match_names_its_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ warning is the first byte that cannot be accepted; at the end of the file that i
     left-out-sequence     the first byte of the sequence (id mode)
     high-byte-ends-value  the byte above 0x7F
     short-dense-sample    the pipe of the sample
+    stream-twice-on-a-line  the pipe of the second sample
 
 The last sequence extends to the end of the file, including digits that are ignored there.
 
@@ -303,6 +304,7 @@ class Parser:
         ):
             self.position += 1
         kept = 0
+        self.on_line: set[str] = set()
         while self.position < self.end:
             byte = self.data[self.position]
             if byte == LF:
@@ -352,6 +354,9 @@ class Parser:
         except Bad as bad:
             self.error(bad.kind, bad.offset, stream.name)
             return False
+        if stream.name in self.on_line:
+            self.warn("stream-twice-on-a-line", pipe, stream.name)
+        self.on_line.add(stream.name)
         return True
 
     def dense(self, stream: Stream, pipe: int) -> Dense:

@@ -230,7 +230,7 @@ PROBLEMS: list[tuple[bytes, list[tuple[str, int, int, str | None]], list[tuple[s
     (
         b"|b |a 1 2| |a\n",
         [("pipe-without-name", 9, 0, None), ("too-many-samples", 0, 0, "A")],
-        [("short-dense-sample", 11, 0, "A")],
+        [("short-dense-sample", 11, 0, "A"), ("stream-twice-on-a-line", 11, 0, "A")],
     ),
     (b"|b |a 1 2|x", [("name-at-end", 9, 0, None)], []),
     (b"|b |a 1 2|xy", [], []),

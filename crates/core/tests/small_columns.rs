@@ -34,6 +34,7 @@ fn schema(is_double: bool, is_compact: bool) -> Schema {
         defining: None,
         has_words: false,
         is_compact,
+        is_subset: false,
     }
 }
 

@@ -12,7 +12,7 @@ from cntkio._threads import num_threads
 from cntkio.convert import tuning
 from cntkio.convert.loading import chunks_in_order
 from cntkio.formats.contract import Ahead, Corpus
-from cntkio.formats.ctf import CTFDeserializer, infer_streams
+from cntkio.formats.ctf import CTFDeserializer, has_other_streams, infer_streams
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.streams import StreamDefs, packed_columns
 
@@ -24,7 +24,8 @@ def read_ctf(
 
     Args:
         path: The file.
-        streams: The streams to read; None: all that `infer_streams` finds, which reads the file once more.
+        streams: The streams to read; None: all that `infer_streams` finds, which reads the file once more. If the file
+            has other streams, too, a sequence may lack these, and is empty.
         options: As for `CTFDeserializer`.
 
     Returns:
@@ -45,6 +46,7 @@ def read_ctf(
         (array([7, 9], dtype=uint64), array([0, 2, 3]), array([3, 5, 3], dtype=int32))
     """
     definitions = infer_streams(path) if streams is None else StreamDefs(streams)
+    options = {"subset": has_other_streams(path, definitions), **options}
     deserializer = CTFDeserializer(os.fspath(path), definitions, **options)
     with closing(deserializer.open(ahead=Ahead(tuning.PARSED_AHEAD))) as corpus:
         return read_corpus(corpus)

@@ -40,6 +40,9 @@ pub(super) struct Builder {
     is_first_part: bool,
     /// Memory for the small form.
     spare: Option<Small>,
+    /// The line of the last sample, as in [`LineParser::line_number`](super::line::LineParser), unless a shortcut took
+    /// the whole line.
+    pub(super) line: usize,
     /// True if the last sample that was read the exact way had one entry.
     pub(super) is_one_hot: bool,
 }
@@ -57,7 +60,16 @@ impl Builder {
         } else {
             empty.dense(stream.dim)
         };
-        Builder { column, num_samples: 0, small: None, num_small: 0, is_first_part: true, spare, is_one_hot: false }
+        Builder {
+            column,
+            num_samples: 0,
+            small: None,
+            num_small: 0,
+            is_first_part: true,
+            spare,
+            line: 0,
+            is_one_hot: false,
+        }
     }
 
     /// End a part of the text. All of the text is `ratio` times as large as this part.

@@ -36,6 +36,8 @@ named! {
         HighByte = "byte above 0x7F",
         /// A dense sample was filled up with zeros.
         ShortSample = "short dense sample",
+        /// A second sample of a stream on a line.
+        StreamAgain = "stream twice on a line",
     }
 }
 

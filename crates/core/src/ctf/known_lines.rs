@@ -174,6 +174,9 @@ fn meaning(form: &mut LineForm, schema: &Schema) -> Option<Vec<LineSample>> {
         if number == first {
             return None;
         }
+        if samples.iter().any(|other: &LineSample| other.stream == stream) {
+            return None; // worth a warning
+        }
         samples.push(LineSample { stream, first, num_entries: (number - first) / 2 });
     }
     let is_at_end = matches!(&skeleton.text[skeleton.at..], b"\n" | b"\r\n");

@@ -56,6 +56,9 @@ pub(super) struct LineParser<'a> {
     pub(super) sight: Sight<'a>,
     pub(super) sequence: usize,
     pub(super) at: usize,
+    /// Tells the line from others: the offset of its first byte in the whole, plus 1. A builder remembers the line of
+    /// its last sample, so a second sample on the line is noticed.
+    pub(super) line_number: usize,
     /// A pipe, the name and a space, for each stream.
     pub(super) names: Vec<ShortText>,
     longest_name: usize,
@@ -95,6 +98,7 @@ impl<'a> LineParser<'a> {
             sight: Sight { bytes: &[], view: &[] },
             sequence: 0,
             at: 0,
+            line_number: 0,
             names: schema.streams.iter().map(between_pipe_and_space).collect(),
             longest_name: schema.streams.iter().map(|stream| stream.name.len()).max().unwrap_or(0),
             streams: Prediction::new(schema.streams.len()),
@@ -102,12 +106,17 @@ impl<'a> LineParser<'a> {
     }
 
     pub(super) fn add_finding(&mut self, kind: Kind, at: usize, stream: Option<usize>, found: u64) -> Result<(), Stop> {
+        if self.schema.is_subset && matches!(kind, Kind::LineWithoutSample | Kind::MissingStream | Kind::TooFewSamples)
+        {
+            return Ok(());
+        }
         self.findings.add(Finding { kind, at: self.first_byte + at, sequence: self.sequence, stream, found })
     }
 
     /// Parse a line, or the rest of a line that had a sample. Returns whether it had a sample or ended with the data.
     pub(super) fn line(&mut self, mut has_sample: bool) -> Result<bool, Stop> {
         if !has_sample {
+            self.line_number = self.first_byte + self.at + 1;
             self.skip_id();
         }
         while let Some(&byte) = self.sight.bytes.get(self.at) {
@@ -216,6 +225,9 @@ impl<'a> LineParser<'a> {
                     && end >= 0x80
                 {
                     self.add_finding(Kind::HighByte, self.at, Some(stream), end.into())?;
+                }
+                if std::mem::replace(&mut self.builders[stream].line, self.line_number) == self.line_number {
+                    self.add_finding(Kind::StreamAgain, pipe, Some(stream), 0)?;
                 }
                 Ok(Item::Sample)
             }

@@ -81,6 +81,8 @@ pub struct Schema {
     pub has_words: bool,
     /// True if columns of small whole numbers are stored in fewer bytes.
     pub is_compact: bool,
+    /// Whether the file has other streams, so that a line or a sequence may lack all samples of these.
+    pub is_subset: bool,
 }
 
 /// The place of a sequence in the text, and the number of samples that the index counted for it.

@@ -130,6 +130,7 @@ pub(super) fn one_hot_lines(parser: &mut LineParser) -> bool {
     let (mut line, mut at) = (parser.at, parser.at);
     let mut is_in_line = false;
     'lines: while line < parser.sight.bytes.len() {
+        parser.line_number = parser.first_byte + at + 1;
         at += size_of_id(view, at);
         loop {
             let Some(stream) = parser.stream_at(at) else { break 'lines };
@@ -141,9 +142,10 @@ pub(super) fn one_hot_lines(parser: &mut LineParser) -> bool {
             };
             let Some(entry) = one_hot_entry(view, at + parser.names[stream].size()) else { break 'lines };
             let OneHotEntry { index, value, end, next_byte } = entry;
-            if !builder.is_one_hot || index as usize >= *dim {
+            if !builder.is_one_hot || index as usize >= *dim || builder.line == parser.line_number {
                 break 'lines;
             }
+            builder.line = parser.line_number;
             indices.push(index as i32);
             values.push(f32::from(value));
             sample_offsets.push(indices.len() as u32);

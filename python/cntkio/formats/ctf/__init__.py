@@ -14,6 +14,6 @@ an error means, and which error is one too many. Nothing here loops over lines o
 """
 
 from cntkio.formats.ctf.corpus import CTFCorpus, CTFDeserializer
-from cntkio.formats.ctf.infer import infer_streams
+from cntkio.formats.ctf.infer import has_other_streams, infer_streams
 
-__all__ = ["CTFCorpus", "CTFDeserializer", "infer_streams"]
+__all__ = ["CTFCorpus", "CTFDeserializer", "has_other_streams", "infer_streams"]

@@ -66,6 +66,7 @@ class CTFDeserializer(CntkOptions):
         cache_index: Keep the index in a file next to the corpus, or else in the user's cache folder.
         dtype: Type of the delivered values, float32 or float64.
         strict: Turn warnings into errors.
+        subset: Lines and sequences without any of the streams cost no errors: the file has other streams, too.
 
     Raises:
         ConfigError: An option is not possible.
@@ -85,6 +86,7 @@ class CTFDeserializer(CntkOptions):
     cache_index: bool = False
     dtype: npt.DTypeLike = np.float32
     strict: bool = False
+    subset: bool = False
     has_text_keys = False
     cntk_type = "CNTKTextFormatDeserializer"
     cntk_options = TEXT
@@ -189,7 +191,11 @@ class CTFCorpus:
         ]
         self._defining = next((info.stream_id for info in self.streams if info.defines_mb_size), None)
         self._core_schema = _core.CTFSchema(
-            self._schema, defining=self._defining, has_words=text_keys, is_compact=ahead.is_packed
+            self._schema,
+            defining=self._defining,
+            has_words=text_keys,
+            is_compact=ahead.is_packed,
+            is_subset=options.subset,
         )
         self._spare = _core.Spare(_SPARE_CHUNKS * min(options.chunk_size_in_bytes, self._file.size))
         self.report = Report(self.name, options.max_errors)
@@ -330,7 +336,7 @@ class CTFCorpus:
             return ""
         return (
             f"; the {'line' if is_line else 'sequence'} has {', '.join(map(repr, others))}; "
-            "ask for these streams, too, or forgive such errors (max_errors=-1)"
+            "ask for these streams, too, or forgive such errors (subset=True)"
         )
 
     def _fits(self, definition: StreamSchema) -> bool:

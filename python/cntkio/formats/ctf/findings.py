@@ -36,6 +36,7 @@ _WORDS = {
     "too many samples": "{found} samples, but the sequence has {length} lines",
     "too few samples": "{found} samples in the longest stream, but the sequence has {length} lines",
     "byte above 0x7F": "{byte} ended the sample's values; what follows it is lost",
+    "stream twice on a line": "a second sample of this stream on the line; both are kept",
     "short dense sample": "{found} values, but the dimension is {dim}; the rest was filled with zeros",
 }
 # In the order of the core. The first CTF_NUM_ERROR_KINDS cost one error each.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -130,6 +130,20 @@ def streams_at_the_start(file: InputFile) -> dict[bytes, _Seen]:
         return dict(_by_name(_core.ctf_infer(np.frombuffer(text, np.uint8)) or ()))
     except (FormatError, OSError):
         return {}
+
+
+def has_other_streams(path: str | os.PathLike[str], streams: Mapping[str, Any]) -> bool:
+    """Return whether the first lines of a file have all these streams, and others.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    file = InputFile(os.fspath(path))
+    try:
+        known = {name.decode(errors="replace") for name in streams_at_the_start(file)}
+    finally:
+        file.close()
+    return {stream.get("stream_alias") for stream in streams.values()} < known
 
 
 def advice_on_streams(file: InputFile, schema: Sequence[StreamSchema], fits: Callable[[StreamSchema], bool]) -> str:
