@@ -221,7 +221,7 @@ class TensorMinibatch:
 
 
 class _Passed(NamedTuple):
-    """Where the data set of a worker stands after a minibatch.
+    """Position of a worker's data set after a minibatch.
 
     Attributes:
         token: Tells data sets apart.
@@ -244,11 +244,11 @@ class _Passed(NamedTuple):
 
 
 class _Workers:
-    """Where the data sets of all workers stand after the minibatches that a loader delivered.
+    """Positions of all workers' data sets after the minibatches that a loader delivered.
 
     Attributes:
         positions: For each worker the changing part of its source's state; None: nothing was delivered.
-        next_worker: The worker after the one that delivered last.
+        next_worker: The worker whose minibatch comes next.
     """
 
     def __init__(self, iterator: weakref.ref[Any], passed: _Passed, begin: Mapping[str, Any] | None) -> None:
@@ -706,7 +706,7 @@ class MinibatchDataset(torch.utils.data.IterableDataset):
         self._workers.pass_on(passed)
 
     def _send(self, state: Mapping[str, Any] | None) -> None:
-        """Give a state to all workers, those that wait for the next iteration included; None: take it back."""
+        """Give a state to all workers, including workers that wait for the next iteration; None: withdraw it."""
         text = b"" if state is None else json.dumps(state).encode()
         if len(text) > _LONGEST_STATE:
             raise CheckpointError(f"the state has {len(text)} bytes; for workers, expected at most {_LONGEST_STATE}")

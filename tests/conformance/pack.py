@@ -1,8 +1,8 @@
 """Pack the recorded conformance cases: `python tests/conformance/pack.py FOLDER`.
 
 FOLDER holds a folder per area (ctf, cbf, htk, timeline, config), each with cases (`NAME.json`, `NAME.expected.json`)
-and their data. It writes one archive per area next to this file, so that a clone alone proves itself. Its law: the
-same files give the same bytes (sorted names; no times, owners or modes).
+and their data. It writes one archive per area next to this file, so that a clone alone proves itself. Invariant:
+the same files give the same bytes (sorted names; no times, owners or modes).
 
 Left out are the cases whose data are others' files, and those files.
 """

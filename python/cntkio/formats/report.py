@@ -23,7 +23,7 @@ _trace_level = ContextVar("trace_level", default=1)
 def traced(level: int) -> Iterator[None]:
     """Open a source that logs at this level: 0: no warnings; 1: ten of a kind; 2: all of them.
 
-    The reports that are made meanwhile keep it.
+    Reports that are created within the block keep the level.
     """
     token = _trace_level.set(level)
     try:

@@ -340,7 +340,7 @@ class CTFCorpus:
         )
 
     def _fits(self, definition: StreamSchema) -> bool:
-        """Whether all values of a stream can be read with another definition."""
+        """Return true if another definition can read all values of a stream."""
         schema = _core.CTFSchema([definition], has_words=self._text_keys)
         for chunk_id in range(self.table.num_chunks):
             _, findings = self._parse(chunk_id, 2**64 - 1, schema)

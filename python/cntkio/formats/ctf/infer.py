@@ -55,7 +55,7 @@ class _Seen(NamedTuple):
         return self.num_indexed > self.num_values
 
     def misfits(self, asked: StreamSchema) -> bool:
-        """Whether the samples have another form, or more values, than was asked for."""
+        """Return true if the samples differ in form from the definition, or have more values."""
         return self.is_sparse != asked.is_sparse or self.dim > asked.dim
 
     @property
