@@ -650,3 +650,22 @@ def test_refuses_to_write_options_that_have_no_key(timit: dict[str, Any]) -> Non
     ):
         with pytest.raises(ConfigError, match=message):
             configuration_for(given)
+
+
+def test_the_labels_of_a_configuration_keep_their_index(timit: dict[str, Any], tmp_path: Path) -> None:
+    config = cntkio.read_config(PAGES / "timit.cntk", "train=[reader=[cacheIndex=true]]")
+    with config.open() as source:
+        before = made_of(config.epoch(source))
+    assert len(list(tmp_path.rglob("*.index"))) == 1
+    with config.open() as source:
+        assert made_of(config.epoch(source)) == before
+    made, _ = configuration_for(list(config.deserializers))
+    assert "cacheIndex = true" in made
+
+
+@pytest.mark.parametrize("cached", ["true", 1])
+def test_an_option_by_the_name_of_cntk_keeps_the_index_of_labels(cached: object) -> None:
+    labels = HTKMLFDeserializer("s", StreamDefs(L=StreamDef(mlf="a.mlf", shape=2)))
+    labels["cacheIndex"] = cached
+    assert labels.cache_index is True
+    assert labels["input"] is labels.streams

@@ -469,3 +469,26 @@ def test_streams_are_read_by_item(key: str) -> None:
     assert HTKFeatureDeserializer(features)[key] == features
     assert HTKMLFDeserializer("states.list", labels)[key]["y"].mlf == "a.mlf"
     assert HTKMLFBinaryDeserializer(labels)[key]["y"]["dim"] == 3
+
+
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_a_leading_star_matches_utterances_in_any_folder(corpus: Path, is_cached: bool) -> None:
+    lines = [line.replace("u", "speaker/u", 1) for line in (corpus / "a.scp").read_text().splitlines()]
+    (corpus / "a.scp").write_text("\n".join(lines))
+    text = (corpus / "a.mlf").read_text()
+    (corpus / "a.mlf").write_text(text.replace('"u0', '"*/u0').replace('"u2', '"*/u2') + '"speaker/u2"\n0 4 b\n.\n')
+    for _ in range(2):
+        deserializer = labels(corpus / "a.mlf", corpus / "states.list", cache_index=is_cached)
+        utterances = read(features(corpus / "a.scp"), deserializer)
+        assert [(utterance["key"], utterance["L"]) for utterance in utterances] == [
+            ("speaker/u0", [0, 0, 2]),
+            ("speaker/u2", [2, 2, 2, 2]),  # the entry with exactly this key
+        ]
+
+
+def test_a_compatible_reader_takes_a_leading_star_for_nothing(corpus: Path) -> None:
+    (corpus / "a.scp").write_text((corpus / "a.scp").read_text().replace("u", "speaker/u", 1))
+    (corpus / "a.mlf").write_text((corpus / "a.mlf").read_text().replace('"u', '"*/u'))
+    deserializer = labels(corpus / "a.mlf", corpus / "states.list", compatible=True)
+    keys = [utterance["key"] for utterance in read(features(corpus / "a.scp"), deserializer)]
+    assert keys == ["u1", "u2"]

@@ -117,6 +117,14 @@ def test_no_tables_are_an_error() -> None:
         join([])
 
 
+def test_a_pattern_partners_keys_that_end_with_it_unless_one_is_equal() -> None:
+    first = table(np.array([b"d/a", b"a", b"d/e/a", b"x/b", b"c", b"d/e/f"]))
+    second = table(np.array([b"a", b"e/a", b"x/b", b"b", b"c", b"f"]))
+    patterns = np.array([True, True, False, True, True, False])
+    joined = join([first, second], patterns=[None, patterns])
+    assert partners(joined) == [[0, 0], [1, 0], [2, 1], [3, 2], [4, 4]]
+
+
 @pytest.mark.parametrize("number", range(300))
 def test_the_fast_join_agrees_with_the_slow_join(number: int) -> None:
     chance = random.Random(number)

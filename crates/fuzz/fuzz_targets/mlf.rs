@@ -14,6 +14,7 @@ const MOST_FRAMES: usize = 1 << 16;
 fn check(labels: &Labels, dim: u32, marks_starts: bool) {
     let count = labels.at.len();
     assert_eq!([labels.key_ends.len(), labels.frames.len(), labels.faults.len(), labels.run_ends.len()], [count; 4]);
+    assert_eq!(labels.is_pattern.len(), count);
     assert_eq!(labels.starts.len(), labels.classes.len());
     assert!(labels.key_ends.windows(2).all(|pair| pair[0] <= pair[1]));
     // Entries without faults, in the form in which the packer gets them.

@@ -311,6 +311,8 @@ type HalvesArrays = (Py<PyArray1<u16>>, Py<PyArray1<u16>>);
 pub(crate) struct MLFLabels {
     /// The keys, padded with zeros to a common width, and that width.
     keys: (Py<PyArray1<u8>>, usize),
+    /// Whether each key stands for all keys that end with a slash and this key, too.
+    is_pattern: Py<PyArray1<bool>>,
     /// Offset of each entry.
     offsets: Py<PyArray1<u64>>,
     /// Number of frames of each entry.
@@ -339,6 +341,7 @@ fn label_arrays(py: Python<'_>, labels: Labels) -> MLFLabels {
     let (keys, width) = rows(py, &labels.keys, &labels.key_ends);
     MLFLabels {
         keys: (keys.unbind(), width),
+        is_pattern: labels.is_pattern.into_pyarray(py).unbind(),
         offsets: labels.at.into_pyarray(py).unbind(),
         frames: labels.frames.into_pyarray(py).unbind(),
         faults: labels.faults.into_pyarray(py).unbind(),

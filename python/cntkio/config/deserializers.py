@@ -239,7 +239,8 @@ def label_deserializer(stream: Section, context: StreamContext) -> Call:
     if not context.takes_targets and stream.has("labelToTargetMappingFile"):
         stream.warn("labelToTargetMappingFile", "labelToTargetMappingFile has an effect only in HTKMLFReader")
     has_targets = context.takes_targets and stream.text("labelToTargetMappingFile", "")
-    keywords = _keywords(stream, keys.KEYWORDS[HTKMLFDeserializer] if has_targets else (keys.PHONE_BOUNDARIES,))
+    options = [option for option in keys.KEYWORDS[HTKMLFDeserializer] if has_targets or option not in keys.TARGETS]
+    keywords = _keywords(stream, options)
     keywords = [*listed, *keywords, *_precision(context)]
     return Call(HTKMLFDeserializer, (mapping, StreamDefs({stream.name: StreamDef(**fields)})), tuple(keywords))
 

@@ -165,6 +165,10 @@ def _size_or_unlimited(section: Section, key: str, _: int | None) -> int | None:
 
 # Of deserializers.
 CHUNK_SIZE: Option[int] = _keyword(CTFDeserializer, "chunkSizeInBytes", Section.size)
+TARGETS = (
+    Option("labelToTargetMappingFile", "labelToTargetMappingFile", _optional_file, None),
+    Option("targetDim", "targetDim", _optional_size, None),
+)
 PHONE_BOUNDARIES = Option("phoneBoundaries", "phoneBoundaries", Section.boolean, False)
 # Keywords of a deserializer, in the order in which they are written.
 KEYWORDS: dict[type, tuple[Option[Any], ...]] = {
@@ -179,11 +183,7 @@ KEYWORDS: dict[type, tuple[Option[Any], ...]] = {
         Option("prefixPathInSCP", "prefix", Section.file_name, ""),
         _keyword(HTKFeatureDeserializer, "maxSequenceSize", _size_or_unlimited),
     ),
-    HTKMLFDeserializer: (
-        PHONE_BOUNDARIES,
-        Option("labelToTargetMappingFile", "labelToTargetMappingFile", _optional_file, None),
-        Option("targetDim", "targetDim", _optional_size, None),
-    ),
+    HTKMLFDeserializer: (PHONE_BOUNDARIES, _keyword(HTKMLFDeserializer, "cacheIndex", Section.boolean), *TARGETS),
     HTKMLFBinaryDeserializer: (),
 }
 

@@ -127,13 +127,15 @@ FEATURES = (
     *_without_effect("chunkSizeInBytes frameMode cacheIndex type module"),
 )
 """Options of HTK features."""
-LABELS = (
+BINARY_LABELS = (
     Option("input", "streams"),
     Option("definesMBSize", "defines_mb_size", truth),
     Option("precision", "dtype", _precision, _shown_precision),
-    *_without_effect("chunkSizeInBytes frameMode cacheIndex type module"),
+    *_without_effect("chunkSizeInBytes frameMode type module"),
 )
-"""Options of HTK labels."""
+"""Options of HTK labels in binary files."""
+LABELS = (*BINARY_LABELS, Option("cacheIndex", "cache_index", truth))
+"""Options of HTK labels in text files."""
 
 FEATURE_STREAM = {
     "scpFile": "scp",

@@ -78,6 +78,8 @@ class Utterances:
         broken: Utterances that cannot be delivered at all.
         is_literal: Whether errors are raised when an utterance is reached, and empty minibatches are delivered, as in
             CNTK 2.7.
+        is_pattern: Utterances whose key stands for all keys that end with a slash and this key, too; None: there are
+            none.
         complaint: Makes the error that says what is wrong with an utterance that is invalid or broken.
     """
 
@@ -88,6 +90,7 @@ class Utterances:
     invalid: npt.NDArray[np.bool_] | None = None
     broken: npt.NDArray[np.bool_] | None = None
     is_literal: bool = False
+    is_pattern: npt.NDArray[np.bool_] | None = None
     complaint: Callable[[int], CntkIoError] = _no_complaint
 
 

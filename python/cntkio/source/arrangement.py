@@ -128,7 +128,8 @@ def arrange(
     left_out: tuple[int, ...] = (0,)
     skipped: dict[str, int] = {}
     if skipping is not None or len(corpora) > 1:
-        joined = join(tables, defining=defining)
+        patterns = [None if of_corpus is None else of_corpus.is_pattern for of_corpus in traits]
+        joined = join(tables, defining=defining, patterns=patterns)
         if skipping is not None:
             joined, skipped = skip_unusable(joined, corpora, skipping, frame_mode=frame_mode)
         else:

@@ -86,7 +86,12 @@ def _listed(keys: Sequence[int | str], count: int) -> str:
     return ", ".join(str(key) for key in keys) + (", ..." if count > len(keys) else "")
 
 
-def join(tables: Sequence[SequenceTable], *, defining: int | None = None) -> JoinedTable:
+def join(
+    tables: Sequence[SequenceTable],
+    *,
+    defining: int | None = None,
+    patterns: Sequence[npt.NDArray[np.bool_] | None] | None = None,
+) -> JoinedTable:
     """Join tables by key.
 
     Keys are compared as numbers if all are numbers; else as text, numbers by their decimal digits. If the first table
@@ -95,6 +100,8 @@ def join(tables: Sequence[SequenceTable], *, defining: int | None = None) -> Joi
     Args:
         tables: The tables. The first gives the order.
         defining: The table whose lengths count; None: a joined sequence counts with its largest length.
+        patterns: For each table, its sequences whose key ``a`` stands for all keys ``.../a``, too, as HTK's pattern
+            ``*/a`` does; None: there are none. An equal key takes precedence, then the longest pattern.
 
     Returns:
         The joined table.
@@ -117,6 +124,9 @@ def join(tables: Sequence[SequenceTable], *, defining: int | None = None) -> Joi
     first = tables[0]
     keys = _comparable([table.keys for table in tables])
     found_partners = [_partners(keys[0], other) for other in keys[1:]]
+    for partners, others, is_pattern in zip(found_partners, keys[1:], (patterns or [])[1:], strict=False):
+        if is_pattern is not None:
+            _match_patterns(partners, keys[0], others, is_pattern)
     is_kept = np.ones(first.num_sequences, np.bool_)
     for partners in found_partners:
         is_kept &= partners >= 0
@@ -197,6 +207,27 @@ def _partners(wanted: npt.NDArray[Any], keys: npt.NDArray[Any]) -> npt.NDArray[n
     at = np.searchsorted(ascending, wanted)
     at[at == len(keys)] = 0
     return np.where(ascending[at] == wanted, order[at], -1)
+
+
+def _match_patterns(
+    partners: npt.NDArray[np.int64],
+    wanted: npt.NDArray[Any],
+    keys: npt.NDArray[Any],
+    is_pattern: npt.NDArray[np.bool_],
+) -> None:
+    """Find partners for the wanted keys without a partner: the pattern that is the rest of the key after a slash."""
+    indices = np.flatnonzero(is_pattern)
+    patterns = keys[indices]
+    missing = np.flatnonzero(partners < 0)
+    rests = wanted[missing]
+    while len(missing):
+        _, slashes, rests = np.strings.partition(rests, b"/")
+        has_rest = slashes != b""
+        missing, rests = missing[has_rest], rests[has_rest]
+        matches = _partners(rests, patterns)
+        is_match = matches >= 0
+        partners[missing[is_match]] = indices[matches[is_match]]
+        missing, rests = missing[~is_match], rests[~is_match]
 
 
 def _partners_by_table(

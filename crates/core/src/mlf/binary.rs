@@ -45,6 +45,7 @@ fn read_entries(data: &[u8], dim: u32, labels: &mut Labels) -> Result<(), (Stop,
         }
         labels.keys.extend_from_slice(&key);
         labels.key_ends.push(labels.keys.len());
+        labels.is_pattern.push(false);
         labels.at.push(at as u64);
         labels.end_entry(first_run, frames, (fault, at as u64));
     }

@@ -4,12 +4,21 @@ use super::labels::{Fault, Labels, Remark, Stop};
 use super::row::{Row, row};
 use super::{Rules, Unit};
 
+/// A key, as a quoted line says it.
+#[derive(Clone, Copy)]
+pub(super) struct Key<'a> {
+    /// The key without a leading `*/` and without its extension.
+    pub(super) text: &'a [u8],
+    /// Whether the `*/` was there and counts.
+    pub(super) is_pattern: bool,
+}
+
 /// An entry that was begun.
 pub(super) struct Entry<'a> {
     /// Offset of its first line.
     pub(super) begin: u64,
     /// Its key; an entry without a key is left out.
-    key: Option<&'a [u8]>,
+    key: Option<Key<'a>>,
     /// The first fault and its offset. A class beyond the dimension counts only if there is no other fault.
     fault: (Fault, u64),
     /// The offset of the last row, and whether its times are numbers.
@@ -17,7 +26,7 @@ pub(super) struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    pub(super) fn new(begin: u64, key: Option<&'a [u8]>) -> Entry<'a> {
+    pub(super) fn new(begin: u64, key: Option<Key<'a>>) -> Entry<'a> {
         Entry { begin, key, fault: (Fault::None, 0), last_row: None }
     }
 
@@ -56,8 +65,9 @@ impl<'a> Entry<'a> {
         }
         let Some(key) = self.key else { return Ok(()) };
         append_runs(labels, rows, self.fault, rules);
-        labels.keys.extend_from_slice(key);
+        labels.keys.extend_from_slice(key.text);
         labels.key_ends.push(labels.keys.len());
+        labels.is_pattern.push(key.is_pattern);
         labels.at.push(self.begin);
         if rules.is_compatible && self.fault.0 == Fault::None && labels.frames.last() == Some(&0) {
             return Err((Stop::NoFrames, self.begin));

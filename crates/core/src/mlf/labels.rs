@@ -140,6 +140,8 @@ pub struct Labels {
     pub keys: Vec<u8>,
     /// End of each key in `keys`.
     pub key_ends: Vec<usize>,
+    /// Whether each key began with `*/`, so that it stands for all keys that end with a slash and this key, too.
+    pub is_pattern: Vec<bool>,
     /// Offset of each entry.
     pub at: Vec<u64>,
     /// Number of frames of each entry.
@@ -188,6 +190,7 @@ impl Labels {
     pub(super) fn expect(&mut self, ratio: f64) {
         expect(&mut self.keys, ratio);
         expect(&mut self.key_ends, ratio);
+        expect(&mut self.is_pattern, ratio);
         expect(&mut self.at, ratio);
         expect(&mut self.frames, ratio);
         expect(&mut self.faults, ratio);
@@ -207,6 +210,7 @@ impl Labels {
         let (keys, runs) = (self.keys.len(), self.starts.len() as u64);
         self.keys.append(&mut other.keys);
         self.key_ends.extend(other.key_ends.iter().map(|end| end + keys));
+        self.is_pattern.append(&mut other.is_pattern);
         self.at.append(&mut other.at);
         self.frames.append(&mut other.frames);
         self.faults.append(&mut other.faults);

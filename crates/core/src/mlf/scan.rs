@@ -1,7 +1,7 @@
 //! The scan of a text: it is divided into shares, and each share's lines are grouped into entries.
 
 use super::Rules;
-use super::entry::Entry;
+use super::entry::{Entry, Key};
 use super::labels::{Labels, Remark, Stop};
 use super::row::{Row, plain_rows};
 use crate::htk::LONGEST_KEY;
@@ -208,8 +208,8 @@ impl<'a> Share<'a> {
         let key = key_of(line, self.rules.is_compatible);
         match key {
             None => self.labels.remark(Remark::Unquoted, at),
-            Some(key) if key.len() > LONGEST_KEY => return Err((Stop::LongKey, at)),
-            Some(key) if !self.rules.is_compatible && key.iter().any(|byte| matches!(byte, b'*' | b'?')) => {
+            Some(key) if key.text.len() > LONGEST_KEY => return Err((Stop::LongKey, at)),
+            Some(key) if !self.rules.is_compatible && key.text.iter().any(|byte| matches!(byte, b'*' | b'?')) => {
                 self.labels.remark(Remark::Pattern, at);
             }
             Some(_) => {}
@@ -220,12 +220,14 @@ impl<'a> Share<'a> {
     }
 }
 
-/// The text between the quotes, without a leading `*/` and without its extension.
-fn key_of(line: &[u8], is_compatible: bool) -> Option<&[u8]> {
+/// The key in a line of quotes.
+fn key_of(line: &[u8], is_compatible: bool) -> Option<Key<'_>> {
     let line = if is_compatible { line.trim_ascii_end() } else { line.trim_ascii() };
     let is_quoted = line.len() >= 3 && line[0] == b'"' && line[line.len() - 1] == b'"';
     let key = is_quoted.then(|| &line[1..line.len() - 1])?;
-    Some(cut_extension(key.strip_prefix(b"*/").unwrap_or(key), !is_compatible))
+    let after_star = key.strip_prefix(b"*/");
+    let text = cut_extension(after_star.unwrap_or(key), !is_compatible);
+    Some(Key { text, is_pattern: after_star.is_some() && !is_compatible })
 }
 
 #[cfg(test)]
@@ -299,6 +301,7 @@ mod tests {
             ]
         );
         assert_eq!((labels.stop, labels.at), (None, vec![12, 71, 116]));
+        assert_eq!(labels.is_pattern, [true, false, false]);
     }
 
     #[test]

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio.arguments import check_fields
 from cntkio.errors import CorpusError, FormatError
-from cntkio.formats.cntk_options import LABELS
+from cntkio.formats.cntk_options import BINARY_LABELS, LABELS
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded, Utterances
 from cntkio.formats.htk.keys import first_same
 from cntkio.formats.htk.options import Unequal, UtteranceOptions, precision_of
@@ -205,7 +205,7 @@ class HTKMLFBinaryDeserializer(UtteranceOptions):
     dtype: npt.DTypeLike = np.float32
     has_text_keys = True
     cntk_type = "HTKMLFBinaryDeserializer"
-    cntk_options = LABELS
+    cntk_options = BINARY_LABELS
 
     def __post_init__(self) -> None:
         """Check all options that can be checked without the files."""
@@ -265,6 +265,7 @@ class MLFCorpus:
         self._refuse_repeated(keys)
         if not len(keys):
             raise CorpusError(f"{self.name}: no entry is left to read")
+        is_pattern = np.concatenate([file.is_pattern for file in files])
         self.utterances = Utterances(
             can_lead=False,
             unequal_lengths=settings.unequal_lengths,
@@ -272,6 +273,7 @@ class MLFCorpus:
             invalid=is_invalid if is_invalid.any() else None,
             broken=is_broken if is_broken.any() else None,
             is_literal=settings.compatible,
+            is_pattern=is_pattern if is_pattern.any() else None,
             complaint=self._complaint,
         )
 

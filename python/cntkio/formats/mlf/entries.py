@@ -108,6 +108,7 @@ class Entries(NamedTuple):
     Attributes:
         path: The file.
         keys: Key of each entry.
+        is_pattern: Whether each key stands for all keys that end with a slash and this key, too (``*/`` before it).
         offsets: Byte at which each entry begins.
         frames: Number of frames of each entry.
         faults: Index into `FAULTS` of each entry; 0: the entry is sound.
@@ -120,6 +121,7 @@ class Entries(NamedTuple):
 
     path: str
     keys: npt.NDArray[np.bytes_]
+    is_pattern: npt.NDArray[np.bool_]
     offsets: npt.NDArray[np.uint64]
     frames: npt.NDArray[np.uint32]
     faults: npt.NDArray[np.uint8]
@@ -137,6 +139,7 @@ class Entries(NamedTuple):
             "faults": self.faults.astype(np.uint32), "fault_at": self.fault_offsets, "run_ends": self.run_ends,
             "starts": self.starts.low, "high_starts": self.starts.high,
             "classes": self.classes.low, "high_classes": self.classes.high,
+            "patterns": np.flatnonzero(self.is_pattern).astype(np.uint64),
         }  # fmt: skip
         return {"width": width, "remarks": self.remarks}, arrays
 
@@ -161,8 +164,23 @@ class Entries(NamedTuple):
         if len(remarks) != len(REMARKS):
             raise ValueError("its remarks are damaged")
         faults = arrays["faults"].astype(np.uint8)
+        patterns = arrays["patterns"]
+        if len(patterns) and int(patterns.max()) >= count:
+            raise ValueError("its patterns do not fit its entries")
+        is_pattern = np.zeros(count, np.bool_)
+        is_pattern[patterns] = True
         return cls(
-            path, keys, arrays["at"], arrays["frames"], faults, arrays["fault_at"], ends, starts, classes, remarks
+            path,
+            keys,
+            is_pattern,
+            arrays["at"],
+            arrays["frames"],
+            faults,
+            arrays["fault_at"],
+            ends,
+            starts,
+            classes,
+            remarks,
         )
 
 
@@ -257,6 +275,7 @@ def _entries_of(path: str, scanned: _core.MLFLabels) -> Entries:
     return Entries(
         path,
         text_rows(scanned.keys),
+        scanned.is_pattern,
         scanned.offsets,
         scanned.frames,
         scanned.faults,
