@@ -24,6 +24,7 @@ from cntkio import _core
 from cntkio._threads import num_threads
 from cntkio.convert import AnyPath, Piece, Pieces, Progress, format_of, pieces_of
 from cntkio.errors import ConfigError, CorpusError, FormatError
+from cntkio.formats.detect import other_than
 from cntkio.formats.input_file import open_to_read
 from cntkio.formats.output_file import written_whole
 from cntkio.hints import did_you_mean
@@ -384,9 +385,8 @@ def _opened(data: Any) -> Iterator[tuple[str, pa.Schema, Iterator[pa.RecordBatch
             count = file.num_record_batches
             yield path, file.schema, (file.get_batch(number) for number in range(count)), count
     else:
-        raise FormatError(
-            f"this is neither a Parquet nor an Arrow file; it looks like {kind.upper()}", path=path, byte=0
-        )
+        what = "this is neither a Parquet nor an Arrow file" + other_than("parquet", path)
+        raise FormatError(what, path=path, byte=0)
 
 
 class _Source:

@@ -231,7 +231,7 @@ def test_refuses_tables_that_are_not_a_corpus(
 
 def test_refuses_objects_that_are_not_tables(tmp_path: Path) -> None:
     (tmp_path / "a.ctf").write_text(TEXT)
-    with pytest.raises(FormatError, match="neither a Parquet nor an Arrow file; it looks like CTF"):
+    with pytest.raises(FormatError, match="neither a Parquet nor an Arrow file; this is a CNTK text corpus"):
         read(tmp_path / "a.ctf")
     with pytest.raises(ConfigError, match="got a list; expected a path or an object"):
         read([1])

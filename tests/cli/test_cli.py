@@ -207,7 +207,7 @@ def test_verbs_name_a_file_that_no_deserializer_reads(
 ) -> None:
     (tmp_path / "corpus.ctf.gz").write_bytes(gzip.compress(b"|x 1\n"))
     assert main([verb, "corpus.ctf.gz"]) == 2
-    expected = "corpus.ctf.gz is a file compressed with gzip, which no deserializer reads; unpack it"
+    expected = "corpus.ctf.gz is a file compressed with gzip, which no deserializer reads; unpack it (gzip -dk"
     assert expected in capsys.readouterr().err
 
 
@@ -215,7 +215,10 @@ def test_verbs_name_a_file_that_no_deserializer_reads(
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("packed.ctf.gz", "packed.ctf.gz is a file compressed with gzip, which no deserializer reads; unpack it"),
+        (
+            "packed.ctf.gz",
+            "packed.ctf.gz is a file compressed with gzip, which no deserializer reads; unpack it (gzip -dk",
+        ),
         ("a.scp", "a.scp is a list of HTK features (scp); --to converts text, binary corpora, Parquet and Arrow files"),
         ("examples/iris/irsi.ctf", "did you mean 'examples/iris/iris.ctf'?"),
     ],

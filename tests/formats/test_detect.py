@@ -3,14 +3,29 @@
 import bz2
 import gzip
 import lzma
+import struct
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import cntkio
 import numpy as np
 import pytest
-from cntkio import ConfigError, write_cbf
+from cntkio import (
+    CBFDeserializer,
+    CntkIoError,
+    ConfigError,
+    CTFDeserializer,
+    FormatError,
+    HTKFeatureDeserializer,
+    HTKMLFBinaryDeserializer,
+    HTKMLFDeserializer,
+    MinibatchSource,
+    StreamDef,
+    StreamDefs,
+    write_cbf,
+)
 from cntkio.formats import htk, mlf
 from cntkio.formats.detect import KINDS, detect
 from support import ROOT
@@ -45,6 +60,25 @@ def written(path: Path, content: bytes) -> Path:
         ("a.zst", b"\x28\xb5\x2f\xfd\x04\x00", "zstd"),
         ("a.parquet", b"PAR1\0\0", "parquet"),
         ("a.arrow", b"ARROW1\0\0", "arrow"),
+        ("a.arrows", b"\xff\xff\xff\xff\xd8\0\0\0", "arrow stream"),
+        ("a.npy", b"\x93NUMPY\1\0", "npy"),
+        ("a.npz", b"PK\3\4" + bytes(26) + b"x.npy", "npz"),
+        ("a.h5", b"\x89HDF\r\n\x1a\n\0", "hdf5"),
+        ("a.txt", "|x 1\n".encode("utf-16"), "utf-16"),
+        ("a.txt", b"\xfe\xff" + "|x 1\n".encode("utf-16-be"), "utf-16"),
+        ("a.txt", "|x 1\n".encode("utf-16-le"), "utf-16"),
+        ("a.txt", "|x 1\n".encode("utf-16-be"), "utf-16"),
+        ("a.txt", b"a,b\n1,2\n3,4\n", "csv"),
+        ("a.txt", b"1.5\t2\n1\t3\n", "csv"),
+        ("a.txt", b"1.5;2;5\n", "csv"),
+        ("a.txt", b"hello, world\nthis is\nprose\n", "ctf"),
+        ("a.txt", b'{"x": [1, 2]}\n', "json"),
+        ("a.txt", b"{\n  'x': 1\n}\n", "json"),
+        ("a.txt", b"[1, 2]\n", "json"),
+        ("a.txt", b"1 3:0.5 7:1\n-1 2:1\n", "svmlight"),
+        ("a.txt", b"# scores\n2 qid:1 3:0.5 # d\n", "svmlight"),
+        ("a.txt", b"1,5 3:-1e-3\n", "svmlight"),
+        ("a.bin", struct.pack("<qqii", 7, 1, 1, 1) + b"x" + bytes(40), "cbf"),
     ],
 )
 def test_a_file_is_known_by_its_content_or_its_name(name: str, content: bytes, form: str, tmp_path: Path) -> None:
@@ -82,7 +116,7 @@ def test_the_examples_are_known(path: Path) -> None:
 def test_every_deserializer_that_is_named_is_there() -> None:
     for kind in KINDS.values():
         if kind.deserializer is None:
-            with pytest.raises(ConfigError, match=f"a is a .*, which no deserializer reads; {kind.advice[:10]}"):
+            with pytest.raises(ConfigError, match=f"a is an? .*, which no deserializer reads; {kind.advice[:10]}"):
                 kind.require_deserializer("a")
         else:
             assert hasattr(cntkio, kind.require_deserializer("a"))
@@ -92,3 +126,95 @@ def test_a_missing_file_is_an_error_with_the_near_name(tmp_path: Path) -> None:
     (tmp_path / "train.ctf").touch()
     with pytest.raises(FileNotFoundError, match=r"did you mean '.*train.ctf'\?"):
         detect(tmp_path / "trian.ctf")
+
+
+STREAMS = StreamDefs(x=StreamDef(field="x", shape=1))
+
+
+def read_text(path: str) -> None:
+    with MinibatchSource(CTFDeserializer(path, STREAMS), randomize=False, max_sweeps=1) as source:
+        source.next_minibatch(10)
+
+
+def open_list(path: str) -> None:
+    HTKFeatureDeserializer(StreamDefs(x=StreamDef(scp=path, shape=1))).open()
+
+
+def open_labels(path: str) -> None:
+    HTKMLFDeserializer(None, StreamDefs(x=StreamDef(mlf=path, shape=2))).open()
+
+
+def open_binary_labels(path: str) -> None:
+    HTKMLFBinaryDeserializer(StreamDefs(x=StreamDef(mlf=path, shape=2))).open()
+
+
+READERS: dict[str, Callable[[str], object]] = {
+    "ctf": read_text,
+    "infer_streams": cntkio.infer_streams,
+    "read_ctf": cntkio.read_ctf,
+    "cbf": lambda path: CBFDeserializer(path).open(),
+    "scp": open_list,
+    "mlf": open_labels,
+    "binary mlf": open_binary_labels,
+    "configuration": MinibatchSource.from_config,
+    "source": MinibatchSource,
+}
+OTHERS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "ctf": (lambda path: path.write_text("|x 1\n|x 2\n"), "CNTK text corpus .* use CTFDeserializer"),
+    "cbf": (lambda path: write_cbf(path, ARRAY), "CNTK binary corpus .* use CBFDeserializer"),
+    "mlf": (lambda path: cntkio.write_mlf(path, [("u", np.array([0, 1]))], ["a", "b"]), "label file .* use HTKMLFD"),
+    "binary mlf": (lambda path: mlf.write_binary_mlf(path, [("u", np.array([0]))]), "use HTKMLFBinaryDeserializer"),
+    "scp": (lambda path: path.write_text("u1=x.ark[0,3]\n"), "list of HTK .* use HTKFeatureDeserializer"),
+    "htk": (
+        lambda path: path.write_bytes(htk.encode_features(np.ones((3, 2), np.float32))),
+        "an HTK feature file: name it in a list",
+    ),
+    "gzip": (lambda path: path.write_bytes(gzip.compress(b"|x 1\n")), r"unpack it \(gzip -dk .*a\)"),
+    "zip": (lambda path: path.write_bytes(b"PK\3\4" + bytes(50)), "a zip archive: unpack it"),
+    "parquet": (lambda path: path.write_bytes(b"PAR1" + bytes(50)), "a Parquet file: .* cntkio.arrow.read"),
+    "csv": (lambda path: path.write_text("1,2\n3,4\n"), "table of columns .* uci2ctf"),
+    "json": (lambda path: path.write_text('{"x": 1}\n'), "a JSON text: json.load"),
+    "svmlight": (lambda path: path.write_text("1 3:1\n"), "an SVMlight text"),
+    "utf-16": (lambda path: path.write_text("|x 1\n", encoding="utf-16"), "iconv -f UTF-16"),
+}
+
+
+OWN = {"infer_streams": "ctf", "read_ctf": "ctf"}
+
+
+@pytest.mark.parametrize(
+    ("reader", "other"),
+    [(reader, other) for reader in READERS for other in OTHERS if other != OWN.get(reader, reader)],
+)
+def test_readers_say_what_another_kind_of_file_is(reader: str, other: str, tmp_path: Path) -> None:
+    write, words = OTHERS[other]
+    path = tmp_path / "a"
+    write(path)
+    if reader == "source":
+        words = words.replace("use ", "expected a deserializer, such as ") if "use " in words else words
+        words = words.split(" .* ")[-1]
+    with pytest.raises(CntkIoError, match=words):
+        READERS[reader](str(path))
+
+
+def test_a_binary_corpus_of_another_version_says_its_version(tmp_path: Path) -> None:
+    for layout, offset in (("2.x", 8), ("documented", 0)):
+        write_cbf(tmp_path / "a", ARRAY, layout=layout)  # type: ignore[arg-type]
+        content = bytearray((tmp_path / "a").read_bytes())
+        content[offset] = 7
+        (tmp_path / "a").write_bytes(content)
+        assert detect(tmp_path / "a").form == "cbf"
+        with pytest.raises(FormatError, match="version 7; expected 1"):
+            CBFDeserializer(tmp_path / "a").open()
+
+
+def test_a_list_of_whole_files_is_not_taken_for_a_configuration(tmp_path: Path) -> None:
+    (tmp_path / "a.list").write_text("u1=missing.mfc\n")
+    with pytest.raises(FileNotFoundError, match="missing.mfc"):
+        open_list(str(tmp_path / "a.list"))
+
+
+def test_a_mapping_file_is_a_text(tmp_path: Path) -> None:
+    (tmp_path / "states.list").write_bytes(gzip.compress(b"sil\naa\n"))
+    with pytest.raises(FormatError, match="compressed with gzip: unpack it"):
+        mlf.read_mapping(tmp_path / "states.list")

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from cntkio.config import keys
 from cntkio.config.deserializers import (
@@ -36,6 +36,7 @@ from cntkio.config.reader_config import Call, MinibatchMode, Packing, ReaderConf
 from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import truth
 from cntkio.formats.ctf import CTFDeserializer
+from cntkio.formats.detect import other_than
 from cntkio.hints import did_you_mean
 from cntkio.htkmlf_reader import ReadMethod
 from cntkio.timeline import (
@@ -70,10 +71,21 @@ def read_config(
     # A plus sign in a name is the separator of names only if the argument is CNTK's own.
     names = [name] if not isinstance(path, str) or os.path.exists(name) else name.split("+")  # noqa: PTH110
     arguments = [*(f"configFile={file}" for file in names), *overrides]
-    top = configuration(arguments)
-    config = read_section(top, section)
+    with _named_kinds(names):
+        top = configuration(arguments)
+        config = read_section(top, section)
     warn_of_unused(top, arguments)
     return config
+
+
+@contextlib.contextmanager
+def _named_kinds(paths: Sequence[str]) -> Iterator[None]:
+    """Let an error say what a file is that is not a configuration."""
+    try:
+        yield
+    except ConfigError as error:
+        error.args = (f"{error}{next(filter(None, (other_than('configuration', path) for path in paths)), '')}",)
+        raise
 
 
 def read_section(top: Section, section: str | Sequence[str] | None = None) -> ReaderConfig:
@@ -107,8 +119,9 @@ def readers_asked_for(path: str | os.PathLike[str], arguments: Sequence[str]) ->
     sections = [argument for argument in arguments if "=" not in argument]
     overrides = [argument for argument in arguments if "=" in argument]
     all_arguments = [f"configFile={os.fspath(path)}", *overrides]
-    top = configuration(all_arguments)
-    configs = [_read_in_action(top, section) for section in sections or readers_of(top)] or [read_section(top)]
+    with _named_kinds([os.fspath(path)]):
+        top = configuration(all_arguments)
+        configs = [_read_in_action(top, section) for section in sections or readers_of(top)] or [read_section(top)]
     warn_of_unused(top, all_arguments)
     return configs
 

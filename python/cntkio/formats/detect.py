@@ -1,12 +1,18 @@
-"""Detection of the kind of a file, by its first bytes or else by its name, and of the deserializer that reads it.
+"""Detection of the kind of a file, by its first bytes or else by its name, and of what reads it.
 
-No other module of cntkio guesses what a file is.
+::
+
+    detect(path)                 the kind; a file of no known kind counts as text in CNTK's format
+    other_than(form, path)       for the error about a file that cannot be read: what its bytes are instead
+
+No other module of cntkio guesses what a file is. Only the first bytes are read.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import struct
 from pathlib import Path
 from typing import NamedTuple
@@ -20,9 +26,10 @@ CBF_DOCUMENTED = struct.pack("<q", 1)
 """First bytes of the binary format in its documented layout: its version."""
 
 _HEAD = 4096
+_LARGEST_VERSION = 99
+_MOST_STREAMS = 1 << 16
+_LONGEST_NAME = 1 << 12
 _CONFIGURATION_NAMES = (".cntk", ".config", ".bs")
-_LISTED = re.compile(rb"\S.*\[\d+,\d+\]\s*")
-_ASSIGNMENT = re.compile(rb"[A-Za-z_][\w.]*\s*=|[A-Za-z_][\w.]*\s*\[")
 _MOST_HTK_KIND = 12
 _HTK_KIND_BITS = 0o77
 
@@ -34,7 +41,7 @@ class FileKind(NamedTuple):
         form: Short name.
         title: Name for people.
         call: The call of the deserializer that reads it, with `{path}` for the file; empty: no deserializer does.
-        advice: What to do with a file that no deserializer reads.
+        advice: What to do with a file that no deserializer reads, with `{path}` for the file as the shell takes it.
     """
 
     form: str
@@ -47,6 +54,18 @@ class FileKind(NamedTuple):
         """Class that reads it; None: no deserializer does."""
         return self.call.split("(")[0] or None
 
+    @property
+    def noun(self) -> str:
+        """Name of such a file with its article."""
+        article = "an" if self.title.startswith(("HTK", "Arrow", "HDF5", "SVM")) else "a"
+        return f"{article} {self.title.replace(' format', ' corpus')}"
+
+    def use(self, path: str | os.PathLike[str]) -> str:
+        """Say how to use such a file."""
+        if self.call:
+            return f"use {self.call.format(path=os.fspath(path))}"
+        return self.advice.format(path=shlex.quote(os.fspath(path)))
+
     def require_deserializer(self, path: str | os.PathLike[str]) -> str:
         """Return the name of the deserializer.
 
@@ -54,20 +73,21 @@ class FileKind(NamedTuple):
             ConfigError: No deserializer reads such a file; the message gives advice.
 
         Example:
-            >>> KINDS["gzip"].require_deserializer("a.ctf.gz")
+            >>> KINDS["zip"].require_deserializer("a.zip")
             Traceback (most recent call last):
-            cntkio.errors.ConfigError: a.ctf.gz is a file compressed with gzip, which no deserializer reads; unpack it
+            cntkio.errors.ConfigError: a.zip is a zip archive, which no deserializer reads; unpack it (unzip a.zip)
         """
         if self.deserializer is None:
-            raise ConfigError(f"{os.fspath(path)} is a {self.title}, which no deserializer reads; {self.advice}")
+            raise ConfigError(f"{os.fspath(path)} is {self.noun}, which no deserializer reads; {self.use(path)}")
         return self.deserializer
 
 
-def _packed(form: str) -> FileKind:
-    return FileKind(form, f"file compressed with {form}", advice="unpack it")
+def _packed(form: str, command: str) -> FileKind:
+    return FileKind(form, f"file compressed with {form}", advice=f"unpack it ({command} {{path}})")
 
 
 _TABLE_ADVICE = "cntkio convert --to ctf, or cntkio.arrow.read, takes it"
+_ARRAY_ADVICE = "cntkio.write_ctf(path, {{name: array}}) writes its arrays as a corpus"
 KINDS = {
     kind.form: kind
     for kind in (
@@ -92,7 +112,35 @@ KINDS = {
         FileKind("configuration", "CNTK configuration", advice="MinibatchSource.from_config opens its reader"),
         FileKind("parquet", "Parquet file", advice=_TABLE_ADVICE),
         FileKind("arrow", "Arrow file", advice=_TABLE_ADVICE),
-        *map(_packed, ("gzip", "bzip2", "xz", "zstd", "zip")),
+        FileKind(
+            "arrow stream",
+            "Arrow stream",
+            advice="pyarrow.ipc.open_stream reads it, and cntkio.arrow.read takes the table",
+        ),
+        _packed("gzip", "gzip -dk"),
+        _packed("bzip2", "bzip2 -dk"),
+        _packed("xz", "xz -dk"),
+        _packed("zstd", "zstd -dk"),
+        FileKind("zip", "zip archive", advice="unpack it (unzip {path})"),
+        FileKind("npy", "NumPy array", advice=_ARRAY_ADVICE),
+        FileKind("npz", "NumPy archive", advice=_ARRAY_ADVICE),
+        FileKind("hdf5", "HDF5 file", advice=f"h5py reads it, and {_ARRAY_ADVICE}"),
+        FileKind(
+            "utf-16",
+            "text in UTF-16",
+            advice="expected bytes of ASCII or UTF-8; convert it: iconv -f UTF-16 -t UTF-8 {path}",
+        ),
+        FileKind(
+            "csv",
+            "table of columns (CSV)",
+            advice="cntkio convert uci2ctf converts columns of numbers, and txt2ctf columns of tokens",
+        ),
+        FileKind("json", "JSON text", advice=f"json.load reads it, and {_ARRAY_ADVICE}"),
+        FileKind(
+            "svmlight",
+            "SVMlight text (libsvm)",
+            advice="write a line 'LABEL INDEX:VALUE ...' as '|label LABEL |features INDEX:VALUE ...'",
+        ),
     )
 }
 """The kinds, by form."""
@@ -102,14 +150,29 @@ _MAGIC = (
     (CBF_DOCUMENTED, "cbf"),
     (b"PAR1", "parquet"),
     (b"ARROW1", "arrow"),
+    (b"\xff\xff\xff\xff", "arrow stream"),
     (b"MLF\1\0", "binary mlf"),
     (b"MLF\2\0", "binary mlf"),
     (b"\x1f\x8b", "gzip"),
     (b"BZh", "bzip2"),
     (b"\xfd7zXZ\0", "xz"),
     (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"\x93NUMPY", "npy"),
+    (b"\x89HDF\r\n\x1a\n", "hdf5"),
     (b"PK\3\4", "zip"),
+    (b"\xff\xfe", "utf-16"),
+    (b"\xfe\xff", "utf-16"),
 )
+_NUMBER = rb"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+# Patterns of the first line of a text that is not empty, in the order in which they are tried.
+_FIRST_LINES = (
+    ("ctf", re.compile(rb"[^|\0]*\|\s*[^\s|].*", re.DOTALL)),
+    ("scp", re.compile(rb"\S.*\[\d+,\d+\]\s*")),
+    ("json", re.compile(rb"\{\s*([\"'}].*)?|\[\s*([\[{\"\d].*)?|\[\s*-\d.*")),
+    ("configuration", re.compile(rb"[A-Za-z_][\w.]*\s*(=|\[).*", re.DOTALL)),
+    ("svmlight", re.compile(rb"%s(,%s)*\s+(qid:\d+\s+)?(\d+:%s\s*)+(#.*)?" % ((_NUMBER,) * 3))),
+)
+_SEPARATORS = b",\t;"
 
 
 def detect(path: str | os.PathLike[str]) -> FileKind:
@@ -124,45 +187,64 @@ def detect(path: str | os.PathLike[str]) -> FileKind:
         >>> detect("examples/digits/digits.cntk").title
         'CNTK configuration'
     """
-    return _detected(path, Path(path).suffix.lower())[0]
+    head, size = _beginning(path)
+    return KINDS[_form(head, size, Path(path).suffix.lower()) or "ctf"]
 
 
-def other_than_ctf(path: str | os.PathLike[str]) -> str:
-    """Say what a file is, and what reads it, if its bytes show that it is not text in CNTK's format; else nothing.
+def other_than(form: str, path: str | os.PathLike[str], before: str = "; ") -> str:
+    """Say what a file is, and what to use, if its bytes show that it is not what a reader took it for.
 
-    The name of the file decides nothing here.
+    The name of the file decides nothing here. Nothing is read beyond the first bytes, and a file that cannot be read
+    gives no result, since this is the end of the message of another error.
 
-    Raises:
-        OSError: The file cannot be read.
+    Args:
+        form: The form that the reader expects, one of `KINDS`.
+        path: The file.
+        before: Text to put before what is said.
+
+    Returns:
+        A part of a sentence, or nothing if the bytes do not show another kind.
 
     Example:
-        >>> other_than_ctf("examples/iris/iris.ctf")
+        >>> other_than("ctf", "examples/iris/iris.ctf")
         ''
-        >>> other_than_ctf("examples/digits/digits.cntk")
-        'this is a CNTK configuration; MinibatchSource.from_config opens its reader'
+        >>> other_than("cbf", "examples/iris/iris.ctf")
+        "; this is a CNTK text corpus (CTF): use CTFDeserializer('examples/iris/iris.ctf', StreamDefs(...))"
     """
-    kind, head = _detected(path, "")
-    if kind.form == "ctf":
-        return "this is not a text, for it has zero bytes; expected |name values" if b"\0" in head else ""
-    use = kind.advice or "use " + kind.call.format(path=os.fspath(path))
-    article = "an" if kind.title.startswith(("HTK", "Arrow")) else "a"
-    return f"this is {article} {kind.title}; {use}"
+    try:
+        head, size = _beginning(path)
+    except OSError:
+        return ""
+    found = _form(head, size, "")
+    if found == form or (form, found) in _ALIKE:
+        return ""
+    if found is None:
+        return f"{before}this is not a text, for it has zero bytes" if b"\0" in head and form in _TEXTS else ""
+    kind = KINDS[found]
+    return f"{before}this is {kind.noun}: {kind.use(path)}"
 
 
-def _detected(path: str | os.PathLike[str], suffix: str) -> tuple[FileKind, bytes]:
-    """Return the kind of a file, and its first bytes."""
+# A list without ranges (`u1=a.mfc`) looks like a configuration.
+_ALIKE = {("scp", "configuration")}
+_TEXTS = ("ctf", "scp", "mlf", "configuration")
+
+
+def _beginning(path: str | os.PathLike[str]) -> tuple[bytes, int]:
+    """Return the first bytes of a file, and its size."""
     file = InputFile(os.fspath(path))
     try:
-        head, size = file.read(0, _HEAD), file.size
+        return file.read(0, _HEAD), file.size
     finally:
         file.close()
-    return KINDS[_form(head, size, suffix)], head
 
 
-def _form(head: bytes, size: int, suffix: str) -> str:
-    for magic, form in _MAGIC:
-        if head.startswith(magic):
-            return form
+def _form(head: bytes, size: int, suffix: str) -> str | None:
+    """Return the form of a file, or None if nothing shows it."""
+    form = next((form for magic, form in _MAGIC if head.startswith(magic)), None)
+    if form == "zip" and b".npy" in head[:256]:
+        return "npz"
+    if form is not None:
+        return form
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if text.startswith(b"#!MLF!#"):
         return "mlf"
@@ -172,19 +254,50 @@ def _form(head: bytes, size: int, suffix: str) -> str:
         return "configuration"
     if _is_htk(head, size):
         return "htk"
-    first_line = _first_line(text)
-    if b"|" not in first_line and b"\0" not in head:
-        if _LISTED.fullmatch(first_line):
-            return "scp"
-        if _ASSIGNMENT.match(first_line):
-            return "configuration"
-    return "ctf"
+    if cbf_version(head) is not None:
+        return "cbf"
+    if b"\0" in head:
+        return "utf-16" if _is_utf_16(head) else None
+    return _form_of_text(text)
 
 
-def _first_line(text: bytes) -> bytes:
-    """Return the first line that is neither empty nor a comment of a configuration."""
-    lines = (line.strip() for line in text.split(b"\n"))
-    return next((line for line in lines if line and not line.startswith((b"#", b"//"))), b"")
+def _form_of_text(text: bytes) -> str | None:
+    """Return the form of a text, by its first line that is neither empty nor a comment."""
+    lines = [line.strip() for line in text.split(b"\n")]
+    lines = [line for line in lines if line and not line.startswith((b"#", b"//"))]
+    if not lines:
+        return None
+    for form, pattern in _FIRST_LINES:
+        if pattern.fullmatch(lines[0]):
+            return form
+    # The last line may be cut off.
+    for separator in _SEPARATORS:
+        counts = {line.count(separator) for line in lines[: max(1, len(lines) - 1)]}
+        if len(counts) == 1 and counts != {0}:
+            return "csv"
+    return None
+
+
+def cbf_version(head: bytes) -> int | None:
+    """Return the version if the first bytes of a file are a header of the documented binary layout."""
+    if len(head) < struct.calcsize("<qqii"):
+        return None
+    version, num_chunks, num_streams, name_size = struct.unpack_from("<qqii", head)
+    name = head[struct.calcsize("<qqii") :][:name_size]
+    is_layout = (
+        0 < version <= _LARGEST_VERSION
+        and 0 < num_chunks < 1 << 40
+        and 0 < num_streams <= _MOST_STREAMS
+        and 0 < name_size <= _LONGEST_NAME
+        and min(name, default=0) > ord(" ")
+    )
+    return version if is_layout else None
+
+
+def _is_utf_16(head: bytes) -> bool:
+    """Return whether every second byte of an ASCII text is zero."""
+    even, odd = head[0::2], head[1::2]
+    return any(not any(zeros) and text.isascii() and 0 not in text for zeros, text in ((odd, even), (even, odd)))
 
 
 def _is_htk(head: bytes, size: int) -> bool:

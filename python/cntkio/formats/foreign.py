@@ -57,7 +57,7 @@ def _advice(path: str) -> str:
     except OSError:
         kind = KINDS["ctf"]
     if kind.deserializer is None:
-        return f"a deserializer; this is a {kind.title}: {kind.advice}"
+        return f"a deserializer; this is {kind.noun}: {kind.use(path)}"
     return f"a deserializer, such as {kind.call.format(path=path)}"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio.errors import FormatError
-from cntkio.formats.detect import CBF_DOCUMENTED, CBF_MAGIC, detect
+from cntkio.formats.detect import CBF_DOCUMENTED, CBF_MAGIC, cbf_version, other_than
 from cntkio.formats.input_file import InputFile
 from cntkio.streams import LARGEST_DIM
 
@@ -144,24 +144,16 @@ def read_header(file: InputFile) -> Header:
         return _read_2x_header(file, head)
     if head[:8] == CBF_DOCUMENTED:
         return _read_documented_header(file)
+    version = cbf_version(file.read(0, _FIRST_READ))
+    if version is not None:
+        raise FormatError(f"version {version}; expected 1", path=file.path, byte=0)
+    begin = repr(head[:8])[1:] if head else "nothing, it is empty"
     raise FormatError(
-        f"this is not a file in the CNTK binary format: it begins with {_text_of(head[:8])}; "
-        f"expected {CBF_MAGIC!r}, or the number 1 in 8 bytes{_advice(file.path, head)}",
+        f"this is not a file in the CNTK binary format: it begins with {begin}; "
+        f"expected '{CBF_MAGIC.decode()}', or the number 1 in 8 bytes{other_than('cbf', file.path)}",
         path=file.path,
         byte=0,
     )
-
-
-def _text_of(head: bytes) -> str:
-    return repr(head) if head else "nothing, it is empty"
-
-
-def _advice(path: str, head: bytes) -> str:
-    kind = detect(path)
-    if kind.form != "ctf":
-        return f". Is it a {kind.title}?"
-    is_text = bool(head) and all(byte in b"\t\n\r" or 0x20 <= byte < 0x7F for byte in head)
-    return ". Is it in the CNTK text format?" if is_text else ""
 
 
 def _read_2x_header(file: InputFile, head: bytes) -> Header:

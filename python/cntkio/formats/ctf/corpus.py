@@ -39,6 +39,7 @@ from cntkio.formats.ctf.index import (
     make_index,
 )
 from cntkio.formats.ctf.infer import advice_on_streams, streams_at_the_start, streams_between
+from cntkio.formats.detect import other_than
 from cntkio.formats.input_file import InputFile, Locator
 from cntkio.formats.report import Report
 from cntkio.formats.table import SequenceTable, file_fingerprint
@@ -314,7 +315,8 @@ class CTFCorpus:
         """The error that exceeds the budget, with advice."""
         budget = self.report.budget
         more = f" (error {budget + 1}, and max_errors is {budget})" if budget else ""
-        if KINDS[finding.kind].name in KINDS_OF_MISFITS:
+        more += (other := other_than("ctf", self._file.path))
+        if not other and KINDS[finding.kind].name in KINDS_OF_MISFITS:
             asked = self._schema if finding.stream is None else [self._schema[finding.stream]]
             more += self._advice_on_gap(findings, finding) or advice_on_streams(self._file, asked, self._fits)
         return self._error(findings, finding, more)

@@ -28,6 +28,7 @@ from cntkio.formats.contract import Ahead
 from cntkio.formats.ctf import tuning
 from cntkio.formats.ctf.findings import byte_text
 from cntkio.formats.ctf.lines import Start, find_start, map_lines
+from cntkio.formats.detect import other_than
 from cntkio.formats.input_file import InputFile, Locator
 from cntkio.formats.report import NUM_IN_FULL
 from cntkio.formats.table import CachedIndex, IndexCache, SequenceTable, fingerprint
@@ -274,6 +275,7 @@ def _is_in_lines(file: InputFile, start: Start, settings: IndexSettings) -> bool
 
 
 def _error_at(file: InputFile, start: Start, what: str) -> FormatError:
+    what += other_than("ctf", file.path)
     return FormatError(what, path=file.path, byte=start.offset, line=start.num_lines + 1)
 
 

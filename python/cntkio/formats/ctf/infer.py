@@ -12,7 +12,7 @@ from cntkio import _core
 from cntkio.errors import FormatError
 from cntkio.formats.ctf.index import StreamSchema
 from cntkio.formats.ctf.lines import find_start, map_lines
-from cntkio.formats.detect import other_than_ctf
+from cntkio.formats.detect import other_than
 from cntkio.formats.input_file import InputFile
 from cntkio.hints import did_you_mean
 from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs
@@ -89,7 +89,7 @@ def infer_streams(path: str | os.PathLike[str]) -> StreamDefs:
     file = InputFile(os.fspath(path))
     try:
         start = find_start(file)
-        other = other_than_ctf(path)
+        other = other_than("ctf", path, before="")
         if other:
             raise FormatError(other, path=path, byte=0)
         total = _streams_from(file, start.offset)

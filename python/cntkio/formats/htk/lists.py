@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio.errors import FormatError
+from cntkio.formats.detect import other_than
 from cntkio.formats.htk.header import FeatureFiles, Header
 from cntkio.formats.htk.keys import text_rows
 from cntkio.formats.input_file import all_bytes
@@ -90,10 +91,13 @@ def read_list(path: str | os.PathLike[str], *, prefix: str = "", compatible: boo
     """
     name = os.fsencode(path)
     text = all_bytes(path)
+    if b"\0" in text:
+        other = other_than("scp", path, before="") or "a zero byte; a list is a text"
+        raise FormatError(other, path=path, byte=text.index(b"\0"))
     before = prefix.encode().replace(b"\\", b"/").rstrip(b"/")
     scanned = _core.htk_scan_list(text, compatible, _folder_of(name), before, sys.platform != "win32")
     if isinstance(scanned, _core.HTKListError):
-        what = _FAULT_WORDS[_core.LIST_FAULTS[scanned.fault]]
+        what = _FAULT_WORDS[_core.LIST_FAULTS[scanned.fault]] + other_than("scp", path)
         raise FormatError(what, path=path, line=scanned.line, column=1, byte=scanned.byte)
     paths, files, first, last = scanned.paths, scanned.files, scanned.first_frames, scanned.last_frames
     if not len(files):
@@ -102,7 +106,12 @@ def read_list(path: str | os.PathLike[str], *, prefix: str = "", compatible: boo
     is_whole = last == _WHOLE_FILE
     if is_whole.any():
         needed, index = np.unique(files[is_whole], return_inverse=True)
-        lengths[is_whole] = _num_frames([paths[file] for file in needed.tolist()], compatible)[index]
+        try:
+            lengths[is_whole] = _num_frames([paths[file] for file in needed.tolist()], compatible)[index]
+        except FileNotFoundError as error:
+            if other := other_than("scp", path):
+                raise FormatError(f"the list names a file that does not exist{other}", path=path) from error
+            raise
     return Listed(text_rows(scanned.keys), paths, files, first, lengths)
 
 

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio._threads import num_threads
 from cntkio.errors import FormatError
+from cntkio.formats.detect import other_than
 from cntkio.formats.htk.keys import text_rows
 from cntkio.formats.input_file import InputFile, Locator, all_bytes
 from cntkio.formats.table import IndexCache, fingerprint
@@ -243,7 +244,8 @@ def scan_text(
         scanned = _core.mlf_scan(text.handle, compatible, counts_time, float(frame_period), names, dim, num_threads())
         if scanned.stop is not None:
             stop, byte = scanned.stop
-            raise Locator(text).error(min(byte, text.size), _stop_words(stop))
+            what = _stop_words(stop) + other_than("mlf", path)
+            raise Locator(text).error(min(byte, text.size), what)
         text.require_unchanged()
     except OSError:
         text.require_unchanged()  # a file that was truncated while it was read ends too early
@@ -263,7 +265,7 @@ def scan_binary(path: str, dim: int) -> Entries:
     scanned = _core.mlf_scan_binary(all_bytes(path), dim)
     if scanned.stop is not None:
         stop, byte = scanned.stop
-        raise FormatError(_stop_words(stop), path=path, byte=byte)
+        raise FormatError(_stop_words(stop) + other_than("binary mlf", path), path=path, byte=byte)
     return _entries_of(path, scanned)
 
 

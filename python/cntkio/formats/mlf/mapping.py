@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from cntkio import _core
 from cntkio.errors import FormatError
+from cntkio.formats.detect import other_than
 from cntkio.formats.input_file import InputFile, all_bytes
 
 _BITS = bytes.maketrans(b"01", b"\0\1")
@@ -29,6 +30,10 @@ def read_mapping(path: str | os.PathLike[str]) -> list[bytes]:
         [b'sil', b'aa']
     """
     data = all_bytes(path)
+    if b"\0" in data:
+        raise FormatError(
+            other_than("mapping", path, before="") or "a zero byte; expected a name on each line", path=path
+        )
     names = [name for name in data.replace(b"\r", b"\n").split(b"\n") if name]
     seen: set[bytes] = set()
     for name in names:
