@@ -1,14 +1,124 @@
-"""Hints of error messages: the known name that is nearest to an unknown one."""
+"""Hints of error messages: the known name that is nearest to an unknown one, and options as the caller writes them.
+
+A message advises in the words of the caller: ``shape=3`` in a program, ``dim = 3`` in a configuration, ``--stream x:3``
+on the command line. Whoever opens a source for a configuration or for the command says so with `advising`; what is
+opened keeps the wording (`wording`), for messages that come later or from other threads.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 _C = TypeVar("_C", bound=Callable[..., Any])
+
+
+@dataclasses.dataclass(frozen=True)
+class Wording:
+    """How a caller writes options.
+
+    Attributes:
+        form: A setting, of `{name}` and `{value}`.
+        dense: The definition of a dense stream, of `{name}`, its name in the file `{field}`, and `{dim}`.
+        sparse: The same of a sparse stream.
+        inference: What finds the definitions that fit a file, of `{path}`.
+        names: Names of options that differ from Python's.
+        settings: Settings, in Python's form, that the caller writes in another way.
+    """
+
+    form: str
+    dense: str
+    sparse: str
+    inference: str
+    names: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def option(self, name: str) -> str:
+        """Return the name of an option.
+
+        Example:
+            >>> PYTHON.option("shape"), CONFIGURATION.option("shape")
+            ('shape', 'dim')
+        """
+        return self.names.get(name, name)
+
+    def setting(self, name: str, value: object) -> str:
+        """Return how an option is set to a value.
+
+        Example:
+            >>> PYTHON.setting("frame_mode", False), CONFIGURATION.setting("frame_mode", False)
+            ('frame_mode=False', 'frameMode = false')
+        """
+        text = f"{name}={value!r}"
+        return self.settings.get(text) or self.form.format(name=self.option(name), value=value)
+
+    def stream(self, name: str, field: str, dim: int, *, is_sparse: bool) -> str:
+        """Return the definition of a stream.
+
+        Example:
+            >>> COMMAND.stream("x", "x", 3, is_sparse=True)
+            '--stream x:3:sparse'
+        """
+        alias = "" if name == field else f":{field}"
+        return (self.sparse if is_sparse else self.dense).format(name=name, field=field, dim=dim, alias=alias)
+
+
+PYTHON = Wording(
+    "{name}={value!r}",
+    "StreamDef(field={field!r}, shape={dim})",
+    "StreamDef(field={field!r}, shape={dim}, is_sparse=True)",
+    "cntkio.infer_streams({path!r})",
+)
+CONFIGURATION = Wording(
+    "{name} = {value}",
+    "dim = {dim}, format = dense",
+    "dim = {dim}, format = sparse",
+    "the command 'cntkio inspect {path}'",
+    {"shape": "dim", "dtype": "precision", "max_errors": "maxErrors", "unequal_lengths": "readerType"},
+    {
+        "frame_mode=False": "frameMode = false",
+        "subset=True": "maxErrors = -1",
+        "unequal_lengths='drop'": "readerType = HTKMLFReader",
+        "dtype='float32'": "precision = float",
+        "dtype='float64'": "precision = double",
+    },
+)
+COMMAND = Wording(
+    "--{name} {value}",
+    "--stream {name}:{dim}{alias}",
+    "--stream {name}:{dim}:sparse{alias}",
+    "'cntkio inspect {path}' without --stream",
+    {"shape": "the dimension", "max_errors": "max-errors"},
+    {"subset=True": "--max-errors -1"},
+)
+_wording = ContextVar("wording", default=PYTHON)
+
+
+@contextlib.contextmanager
+def advising(words: Wording) -> Iterator[None]:
+    """Open sources whose messages advise in these words.
+
+    Example:
+        >>> with advising(CONFIGURATION):
+        ...     wording().option("shape")
+        'dim'
+    """
+    token = _wording.set(words)
+    try:
+        yield
+    finally:
+        _wording.reset(token)
+
+
+def wording() -> Wording:
+    """Return the words of the caller who is opening a source."""
+    return _wording.get()
 
 
 def near_name(name: object, known: Iterable[str]) -> str | None:

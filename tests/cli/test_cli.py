@@ -486,3 +486,8 @@ def test_errors_in_lists_and_label_files_name_their_location(capsys: pytest.Capt
     assert main(["inspect", "empty.mlf"]) == 1
     assert main(["inspect", "--write-config", "x.cntk", "a.mlf"]) == 2
     assert main(["inspect", "--stream", "a:3", "--stream", "b:3", "a.scp"]) == 2
+
+
+def test_a_stream_that_does_not_fit_is_advised_as_an_argument(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["read", "examples/iris/iris.ctf", "--stream", "l:2:lengths"]) == 1
+    assert "the file would fit --stream l:4:lengths" in capsys.readouterr().err

@@ -669,3 +669,21 @@ def test_an_option_by_the_name_of_cntk_keeps_the_index_of_labels(cached: object)
     labels["cacheIndex"] = cached
     assert labels.cache_index is True
     assert labels["input"] is labels.streams
+
+
+def test_data_that_do_not_fit_a_configuration_are_advised_in_its_words(lines: Path, tmp_path: Path) -> None:
+    with (
+        configured(lines, "train=[reader=[frameMode=true]]").open() as source,
+        pytest.raises(cntkio.CorpusError, match="frameMode = false reads sequences"),
+    ):
+        source.next_minibatch(9)
+    with (
+        configured(lines, "train=[reader=[input=[x=[dim=1]]]]").open() as source,
+        pytest.raises(cntkio.FormatError, match="the file would fit dim = 2, format = dense"),
+    ):
+        source.next_minibatch(9)
+    htk.write_archive(tmp_path / "a.ark", tmp_path / "a.scp", [("u", np.zeros((3, 2)))])
+    reader = f"readerType=HTKDeserializers;F=[scpFile={tmp_path}/a.scp;dim=4]"
+    (tmp_path / "h.cntk").write_text(f"train=[reader=[{reader}]]")
+    with pytest.raises(ConfigError, match="dim is 4, but the files' frames have 2 values; expected dim = 2, or an odd"):
+        cntkio.read_config(tmp_path / "h.cntk").open()

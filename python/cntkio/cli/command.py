@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from cntkio.cli.arguments import parser
 from cntkio.cli.show import BAD_CALL, BAD_DATA, FINE, complain
 from cntkio.errors import CntkIoError, ConfigError
+from cntkio.hints import COMMAND, advising
 
 _INTERRUPTED = 130  # the status that a shell reports for Ctrl-C
 
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         2
     """
     options = parser().parse_args(arguments)
-    with _log_on_standard_error():
+    with _log_on_standard_error(), advising(COMMAND):
         try:
             status: int = options.verb(options)
             sys.stdout.flush()

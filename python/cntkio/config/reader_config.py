@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeVar
 from cntkio.config import keys
 from cntkio.config.keys import Kind, Precision
 from cntkio.config.python_text import call_text, value_text
+from cntkio.hints import CONFIGURATION, advising
 from cntkio.htkmlf_reader import DEFAULT_MAX_UTTERANCE_LENGTH, HTKMLFReader, ReadMethod
 from cntkio.minibatch import Minibatch
 from cntkio.source import MinibatchSource
@@ -251,9 +252,9 @@ class ReaderConfig:
             OSError: A file cannot be read.
         """
         options = self.source_options(minibatch_size=minibatch_size)
-        if self.kind == "HTKMLFReader":
-            return HTKMLFReader(self.deserializers, **options)
-        return MinibatchSource(self.deserializers, **options)
+        opened = HTKMLFReader if self.kind == "HTKMLFReader" else MinibatchSource
+        with advising(CONFIGURATION):
+            return opened(self.deserializers, **options)
 
     def epoch(
         self,

@@ -37,7 +37,7 @@ from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import truth
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.detect import other_than
-from cntkio.hints import did_you_mean
+from cntkio.hints import CONFIGURATION, advising, did_you_mean
 from cntkio.htkmlf_reader import ReadMethod
 from cntkio.timeline import (
     WHOLE_DATA,
@@ -247,7 +247,7 @@ def _read(section: Section, action: str) -> ReaderConfig:
 
 def _check(call: Call, section: Section) -> None:
     """Let the deserializer check its options; an error is raised at their key."""
-    with contextlib.suppress(OSError):  # `ReaderConfig.open` will tell
+    with contextlib.suppress(OSError), advising(CONFIGURATION):  # `ReaderConfig.open` will tell of files
         try:
             call()
         except ConfigError as error:

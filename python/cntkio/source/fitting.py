@@ -17,6 +17,7 @@ from cntkio.errors import CorpusError
 from cntkio.formats.contract import Corpus
 from cntkio.formats.report import NUM_IN_FULL, first_few, warn
 from cntkio.formats.table import SequenceTable
+from cntkio.hints import wording
 from cntkio.source.join import JoinedTable
 
 INVALID, BROKEN = 1, 2
@@ -104,10 +105,10 @@ def judge_lengths(joined: JoinedTable, corpora: Sequence[Corpus], *, frame_mode:
                 first_few((_key(joined, int(index)) for index in indices), len(indices)),
             )
         if rule != "drop" or strict:
-            index = int(indices[0])
+            index, advised = int(indices[0]), wording().setting("unequal_lengths", "drop")
             raise CorpusError(
                 f"utterance {_key(joined, index)}: {own_lengths[index]} frames in {corpus.name}, but {lengths[index]} "
-                f"in {corpora[0].name} ({len(indices)} such utterances); unequal_lengths='drop' leaves them out"
+                f"in {corpora[0].name} ({len(indices)} such utterances); {advised} leaves them out"
             )
     return _only(joined, is_kept)
 

@@ -17,6 +17,7 @@ import numpy as np
 from cntkio import _core
 from cntkio._threads import num_threads
 from cntkio.errors import CorpusError
+from cntkio.hints import wording
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
 from cntkio.source.hand_over import HandOver, Packed, PackOrder
 from cntkio.streams import StreamInformation
@@ -45,6 +46,7 @@ class Packer:
     def __init__(self, layouts: Sequence[Layout], *, frame_mode: bool) -> None:
         self._layouts = layouts
         self._frame_mode = frame_mode
+        self._wording = wording()
 
     def pack(self, hand_over: HandOver) -> Packed:
         """Fill the minibatches of a hand-over, up to the first one that has an error.
@@ -94,7 +96,7 @@ class Packer:
                 key = minibatch.keys_of_sequences[int(data.lengths.argmax())]
                 raise CorpusError(
                     f"sequence {key}, stream {info.name!r}: {packed.longest(stream_index)} samples; frame mode takes "
-                    f"one at most (frame_mode=False reads sequences)"
+                    f"one at most ({self._wording.setting('frame_mode', False)} reads sequences)"
                 )
 
     # ------------------------------------------------------------------------------------ truncated minibatches

@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from cntkio.errors import CntkIoError, CorpusError
 from cntkio.formats.contract import Corpus
+from cntkio.hints import wording
 from cntkio.minibatch import Minibatch
 from cntkio.source.arrangement import Arrangement, Located
 from cntkio.source.chunks import ChunkStore
@@ -59,6 +60,7 @@ class Selector:
         self._arrangement = arrangement
         self._chunks = chunks
         self._max_errors = max_errors
+        self._wording = wording()
         self._is_literal = is_literal
         self._num_invalid = 0
         self._last_invalid = 0
@@ -165,9 +167,11 @@ class Selector:
             self._num_invalid += int(counted.sum())
             self._last_invalid = int(located.sequences[~is_sound][-1])
         if self._num_invalid > self._max_errors and (is_sound.any() or not self._is_literal):
+            items = "frames" if located.frames is not None else "utterances"
+            last = self._complaint(self._last_invalid, INVALID)
             raise CorpusError(
-                f"{self._num_invalid} invalid {'frames' if located.frames is not None else 'utterances'} so far, and "
-                f"max_errors is {self._max_errors}; the last was {self._complaint(self._last_invalid, INVALID)}"
+                f"{self._num_invalid} invalid {items} so far, and "
+                f"{self._wording.option('max_errors')} is {self._max_errors}; the last was {last}"
             )
         if is_sound.all():
             return selection, located

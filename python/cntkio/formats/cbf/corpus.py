@@ -22,7 +22,7 @@ from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Joins, L
 from cntkio.formats.input_file import InputFile
 from cntkio.formats.report import Report
 from cntkio.formats.table import SequenceTable, file_fingerprint
-from cntkio.hints import did_you_mean, suggests_keywords
+from cntkio.hints import did_you_mean, suggests_keywords, wording
 from cntkio.streams import StreamDefs, StreamInformation, checked_streams, named, num_values
 
 logger = logging.getLogger("cntkio")
@@ -158,6 +158,7 @@ class CBFCorpus:
         self._file = InputFile(options.filename)
         self.name = self._file.path
         self.report = Report(self.name)
+        self._wording = wording()
         self._kept: dict[int, Loaded] = {}
         try:
             self.header = read_header(self._file)
@@ -223,8 +224,8 @@ class CBFCorpus:
         dtype = np.dtype(self._options.dtype)
         if dtype != own and not self._options.convert:
             raise ConfigError(
-                f"{self.name}: stream {name!r} is in {own}, and {dtype} is asked for; expected the same "
-                "(or convert=True, or no precision)",
+                f"{self.name}: stream {name!r} is in {own}, and {dtype} is asked for; expected "
+                + self._wording.setting("dtype", str(own)),
                 key="precision",
             )
         return dtype
@@ -235,7 +236,7 @@ class CBFCorpus:
         if shape is not None and num_values(shape) != stream.dim:
             self._refuse(
                 f"stream {name!r} has {stream.dim} values a sample, not {num_values(shape)} as was asked for; "
-                f"expected shape={stream.dim}, a shape of as many values, or none",
+                f"expected {self._wording.setting('shape', stream.dim)}, a shape of as many values, or none",
                 name,
             )
             shape = None

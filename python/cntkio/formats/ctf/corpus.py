@@ -43,7 +43,7 @@ from cntkio.formats.detect import other_than
 from cntkio.formats.input_file import InputFile, Locator
 from cntkio.formats.report import Report
 from cntkio.formats.table import SequenceTable, file_fingerprint
-from cntkio.hints import did_you_mean, suggests_keywords
+from cntkio.hints import did_you_mean, suggests_keywords, wording
 from cntkio.streams import LARGEST_DIM, StreamInformation, check_definers, checked_streams, named, num_values
 
 # Keep the memory of released chunks for later chunks, up to the text of this many chunks.
@@ -200,6 +200,8 @@ class CTFCorpus:
         )
         self._spare = _core.Spare(_SPARE_CHUNKS * min(options.chunk_size_in_bytes, self._file.size))
         self.report = Report(self.name, options.max_errors)
+        self._wording = wording()
+        self._names = {stream["stream_alias"].encode(): name for name, stream in streams}
         self._num_error_kinds = len(KINDS) if options.strict else _core.CTF_NUM_ERROR_KINDS
         self._locator = Locator(self._file)
         try:
@@ -314,11 +316,13 @@ class CTFCorpus:
     def _last_error(self, findings: Findings, finding: Finding) -> FormatError:
         """The error that exceeds the budget, with advice."""
         budget = self.report.budget
-        more = f" (error {budget + 1}, and max_errors is {budget})" if budget else ""
+        more = f" (error {budget + 1}, and {self._wording.option('max_errors')} is {budget})" if budget else ""
         more += (other := other_than("ctf", self._file.path))
         if not other and KINDS[finding.kind].name in KINDS_OF_MISFITS:
             asked = self._schema if finding.stream is None else [self._schema[finding.stream]]
-            more += self._advice_on_gap(findings, finding) or advice_on_streams(self._file, asked, self._fits)
+            more += self._advice_on_gap(findings, finding) or advice_on_streams(
+                self._file, asked, self._fits, self._names, self._wording
+            )
         return self._error(findings, finding, more)
 
     def _advice_on_gap(self, findings: Findings, finding: Finding) -> str:
@@ -338,7 +342,7 @@ class CTFCorpus:
             return ""
         return (
             f"; the {'line' if is_line else 'sequence'} has {', '.join(map(repr, others))}; "
-            "ask for these streams, too, or forgive such errors (subset=True)"
+            f"ask for these streams, too, or forgive such errors ({self._wording.setting('subset', True)})"
         )
 
     def _fits(self, definition: StreamSchema) -> bool:

@@ -14,7 +14,7 @@ from cntkio.formats.ctf.index import StreamSchema
 from cntkio.formats.ctf.lines import find_start, map_lines
 from cntkio.formats.detect import other_than
 from cntkio.formats.input_file import InputFile
-from cntkio.hints import did_you_mean
+from cntkio.hints import Wording, did_you_mean
 from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs
 
 _MOST_NAMES = 10_000
@@ -146,27 +146,35 @@ def has_other_streams(path: str | os.PathLike[str], streams: Mapping[str, Any]) 
     return {stream.get("stream_alias") for stream in streams.values()} < known
 
 
-def advice_on_streams(file: InputFile, schema: Sequence[StreamSchema], fits: Callable[[StreamSchema], bool]) -> str:
+def advice_on_streams(
+    file: InputFile,
+    schema: Sequence[StreamSchema],
+    fits: Callable[[StreamSchema], bool],
+    names: Mapping[bytes, str],
+    words: Wording,
+) -> str:
     """Return advice if the file's first lines have other streams, or have these in another form.
 
     Args:
         file: The text.
         schema: The streams that were asked for.
         fits: Whether the whole file can be read with this definition in place of the one of the same name.
+        names: The names of the streams, by their names in the file.
+        words: How the caller writes definitions.
     """
     streams = streams_at_the_start(file)
-    names = [name.decode() for name in streams]
+    in_file = [name.decode() for name in streams]
     for asked in schema:
         alias = asked.alias.decode()
         seen = streams.get(asked.alias)
         if seen is None:
             if not streams:
                 break
-            hint = did_you_mean(alias, names) or f"; they have: {', '.join(map(repr, names))}"
+            hint = did_you_mean(alias, in_file) or f"; they have: {', '.join(map(repr, in_file))}"
             return f"; the file's first lines have no {alias!r}{hint}"
     if file.size > CHECKED_BYTES:
         is_misfit = any(seen.misfits(asked) for asked in schema if (seen := streams.get(asked.alias)) is not None)
-        return f"; cntkio.infer_streams({file.path!r}) finds what fits the file" if is_misfit else ""
+        return f"; {words.inference.format(path=file.path)} finds what fits the file" if is_misfit else ""
     try:
         streams = _streams_from(file, find_start(file).offset)
     except (FormatError, OSError):
@@ -177,9 +185,10 @@ def advice_on_streams(file: InputFile, schema: Sequence[StreamSchema], fits: Cal
             dim = max(1, min(seen.dim, LARGEST_DIM))
             # If a single sample is longer, then it is wrong: all others would be filled with zeros.
             is_usual = seen.is_sparse or seen.num_samples * dim == seen.num_values
-            if is_usual and fits(asked._replace(is_sparse=seen.is_sparse, dim=dim)):
-                form = ", is_sparse=True" if seen.is_sparse else ""
-                return f"; the file would fit StreamDef(field={asked.alias.decode()!r}, shape={dim}{form})"
+            fitting = asked._replace(is_sparse=seen.is_sparse, dim=dim)
+            if is_usual and fits(fitting):
+                definition = words.stream(names[asked.alias], asked.alias.decode(), dim, is_sparse=seen.is_sparse)
+                return f"; the file would fit {definition}"
     return ""
 
 

@@ -48,7 +48,7 @@ from cntkio.formats.htk.options import (
 )
 from cntkio.formats.report import Report, first_few
 from cntkio.formats.table import SequenceTable
-from cntkio.hints import suggests_keywords
+from cntkio.hints import suggests_keywords, wording
 from cntkio.streams import (
     LARGEST_DIM,
     StreamDefs,
@@ -254,20 +254,15 @@ class HTKFeatureCorpus:
     def _window(self) -> tuple[int, int]:
         name, dim, frame_dim = self._settings.name, self._settings.dim, self._model.dim
         left, right = self._settings.context
+        words = wording()
+        found = f"stream {name!r}: {words.option('shape')} is {dim}, but the files' frames have {frame_dim} values"
+        expected = f"expected {words.setting('shape', frame_dim)}"
         if left or right:
             if dim != frame_dim:
-                raise ConfigError(
-                    f"stream {name!r}: shape {dim}, but the files' frames have {frame_dim} values; with a "
-                    f"context, shape is the number of values of one frame",
-                    key=name,
-                )
+                raise ConfigError(f"{found}; {expected}: with a context it is the values of one frame", key=name)
             return left, right
         if dim % frame_dim or dim // frame_dim % 2 == 0:
-            raise ConfigError(
-                f"stream {name!r}: shape {dim}, but the files' frames have {frame_dim} values; expected as many, "
-                f"or an odd multiple for a window",
-                key=name,
-            )
+            raise ConfigError(f"{found}; {expected}, or an odd multiple for a window", key=name)
         return dim // frame_dim // 2, dim // frame_dim // 2
 
     def _path_of(self, sequence_index: int) -> bytes:
