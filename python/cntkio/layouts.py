@@ -54,10 +54,23 @@ def class_ids(data: MinibatchData) -> npt.NDArray[np.int32]:
         >>> class_ids(Value.one_hot([[3, 1], [4]], num_classes=5)).tolist()
         [3, 1, 4]
     """
+    classes, wrong = classes_of(data)
+    if wrong is not None:
+        raise ConfigError(
+            f"stream {data.stream.name!r} is not one-hot: sample {wrong} of the minibatch is not a single entry of 1, "
+            f"so it has no class; use another layout",
+            key="layout",
+        )
+    return classes
+
+
+def classes_of(data: MinibatchData) -> tuple[npt.NDArray[np.int32], int | None]:
+    """Return the class of each sample, and the first sample that is not a single entry of 1, if there is one."""
     stream = data.stream
+    classes: npt.NDArray[Any]
     if stream.dtype == np.int32:
-        classes: npt.NDArray[Any] = data.values.reshape(-1)
-        return classes
+        classes = data.values.reshape(-1)
+        return classes, None
     if data.indices is None or data.indptr is None:
         samples = data.values.reshape(-1, stream.dim)
         classes = samples.argmax(axis=1).astype(np.int32)
@@ -67,10 +80,4 @@ def class_ids(data: MinibatchData) -> npt.NDArray[np.int32]:
         is_one_hot = np.diff(data.indptr) == 1
         if is_one_hot.all():
             is_one_hot = data.values == 1
-    if not is_one_hot.all():
-        raise ConfigError(
-            f"stream {stream.name!r} is not one-hot: sample {int(is_one_hot.argmin())} of the minibatch is not a "
-            f"single entry of 1, so it has no class; use another layout",
-            key="layout",
-        )
-    return classes
+    return classes, None if is_one_hot.all() else int(is_one_hot.argmin())

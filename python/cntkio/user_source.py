@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
+from cntkio.formats.numbers import as_numbers, in_precision
 from cntkio.formats.user import Column, column, joined_columns
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.streams import Record, StorageFormat, StreamInformation, find_stream, packed_columns
@@ -120,7 +121,8 @@ class MinibatchSourceFromData(UserMinibatchSource):
 
     Raises:
         ConfigError: `data_streams` is empty, or the limit is out of range.
-        CorpusError: A stream's data do not fit its type or are empty, or streams have different numbers of sequences.
+        CorpusError: A stream's data do not fit its type or are empty, a whole number is not exact in the precision, or
+            streams have different numbers of sequences.
 
     Example:
         >>> import numpy as np
@@ -246,7 +248,7 @@ def _is_matrix(value: Any) -> bool:
 def _stream(name: str, stream_index: int, argument: Any) -> tuple[StreamInformation, Column]:
     value, kind = argument if isinstance(argument, tuple) else (argument, None)
     if isinstance(value, list) and not all(isinstance(item, np.ndarray) or _is_matrix(item) for item in value):
-        value = np.asarray(value)  # numbers in lists are an array
+        value = as_numbers(f"data_streams, stream {name!r}", value)  # numbers in lists are an array
     elif not isinstance(value, list | np.ndarray) and not _is_matrix(value):
         raise CorpusError(
             f"data_streams, stream {name!r}: got a {type(value).__name__}; expected an array, a CSR matrix or a list"
@@ -268,4 +270,8 @@ def _stream(name: str, stream_index: int, argument: Any) -> tuple[StreamInformat
 def _as_numbers(name: str, item: Any, dtype: np.dtype[Any]) -> Any:
     if item.dtype.kind not in "fiub":
         raise CorpusError(f"data_streams, stream {name!r}: values of type {item.dtype}; expected numbers")
-    return item.astype(dtype, copy=False)
+    where = f"data_streams, stream {name!r}"
+    if _is_matrix(item):
+        in_precision(where, item.data, dtype)
+        return item.astype(dtype, copy=False)
+    return in_precision(where, item, dtype)

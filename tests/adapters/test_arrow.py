@@ -213,7 +213,10 @@ def test_tables_of_other_libraries_keep_their_shapes(tmp_path: Path) -> None:
         ({"x": [[1.0, 2.0, 3.0]]}, {"shapes": {"x": 2}}, "not all samples have 2 values"),
         ({"x": [[1.0, None]]}, {}, "1 nulls"),
         ({"x": [None, [1.0]]}, {}, "1 nulls"),
-        ({"x": [1.0], "key": [None]}, {"key": "key"}, "column 'key' has nulls"),
+        ({"x": [1.0, 2.0], "key": [None, 1]}, {"key": "key"}, "column 'key' has nulls"),
+        ({"x": [1.0, 2.0], "key": [1, -1]}, {}, "column 'key' has the key -1; expected whole numbers from 0, or texts"),
+        ({"x": [1.0], "key": [1.5]}, {}, "column 'key', the keys, is double; expected whole numbers from 0, or texts"),
+        ({"x": [2**53 + 1]}, {}, "column 'x': the whole number 9007199254740993 is not exact in float64"),
         ({"x": ["a"]}, {}, "column 'x' is string; expected numbers"),
         ({"x": [{"a": 1}]}, {}, "expected structs of indices and values"),
         ({"x": [1.0]}, {"key": "y"}, "no column 'y'"),
@@ -233,7 +236,7 @@ def test_refuses_objects_that_are_not_tables(tmp_path: Path) -> None:
     (tmp_path / "a.ctf").write_text(TEXT)
     with pytest.raises(FormatError, match="neither a Parquet nor an Arrow file; this is a CNTK text corpus"):
         read(tmp_path / "a.ctf")
-    with pytest.raises(ConfigError, match="got a list; expected a path or an object"):
+    with pytest.raises(ConfigError, match="got a list; expected a path, a data frame"):
         read([1])
     with pytest.raises(FileNotFoundError, match=r"did you mean '.*a\.ctf'"):
         read(tmp_path / "a.ct")
@@ -320,3 +323,39 @@ def test_numbers_of_classes_stay_whole_numbers(tmp_path: Path) -> None:
     for table in (pa.table(RecordBatches(labels)), pa.table(RecordBatches(source))):
         assert table.schema.field("l").type.value_type == pa.int32()
         assert table["l"].to_pylist() == [[0, 1, 1]]
+
+
+# -------------------------------------------------------------------------------------------------- whole numbers
+
+
+@pytest.mark.parametrize("kind", ["table", "reader", "parquet", "arrow"])
+@pytest.mark.parametrize("column", [pa.array([[2**24 + 1], [-5]]), pa.array([2**24 + 1, -5], pa.int32())])
+def test_whole_numbers_of_tables_are_written_as_they_are(tmp_path: Path, kind: str, column: Any) -> None:
+    table = pa.table({"x": column, "small": [1, 2]})
+    if kind == "parquet":
+        parquet.write_table(table, tmp_path / "a.parquet")
+    if kind == "arrow":
+        with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as writer:
+            writer.write_table(table)
+
+    def data() -> Any:
+        return {"table": table, "reader": table.to_reader()}.get(kind, tmp_path / f"a.{kind}")
+
+    assert text_of(tmp_path, read(data())) == "0\t|x 16777217 |small 1\n1\t|x -5 |small 2\n"
+    write_cbf(tmp_path / "a.cbf", read(data()))
+    types = [info.dtype for info in CBFDeserializer(tmp_path / "a.cbf").open().streams]
+    assert types == [np.float64, np.float64 if kind == "reader" else np.float32]
+    with pytest.raises(CorpusError, match="stream 'x': whole numbers that are not exact in float32"):
+        write_cbf(tmp_path / "b.cbf", read(data()), dtype=np.float32)
+
+
+def test_keys_of_any_type_of_whole_number_or_text_are_kept(tmp_path: Path) -> None:
+    for keys in (pa.array([7, 9], pa.int8()), pa.array([7, 9], pa.uint64()), pa.array([7, 9]).dictionary_encode()):
+        table = pa.table({"key": keys, "x": [1.0, 2.0]})
+        assert text_of(tmp_path, read(table)) == "7\t|x 1\n9\t|x 2\n"
+    for kind in (pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())):
+        table = pa.table({"key": pa.array(["a", "b"]).cast(kind), "x": [1.0, 2.0]})
+        with pytest.raises(CorpusError, match="the key 'a', but a line of text begins with a whole number"):
+            text_of(tmp_path, read(table))
+        write_ctf(tmp_path / "a.ctf", read(table), keys_file=tmp_path / "keys")
+        assert (tmp_path / "keys").read_text() == "a\nb\n"

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio.errors import ConfigError
+from cntkio.formats.numbers import as_numbers, in_precision, least_precision
 from cntkio.formats.user import Column
 from cntkio.minibatch import MinibatchData
 from cntkio.streams import StorageFormat, StreamInformation
@@ -23,7 +24,7 @@ class ArrayStream:
     Args:
         name: Its name.
         data: Its samples, as for `cntkio.write_cbf`.
-        dtype: float32 or float64; None: float64 if the data have it, or else float32.
+        dtype: float32 or float64; None: float64 if the data have it or a whole number beyond 2^24, or else float32.
 
     Attributes:
         name: Its name.
@@ -38,12 +39,11 @@ class ArrayStream:
         samples = _samples_of(name, data)
         if samples.dtype.kind not in "fiub":
             raise ConfigError(f"stream {name!r} is in {samples.dtype}; expected real numbers", key=name)
-        own = np.float64 if samples.dtype == np.float64 else np.float32
         self.name = name
         self.num_sequences = samples.num_sequences
         self.num_bytes = samples.num_bytes
         self._samples = samples
-        self._dtype = np.dtype(own if dtype is None else dtype)
+        self._dtype = samples.precision() if dtype is None else np.dtype(dtype)
         self._dim = self.info(0).dim
 
     def info(self, stream_id: int) -> StreamInformation:
@@ -56,9 +56,11 @@ class ArrayStream:
 
         Raises:
             ConfigError: An index is outside the dimension.
+            CorpusError: The precision would round a whole number.
         """
-        cut = self._samples.cut(first, last)
-        offsets, values = cut.offsets.astype(np.uint32), np.ascontiguousarray(cut.values, self._dtype).reshape(-1)
+        cut = self._samples.cut(first, last, self._dtype)
+        offsets = cut.offsets.astype(np.uint32)
+        values = in_precision(f"stream {self.name!r}", cut.values, self._dtype).reshape(-1)
         if cut.indptr is None or cut.indices is None:
             return Column(offsets, values, self._dim, None)
         self._check(cut.indices)
@@ -110,7 +112,9 @@ class _Samples(Protocol):
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
 
-    def cut(self, first: int, last: int) -> _Cut: ...
+    def precision(self) -> np.dtype[Any]: ...
+
+    def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut: ...
 
 
 def _samples_of(name: str, data: Any) -> _Samples:
@@ -136,7 +140,10 @@ class _MinibatchSamples:
         self.shape, self.dtype = data.stream.shape, data.values.dtype
         self.num_bytes = data.values.nbytes * (2 if data.is_sparse else 1) + data.offsets.nbytes
 
-    def cut(self, first: int, last: int) -> _Cut:
+    def precision(self) -> np.dtype[Any]:
+        return least_precision([self._data.values])
+
+    def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut:
         data = self._data
         begin, end = int(data.offsets[first]), int(data.offsets[last])
         offsets = data.offsets[first : last + 1] - begin
@@ -156,7 +163,10 @@ class _MatrixSamples:
         self.shape: tuple[int, ...] = (matrix.shape[1],)
         self.num_bytes = 8 * matrix.nnz + 4 * matrix.shape[0]
 
-    def cut(self, first: int, last: int) -> _Cut:
+    def precision(self) -> np.dtype[Any]:
+        return least_precision([self._matrix.data])
+
+    def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut:
         rows = self._matrix[first:last]
         return _Cut(np.arange(last - first + 1), rows.data, rows.indptr, rows.indices)
 
@@ -169,7 +179,10 @@ class _ArraySamples:
         self.num_sequences = len(array) if array.ndim else 0
         self.shape, self.dtype, self.num_bytes = array.shape[1:] or (1,), array.dtype, array.nbytes
 
-    def cut(self, first: int, last: int) -> _Cut:
+    def precision(self) -> np.dtype[Any]:
+        return least_precision([self._array])
+
+    def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut:
         return _Cut(np.arange(last - first + 1), self._array[first:last])
 
 
@@ -182,38 +195,68 @@ class _MatrixListSamples:
                 what = f"a {type(matrix).__name__}, but sequence 0 is a matrix"
                 raise ConfigError(f"stream {name!r}, sequence {index}: {what}; expected a matrix for each", key=name)
         _check_shapes(name, matrices)
-        self._matrices = matrices
+        self._matrices = [matrix.tocsr() for matrix in matrices]
+        self._values = _Values(name, [matrix.data for matrix in self._matrices])
         self.num_sequences, self.shape = len(matrices), matrices[0].shape[1:]
         self.dtype = np.result_type(*{matrix.dtype for matrix in matrices})
         self.num_bytes = 8 * sum(matrix.nnz for matrix in matrices) + 8 * len(matrices)
 
-    def cut(self, first: int, last: int) -> _Cut:
+    def precision(self) -> np.dtype[Any]:
+        return self._values.precision()
+
+    def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut:
         from scipy import sparse  # late: SciPy need not be installed, but a caller with matrices has it
 
         matrices = self._matrices[first:last]
         rows = sparse.vstack(matrices, format="csr")
-        return _Cut(_offsets([matrix.shape[0] for matrix in matrices]), rows.data, rows.indptr, rows.indices)
+        values = self._values.joined(first, last, dtype)
+        return _Cut(_offsets([matrix.shape[0] for matrix in matrices]), values, rows.indptr, rows.indices)
 
 
 class _ArrayListSamples:
     is_sparse = False
 
     def __init__(self, name: str, sequences: Sequence[Any]) -> None:
-        arrays = [np.asarray(sequence) for sequence in sequences]
+        arrays = [
+            as_numbers(f"stream {name!r}, sequence {index}", sequence) for index, sequence in enumerate(sequences)
+        ]
         for index, array in enumerate(arrays):
             if array.ndim == 0:
                 kind = type(sequences[index]).__name__
                 what = f"a {kind}" if array.dtype == object else "a number"
                 raise ConfigError(f"stream {name!r}, sequence {index}: {what}; expected an array of samples", key=name)
         _check_shapes(name, arrays)
+        self._values = _Values(name, arrays)
         self._arrays = arrays
         self.num_sequences, self.shape = len(arrays), arrays[0].shape[1:] or (1,)
         self.dtype = np.result_type(*{array.dtype for array in arrays})
         self.num_bytes = 8 * sum(array.size for array in arrays) + 8 * len(arrays)
 
-    def cut(self, first: int, last: int) -> _Cut:
+    def precision(self) -> np.dtype[Any]:
+        return self._values.precision()
+
+    def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut:
         arrays = self._arrays[first:last]
-        return _Cut(_offsets(list(map(len, arrays))), np.concatenate([array.reshape(-1) for array in arrays]))
+        return _Cut(_offsets(list(map(len, arrays))), self._values.joined(first, last, dtype))
+
+
+class _Values:
+    """The numbers of each sequence. NumPy would round whole numbers of several types when it joins them."""
+
+    def __init__(self, name: str, arrays: Sequence[npt.NDArray[Any]]) -> None:
+        self._name = name
+        self._arrays = arrays
+        self._have_one_type = len({array.dtype for array in arrays}) == 1
+
+    def precision(self) -> np.dtype[Any]:
+        return least_precision(self._arrays)
+
+    def joined(self, first: int, last: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        arrays = self._arrays[first:last]
+        if not self._have_one_type:
+            where = f"stream {self._name!r}, sequence"
+            arrays = [in_precision(f"{where} {first + index}", array, dtype) for index, array in enumerate(arrays)]
+        return np.concatenate([array.reshape(-1) for array in arrays])
 
 
 def _check_shapes(name: str, sequences: Sequence[Any]) -> None:

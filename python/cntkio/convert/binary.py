@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from cntkio.convert.pieces import AnyPath, Pieces, Progress
 from cntkio.convert.writables import pieces_of
-from cntkio.errors import ConfigError
+from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.cbf import CBFWriter, Layout
 from cntkio.hints import did_you_mean
 from cntkio.streams import StreamInformation
@@ -35,13 +36,15 @@ def write_cbf(
         chunk_size_in_bytes: A chunk ends with the sequence that makes it this large or larger.
         layout: ``"2.x"``, or ``"documented"``, which CNTK 2.7 does not read and which has room for only one dense
             sample in each sequence.
-        dtype: float32 or float64 of the values in the file; None: float64 for float64 data, or else float32.
+        dtype: float32 or float64 of the values in the file; None: float64 for float64 data and for whole numbers beyond
+            2^24, or else float32.
         order: The streams to write, in this order; None: all.
         progress: Function that is called with the number of pieces done, and their total.
 
     Raises:
         ConfigError: An option or the arrays are not possible.
-        CorpusError: The data have no sequence, or streams have different numbers of sequences.
+        CorpusError: The data have no sequence, streams have different numbers of sequences, or a whole number is not
+            exact in the precision.
         FormatError: The input breaks its format, or the layout cannot express a sequence.
         OSError: A file cannot be read or written.
 
@@ -56,7 +59,7 @@ def write_cbf(
     """
     with pieces_of(data, dtype) as corpus:
         columns = columns_in_order(corpus, order)
-        infos = [_in_precision(corpus.streams[column], dtype) for column in columns]
+        infos = [_in_precision(corpus, corpus.streams[column], dtype) for column in columns]
         with CBFWriter(path, infos, chunk_size_in_bytes=chunk_size_in_bytes, layout=layout) as writer:
             for index, piece in enumerate(corpus.pieces):
                 writer.add(piece.chunk, piece.lengths, columns)
@@ -80,7 +83,11 @@ def columns_in_order(corpus: Pieces, order: Sequence[str] | None) -> list[int]:
     return list(range(len(names))) if order is None else [names.index(name) for name in order]
 
 
-def _in_precision(info: StreamInformation, dtype: npt.DTypeLike | None) -> StreamInformation:
+def _in_precision(corpus: Pieces, info: StreamInformation, dtype: npt.DTypeLike | None) -> StreamInformation:
     if dtype is None:
         return info
+    if info.name in corpus.wide and np.dtype(dtype) == np.float32:
+        raise CorpusError(
+            f"{corpus.name}, stream {info.name!r}: whole numbers that are not exact in float32; write float64 instead"
+        )
     return StreamInformation(info.name, info.stream_id, info.storage_format, dtype, info.shape)

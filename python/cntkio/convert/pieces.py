@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -23,7 +23,7 @@ class Piece(NamedTuple):
 
     Attributes:
         chunk: Their data.
-        keys: Their keys; None: they have none.
+        keys: Their keys, whole numbers from 0 or texts; None: they have none.
         lengths: The samples for which each counts; None: the most samples of any stream.
     """
 
@@ -42,6 +42,7 @@ class Pieces(NamedTuple):
         total: Number of pieces; 0 if it is not known.
         has_text_keys: Whether keys are texts, not numbers.
         repeats_keys: Whether keys may repeat (several sweeps), so that they cannot separate sequences in a file.
+        wide: Streams in float64 because of their whole numbers, which float32 would round.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Pieces(NamedTuple):
     total: int
     has_text_keys: bool = False
     repeats_keys: bool = False
+    wide: Collection[str] = ()
 
 
 @runtime_checkable

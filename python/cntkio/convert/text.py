@@ -13,6 +13,7 @@ from cntkio import _core
 from cntkio._threads import num_threads
 from cntkio.convert import tuning
 from cntkio.convert.binary import columns_in_order
+from cntkio.convert.keys import keys_of
 from cntkio.convert.pieces import AnyPath, Pieces, Progress
 from cntkio.convert.writables import pieces_of
 from cntkio.errors import ConfigError, CorpusError, FormatError
@@ -26,23 +27,28 @@ def write_ctf(
     data: Any,
     *,
     order: Sequence[str] | None = None,
+    renumber: bool = False,
+    keys_file: AnyPath | None = None,
     progress: Progress | None = None,
 ) -> None:
     """Write a file in the CNTK text format, with bounded memory. The file appears under its name when it is whole.
 
-    Every line begins with the key of its sequence, or with its index from 0 if sequences have no numbers as keys.
-    Numbers are the shortest that read back to the same bits.
+    Every line begins with the key of its sequence, or with its index from 0 if the sequences have no keys, as those of
+    arrays, or may repeat them, as those of a source. Numbers are the shortest that read back to the same bits; whole
+    numbers up to 2^53 stay whole numbers.
 
     Args:
         path: The file.
         data: As for `write_cbf`.
         order: The streams to write, in this order; None: all.
+        renumber: Begin lines with the index of the sequence from 0, whatever the keys are.
+        keys_file: Do so, and write the keys into this file: line n, from 0, is the key of sequence n.
         progress: Function that is called with the number of pieces done, and their total.
 
     Raises:
         ConfigError: A name or the arrays are not possible.
-        CorpusError: The data have no sequence, streams have different numbers of sequences, or two neighbouring
-            sequences have the same key.
+        CorpusError: The data have no sequence, streams have different numbers of sequences, a key is not a whole number
+            from 0, two neighbouring sequences have the same key, or a whole number is not exact in float64.
         FormatError: The input breaks its format, or the text format cannot express it: a value is not finite, or a
             sequence has no sample.
         OSError: A file cannot be read or written.
@@ -55,15 +61,14 @@ def write_ctf(
         >>> path.read_text().splitlines()
         ['0\\t|x 1 0.1 |y 7', '1\\t|x 2 3 |y 8', '1\\t|x 4 5']
     """
-    with pieces_of(data) as corpus, written_whole(path) as file:
+    with (
+        pieces_of(data) as corpus,
+        written_whole(path) as file,
+        keys_of(corpus, renumber, keys_file) as all_keys,
+    ):
         streams = [(column, text_name(corpus.streams[column].name)) for column in columns_in_order(corpus, order)]
-        num_sequences, last_key = 0, None
         for index, piece in enumerate(corpus.pieces):
-            keys = _text_keys(None if corpus.repeats_keys else piece.keys, piece.chunk.num_sequences, num_sequences)
-            if (last_key is not None and len(keys) and keys[0] == last_key) or bool(np.any(keys[1:] == keys[:-1])):
-                raise CorpusError(
-                    f"{corpus.name}: two neighbouring sequences have one key; in the text they would be one"
-                )
+            keys = all_keys.of(piece)
             texts, unwritable = _core.text_write(
                 piece.chunk, 0, keys, streams, num_threads(), tuning.SEQUENCES_PER_CORE
             )
@@ -71,18 +76,10 @@ def write_ctf(
                 raise _unwritable_error(corpus, streams, keys, unwritable)
             for text in texts:
                 file.write(text.data)
-            num_sequences += len(keys)
-            last_key = keys[-1] if len(keys) else last_key
             if progress is not None:
                 progress(index + 1, corpus.total)
-        if num_sequences == 0:
+        if all_keys.num_sequences == 0:
             raise CorpusError(f"{corpus.name}: no sequence to write")
-
-
-def _text_keys(keys: npt.NDArray[Any] | None, num_sequences: int, first: int) -> npt.NDArray[np.uint64]:
-    if keys is not None and keys.dtype.kind in "ui":
-        return keys.astype(np.uint64)
-    return np.arange(first, first + num_sequences, dtype=np.uint64)
 
 
 def _unwritable_error(

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from cntkio.errors import ConfigError
 from cntkio.formats.htk.header import BASE_KIND, CHECKED, COMPRESSED, KINDS_OF_16_BITS, QUANTIZED, parse_kind
+from cntkio.formats.numbers import as_numbers, in_precision
 from cntkio.formats.output_file import write_whole
 
 _SMALLEST_SPAN = 2e-34  # the scales of a smaller range of values overflow
@@ -61,12 +62,13 @@ def encode_features(
 
     Raises:
         ConfigError: The header cannot hold the frames, or values that are not finite are to be compressed.
+        CorpusError: A whole number is not exact in float32.
 
     Example:
         >>> len(encode_features(np.zeros((2, 3), np.float32)))
         36
     """
-    values = np.asarray(frames, np.float32)
+    values = in_precision("frames", as_numbers("frames", frames), np.float32)
     if values.ndim != 2 or not values.size:
         raise ConfigError(
             f"frames of shape {values.shape}; expected [frames, values], at least one of each", key="frames"

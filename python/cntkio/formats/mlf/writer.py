@@ -14,6 +14,7 @@ import numpy.typing as npt
 from cntkio.errors import ConfigError
 from cntkio.formats.mlf.entries import FRAME_PERIOD
 from cntkio.formats.output_file import write_whole
+from cntkio.streams import LARGEST_DIM
 
 _LARGEST_WORD = 65535  # of the binary format's 16-bit fields
 _LONGEST_ID = 256
@@ -22,8 +23,11 @@ _LONGEST_ID = 256
 def _runs_of(key: str, classes: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the first frames of all runs of equal classes, followed by the number of frames; and each run's class."""
     ids = np.asarray(classes)
-    if ids.ndim != 1 or not len(ids) or ids.dtype.kind not in "iu" or ids.min() < 0:
-        raise ConfigError(f"utterance {key}: expected the class of each frame, whole numbers from 0", key="utterances")
+    if ids.ndim != 1 or not len(ids) or ids.dtype.kind not in "iu" or not 0 <= ids.min() <= ids.max() <= LARGEST_DIM:
+        raise ConfigError(
+            f"utterance {key}: expected the class of each frame, whole numbers from 0 to {LARGEST_DIM}",
+            key="utterances",
+        )
     starts = np.concatenate([[0], np.flatnonzero(ids[1:] != ids[:-1]) + 1])
     return np.append(starts, len(ids)), ids[starts].astype(np.int64)
 

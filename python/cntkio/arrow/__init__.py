@@ -1,0 +1,30 @@
+"""Corpora as Arrow record batches, for pandas, polars, DuckDB, Hugging Face datasets; and back. (docs/arrow.md)
+
+::
+
+    deserializer, source, arrays ──> pieces ──> record batches ──> __arrow_c_stream__, Parquet, Arrow files
+    Parquet, Arrow files, data frames, data sets ──> record batches ──> pieces ──> write_ctf, write_cbf
+
+    fields      the columns of a stream, and the metadata that describe them
+    batches     RecordBatches, convert: from pieces to record batches
+    files       write_parquet, write_arrow
+    tables      checked record batches from files, data frames and data sets
+    columns     from a column of a record batch to a column of a chunk
+    corpus      read: a table as a corpus
+
+A row is a sequence: its key, and for each stream a list of its samples. Invariants: memory is bounded by a few
+chunks, values are not copied, and reading returns the bits that were written. Only this folder imports pyarrow.
+"""
+
+try:
+    import pyarrow as _pyarrow  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"cntkio.arrow needs {error.name}, which is not installed: pip install 'cntkio[arrow]'", name=error.name
+    ) from None
+
+from cntkio.arrow.batches import RecordBatches, convert
+from cntkio.arrow.corpus import ArrowCorpus, read
+from cntkio.arrow.files import write_arrow, write_parquet
+
+__all__ = ["ArrowCorpus", "RecordBatches", "convert", "read", "write_arrow", "write_parquet"]

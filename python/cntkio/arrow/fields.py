@@ -1,0 +1,115 @@
+"""The columns of a stream, and the metadata that keep what their Arrow types cannot express.
+
+The metadata of a field are a JSON text under the name `cntkio`. Parquet and Arrow files keep them; most
+libraries do not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any, Literal, get_args
+
+import pyarrow as pa
+
+from cntkio.errors import FormatError
+from cntkio.streams import LARGEST_DIM, StreamInformation
+
+KEY = "key"
+_METADATA = b"cntkio"
+Role = Literal["key", "dense", "sparse", "ids"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What cntkio wrote about a column.
+
+    Attributes:
+        role: What the column is: keys, samples, or the classes of one-hot samples.
+        shape: Shape of a sample; of one-hot samples the number of classes; None: unknown.
+        flat: Whether a row is a sample, not a list of samples.
+        dtype: Precision of one-hot samples.
+    """
+
+    role: Role
+    shape: tuple[int, ...] | None = None
+    flat: bool = False
+    dtype: str = "float32"
+
+    def metadata(self) -> dict[bytes, bytes]:
+        """Return the metadata of the field."""
+        facts = {key: value for key, value in dataclasses.asdict(self).items() if value is not None}
+        if self.role == "key":
+            facts = {"role": "key"}
+        elif self.role != "ids":
+            del facts["dtype"]
+        return {_METADATA: json.dumps(facts).encode()}
+
+
+def facts_of(field: pa.Field) -> Facts | None:
+    """Return what cntkio wrote about a column; None: another program wrote it.
+
+    Raises:
+        FormatError: The metadata are damaged.
+    """
+    metadata = (field.metadata or {}).get(_METADATA)
+    if metadata is None:
+        return None
+    try:
+        facts = json.loads(metadata)
+        shape = facts.get("shape")
+        found = Facts(facts["role"], None if shape is None else tuple(shape), facts.get("flat", False))
+        found = dataclasses.replace(found, dtype=facts.get("dtype", "float32"))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise _damaged(field, metadata) from None
+    is_shape = all(type(size) is int and 0 < size <= LARGEST_DIM for size in found.shape or ())
+    is_known = found.role in get_args(Role) and found.dtype in ("float32", "float64")
+    if not is_shape or not is_known or not isinstance(found.flat, bool):
+        raise _damaged(field, metadata)
+    return found
+
+
+def _damaged(field: pa.Field, metadata: bytes) -> FormatError:
+    return FormatError(f"column {field.name!r}: its metadata are damaged: {metadata!r:.200}")
+
+
+def key_field(name: str, kind: pa.DataType) -> pa.Field:
+    """Return the field of the column of keys."""
+    return pa.field(name, kind, nullable=False, metadata=Facts("key").metadata())
+
+
+def stream_field(info: StreamInformation, is_flat: bool, as_ids: bool) -> pa.Field:
+    """Return the field of a stream.
+
+    Args:
+        info: The stream.
+        is_flat: Without the list around the samples of a sequence.
+        as_ids: The stream is one-hot, and the column has the class of each sample.
+    """
+    number = pa.from_numpy_dtype(info.dtype)
+    role: Role = "ids" if as_ids or info.dtype == "int32" else info.storage_format
+    sample: pa.DataType
+    if role == "ids":
+        sample = pa.int32()
+    elif info.is_sparse:
+        sample = pa.struct(entry_fields(number))
+    else:
+        sample = number if info.dim == 1 else pa.list_(pa.field("item", number, False), info.dim)
+    shape = None if info.dtype == "int32" else info.shape
+    facts = Facts(role, shape, is_flat, "float64" if info.dtype == "float64" else "float32")
+    return pa.field(
+        info.name, sample if is_flat else pa.list_(pa.field("item", sample, False)), False, facts.metadata()
+    )
+
+
+def entry_fields(number: pa.DataType) -> list[pa.Field]:
+    """Return the fields of a sparse sample."""
+    return [pa.field("indices", pa.list_(pa.int32()), False), pa.field("values", pa.list_(number), False)]
+
+
+def unlisted(kind: pa.DataType) -> list[pa.DataType]:
+    """Return a type, and the types of the items of its lists, from the outside in."""
+    kinds: list[Any] = [kind]
+    while pa.types.is_list(kinds[-1]) or pa.types.is_large_list(kinds[-1]) or pa.types.is_fixed_size_list(kinds[-1]):
+        kinds.append(kinds[-1].value_type)
+    return kinds

@@ -1,0 +1,187 @@
+"""Record batches from files, data frames, data sets and mappings of columns, checked before anything uses them.
+
+A damaged file is a `FormatError` that names the file and its batch or row group, whatever pyarrow raises.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import ipc, parquet
+
+from cntkio.convert import format_of
+from cntkio.errors import ConfigError, FormatError
+from cntkio.formats.detect import other_than
+from cntkio.formats.input_file import open_to_read
+
+_T = TypeVar("_T")
+_ROWS_AT_ONCE = 4096
+_BYTES_AT_ONCE = 16 << 20
+_DAMAGE = (pa.ArrowException, UnicodeDecodeError, OverflowError, EOFError, OSError, ValueError, TypeError, KeyError)
+
+
+class Table(NamedTuple):
+    """Record batches of one schema.
+
+    Attributes:
+        name: Name used in messages: the file, or the type of the object.
+        schema: The columns.
+        batches: The batches, read when they are asked for.
+        total: Number of batches; 0: unknown.
+    """
+
+    name: str
+    schema: pa.Schema
+    batches: Iterator[pa.RecordBatch]
+    total: int
+
+
+@runtime_checkable
+class _Stream(Protocol):
+    """Anything that hands out record batches: tables and data frames."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
+
+
+@runtime_checkable
+class _DataSet(Protocol):
+    """A data set of Hugging Face, which delivers tables in the format `arrow`."""
+
+    features: Any
+
+    def with_format(self, type: str) -> Any: ...
+
+    def iter(self, batch_size: int) -> Iterator[Any]: ...
+
+
+def is_table(data: Any) -> bool:
+    """Return whether an object is a data frame, a table or a data set."""
+    return isinstance(data, _Stream | _DataSet)
+
+
+def can_be_read_again(data: Any) -> bool:
+    """Return whether each opening reads the same batches; a reader of batches delivers them once."""
+    return not isinstance(data, pa.RecordBatchReader)
+
+
+@contextlib.contextmanager
+def opened(data: Any) -> Iterator[Table]:
+    """Open a file, or an object that has record batches.
+
+    Raises:
+        ConfigError: It has no record batches.
+        FormatError: The file is neither Parquet nor Arrow, or is damaged.
+        OSError: The file cannot be read.
+    """
+    if isinstance(data, str | os.PathLike):
+        with _opened_file(os.fspath(data)) as table:
+            yield table
+    elif isinstance(data, pa.RecordBatchReader):
+        yield Table("RecordBatchReader", data.schema, _small(iter(data)), 0)
+    elif isinstance(data, _Stream):
+        reader = pa.RecordBatchReader.from_stream(data)
+        yield Table(type(data).__name__, reader.schema, _small(iter(reader)), 0)
+    elif isinstance(data, _DataSet) and data.features is not None:
+        tables = data.with_format("arrow").iter(batch_size=_ROWS_AT_ONCE)
+        batches = (batch for table in tables for batch in pa.table(table).to_batches())
+        yield Table(type(data).__name__, data.features.arrow_schema, _small(batches), 0)
+    elif isinstance(data, Mapping):
+        table = pa.table({str(name): _column(name, value) for name, value in data.items()})
+        yield Table("columns", table.schema, _small(iter(table.to_batches())), 0)
+    else:
+        raise ConfigError(
+            f"got a {type(data).__name__}; expected a path, a data frame, a data set, any object with "
+            "__arrow_c_stream__, or a mapping of names to columns, such as {'x': data}",
+            key="data",
+        )
+
+
+def _column(name: Any, value: Any) -> pa.Array | pa.ChunkedArray:
+    """Return a column of a mapping: an array or a tensor of one sample a row, a series, or lists."""
+    if hasattr(value, "__arrow_c_stream__"):
+        return pa.chunked_array(value)
+    array = np.asarray(value) if hasattr(value, "__array__") else None
+    try:
+        if array is None or array.ndim < 2:
+            return pa.array(value if array is None else array)
+        flat = pa.array(array.reshape(-1))
+        return pa.FixedSizeListArray.from_arrays(flat, int(np.prod(array.shape[1:])))
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise ConfigError(f"column {name!r}: {error}; expected numbers, or lists of them", key=str(name)) from None
+
+
+@contextlib.contextmanager
+def _opened_file(path: str) -> Iterator[Table]:
+    os.close(open_to_read(path))
+    kind = format_of(path)
+    if kind == "parquet":
+        file = _read(path, "footer", lambda: parquet.ParquetFile(path, page_checksum_verification=True))
+        with file:
+            schema = _read(path, "schema", lambda: _checked_schema(file.schema_arrow))
+            rows = _read(path, "footer", lambda: int(file.metadata.num_rows))
+            yield Table(path, schema, _small(_parquet_batches(path, file)), -(-rows // _ROWS_AT_ONCE))
+    elif kind == "arrow":
+        with pa.memory_map(path) as memory:
+            file = _read(path, "footer", lambda: ipc.open_file(memory))
+            schema = _read(path, "schema", lambda: _checked_schema(file.schema))
+            total = _read(path, "footer", lambda: int(file.num_record_batches))
+            batches = (
+                _read(path, f"batch {index}", lambda index=index: _checked(file.get_batch(index)))  # type: ignore[misc]
+                for index in range(total)
+            )
+            yield Table(path, schema, _small(batches), total)
+    else:
+        what = "this is neither a Parquet nor an Arrow file" + other_than("parquet", path)
+        raise FormatError(what, path=path, byte=0)
+
+
+def _parquet_batches(path: str, file: parquet.ParquetFile) -> Iterator[pa.RecordBatch]:
+    for group in range(file.num_row_groups):
+        where = f"row group {group}"
+        batches = _read(path, where, lambda group=group: file.iter_batches(_ROWS_AT_ONCE, row_groups=[group]))  # type: ignore[misc]
+        expected = _read(path, where, lambda group=group: int(file.metadata.row_group(group).num_rows))  # type: ignore[misc]
+        count = 0
+        while (batch := _read(path, where, lambda batches=batches: next(batches, None))) is not None:  # type: ignore[misc]
+            count += batch.num_rows
+            yield _read(path, where, lambda batch=batch: _checked(batch))  # type: ignore[misc]
+        if count != expected:
+            raise FormatError(f"{where} is damaged: {count} rows, but the footer says {expected}", path=path)
+
+
+def _read(path: str, where: str, read: Callable[[], _T]) -> _T:
+    """Return what pyarrow reads, or raise what says where the file is damaged."""
+    try:
+        return read()
+    except FormatError:
+        raise
+    except _DAMAGE as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise FormatError(
+            f"{where} is damaged: {str(error).splitlines()[0] if str(error) else error!r}", path=path
+        ) from None
+
+
+def _checked_schema(schema: pa.Schema) -> pa.Schema:
+    """Read all of a schema once; names that are not UTF-8 fail."""
+    for field in schema:
+        str(field.name), str(field.type), field.metadata
+    return schema
+
+
+def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
+    batch.validate(full=True)
+    return batch
+
+
+def _small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Cut large batches, so that memory stays bounded."""
+    for batch in batches:
+        rows = max(batch.num_rows * _BYTES_AT_ONCE // max(batch.nbytes, 1), 1)
+        for first in range(0, batch.num_rows, rows):
+            yield batch.slice(first, rows)
