@@ -78,3 +78,19 @@ class State(NamedTuple):
                 "not a state of a timeline: the position or the count is not a whole number", saved=dict(json)
             )
         return cls(position, settings, count, slots, rounds_to_pass)
+
+
+def of_partition(json: Mapping[str, Any], index: int) -> Mapping[str, Any]:
+    """Return the state of another balanced partition from which the same round follows: all stand at the same position.
+
+    Args:
+        json: A dict of `State.to_json`. Other states than those of balanced partitions are returned as they are.
+        index: The other partition.
+
+    Example:
+        >>> of_partition({"position": 4, "partition": [0, 2], "balanced": ["drop", 0, 1, 0]}, 1)["partition"]
+        [1, 2]
+    """
+    if "balanced" not in json:
+        return json
+    return {**json, "partition": [index, json["partition"][1]]}

@@ -1,0 +1,41 @@
+"""Minibatches as PyTorch tensors, and a source as a PyTorch data set. (docs/torch.md)
+
+::
+
+    MinibatchSource ── read(size, partition) ──> Minibatch ── convert ──> TensorMinibatch
+                              ^                                 tensors over the same memory, created on access
+            rank of world size, worker of workers
+
+    tensors.py   tensors of a minibatch
+    dataset.py   a source as a data set: epochs, shares, states
+    epochs.py    the epochs of a source
+    ranks.py     the rank of this process
+    jobs.py      a common state of all processes of a job
+    workers.py   states for the workers of a loader, and their positions
+
+Invariants: the timeline decides which data come in which order. A data set has no position of its own: its state is its
+source's state, with rank and worker.
+"""
+
+try:
+    import torch  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"cntkio.torch needs {error.name}, which is not installed: pip install 'cntkio[torch]'", name=error.name
+    ) from None
+
+from cntkio.torch.dataset import MinibatchDataset
+from cntkio.torch.jobs import gather_state_dict, joined_states
+from cntkio.torch.tensors import Layout, Padded, Ragged, TensorMinibatch, Truncated, convert
+
+__all__ = [
+    "Layout",
+    "MinibatchDataset",
+    "Padded",
+    "Ragged",
+    "TensorMinibatch",
+    "Truncated",
+    "convert",
+    "gather_state_dict",
+    "joined_states",
+]

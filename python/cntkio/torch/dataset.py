@@ -1,0 +1,351 @@
+"""A source as a PyTorch data set: epochs, shares of ranks and workers, and states. (docs/torch.md)"""
+
+from __future__ import annotations
+
+import json
+import logging
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, get_args
+
+import torch
+import torch.utils.data
+
+from cntkio.errors import CheckpointError, ConfigError
+from cntkio.layouts import check_layout
+from cntkio.source import MinibatchSource
+from cntkio.timeline import BalancedPartition, Partition
+from cntkio.timeline.state import of_partition
+from cntkio.torch import ranks
+from cntkio.torch.epochs import CONSTANT, Epochs, changing
+from cntkio.torch.tensors import Layout, TensorMinibatch
+from cntkio.torch.workers import Passed, WatchedDataset, shares
+
+logger = logging.getLogger("cntkio")
+
+_LARGEST_SIZE = 2**31 - 1
+_STATE_VERSION = 1
+
+
+class MinibatchDataset(WatchedDataset):
+    """A source as a PyTorch data set, for ``DataLoader(batch_size=None)``. (docs/torch.md)
+
+    Each iteration starts at the position that the source had when the data set was created, and ends at the end of the
+    source's data (``max_sweeps=1``: one sweep). After `set_epoch` it delivers the following data of the timeline, so
+    that each epoch has an order of its own. After `load_state_dict` the next iteration resumes there.
+
+    Args:
+        source: The source to read. From now on only the data set may read it.
+        minibatch_size: Samples of all ranks together, as in CNTK. Workers do not divide it further: each makes whole
+            minibatches of its rank.
+        layout: As for `convert`.
+        device: As for `convert`; None with workers or pinned memory.
+        partition: ``"cntk"``: CNTK's rule, where each worker of each rank is a partition (docs/timeline.md,
+            "Partitions"). ``"balanced"``: by sequence, with the same number of minibatches on each rank, independent of
+            the number of workers (docs/timeline.md, "Balanced partitions").
+        remainder: For balanced partitions, the rule for fewer sequences than ranks at the end of a sweep: ``"drop"`` or
+            ``"repeat"``.
+        rank: Index of this process; None: the rank that `torch.distributed`, Ray Train, the environment (``RANK``) or
+            SLURM tells (docs/torch.md, "Ranks and workers"), or 0.
+        world_size: Number of processes that share the data; given with `rank`.
+
+    Raises:
+        ConfigError: An argument is not possible.
+
+    Example:
+        >>> import cntkio, pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.ctf")
+        >>> _ = path.write_text("|x 1 2\\n|x 3 4\\n|x 5 6\\n")
+        >>> corpus = cntkio.CTFDeserializer(path, cntkio.StreamDefs(x=cntkio.StreamDef(field="x", shape=2)))
+        >>> dataset = MinibatchDataset(cntkio.MinibatchSource(corpus, randomize=False, max_sweeps=1), 2)
+        >>> loader = torch.utils.data.DataLoader(dataset, batch_size=None)
+        >>> [minibatch["x"].values.tolist() for minibatch in loader]
+        [[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0]]]
+    """
+
+    def __init__(
+        self,
+        source: MinibatchSource,
+        minibatch_size: int,
+        *,
+        layout: Layout | Mapping[str, Layout] | None = None,
+        device: Any = None,
+        partition: Literal["cntk", "balanced"] = "cntk",
+        remainder: Literal["drop", "repeat"] = "drop",
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(source, MinibatchSource):
+            raise ConfigError(
+                f"source is {type(source).__name__}; expected a MinibatchSource (a ReaderConfig's open() gives one)",
+                key="source",
+            )
+        if type(minibatch_size) is not int or not 1 <= minibatch_size <= _LARGEST_SIZE:
+            raise ConfigError(
+                f"minibatch_size is {minibatch_size!r}; expected a whole number in 1..{_LARGEST_SIZE}",
+                key="minibatch_size",
+            )
+        check_layout(layout, [stream.name for stream in source.stream_infos()], get_args(Layout))
+        if partition not in ("cntk", "balanced"):
+            raise ConfigError(f"partition is {partition!r}; expected 'cntk' or 'balanced'", key="partition")
+        if (rank is None) != (world_size is None):
+            raise ConfigError(f"rank={rank} and world_size={world_size} are given together or not at all", key="rank")
+        BalancedPartition(rank or 0, 1 if world_size is None else world_size, remainder)  # checks the values
+        self.source = source
+        self.minibatch_size = minibatch_size
+        self.layout = layout
+        self.device = device
+        self.partition = partition
+        self.remainder = remainder
+        self._given = None if rank is None or world_size is None else (rank, world_size)
+        self._epochs = Epochs(source)
+        # In shared memory, for workers that persist from epoch to epoch.
+        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
+        self._origin: int | None = 0
+        self._shift = 0  # the first worker of the loader has this worker's share
+        self._iteration = 0
+
+    # ----------------------------------------------------------------------------------------------- iteration
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next iteration delivers."""
+        return int(self._epoch)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Select the epoch of the next iteration: epoch k begins k times the source's limit after its start.
+
+        A state that was loaded in the same epoch stays. You may call this while workers wait for the next iteration.
+
+        Raises:
+            ConfigError: `epoch` is below 0; or the source has no limit, or a timeline that cannot go there.
+        """
+        if epoch < 0:
+            raise ConfigError(f"epoch is {epoch}; expected at least 0", key="epoch")
+        if epoch and not self._epochs.are_many:
+            raise ConfigError(
+                "epochs need a source that ends, for instance with max_sweeps=1, and without a user-defined "
+                "deserializer on its own timeline",
+                key="epoch",
+            )
+        if epoch != self.epoch:
+            self.loaded.withdraw()
+        self._epoch.fill_(epoch)
+
+    def _rank(self) -> tuple[int, int]:
+        return ranks.discovered() if self._given is None else self._given
+
+    def _worker(self) -> tuple[int, int]:
+        worker = torch.utils.data.get_worker_info()
+        return (0, 1) if worker is None else ((worker.id + self._shift) % worker.num_workers, worker.num_workers)
+
+    def _request(self) -> tuple[int, Partition]:
+        rank, world_size = self._rank()
+        worker, num_workers = self._worker()
+        if self.partition == "balanced":
+            return self.minibatch_size, BalancedPartition(rank, world_size, self.remainder, worker, num_workers)
+        share = Partition(rank * num_workers + worker, world_size * num_workers)
+        if share.count > self.source.num_chunks and share.index == 0 and self.source.is_randomized:
+            logger.warning(
+                "%d partitions (ranks times workers) share %d chunks, so some are empty: make chunks smaller "
+                "(chunk_size_in_bytes), or use partition='balanced'",
+                share.count,
+                self.source.num_chunks,
+            )
+        return min(self.minibatch_size * num_workers, _LARGEST_SIZE), share
+
+    def __iter__(self) -> Iterator[TensorMinibatch]:
+        self._shift = 0
+        is_worker = torch.utils.data.get_worker_info() is not None
+        number, state = self.loaded.receive() if is_worker else (0, self.loaded.state)
+        if self.loaded.state is not None and self.loaded.is_of_this_worker:
+            self._origin = None
+            self._resume(self.loaded.state["epoch"], self.loaded.state["source"])
+        elif state is not None:
+            self._begin_share(number, state)
+        else:
+            self._origin = 0
+            self._epochs.enter(self.epoch)
+        if is_worker:
+            self.loaded.take_up(number)
+        else:
+            self.loaded.withdraw()
+            self.delivered.begin_here()
+        self._iteration += 1
+        return self._minibatches(self._iteration, *self._request())
+
+    def _begin_share(self, number: int, state: Mapping[str, Any]) -> None:
+        """Resume from this worker's share of a state."""
+        positions, self._shift = shares(state, self._worker()[1])
+        self._origin = number
+        position = positions[self._worker()[0]]
+        if position is None:
+            self._epochs.enter(state["epoch"])
+        else:
+            self._resume(state["epoch"], {**state["source"], **position})
+
+    def _resume(self, epoch: int, source: Mapping[str, Any]) -> None:
+        timeline = of_partition(source["timeline"], self._rank()[0])
+        self._epochs.resume(epoch, {**source, "timeline": timeline})
+
+    def _minibatches(self, iteration: int, size: int, partition: Partition) -> Iterator[TensorMinibatch]:
+        read, layout, device = self.source.read, self.layout, self.device
+        keeps_empty = partition.count == 1 or partition.is_balanced
+        is_worker = torch.utils.data.get_worker_info() is not None
+        while True:
+            if self._iteration != iteration:
+                raise RuntimeError("this iteration has ended, because another iteration over the same data set began")
+            minibatch = read(size, partition)
+            if minibatch is None:
+                return
+            if keeps_empty or minibatch.num_sequences:
+                tensors = TensorMinibatch(minibatch, layout, device)
+                if is_worker:
+                    tensors.passed = self._passed(iteration)
+                yield tensors
+
+    def _passed(self, iteration: int) -> Passed:
+        """Say where this worker stands."""
+        position, epoch = changing(self.source.state_dict()), self._epochs.current
+        assert epoch is not None
+        return Passed(self.delivered.token, *self._worker(), iteration, epoch, self._origin, position)
+
+    # ------------------------------------------------------------------------------------------------- checkpoints
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state after the last minibatch, from which `load_state_dict` resumes: a small dict for JSON.
+
+        With the workers of a ``DataLoader`` it is the state after the last minibatch that the loader delivered. It can
+        be loaded for the same number of workers. With balanced partitions it is the same on all ranks.
+
+        Raises:
+            CheckpointError: A loader delivered minibatches that do not tell where they come from: a ``collate_fn``
+                changed them, or a ``StatefulDataLoader`` resumed, which has a state of its own.
+        """
+        if self.loaded.state is not None:
+            return dict(self.loaded.state)
+        self.delivered.check()
+        positions = self.delivered.positions
+        if positions is not None:
+            constant = {name: value for name, value in self._epochs.start.items() if name in CONSTANT}
+            of_workers = positions.state()
+            of_workers["workers"] = [position and self._of_all_ranks(position) for position in of_workers["workers"]]
+            return _sealed({**self._description(), **of_workers, "source": constant})
+        if self._epochs.current is None:
+            self._epochs.enter(self.epoch)
+        position = {"epoch": self._epochs.current, "source": self._of_all_ranks(self.source.state_dict())}
+        return _sealed({**self._description(), **position})
+
+    @staticmethod
+    def _of_all_ranks(source: Mapping[str, Any]) -> dict[str, Any]:
+        return {**source, "timeline": of_partition(source["timeline"], 0)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume the next iteration where a `state_dict` was taken, in this or another process.
+
+        It also takes the states of a whole job, from `gather_state_dict` or `joined_states`.
+
+        Raises:
+            CheckpointError: The state was taken with other settings, by another rank or worker, or from other data; all
+                differences are named.
+        """
+        if not isinstance(state, Mapping):
+            raise CheckpointError(f"the state is {type(state).__name__}; expected a result of state_dict()")
+        state = self._own(state)
+        if state.get("version") != _STATE_VERSION or not isinstance(state.get("source"), Mapping):
+            raise CheckpointError(
+                f"not a state of a data set: its version is {state.get('version')!r}; expected {_STATE_VERSION}",
+                saved=state.get("version"),
+                current=_STATE_VERSION,
+            )
+        if "check_sum" in state and state["check_sum"] != _check_sum(state):
+            raise CheckpointError(
+                "the state is damaged or incomplete: its check sum differs. torch.distributed.checkpoint restores only "
+                "the keys that a new data set's state has; save the text json.dumps(dataset.state_dict()) with it",
+                saved=dict(state),
+            )
+        current = self._description()
+        is_of_workers = "workers" in state
+        if is_of_workers:
+            _check_workers(state)
+            current = {name: value for name, value in current.items() if name not in ("worker", "num_workers")}
+        if self.partition == "balanced":
+            del current["rank"]
+        different = [name for name, value in current.items() if state.get(name) != value]
+        if different:
+            raise CheckpointError(
+                "the state does not fit this data set: "
+                + "; ".join(f"{name}: saved {state.get(name)!r}, here {current[name]!r}" for name in different),
+                saved={name: state.get(name) for name in different},
+                current={name: current[name] for name in different},
+            )
+        for position in state["workers"] if is_of_workers else [{}]:
+            if position is not None:
+                self._resume(state["epoch"], {**state["source"], **position})
+        self.loaded.load(state)
+        self.delivered.begin_here()
+        self._epoch.fill_(state["epoch"])
+        self._iteration += 1
+
+    def _own(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return this rank's part of the states of a job."""
+        states = state.get("ranks")
+        if not isinstance(states, list) or not states:
+            return state
+        rank, world_size = self._rank()
+        if len(states) == world_size:
+            own: Mapping[str, Any] = states[rank]
+            return own
+        parts = [state["source"] for state in states if "workers" not in state]
+        has_begun = any("minibatch_size" in part["timeline"] for part in parts)
+        if len(parts) < len(states) or (has_begun and not all(map(self._epochs.has_ended_at, parts))):
+            raise CheckpointError(
+                f"the states are of {len(states)} ranks, here are {world_size}. Another number of ranks delivers other "
+                f"minibatches with partition='cntk', so it can only begin with an epoch: use set_epoch, or resume with "
+                f"{len(states)} ranks",
+                saved={"world_size": len(states)},
+                current={"world_size": world_size},
+            )
+        source = {**parts[0], "timeline": {"position": parts[0]["timeline"]["position"]}}
+        return _sealed({**states[0], "rank": rank, "world_size": world_size, "source": source})
+
+    def _description(self) -> dict[str, Any]:
+        rank, world_size = self._rank()
+        worker, num_workers = self._worker()
+        return {
+            "minibatch_size": self.minibatch_size,
+            "partition": self.partition,
+            "remainder": self.remainder,
+            "rank": 0 if self.partition == "balanced" else rank,
+            "world_size": world_size,
+            "worker": worker,
+            "num_workers": num_workers,
+        }
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_given": self._rank()}  # a spawned worker has no process group
+
+
+def _sealed(state: dict[str, Any]) -> dict[str, Any]:
+    versioned = {**state, "version": _STATE_VERSION}
+    return {**versioned, "check_sum": _check_sum(versioned)}
+
+
+def _check_sum(state: Mapping[str, Any]) -> int:
+    content = {name: value for name, value in state.items() if name != "check_sum"}
+    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
+
+
+def _check_workers(state: Mapping[str, Any]) -> None:
+    positions, next_worker = state["workers"], state.get("next_worker")
+    is_sound = (
+        isinstance(positions, list)
+        and len(positions) == state.get("num_workers")
+        and all(position is None or isinstance(position, Mapping) for position in positions)
+        and type(next_worker) is int
+        and 0 <= next_worker < len(positions)
+        and type(state.get("epoch")) is int
+    )
+    if not is_sound:
+        raise CheckpointError("not a state of a data set: its 'workers' are damaged", saved=dict(state))

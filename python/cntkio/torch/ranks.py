@@ -1,0 +1,66 @@
+"""Rank of this process among the processes of its job. (docs/torch.md, "Ranks and workers")"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import torch
+
+from cntkio.errors import ConfigError
+
+_BY_HAND = {"bash", "interactive"}
+"""Names of SLURM jobs in which a person starts programs by hand, so that its variables describe the shell."""
+
+
+def discovered() -> tuple[int, int]:
+    """Return the rank of this process and the number of processes of its job; (0, 1) if nothing tells.
+
+    `torch.distributed` comes first, then Ray Train's context, ``RANK`` and ``WORLD_SIZE`` (torchrun), and the variables
+    of a SLURM step.
+
+    Raises:
+        ConfigError: An environment variable is missing next to the other one, or is not possible.
+
+    Example:
+        >>> discovered()
+        (0, 1)
+    """
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return _of_ray_train() or _of_environment("RANK", "WORLD_SIZE") or _of_slurm_step() or (0, 1)
+
+
+def _of_ray_train() -> tuple[int, int] | None:
+    """Return what Ray Train's context tells; a program that is in a worker of Ray Train has imported it."""
+    train = sys.modules.get("ray.train")
+    if train is None:
+        return None
+    try:
+        context = train.get_context()
+        rank, world_size = context.get_world_rank(), context.get_world_size()
+    except RuntimeError:  # outside of a worker
+        return None
+    return None if rank is None or world_size is None else (rank, world_size)
+
+
+def _of_slurm_step() -> tuple[int, int] | None:
+    """Return this process's task of a step that `srun` started; a batch script has no step, only its job's numbers."""
+    if "SLURM_STEP_NUM_TASKS" not in os.environ or os.environ.get("SLURM_JOB_NAME") in _BY_HAND:
+        return None
+    return _of_environment("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
+
+
+def _of_environment(rank_name: str, count_name: str) -> tuple[int, int] | None:
+    texts = {name: os.environ[name] for name in (rank_name, count_name) if name in os.environ}
+    if not texts:
+        return None
+    numbers = [int(text) if text.isdecimal() else -1 for text in texts.values()]
+    if len(numbers) != 2 or not 0 <= numbers[0] < numbers[1]:
+        found = ", ".join(f"{name}={text!r}" for name, text in texts.items())
+        raise ConfigError(
+            f"the environment has {found}; expected {rank_name} from 0 and below {count_name}. For a process that is "
+            f"not part of a job, give rank=0 and world_size=1",
+            key="rank",
+        )
+    return numbers[0], numbers[1]

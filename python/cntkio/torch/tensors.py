@@ -1,0 +1,384 @@
+"""Tensors of a minibatch, in the layouts of PyTorch. (docs/torch.md, "Layouts")
+
+Invariant: a tensor shares the minibatch's memory wherever PyTorch supports its form.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from cntkio.errors import ConfigError
+from cntkio.layouts import check_layout, class_ids
+from cntkio.minibatch import Data, Minibatch, MinibatchData, TruncatedMinibatchData
+from cntkio.streams import StreamInformation
+
+Layout = Literal["ragged", "padded", "nested", "csr", "ids", "ragged_ids", "padded_ids", "nested_ids"]
+"""Form of a stream's tensors. (docs/torch.md, "Layouts")"""
+
+with warnings.catch_warnings():
+    # PyTorch warns once in a process that its CSR tensors are in beta state, so trigger and suppress the warning here.
+    warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
+    _empty = torch.zeros(1, dtype=torch.int32)
+    torch.sparse_csr_tensor(_empty, _empty[1:], torch.zeros(0), (0, 0), check_invariants=False)
+
+
+class Ragged:
+    """The samples of all sequences, concatenated; unpacks into `values` and `offsets`.
+
+    Attributes:
+        values: Dense: `[num_samples, *sample shape]`. Sparse: `torch.sparse_csr`, `[num_samples, dim]`. Class ids:
+            int32, `[num_samples]`.
+    """
+
+    __slots__ = ("_offsets", "values")
+
+    def __init__(self, values: torch.Tensor, offsets: torch.Tensor | MinibatchData) -> None:
+        self.values = values
+        self._offsets = offsets  # or the data to take them from on first access: many callers need only values
+
+    @property
+    def offsets(self) -> torch.Tensor:
+        """Start of each sequence, then the end of the last; int64, `[num_sequences + 1]`."""
+        if isinstance(self._offsets, MinibatchData):
+            self._offsets = _tensor(self._offsets.offsets)
+        return self._offsets
+
+    @property
+    def lengths(self) -> torch.Tensor:
+        """Samples of each sequence, int64, `[num_sequences]`."""
+        return self.offsets.diff()
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return iter((self.values, self.offsets))
+
+    def __repr__(self) -> str:
+        return f"Ragged(values={self.values!r}, offsets={self.offsets!r})"
+
+
+class Padded(NamedTuple):
+    """One row for each sequence.
+
+    Attributes:
+        values: `[num_sequences, steps, *sample shape]`, 0 at padding. Class ids: int32, `[num_sequences, steps]`.
+        lengths: Samples of each sequence, int64, `[num_sequences]`.
+    """
+
+    values: torch.Tensor
+    lengths: torch.Tensor
+
+    @property
+    def mask(self) -> torch.Tensor:
+        """True at samples, false at padding; bool, `[num_sequences, steps]`."""
+        steps = torch.arange(self.values.shape[1], device=self.lengths.device)
+        return steps < self.lengths[:, None]
+
+
+class Truncated(NamedTuple):
+    """One row for each slot of a truncated minibatch.
+
+    Attributes:
+        values: `[num_slots, num_steps, *sample shape]`.
+        mask: 2 at a sequence's first sample, 1 at its other samples, 0 at empty steps; int8, `[num_slots, num_steps]`.
+        continues: True for slots that continue a sequence of the previous minibatch; bool, `[num_slots]`.
+    """
+
+    values: torch.Tensor
+    mask: torch.Tensor
+    continues: torch.Tensor
+
+
+class TensorMinibatch:
+    """The streams of a minibatch as tensors, by name; each is created on first access, and kept.
+
+    It behaves like a mapping but is not a `Mapping`, which `torch.utils.data` would rebuild without its attributes.
+
+    Attributes:
+        passed: Where the data set of a loader's worker stood after this minibatch (`cntkio.torch.workers`); else None.
+    """
+
+    __slots__ = ("_device", "_layout", "_minibatch", "_tensors", "passed")
+
+    def __init__(
+        self,
+        minibatch: Minibatch | _Finished,
+        layout: Layout | Mapping[str, Layout] | None = None,
+        device: Any = None,
+    ) -> None:
+        self._minibatch = minibatch
+        self._layout = layout
+        self._device = device
+        self.passed: object = None
+        self._tensors: dict[str | StreamInformation, Any] = {}
+
+    def __getitem__(self, stream: str | StreamInformation) -> Any:
+        """The tensors of a stream, by its name or its `StreamInformation`."""
+        tensors = self._tensors.get(stream)
+        if tensors is None:
+            tensors = self._tensors[stream] = self._make(stream) if isinstance(stream, str) else self[stream.name]
+        return tensors
+
+    def _make(self, name: str) -> Any:
+        data: Any = self._minibatch[name]
+        if self._layout is None and self._device is None and type(data) is MinibatchData:
+            if data.stream.storage_format == "dense":  # the common case, kept short for small minibatches
+                array = data.values
+                return Ragged(torch.from_numpy(array) if array.flags.writeable else _tensor(array), data)
+        elif isinstance(self._minibatch, _Finished):
+            return data
+        return self._converted(name, data)
+
+    def _converted(self, name: str, data: Data) -> Any:
+        layout = self._layout
+        tensors = _in_layout(data, layout if layout is None or isinstance(layout, str) else layout.get(name))
+        if self._device is None:
+            return tensors
+        return _Pieces.of(tensors).changed(lambda tensor: tensor.to(self._device, non_blocking=True)).build()
+
+    def keys(self) -> list[str]:
+        """Return the names of the streams."""
+        return list(self._minibatch)
+
+    def values(self) -> list[Any]:
+        """Return the tensors of each stream."""
+        return [self[name] for name in self]
+
+    def items(self) -> list[tuple[str, Any]]:
+        """Return the name and the tensors of each stream."""
+        return [(name, self[name]) for name in self]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def __len__(self) -> int:
+        return len(self._minibatch)
+
+    def __contains__(self, stream: object) -> bool:
+        return (stream.name if isinstance(stream, StreamInformation) else stream) in self.keys()
+
+    def __repr__(self) -> str:
+        return f"TensorMinibatch({', '.join(self)}; num_sequences={self.num_sequences})"
+
+    @property
+    def num_sequences(self) -> int:
+        """Number of sequences, the same in every stream."""
+        return self._minibatch.num_sequences
+
+    @property
+    def end_of_sweep(self) -> bool:
+        """True if the minibatch reaches or crosses the end of a sweep."""
+        return self._minibatch.end_of_sweep
+
+    @property
+    def keys_of_sequences(self) -> npt.NDArray[Any]:
+        """The key of each sequence, in delivered order: uint64, or text."""
+        return self._minibatch.keys_of_sequences
+
+    def to(self, device: Any, non_blocking: bool = True) -> TensorMinibatch:
+        """Return the minibatch with its tensors on a device."""
+        return self._changed(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self, device: Any = None) -> TensorMinibatch:
+        """Return the minibatch in pinned memory, which a GPU can copy; ``DataLoader(pin_memory=True)`` calls this."""
+        return self._changed(lambda tensor: tensor.pin_memory())
+
+    def _changed(self, change: Callable[[torch.Tensor], torch.Tensor]) -> TensorMinibatch:
+        pieces = {name: pieces.changed(change) for name, pieces in self._pieces().items()}
+        return _finished(pieces, self.keys_of_sequences, self.num_sequences, self.end_of_sweep, self.passed)
+
+    def _pieces(self) -> dict[str, _Pieces]:
+        return {name: _Pieces.of(tensors) for name, tensors in self.items()}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Tensors of a worker reach the main process in shared memory; arrays would be copied.
+        arguments = (self._pieces(), self.keys_of_sequences, self.num_sequences, self.end_of_sweep, self.passed)
+        return _finished, arguments
+
+
+class _Finished(dict[str, Any]):
+    """A minibatch whose tensors all exist: tensors by stream name."""
+
+    keys_of_sequences: npt.NDArray[Any]
+    num_sequences: int
+    end_of_sweep: bool
+
+
+def _finished(
+    pieces: dict[str, _Pieces],
+    keys: npt.NDArray[Any],
+    num_sequences: int,
+    end_of_sweep: bool,
+    passed: object = None,
+) -> TensorMinibatch:
+    minibatch = _Finished({name: piece.build() for name, piece in pieces.items()})
+    minibatch.keys_of_sequences = keys
+    minibatch.num_sequences = num_sequences
+    minibatch.end_of_sweep = end_of_sweep
+    tensors = TensorMinibatch(minibatch)
+    tensors.passed = passed
+    return tensors
+
+
+def convert(
+    minibatch: Minibatch, device: Any = None, layout: Layout | Mapping[str, Layout] | None = None
+) -> TensorMinibatch:
+    """Convert a minibatch to tensors. (docs/torch.md, "Layouts")
+
+    Args:
+        minibatch: A minibatch of a source, or the result of `cntkio.read_ctf`.
+        device: Device of the tensors; None: they share the minibatch's own memory.
+        layout: One layout for all streams, or a mapping from stream names to layouts; the default is ``"ragged"``.
+            Truncated minibatches have a single layout. These layouts copy nothing, except for the sample offsets of
+            sparse streams (PyTorch needs them in the type of the indices), and for sparse streams whose indices repeat
+            or descend within a sample:
+
+            - ``"ragged"``: `Ragged`. Values of a sparse stream are a `torch.sparse_csr` matrix.
+            - ``"csr"``: the `torch.sparse_csr` matrix of a sparse stream, `[num_samples, dim]`.
+            - ``"nested"``: a nested tensor of a dense stream with the layout `torch.jagged`,
+              `[num_sequences, (steps), *sample shape]`.
+            - ``"ids"``: the class of each sample of a one-hot stream, int32, `[num_samples]`. ``"ragged_ids"`` and
+              ``"nested_ids"``: the same classes in that layout. (Dense streams are copied.)
+
+            These layouts copy if sequences differ in length:
+
+            - ``"padded"``: `Padded`. A sparse stream becomes dense. ``"padded_ids"``: the same with classes.
+
+    Raises:
+        ConfigError: A layout or a stream of this name does not exist, the stream cannot have the layout, or it is not
+            one-hot. The first two are raised at once, the others on access to the stream.
+
+    Example:
+        >>> import cntkio, pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "a.ctf")
+        >>> _ = path.write_text("7 |word 3:1 |x 1 0\\n7 |word 5:1 |x 0 1\\n9 |word 4:1 |x 1 0\\n")
+        >>> tensors = convert(cntkio.read_ctf(path), layout={"word": "padded_ids", "x": "padded"})
+        >>> tensors["word"].values.tolist(), tensors["word"].mask.tolist()
+        ([[3, 5], [4, 0]], [[True, True], [True, False]])
+        >>> tensors["x"].values.shape
+        torch.Size([2, 2, 2])
+    """
+    check_layout(layout, list(minibatch), get_args(Layout))
+    return TensorMinibatch(minibatch, layout, device)
+
+
+class _Memory:
+    """The memory of a read-only array, declared writable: PyTorch has no read-only tensors."""
+
+    def __init__(self, array: npt.NDArray[Any]) -> None:
+        interface = array.__array_interface__
+        self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}
+        self.array = array  # kept alive for as long as the tensor
+
+
+def _tensor(array: npt.NDArray[Any]) -> torch.Tensor:
+    """Return a tensor that shares the memory of an array."""
+    return torch.from_numpy(array if array.flags.writeable else np.asarray(_Memory(array)))
+
+
+def _in_layout(data: Data, layout: Layout | None) -> Any:
+    name = data.stream.name
+    if isinstance(data, TruncatedMinibatchData):
+        if layout not in (None, "padded"):
+            raise ConfigError(
+                f"stream {name!r}: truncated minibatches have the layout 'padded', not {layout!r}", key="layout"
+            )
+        return Truncated(_tensor(data.values), _tensor(data.mask), _tensor(data.continues))
+    if layout == "padded":
+        return Padded(_tensor(data.asarray()), _tensor(data.lengths))
+    if layout == "csr":
+        return _csr(data)
+    if layout is None or layout == "ragged":
+        return Ragged(_csr(data) if data.is_sparse else _tensor(data.values), data)
+    if layout == "nested" and data.is_sparse:
+        raise ConfigError(f"stream {name!r} is sparse: PyTorch has no nested sparse tensors", key="layout")
+    values = _tensor(data.values if layout == "nested" else class_ids(data))
+    if layout == "ids":
+        return values
+    if layout == "ragged_ids":
+        return Ragged(values, data)
+    if layout == "padded_ids":
+        lengths = _tensor(data.lengths)
+        if data.num_samples == data.num_sequences * data.num_steps:
+            return Padded(values.reshape(data.num_sequences, data.num_steps), lengths)
+        padded = Padded(values.new_zeros((data.num_sequences, data.num_steps)), lengths)
+        padded.values[padded.mask] = values
+        return padded
+    return _nested(values, _tensor(data.offsets))
+
+
+def _csr(data: MinibatchData) -> torch.Tensor:
+    if data.indices is None or data.indptr is None:
+        raise ConfigError(
+            f"stream {data.stream.name!r} is dense: it has no layout 'csr'; use 'ragged' for its samples", key="layout"
+        )
+    indptr, indices = data.indptr, data.indices
+    num_entries = len(indices)
+    if num_entries >= 2**31:
+        indices = indices.astype(np.int64)
+    parts = (_tensor(indptr.astype(indices.dtype)), _tensor(indices), _tensor(data.values))
+    shape = (data.num_samples, data.stream.dim)
+    is_descending = indices[1:] <= indices[:-1]
+    begins = indptr[1:-1]
+    begins = begins[(begins > 0) & (begins < num_entries)]
+    is_descending[begins - 1] = False  # a descent where a sample begins is allowed
+    if not is_descending.any():
+        return _matrix(*parts, shape)
+    rows = np.repeat(np.arange(data.num_samples), np.diff(indptr))
+    cells = torch.stack([_tensor(rows), parts[1].long()])
+    summed = torch.sparse_coo_tensor(cells, parts[2], size=shape, check_invariants=False).coalesce()
+    counts = torch.bincount(summed.indices()[0], minlength=shape[0])
+    begins = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).to(parts[1].dtype)
+    return _matrix(begins, summed.indices()[1].to(parts[1].dtype), summed.values(), shape)
+
+
+def _matrix(begins: torch.Tensor, indices: torch.Tensor, values: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
+    return torch.sparse_csr_tensor(begins, indices, values, size=shape, check_invariants=False)
+
+
+def _nested(values: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+    nested: torch.Tensor = torch.nested.nested_tensor_from_jagged(values, offsets)
+    return nested
+
+
+class _Pieces(NamedTuple):
+    """Tensors of a stream as a function and its arguments: strided tensors, numbers, and pieces of other tensors.
+
+    PyTorch's own ways to move and pickle CSR and nested tensors warn, or do not exist.
+    """
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, tensors: Any) -> _Pieces:
+        """Take tensors of any layout apart."""
+        if isinstance(tensors, Ragged | Padded | Truncated):
+            return cls(type(tensors), tuple(map(cls.of, tensors)))
+        if tensors.layout == torch.sparse_csr:
+            return cls(_matrix, (tensors.crow_indices(), tensors.col_indices(), tensors.values(), tuple(tensors.shape)))
+        if tensors.is_nested:
+            return cls(_nested, (tensors.values(), tensors.offsets()))
+        return cls(_itself, (tensors,))
+
+    def changed(self, change: Callable[[torch.Tensor], torch.Tensor]) -> _Pieces:
+        """Apply a function to each strided tensor."""
+
+        def of(argument: Any) -> Any:
+            if isinstance(argument, _Pieces):
+                return argument.changed(change)
+            return change(argument) if isinstance(argument, torch.Tensor) else argument
+
+        return _Pieces(self.function, tuple(map(of, self.arguments)))
+
+    def build(self) -> Any:
+        """Put the tensors together."""
+        return self.function(*(item.build() if isinstance(item, _Pieces) else item for item in self.arguments))
+
+
+def _itself(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor

@@ -1,0 +1,332 @@
+"""The workers of a loader: states for them to resume from, and their positions.
+
+::
+
+    load_state_dict ──> Loaded ── shared memory ──> data set of a worker ── minibatch, with Passed ──┐
+                                                                                                   loader
+    state_dict <── Delivered <── Noted <── what the loader delivers to the program  <────────────────┘
+
+Workers prepare minibatches ahead, and may prepare them faster than others. So only the iteration of a loader knows
+which minibatches the program has received, and a loader does not tell its data set. This module therefore replaces
+`DataLoader.__iter__`: the iteration of a loader with workers over a `WatchedDataset` notes what it delivers. All other
+loaders iterate as before. (docs/architecture.md, "Decisions")
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+import torch.utils.data
+
+from cntkio.errors import CheckpointError, ConfigError
+from cntkio.torch.epochs import changing
+from cntkio.torch.tensors import TensorMinibatch
+
+_LONGEST_STATE = 1 << 16
+
+_arrived: set[str] = set()
+"""Tokens of data sets from whose workers minibatches have arrived in this process."""
+
+
+class Passed(NamedTuple):
+    """Position of a worker's data set after a minibatch.
+
+    Attributes:
+        token: Tells data sets apart.
+        worker: The worker's share of the data.
+        num_workers: Number of workers.
+        iteration: Number of the iteration in this worker.
+        epoch: Its epoch.
+        origin: Number of the loaded state from which the iteration resumed; 0: from the start of the epoch; None: from
+            a state that only this worker knows, because the loader kept it.
+        position: The changing part of the source's state.
+    """
+
+    token: str
+    worker: int
+    num_workers: int
+    iteration: int
+    epoch: int
+    origin: int | None
+    position: dict[str, Any]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _arrive, tuple(self)
+
+
+def _arrive(token: str, *others: Any) -> Passed:
+    """Create a `Passed` that comes from another process."""
+    _arrived.add(token)
+    return Passed(token, *others)
+
+
+def shares(state: Mapping[str, Any], num_workers: int) -> tuple[list[Any], int]:
+    """Return for each worker the position from which it resumes, and the worker that is first.
+
+    Args:
+        state: A state of a data set.
+        num_workers: Number of workers, or 1 for a process without workers.
+
+    Returns:
+        The changing part of the source's state, or None for the start of the epoch, by worker.
+
+    Raises:
+        CheckpointError: The state was taken with another number of workers.
+    """
+    position = changing(state["source"])
+    if "workers" in state:
+        positions, first = list(state["workers"]), state["next_worker"]
+    elif "minibatch_size" in position["timeline"]:
+        positions, first = [position], 0
+    else:  # nothing was read yet, so nothing was shared
+        positions, first = [position] * num_workers, 0
+    if len(positions) != num_workers:
+        raise CheckpointError(
+            f"the state does not fit this data set: num_workers: saved {len(positions)}, here {num_workers}",
+            saved={"num_workers": len(positions)},
+            current={"num_workers": num_workers},
+        )
+    return positions, first
+
+
+class Loaded:
+    """A state that was loaded, for the next iteration of this process or of the workers of a loader.
+
+    It is in shared memory as well, for workers that were started before it was loaded.
+
+    Attributes:
+        state: The state from which the next iteration resumes; None: it starts at the start of its epoch.
+        count: Number of states that were loaded.
+        is_of_this_worker: True in a worker whose loader keeps the states of its workers, as `StatefulDataLoader` does.
+    """
+
+    def __init__(self) -> None:
+        self.state: Mapping[str, Any] | None = None
+        self.count = 0
+        self.is_of_this_worker = False
+        self._header = torch.zeros(2, dtype=torch.int64).share_memory_()  # number of the state, and its bytes
+        self._text = torch.zeros(_LONGEST_STATE, dtype=torch.uint8).share_memory_()
+        self._taken_up = 0  # number of the last state that this process took up
+
+    @property
+    def number(self) -> int:
+        """Number of the state for workers."""
+        return int(self._header[0])
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Keep a state for the next iteration."""
+        self.state = dict(state)
+        self.count += 1
+        self.is_of_this_worker = torch.utils.data.get_worker_info() is not None
+        if not self.is_of_this_worker:
+            self._send(json.dumps(state).encode())
+
+    def withdraw(self) -> None:
+        """Let the next iteration start at the start of its epoch."""
+        if self.state is not None or self._header[1]:
+            self.state = None
+            self._send(b"")
+
+    def _send(self, text: bytes) -> None:
+        if 0 < len(text) <= _LONGEST_STATE:
+            self._text[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        self._header += torch.tensor([1, 0])
+        self._header[1] = len(text)
+
+    def take_up(self, number: int) -> None:
+        """Note that workers have taken up the state of this number."""
+        self._taken_up = number
+        self.state = None
+        self.is_of_this_worker = False
+
+    def receive(self) -> tuple[int, Mapping[str, Any] | None]:
+        """Return the number of the state for workers, and the state if this worker has not taken it up.
+
+        Raises:
+            CheckpointError: The state is too long for workers.
+        """
+        number, length = self._header.tolist()
+        if number == self._taken_up or not length:
+            return number, None
+        if length > _LONGEST_STATE:
+            raise CheckpointError(f"the state has {length} bytes; for workers, expected at most {_LONGEST_STATE}")
+        state: Mapping[str, Any] = json.loads(bytes(self._text[:length].numpy()))
+        return number, state
+
+
+class Positions:
+    """Positions of the workers of an iteration after the minibatches that the loader has delivered.
+
+    Attributes:
+        epoch: Their epoch.
+    """
+
+    def __init__(self, epoch: int, positions: list[Any], next_worker: int) -> None:
+        self.epoch = epoch
+        self._positions = positions
+        self._next_worker = next_worker
+
+    def pass_on(self, passed: Passed) -> None:
+        """Take up that a minibatch was delivered."""
+        self.epoch = passed.epoch
+        self._positions[passed.worker] = passed.position
+        self._next_worker = (passed.worker + 1) % len(self._positions)
+
+    def state(self) -> dict[str, Any]:
+        """Return the part of a data set's state that describes workers."""
+        return {
+            "num_workers": len(self._positions),
+            "epoch": self.epoch,
+            "workers": list(self._positions),
+            "next_worker": self._next_worker,
+        }
+
+
+class Delivered:
+    """Deliveries of a data set by loaders with workers, in the process that has the loader.
+
+    Attributes:
+        token: Tells data sets apart.
+        positions: Where the workers stand; None: this process read the data set itself, or loaded a state.
+    """
+
+    def __init__(self) -> None:
+        self.token = uuid.uuid4().hex
+        self.positions: Positions | None = None
+        self._is_unknown = False  # true after a loader delivered something without a position
+
+    def begin_here(self) -> None:
+        """Note that this process reads the data set itself, or loads a state."""
+        self.positions, self._is_unknown = None, False
+        _arrived.discard(self.token)
+
+    def note(self, positions: Positions | None) -> None:
+        """Note where workers stand after a delivery; None: it cannot be known."""
+        self.positions, self._is_unknown = positions, positions is None
+
+    def check(self) -> None:
+        """Check that it is known what was delivered.
+
+        Raises:
+            CheckpointError: It is not.
+        """
+        if self._is_unknown or (self.positions is None and self.token in _arrived):
+            raise CheckpointError(
+                "the loader's minibatches do not tell where all workers stand (a collate_fn changed them, the data set "
+                "is part of another data set, or the loader is a StatefulDataLoader); use DataLoader(dataset, "
+                "batch_size=None), or the state_dict() of the StatefulDataLoader"
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "positions": None}
+
+
+class WatchedDataset(torch.utils.data.IterableDataset):
+    """A data set that learns what the iterations of a loader with workers deliver."""
+
+    def __init__(self) -> None:
+        self._loaded = Loaded()
+        self._delivered = Delivered()
+
+    @property
+    def loaded(self) -> Loaded:
+        """The state from which the next iteration resumes."""
+        return self._loaded
+
+    @property
+    def delivered(self) -> Delivered:
+        """Deliveries by loaders with workers."""
+        return self._delivered
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next iteration delivers."""
+        raise NotImplementedError
+
+
+class Noted:
+    """An iteration of a loader with workers that notes what it delivers.
+
+    Attributes other than these are the attributes of PyTorch's own iterator.
+    """
+
+    def __init__(self, dataset: WatchedDataset, iterator: Iterator[Any], num_workers: int) -> None:
+        loaded = dataset.loaded
+        self._dataset, self._iterator = dataset, iterator
+        self._count = loaded.count
+        self._iteration: int | None = None  # the workers' number of this iteration
+        self._is_known = True
+        self._number = loaded.number
+        self._origin = 0 if loaded.state is None else self._number
+        if loaded.state is None:
+            self._positions = Positions(dataset.epoch, [None] * num_workers, 0)
+            dataset.delivered.note(self._positions)
+        else:
+            self._positions = Positions(loaded.state["epoch"], *shares(loaded.state, num_workers))
+
+    def __iter__(self) -> Noted:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._iterator)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_iterator":  # not set yet
+            raise AttributeError(name)
+        return getattr(self._iterator, name)
+
+    def __next__(self) -> Any:
+        loaded = self._dataset.loaded
+        if loaded.count != self._count:
+            raise RuntimeError("this iteration has ended, because a state was loaded into its data set")
+        try:
+            delivered = next(self._iterator)
+        except StopIteration:
+            if self._iteration is None:
+                self._begin()
+            raise
+        passed = delivered.passed if isinstance(delivered, TensorMinibatch) else None
+        if not isinstance(passed, Passed):
+            self._is_known = False
+        else:
+            if self._iteration is None:
+                self._begin()
+                self._iteration = passed.iteration
+            self._is_known &= passed.origin == self._origin and passed.iteration == self._iteration
+            self._positions.pass_on(passed)
+        self._dataset.delivered.note(self._positions if self._is_known else None)
+        return delivered
+
+    def _begin(self) -> None:
+        """Note that the workers have taken up the state."""
+        self._dataset.loaded.take_up(self._number)
+        self._dataset.delivered.note(self._positions)
+
+
+def _watch(plain: Any) -> Any:
+    @functools.wraps(plain)
+    def iterate(loader: torch.utils.data.DataLoader[Any]) -> Any:
+        if not isinstance(loader.dataset, WatchedDataset):
+            return plain(loader)
+        if loader.batch_size is not None and loader.collate_fn is torch.utils.data.default_collate:
+            raise ConfigError(
+                f"the loader has batch_size={loader.batch_size}, but a data set delivers whole minibatches; write "
+                f"DataLoader(dataset, batch_size=None)",
+                key="batch_size",
+            )
+        if not loader.num_workers:
+            return plain(loader)
+        loaded = loader.dataset.loaded
+        if loaded.state is not None:
+            shares(loaded.state, loader.num_workers)  # refuses a state of other workers before they start
+        return Noted(loader.dataset, plain(loader), loader.num_workers)
+
+    return iterate
+
+
+torch.utils.data.DataLoader.__iter__ = _watch(torch.utils.data.DataLoader.__iter__)

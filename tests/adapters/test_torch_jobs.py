@@ -1,0 +1,198 @@
+"""Ranks of jobs, found in their surroundings, and one state for all of them. (docs/torch.md)"""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from cntkio import CheckpointError, ConfigError
+from support import builders
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from cntkio.torch import MinibatchDataset, gather_state_dict, joined_states  # noqa: E402
+from torch.utils.data import DataLoader  # noqa: E402
+
+LENGTHS = [1 + key % 4 for key in range(101)]
+JOB = Path(__file__).with_name("torch_job.py")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("jobs") / "a.ctf"
+    path.write_bytes(builders.corpus_text(LENGTHS))
+    return path
+
+
+def new(corpus: Path, rank: int | None = None, world_size: int | None = None, **options: Any) -> MinibatchDataset:
+    source = builders.make(corpus, 300, max_sweeps=1)
+    return MinibatchDataset(source, 16, rank=rank, world_size=world_size, **options)
+
+
+def keys(minibatches: Any) -> list[list[int]]:
+    return [minibatch.keys_of_sequences.tolist() for minibatch in minibatches]
+
+
+# -- ranks -------------------------------------------------------------------------------------------------------------
+
+STEP = {"SLURM_PROCID": "2", "SLURM_STEP_NUM_TASKS": "3", "SLURM_NTASKS": "8"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "rank"),
+    [
+        ({}, (0, 1)),
+        ({"RANK": "1", "WORLD_SIZE": "3"}, (1, 3)),
+        ({"RANK": "1", "WORLD_SIZE": "3", **STEP}, (1, 3)),
+        (STEP, (2, 3)),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, (0, 1)),  # a batch script, which is not a step
+        ({**STEP, "SLURM_JOB_NAME": "interactive"}, (0, 1)),
+    ],
+)
+def test_a_rank_is_found_in_the_environment(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], rank: tuple[int, int]
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    state = new(corpus).state_dict()
+    assert (state["rank"], state["world_size"]) == rank
+    assert (new(corpus, 4, 5).state_dict()["rank"]) == 4  # arguments come first
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{"RANK": "1"}, {"WORLD_SIZE": "2"}, {"RANK": "2", "WORLD_SIZE": "2"}, {"RANK": "a", "WORLD_SIZE": "2"}],
+)
+def test_refuses_an_impossible_rank_of_the_environment(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match="expected RANK from 0 and below WORLD_SIZE.* rank=0 and world_size=1"):
+        new(corpus).state_dict()
+
+
+def test_a_rank_is_found_in_ray_trains_context(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    context = SimpleNamespace(get_world_rank=lambda: 1, get_world_size=lambda: 2)
+    monkeypatch.setitem(sys.modules, "ray.train", SimpleNamespace(get_context=lambda: context))
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert new(corpus).state_dict()["rank"] == 1
+
+    def outside() -> Any:
+        raise RuntimeError("not in a worker")
+
+    monkeypatch.setitem(sys.modules, "ray.train", SimpleNamespace(get_context=outside))
+    assert new(corpus).state_dict()["rank"] == 0
+    context.get_world_rank = context.get_world_size = lambda: None
+    monkeypatch.setitem(sys.modules, "ray.train", SimpleNamespace(get_context=lambda: context))
+    assert new(corpus).state_dict()["rank"] == 0
+
+
+# -- states ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_of_balanced_partitions_is_the_same_on_all_ranks(corpus: Path, workers: int) -> None:
+    states, expected = [], []
+    for rank in range(3):
+        dataset = new(corpus, rank, 3, partition="balanced")
+        running = iter(DataLoader(dataset, batch_size=None, num_workers=workers))
+        for _ in range(3):
+            next(running)
+        states.append(json.dumps(gather_state_dict(dataset)))
+        expected.append(keys(running))
+    assert len(set(states)) == 1
+    for rank in range(3):
+        dataset = new(corpus, rank, 3, partition="balanced")
+        dataset.load_state_dict(json.loads(states[0]))
+        assert keys(DataLoader(dataset, batch_size=None, num_workers=workers)) == expected[rank]
+
+
+def test_joined_states_give_each_rank_its_own(corpus: Path) -> None:
+    states, expected = [], []
+    for rank in range(3):
+        dataset = new(corpus, rank, 3)
+        running = iter(dataset)
+        for _ in range(2):
+            next(running)
+        states.append(dataset.state_dict())
+        expected.append(keys(running))
+    job = json.loads(json.dumps(joined_states(states[::-1])))
+    for rank in range(3):
+        dataset = new(corpus, rank, 3)
+        dataset.load_state_dict(job)
+        assert keys(dataset) == expected[rank]
+    with pytest.raises(
+        CheckpointError, match="states are of 3 ranks, here are 2.*use set_epoch, or resume with 3 ranks"
+    ):
+        new(corpus, 0, 2).load_state_dict(job)
+    with pytest.raises(CheckpointError, match=r"of the ranks 0, 0, 2; expected each of 0\.\.2 once"):
+        joined_states([states[0], states[0], states[2]])
+
+
+@pytest.mark.parametrize("has_read", [False, True])
+def test_joined_states_at_either_end_of_an_epoch_fit_other_ranks(corpus: Path, has_read: bool) -> None:
+    states = []
+    for rank in range(3):
+        dataset = new(corpus, rank, 3)
+        dataset.set_epoch(1)
+        if has_read:
+            keys(dataset)
+        states.append(dataset.state_dict())
+    seen: Counter[int] = Counter()
+    for rank in range(2):
+        dataset = new(corpus, rank, 2)
+        dataset.load_state_dict(joined_states(states))
+        assert dataset.epoch == 1
+        seen.update(key for minibatch in keys(dataset) for key in minibatch)
+    assert seen == ({} if has_read else Counter(range(len(LENGTHS))))
+
+
+def test_states_of_other_ranks_cannot_be_gathered_alone(corpus: Path) -> None:
+    with pytest.raises(CheckpointError, match="save each rank's state_dict.*joined_states"):
+        gather_state_dict(new(corpus, 0, 2))
+
+
+def test_an_incomplete_state_is_refused(corpus: Path, tmp_path: Path) -> None:
+    import torch.distributed.checkpoint as dcp
+
+    dataset = new(corpus)
+    next(iter(dataset))
+    dcp.save({"data": dataset}, checkpoint_id=tmp_path / "checkpoint", no_dist=True)
+    with pytest.raises(CheckpointError, match=r"save the text json.dumps\(dataset.state_dict\(\)\)"):
+        dcp.load({"data": new(corpus)}, checkpoint_id=tmp_path / "checkpoint", no_dist=True)
+
+
+# -- processes ---------------------------------------------------------------------------------------------------------
+
+
+def run(corpus: Path, checkpoint: Path, partition: str, kind: str, steps: int) -> list[list[list[int]]]:
+    """Run a job of two processes, and return the keys of the minibatches of each."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    arguments = [str(corpus), str(checkpoint), partition, kind, str(steps)]
+    ranks = [
+        subprocess.Popen([sys.executable, str(JOB), address, str(rank), "2", *arguments], stdout=subprocess.PIPE)
+        for rank in range(2)
+    ]
+    printed = [process.communicate(timeout=300)[0] for process in ranks]
+    assert [process.returncode for process in ranks] == [-signal.SIGKILL if steps else 0] * 2
+    return [json.loads(text) for text in printed]
+
+
+@pytest.mark.parametrize(("partition", "kind"), [("cntk", "workers"), ("balanced", "stateful")])
+def test_a_killed_job_resumes_from_one_checkpoint(corpus: Path, tmp_path: Path, partition: Any, kind: str) -> None:
+    pytest.importorskip("torchdata", reason="torchdata is not installed")
+    shares = [new(corpus, rank, 2, partition=partition) for rank in range(2)]
+    undisturbed = [keys(DataLoader(share, batch_size=None, num_workers=2)) for share in shares]
+    before = run(corpus, tmp_path / "checkpoint", partition, kind, 3)
+    after = run(corpus, tmp_path / "checkpoint", partition, kind, 0)
+    assert [first + second for first, second in zip(before, after, strict=True)] == undisturbed
