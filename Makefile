@@ -10,7 +10,7 @@ FUZZ_CHECK := CUSTOM_LIBFUZZER_PATH=/none/libfuzzer.a cargo
 RUST := Cargo.toml $(wildcard Cargo.lock) $(shell find crates -name '*.rs' -o -name Cargo.toml | grep -v /target/)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: all build debug-build demo test torch check bench against-self fuzz docs format clean
+.PHONY: all build debug-build demo test torch check check-targets bench against-self fuzz docs format clean
 all: build
 
 $(BIN)/python:
@@ -77,6 +77,15 @@ check: build $(VENV)/.check-tools
 	$(BIN)/ruff check -q .
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest cntkio._core --ignore-disjoint-bases --allowlist crates/python/stubtest-allowed.txt
+
+# Compiles for systems that this machine is not, without linking or running. Not part of `check`: rustup downloads targets.
+TARGETS ?= aarch64-unknown-linux-gnu x86_64-unknown-linux-musl aarch64-apple-darwin x86_64-apple-darwin \
+	x86_64-pc-windows-msvc aarch64-pc-windows-msvc x86_64-pc-windows-gnu
+check-targets:
+	rustup target add $(TARGETS)
+	for target in $(TARGETS); do \
+		cargo clippy -q --workspace --all-targets --target $$target -- -D warnings && echo "$$target: no error" || exit 1; \
+	done
 
 docs: build $(VENV)/.docs-tools
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs site

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import weakref
@@ -10,9 +11,18 @@ from cntkio import _core
 
 
 def num_threads() -> int:
-    """Number of threads that parse: ``CNTKIO_NUM_THREADS``, or else the cores that this process may use."""
+    """Number of threads that parse: ``CNTKIO_NUM_THREADS``, or else the cores that this process may use.
+
+    On Linux these are the cores of its affinity, and no more than the quota of its control group (cgroup) amounts to.
+    """
     asked = os.environ.get("CNTKIO_NUM_THREADS", "")
-    return max(1, int(asked)) if asked.isdecimal() else len(os.sched_getaffinity(0))
+    return max(1, int(asked)) if asked.isdecimal() else _available_cores()
+
+
+@functools.cache
+def _available_cores() -> int:
+    """Ask the system once for each process: reading the quota takes longer than packing a small minibatch."""
+    return _core.available_parallelism()
 
 
 def piece_size(size: int, least: int) -> int:
@@ -59,6 +69,7 @@ _fork_locks: weakref.WeakSet[ForkLock] = weakref.WeakSet()
 
 def _begin_in_fork() -> None:
     _core.begin_in_fork()
+    _available_cores.cache_clear()
     for lock in list(_fork_locks):
         lock.open_again()
 

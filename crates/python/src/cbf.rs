@@ -5,7 +5,7 @@ use crate::ctf::Spare;
 use crate::pool::pool;
 use cntkio_core::cbf::{self, Fault, Selected, Stream, Written};
 use cntkio_core::chunk::Bytes;
-use cntkio_simd::memory::{FileBytes, MappedFile};
+use cntkio_simd::file::{FileBytes, MappedFile, OpenFile};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -29,10 +29,10 @@ pub(crate) struct BinaryFile {
 
 #[pymethods]
 impl BinaryFile {
-    /// Share an open file: the caller may close its descriptor. Messages contain `name`.
+    /// Share an open file: the caller may close it. Messages contain `name`.
     #[new]
-    fn new(descriptor: i32, name: String) -> PyResult<BinaryFile> {
-        Ok(BinaryFile { file: Arc::new(MappedFile::new(descriptor, name)?) })
+    fn new(file: isize, name: String) -> PyResult<BinaryFile> {
+        Ok(BinaryFile { file: Arc::new(MappedFile::new(OpenFile::new(file), name)?) })
     }
 }
 

@@ -6,7 +6,7 @@ use cntkio_core::chunk::Pool;
 use cntkio_core::ctf::{self, Cut, Extent, Finding, Mode, Pass, Schema, Source, Stream, Unindexed};
 use cntkio_core::keys::padded;
 use cntkio_core::text::Text;
-use cntkio_simd::memory::read_exact_at;
+use cntkio_simd::file::OpenFile;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -35,7 +35,7 @@ pub(crate) struct CTFScan {
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn ctf_index(
     py: Python<'_>,
-    file: (i32, u64),
+    file: (isize, u64),
     first: usize,
     part: (usize, usize),
     in_lines: bool,
@@ -43,7 +43,8 @@ pub(crate) fn ctf_index(
     share: usize,
     num_threads: usize,
 ) -> PyResult<CTFScan> {
-    let read = |at: usize, buffer: &mut [u8]| read_exact_at(file.0, buffer, at as u64);
+    let open = OpenFile::new(file.0);
+    let read = |at: usize, buffer: &mut [u8]| open.read_exact_at(buffer, at as u64);
     let mode = if in_lines { Mode::Lines } else { Mode::Ids };
     let text = Text { size: file.1 as usize, read: &read };
     let part = part.0.max(first)..part.1.min(text.size);
@@ -153,11 +154,11 @@ impl Spare {
     }
 }
 
-/// Text in memory, or an open file's descriptor and size.
+/// Text in memory, or an open file's number and size.
 #[derive(FromPyObject)]
 pub(crate) enum TextArgument<'py> {
     Array(PyReadonlyArray1<'py, u8>),
-    File(i32, u64),
+    File(isize, u64),
 }
 
 /// Kind, offset in the text, sequence, stream or None, and the number in the text.
@@ -186,7 +187,8 @@ pub(crate) fn ctf_parse(
     let (starts, sizes, lengths) = (starts.as_slice()?, sizes.as_slice()?, lengths.as_slice()?);
     let here = if let TextArgument::Array(bytes) = &text { Some(bytes.as_slice()?) } else { None };
     let file = if let TextArgument::File(file, size) = text { (file, size) } else { (-1, 0) };
-    let read = |at: usize, buffer: &mut [u8]| read_exact_at(file.0, buffer, first_byte.saturating_add(at as u64));
+    let open = OpenFile::new(file.0);
+    let read = |at: usize, buffer: &mut [u8]| open.read_exact_at(buffer, first_byte.saturating_add(at as u64));
     let text_size = here.map_or(file.1.saturating_sub(first_byte), |bytes| bytes.len() as u64);
     let text = here.map_or(Source::File(Text { size: text_size as usize, read: &read }), Source::Memory);
     let spare = spare.map(|spare| &spare.pool);
@@ -217,12 +219,13 @@ pub(crate) fn ctf_parse(
 #[pyfunction]
 pub(crate) fn ctf_chunk_borders(
     py: Python<'_>,
-    file: (i32, u64),
+    file: (isize, u64),
     first: u64,
     chunk_size_in_bytes: u64,
     in_lines: bool,
 ) -> PyResult<Vec<usize>> {
-    let read = |at: usize, buffer: &mut [u8]| read_exact_at(file.0, buffer, at as u64);
+    let open = OpenFile::new(file.0);
+    let read = |at: usize, buffer: &mut [u8]| open.read_exact_at(buffer, at as u64);
     let mode = if in_lines { Mode::Lines } else { Mode::Ids };
     let text = Text { size: file.1 as usize, read: &read };
     let (first, limit) = (first as usize, chunk_size_in_bytes as usize);
@@ -237,7 +240,7 @@ type IndexedTuple = (Vec<(usize, CTFScan)>, Chunk);
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn ctf_index_chunks(
     py: Python<'_>,
-    file: (i32, u64),
+    file: (isize, u64),
     borders: Vec<usize>,
     in_lines: bool,
     schema: &CTFSchema,
@@ -245,7 +248,8 @@ pub(crate) fn ctf_index_chunks(
     part_size: usize,
     spare: &Spare,
 ) -> PyResult<Vec<Option<IndexedTuple>>> {
-    let read = |at: usize, buffer: &mut [u8]| read_exact_at(file.0, buffer, at as u64);
+    let open = OpenFile::new(file.0);
+    let read = |at: usize, buffer: &mut [u8]| open.read_exact_at(buffer, at as u64);
     let mode = if in_lines { Mode::Lines } else { Mode::Ids };
     if borders.windows(2).any(|pair| pair[0] > pair[1]) {
         return Err(PyValueError::new_err("borders that do not ascend"));

@@ -8,7 +8,7 @@ use cntkio_core::htk::{self, ListRules};
 use cntkio_core::mlf::{self, Labels, Numbers, Rules, Scan, Unit};
 use cntkio_core::text::Text;
 use cntkio_core::{keys, timeline};
-use cntkio_simd::memory::{self, append_read, read_exact_at};
+use cntkio_simd::file::{self, OpenFile};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
@@ -177,15 +177,15 @@ type EncodingArrays<'py> = (bool, Option<(PyReadonlyArray1<'py, f32>, PyReadonly
 /// Bytes of files for `frames_chunk`: block 0 has the bytes that were read, every other block maps a file.
 #[pyclass(frozen, module = "cntkio._core")]
 pub(crate) struct FileBytes {
-    blocks: Mutex<(Vec<u8>, Vec<memory::FileBytes>)>,
+    blocks: Mutex<(Vec<u8>, Vec<file::FileBytes>)>,
 }
 
 impl FileBytes {
-    fn take(&self) -> (Vec<u8>, Vec<memory::FileBytes>) {
+    fn take(&self) -> (Vec<u8>, Vec<file::FileBytes>) {
         std::mem::take(&mut *self.blocks.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn put(&self, blocks: (Vec<u8>, Vec<memory::FileBytes>)) {
+    fn put(&self, blocks: (Vec<u8>, Vec<file::FileBytes>)) {
         *self.blocks.lock().unwrap_or_else(PoisonError::into_inner) = blocks;
     }
 }
@@ -201,11 +201,11 @@ impl FileBytes {
     }
 
     /// Append bytes of an open file. Returns their number, which is smaller than `size` only at the file's end.
-    fn read(&self, py: Python<'_>, descriptor: i32, at: u64, size: usize) -> PyResult<usize> {
+    fn read(&self, py: Python<'_>, file: isize, at: u64, size: usize) -> PyResult<usize> {
         let mut blocks = self.take();
         let room = blocks.0.try_reserve(size);
         let read = py.detach(|| match room {
-            Ok(()) => append_read(&mut blocks.0, descriptor, size, at),
+            Ok(()) => OpenFile::new(file).append_read(&mut blocks.0, size, at),
             Err(_) => Err(std::io::ErrorKind::OutOfMemory.into()),
         });
         self.put(blocks);
@@ -218,10 +218,10 @@ impl FileBytes {
     }
 
     /// Map bytes of an open file, all of which must exist; returns the number of the block. Messages contain `name`.
-    fn show(&self, py: Python<'_>, descriptor: i32, name: String, at: u64, size: usize) -> PyResult<usize> {
+    fn show(&self, py: Python<'_>, file: isize, name: String, at: u64, size: usize) -> PyResult<usize> {
         let shown = py.detach(|| {
-            let file = Arc::new(memory::MappedFile::new(descriptor, name)?);
-            memory::FileBytes::of_file(&file, at, size, true)
+            let file = Arc::new(file::MappedFile::new(OpenFile::new(file), name)?);
+            file::FileBytes::of_file(&file, at, size, true)
         })?;
         let mut blocks = self.take();
         blocks.1.push(shown);
@@ -354,12 +354,12 @@ fn label_arrays(py: Python<'_>, labels: Labels) -> MLFLabels {
     }
 }
 
-/// Read the entries of an open file, given as descriptor and size. `counts_time`: None if the rows determine the unit.
+/// Read the entries of an open file, given as number and size. `counts_time`: None if the rows determine the unit.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn mlf_scan(
     py: Python<'_>,
-    file: (i32, usize),
+    file: (isize, usize),
     is_compatible: bool,
     counts_time: Option<bool>,
     frame_period: f64,
@@ -374,7 +374,7 @@ pub(crate) fn mlf_scan(
     };
     let classes = names.map(|names| names.iter().zip(0..).map(|(name, class)| (name.to_vec(), class)).collect());
     let rules = Rules { is_compatible, unit, frame_period, classes, dim };
-    let read = |at: usize, buffer: &mut [u8]| read_exact_at(file.0, buffer, at as u64);
+    let read = |at: usize, buffer: &mut [u8]| OpenFile::new(file.0).read_exact_at(buffer, at as u64);
     let mut scan = Scan::new(Text { size: file.1, read: &read }, &rules, mlf::SHARE_BYTES);
     let pool = pool(num_threads)?;
     let labels = py.detach(|| {
@@ -395,8 +395,8 @@ pub(crate) fn mlf_scan_binary(py: Python<'_>, data: PyBackedBytes, dim: u32) -> 
 
 /// The labels in the rows of an open file, each once, sorted by their bytes.
 #[pyfunction]
-pub(crate) fn mlf_names<'py>(py: Python<'py>, descriptor: i32, size: u64) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-    let read = |at: usize, buffer: &mut [u8]| read_exact_at(descriptor, buffer, at as u64);
+pub(crate) fn mlf_names<'py>(py: Python<'py>, file: isize, size: u64) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+    let read = |at: usize, buffer: &mut [u8]| OpenFile::new(file).read_exact_at(buffer, at as u64);
     let names = py.detach(|| mlf::label_names(Text { size: size as usize, read: &read }))?;
     Ok(names.iter().map(|name| PyBytes::new(py, name)).collect())
 }

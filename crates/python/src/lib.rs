@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 mod cbf;
 mod chunk;
 mod ctf;
+mod file;
 mod htk;
 mod order;
 mod packed;
@@ -36,6 +37,9 @@ mod _core {
         CTFScan, CTFSchema, Spare, ctf_chunk_borders, ctf_chunk_starts, ctf_index, ctf_index_chunks, ctf_infer,
         ctf_parse, ctf_scan_words, ctf_sizes,
     };
+
+    #[pymodule_export]
+    use super::file::{available_parallelism, file_read, file_read_into, file_write};
 
     #[pymodule_export]
     use super::packed::{Packed, Whole, pack};

@@ -1,5 +1,6 @@
 //! Vector kernels for numbers in text ([`Kernel`], [`digits`]) and in bytes ([`floats`]), and the project's only
-//! `unsafe` code: copies, file maps and prefetches ([`memory`]) and an [`allocator`]. Everything public is safe.
+//! `unsafe` code: copies and prefetches ([`memory`]), reads and maps of files ([`mod@file`]) and an [`allocator`].
+//! Everything public is safe.
 //!
 //! A kernel consumes as many numbers as are *certain* to be in the common form, and leaves the rest, untouched, to an
 //! exact parser.
@@ -26,6 +27,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 pub mod digits;
+pub mod file;
 pub mod floats;
 pub mod memory;
 mod scalar;

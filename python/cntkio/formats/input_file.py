@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 import weakref
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from cntkio import _core
 from cntkio.errors import CorpusError, FormatError
 from cntkio.hints import near_name
 
@@ -34,14 +36,31 @@ def open_to_read(path: str | bytes | os.PathLike[str]) -> int:
         FileNotFoundError: [Errno 2] No such file or directory; did you mean 'examples/iris/iris.ctf'?: ...
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         if stat.S_ISDIR(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise IsADirectoryError(errno.EISDIR, "Is a folder; expected a file", os.fspath(path))
         return descriptor
+    except PermissionError:
+        # Windows does not open folders.
+        if Path(os.fsdecode(path)).is_dir():
+            raise IsADirectoryError(errno.EISDIR, "Is a folder; expected a file", os.fspath(path)) from None
+        raise
     except FileNotFoundError as error:
         hint = _hint(Path(os.fsdecode(path)))
         raise FileNotFoundError(error.errno, f"{error.strerror}{hint}", os.fspath(path)) from None
+
+
+def system_number(descriptor: int) -> int:
+    """Return the number by which the system, and so the compiled core, knows an open file.
+
+    On Windows a descriptor belongs to Python's C library, and the system has handles.
+    """
+    if sys.platform == "win32":
+        import msvcrt
+
+        return msvcrt.get_osfhandle(descriptor)
+    return descriptor
 
 
 def _hint(path: Path) -> str:
@@ -86,7 +105,7 @@ class InputFile:
 
     Attributes:
         path: The file.
-        descriptor: Its descriptor.
+        number: The number by which the compiled core knows it.
         size: Its size in bytes when it was opened.
 
     Raises:
@@ -95,30 +114,25 @@ class InputFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.descriptor = open_to_read(path)
-        self.close = weakref.finalize(self, os.close, self.descriptor)
-        status = os.fstat(self.descriptor)
+        self._descriptor = open_to_read(path)
+        self.close = weakref.finalize(self, os.close, self._descriptor)
+        self.number = system_number(self._descriptor)
+        status = os.fstat(self._descriptor)
         self.size = status.st_size
         self._time_ns = status.st_mtime_ns
 
     @property
     def handle(self) -> tuple[int, int]:
-        """Descriptor and size, as the compiled core takes them."""
-        return self.descriptor, self.size
+        """Number and size, as the compiled core takes them."""
+        return self.number, self.size
 
     def read(self, offset: int, size: int) -> bytes:
         """Return up to `size` bytes; fewer only at the end of the file."""
-        return os.pread(self.descriptor, size, offset)
+        return _core.file_read(self.number, offset, size)
 
     def read_into(self, buffer: npt.NDArray[np.uint8], offset: int) -> int:
         """Fill a buffer, and return how many bytes there were."""
-        view, done = memoryview(buffer.data), 0
-        while done < len(view):
-            count = os.preadv(self.descriptor, [view[done:]], offset + done)
-            if count == 0:
-                break
-            done += count
-        return done
+        return _core.file_read_into(self.number, offset, buffer)
 
     def require_unchanged(self) -> None:
         """Refuse a file that was changed since it was opened: its index no longer matches.
@@ -126,7 +140,7 @@ class InputFile:
         Raises:
             CorpusError: The file was changed.
         """
-        now = os.fstat(self.descriptor)
+        now = os.fstat(self._descriptor)
         if (now.st_size, now.st_mtime_ns) != (self.size, self._time_ns):
             raise CorpusError(
                 f"{self.path}: changed while in use ({self.size} bytes when opened, {now.st_size} now); open it again"

@@ -83,7 +83,8 @@ def fingerprint(path: Path) -> dict[str, Any]:
         content = hashlib.blake2b(digest_size=16)
         last = max(status.st_size - _PROBE_SIZE, 0)
         for probe in range(_NUM_PROBES):
-            content.update(os.pread(file.fileno(), _PROBE_SIZE, last * probe // (_NUM_PROBES - 1)))
+            os.lseek(file.fileno(), last * probe // (_NUM_PROBES - 1), os.SEEK_SET)
+            content.update(os.read(file.fileno(), _PROBE_SIZE))
     return {"size": status.st_size, "time_ns": status.st_mtime_ns, "content": content.hexdigest()}
 
 

@@ -14,6 +14,7 @@ from cntkio import _core
 from cntkio._threads import ForkLock
 from cntkio.formats.contract import Loaded
 from cntkio.formats.htk import Frames, HTKFeatureCorpus, HTKFeatureStream
+from cntkio.formats.input_file import system_number
 
 
 class PageFile:
@@ -55,7 +56,7 @@ class PageFile:
                     self._begin()
                 descriptor, begin = self._descriptor, self._end
                 self._end += len(data)
-            _write_all(descriptor, data, begin)
+            _core.file_write(system_number(descriptor), begin, data)
         except OSError as error:
             folder = self._folder or tempfile.gettempdir()
             raise OSError(error.errno, f"the page file cannot be written: {error.strerror}", folder) from error
@@ -70,7 +71,7 @@ class PageFile:
             return None
         begin, size, frames = kept
         data = _core.FileBytes(size)
-        data.read(self._descriptor, begin, size)
+        data.read(system_number(self._descriptor), begin, size)
         return frames._replace(bytes=data)
 
     def close(self) -> None:
@@ -110,10 +111,3 @@ class PagedFeatures(HTKFeatureCorpus):
     def close(self) -> None:
         self._pages.close()
         super().close()
-
-
-def _write_all(descriptor: int, data: bytes, offset: int) -> None:
-    view = memoryview(data)
-    while view:
-        num_written = os.pwrite(descriptor, view, offset)
-        view, offset = view[num_written:], offset + num_written

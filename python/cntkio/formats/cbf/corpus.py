@@ -169,7 +169,7 @@ class CBFCorpus:
                 for stream, info in zip(self.header.streams, self.streams, strict=True)
             ]
             largest = int((self.header.ends - self.header.begins).max())
-            self._binary = _core.BinaryFile(self._file.descriptor, self.name)
+            self._binary = _core.BinaryFile(self._file.number, self.name)
             self._spare = _core.Spare(_SPARE_CHUNKS * min(largest, _MOST_SPARE))
             self.table = self._read_table()
         except BaseException:

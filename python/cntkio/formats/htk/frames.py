@@ -80,9 +80,9 @@ class GatheredFrames:
         """
         header = file.header
         if self._memory_map and size >= _SMALLEST_MAP and begin + size <= file.size:
-            block, offset = self._bytes.show(file.descriptor, os.fsdecode(path), begin, size), 0
+            block, offset = self._bytes.show(file.number, os.fsdecode(path), begin, size), 0
         else:
-            num_read = self._bytes.read(file.descriptor, begin, min(size, max(file.size - begin, 0)))
+            num_read = self._bytes.read(file.number, begin, min(size, max(file.size - begin, 0)))
             if num_read < size:
                 return num_read
             block, offset = 0, self._num_read
@@ -119,7 +119,7 @@ class GatheredFrames:
 
 def _read_scales(file: OpenFile, path: bytes) -> Scales:
     header = file.header
-    data = os.pread(file.descriptor, 8 * header.dim, header.data_offset)
+    data = _core.file_read(file.number, header.data_offset, 8 * header.dim)
     if len(data) < 8 * header.dim:
         raise FormatError(
             "the file ends within the scales of its compressed values", path=os.fsdecode(path), byte=len(data)

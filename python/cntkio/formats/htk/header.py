@@ -9,8 +9,9 @@ import os
 import struct
 from typing import NamedTuple
 
+from cntkio import _core
 from cntkio.errors import ConfigError, FormatError
-from cntkio.formats.input_file import open_to_read
+from cntkio.formats.input_file import open_to_read, system_number
 
 KINDS = {
     "WAVEFORM": 0, "LPC": 1, "LPREFC": 2, "LPCEPSTRA": 3, "LPDELCEP": 4, "IREFC": 5, "MFCC": 6, "FBANK": 7,
@@ -168,9 +169,17 @@ def parse_header(data: bytes, file_size: int, *, compatible: bool = False) -> He
 
 
 class OpenFile(NamedTuple):
-    """A feature file that is open."""
+    """A feature file that is open.
+
+    Attributes:
+        descriptor: Its descriptor.
+        number: The number by which the compiled core knows it.
+        size: Its size in bytes.
+        header: Its header.
+    """
 
     descriptor: int
+    number: int
     size: int
     header: Header
 
@@ -208,8 +217,9 @@ class FeatureFiles:
         descriptor = open_to_read(path)
         try:
             size = os.fstat(descriptor).st_size
-            data = os.pread(descriptor, _HEADER_AND_GUID_SIZE, 0)
-            file = OpenFile(descriptor, size, parse_header(data, size, compatible=self._compatible))
+            number = system_number(descriptor)
+            data = _core.file_read(number, 0, _HEADER_AND_GUID_SIZE)
+            file = OpenFile(descriptor, number, size, parse_header(data, size, compatible=self._compatible))
         except BadHeaderError as error:
             os.close(descriptor)
             raise FormatError(str(error), path=os.fsdecode(path), byte=0) from None

@@ -1,0 +1,340 @@
+//! Files that the caller has opened: bytes at a position ([`OpenFile`]), and bytes that stay mapped ([`FileBytes`]).
+//!
+//! No function moves a file's cursor on Unix, so threads and forks may share a file. Windows moves the cursor with every
+//! read, but no function here depends on it.
+
+use std::fs::File;
+use std::io::{ErrorKind, Result};
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+/// The number by which the system knows a file that the caller has opened and keeps open: the descriptor on Unix, the
+/// handle on Windows.
+///
+/// ```
+/// # #[cfg(unix)]
+/// # {
+/// use std::os::fd::AsRawFd;
+///
+/// let file = std::fs::File::open("Cargo.toml").unwrap();
+/// let mut start = [0; 9];
+/// cntkio_simd::file::OpenFile::new(file.as_raw_fd() as isize).read_exact_at(&mut start, 0).unwrap();
+/// assert_eq!(&start, b"[package]");
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct OpenFile(isize);
+
+impl OpenFile {
+    /// Take a number from the system. If it is not an open file, each use is an error.
+    pub fn new(number: isize) -> OpenFile {
+        OpenFile(number)
+    }
+
+    /// The file as the standard library's type, which must not close it.
+    fn borrow(self) -> Result<ManuallyDrop<File>> {
+        #[cfg(unix)]
+        let file = {
+            use std::os::fd::{FromRawFd, RawFd};
+            let descriptor = RawFd::try_from(self.0).ok().filter(|&descriptor| descriptor >= 0);
+            let descriptor = descriptor.ok_or_else(|| std::io::Error::from_raw_os_error(libc::EBADF))?;
+            // SAFETY: the number can be a descriptor, the caller keeps the file open, and the file is not closed here.
+            unsafe { File::from_raw_fd(descriptor) }
+        };
+        #[cfg(windows)]
+        let file = {
+            use std::os::windows::io::{FromRawHandle, RawHandle};
+            if matches!(self.0, 0 | -1) {
+                return Err(ErrorKind::InvalidInput.into());
+            }
+            // SAFETY: the caller keeps the file open, and the file is not closed here.
+            unsafe { File::from_raw_handle(self.0 as RawHandle) }
+        };
+        Ok(ManuallyDrop::new(file))
+    }
+
+    /// Fill `buffer` from position `at`; an error if the file ends before the buffer is full.
+    pub fn read_exact_at(self, buffer: &mut [u8], at: u64) -> Result<()> {
+        if self.read_at(buffer, at)? < buffer.len() { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
+    }
+
+    /// Fill `buffer` from position `at`, as far as the file goes; returns the number of bytes.
+    pub fn read_at(self, buffer: &mut [u8], at: u64) -> Result<usize> {
+        read_up_to(&*self.borrow()?, buffer, at)
+    }
+
+    /// Append `size` bytes from position `at`, or fewer if the file ends before; returns their number.
+    pub fn append_read(self, out: &mut Vec<u8>, size: usize, at: u64) -> Result<usize> {
+        out.reserve(size);
+        #[cfg(unix)]
+        let done = {
+            use std::os::fd::AsRawFd;
+            let descriptor = self.borrow()?.as_raw_fd();
+            let spare = &mut out.spare_capacity_mut()[..size];
+            let mut done = 0;
+            while done < size {
+                let rest = &mut spare[done..];
+                let position = at.checked_add(done as u64).and_then(|position| libc::off_t::try_from(position).ok());
+                let position = position.ok_or(ErrorKind::InvalidInput)?;
+                // SAFETY: the call writes at most as many bytes as `rest` has. The standard library can read only into
+                // memory that is already initialised, which costs as much as the copy.
+                let count = unsafe { libc::pread(descriptor, rest.as_mut_ptr().cast(), rest.len(), position) };
+                match usize::try_from(count) {
+                    Ok(0) => break,
+                    Ok(count) => done += count,
+                    Err(_) => {
+                        let error = std::io::Error::last_os_error();
+                        if error.kind() != ErrorKind::Interrupted {
+                            return Err(error);
+                        }
+                    }
+                }
+            }
+            // SAFETY: the calls wrote `done` bytes after the old length, in memory that was reserved.
+            unsafe { out.set_len(out.len() + done) };
+            done
+        };
+        #[cfg(not(unix))]
+        let done = {
+            let before = out.len();
+            out.resize(before + size, 0);
+            let read = self.read_at(&mut out[before..], at);
+            out.truncate(before + *read.as_ref().unwrap_or(&0));
+            read?
+        };
+        Ok(done)
+    }
+
+    /// Write all bytes at position `at`.
+    pub fn write_all_at(self, mut bytes: &[u8], mut at: u64) -> Result<()> {
+        let file = self.borrow()?;
+        while !bytes.is_empty() {
+            #[cfg(unix)]
+            let written = file.write_at(bytes, at);
+            #[cfg(windows)]
+            let written = file.seek_write(bytes, at);
+            match written {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(count) => (bytes, at) = (&bytes[count..], at + count as u64),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(unix)]
+use std::os::unix::fs::FileExt;
+#[cfg(windows)]
+use std::os::windows::fs::FileExt;
+
+/// Fill `buffer` from position `at`, as far as the file goes; returns the number of bytes.
+fn read_up_to(file: &File, buffer: &mut [u8], at: u64) -> Result<usize> {
+    let mut done = 0;
+    while done < buffer.len() {
+        let (rest, position) = (&mut buffer[done..], at.saturating_add(done as u64));
+        #[cfg(unix)]
+        let read = file.read_at(rest, position);
+        #[cfg(windows)]
+        let read = file.seek_read(rest, position);
+        match read {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+/// A file whose bytes can be mapped: they are used in place in the page cache, without a copy or memory of our own. The
+/// file stays open until this value is dropped.
+#[derive(Debug)]
+pub struct MappedFile {
+    file: File,
+    name: String,
+    opened: Status,
+}
+
+impl MappedFile {
+    /// Share a file that the caller has opened, and may close afterwards. `name` is returned when the file has changed.
+    pub fn new(file: OpenFile, name: String) -> Result<MappedFile> {
+        let file = file.borrow()?.try_clone()?;
+        let opened = status(&file)?;
+        Ok(MappedFile { file, name, opened })
+    }
+
+    /// The file's name, if the file has changed since this value was created.
+    fn changed(&self) -> Option<&str> {
+        if status(&self.file).is_ok_and(|now| now == self.opened) { None } else { Some(&self.name) }
+    }
+}
+
+/// Properties of a file that reveal a change.
+#[derive(Debug, PartialEq)]
+struct Status {
+    size: u64,
+    /// In seconds and nanoseconds.
+    modified: (i64, i64),
+}
+
+/// The standard library's way asks the system for more, and takes twice as long: half a microsecond for each minibatch.
+#[cfg(unix)]
+fn status(file: &File) -> Result<Status> {
+    use std::os::fd::AsRawFd;
+    let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the pointer is valid for a write of the status.
+    if unsafe { libc::fstat(file.as_raw_fd(), status.as_mut_ptr()) } != 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: the successful call has filled the status.
+    let status = unsafe { status.assume_init() };
+    Ok(Status { size: status.st_size as u64, modified: (status.st_mtime, status.st_mtime_nsec) })
+}
+
+#[cfg(windows)]
+fn status(file: &File) -> Result<Status> {
+    use std::os::windows::fs::MetadataExt;
+    let metadata = file.metadata()?;
+    Ok(Status { size: metadata.len(), modified: (0, metadata.last_write_time() as i64) })
+}
+
+/// Bytes of a file, mapped or copied.
+///
+/// Mapped bytes change when the file changes: call [`changed`](FileBytes::changed) before you use them. If another
+/// process truncates the file between that call and the use, the operating system kills this process (SIGBUS), as with
+/// every memory map. Windows does not let a process truncate a file that is mapped.
+#[derive(Debug)]
+pub struct FileBytes(Storage);
+
+#[derive(Debug)]
+enum Storage {
+    Copied(Vec<u8>),
+    Mapped { file: Arc<MappedFile>, map: memmap2::Mmap },
+}
+
+impl FileBytes {
+    /// Wrap bytes that were copied.
+    pub fn here(bytes: Vec<u8>) -> FileBytes {
+        FileBytes(Storage::Copied(bytes))
+    }
+
+    /// Map `size` bytes of a file from position `begin` on. Copy them instead if `is_mapped` is false or the file
+    /// system does not support maps. An error if the file ends before the last of these bytes.
+    pub fn of_file(file: &Arc<MappedFile>, begin: u64, size: usize, is_mapped: bool) -> Result<FileBytes> {
+        let file_size = status(&file.file)?.size;
+        if begin.checked_add(size as u64).is_none_or(|end| end > file_size) {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        if size > 0 && is_mapped {
+            // SAFETY: the map is read only, and inside the file's size that was checked above. Callers check `changed`
+            // just before the use, because another process may write to the file. Any content is handled: the bytes are
+            // copied, and values read from them are checked before use.
+            let map = unsafe { memmap2::MmapOptions::new().offset(begin).len(size).populate().map(&file.file) };
+            if let Ok(map) = map {
+                return Ok(FileBytes(Storage::Mapped { file: file.clone(), map }));
+            }
+        }
+        let mut bytes = vec![0; size];
+        if read_up_to(&file.file, &mut bytes, begin)? < size {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        Ok(FileBytes::here(bytes))
+    }
+
+    /// The bytes.
+    #[inline]
+    pub fn as_slice(&self) -> &[u8] {
+        match &self.0 {
+            Storage::Copied(bytes) => bytes,
+            Storage::Mapped { map, .. } => map,
+        }
+    }
+
+    /// The name of the file, if its bytes are mapped and it has changed since it was opened.
+    pub fn changed(&self) -> Option<&str> {
+        match &self.0 {
+            Storage::Copied(_) => None,
+            Storage::Mapped { file, .. } => file.changed(),
+        }
+    }
+}
+
+impl PartialEq for FileBytes {
+    fn eq(&self, other: &FileBytes) -> bool {
+        self.as_slice() == other.as_slice()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(file: &File) -> OpenFile {
+        #[cfg(unix)]
+        return OpenFile::new(std::os::fd::AsRawFd::as_raw_fd(file) as isize);
+        #[cfg(windows)]
+        return OpenFile::new(std::os::windows::io::AsRawHandle::as_raw_handle(file) as isize);
+    }
+
+    #[test]
+    fn file_bytes_are_mapped_and_report_a_change_of_the_file() {
+        let path = std::env::temp_dir().join(format!("cntkio simd ü mapped {}", std::process::id()));
+        let content: Vec<u8> = (0..20_000u32).map(|number| (number % 251) as u8).collect();
+        std::fs::write(&path, &content).unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        let mapped = std::sync::Arc::new(MappedFile::new(number(&file), "its name".to_owned()).unwrap());
+        drop(file); // it stays open
+        for (begin, size) in [(0, 20_000), (1, 19_999), (5000, 1), (8192, 4096), (20_000, 0)] {
+            let bytes = FileBytes::of_file(&mapped, begin as u64, size, true).unwrap();
+            assert_eq!(bytes.as_slice(), &content[begin..begin + size]);
+            let copy = FileBytes::of_file(&mapped, begin as u64, size, false).unwrap();
+            assert_eq!(bytes, copy);
+            assert_eq!(
+                (bytes.changed(), bytes == FileBytes::here(content[begin..begin + size].to_vec())),
+                (None, true)
+            );
+        }
+        for (begin, size) in [(0, 20_001), (20_001, 0), (u64::MAX, 1)] {
+            let kind = FileBytes::of_file(&mapped, begin, size, true).map_err(|error| error.kind());
+            assert_eq!(kind, Err(std::io::ErrorKind::UnexpectedEof));
+        }
+        let (bytes, copy) =
+            (FileBytes::of_file(&mapped, 3, 100, true).unwrap(), FileBytes::of_file(&mapped, 3, 100, false));
+        std::fs::write(&path, &content[..10_000]).unwrap();
+        assert_eq!((bytes.changed(), copy.unwrap().changed()), (Some("its name"), None));
+        assert!(MappedFile::new(OpenFile::new(-1), String::new()).is_err());
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn reads_and_writes_at_a_position_and_reports_the_end_of_the_file() {
+        let path = std::env::temp_dir().join(format!("cntkio-simd-{}", std::process::id()));
+        std::fs::write(&path, b"0123456789").unwrap();
+        let opened = File::options().read(true).write(true).open(&path).unwrap();
+        let file = number(&opened);
+        let mut buffer = [0; 4];
+        file.read_exact_at(&mut buffer, 3).unwrap();
+        assert_eq!(&buffer, b"3456");
+        assert_eq!(file.read_at(&mut buffer, 8).unwrap(), 2);
+        assert_eq!(&buffer, b"8956");
+        let error = file.read_exact_at(&mut buffer, 8).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
+        let mut bytes = vec![b'x'];
+        assert_eq!(file.append_read(&mut bytes, 4, 2).unwrap(), 4);
+        assert_eq!(file.append_read(&mut bytes, 9, 7).unwrap(), 3);
+        assert_eq!(file.append_read(&mut bytes, 9, 10).unwrap(), 0);
+        assert_eq!(bytes, b"x2345789");
+        file.write_all_at(b"abc", 9).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"012345678abc");
+        for closed in [-1, isize::MIN] {
+            let closed = OpenFile::new(closed);
+            assert!(closed.read_exact_at(&mut buffer, 0).is_err() && closed.read_at(&mut buffer, 0).is_err());
+            assert!(closed.append_read(&mut bytes, 1, 0).is_err() && closed.write_all_at(b"x", 0).is_err());
+        }
+        assert!(file.append_read(&mut bytes, 1, u64::MAX).is_err() && file.read_at(&mut buffer, u64::MAX).is_err());
+        drop(opened);
+        std::fs::remove_file(path).unwrap();
+    }
+}
