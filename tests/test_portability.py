@@ -1,11 +1,14 @@
 """The package reads files of any name, on any number of cores, and needs nothing that only some systems have."""
 
+import errno
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from cntkio import _core
 from support.every_format import everything_read
 
 # Functions and constants of `os`, and modules, that Windows or macOS does not have.
@@ -38,6 +41,15 @@ def test_needs_no_function_that_only_some_systems_have(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, program, without, *OF_SOME_SYSTEMS], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == everything_read(with_all)
+
+
+def test_errors_of_the_system_keep_their_number() -> None:
+    with open("/dev/full", "wb") as full, pytest.raises(OSError, match="No space left on device$") as caught:
+        _core.file_write(full.fileno(), 0, b"x")
+    assert caught.value.errno == errno.ENOSPC
+    with pytest.raises(OSError, match="Bad file descriptor") as caught:
+        _core.file_read(-1, 0, 1)
+    assert caught.value.errno == errno.EBADF
 
 
 def test_parses_with_as_many_threads_as_cores_may_be_used() -> None:

@@ -6,7 +6,6 @@ import gc
 import itertools
 import json
 import logging
-import os
 import pickle
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from cntkio import (
     MinibatchSource,
     StreamDef,
     StreamDefs,
+    _core,
 )
 from cntkio.formats import htk, mlf
 from cntkio.source.chunks import ChunkStore
@@ -270,7 +270,7 @@ def test_reading_continues_after_the_error_of_a_full_disk(
 
     with paged(corpus, folder) as reader:
         with monkeypatch.context() as patch:
-            patch.setattr(os, "pwrite", full)
+            patch.setattr(_core, "file_write", full)
             with pytest.raises(OSError, match="the page file cannot be written: No space left") as caught:
                 reader.next_minibatch(5)
             assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(folder))
