@@ -64,6 +64,21 @@ def class_ids(data: MinibatchData) -> npt.NDArray[np.int32]:
     return classes
 
 
+def no_class(data: MinibatchData, sample: int, keys: npt.NDArray[Any]) -> str:
+    """Say which sample of a stream has no class.
+
+    Args:
+        data: The stream.
+        sample: The sample's index in the stream.
+        keys: The keys of the sequences.
+    """
+    sequence = int(np.searchsorted(data.offsets, sample, side="right")) - 1
+    return (
+        f"sequence {keys[sequence]}, stream {data.stream.name!r}: sample {sample - int(data.offsets[sequence])} is not "
+        f"a single entry of 1, so it has no class"
+    )
+
+
 def classes_of(data: MinibatchData) -> tuple[npt.NDArray[np.int32], int | None]:
     """Return the class of each sample, and the first sample that is not a single entry of 1, if there is one."""
     stream = data.stream

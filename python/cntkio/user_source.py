@@ -5,6 +5,7 @@ They share only the interface of `cntkio.source.MinibatchSource`: names of metho
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
+from cntkio.convert import ArrayStream, is_table, joined, pieces_of
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
 from cntkio.formats.numbers import as_numbers, in_precision
 from cntkio.formats.user import Column, column, joined_columns
@@ -112,8 +114,9 @@ class MinibatchSourceFromData(UserMinibatchSource):
     divide a minibatch, a sequence may be delivered twice.
 
     Args:
-        data_streams: By name: an array or CSR matrix, in which each row is a sequence of one sample; or a list of
-            arrays or matrices, in which each item is a sequence; or a pair of either and its type, which is any object
+        data_streams: A data frame, a table or a data set, as for `cntkio.arrow.read`; or by name: an array, tensor or
+            CSR matrix, in which each row is a sequence of one sample; or a series; or a list of arrays or matrices, in
+            which each item is a sequence; or a pair of either and its type, which is any object
             with some of the attributes ``shape``, ``dtype`` and ``is_sequence``, such as a `StreamInformation`. With
             ``is_sequence``, an array holds sequences of equal length, ``[sequences, samples, *shape]``. float64 stays;
             other numbers become float32.
@@ -137,9 +140,16 @@ class MinibatchSourceFromData(UserMinibatchSource):
         {}
     """
 
-    def __init__(self, data_streams: Mapping[str, Any], max_samples: int = INFINITELY_REPEAT) -> None:
-        if not data_streams:
-            raise ConfigError("data_streams is empty; expected at least one stream", key="data_streams")
+    def __init__(self, data_streams: Any, max_samples: int = INFINITELY_REPEAT) -> None:
+        if is_table(data_streams):
+            with pieces_of(data_streams) as pieces:
+                data_streams = joined(pieces)
+        if not isinstance(data_streams, Mapping) or not data_streams:
+            raise ConfigError(
+                f"data_streams is {_brief(data_streams)}; expected a mapping such as {{'x': data}} with at least one "
+                "stream, or a data frame",
+                key="data_streams",
+            )
         if not 0 <= max_samples <= INFINITELY_REPEAT:
             raise ConfigError(f"max_samples is {max_samples}, but it is in 0..2^64 - 1", key="max_samples")
         streams = [_stream(name, index, value) for index, (name, value) in enumerate(data_streams.items())]
@@ -241,18 +251,21 @@ class MinibatchSourceFromData(UserMinibatchSource):
         self._cursor, self._total_num_samples = cursor, total_num_samples
 
 
+def _brief(data: Any) -> str:
+    return "empty" if isinstance(data, Mapping) else f"a {type(data).__name__}"
+
+
 def _is_matrix(value: Any) -> bool:
-    return hasattr(value, "indptr")
+    return hasattr(value, "indptr") and hasattr(value, "nnz")
 
 
 def _stream(name: str, stream_index: int, argument: Any) -> tuple[StreamInformation, Column]:
     value, kind = argument if isinstance(argument, tuple) else (argument, None)
     if isinstance(value, list) and not all(isinstance(item, np.ndarray) or _is_matrix(item) for item in value):
-        value = as_numbers(f"data_streams, stream {name!r}", value)  # numbers in lists are an array
-    elif not isinstance(value, list | np.ndarray) and not _is_matrix(value):
-        raise CorpusError(
-            f"data_streams, stream {name!r}: got a {type(value).__name__}; expected an array, a CSR matrix or a list"
-        )
+        value = _from_list(f"data_streams, stream {name!r}", value)
+    if not isinstance(value, list | np.ndarray) and not _is_matrix(value):
+        stream = ArrayStream(name, value, getattr(kind, "dtype", None))
+        return stream.info(stream_index), stream.column(0, stream.num_sequences)
     items = value if isinstance(value, list) else [value]
     if not items:
         raise CorpusError(f"data_streams, stream {name!r}: no sequences to read")
@@ -265,6 +278,17 @@ def _stream(name: str, stream_index: int, argument: Any) -> tuple[StreamInformat
     storage_format: StorageFormat = "sparse" if _is_matrix(items[0]) else "dense"
     info = StreamInformation(name, stream_index, storage_format, dtype, (form or (1,)) if shape is None else shape)
     return info, column("data_streams", items if isinstance(value, list) else items[0], info)
+
+
+def _from_list(where: str, items: list[Any]) -> Any:
+    """Return an array of numbers in lists of equal lengths, or a list with an array for each sequence."""
+    if not any(getattr(item, "ndim", 0) for item in items):  # tensors are sequences, as arrays are
+        with contextlib.suppress(ValueError):
+            return as_numbers(where, items)
+    try:
+        return [as_numbers(where, item) for item in items]
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise CorpusError(f"{where}: {error}") from None
 
 
 def _as_numbers(name: str, item: Any, dtype: np.dtype[Any]) -> Any:

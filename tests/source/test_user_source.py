@@ -76,7 +76,7 @@ def test_arrays_continue_from_a_checkpoint():
     [
         ({}, ConfigError),
         ({"x": np.arange(3), "y": np.arange(2)}, CorpusError),
-        ({"x": "text"}, CorpusError),
+        ({"x": "text"}, ConfigError),
         ({"x": np.array(["a"])}, CorpusError),
         ({"x": []}, CorpusError),
         ({"x": np.zeros((0, 2))}, CorpusError),

@@ -25,6 +25,7 @@ except ModuleNotFoundError as error:
 
 from cntkio.arrow.batches import RecordBatches, convert
 from cntkio.arrow.corpus import ArrowCorpus, read
+from cntkio.arrow.fields import KEY
 from cntkio.arrow.files import write_arrow, write_parquet
 
-__all__ = ["ArrowCorpus", "RecordBatches", "convert", "read", "write_arrow", "write_parquet"]
+__all__ = ["KEY", "ArrowCorpus", "RecordBatches", "convert", "read", "write_arrow", "write_parquet"]

@@ -15,7 +15,7 @@ from cntkio.arrow.fields import KEY, entry_fields, key_field, stream_field
 from cntkio.convert import Piece, Pieces, Progress, pieces_of
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.hints import did_you_mean
-from cntkio.layouts import classes_of
+from cntkio.layouts import classes_of, no_class
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.streams import StreamInformation, packed_columns
 
@@ -190,11 +190,7 @@ def _classes(data: MinibatchData, keys: npt.NDArray[Any]) -> pa.Array:
     """Return the class of each sample of a one-hot stream."""
     classes, wrong = classes_of(data)
     if wrong is not None:
-        sequence = int(np.searchsorted(data.offsets, wrong, side="right")) - 1
-        raise CorpusError(
-            f"sequence {keys[sequence]}, stream {data.stream.name!r}: sample {wrong - int(data.offsets[sequence])} is "
-            f"not a single entry of 1, so it has no class; leave the stream out of ids"
-        )
+        raise CorpusError(f"{no_class(data, wrong, keys)}; leave the stream out of ids")
     return pa.array(classes)
 
 

@@ -6,17 +6,18 @@ A damaged file is a `FormatError` that names the file and its batch or row group
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import ipc, parquet
 
-from cntkio.convert import format_of
+from cntkio.convert.tables import ArrayLike, ArrowArray, ArrowStream, DataSet
 from cntkio.errors import ConfigError, FormatError
-from cntkio.formats.detect import other_than
+from cntkio.formats.detect import detect, other_than
 from cntkio.formats.input_file import open_to_read
 
 _T = TypeVar("_T")
@@ -41,29 +42,6 @@ class Table(NamedTuple):
     total: int
 
 
-@runtime_checkable
-class _Stream(Protocol):
-    """Anything that hands out record batches: tables and data frames."""
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
-
-
-@runtime_checkable
-class _DataSet(Protocol):
-    """A data set of Hugging Face, which delivers tables in the format `arrow`."""
-
-    features: Any
-
-    def with_format(self, type: str) -> Any: ...
-
-    def iter(self, batch_size: int) -> Iterator[Any]: ...
-
-
-def is_table(data: Any) -> bool:
-    """Return whether an object is a data frame, a table or a data set."""
-    return isinstance(data, _Stream | _DataSet)
-
-
 def can_be_read_again(data: Any) -> bool:
     """Return whether each opening reads the same batches; a reader of batches delivers them once."""
     return not isinstance(data, pa.RecordBatchReader)
@@ -83,10 +61,10 @@ def opened(data: Any) -> Iterator[Table]:
             yield table
     elif isinstance(data, pa.RecordBatchReader):
         yield Table("RecordBatchReader", data.schema, _small(iter(data)), 0)
-    elif isinstance(data, _Stream):
-        reader = pa.RecordBatchReader.from_stream(data)
-        yield Table(type(data).__name__, reader.schema, _small(iter(reader)), 0)
-    elif isinstance(data, _DataSet) and data.features is not None:
+    elif isinstance(data, ArrowStream):
+        with _reader(data) as reader:
+            yield Table(type(data).__name__, reader.schema, _small(iter(reader)), 0)
+    elif isinstance(data, DataSet) and data.features is not None:
         tables = data.with_format("arrow").iter(batch_size=_ROWS_AT_ONCE)
         batches = (batch for table in tables for batch in pa.table(table).to_batches())
         yield Table(type(data).__name__, data.features.arrow_schema, _small(batches), 0)
@@ -101,30 +79,46 @@ def opened(data: Any) -> Iterator[Table]:
         )
 
 
+def _reader(data: ArrowStream) -> pa.RecordBatchReader:
+    """Return the batches of a table; a series is a table of one column."""
+    try:
+        return pa.RecordBatchReader.from_stream(data)
+    except pa.ArrowInvalid:  # not a table
+        column, name = pa.chunked_array(data), getattr(data, "name", None)
+    if not isinstance(name, str) or not name:
+        raise ConfigError(f"a {type(data).__name__} without a name; expected {{'x': data}}", key="data")
+    return pa.table({name: column}).to_reader()
+
+
 def _column(name: Any, value: Any) -> pa.Array | pa.ChunkedArray:
     """Return a column of a mapping: an array or a tensor of one sample a row, a series, or lists."""
-    if hasattr(value, "__arrow_c_stream__"):
-        return pa.chunked_array(value)
-    array = np.asarray(value) if hasattr(value, "__array__") else None
     try:
+        if isinstance(value, ArrowStream):
+            return pa.chunked_array(value)
+        array = np.asarray(value) if isinstance(value, ArrayLike) and not isinstance(value, ArrowArray) else None
         if array is None or array.ndim < 2:
             return pa.array(value if array is None else array)
         flat = pa.array(array.reshape(-1))
         return pa.FixedSizeListArray.from_arrays(flat, int(np.prod(array.shape[1:])))
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except (pa.ArrowException, TypeError, ValueError, RuntimeError) as error:
         raise ConfigError(f"column {name!r}: {error}; expected numbers, or lists of them", key=str(name)) from None
 
 
 @contextlib.contextmanager
 def _opened_file(path: str) -> Iterator[Table]:
     os.close(open_to_read(path))
-    kind = format_of(path)
+    kind = detect(path).form
     if kind == "parquet":
         file = _read(path, "footer", lambda: parquet.ParquetFile(path, page_checksum_verification=True))
         with file:
             schema = _read(path, "schema", lambda: _checked_schema(file.schema_arrow))
             rows = _read(path, "footer", lambda: int(file.metadata.num_rows))
             yield Table(path, schema, _small(_parquet_batches(path, file)), -(-rows // _ROWS_AT_ONCE))
+    elif kind == "arrow stream":
+        with pa.memory_map(path) as memory:
+            stream = _read(path, "schema", lambda: ipc.open_stream(memory))
+            schema = _read(path, "schema", lambda: _checked_schema(stream.schema))
+            yield Table(path, schema, _small(_stream_batches(path, stream)), 0)
     elif kind == "arrow":
         with pa.memory_map(path) as memory:
             file = _read(path, "footer", lambda: ipc.open_file(memory))
@@ -138,6 +132,17 @@ def _opened_file(path: str) -> Iterator[Table]:
     else:
         what = "this is neither a Parquet nor an Arrow file" + other_than("parquet", path)
         raise FormatError(what, path=path, byte=0)
+
+
+def _stream_batches(path: str, stream: ipc.RecordBatchStreamReader) -> Iterator[pa.RecordBatch]:
+    for index in itertools.count():
+        try:
+            batch = stream.read_next_batch()
+        except StopIteration:
+            return
+        except _DAMAGE as error:
+            raise _damage(path, f"batch {index}", error) from None
+        yield _read(path, f"batch {index}", lambda batch=batch: _checked(batch))  # type: ignore[misc]
 
 
 def _parquet_batches(path: str, file: parquet.ParquetFile) -> Iterator[pa.RecordBatch]:
@@ -160,11 +165,13 @@ def _read(path: str, where: str, read: Callable[[], _T]) -> _T:
     except FormatError:
         raise
     except _DAMAGE as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        raise FormatError(
-            f"{where} is damaged: {str(error).splitlines()[0] if str(error) else error!r}", path=path
-        ) from None
+        raise _damage(path, where, error) from None
+
+
+def _damage(path: str, where: str, error: Exception) -> Exception:
+    if isinstance(error, OSError) and error.errno is not None:
+        return error
+    return FormatError(f"{where} is damaged: {(str(error) or repr(error)).splitlines()[0]}", path=path)
 
 
 def _checked_schema(schema: pa.Schema) -> pa.Schema:

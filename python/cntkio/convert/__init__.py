@@ -8,10 +8,13 @@
     pieces          the seam: sequences piece by piece, from anything that can be written
     array_streams   pieces of arrays, SciPy matrices and minibatches
     writables       a `Writable` from whatever a caller passes
+    tables          what counts as a table: data frames, series, data sets
+    keys            keys that are kept, or numbered and listed
     loading         all chunks of a corpus in order, loaded ahead
     arrays          read_ctf: a whole corpus as arrays
     binary          write_cbf
     text            write_ctf, sequence_to_cntk_text_format
+    files           convert_file: from one file to another of any format
     corpora         from one file to another; header files
     scripts         CNTK's scripts txt2ctf.py and uci2ctf.py
     script_files    their input, block by block, and their output
@@ -21,16 +24,20 @@ Invariants: memory is bounded by a few chunks however long the input is, except 
 name when it is whole. An input that the target format cannot express is an error that names its location.
 """
 
+from cntkio.convert.array_streams import ArrayStream
 from cntkio.convert.arrays import read_ctf
 from cntkio.convert.binary import write_cbf
 from cntkio.convert.corpora import FileFormat, cbf_to_ctf, ctf_to_cbf, format_of, read_header_file
-from cntkio.convert.pieces import AnyPath, Piece, Pieces, Progress, Writable
+from cntkio.convert.files import convert_file, corpus_of, format_of_name
+from cntkio.convert.pieces import AnyPath, Piece, Pieces, Progress, Writable, joined
 from cntkio.convert.scripts import LabelType, txt_to_ctf, uci_to_ctf
+from cntkio.convert.tables import is_table
 from cntkio.convert.text import sequence_to_cntk_text_format, write_ctf
 from cntkio.convert.writables import pieces_of
 
 __all__ = [
     "AnyPath",
+    "ArrayStream",
     "FileFormat",
     "LabelType",
     "Piece",
@@ -38,8 +45,13 @@ __all__ = [
     "Progress",
     "Writable",
     "cbf_to_ctf",
+    "convert_file",
+    "corpus_of",
     "ctf_to_cbf",
     "format_of",
+    "format_of_name",
+    "is_table",
+    "joined",
     "pieces_of",
     "read_ctf",
     "read_header_file",

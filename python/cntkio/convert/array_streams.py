@@ -1,4 +1,4 @@
-"""Streams whose samples are arrays in memory: NumPy arrays, SciPy matrices, lists of either, minibatches.
+"""Streams whose samples are in memory: arrays, tensors, series, SciPy matrices, lists of these, minibatches.
 
 A stream is cut into columns of consecutive sequences, so that large arrays are converted piece by piece.
 """
@@ -11,11 +11,13 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from cntkio.errors import ConfigError
+from cntkio.convert.pieces import joined
+from cntkio.convert.tables import ArrayLike, ArrowArray, ArrowStream
+from cntkio.errors import CntkIoError, ConfigError
 from cntkio.formats.numbers import as_numbers, in_precision, least_precision
 from cntkio.formats.user import Column
 from cntkio.minibatch import MinibatchData
-from cntkio.streams import StorageFormat, StreamInformation
+from cntkio.streams import LARGEST_DIM, StorageFormat, StreamInformation
 
 
 class ArrayStream:
@@ -25,18 +27,22 @@ class ArrayStream:
         name: Its name.
         data: Its samples, as for `cntkio.write_cbf`.
         dtype: float32 or float64; None: float64 if the data have it or a whole number beyond 2^24, or else float32.
+        num_classes: The data are class ids, and this is their number, for a one-hot stream; None: the data are samples.
 
     Attributes:
         name: Its name.
         num_sequences: Number of sequences.
         num_bytes: Approximate size in memory.
+        is_wide: Whether the data have whole numbers that float32 would round, but no longer know it.
 
     Raises:
         ConfigError: The data do not form a stream.
     """
 
-    def __init__(self, name: str, data: Any, dtype: npt.DTypeLike | None) -> None:
-        samples = _samples_of(name, data)
+    def __init__(self, name: str, data: Any, dtype: npt.DTypeLike | None, num_classes: int | None = None) -> None:
+        samples, self.is_wide = _samples_of(name, data)
+        if num_classes is not None or samples.are_class_ids:
+            samples = _ClassSamples(name, samples, num_classes)
         if samples.dtype.kind not in "fiub":
             raise ConfigError(f"stream {name!r} is in {samples.dtype}; expected real numbers", key=name)
         self.name = name
@@ -44,10 +50,12 @@ class ArrayStream:
         self.num_bytes = samples.num_bytes
         self._samples = samples
         self._dtype = samples.precision() if dtype is None else np.dtype(dtype)
-        self._dim = self.info(0).dim
+        self._dim = LARGEST_DIM if samples.are_class_ids else self.info(0).dim
 
     def info(self, stream_id: int) -> StreamInformation:
         """Return the stream's description."""
+        if self._samples.are_class_ids:  # of unknown number
+            return StreamInformation(self.name, stream_id, "dense", np.int32, ())
         form: StorageFormat = "sparse" if self._samples.is_sparse else "dense"
         return StreamInformation(self.name, stream_id, form, self._dtype, self._samples.shape)
 
@@ -111,26 +119,57 @@ class _Samples(Protocol):
     is_sparse: bool
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
+    are_class_ids: bool
 
     def precision(self) -> np.dtype[Any]: ...
 
     def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut: ...
 
 
-def _samples_of(name: str, data: Any) -> _Samples:
+def _samples_of(name: str, data: Any) -> tuple[_Samples, bool]:
+    """Return samples, and whether they have whole numbers that float32 would round, but no longer know it."""
     if isinstance(data, MinibatchData):
-        return _MinibatchSamples(data)
+        return _MinibatchSamples(data), False
     if isinstance(data, _Matrix):
-        return _MatrixSamples(data)
-    if isinstance(data, np.ndarray):
-        return _ArraySamples(data)
-    if isinstance(data, list | tuple) and len(data):
-        return _MatrixListSamples(name, data) if isinstance(data[0], _Matrix) else _ArrayListSamples(name, data)
+        return _MatrixSamples(data), False
+    if isinstance(data, np.ndarray) and data.dtype != object:
+        return _ArraySamples(data), False
+    if isinstance(data, ArrowStream | ArrowArray):
+        return _series(name, data)
+    try:
+        if isinstance(data, ArrayLike):
+            data = np.asarray(data)
+            return (_ArraySamples(data) if data.dtype != object else _ArrayListSamples(name, list(data))), False
+        if isinstance(data, list | tuple) and len(data):
+            return _list_samples(name, data), False
+    except (
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:  # of a tensor that cannot be an array; lists of unequal depth
+        if isinstance(error, CntkIoError):
+            raise
+        raise ConfigError(f"stream {name!r}: {error}", key=name) from None
     raise ConfigError(
-        f"stream {name!r} is a {type(data).__name__}; expected an array of one sample a sequence, a list of arrays of "
-        "samples, or the same as SciPy matrices",
+        f"stream {name!r} is a {type(data).__name__}; expected an array or a tensor of one sample a sequence, a "
+        "series, a list of arrays of samples, or SciPy matrices; a data frame is passed by itself, without a name",
         key=name,
     )
+
+
+def _list_samples(name: str, data: Sequence[Any]) -> _Samples:
+    if isinstance(data[0], _Matrix):
+        return _MatrixListSamples(name, data)
+    if isinstance(data[0], int | float | np.number | np.bool_):
+        return _ArraySamples(as_numbers(f"stream {name!r}", data))
+    return _ArrayListSamples(name, data)
+
+
+def _series(name: str, data: Any) -> tuple[_Samples, bool]:
+    from cntkio import arrow  # late: Arrow is optional, and the module imports this one
+
+    with arrow.read({name: data}).pieces() as pieces:
+        return _MinibatchSamples(joined(pieces)[name]), name in pieces.wide
 
 
 class _MinibatchSamples:
@@ -138,6 +177,7 @@ class _MinibatchSamples:
         self._data = data
         self.num_sequences, self.is_sparse = data.num_sequences, data.is_sparse
         self.shape, self.dtype = data.stream.shape, data.values.dtype
+        self.are_class_ids = data.stream.dtype == np.int32
         self.num_bytes = data.values.nbytes * (2 if data.is_sparse else 1) + data.offsets.nbytes
 
     def precision(self) -> np.dtype[Any]:
@@ -156,6 +196,7 @@ class _MinibatchSamples:
 
 class _MatrixSamples:
     is_sparse = True
+    are_class_ids = False
 
     def __init__(self, matrix: _Matrix) -> None:
         self._matrix = matrix.tocsr()
@@ -173,6 +214,7 @@ class _MatrixSamples:
 
 class _ArraySamples:
     is_sparse = False
+    are_class_ids = False
 
     def __init__(self, array: npt.NDArray[Any]) -> None:
         self._array = array
@@ -188,6 +230,7 @@ class _ArraySamples:
 
 class _MatrixListSamples:
     is_sparse = True
+    are_class_ids = False
 
     def __init__(self, name: str, matrices: Sequence[Any]) -> None:
         for index, matrix in enumerate(matrices):
@@ -215,6 +258,7 @@ class _MatrixListSamples:
 
 class _ArrayListSamples:
     is_sparse = False
+    are_class_ids = False
 
     def __init__(self, name: str, sequences: Sequence[Any]) -> None:
         arrays = [
@@ -223,7 +267,7 @@ class _ArrayListSamples:
         for index, array in enumerate(arrays):
             if array.ndim == 0:
                 kind = type(sequences[index]).__name__
-                what = f"a {kind}" if array.dtype == object else "a number"
+                what = f"a {kind}" if array.dtype == object else "a number" if array.dtype.kind in "fiub" else "a text"
                 raise ConfigError(f"stream {name!r}, sequence {index}: {what}; expected an array of samples", key=name)
         _check_shapes(name, arrays)
         self._values = _Values(name, arrays)
@@ -238,6 +282,30 @@ class _ArrayListSamples:
     def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut:
         arrays = self._arrays[first:last]
         return _Cut(_offsets(list(map(len, arrays))), self._values.joined(first, last, dtype))
+
+
+class _ClassSamples:
+    """Class ids, as samples of a one-hot stream."""
+
+    is_sparse = True
+
+    def __init__(self, name: str, classes: _Samples, num_classes: int | None) -> None:
+        steps = classes.shape[0] if classes.shape else 1  # an array [sequences, samples]
+        if classes.dtype.kind not in "iu" or classes.is_sparse or len(classes.shape) > 1:
+            what = "sparse samples" if classes.is_sparse else f"samples of shape {classes.shape} in {classes.dtype}"
+            raise ConfigError(f"one_hot: stream {name!r} has {what}; expected class ids, whole numbers", key="one_hot")
+        self._classes, self._steps = classes, steps
+        self.num_sequences, self.num_bytes, self.dtype = classes.num_sequences, 4 * classes.num_bytes, classes.dtype
+        self.are_class_ids = num_classes is None
+        self.shape: tuple[int, ...] = () if num_classes is None else (num_classes,)
+
+    def precision(self) -> np.dtype[Any]:
+        return np.dtype(np.float32)
+
+    def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut:
+        cut = self._classes.cut(first, last, np.dtype(np.float64))
+        classes = cut.values.reshape(-1).astype(np.int64)
+        return _Cut(cut.offsets * self._steps, np.ones(len(classes), dtype), np.arange(len(classes) + 1), classes)
 
 
 class _Values:

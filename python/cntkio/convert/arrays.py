@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from typing import Any
+
+import numpy as np
 
 from cntkio import _core
 from cntkio._threads import num_threads
 from cntkio.convert import tuning
 from cntkio.convert.loading import chunks_in_order
+from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import Ahead, Corpus
 from cntkio.formats.ctf import CTFDeserializer, has_other_streams, infer_streams
+from cntkio.hints import did_you_mean
+from cntkio.layouts import classes_of, no_class
 from cntkio.minibatch import Minibatch, MinibatchData
-from cntkio.streams import StreamDefs, packed_columns
+from cntkio.streams import StreamDefs, StreamInformation, packed_columns
 
 
 def read_ctf(
-    path: str | os.PathLike[str], streams: StreamDefs | Mapping[str, Any] | None = None, **options: Any
+    path: str | os.PathLike[str],
+    streams: StreamDefs | Mapping[str, Any] | None = None,
+    *,
+    ids: Collection[str] = (),
+    **options: Any,
 ) -> Minibatch:
     """Read a whole file in the CNTK text format into arrays, in the order of the file.
 
@@ -26,6 +35,8 @@ def read_ctf(
         path: The file.
         streams: The streams to read; None: all that `infer_streams` finds, which reads the file once more. If the file
             has other streams, too, a sequence may lack these, and is empty.
+        ids: Streams whose samples are one-hot, to read as the class of each sample: `values` are int32,
+            ``[num_samples]``.
         options: As for `CTFDeserializer`.
 
     Returns:
@@ -35,7 +46,8 @@ def read_ctf(
     Raises:
         OSError: The file cannot be read.
         FormatError: The file breaks the format.
-        CorpusError: No sequence is left to read.
+        ConfigError: `ids` names an unknown stream.
+        CorpusError: No sequence is left to read, or a sample of a stream in `ids` is not a single entry of 1.
 
     Example:
         >>> import pathlib, tempfile
@@ -49,7 +61,29 @@ def read_ctf(
     options = {"subset": has_other_streams(path, definitions), **options}
     deserializer = CTFDeserializer(os.fspath(path), definitions, **options)
     with closing(deserializer.open(ahead=Ahead(tuning.PARSED_AHEAD))) as corpus:
-        return read_corpus(corpus)
+        minibatch = read_corpus(corpus)
+    return as_class_ids(minibatch, ids) if ids else minibatch
+
+
+def as_class_ids(minibatch: Minibatch, ids: Collection[str]) -> Minibatch:
+    """Return a minibatch with class ids in place of the one-hot samples of some streams.
+
+    Raises:
+        ConfigError: There is no stream of such a name.
+        CorpusError: A sample is not a single entry of 1.
+    """
+    data, keys = dict(minibatch), minibatch.keys_of_sequences
+    for name in ids:
+        if name not in data:
+            there = ", ".join(map(repr, data))
+            raise ConfigError(f"ids: no stream {name!r}; there are: {there}{did_you_mean(name, data)}", key="ids")
+        one_hot = data[name]
+        classes, wrong = classes_of(one_hot)
+        if wrong is not None:
+            raise CorpusError(f"{no_class(one_hot, wrong, keys)}; leave the stream out of ids")
+        info = StreamInformation(name, one_hot.stream.stream_id, "dense", np.int32, ())
+        data[name] = MinibatchData(info, classes, one_hot.offsets, end_of_sweep=one_hot.end_of_sweep)
+    return Minibatch(data, lambda: keys)
 
 
 def read_corpus(corpus: Corpus) -> Minibatch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,21 +24,25 @@ def write_cbf(
     layout: Layout = "2.x",
     dtype: npt.DTypeLike | None = None,
     order: Sequence[str] | None = None,
+    one_hot: Mapping[str, int] | None = None,
     progress: Progress | None = None,
 ) -> None:
     """Write a file in the CNTK binary format, with bounded memory. The file appears under its name when it is whole.
 
     Args:
         path: The file.
-        data: A deserializer, a `MinibatchSource` with an end, a `Minibatch`, or for each stream's name: an array of one
-            sample per sequence (`[sequences, *shape]`), a SciPy matrix of the same (`[sequences, dim]`), or a list with
-            an array or a matrix of samples for each sequence.
+        data: A deserializer, a `MinibatchSource` with an end, a `Minibatch`, a data frame, a table or a data set (as
+            for `cntkio.arrow.read`), or for each stream's name: an array or a tensor of one sample per sequence
+            (`[sequences, *shape]`), a SciPy matrix of the same (`[sequences, dim]`), a series, or a list with a number,
+            or an array or a matrix of samples, for each sequence.
         chunk_size_in_bytes: A chunk ends with the sequence that makes it this large or larger.
         layout: ``"2.x"``, or ``"documented"``, which CNTK 2.7 does not read and which has room for only one dense
             sample in each sequence.
         dtype: float32 or float64 of the values in the file; None: float64 for float64 data and for whole numbers beyond
             2^24, or else float32.
         order: The streams to write, in this order; None: all.
+        one_hot: Streams of class ids in arrays, minibatches and tables, to write as one-hot streams, and their numbers
+            of classes. An array ``[sequences, samples]`` has sequences of equal length.
         progress: Function that is called with the number of pieces done, and their total.
 
     Raises:
@@ -57,7 +61,7 @@ def write_cbf(
         >>> CBFDeserializer(path).open().table.lengths
         array([2, 1, 5], dtype=uint32)
     """
-    with pieces_of(data, dtype) as corpus:
+    with pieces_of(data, dtype, one_hot) as corpus:
         columns = columns_in_order(corpus, order)
         infos = [_in_precision(corpus, corpus.streams[column], dtype) for column in columns]
         with CBFWriter(path, infos, chunk_size_in_bytes=chunk_size_in_bytes, layout=layout) as writer:

@@ -10,8 +10,11 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from cntkio import _core
 from cntkio._core import Chunk
-from cntkio.streams import StreamInformation
+from cntkio._threads import num_threads
+from cntkio.minibatch import Minibatch, MinibatchData
+from cntkio.streams import StreamInformation, packed_columns
 
 AnyPath = str | os.PathLike[str]
 Progress = Callable[[int, int], None]
@@ -60,3 +63,17 @@ class Writable(Protocol):
 
     def pieces(self) -> AbstractContextManager[Pieces]:
         """Open the sequences. Each call begins anew."""
+
+
+def joined(pieces: Pieces) -> Minibatch:
+    """Return all sequences as arrays, in memory."""
+    each = list(pieces.pieces)
+    num_sequences = sum(piece.chunk.num_sequences for piece in each)
+    whole = _core.Whole(packed_columns(pieces.streams), num_sequences)
+    for piece in each:
+        whole.append(piece.chunk, num_threads())
+    packed = whole.finish()
+    data = {info.name: MinibatchData.of(info, packed, index, True) for index, info in enumerate(pieces.streams)}
+    keys = [piece.keys for piece in each if piece.keys is not None]
+    all_keys = np.concatenate(keys) if keys else np.arange(num_sequences, dtype=np.uint64)
+    return Minibatch(data, lambda: all_keys)

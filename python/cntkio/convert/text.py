@@ -27,6 +27,7 @@ def write_ctf(
     data: Any,
     *,
     order: Sequence[str] | None = None,
+    one_hot: Mapping[str, int] | None = None,
     renumber: bool = False,
     keys_file: AnyPath | None = None,
     progress: Progress | None = None,
@@ -41,6 +42,8 @@ def write_ctf(
         path: The file.
         data: As for `write_cbf`.
         order: The streams to write, in this order; None: all.
+        one_hot: Streams of class ids in arrays, minibatches and tables, to write as one-hot streams, and their numbers
+            of classes. An array ``[sequences, samples]`` has sequences of equal length.
         renumber: Begin lines with the index of the sequence from 0, whatever the keys are.
         keys_file: Do so, and write the keys into this file: line n, from 0, is the key of sequence n.
         progress: Function that is called with the number of pieces done, and their total.
@@ -62,7 +65,7 @@ def write_ctf(
         ['0\\t|x 1 0.1 |y 7', '1\\t|x 2 3 |y 8', '1\\t|x 4 5']
     """
     with (
-        pieces_of(data) as corpus,
+        pieces_of(data, one_hot=one_hot) as corpus,
         written_whole(path) as file,
         keys_of(corpus, renumber, keys_file) as all_keys,
     ):

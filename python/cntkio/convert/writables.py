@@ -16,40 +16,54 @@ from cntkio.convert import tuning
 from cntkio.convert.array_streams import ArrayStream
 from cntkio.convert.loading import chunks_in_order
 from cntkio.convert.pieces import Piece, Pieces, Writable
+from cntkio.convert.tables import is_table
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import Corpus, Deserializer
 from cntkio.formats.foreign import as_deserializer, can_be_opened
 from cntkio.formats.user import Column
+from cntkio.hints import did_you_mean
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.source import MinibatchSource
 from cntkio.streams import LARGEST_DIM, StreamInformation
 
 
-def pieces_of(data: Any, dtype: npt.DTypeLike | None = None) -> AbstractContextManager[Pieces]:
+def pieces_of(
+    data: Any, dtype: npt.DTypeLike | None = None, one_hot: Mapping[str, int] | None = None
+) -> AbstractContextManager[Pieces]:
     """Open what is to be written, piece by piece.
 
     Args:
         data: As for `write_cbf`; or any `Writable`.
         dtype: float32 or float64, for arrays; None: their own.
+        one_hot: As for `write_cbf`.
 
     Raises:
         ConfigError: It cannot be written.
     """
-    return _writable(data, dtype).pieces()
+    return _writable(data, dtype, one_hot or {}).pieces()
 
 
-def _writable(data: Any, dtype: npt.DTypeLike | None) -> Writable:
+def _writable(data: Any, dtype: npt.DTypeLike | None, one_hot: Mapping[str, int]) -> Writable:
+    if isinstance(data, Mapping):
+        return _WritableArrays(data, dtype, one_hot)
+    if is_table(data):
+        from cntkio import arrow  # late: Arrow is optional, and the module imports this one
+
+        return arrow.read(data, one_hot=one_hot)
+    if one_hot:
+        raise ConfigError(
+            f"one_hot is for arrays, minibatches and tables, not for a {type(data).__name__}, which knows its streams",
+            key="one_hot",
+        )
     if isinstance(data, Writable):
         return data
-    if isinstance(data, Mapping):
-        return _WritableArrays(data, dtype)
     if isinstance(data, MinibatchSource):
         return _WritableSource(data)
     if isinstance(data, str | os.PathLike) or can_be_opened(data):
         return _WritableCorpus(as_deserializer(data))
     raise ConfigError(
-        f"cannot write a {type(data).__name__}; expected a deserializer, a MinibatchSource with an end, a mapping of "
-        "names to arrays, or the result of cntkio.arrow.read"
+        f"cannot write a {type(data).__name__}; expected a deserializer, a MinibatchSource with an end, a data frame, "
+        "the result of cntkio.arrow.read, or a mapping of names to arrays, such as {'x': data}"
     )
 
 
@@ -118,11 +132,17 @@ def _column(data: Any) -> Column:
 class _WritableArrays:
     """A minibatch, or a mapping of names to arrays."""
 
-    def __init__(self, data: Mapping[Any, Any], dtype: npt.DTypeLike | None) -> None:
+    def __init__(self, data: Mapping[Any, Any], dtype: npt.DTypeLike | None, one_hot: Mapping[str, int]) -> None:
         named = {key.name if isinstance(key, StreamInformation) else str(key): value for key, value in data.items()}
         if not named:
             raise ConfigError("no stream to write; expected at least one", key="streams")
-        self._streams = [ArrayStream(name, value, dtype) for name, value in named.items()]
+        for name in one_hot:
+            if name not in named:
+                there = ", ".join(map(repr, named))
+                raise ConfigError(
+                    f"one_hot: no stream {name!r}; there are: {there}{did_you_mean(name, named)}", key="one_hot"
+                )
+        self._streams = [ArrayStream(name, value, dtype, one_hot.get(name)) for name, value in named.items()]
         counts = {stream.name: stream.num_sequences for stream in self._streams}
         if len(set(counts.values())) > 1:
             raise CorpusError(f"streams with different numbers of sequences: {counts}; expected the same")
@@ -135,7 +155,8 @@ class _WritableArrays:
         streams = [stream.info(index) for index, stream in enumerate(self._streams)]
         step = self._sequences_of_a_piece()
         has_text_keys = self._keys is not None and self._keys.dtype.kind not in "ui"
-        yield Pieces("arrays", streams, self._each(step), -(-self._num_sequences // step), has_text_keys)
+        total, wide = -(-self._num_sequences // step), [stream.name for stream in self._streams if stream.is_wide]
+        yield Pieces("arrays", streams, self._each(step), total, has_text_keys, wide=wide)
 
     def _sequences_of_a_piece(self) -> int:
         num_bytes = sum(stream.num_bytes for stream in self._streams)

@@ -1,0 +1,153 @@
+"""From one file to another of any format: what the input is shows in its bytes, what the output is in its name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from cntkio.convert.binary import write_cbf
+from cntkio.convert.corpora import FileFormat
+from cntkio.convert.pieces import AnyPath, Progress
+from cntkio.convert.text import write_ctf
+from cntkio.errors import ConfigError
+from cntkio.formats.cbf import CBFDeserializer
+from cntkio.formats.ctf import CTFDeserializer, infer_streams
+from cntkio.formats.detect import detect
+from cntkio.formats.htk import HTKFeatureDeserializer, first_header
+from cntkio.streams import StreamDef, StreamDefs
+
+_BY_EXTENSION: dict[str, FileFormat] = {
+    ".ctf": "ctf",
+    ".txt": "ctf",
+    ".cbf": "cbf",
+    ".bin": "cbf",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+}
+
+
+def format_of_name(path: AnyPath) -> FileFormat:
+    """Return the format that the name of a file asks for.
+
+    Raises:
+        ConfigError: The extension belongs to no format that can be written.
+
+    Example:
+        >>> format_of_name("corpus.parquet")
+        'parquet'
+    """
+    extension = Path(path).suffix.lower()
+    if extension not in _BY_EXTENSION:
+        known = ", ".join(_BY_EXTENSION)
+        raise ConfigError(
+            f"{os.fspath(path)}: the extension {extension!r} is not of a format to write; expected one of {known}, or "
+            "the format: ctf, cbf, parquet or arrow",
+            key="to",
+        )
+    return _BY_EXTENSION[extension]
+
+
+def convert_file(
+    source: AnyPath,
+    target: AnyPath,
+    *,
+    to: FileFormat | None = None,
+    streams: StreamDefs | Mapping[str, Any] | None = None,
+    max_errors: int = 0,
+    one_hot: Mapping[str, int] | None = None,
+    key: str | None = None,
+    flat: Collection[str] | bool = False,
+    ids: Collection[str] = (),
+    renumber: bool = False,
+    keys_file: AnyPath | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Convert a file of any format to text (CTF), a binary corpus (CBF), Parquet or Arrow.
+
+    Args:
+        source: A text, a binary corpus, a list of HTK features (scp), Parquet or Arrow; its content decides.
+        target: The file to write.
+        to: Its format; None: by its extension: ``.ctf``, ``.txt``, ``.cbf``, ``.bin``, ``.parquet``, ``.pq``,
+            ``.arrow``, ``.feather`` or ``.ipc``.
+        streams: The streams to read from a text or a binary corpus; of Parquet and Arrow the dimensions of columns that
+            do not tell them; None: as the file shows them.
+        max_errors: Number of errors to tolerate in a text.
+        one_hot: Columns of class ids in Parquet and Arrow, and their numbers of classes, as for `cntkio.arrow.read`.
+        key: The column of keys in Parquet and Arrow, read and written.
+        flat: As for `cntkio.arrow.RecordBatches`, to write Parquet and Arrow.
+        ids: As for `cntkio.arrow.RecordBatches`, to write Parquet and Arrow.
+        renumber: As for `write_ctf`, to write text.
+        keys_file: As for `write_ctf`, to write text.
+        progress: As for `write_cbf`.
+
+    Raises:
+        ConfigError: The formats of the files, or the options, are not possible.
+        CorpusError: The data do not fit the format to write.
+        FormatError: The input breaks its format.
+        OSError: A file cannot be read or written.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> convert_file("examples/iris/iris.ctf", folder / "iris.cbf")
+        >>> convert_file(folder / "iris.cbf", folder / "again.txt")
+        >>> (folder / "again.txt").read_text().splitlines()[0]
+        '0\\t|lengths 5.1 3.5 1.4 0.2 |species 1 0 0'
+    """
+    form = to or format_of_name(target)
+    _refuse("text", form == "ctf", {"renumber": renumber, "keys_file": keys_file})
+    _refuse("Parquet and Arrow", form in ("parquet", "arrow"), {"flat": flat, "ids": ids})
+    corpus = corpus_of(source, StreamDefs(streams or {}), max_errors=max_errors, one_hot=one_hot, key=key)
+    if form == "ctf":
+        write_ctf(target, corpus, renumber=renumber, keys_file=keys_file, progress=progress)
+    elif form == "cbf":
+        write_cbf(target, corpus, progress=progress)
+    else:
+        from cntkio import arrow  # late: Arrow is optional, and the module imports this one
+
+        write = arrow.write_parquet if form == "parquet" else arrow.write_arrow
+        write(target, corpus, key=key or arrow.KEY, flat=flat, ids=ids, progress=progress)
+
+
+def _refuse(what: str, is_written: bool, options: Mapping[str, Any]) -> None:
+    for name, value in options.items():
+        if value and not is_written:
+            raise ConfigError(f"{name} is only for writing {what}", key=name)
+
+
+def corpus_of(
+    path: AnyPath,
+    streams: StreamDefs,
+    *,
+    max_errors: int = 0,
+    one_hot: Mapping[str, int] | None = None,
+    key: str | None = None,
+) -> Any:
+    """Return what the writers take for a file of any format. Arguments and exceptions as for `convert_file`."""
+    kind = detect(path)
+    if kind.form in ("parquet", "arrow", "arrow stream"):
+        from cntkio import arrow  # late: Arrow is optional, and the module imports this one
+
+        shapes = {name: stream.dim for name, stream in streams.items()}
+        return arrow.read(path, key=key, shapes=shapes, one_hot=one_hot)
+    if one_hot:
+        raise ConfigError("one_hot is only for columns of Parquet and Arrow", key="one_hot")
+    kind.require_deserializer(path)
+    if kind.form == "cbf":
+        return CBFDeserializer(os.fspath(path), streams)
+    if kind.form == "ctf":
+        return CTFDeserializer(os.fspath(path), streams or infer_streams(path), max_errors=max_errors)
+    if kind.form == "scp":
+        wanted = streams or StreamDefs(features=StreamDef(shape=first_header(path).dim))
+        return HTKFeatureDeserializer(
+            StreamDefs({name: StreamDef(scp=os.fspath(path), shape=stream.dim) for name, stream in wanted.items()})
+        )
+    raise ConfigError(
+        f"{os.fspath(path)} is {kind.noun}; expected a text, a binary corpus, a list of features, Parquet or Arrow",
+        key="source",
+    )

@@ -1,0 +1,72 @@
+"""Files of any format become files of any format, by the content of the one and the name of the other."""
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cntkio import CBFDeserializer, ConfigError, convert
+from cntkio.convert import convert_file, format_of_name
+from cntkio.convert.arrays import read_corpus
+
+TEXT = "7\t|s 3:1 0:0.5 |x 1 2\n9\t|s 8:2 |x 6 7\n"
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    (tmp_path / "a.ctf").write_text(TEXT)
+    return tmp_path / "a.ctf"
+
+
+@pytest.mark.parametrize("extension", ["parquet", "pq", "arrow", "feather", "IPC"])
+def test_tables_keep_the_text(text: Path, tmp_path: Path, extension: str) -> None:
+    pytest.importorskip("pyarrow")
+    convert_file(text, tmp_path / f"b.{extension}", ids=[], flat=["x"])
+    (tmp_path / f"b.{extension}").rename(tmp_path / "unnamed")
+    convert_file(tmp_path / "unnamed", tmp_path / "c.txt")
+    assert (tmp_path / "c.txt").read_text() == TEXT
+
+
+def test_text_and_binary_files_are_found_by_extension(text: Path, tmp_path: Path) -> None:
+    convert_file(text, tmp_path / "b.bin")
+    convert_file(tmp_path / "b.bin", tmp_path / "c.data", to="ctf")
+    assert (tmp_path / "c.data").read_text() == TEXT.replace("7\t", "0\t").replace("9\t", "1\t")
+
+
+def test_lists_of_features_become_text_with_a_list_of_their_keys(tmp_path: Path) -> None:
+    (tmp_path / "a.htk").write_bytes(struct.pack(">iihh", 2, 100_000, 8, 9) + np.zeros((2, 2), ">f4").tobytes())
+    (tmp_path / "a.scp").write_text(f"one={tmp_path}/a.htk[0,1]\n")
+    convert_file(tmp_path / "a.scp", tmp_path / "b.ctf", keys_file=tmp_path / "keys")
+    assert (tmp_path / "b.ctf").read_text() == "0\t|features 0 0\n0\t|features 0 0\n"
+    assert (tmp_path / "keys").read_text() == "one\n"
+    convert_file(tmp_path / "a.scp", tmp_path / "b.cbf")
+    assert read_corpus(CBFDeserializer(tmp_path / "b.cbf").open())["features"].lengths.tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "words"),
+    [
+        ("b.png", {}, "the extension '.png' is not of a format to write; expected one of .ctf"),
+        ("b", {}, "the extension '' is not of a format"),
+        ("b.cbf", {"renumber": True}, "renumber is only for writing text"),
+        ("b.ctf", {"flat": True}, "flat is only for writing Parquet and Arrow"),
+        ("b.ctf", {"one_hot": {"x": 3}}, "one_hot is only for columns of Parquet and Arrow"),
+    ],
+)
+def test_refuses_what_the_formats_do_not_have(text: Path, target: str, options: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        convert_file(text, text.parent / target, **options)
+    assert [path.name for path in text.parent.iterdir()] == ["a.ctf"]
+
+
+def test_refuses_inputs_that_are_not_corpora(tmp_path: Path) -> None:
+    (tmp_path / "a.mlf").write_text('#!MLF!#\n"a.lab"\n0 1 a\n.\n')
+    with pytest.raises(ConfigError, match="a.mlf is an HTK label file .*; expected a text, a binary corpus"):
+        convert_file(tmp_path / "a.mlf", tmp_path / "b.ctf")
+
+
+def test_every_format_has_an_extension() -> None:
+    names = ["a.ctf", "a.cbf", "a.parquet", "a.arrow"]
+    assert [format_of_name(name) for name in names] == ["ctf", "cbf", "parquet", "arrow"]
+    assert convert.convert_file is convert_file
