@@ -416,3 +416,40 @@ def test_a_missing_path_suggests_a_similar_name(
         with pytest.raises(OSError) as caught:
             deserializer.open()
         assert words in str(caught.value) and caught.value.filename == path
+
+
+# ---------------------------------------------------------------------------------------------------- the package
+
+
+def test_the_package_has_cntks_module_io() -> None:
+    assert cntkio.io.MinibatchSource is MinibatchSource
+    assert set(cntkio.io.__all__) <= set(cntkio.__all__) and dir(cntkio.io) == sorted(cntkio.io.__all__)
+    assert importlib.import_module("cntkio.io").CTFDeserializer is CTFDeserializer
+    with pytest.raises(AttributeError, match="did you mean 'StreamDefs'"):
+        cntkio.io.StremDefs  # noqa: B018
+
+
+def test_the_package_lists_only_public_names() -> None:
+    assert set(dir(cntkio)) == {*cntkio.__all__, "arrow", "jax", "torch"}
+
+
+def test_the_package_has_the_version_of_its_core() -> None:
+    command = [sys.executable, "-m", "cntkio", "--version"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert printed.split()[-1] == cntkio.__version__
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Trainer", "train with PyTorch or JAX"),
+        ("layers", "build the model with PyTorch or JAX"),
+        ("cpu", r"cntkio.torch.convert\(minibatch, device=...\)"),
+        ("distributed", "cntkio.torch.MinibatchDataset"),
+        ("asarray", "NumPy arrays"),
+        ("logging", "cntkio.TraceLevel"),
+    ],
+)
+def test_names_of_cntk_outside_io_say_where_they_went(name: str, words: str) -> None:
+    with pytest.raises(AttributeError, match=words):
+        getattr(cntkio, name)

@@ -3,9 +3,10 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from cntkio import transforms
+from cntkio import io
+from cntkio._core import __version__
 from cntkio.config import ReaderConfig, read_config
-from cntkio.convert import read_ctf, sequence_to_cntk_text_format, write_cbf, write_ctf
+from cntkio.convert import read_ctf, write_cbf, write_ctf
 from cntkio.errors import (
     CheckpointError,
     CntkIoError,
@@ -15,28 +16,43 @@ from cntkio.errors import (
     OutOfRangeError,
     UnsupportedError,
 )
-from cntkio.formats.cbf import CBFDeserializer
-from cntkio.formats.ctf import CTFDeserializer, infer_streams
-from cntkio.formats.htk import HTKFeatureDeserializer
+from cntkio.formats.ctf import infer_streams
 from cntkio.formats.htk import write_archive as write_htk_archive
 from cntkio.formats.htk import write_features as write_htk_features
-from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer, write_binary_mlf, write_mlf
+from cntkio.formats.mlf import write_binary_mlf, write_mlf
 from cntkio.formats.mlf import write_mapping as write_label_mapping
-from cntkio.formats.user import UserDeserializer
 from cntkio.hints import did_you_mean
 from cntkio.htkmlf_reader import HTKMLFReader
-from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData, Value
-from cntkio.source import MinibatchSource, TraceLevel
-from cntkio.streams import Record, StreamConfiguration, StreamDef, StreamDefs, StreamInformation
-from cntkio.timeline import (
+from cntkio.io import (
     DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS,
     FULL_DATA_SWEEP,
     INFINITELY_REPEAT,
-    BalancedPartition,
-    Partition,
+    Base64ImageDeserializer,
+    CBFDeserializer,
+    CTFDeserializer,
+    HTKFeatureDeserializer,
+    HTKMLFBinaryDeserializer,
+    HTKMLFDeserializer,
+    ImageDeserializer,
+    LatticeDeserializer,
+    MinibatchData,
+    MinibatchSource,
+    MinibatchSourceFromData,
+    Record,
+    StreamConfiguration,
+    StreamDef,
+    StreamDefs,
+    StreamInformation,
+    TraceLevel,
+    UserDeserializer,
+    UserMinibatchSource,
+    Value,
+    sequence_to_cntk_text_format,
+    transforms,
 )
-from cntkio.unsupported import Base64ImageDeserializer, ImageDeserializer, LatticeDeserializer
-from cntkio.user_source import MinibatchSourceFromData, UserMinibatchSource
+from cntkio.minibatch import Minibatch, TruncatedMinibatchData
+from cntkio.timeline import BalancedPartition, Partition
+from cntkio.unsupported import outside_io
 
 __all__ = [
     "DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS",
@@ -75,7 +91,9 @@ __all__ = [
     "UserDeserializer",
     "UserMinibatchSource",
     "Value",
+    "__version__",
     "infer_streams",
+    "io",
     "read_config",
     "read_ctf",
     "sequence_to_cntk_text_format",
@@ -89,10 +107,21 @@ __all__ = [
     "write_mlf",
 ]
 
+_FRAMEWORKS = ("arrow", "jax", "torch")
+
+
+def __dir__() -> list[str]:
+    """List the public names, and the modules of frameworks, which are loaded when they are asked for."""
+    return [*__all__, *_FRAMEWORKS]
+
+
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         """Load the module of a framework when it is asked for; of another name tell the near one."""
-        if name in ("arrow", "jax", "torch"):
+        if name in _FRAMEWORKS:
             return importlib.import_module(f"cntkio.{name}")
+        advice = outside_io(name)
+        if advice:
+            raise AttributeError(f"module 'cntkio' has no attribute {name!r} of CNTK: {advice}")
         raise AttributeError(f"module 'cntkio' has no attribute {name!r}{did_you_mean(name, __all__)}")

@@ -193,7 +193,7 @@ class MinibatchData:
         return mask
 
     @property
-    def data(self) -> MinibatchData | None:
+    def data(self) -> Any:
         """CNTK's `Value` of this stream: itself, or None for a minibatch without sequences."""
         return self if self.num_sequences else None
 
@@ -376,8 +376,6 @@ class TruncatedMinibatchData:
             earlier minibatch) and the step after its last (above `num_steps` if it continues); int64, `[parts, 3]`.
     """
 
-    is_sparse = False
-
     def __init__(
         self,
         stream: StreamInformation,
@@ -400,6 +398,11 @@ class TruncatedMinibatchData:
 
     def __len__(self) -> int:
         return len(self.parts)
+
+    @property
+    def is_sparse(self) -> bool:
+        """False: the samples are dense."""
+        return False
 
     @property
     def num_sequences(self) -> int:
@@ -425,7 +428,7 @@ class TruncatedMinibatchData:
         return self.values.shape
 
     @property
-    def data(self) -> TruncatedMinibatchData:
+    def data(self) -> Any:
         """CNTK's `Value` of this stream: itself."""
         return self
 
@@ -433,7 +436,7 @@ class TruncatedMinibatchData:
         """Return `values`."""
         return self.values
 
-    def as_sequences(self, variable: object = None) -> list[npt.NDArray[Any]]:
+    def as_sequences(self, variable: object = None) -> list[Any]:
         """Return a view `[samples, *sample shape]` of each part, in the order of `parts`; `variable` is not used."""
         num_steps = self.mask.shape[1]
         return [self.values[slot, max(begin, 0) : min(end, num_steps)] for slot, begin, end in self.parts.tolist()]
@@ -442,7 +445,7 @@ class TruncatedMinibatchData:
 Data = MinibatchData | TruncatedMinibatchData
 
 
-class Minibatch(dict[str, Any]):
+class Minibatch(dict[str, MinibatchData]):
     """The streams of a minibatch by name; empty when the data have ended.
 
     ``[]``, ``get`` and ``in`` also take the `StreamInformation` of a stream, which must equal the description of the
@@ -470,8 +473,8 @@ class Minibatch(dict[str, Any]):
         self._keys = keys
 
     if TYPE_CHECKING:
-
-        def __getitem__(self, stream: str | StreamInformation) -> Any: ...  # a description goes through `__missing__`
+        # At run time a description goes through `__missing__`. In truncated mode data are `TruncatedMinibatchData`.
+        def __getitem__(self, stream: str | StreamInformation) -> MinibatchData: ...
 
     def __missing__(self, stream: object) -> Any:
         if isinstance(stream, StreamInformation):

@@ -180,7 +180,7 @@ class MinibatchSourceFromData(UserMinibatchSource):
 
     def next_minibatch(
         self, num_samples: int, number_of_workers: int = 1, worker_rank: int = 0, device: object = None
-    ) -> Minibatch | dict[StreamInformation, Any]:
+    ) -> Minibatch:
         """Return the next minibatch, or an empty mapping when the data have ended.
 
         `end_of_sweep` is true at the end of the data and at the limit.
@@ -198,7 +198,7 @@ class MinibatchSourceFromData(UserMinibatchSource):
             raise ConfigError(f"num_samples is {num_samples}, but it is at least 1", key="num_samples")
         partition = Partition(worker_rank, number_of_workers)
         if self._has_ended():
-            return {}
+            return Minibatch({}, lambda: np.empty(0, np.uint64))
         begin = self._cursor
         room = num_samples
         if self._max_samples < FULL_DATA_SWEEP:

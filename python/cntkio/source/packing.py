@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -109,7 +109,7 @@ class Packer:
                 return Packed(None, order.first, error)
         return Packed(None, len(hand_over.prepared), None)
 
-    def _spread(self, order: PackOrder) -> dict[str, TruncatedMinibatchData]:
+    def _spread(self, order: PackOrder) -> dict[str, Any]:
         """Spread the parts of sequences over slots and steps.
 
         Raises:

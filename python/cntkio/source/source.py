@@ -19,14 +19,14 @@ import enum
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
 from cntkio.errors import ConfigError, UnsupportedError
 from cntkio.formats.contract import Deserializer
 from cntkio.hints import suggests_keywords
-from cntkio.minibatch import Minibatch
+from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.source.assembly import Assembly
 from cntkio.source.checkpoint import Checkpoint
 from cntkio.source.options import SourceOptions
@@ -38,6 +38,9 @@ from cntkio.timeline import (
     INFINITELY_REPEAT,
     Partition,
 )
+
+Key = TypeVar("Key")
+"""Type of the keys of an `input_map`."""
 
 _WHOLE = Partition()
 _LARGEST_SIZE = 2**31 - 1  # CNTK cut larger sizes to 32 bits
@@ -251,6 +254,18 @@ class MinibatchSource:
 
     # ------------------------------------------------------------------------------------------------ reading
 
+    @overload
+    def next_minibatch(
+        self, minibatch_size_in_samples: int, input_map: None = None, device: object = None,
+        num_data_partitions: int | None = None, partition_index: int | None = None,
+    ) -> Minibatch: ...  # fmt: skip
+
+    @overload
+    def next_minibatch(
+        self, minibatch_size_in_samples: int, input_map: Mapping[Key, StreamInformation], device: object = None,
+        num_data_partitions: int | None = None, partition_index: int | None = None,
+    ) -> dict[Key, MinibatchData]: ...  # fmt: skip
+
     def next_minibatch(
         self,
         minibatch_size_in_samples: int,
@@ -290,7 +305,7 @@ class MinibatchSource:
             )
         minibatch = self.read(minibatch_size_in_samples, partition)
         if minibatch is None:
-            return {}
+            return Minibatch({}, lambda: np.empty(0, object if self.has_text_keys else np.uint64))
         if input_map:
             return {key: minibatch[stream] for key, stream in input_map.items()}
         return minibatch
@@ -324,7 +339,6 @@ class MinibatchSource:
             minibatch = self.next_minibatch(minibatch_size_in_samples, None, None, num_data_partitions, partition_index)
             if not minibatch:
                 return
-            assert isinstance(minibatch, Minibatch)
             yield minibatch
 
     def begin_epoch(

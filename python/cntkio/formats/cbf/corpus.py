@@ -66,7 +66,7 @@ class CBFDeserializer(CntkOptions):
         CBFDeserializer('train.cbf', StreamDefs(features=StreamDef(field='x', shape=(28, 28))))
     """
 
-    filename: str
+    filename: str | os.PathLike[str]
     streams: StreamDefs = dataclasses.field(default_factory=StreamDefs)
     _: dataclasses.KW_ONLY
     dtype: npt.DTypeLike | None = None
@@ -91,7 +91,7 @@ class CBFDeserializer(CntkOptions):
 
     @property
     def label(self) -> str:
-        return self.filename
+        return os.fspath(self.filename)
 
     def parts(self) -> Sequence[Deserializer]:
         return (self,)
@@ -155,7 +155,7 @@ class CBFCorpus:
 
     def __init__(self, options: CBFDeserializer) -> None:
         self._options = options
-        self._file = InputFile(options.filename)
+        self._file = InputFile(options.label)
         self.name = self._file.path
         self.report = Report(self.name)
         self._wording = wording()

@@ -78,7 +78,7 @@ class CTFDeserializer(CntkOptions):
         CTFDeserializer('train.ctf', StreamDefs(x=StreamDef(field='features', shape=784)), max_errors=5)
     """
 
-    filename: str
+    filename: str | os.PathLike[str]
     streams: Mapping[str, Any]
     _: dataclasses.KW_ONLY
     skip_sequence_ids: bool = False
@@ -131,7 +131,7 @@ class CTFDeserializer(CntkOptions):
 
     @property
     def label(self) -> str:
-        return self.filename
+        return os.fspath(self.filename)
 
     def parts(self) -> Sequence[Deserializer]:
         return (self,)
@@ -167,7 +167,7 @@ class CTFCorpus:
     def __init__(self, options: CTFDeserializer, text_keys: bool, ahead: Ahead) -> None:
         self._options = options
         self._text_keys = text_keys
-        self._file = InputFile(options.filename)
+        self._file = InputFile(options.label)
         self.name = self._file.path
         streams = named(options.streams)
         self.streams = tuple(

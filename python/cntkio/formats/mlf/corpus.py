@@ -88,7 +88,7 @@ class HTKMLFDeserializer(UtteranceOptions):
         'train.mlf'
     """
 
-    label_mapping_file: str | None
+    label_mapping_file: str | os.PathLike[str] | None
     streams: StreamDefs
     phoneBoundaries: bool = False  # noqa: N815 - CNTK's name
     _: dataclasses.KW_ONLY

@@ -1,0 +1,64 @@
+"""The names of `cntk.io`, so that programs only change `cntk` to `cntkio`. (docs/coming-from-cntk.md, "Names")
+
+Example:
+    >>> import cntkio as C
+    >>> C.io.StreamDef(field="x", shape=3)
+    StreamDef(field='x', shape=3)
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from cntkio import transforms
+from cntkio.convert import sequence_to_cntk_text_format
+from cntkio.formats.cbf import CBFDeserializer
+from cntkio.formats.ctf import CTFDeserializer
+from cntkio.formats.htk import HTKFeatureDeserializer
+from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
+from cntkio.formats.user import UserDeserializer
+from cntkio.hints import did_you_mean
+from cntkio.minibatch import MinibatchData, Value
+from cntkio.source import MinibatchSource, TraceLevel
+from cntkio.streams import Record, StreamConfiguration, StreamDef, StreamDefs, StreamInformation
+from cntkio.timeline import DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS, FULL_DATA_SWEEP, INFINITELY_REPEAT
+from cntkio.unsupported import Base64ImageDeserializer, ImageDeserializer, LatticeDeserializer
+from cntkio.user_source import MinibatchSourceFromData, UserMinibatchSource
+
+__all__ = [
+    "DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS",
+    "FULL_DATA_SWEEP",
+    "INFINITELY_REPEAT",
+    "Base64ImageDeserializer",
+    "CBFDeserializer",
+    "CTFDeserializer",
+    "HTKFeatureDeserializer",
+    "HTKMLFBinaryDeserializer",
+    "HTKMLFDeserializer",
+    "ImageDeserializer",
+    "LatticeDeserializer",
+    "MinibatchData",
+    "MinibatchSource",
+    "MinibatchSourceFromData",
+    "Record",
+    "StreamConfiguration",
+    "StreamDef",
+    "StreamDefs",
+    "StreamInformation",
+    "TraceLevel",
+    "UserDeserializer",
+    "UserMinibatchSource",
+    "Value",
+    "sequence_to_cntk_text_format",
+    "transforms",
+]
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return [*__all__]
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Refuse an unknown name, with the nearest name."""
+        raise AttributeError(f"module 'cntkio.io' has no attribute {name!r}{did_you_mean(name, __all__)}")
