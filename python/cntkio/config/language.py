@@ -349,6 +349,8 @@ class Section:
             kept = without_comment(line)
             for match in VARIABLE.finditer(kept):
                 offset = start + match.start()
+                if value.is_section and not self.has(match[1]):
+                    continue  # whoever asks for the entry inside that needs it will be told
                 replacement = self._variable(match[1], text.position(offset), entry, chain)
                 pieces += text.pieces(copied, offset)
                 copied = start + match.end()
@@ -367,21 +369,34 @@ class Section:
 
     def _variable(self, name: str, position: Position, entry: Entry, chain: tuple[str, ...]) -> str:
         match = self._find(name, own=False)
+        if match is not None and match[0] is entry:  # such as deviceId = $DeviceId$, which an argument is to give
+            match = None if match[1].parent is None else match[1].parent._find(name, own=False)
         if match is None:
-            raise position.error(
-                f"no variable found with the name {name}: give {name}=... as an argument; it is looked for from the "
-                f"section that holds {entry.key!r} outwards{self._in_section()}",
-                entry.key,
-            )
+            raise self._missing_variable(name, position, entry.key)
         replacement = match[1]._resolve(match[0], (*chain, entry.key)).string
         if "\n" in replacement:
             raise position.error(f"the variable {name} has a value of several lines", entry.key)
         return replacement
 
+    def _missing_variable(self, name: str, position: Position, key: str) -> ConfigError:
+        return position.error(
+            f"no variable found with the name {name}: give {name}=... as an argument; it is looked for from the "
+            f"section that holds {key!r} outwards{self._in_section()}",
+            key,
+        )
+
+    def _require_variables(self, value: Value, key: str) -> None:
+        """Refuse a value in brackets, such as an array, in which a variable was left because it does not exist."""
+        match = VARIABLE.search(value.text.string, value.begin, value.end)
+        if match is not None:
+            raise self._missing_variable(match[1], value.text.position(match.start()), key)
+
     # ------------------------------------------------------------------------------------------------ typed values
 
     def _read(self, key: str, default: _T | None, convert: Callable[[Value], _T], kind: str, own: bool) -> _T:
         value = self.value(key, own=own)
+        if value is not None and value.is_section:
+            self._require_variables(value, key)
         if default is None:
             if value is None or value.begin == value.end:
                 raise self.error(key, f"{key!r} is required, but missing or empty", own=own)
