@@ -166,6 +166,26 @@ def test_the_trace_level_sets_what_is_logged(lines: Path, caplog: pytest.LogCapt
     assert num_logged(";traceLevel=0") == num_logged(";traceLevel=0", is_pickled=True) == 0
     # Three errors on each of 20 wrong lines; of each kind ten and the total by default.
     assert [num_logged(trace) for trace in ("", ";traceLevel=1", ";traceLevel=2")] == [33, 33, 60]
+    assert num_logged(";traceLevel=0;maxError=1;verbosity=2") == 0
+    assert num_logged(";maxError=1;verbosity=2") == 35
+
+
+def test_the_trace_level_of_a_deserializer_counts_where_the_reader_has_none() -> None:
+    text = TEXT.format(extra="traceLevel = 0")
+
+    def level(extra: str) -> int:
+        reader = f"reader = [ {extra} ; deserializers = ( {text} ) ]"
+        return read_section(configuration([f"train = [ {reader} ]"])).trace_level
+
+    assert (level("a=b"), level("traceLevel=2")) == (0, 2)
+
+
+def test_a_renaming_that_fits_no_stream_is_silent_at_level_0(lines: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cntkio.write_cbf(lines / "a.cbf", CTFDeserializer(lines / "a.ctf", StreamDefs(x=StreamDef(field="x", shape=2))))
+    streams = StreamDefs(y=StreamDef(field="z", shape=2))
+    for level, count in ((0, 0), (1, 1)):
+        with MinibatchSource(CBFDeserializer(lines / "a.cbf", streams, compatible=True), trace_level=level):
+            assert len(caplog.records) == count
 
 
 def test_backslashes_in_paths_are_tried_as_slashes(lines: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -179,6 +199,9 @@ def test_backslashes_in_paths_are_tried_as_slashes(lines: Path, caplog: pytest.L
 
 
 def test_a_missing_section_lists_those_with_readers(lines: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no section 'cvReader'; did you mean 'reader'\?; sections .*: train \(sec"):
+        configured(lines)
+        cntkio.read_config(lines / "a.cntk", section="train/cvReader")
     with pytest.raises(ConfigError, match="there is no section 'Train2'; did you mean 'train'.*readers: train$"):
         configured(lines, "x=[y=1]", "command=Train2")
 

@@ -492,3 +492,13 @@ def test_a_compatible_reader_takes_a_leading_star_for_nothing(corpus: Path) -> N
     deserializer = labels(corpus / "a.mlf", corpus / "states.list", compatible=True)
     keys = [utterance["key"] for utterance in read(features(corpus / "a.scp"), deserializer)]
     assert keys == ["u1", "u2"]
+
+
+@pytest.mark.parametrize("ranged", ["", "[0,1]"])
+def test_a_missing_feature_file_names_list_line_utterance_and_prefix(tmp_path: Path, ranged: str) -> None:
+    htk.write_features(tmp_path / "u1.mfc", np.zeros((2, 2)))
+    (tmp_path / "a.scp").write_text(f"u1=u1.mfc{ranged}\r\n\r\nu2=gone/x.chunk{ranged}\n")
+    with pytest.raises(FileNotFoundError) as caught:
+        read(features(tmp_path / "a.scp", prefix=str(tmp_path)))
+    assert f"(utterance u2 of {tmp_path}/a.scp, line 3, with the prefix {str(tmp_path)!r})" in str(caught.value)
+    assert caught.value.filename == f"{tmp_path}/gone/x.chunk"

@@ -327,9 +327,11 @@ _OF_DESERIALIZERS = (
     WithoutEffect("skipSequenceIds", False, "it belongs in the section of a deserializer"),
     WithoutEffect("cacheIndex", False, "it belongs in the section of a deserializer"),
 )
+_VERBOSITY = WithoutEffect("verbosity", "0", "traceLevel says what is logged")
 READER_WITHOUT_EFFECT: dict[Kind, tuple[WithoutEffect, ...]] = {
-    "CNTKTextFormatReader": (*_OF_SPEECH, *_OF_TRUNCATION, _LOCAL_TIMELINE),
+    "CNTKTextFormatReader": (_VERBOSITY, *_OF_SPEECH, *_OF_TRUNCATION, _LOCAL_TIMELINE),
     "CNTKBinaryReader": (
+        _VERBOSITY,
         *_OF_SPEECH,
         *_OF_TRUNCATION,
         _LOCAL_TIMELINE,
@@ -337,6 +339,7 @@ READER_WITHOUT_EFFECT: dict[Kind, tuple[WithoutEffect, ...]] = {
         WithoutEffect("frameMode", False, "the composite reader has it"),
     ),
     "HTKDeserializers": (
+        _VERBOSITY,
         *TEXT_KEYS_WITHOUT_EFFECT,
         *_WINDOW_IS_RANDOMIZE,
         WithoutEffect("minibatchMode", "partial", "only HTKMLFReader has it", True),
@@ -347,6 +350,7 @@ READER_WITHOUT_EFFECT: dict[Kind, tuple[WithoutEffect, ...]] = {
         _COMPOSITE_ERRORS,
     ),
     "HTKMLFReader": (
+        _VERBOSITY,
         *TEXT_KEYS_WITHOUT_EFFECT,
         *_WINDOW_IS_RANDOMIZE,
         WithoutEffect(
@@ -359,7 +363,7 @@ READER_WITHOUT_EFFECT: dict[Kind, tuple[WithoutEffect, ...]] = {
         _LOCAL_TIMELINE,
         _COMPOSITE_ERRORS,
     ),
-    "composite": (*_OF_SPEECH, *_OF_DESERIALIZERS),
+    "composite": (_VERBOSITY, *_OF_SPEECH, *_OF_DESERIALIZERS),
 }
 """For each reader the keys that others have and it does not."""
 

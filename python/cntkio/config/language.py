@@ -36,6 +36,7 @@ from cntkio.config.text import (
 )
 from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import truth
+from cntkio.formats.report import warn
 from cntkio.hints import did_you_mean
 
 _T = TypeVar("_T")
@@ -314,10 +315,10 @@ class Section:
         return position.error(f"{message}{self._in_section()}", key)
 
     def warn(self, key: str, message: str, *, own: bool = False) -> None:
-        """Log a warning about a key: at its entry, or at the section that lacks it."""
+        """Log a warning about a key, at its entry or at the section that lacks it, unless the trace level is 0."""
         entry = self.entry(key, own=own)
         position = self.position if entry is None else entry.position
-        logger.warning("%s: %s (section %s)", position, message, self.path)
+        warn("%s: %s (section %s)", position, message, self.path)
 
     # ---------------------------------------------------------------------------------------------- variables
 
@@ -457,7 +458,7 @@ class Section:
         given = os.path.join(self.directory, path) if self.directory else path  # noqa: PTH118 - any bytes
         slashed = os.path.join(self.directory, path.replace("\\", "/"))  # noqa: PTH118
         if "\\" in path and not os.path.exists(given) and os.path.exists(slashed):  # noqa: PTH110
-            logger.warning("%s: no such file; %s is read%s", given, slashed, self._in_section())
+            warn("%s: no such file; %s is read%s", given, slashed, self._in_section())
             return slashed
         return given
 

@@ -43,7 +43,7 @@ class Call:
         target: The class.
         arguments: Its positional arguments.
         keywords: Its keyword arguments, in order.
-        trace_level: How much CNTK would print; it changes nothing.
+        trace_level: The deserializer's own, which counts where the reader has none.
 
     Example:
         >>> from cntkio import CTFDeserializer

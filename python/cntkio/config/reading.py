@@ -37,6 +37,7 @@ from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import truth
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.detect import other_than
+from cntkio.formats.report import traced
 from cntkio.hints import CONFIGURATION, advising, did_you_mean
 from cntkio.htkmlf_reader import ReadMethod
 from cntkio.timeline import (
@@ -154,14 +155,19 @@ def _find_reader(top: Section, asked: str | Sequence[str] | None) -> tuple[Secti
         asked = _default_path(top)
     section = top
     for name in asked.split("/") if isinstance(asked, str) else asked:
-        if section is top and not top.has(name):
-            readers = ", ".join(_with_readers(top)) or "none"
-            hint = did_you_mean(name, top.keys)
-            raise top.error(name, f"there is no section {name!r}{hint}; sections with readers: {readers}")
-        section = section.section(name)
+        section = _inner(section, name, top)
     if _looks_like_a_reader(section):
         return section, None
-    return section.section("reader"), section
+    return _inner(section, "reader", top), section
+
+
+def _inner(section: Section, name: str, top: Section) -> Section:
+    """Return a section in a section; if it is missing, the error lists the sections that have readers."""
+    if not section.has(name):
+        readers = ", ".join(_with_readers(top)) or "none"
+        hint = did_you_mean(name, section.keys)
+        raise section.error(name, f"there is no section {name!r}{hint}; sections with readers: {readers}")
+    return section.section(name)
 
 
 def _with_readers(top: Section) -> list[str]:
@@ -231,6 +237,14 @@ class _Asked:
 
 def _read(section: Section, action: str) -> ReaderConfig:
     """Return what a reader does when an action uses it; action "": as it is written."""
+    level = 1
+    with contextlib.suppress(ConfigError):  # the error is raised where the value is needed
+        level = keys.TRACE_LEVEL.of(section)
+    with traced(level):
+        return _read_traced(section, action)
+
+
+def _read_traced(section: Section, action: str) -> ReaderConfig:
     kind = _kind_of(section)
     asked = _Asked(section, action, section.word("precision", "float", keys.PRECISIONS))
     warn_of_no_effect(section, keys.READER_WITHOUT_EFFECT[kind])
@@ -238,7 +252,12 @@ def _read(section: Section, action: str) -> ReaderConfig:
     if kind == "HTKMLFReader" and not action and around is not None and around.parent is not None:
         action = _action_of(around)
         asked = dataclasses.replace(asked, action=action)
-    config = dataclasses.replace(_READ[kind](asked), trace_level=max(keys.TRACE_LEVEL.of(section), 0))
+    config = _READ[kind](asked)
+    if section.has(keys.TRACE_LEVEL.key):
+        level = keys.TRACE_LEVEL.of(section)
+    else:  # then each deserializer may have its own; a source has one
+        level = max(call.trace_level for call in config.calls)
+    config = dataclasses.replace(config, trace_level=max(level, 0))
     config = _with_sizes(config, section.parent, action)
     for call in config.calls:
         _check(call, section)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -20,12 +19,10 @@ from cntkio.formats.cbf.header import StreamHeader, read_header
 from cntkio.formats.cntk_options import BINARY, CntkOptions
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded
 from cntkio.formats.input_file import InputFile
-from cntkio.formats.report import Report
+from cntkio.formats.report import Report, warn
 from cntkio.formats.table import SequenceTable, file_fingerprint
 from cntkio.hints import did_you_mean, suggests_keywords, wording
 from cntkio.streams import StreamDefs, StreamInformation, checked_streams, named, num_values
-
-logger = logging.getLogger("cntkio")
 
 # Least bytes of a chunk that a thread parses at a time.
 _PIECE = 1 << 20
@@ -257,7 +254,7 @@ class CBFCorpus:
     def _remark(self, what: str) -> None:
         if self._options.strict:
             raise ConfigError(f"{self.name}: {what}", key="streams")
-        logger.warning("%s: %s", self.name, what)
+        warn("%s: %s", self.name, what)
 
     # ------------------------------------------------------------------------------------------------------ table
 

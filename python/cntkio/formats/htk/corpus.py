@@ -30,9 +30,9 @@ from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import FEATURE_STREAM, FEATURES, truth
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded, Utterances
 from cntkio.formats.htk.frames import Frames, GatheredFrames
-from cntkio.formats.htk.header import FeatureFiles, Header
+from cntkio.formats.htk.header import FeatureFiles, Header, OpenFile
 from cntkio.formats.htk.keys import first_same
-from cntkio.formats.htk.lists import Listed, join_lists, read_list
+from cntkio.formats.htk.lists import Listed, in_its_list, join_lists, read_list
 from cntkio.formats.htk.options import (
     FeatureSettings,
     Unequal,
@@ -199,7 +199,7 @@ class HTKFeatureCorpus:
         self._listed = self._without_unwanted(join_lists(lists))
         lengths = self._listed.lengths
         with FeatureFiles(settings.compatible) as files:
-            self._model = files.open(self._path_of(0)).header
+            self._model = self._open(files, 0).header
         self._check_range(self._model, 0, 1)
         self._left, self._right = self._window()
         dim = self._model.dim * (1 + self._left + self._right)
@@ -328,14 +328,23 @@ class HTKFeatureCorpus:
         continues = (files[1:] == files[:-1]) & (first[1:] == first[:-1] + self._listed.lengths[begin : end - 1])
         return np.concatenate([[0], np.flatnonzero(~continues) + 1, [end - begin]])
 
-    def _gather(self, gathered: GatheredFrames, files: FeatureFiles, low: int, high: int) -> list[str]:
-        """Gather the run of the utterances from `low` up to `high`, and return how its file differs from the first."""
-        path = self._path_of(low)
+    def _open(self, files: FeatureFiles, sequence_index: int) -> OpenFile:
+        """Open the file of an utterance. Errors name the utterance."""
+        path, settings = self._path_of(sequence_index), self._settings
         try:
-            file = files.open(path)
+            return files.open(path)
         except FormatError as error:
             text = str(error).removeprefix(f"{error.path}, byte {error.byte}: ")
-            raise self._error(text, low, error.byte) from None
+            raise self._error(text, sequence_index, error.byte) from None
+        except OSError as error:
+            raise in_its_list(
+                error, settings.lists, bytes(self._listed.keys[sequence_index]), path,
+                prefix=settings.prefix, compatible=settings.compatible,
+            ) from None  # fmt: skip
+
+    def _gather(self, gathered: GatheredFrames, files: FeatureFiles, low: int, high: int) -> list[str]:
+        """Gather the run of the utterances from `low` up to `high`, and return how its file differs from the first."""
+        path, file = self._path_of(low), self._open(files, low)
         header = file.header
         is_usual = header == self._model and not header.other_kind
         differences = [] if is_usual else list(self._differences(header, low))

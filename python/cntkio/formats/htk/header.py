@@ -214,7 +214,7 @@ class FeatureFiles:
             return file
         if len(self._open) >= _MOST_OPEN_FILES:
             self._close()
-        descriptor = open_to_read(path)
+        descriptor = open_to_read(os.fsdecode(path))
         try:
             size = os.fstat(descriptor).st_size
             number = system_number(descriptor)

@@ -10,7 +10,9 @@ The compiled core scans the lines. Only whole files are opened here, once each.
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -65,6 +67,13 @@ def _folder_of(path: bytes) -> bytes | None:
     return path[:end] if end >= 0 else None
 
 
+def _scanned(
+    text: bytes, path: str | os.PathLike[str], prefix: str, compatible: bool
+) -> _core.HTKList | _core.HTKListError:
+    before = os.fsencode(prefix).replace(b"\\", b"/").rstrip(b"/")
+    return _core.htk_scan_list(text, compatible, _folder_of(os.fsencode(path)), before, sys.platform != "win32")
+
+
 def read_list(path: str | os.PathLike[str], *, prefix: str = "", compatible: bool = False) -> Listed:
     """Read a list of utterances (scp). The lengths of whole files come from their headers.
 
@@ -89,13 +98,12 @@ def read_list(path: str | os.PathLike[str], *, prefix: str = "", compatible: boo
         >>> listed.keys.tolist(), listed.lengths.tolist()
         ([b'u1', b'u2'], [300, 121])
     """
-    name = os.fsencode(path)
+    name = os.fspath(path)
     text = all_bytes(path)
     if b"\0" in text:
         other = other_than("scp", path, before="") or "a zero byte; a list is a text"
         raise FormatError(other, path=path, byte=text.index(b"\0"))
-    before = prefix.encode().replace(b"\\", b"/").rstrip(b"/")
-    scanned = _core.htk_scan_list(text, compatible, _folder_of(name), before, sys.platform != "win32")
+    scanned = _scanned(text, name, prefix, compatible)
     if isinstance(scanned, _core.HTKListError):
         what = _FAULT_WORDS[_core.LIST_FAULTS[scanned.fault]] + other_than("scp", path)
         raise FormatError(what, path=path, line=scanned.line, column=1, byte=scanned.byte)
@@ -106,24 +114,64 @@ def read_list(path: str | os.PathLike[str], *, prefix: str = "", compatible: boo
     is_whole = last == _WHOLE_FILE
     if is_whole.any():
         needed, index = np.unique(files[is_whole], return_inverse=True)
-        try:
-            lengths[is_whole] = _num_frames([paths[file] for file in needed.tolist()], compatible)[index]
-        except FileNotFoundError as error:
-            if other := other_than("scp", path):
-                raise FormatError(f"the list names a file that does not exist{other}", path=path) from error
-            raise
+        counts = np.empty(len(needed), np.uint32)
+        # To open a file takes most of the time that its length costs.
+        with FeatureFiles(compatible) as opened:
+            for number, file in enumerate(needed.tolist()):
+                try:
+                    counts[number] = _num_frames(opened, paths[file])
+                except OSError as error:
+                    if other := other_than("scp", path):
+                        raise FormatError(f"the list names a file that does not exist{other}", path=path) from error
+                    sequence_index = int(np.argmax(files == file))
+                    key = text_rows(scanned.keys)[sequence_index]
+                    raise _naming(error, f"{name}, line {_line_of(text, sequence_index)}", key, prefix) from None
+        lengths[is_whole] = counts[index]
     return Listed(text_rows(scanned.keys), paths, files, first, lengths)
 
 
-def _num_frames(paths: Sequence[bytes], compatible: bool) -> npt.NDArray[np.uint32]:
-    """Return the number of frames in each file. To open a file takes most of the time that it costs."""
-    counts = np.empty(len(paths), np.uint32)
-    with FeatureFiles(compatible) as files:
-        for index, path in enumerate(paths):
-            counts[index] = files.open(path).header.num_frames
-            if not counts[index]:
-                raise FormatError("no frames", path=os.fsdecode(path), byte=0)
-    return counts
+def _num_frames(files: FeatureFiles, path: bytes) -> int:
+    num_frames = files.open(path).header.num_frames
+    if not num_frames:
+        raise FormatError("no frames", path=os.fsdecode(path), byte=0)
+    return num_frames
+
+
+def _line_of(text: bytes, sequence_index: int) -> int:
+    """Return the line of an utterance in a list: blank lines are none."""
+    lines = re.finditer(rb"[^\S\r\n]*\S[^\r\n]*", text)
+    start = next(itertools.islice(lines, sequence_index, None)).start()
+    return 1 + text.count(b"\n", 0, start) + text.count(b"\r", 0, start) - text.count(b"\r\n", 0, start)
+
+
+def _naming(error: OSError, where: str, key: bytes, prefix: str) -> OSError:
+    """Return an error about a feature file with the line of the list that names the file."""
+    with_prefix = f", with the prefix {prefix!r}" if prefix else ""
+    words = f"{error.strerror} (utterance {key.decode(errors='replace')} of {where}{with_prefix})"
+    return type(error)(error.errno, words, error.filename)
+
+
+def in_its_list(
+    error: OSError, lists: Sequence[str], key: bytes, path: bytes, *, prefix: str, compatible: bool
+) -> OSError:
+    """Return an error about a feature file with the list, the line, the utterance and the prefix.
+
+    Args:
+        error: The error of the operating system.
+        lists: The lists of which one names the file.
+        key: The utterance.
+        path: The file.
+        prefix: As for `read_list`.
+        compatible: As for `read_list`.
+    """
+    for name in lists:
+        scanned = _scanned(text := all_bytes(name), name, prefix, compatible)
+        if isinstance(scanned, _core.HTKListError) or path not in scanned.paths:
+            continue
+        is_it = (text_rows(scanned.keys) == key) & (scanned.files == scanned.paths.index(path))
+        if is_it.any():
+            return _naming(error, f"{name}, line {_line_of(text, int(np.argmax(is_it)))}", key, prefix)
+    return error
 
 
 def first_header(path: str | os.PathLike[str]) -> Header:
