@@ -1,6 +1,7 @@
 """Arguments of streams, deserializers and sources have the types that their documentation names."""
 
 import json
+import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from cntkio import (
     ConfigError,
     CTFDeserializer,
     HTKFeatureDeserializer,
+    HTKMLFBinaryDeserializer,
     HTKMLFDeserializer,
     MinibatchSource,
     Record,
@@ -139,3 +141,38 @@ def test_other_records_print_as_records() -> None:
     assert repr(Record(a=1)) == "Record(a=1)" and repr(Record()) == "Record()"
     extended = StreamDef(field="x").updated_with(other=2)
     assert repr(extended).startswith("Record(") and eval(repr(extended)) == extended
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "proc", "zero byte"])
+def test_what_is_not_a_regular_file_is_refused_at_once(kind: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    path = {"pipe": f"{tmp_path}/pipe", "device": "/dev/zero", "proc": "/proc/self/status", "zero byte": "a\0b"}[kind]
+    what = {"pipe": "Is a pipe", "device": "Is a device", "proc": "does not say its size", "zero byte": "be a path"}[
+        kind
+    ]
+    stream = StreamDef(field="x", shape=1)
+    for deserializer in (
+        CTFDeserializer(path, StreamDefs(x=stream)),
+        CBFDeserializer(path),
+        HTKFeatureDeserializer(StreamDefs(x=StreamDef(scp=path, shape=1))),
+        HTKMLFDeserializer(path, StreamDefs(x=StreamDef(mlf=path, shape=1))),
+        HTKMLFBinaryDeserializer(StreamDefs(x=StreamDef(mlf=path, shape=1))),
+    ):
+        with pytest.raises(OSError, match=f"(?i){what}") as caught:
+            deserializer.open()
+        assert caught.value.filename == path
+
+
+def test_only_files_with_similar_names_are_suggested(tmp_path: Path) -> None:
+    (tmp_path / "b.ctf").touch()
+    (tmp_path / "train.ctf").touch()
+    for name, suggested in (
+        ("a.ctf", None),
+        ("test.ctf", None),
+        ("trian.ctf", "train.ctf"),
+        ("train.txt", "train.ctf"),
+    ):
+        with pytest.raises(FileNotFoundError) as caught:
+            CTFDeserializer(tmp_path / name, StreamDefs(x=StreamDef(field="x", shape=1))).open()
+        assert ("did you mean" in str(caught.value)) == (suggested is not None)
+        assert suggested is None or suggested in str(caught.value)

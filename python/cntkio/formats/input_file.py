@@ -21,6 +21,8 @@ from cntkio.errors import CorpusError, FormatError
 from cntkio.hints import near_name
 
 _BLOCK = 1 << 20
+# Windows reads texts otherwise without O_BINARY. Without O_NONBLOCK, a pipe would wait for its writer.
+_FLAGS = getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 def open_to_read(path: str | bytes | os.PathLike[str]) -> int:
@@ -36,11 +38,7 @@ def open_to_read(path: str | bytes | os.PathLike[str]) -> int:
         FileNotFoundError: [Errno 2] No such file or directory; did you mean 'examples/iris/iris.ctf'?: ...
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
-        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise IsADirectoryError(errno.EISDIR, "Is a folder; expected a file", os.fspath(path))
-        return descriptor
+        descriptor = os.open(path, os.O_RDONLY | _FLAGS)
     except PermissionError:
         # Windows does not open folders.
         if Path(os.fsdecode(path)).is_dir():
@@ -49,6 +47,25 @@ def open_to_read(path: str | bytes | os.PathLike[str]) -> int:
     except FileNotFoundError as error:
         hint = _hint(Path(os.fsdecode(path)))
         raise FileNotFoundError(error.errno, f"{error.strerror}{hint}", os.fspath(path)) from None
+    except ValueError as error:  # a zero byte
+        raise OSError(errno.EINVAL, f"Cannot be a path ({error})", os.fspath(path)) from None
+    try:
+        _require_regular(descriptor, path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _require_regular(descriptor: int, path: str | bytes | os.PathLike[str]) -> None:
+    status = os.fstat(descriptor)
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, "Is a folder; expected a file", os.fspath(path))
+    if not stat.S_ISREG(status.st_mode):
+        kind = "pipe" if stat.S_ISFIFO(status.st_mode) else "device or a socket"
+        raise OSError(errno.EINVAL, f"Is a {kind}; expected a file that can be read at any place", os.fspath(path))
+    if not status.st_size and os.read(descriptor, 1):
+        raise OSError(errno.EINVAL, "Does not say its size, as files of /proc; copy it to a file", os.fspath(path))
 
 
 def system_number(descriptor: int) -> int:
@@ -69,7 +86,9 @@ def _hint(path: Path) -> str:
     while not missing.parent.exists():
         missing = missing.parent
     try:
-        near = near_name(missing.name, [entry.name for entry in missing.parent.iterdir()])
+        names = [entry.name for entry in missing.parent.iterdir()]
+        # Of similar names with the same ending most mean other files: what comes before the ending must be similar.
+        near = near_name(missing.name, [name for name in names if near_name(missing.stem, [Path(name).stem])])
     except OSError:
         near = None
     if near is not None:
