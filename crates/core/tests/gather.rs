@@ -273,11 +273,11 @@ proptest! {
             &samples[first as usize..(first + count) as usize]
         });
         let handles: Vec<&Chunk> = chunks.iter().collect();
-        let selection = Selection { chunks: &handles, chunk_of: &chunk_of, sequences: &sequences, parts: None };
+        let selection = Selection { chunk_of: &chunk_of, sequences: &sequences, parts: None };
         let wanted = Wanted { stream: 0, is_sparse, is_double };
-        prop_assert_eq!(pack::gather(selection, wanted), Ok(packed(whole(), is_sparse, is_double)));
+        prop_assert_eq!(pack::gather(&handles, selection, wanted), Ok(packed(whole(), is_sparse, is_double)));
         let in_parts = Selection { parts: Some(Parts { firsts: &firsts, counts: &counts }), ..selection };
-        prop_assert_eq!(pack::gather(in_parts, wanted), Ok(packed(part(), is_sparse, is_double)));
+        prop_assert_eq!(pack::gather(&handles, in_parts, wanted), Ok(packed(part(), is_sparse, is_double)));
 
         // A table with a cell between the parts.
         let dim = chunks[0].blocks()[0].columns[0].samples.form().dim;
@@ -290,10 +290,10 @@ proptest! {
         let empty = [vec![(0, 0.0); if is_sparse { 0 } else { dim }]];
         let expected = table(part().flat_map(|part| [part, &empty[..]]), is_sparse, is_double, dim);
         let stream = Table { stream: 0, dim, is_double };
-        prop_assert_eq!(pack::spread(selection, &cells, &[stream], next), Ok(vec![expected]));
+        prop_assert_eq!(pack::spread(&handles, selection, &cells, &[stream], next), Ok(vec![expected]));
         cells[0].length += 1;
         let misfit = Error::Length { sequence: 0, stream: 0, num_samples: cells[0].length - 1 };
-        prop_assert_eq!(pack::spread(selection, &cells, &[stream], next), Err(misfit));
+        prop_assert_eq!(pack::spread(&handles, selection, &cells, &[stream], next), Err(misfit));
 
         // All chunks, one after the other, as they are and in full width.
         let all = || samples.iter().flatten().map(|samples| &samples[..]);
@@ -324,25 +324,25 @@ proptest! {
     fn a_selection_beyond_its_chunks_is_an_error(corpus in any_corpus(), beyond in 1u32..3) {
         let Corpus { is_sparse, is_double, ref chunks, ref samples } = corpus;
         let handles: Vec<&Chunk> = chunks.iter().collect();
-        let gather = |chunk: u32, sequence: u32, part: Option<(u32, u32)>, wanted: Wanted| {
+        let gathered = |chunk: u32, sequence: u32, part: Option<(u32, u32)>, wanted: Wanted| {
             let (firsts, counts) = part.unwrap_or_default();
             let (firsts, counts) = ([firsts], [counts]);
             let parts = part.map(|_| Parts { firsts: &firsts, counts: &counts });
             let (chunk_of, sequences) = (&[chunk][..], &[sequence][..]);
-            pack::gather(Selection { chunks: &handles, chunk_of, sequences, parts }, wanted).map(|_| ())
+            pack::gather(&handles, Selection { chunk_of, sequences, parts }, wanted).map(|_| ())
         };
         let wanted = Wanted { stream: 0, is_sparse, is_double };
         let length = samples[0][0].len() as u32;
-        prop_assert_eq!(gather(0, 0, Some((length, 0)), wanted), Ok(()));
-        prop_assert_eq!(gather(chunks.len() as u32, 0, None, wanted), Err(Error::Missing));
-        prop_assert_eq!(gather(0, samples[0].len() as u32, None, wanted), Err(Error::Missing));
-        prop_assert_eq!(gather(0, 0, None, Wanted { stream: 1, ..wanted }), Err(Error::Missing));
-        prop_assert_eq!(gather(0, 0, None, Wanted { is_sparse: !is_sparse, ..wanted }), Err(Error::Mixed));
+        prop_assert_eq!(gathered(0, 0, Some((length, 0)), wanted), Ok(()));
+        prop_assert_eq!(gathered(chunks.len() as u32, 0, None, wanted), Err(Error::Missing));
+        prop_assert_eq!(gathered(0, samples[0].len() as u32, None, wanted), Err(Error::Missing));
+        prop_assert_eq!(gathered(0, 0, None, Wanted { stream: 1, ..wanted }), Err(Error::Missing));
+        prop_assert_eq!(gathered(0, 0, None, Wanted { is_sparse: !is_sparse, ..wanted }), Err(Error::Mixed));
         let is_decoded = !matches!(chunks[0].blocks()[0].columns[0].samples, Samples::Frames(_) | Samples::Runs(_));
-        let other = gather(0, 0, None, Wanted { is_double: !is_double, ..wanted });
+        let other = gathered(0, 0, None, Wanted { is_double: !is_double, ..wanted });
         prop_assert_eq!(other, if is_decoded { Err(Error::Mixed) } else { Ok(()) });
         let error = Error::Length { sequence: 0, stream: 0, num_samples: length as usize };
-        prop_assert_eq!(gather(0, 0, Some((length - 1, 1 + beyond)), wanted), Err(error));
+        prop_assert_eq!(gathered(0, 0, Some((length - 1, 1 + beyond)), wanted), Err(error));
     }
 }
 
@@ -352,9 +352,9 @@ fn kinds_that_are_not_gathered_together_are_an_error() {
     for kinds in [[Kind::Wide, Kind::Stored(false)], [Kind::Stored(false), Kind::Small]] {
         let Corpus { chunks, .. } = corpus(&kinds, &lengths, true, false, &[1, 2, 3, 4, 5]);
         let handles: Vec<&Chunk> = chunks.iter().collect();
-        let selection = Selection { chunks: &handles, chunk_of: &[0, 1], sequences: &[0, 0], parts: None };
+        let selection = Selection { chunk_of: &[0, 1], sequences: &[0, 0], parts: None };
         let wanted = Wanted { stream: 0, is_sparse: true, is_double: false };
-        assert_eq!(pack::gather(selection, wanted), Err(Error::Mixed));
+        assert_eq!(pack::gather(&handles, selection, wanted), Err(Error::Mixed));
     }
 }
 
@@ -364,8 +364,8 @@ fn a_broadcast_frame_is_taken_as_often_as_asked_for() {
     frames.is_broadcast = true;
     let chunk = single(&[1, 2], Samples::Frames(frames));
     let parts = Some(Parts { firsts: &[7, 1], counts: &[3, 3] });
-    let selection = Selection { chunks: &[&chunk], chunk_of: &[0, 0], sequences: &[0, 1], parts };
-    let ragged = pack::gather(selection, Wanted { stream: 0, is_sparse: false, is_double: false }).unwrap();
+    let selection = Selection { chunk_of: &[0, 0], sequences: &[0, 1], parts };
+    let ragged = pack::gather(&[&chunk], selection, Wanted { stream: 0, is_sparse: false, is_double: false }).unwrap();
     let (only, first, second) = ([-7.0, -4.0], [-1.0, 2.0], [5.0, 8.0]);
     let expected = [[only, only], [only, only], [only, only], [first, second], [first, second], [first, second]];
     assert_eq!(ragged.sequence_offsets, [0, 3, 6]);

@@ -81,8 +81,8 @@ proptest! {
         let counts: Vec<u32> = chosen.iter().map(|&number| sequences[number as usize].len() as u32).collect();
         for parts in [None, Some(Parts { firsts: &firsts, counts: &counts })] {
             let packed = |chunk: &Chunk| {
-                let selection = Selection { chunks: &[chunk], chunk_of: &chunk_of, sequences: &chosen, parts };
-                pack::gather_all(selection, &streams).unwrap().iter().map(bits).collect::<Vec<_>>()
+                let selection = Selection { chunk_of: &chunk_of, sequences: &chosen, parts };
+                pack::gather_all(&[chunk], selection, &streams).unwrap().iter().map(bits).collect::<Vec<_>>()
             };
             prop_assert_eq!(packed(&small), packed(&plain));
         }
@@ -94,9 +94,9 @@ proptest! {
             Cell { first_sample: 0, num_samples, cell: next - length, length }
         }).collect();
         let spread = |chunk: &Chunk| {
-            let selection = Selection { chunks: &[chunk], chunk_of: &chunk_of, sequences: &chosen, parts: None };
+            let selection = Selection { chunk_of: &chunk_of, sequences: &chosen, parts: None };
             // A table of the sparse stream's dimension would take long to make.
-            format!("{:?}", pack::spread(selection, &cells, &[Table { stream: 0, dim: 3, is_double }], next).unwrap())
+            format!("{:?}", pack::spread(&[chunk], selection, &cells, &[Table { stream: 0, dim: 3, is_double }], next).unwrap())
         };
         prop_assert_eq!(spread(&small), spread(&plain));
 
@@ -156,10 +156,10 @@ fn a_sparse_table_is_spread_from_small_columns_as_from_plain_ones() {
     let spread = |is_compact| {
         let chunk = parsed(text, &schema(false, is_compact), cut, None);
         assert_eq!(forms(&chunk), [is_compact; 2]);
-        let selection = Selection { chunks: &[&chunk], chunk_of: &[0, 0], sequences: &[1, 0], parts: None };
+        let selection = Selection { chunk_of: &[0, 0], sequences: &[1, 0], parts: None };
         let cell = |num_samples: u32, cell| Cell { first_sample: 0, num_samples, cell, length: num_samples as usize };
         let table = Table { stream: 1, dim: 70_000, is_double: false };
-        let spread = pack::spread(selection, &[cell(1, 0), cell(2, 1)], &[table], 3).unwrap();
+        let spread = pack::spread(&[&chunk], selection, &[cell(1, 0), cell(2, 1)], &[table], 3).unwrap();
         let Values::F32(values) = &spread[0] else { panic!("single precision") };
         values.clone()
     };

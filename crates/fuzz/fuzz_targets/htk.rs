@@ -101,14 +101,14 @@ fuzz_target!(|data: &[u8]| {
     let (firsts, counts): (Vec<u32>, Vec<u32>) = (chosen(0), chosen(3));
     let chunk_of = vec![0; num_sequences];
     let parts = has(4).then_some(Parts { firsts: &firsts, counts: &counts });
-    let selection = Selection { chunks: &[&chunk], chunk_of: &chunk_of, sequences: &sequences, parts };
+    let selection = Selection { chunk_of: &chunk_of, sequences: &sequences, parts };
     let length = |number: u32| (sequence_offsets[number as usize + 1] - sequence_offsets[number as usize]) as usize;
     let samples = |at: usize| match parts {
         None => 0..length(sequences[at]),
         Some(Parts { firsts, counts }) => firsts[at] as usize..(firsts[at] + counts[at]) as usize,
     };
     let is_inside = (0..num_sequences).all(|at| frames.is_broadcast || samples(at).end <= length(sequences[at]));
-    let Ok(ragged) = pack::gather(selection, Wanted { stream: 0, is_sparse: false, is_double: false }) else {
+    let Ok(ragged) = pack::gather(&[&chunk], selection, Wanted { stream: 0, is_sparse: false, is_double: false }) else {
         assert!(!is_inside);
         return;
     };

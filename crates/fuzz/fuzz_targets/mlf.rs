@@ -38,9 +38,9 @@ fn check(labels: &Labels, dim: u32, marks_starts: bool) {
     column.check(num_sequences).expect("the runs cover their utterances");
     let chunk = Chunk::new(vec![Block { num_sequences, columns: vec![column] }]);
     let (chunk_of, sequences) = (vec![0; num_sequences], (0..num_sequences as u32).collect::<Vec<u32>>());
-    let whole = Selection { chunks: &[&chunk], chunk_of: &chunk_of, sequences: &sequences, parts: None };
+    let whole = Selection { chunk_of: &chunk_of, sequences: &sequences, parts: None };
     let wanted = Wanted { stream: 0, is_sparse: true, is_double: false };
-    let whole = pack::gather(whole, wanted).expect("checked runs can be gathered");
+    let whole = pack::gather(&[&chunk], whole, wanted).expect("checked runs can be gathered");
     let indices = whole.entries.expect("labels are sparse").indices;
     assert_eq!(indices.len(), sequence_offsets[num_sequences] as usize);
     // The last frame of each utterance, gathered alone, equals the same frame of the whole utterance.
@@ -48,8 +48,8 @@ fn check(labels: &Labels, dim: u32, marks_starts: bool) {
     if sequence_offsets.windows(2).all(|pair| pair[0] < pair[1]) && num_sequences > 0 {
         let counts = vec![1; num_sequences];
         let parts = Some(Parts { firsts: &lasts, counts: &counts });
-        let single = Selection { chunks: &[&chunk], chunk_of: &chunk_of, sequences: &sequences, parts };
-        let found = pack::gather(single, wanted).expect("frames are there").entries.expect("sparse").indices;
+        let single = Selection { chunk_of: &chunk_of, sequences: &sequences, parts };
+        let found = pack::gather(&[&chunk], single, wanted).expect("frames are there").entries.expect("sparse").indices;
         let expected: Vec<i32> = sequence_offsets[1..].iter().map(|&end| indices[end as usize - 1]).collect();
         assert_eq!(found, expected);
     }

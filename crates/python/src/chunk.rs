@@ -128,7 +128,7 @@ pub(crate) fn spread<'py>(
 ) -> PyResult<SpreadArrays<'py>> {
     let chunks: Vec<&chunk::Chunk> = chunks.iter().map(|chunk| &chunk.get().inner).collect();
     let (chunk_of, sequences) = (places.as_slice()?, sequences.as_slice()?);
-    let selection = Selection { chunks: &chunks, chunk_of, sequences, parts: None };
+    let selection = Selection { chunk_of, sequences, parts: None };
     let (firsts, counts) = (first_samples.as_slice()?.iter(), num_samples.as_slice()?.iter());
     let cells = firsts.zip(counts).zip(cells.as_slice()?).zip(lengths.as_slice()?);
     let cells: Vec<Cell> = cells
@@ -140,7 +140,7 @@ pub(crate) fn spread<'py>(
         .map_err(|_| refused(pack::Error::Missing))?;
     let tables: Vec<Table> =
         streams.into_iter().map(|(stream, dim, is_double)| Table { stream, dim, is_double }).collect();
-    match py.detach(|| pack::spread(selection, &cells, &tables, num_cells)) {
+    match py.detach(|| pack::spread(&chunks, selection, &cells, &tables, num_cells)) {
         Err(pack::Error::Length { sequence, stream, num_samples }) => {
             Ok((vec![], Some((sequence, stream, num_samples))))
         }

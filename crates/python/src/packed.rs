@@ -3,7 +3,7 @@
 use crate::chunk::{Chunk, RaggedArrays, ragged_arrays, refused};
 use crate::pool::{pool, shared};
 use cntkio_core::chunk;
-use cntkio_core::pack::{self as core, Error, Parts, Ragged, Selection, Wanted, gather_all};
+use cntkio_core::pack::{self as core, Error, Parts, Ragged, Selection, Sources, Wanted};
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -103,14 +103,14 @@ type Request<'py> = (
 
 /// A minibatch to gather.
 struct Job<'a> {
+    sources: &'a Sources<'a>,
     selection: Selection<'a>,
-    streams: &'a [Wanted],
     num_bytes: usize,
 }
 
 impl Job<'_> {
     fn run(&self) -> Result<Packed, Error> {
-        let streams = gather_all(self.selection, self.streams)?.into_iter().map(Stream::of).collect();
+        let streams = self.sources.gather(self.selection)?.into_iter().map(Stream::of).collect();
         Ok(Packed { num_sequences: self.selection.sequences.len(), num_bytes: self.num_bytes, streams })
     }
 }
@@ -121,21 +121,23 @@ impl Job<'_> {
 pub(crate) fn pack(py: Python<'_>, requests: Vec<Request<'_>>, num_threads: usize) -> PyResult<Vec<Packed>> {
     let chunks: Vec<Vec<&chunk::Chunk>> =
         requests.iter().map(|(chunks, ..)| chunks.iter().map(|chunk| &chunk.get().inner).collect()).collect();
-    let streams: Vec<Vec<Wanted>> = requests.iter().map(|(_, _, _, streams, ..)| wanted(streams)).collect();
+    let streams = requests.iter().map(|(_, _, _, streams, ..)| wanted(streams));
+    let sources = chunks.iter().zip(streams).map(|(chunks, streams)| Sources::new(chunks, &streams));
+    let sources: Vec<Sources> = sources.collect::<Result<_, Error>>().map_err(refused)?;
     let mut jobs = Vec::new();
-    for (((_, chunk_of, sequences, _, parts, bounds), chunks), streams) in requests.iter().zip(&chunks).zip(&streams) {
+    for (((_, chunk_of, sequences, _, parts, bounds), chunks), sources) in requests.iter().zip(&chunks).zip(&sources) {
         let (chunk_of, sequences) = (chunk_of.as_slice()?, sequences.as_slice()?);
         let parts = match parts {
             Some((firsts, counts)) => Some(Parts { firsts: firsts.as_slice()?, counts: counts.as_slice()? }),
             None => None,
         };
         for pair in bounds.windows(2) {
-            let whole = Selection { chunks, chunk_of, sequences, parts };
+            let whole = Selection { chunk_of, sequences, parts };
             let selection = whole.slice(pair[0]..pair[1]).ok_or_else(|| refused(Error::Missing))?;
             // What it takes: as much of its first chunk as it takes of that chunk's samples.
             let counts = selection.parts.map(|parts| parts.counts);
             let num_bytes = chunks.first().map_or(0, |first| first.packed_bytes(selection.sequences.len(), counts));
-            jobs.push(Job { selection, streams, num_bytes });
+            jobs.push(Job { sources, selection, num_bytes });
         }
     }
     let num_bytes: usize = jobs.iter().map(|job| job.num_bytes).sum();
@@ -150,7 +152,9 @@ pub(crate) fn pack(py: Python<'_>, requests: Vec<Request<'_>>, num_threads: usiz
         } else {
             jobs.iter().map(Job::run).collect()
         };
-    packed.map_err(refused)
+    let packed = packed.map_err(refused)?;
+    sources.iter().try_for_each(Sources::check_unchanged).map_err(refused)?;
+    Ok(packed)
 }
 
 /// The streams of the chunks appended so far, as ragged arrays.

@@ -14,7 +14,6 @@ const SHARE_BYTES: usize = 128 << 10;
 const LONG_PIECE_BYTES: usize = 512;
 /// Prefetch at most this many bytes of a piece; the processor prefetches the rest of a longer piece by itself.
 const PREFETCHED_BYTES: usize = 1024;
-#[cfg(target_arch = "x86_64")]
 const CACHE_LINE_BYTES: usize = 64;
 /// Smallest allocation, in bytes, for which [`advise_huge_pages`] is worth its system call.
 pub const WORTH_HUGE_PAGES: usize = 8 << 20;
@@ -333,23 +332,28 @@ fn fill<T: Send, P: Piece<T>>(mut destination: &mut [MaybeUninit<T>], pieces: &[
 /// Ask the processor to load at most `most` bytes of `values` into its cache. Affects only speed.
 #[inline]
 pub fn prefetch<T>(values: &[T], most: usize) {
-    #[cfg(target_arch = "x86_64")]
     for byte in (0..size_of_val(values).min(most)).step_by(CACHE_LINE_BYTES) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: the address is inside the slice, and a prefetch reads nothing.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(values.as_ptr().cast::<i8>().add(byte)) };
+        prefetch_from(values.as_ptr().cast::<u8>().wrapping_add(byte));
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (values, most);
+}
+
+/// Ask the processor to load the first of `values` into its cache. Affects only speed.
+#[inline(always)]
+pub fn prefetch_first<T>(values: &[T]) {
+    prefetch_from(values.as_ptr().cast());
 }
 
 /// Ask the processor to load the cache line of an address, which need not be valid.
-#[cfg(target_arch = "x86_64")]
-#[inline]
+#[inline(always)]
 pub(crate) fn prefetch_from(address: *const u8) {
-    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: a prefetch reads nothing, and does nothing for an invalid address.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch reads nothing, and does nothing for an invalid address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
 }
 
 /// Ask the system to back the first `count` values of a vector with huge pages, if it has them: the first use of the

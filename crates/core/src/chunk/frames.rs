@@ -11,8 +11,10 @@
 //!
 //! and copies them into the minibatch, byte order and all, on all threads. Compressed frames are decoded one by one.
 
+use super::Column;
 use super::bytes::Bytes;
-use super::ragged::{AllFound, Error, Form, Found, Takes, in_column, try_reserve};
+use super::ragged::{Error, Form, Gather, Located, RaggedEntries, Takes, span, try_reserve};
+use super::samples::Samples;
 use super::values::Values;
 use cntkio_simd::floats::{Floats, append_floats};
 use rayon::prelude::*;
@@ -209,42 +211,105 @@ impl Encoding {
     }
 }
 
-/// Append what is taken of each sequence.
-#[inline]
-pub(crate) fn gather<'a>(found: impl AllFound<'a, Frames>, mut takes: Takes, values: &mut Values) -> Result<(), Error> {
-    let Values::F32(values) = values else { return Err(Error::Mixed) };
-    if found.any(|frames| frames.encodings.iter().any(|encoding| encoding.scales.is_some())) {
-        return decode_all(&found.collect(takes, |frames| frames.is_broadcast)?, values);
-    }
-    let zeros = OnceCell::new();
-    let mut pieces: Vec<Floats> = Vec::with_capacity(found.len());
-    let mut num_values = 0usize;
-    found.each(in_column, |(frames, offsets), sequence| {
-        let num_frames = offsets[sequence + 1] - offsets[sequence];
-        let (first, count) = takes.next(num_frames, frames.is_broadcast)?;
-        let (num_frames, first, count) = (num_frames as usize, first as usize, count as usize);
-        let size = count.checked_mul(frames.dim()).ok_or(Error::TooLarge)?;
-        num_values = num_values.checked_add(size).ok_or(Error::TooLarge)?;
-        if num_frames == 0 {
-            let bytes = zeros.get_or_init(|| vec![0; 4 * frames.dim()]);
-            pieces.extend((0..count).map(|_| Floats { bytes, is_big_endian: false }));
-            return Ok(());
+/// The columns, if all are of this kind and form.
+pub(crate) fn columns<'a>(columns: &[&'a Column], form: Form) -> Option<Box<dyn Gather + 'a>> {
+    let of_column = |column: &&'a Column| match &column.samples {
+        Samples::Frames(frames) if frames.form() == form => {
+            Some(FramesColumn { frames, sequence_offsets: &column.sequence_offsets })
         }
-        let (bytes, encoding) = frames.sequence(sequence, num_frames).ok_or(Error::Mixed)?;
-        let floats = Floats { bytes, is_big_endian: encoding.is_big_endian };
-        frames.push_pieces(floats, num_frames, first..first + count, &mut pieces);
+        _ => None,
+    };
+    let columns: Vec<FramesColumn> = columns.iter().map(of_column).collect::<Option<_>>()?;
+    let is_scaled = |encoding: &Encoding| encoding.scales.is_some();
+    let are_scaled = columns.iter().any(|column| column.frames.encodings.iter().any(is_scaled));
+    Some(Box::new(AllFrames { columns, are_scaled }))
+}
+
+struct AllFrames<'a> {
+    columns: Vec<FramesColumn<'a>>,
+    /// Whether some frames are scaled.
+    are_scaled: bool,
+}
+
+struct FramesColumn<'a> {
+    frames: &'a Frames,
+    sequence_offsets: &'a [u32],
+}
+
+/// What is taken of a sequence.
+struct Taken<'a> {
+    frames: &'a Frames,
+    /// The sequence, counted in the column.
+    sequence: usize,
+    /// Frames of the sequence.
+    num_frames: usize,
+    /// The samples that are taken, counted in the sequence.
+    samples: Range<usize>,
+}
+
+impl AllFrames<'_> {
+    /// What is taken of each sequence.
+    #[inline]
+    fn each<'a>(
+        &'a self,
+        located: &Located,
+        mut takes: Takes,
+        mut take: impl FnMut(Taken<'a>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        located.each(&self.columns, |&FramesColumn { frames, sequence_offsets }, sequence| {
+            let (begin, end) = span(sequence_offsets, sequence)?;
+            let num_frames = end - begin;
+            let (first, count) = takes.next(num_frames, frames.is_broadcast)?;
+            let samples = first as usize..first as usize + count as usize;
+            take(Taken { frames, sequence, num_frames: num_frames as usize, samples })
+        })
+    }
+}
+
+impl Gather for AllFrames<'_> {
+    fn gather(
+        &self,
+        located: &Located,
+        takes: Takes,
+        values: &mut Values,
+        _: Option<&mut RaggedEntries>,
+    ) -> Result<(), Error> {
+        let Values::F32(values) = values else { return Err(Error::Mixed) };
+        if self.are_scaled {
+            let mut all = Vec::with_capacity(located.num_sequences());
+            self.each(located, takes, |taken| {
+                all.push(taken);
+                Ok(())
+            })?;
+            return decode_all(&all, values);
+        }
+        let zeros = OnceCell::new();
+        let mut pieces: Vec<Floats> = Vec::with_capacity(located.num_sequences());
+        let mut num_values = 0usize;
+        self.each(located, takes, |Taken { frames, sequence, num_frames, samples }| {
+            let size = samples.len().checked_mul(frames.dim()).ok_or(Error::TooLarge)?;
+            num_values = num_values.checked_add(size).ok_or(Error::TooLarge)?;
+            if num_frames == 0 {
+                let bytes = zeros.get_or_init(|| vec![0; 4 * frames.dim()]);
+                pieces.extend(samples.map(|_| Floats { bytes, is_big_endian: false }));
+                return Ok(());
+            }
+            let (bytes, encoding) = frames.sequence(sequence, num_frames).ok_or(Error::Mixed)?;
+            let floats = Floats { bytes, is_big_endian: encoding.is_big_endian };
+            frames.push_pieces(floats, num_frames, samples, &mut pieces);
+            Ok(())
+        })?;
+        try_reserve(values, num_values)?;
+        append_floats(values, &pieces);
         Ok(())
-    })?;
-    try_reserve(values, num_values)?;
-    append_floats(values, &pieces);
-    Ok(())
+    }
 }
 
 /// Decode what is taken of each sequence; on all threads where there is enough to do.
-fn decode_all(found: &[Found<Frames>], out: &mut Vec<f32>) -> Result<(), Error> {
+fn decode_all(all: &[Taken], out: &mut Vec<f32>) -> Result<(), Error> {
     let mut num_values = 0usize;
-    for found in found {
-        let size = (found.count as usize).checked_mul(found.samples.dim());
+    for taken in all {
+        let size = taken.samples.len().checked_mul(taken.frames.dim());
         num_values = size.and_then(|size| num_values.checked_add(size)).ok_or(Error::TooLarge)?;
     }
     try_reserve(out, num_values)?;
@@ -254,21 +319,20 @@ fn decode_all(found: &[Found<Frames>], out: &mut Vec<f32>) -> Result<(), Error> 
     let num_threads = rayon::current_thread_index().map_or(1, |_| rayon::current_num_threads());
     let share = num_values.div_ceil(num_threads).max(SHARE_VALUES);
     let (mut jobs, mut rest, mut at) = (Vec::new(), &mut out[num_before..], 0);
-    while at < found.len() {
+    while at < all.len() {
         let (begin, mut size) = (at, 0);
-        while at < found.len() && size < share {
-            size += found[at].count as usize * found[at].samples.dim();
+        while at < all.len() && size < share {
+            size += all[at].samples.len() * all[at].frames.dim();
             at += 1;
         }
         let (mine, others) = std::mem::take(&mut rest).split_at_mut_checked(size).ok_or(Error::Mixed)?;
-        jobs.push((&found[begin..at], mine));
+        jobs.push((&all[begin..at], mine));
         rest = others;
     }
-    let decode = |(found, mut out): (&[Found<Frames>], &mut [f32])| {
-        for found in found {
-            let size = found.count as usize * found.samples.dim();
-            let (mine, others) = std::mem::take(&mut out).split_at_mut(size);
-            found.samples.decode(found.sequence as usize, found.num_samples as usize, found.taken(), mine);
+    let decode = |(part, mut out): (&[Taken], &mut [f32])| {
+        for Taken { frames, sequence, num_frames, samples } in part {
+            let (mine, others) = std::mem::take(&mut out).split_at_mut(samples.len() * frames.dim());
+            frames.decode(*sequence, *num_frames, samples.clone(), mine);
             out = others;
         }
     };

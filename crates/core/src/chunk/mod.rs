@@ -34,7 +34,7 @@ pub(crate) mod stored;
 mod values;
 
 pub(crate) use bytes::{i32_at, i32s, u32_at};
-pub(crate) use ragged::{AllFound, Takes, try_reserve};
+pub(crate) use ragged::{Gather, Located, Neighbours, Takes, span, try_reserve};
 pub(crate) use spare::EmptyColumn;
 pub(crate) use values::{expect, in_either_precision};
 
@@ -49,7 +49,6 @@ pub use small::{Entries, Small};
 pub use stored::Stored;
 pub use values::{Precision, Values};
 
-use cntkio_simd::memory::prefetch;
 use std::sync::Arc;
 
 /// A stream of a block.
@@ -121,19 +120,6 @@ impl Column {
             Samples::Frames(_) | Samples::Runs(_) => 4 * form.dim * num_samples,
             Samples::Small(small) => small.packed_bytes() * num_samples / self.num_samples().max(1),
             _ => self.num_bytes() * num_samples / self.num_samples().max(1),
-        }
-    }
-
-    /// Ask the processor for the table entries of a sequence.
-    #[inline]
-    pub(crate) fn prefetch(&self, sequence: usize) {
-        match &self.samples {
-            Samples::Stored(stored) => stored.prefetch(sequence),
-            _ => {
-                if let Some(offset) = self.sequence_offsets.get(sequence) {
-                    prefetch(std::slice::from_ref(offset), 1);
-                }
-            }
         }
     }
 }
@@ -211,7 +197,7 @@ impl Chunk {
 
     /// The block that holds a sequence, counted in the chunk, and the sequence, counted in the block; it must exist.
     #[inline]
-    fn position(&self, sequence: usize) -> (usize, usize) {
+    pub(crate) fn position(&self, sequence: usize) -> (usize, usize) {
         let block = match self.blocks.len() {
             1 => 0,
             _ => self.first_sequences.partition_point(|&first| first <= sequence) - 1,

@@ -4,10 +4,11 @@
 //! memory every time. Each step (the sample offsets, the entries) is done for all sequences before the next step: the
 //! processor has many loads in flight then.
 
-use super::ragged::{AllFound, Error, RaggedEntries, Takes};
+use super::Column;
+use super::ragged::{Error, Form, Gather, Located, RaggedEntries, Takes};
 use super::samples::Samples;
-use super::small::Small;
-use super::values::{Precision, Values, in_either_precision};
+use super::small::{Entries, Small};
+use super::values::{Precision, Values};
 use cntkio_simd::memory::{AnyWidth, append_any_width, prefetch};
 use std::ops::Range;
 
@@ -72,143 +73,168 @@ impl PlainColumn<'_> {
     }
 }
 
-/// Append what is taken of each sequence; all are dense, or all are sparse.
-#[inline]
-pub(crate) fn gather<'a>(
-    found: impl AllFound<'a, Samples>,
-    takes: Takes,
-    values: &mut Values,
-    entries: Option<&mut RaggedEntries>,
-) -> Result<(), Error> {
-    in_either_precision!(values, values => match entries {
-        None => dense(found, takes, values),
-        Some(entries) => sparse(&spans(found, takes)?, values, entries).ok_or(Error::Mixed),
+/// The columns, if all are of values (dense or sparse, in full width or small) and of this form.
+pub(crate) fn columns<'a>(columns: &[&'a Column], form: Form) -> Option<Box<dyn Gather + 'a>> {
+    if columns.iter().any(|column| column.samples.form() != form) {
+        return None;
+    }
+    Some(match (form.is_sparse, form.is_double) {
+        (false, false) => Box::new(Dense::<f32>::of(columns, form.dim)?),
+        (false, true) => Box::new(Dense::<f64>::of(columns, form.dim)?),
+        (true, false) => Box::new(Sparse::<f32>::of(columns)?),
+        (true, true) => Box::new(Sparse::<f64>::of(columns)?),
     })
 }
 
-/// What is taken of a sequence; it is in the column.
-#[inline(always)]
-fn taken(takes: &mut Takes, sequence_offsets: &[u32], sequence: usize) -> Result<Range<usize>, Error> {
-    let (begin, end) = (sequence_offsets[sequence], sequence_offsets[sequence + 1]);
-    let (first, count) = takes.next(end - begin, false)?;
-    let first = begin as usize + first as usize;
-    Ok(first..first + count as usize)
+/// Dense columns.
+struct Dense<'a, T: Precision> {
+    dim: usize,
+    columns: Vec<DenseColumn<'a, T>>,
 }
 
-/// A dense column.
-#[derive(Clone, Copy)]
-struct Dense<'a, T: Precision> {
+struct DenseColumn<'a, T: Precision> {
     sequence_offsets: &'a [u32],
-    dim: usize,
     values: AnyWidth<'a, T>,
 }
 
-fn dense<'a, T: Precision>(found: impl AllFound<'a, Samples>, mut takes: Takes, out: &mut Vec<T>) -> Result<(), Error> {
-    let mut pieces: Vec<AnyWidth<T>> = Vec::with_capacity(found.len());
-    // The last piece's column and samples.
-    let mut before: (*const u32, Range<usize>) = (std::ptr::null(), 0..0);
-    let look_up = |samples: &'a Samples, sequence_offsets| {
-        let (dim, values) = match samples {
-            Samples::Dense { dim, values } => (*dim, AnyWidth::Wide(T::of(values)?)),
-            Samples::Small(Small { dim, values, entries: None, .. }) => (*dim, AnyWidth::Small(&values[..])),
-            _ => return None,
+impl<'a, T: Precision> Dense<'a, T> {
+    fn of(columns: &[&'a Column], dim: usize) -> Option<Self> {
+        let of_column = |&column: &&'a Column| {
+            let Column { sequence_offsets, samples } = column;
+            let values = match samples {
+                Samples::Dense { values, .. } => AnyWidth::Wide(T::of(values)?),
+                Samples::Small(Small { values, entries: None, .. }) => AnyWidth::Small(&values[..]),
+                _ => return None,
+            };
+            Some(DenseColumn { sequence_offsets, values })
         };
-        Some(Dense { sequence_offsets, dim, values })
-    };
-    found.each(look_up, |column: Dense<T>, sequence| {
-        let Dense { sequence_offsets, dim, values } = column;
-        let mut samples = taken(&mut takes, sequence_offsets, sequence)?;
-        if before.1.end == samples.start && std::ptr::eq(before.0, sequence_offsets.as_ptr()) {
-            samples.start = before.1.start;
-            pieces.pop();
-        }
-        before = (sequence_offsets.as_ptr(), samples.clone());
-        pieces.push(values.get(samples.start * dim..samples.end * dim).ok_or(Error::Mixed)?);
-        Ok(())
-    })?;
-    append_any_width(out, &pieces);
-    Ok(())
+        Some(Dense { dim, columns: columns.iter().map(of_column).collect::<Option<_>>()? })
+    }
 }
 
-/// Sparse samples of one sequence, or of several neighbours.
-struct Span<'a> {
-    samples: &'a Samples,
-    /// The first entry of each sample of the column; `None` while each sample has one entry.
+impl<T: Precision> Gather for Dense<'_, T> {
+    fn gather(
+        &self,
+        located: &Located,
+        mut takes: Takes,
+        values: &mut Values,
+        _: Option<&mut RaggedEntries>,
+    ) -> Result<(), Error> {
+        let dim = self.dim;
+        let mut pieces: Vec<AnyWidth<T>> = Vec::with_capacity(located.num_sequences());
+        located.each_group(
+            &self.columns,
+            |column| column.sequence_offsets,
+            |column, sequences| {
+                let samples = takes.piece(column.sequence_offsets, sequences)?;
+                pieces.push(column.values.get(samples.start * dim..samples.end * dim).ok_or(Error::Mixed)?);
+                Ok(())
+            },
+        )?;
+        append_any_width(T::vector(values).ok_or(Error::Mixed)?, &pieces);
+        Ok(())
+    }
+}
+
+/// Sparse columns.
+struct Sparse<'a, T: Precision> {
+    columns: Vec<SparseColumn<'a, T>>,
+}
+
+struct SparseColumn<'a, T: Precision> {
+    sequence_offsets: &'a [u32],
+    /// The first entry of each sample; `None` while each sample has one entry.
     sample_offsets: Option<&'a [u32]>,
-    range: Range<usize>,
+    indices: AnyWidth<'a, i32>,
+    values: AnyWidth<'a, T>,
 }
 
-/// The first entry of each sample; `None` while each sample has one entry.
-#[inline]
-fn sample_offsets(samples: &Samples) -> Option<&[u32]> {
-    match samples {
-        Samples::Sparse { sample_offsets, .. } => Some(sample_offsets),
-        Samples::Small(Small { entries: Some(entries), .. }) => entries.sample_offsets.as_deref(),
-        _ => None,
+/// Samples of one sequence, or of several neighbours.
+struct Span<'a, T: Precision> {
+    column: &'a SparseColumn<'a, T>,
+    samples: Range<usize>,
+}
+
+impl<'a, T: Precision> Sparse<'a, T> {
+    fn of(columns: &[&'a Column]) -> Option<Self> {
+        let of_column = |&column: &&'a Column| {
+            let Column { sequence_offsets, samples } = column;
+            let (sample_offsets, indices, values) = match samples {
+                Samples::Sparse { sample_offsets, indices, values, .. } => {
+                    (Some(&sample_offsets[..]), AnyWidth::Wide(&indices[..]), AnyWidth::Wide(T::of(values)?))
+                }
+                Samples::Small(Small { values, entries: Some(Entries { sample_offsets, indices }), .. }) => {
+                    (sample_offsets.as_deref(), AnyWidth::Small(&indices[..]), AnyWidth::Small(&values[..]))
+                }
+                _ => return None,
+            };
+            Some(SparseColumn { sequence_offsets, sample_offsets, indices, values })
+        };
+        Some(Sparse { columns: columns.iter().map(of_column).collect::<Option<_>>()? })
+    }
+
+    /// What is taken of the sequences; the sample offsets are prefetched.
+    fn spans(&self, located: &Located, mut takes: Takes) -> Result<Vec<Span<'_, T>>, Error> {
+        let mut spans = Vec::with_capacity(located.num_sequences());
+        located.each_group(
+            &self.columns,
+            |column| column.sequence_offsets,
+            |column, sequences| {
+                let samples = takes.piece(column.sequence_offsets, sequences)?;
+                if let Some(offsets) = column.sample_offsets {
+                    prefetch(offsets.get(samples.start..=samples.end).unwrap_or_default(), AHEAD_BYTES);
+                }
+                spans.push(Span { column, samples });
+                Ok(())
+            },
+        )?;
+        Ok(spans)
     }
 }
 
-/// What is taken of each sequence; the sample offsets are prefetched.
-fn spans<'a>(found: impl AllFound<'a, Samples>, mut takes: Takes) -> Result<Vec<Span<'a>>, Error> {
-    let mut spans: Vec<Span> = Vec::with_capacity(found.len());
-    let look_up = |samples, sequence_offsets| Some((samples, sequence_offsets, sample_offsets(samples)));
-    found.each(look_up, |(samples, sequence_offsets, sample_offsets), sequence| {
-        let range = taken(&mut takes, sequence_offsets, sequence)?;
-        if let Some(before) = spans.last_mut()
-            && before.range.end == range.start
-            && std::ptr::eq(before.samples, samples)
-        {
-            before.range.end = range.end;
-            return Ok(());
+impl<T: Precision> Gather for Sparse<'_, T> {
+    fn gather(
+        &self,
+        located: &Located,
+        takes: Takes,
+        values: &mut Values,
+        entries: Option<&mut RaggedEntries>,
+    ) -> Result<(), Error> {
+        let out = T::vector(values).ok_or(Error::Mixed)?;
+        let RaggedEntries { sample_offsets, indices } = entries.ok_or(Error::Mixed)?;
+        let spans = self.spans(located, takes)?;
+        let are_few = spans.len() <= AHEAD_SEQUENCES;
+        let mut all_values: Vec<AnyWidth<T>> = Vec::with_capacity(spans.len());
+        let mut all_indices: Vec<AnyWidth<i32>> = Vec::with_capacity(spans.len());
+        for Span { column, samples } in &spans {
+            let entries = match column.sample_offsets {
+                Some(offsets) => offsets[samples.start] as usize..offsets[samples.end] as usize,
+                None => samples.clone(),
+            };
+            let values = column.values.get(entries.clone()).ok_or(Error::Mixed)?;
+            let indices = column.indices.get(entries).ok_or(Error::Mixed)?;
+            if are_few {
+                values.prefetch(AHEAD_BYTES);
+                indices.prefetch(AHEAD_BYTES);
+            }
+            all_values.push(values);
+            all_indices.push(indices);
         }
-        if let Some(offsets) = sample_offsets {
-            prefetch(offsets.get(range.start..=range.end).unwrap_or_default(), AHEAD_BYTES);
+        sample_offsets.reserve(spans.iter().map(|span| span.samples.len()).sum());
+        let mut num_entries = out.len() as i64;
+        for (Span { column, samples }, indices) in spans.iter().zip(&all_indices) {
+            match column.sample_offsets {
+                Some(offsets) => {
+                    let shift = num_entries - i64::from(offsets[samples.start]);
+                    let of_samples = offsets[samples.start + 1..=samples.end].iter();
+                    sample_offsets.extend(of_samples.map(|&offset| i64::from(offset) + shift));
+                }
+                None => sample_offsets.extend((1..=samples.len() as i64).map(|entry| num_entries + entry)),
+            }
+            num_entries += indices.len() as i64;
         }
-        spans.push(Span { samples, sample_offsets, range });
+        append_any_width(out, &all_values);
+        append_any_width(indices, &all_indices);
         Ok(())
-    })?;
-    Ok(spans)
-}
-
-fn sparse<T: Precision>(spans: &[Span], out: &mut Vec<T>, entries: &mut RaggedEntries) -> Option<()> {
-    let are_few = spans.len() <= AHEAD_SEQUENCES;
-    let mut all_values: Vec<AnyWidth<T>> = Vec::with_capacity(spans.len());
-    let mut all_indices: Vec<AnyWidth<i32>> = Vec::with_capacity(spans.len());
-    for Span { samples, sample_offsets, range } in spans {
-        let entries = match sample_offsets {
-            Some(offsets) => offsets[range.start] as usize..offsets[range.end] as usize,
-            None => range.clone(),
-        };
-        let (values, indices) = match samples {
-            Samples::Sparse { indices, values, .. } => {
-                (AnyWidth::Wide(T::of(values)?.get(entries.clone())?), AnyWidth::Wide(indices.get(entries)?))
-            }
-            Samples::Small(Small { values, entries: Some(small), .. }) => {
-                (AnyWidth::Small(values.get(entries.clone())?), AnyWidth::Small(small.indices.get(entries)?))
-            }
-            _ => return None,
-        };
-        if are_few {
-            values.prefetch(AHEAD_BYTES);
-            indices.prefetch(AHEAD_BYTES);
-        }
-        all_values.push(values);
-        all_indices.push(indices);
     }
-    let out_offsets = &mut entries.sample_offsets;
-    out_offsets.reserve(spans.iter().map(|span| span.range.len()).sum());
-    let mut num_entries = out.len() as i64;
-    for (Span { sample_offsets, range, .. }, indices) in spans.iter().zip(&all_indices) {
-        match *sample_offsets {
-            Some(offsets) => {
-                let shift = num_entries - i64::from(offsets[range.start]);
-                out_offsets.extend(offsets[range.start + 1..=range.end].iter().map(|&at| i64::from(at) + shift));
-            }
-            None => out_offsets.extend((1..=range.len() as i64).map(|entry| num_entries + entry)),
-        }
-        num_entries += indices.len() as i64;
-    }
-    append_any_width(out, &all_values);
-    append_any_width(&mut entries.indices, &all_indices);
-    Some(())
 }

@@ -1,6 +1,8 @@
 //! Gathering: what a kind of samples is given ([`AllFound`], [`Takes`]), and what it appends to ([`Ragged`]).
 
 use super::values::Values;
+use cntkio_simd::memory::prefetch_first;
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// The form in which samples are packed.
@@ -80,64 +82,128 @@ pub struct Parts<'a> {
     pub counts: &'a [u32],
 }
 
-/// The sequences of a selection in one stream, in order.
-pub(crate) trait AllFound<'a, K: 'a> {
-    /// Number of sequences.
-    fn len(&self) -> usize;
-
-    /// Whether any column's samples are so.
-    fn any(&self, is_so: impl Fn(&K) -> bool) -> bool;
-
-    /// Hand each sequence, counted in its column, to `take`, with what `look_up` says about the column's samples and
-    /// sequence offsets (`None`: they cannot be packed). Where many sequences share a column it is looked up once.
+/// The columns of one stream in all blocks of the chunks that a selection is taken from; all have one form.
+pub(crate) trait Gather: Sync {
+    /// Append what is taken of each sequence.
     ///
     /// # Errors
-    /// Why the selection cannot be packed, or the error of `take`.
-    fn each<C: Copy>(
+    /// Why the selection cannot be packed. What was appended must not be used then.
+    fn gather(
         &self,
-        look_up: impl Fn(&'a K, &'a [u32]) -> Option<C>,
-        take: impl FnMut(C, usize) -> Result<(), Error>,
+        located: &Located,
+        takes: Takes,
+        values: &mut Values,
+        entries: Option<&mut RaggedEntries>,
     ) -> Result<(), Error>;
+}
 
-    /// All sequences and what is taken of them.
-    fn collect(&self, mut takes: Takes, is_broadcast: impl Fn(&K) -> bool) -> Result<Vec<Found<'a, K>>, Error> {
-        let mut all = Vec::with_capacity(self.len());
-        self.each(in_column, |(samples, offsets), sequence| {
-            let num_samples = offsets[sequence + 1] - offsets[sequence];
-            let (first, count) = takes.next(num_samples, is_broadcast(samples))?;
-            all.push(Found { samples, sequence: sequence as u32, num_samples, first, count });
-            Ok(())
-        })?;
-        Ok(all)
+/// The sequences of a selection, in order.
+pub(crate) enum Located<'a> {
+    /// Parts of single sequences, out of chunks of one block.
+    Parts {
+        /// For each sequence its block; all exist.
+        blocks: &'a [u32],
+        /// For each sequence its number in the block; it may not exist.
+        sequences: &'a [u32],
+    },
+    /// Neighbours, which are copied in one piece.
+    Neighbours {
+        /// All of them.
+        all: Vec<Neighbours>,
+        /// Number of sequences.
+        num_sequences: usize,
+    },
+}
+
+/// Consecutive sequences of a block: at least one, and only one where parts of sequences are taken.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Neighbours {
+    /// The block.
+    pub block: u32,
+    /// The first of the sequences, counted in the block.
+    pub first: u32,
+    /// The end of the sequences.
+    pub end: u32,
+}
+
+impl Located<'_> {
+    /// Number of sequences.
+    pub(crate) fn num_sequences(&self) -> usize {
+        match self {
+            Located::Parts { sequences, .. } => sequences.len(),
+            Located::Neighbours { num_sequences, .. } => *num_sequences,
+        }
+    }
+
+    /// The groups of neighbours.
+    pub(crate) fn groups(&self) -> Cow<'_, [Neighbours]> {
+        match self {
+            Located::Parts { blocks, sequences } => {
+                let single = |(&block, &first): (&u32, &u32)| Neighbours { block, first, end: first.wrapping_add(1) };
+                blocks.iter().zip(*sequences).map(single).collect()
+            }
+            Located::Neighbours { all, .. } => Cow::Borrowed(all),
+        }
+    }
+
+    /// Hand each sequence to `take`, with the column of its block.
+    #[inline]
+    pub(crate) fn each<'c, C>(
+        &self,
+        columns: &'c [C],
+        mut take: impl FnMut(&'c C, usize) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let num_groups = match self {
+            Located::Parts { sequences, .. } => sequences.len(),
+            Located::Neighbours { all, .. } => all.len(),
+        };
+        // `take` is called in one place, so that it becomes part of the loop.
+        for group in 0..num_groups {
+            let (block, sequences) = match self {
+                Located::Parts { blocks, sequences } => (blocks[group], sequences[group]..sequences[group] + 1),
+                Located::Neighbours { all, .. } => (all[group].block, all[group].first..all[group].end),
+            };
+            let column = &columns[block as usize];
+            for sequence in sequences {
+                take(column, sequence as usize)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hand each group of neighbours to `take`, with the column of its block. The entry of the group's first sequence in
+    /// the column's `table` is prefetched some time before.
+    #[inline]
+    pub(crate) fn each_group<'c, C, E: 'c>(
+        &self,
+        columns: &'c [C],
+        table: impl Fn(&'c C) -> &'c [E],
+        mut take: impl FnMut(&'c C, Range<usize>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let groups = self.groups();
+        let prefetch = |group: &Neighbours| {
+            prefetch_first(table(&columns[group.block as usize]).get(group.first as usize..).unwrap_or_default());
+        };
+        groups.iter().take(AHEAD_GROUPS).for_each(prefetch);
+        for (at, &Neighbours { block, first, end }) in groups.iter().enumerate() {
+            if let Some(next) = groups.get(at + AHEAD_GROUPS) {
+                prefetch(next);
+            }
+            take(&columns[block as usize], first as usize..end as usize)?;
+        }
+        Ok(())
     }
 }
 
-/// The samples and the sequence offsets of a column, as they are.
-#[inline]
-pub(crate) fn in_column<'a, K>(samples: &'a K, sequence_offsets: &'a [u32]) -> Option<(&'a K, &'a [u32])> {
-    Some((samples, sequence_offsets))
-}
+/// Distance of the table entries that are prefetched.
+const AHEAD_GROUPS: usize = 16;
 
-/// A sequence of a selection, in a column of samples of kind `K`. A minibatch may have many, so the type is small.
-#[derive(Debug, Clone)]
-pub(crate) struct Found<'a, K> {
-    /// The column's samples.
-    pub samples: &'a K,
-    /// The sequence, counted in the column.
-    pub sequence: u32,
-    /// Samples of the sequence.
-    pub num_samples: u32,
-    /// The first sample that is taken, counted in the sequence.
-    pub first: u32,
-    /// Number of samples that are taken.
-    pub count: u32,
-}
-
-impl<K> Found<'_, K> {
-    /// The samples that are taken, counted in the sequence.
-    #[inline]
-    pub(crate) fn taken(&self) -> Range<usize> {
-        self.first as usize..self.first as usize + self.count as usize
+/// The begin and the end of a sequence.
+#[inline(always)]
+pub(crate) fn span<T: Copy>(offsets: &[T], sequence: usize) -> Result<(T, T), Error> {
+    match offsets.get(sequence..) {
+        Some(&[begin, end, ..]) => Ok((begin, end)),
+        _ => Err(Error::Missing),
     }
 }
 
@@ -181,6 +247,24 @@ impl<'a, 'out> Takes<'a, 'out> {
         self.total += i64::from(count);
         self.sequence_offsets.push(self.total);
         Ok((first, count))
+    }
+
+    /// What is taken of the next sequences, neighbours in a column with these offsets: samples of the column.
+    #[inline(always)]
+    pub(crate) fn piece(&mut self, offsets: &[u32], sequences: Range<usize>) -> Result<Range<usize>, Error> {
+        let Range { start, end } = sequences;
+        let (begin, next) = span(offsets, start)?;
+        if end == start + 1 {
+            let (first, count) = self.next(next - begin, false)?;
+            let first = begin as usize + first as usize;
+            return Ok(first..first + count as usize);
+        }
+        let ends = offsets.get(start + 1..=end).ok_or(Error::Missing)?;
+        let shift = self.total - i64::from(begin);
+        self.sequence_offsets.extend(ends.iter().map(|&offset| i64::from(offset) + shift));
+        self.next += ends.len();
+        self.total = i64::from(offsets[end]) + shift;
+        Ok(begin as usize..offsets[end] as usize)
     }
 
     /// The sample of each sequence, if one sample of each is taken; the ends are in the sequence offsets then.

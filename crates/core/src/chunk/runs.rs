@@ -1,9 +1,11 @@
 //! Runs of samples of one class each, as label files have them.
 
+use super::Column;
 use super::bytes::Bytes;
-use super::ragged::{AllFound, Error, Form, Found, RaggedEntries, Takes, try_reserve};
+use super::ragged::{Error, Form, Gather, Located, RaggedEntries, Takes, span, try_reserve};
+use super::samples::Samples;
 use super::values::Values;
-use cntkio_simd::memory::prefetch;
+use cntkio_simd::memory::prefetch_first;
 use std::ops::Range;
 use std::sync::OnceLock;
 
@@ -132,86 +134,141 @@ impl Runs {
     }
 }
 
-/// Append what is taken of each sequence.
-#[inline]
-pub(crate) fn gather<'a>(
-    found: impl AllFound<'a, Runs>,
-    mut takes: Takes,
-    values: &mut Values,
-    entries: Option<&mut RaggedEntries>,
-) -> Result<(), Error> {
-    let Values::F32(values) = values else { return Err(Error::Mixed) };
-    let Some(RaggedEntries { sample_offsets, indices }) = entries else {
-        return targets(&found.collect(takes, |_| false)?, values);
-    };
-    let are_marked = found.any(|runs| runs.marks_starts);
-    if let Some(samples) = if are_marked { None } else { takes.single() } {
-        single_samples(found, &takes, samples, indices)?;
-        values.resize(values.len() + samples.len(), 1.0);
-    } else {
-        let found = found.collect(takes, |_| false)?;
-        let num_samples = num_samples(&found);
-        try_reserve(values, num_samples)?;
-        try_reserve(indices, num_samples)?;
-        for found in &found {
-            found.expand(|class, is_start, count| {
-                indices.resize(indices.len() + count, class as i32);
-                let end = values.len() + count;
-                if is_start {
-                    values.push(2.0);
-                }
-                values.resize(end, 1.0);
-            });
+/// The columns, if all are of this kind and form.
+pub(crate) fn columns<'a>(columns: &[&'a Column], form: Form) -> Option<Box<dyn Gather + 'a>> {
+    let of_column = |column: &&'a Column| match &column.samples {
+        Samples::Runs(runs) if runs.form() == form => {
+            Some(RunsColumn { runs, sequence_offsets: &column.sequence_offsets })
         }
-    }
-    let num_before = sample_offsets[sample_offsets.len() - 1];
-    sample_offsets.extend(num_before + 1..=indices.len() as i64);
-    Ok(())
+        _ => None,
+    };
+    let columns: Vec<RunsColumn> = columns.iter().map(of_column).collect::<Option<_>>()?;
+    let are_marked = columns.iter().any(|column| column.runs.marks_starts);
+    Some(Box::new(AllRuns { columns, are_marked, each: OnceLock::new() }))
 }
 
-fn num_samples(found: &[Found<Runs>]) -> usize {
-    found.iter().map(|found| found.count as usize).sum()
+struct AllRuns<'a> {
+    columns: Vec<RunsColumn<'a>>,
+    /// Whether some starts are marked.
+    are_marked: bool,
+    /// The class of each sample, and the sequence offsets, of each column.
+    each: OnceLock<Vec<(&'a [u32], &'a [u32])>>,
 }
 
-impl Found<'_, Runs> {
+struct RunsColumn<'a> {
+    runs: &'a Runs,
+    sequence_offsets: &'a [u32],
+}
+
+/// What is taken of a sequence.
+struct Taken<'a> {
+    runs: &'a Runs,
+    /// The sequence, counted in the column.
+    sequence: usize,
+    /// Samples of the sequence.
+    num_samples: usize,
+    /// The samples that are taken, counted in the sequence.
+    samples: Range<usize>,
+}
+
+impl Taken<'_> {
     /// [`Runs::expand`] the samples that are taken.
     #[inline]
     fn expand(&self, take: impl FnMut(u32, bool, usize)) {
-        self.samples.expand(self.sequence as usize, self.num_samples as usize, self.taken(), take);
+        self.runs.expand(self.sequence, self.num_samples, self.samples.clone(), take);
     }
 }
 
-/// Append the class of one sample of each sequence. All samples are prefetched before the first is read.
-fn single_samples<'a>(
-    found: impl AllFound<'a, Runs>,
-    takes: &Takes,
-    samples: &[u32],
-    indices: &mut Vec<i32>,
-) -> Result<(), Error> {
-    let mut classes: Vec<&u32> = Vec::with_capacity(samples.len());
-    let look_up = |runs: &'a Runs, sequence_offsets| Some((runs.each(sequence_offsets), sequence_offsets));
-    found.each(look_up, |(each, offsets), sequence| {
-        let (begin, end) = (offsets[sequence], offsets[sequence + 1]);
-        let sample = samples[classes.len()];
-        if sample >= end - begin {
-            return Err(takes.too_short(classes.len(), end - begin));
+impl Gather for AllRuns<'_> {
+    fn gather(
+        &self,
+        located: &Located,
+        mut takes: Takes,
+        values: &mut Values,
+        entries: Option<&mut RaggedEntries>,
+    ) -> Result<(), Error> {
+        let Values::F32(values) = values else { return Err(Error::Mixed) };
+        let Some(RaggedEntries { sample_offsets, indices }) = entries else {
+            return append_targets(&self.taken(located, takes)?, values);
+        };
+        if let Some(samples) = if self.are_marked { None } else { takes.single() } {
+            self.append_single_samples(located, &takes, samples, indices)?;
+            values.resize(values.len() + samples.len(), 1.0);
+        } else {
+            let all = self.taken(located, takes)?;
+            let num_samples = num_samples(&all);
+            try_reserve(values, num_samples)?;
+            try_reserve(indices, num_samples)?;
+            for taken in &all {
+                taken.expand(|class, is_start, count| {
+                    indices.resize(indices.len() + count, class as i32);
+                    let end = values.len() + count;
+                    if is_start {
+                        values.push(2.0);
+                    }
+                    values.resize(end, 1.0);
+                });
+            }
         }
-        let class = &each[begin as usize + sample as usize];
-        prefetch(std::slice::from_ref(class), 1);
-        classes.push(class);
+        let num_before = sample_offsets[sample_offsets.len() - 1];
+        sample_offsets.extend(num_before + 1..=indices.len() as i64);
         Ok(())
-    })?;
-    indices.extend(classes.into_iter().map(|&class| class as i32));
-    Ok(())
+    }
+}
+
+impl<'a> AllRuns<'a> {
+    /// What is taken of each sequence.
+    fn taken(&self, located: &Located, mut takes: Takes) -> Result<Vec<Taken<'_>>, Error> {
+        let mut all = Vec::with_capacity(located.num_sequences());
+        located.each(&self.columns, |&RunsColumn { runs, sequence_offsets }, sequence| {
+            let (begin, end) = span(sequence_offsets, sequence)?;
+            let num_samples = end - begin;
+            let (first, count) = takes.next(num_samples, false)?;
+            let samples = first as usize..first as usize + count as usize;
+            all.push(Taken { runs, sequence, num_samples: num_samples as usize, samples });
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    /// Append the class of one sample of each sequence. All samples are prefetched before the first is read.
+    fn append_single_samples(
+        &self,
+        located: &Located,
+        takes: &Takes,
+        samples: &[u32],
+        indices: &mut Vec<i32>,
+    ) -> Result<(), Error> {
+        let mut classes: Vec<&u32> = Vec::with_capacity(samples.len());
+        let look_up = |column: &RunsColumn<'a>| (column.runs.each(column.sequence_offsets), column.sequence_offsets);
+        let columns = self.each.get_or_init(|| self.columns.iter().map(look_up).collect());
+        located.each(columns, |(each, sequence_offsets), sequence| {
+            let (begin, end) = span(sequence_offsets, sequence)?;
+            let sample = samples[classes.len()];
+            if sample >= end - begin {
+                return Err(takes.too_short(classes.len(), end - begin));
+            }
+            let class = &each[begin as usize + sample as usize];
+            prefetch_first(std::slice::from_ref(class));
+            classes.push(class);
+            Ok(())
+        })?;
+        indices.extend(classes.into_iter().map(|&class| class as i32));
+        Ok(())
+    }
+}
+
+fn num_samples(all: &[Taken]) -> usize {
+    all.iter().map(|taken| taken.samples.len()).sum()
 }
 
 /// Append the target vectors of the classes.
-fn targets(found: &[Found<Runs>], out: &mut Vec<f32>) -> Result<(), Error> {
-    let Some(first) = found.first() else { return Ok(()) };
-    try_reserve(out, num_samples(found).checked_mul(first.samples.form().dim).ok_or(Error::TooLarge)?)?;
-    for found in found {
-        let targets = found.samples.targets.as_ref().ok_or(Error::Mixed)?;
-        found.expand(|class, _, count| {
+fn append_targets(all: &[Taken], out: &mut Vec<f32>) -> Result<(), Error> {
+    let Some(first) = all.first() else { return Ok(()) };
+    try_reserve(out, num_samples(all).checked_mul(first.runs.form().dim).ok_or(Error::TooLarge)?)?;
+    for taken in all {
+        let targets = taken.runs.targets.as_ref().ok_or(Error::Mixed)?;
+        taken.expand(|class, _, count| {
             let row = targets.row(class);
             (0..count).for_each(|_| out.extend(row.iter().map(|&value| f32::from(value))));
         });

@@ -111,44 +111,6 @@ impl Samples {
         }
     }
 
-    /// The samples, if they are in columns of values (dense or sparse, in full width or small) and of this form.
-    #[inline]
-    pub(crate) fn as_columns(&self, form: Form) -> Option<&Samples> {
-        let is_so = match self {
-            Samples::Dense { dim, values } => {
-                *dim == form.dim && !form.is_sparse && values.is_double() == form.is_double
-            }
-            Samples::Sparse { dim, values, .. } => {
-                *dim == form.dim && form.is_sparse && values.is_double() == form.is_double
-            }
-            Samples::Small(small) => small.form() == form,
-            Samples::Stored(_) | Samples::Frames(_) | Samples::Runs(_) => false,
-        };
-        is_so.then_some(self)
-    }
-
-    #[inline]
-    pub(crate) fn as_stored(&self, form: Form) -> Option<&Stored> {
-        if let Samples::Stored(stored) = self { Some(stored).filter(|stored| stored.form() == form) } else { None }
-    }
-
-    #[inline]
-    pub(crate) fn as_frames(&self, form: Form) -> Option<&Frames> {
-        if let Samples::Frames(frames) = self { Some(frames).filter(|frames| frames.form() == form) } else { None }
-    }
-
-    #[inline]
-    pub(crate) fn as_runs(&self, form: Form) -> Option<&Runs> {
-        if let Samples::Runs(runs) = self { Some(runs).filter(|runs| runs.form() == form) } else { None }
-    }
-
-    /// Whether the table entries of many sequences should be prefetched before the first is looked up.
-    ///
-    /// Not in chunks of frames and of runs: they have few sequences, so their tables are in the cache.
-    pub(crate) fn are_worth_prefetching(&self) -> bool {
-        !matches!(self, Samples::Frames(_) | Samples::Runs(_))
-    }
-
     /// Whether a sequence may be of a single frame that stands for any number of samples.
     pub(crate) fn is_broadcast(&self) -> bool {
         matches!(self, Samples::Frames(frames) if frames.is_broadcast)

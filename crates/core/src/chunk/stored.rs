@@ -8,10 +8,12 @@
 //! The parser ([`crate::cbf::parse`]) checks every sequence once. If the file changes after that, gathering may deliver
 //! other values or refuse, but it never reads outside of a sequence's bytes.
 
+use super::Column;
 use super::bytes::{Bytes, i32s, u32_at};
-use super::ragged::{AllFound, Error, Form, RaggedEntries, Takes};
+use super::ragged::{Error, Form, Gather, Located, RaggedEntries, Takes, span};
+use super::samples::Samples;
 use super::values::{Precision, Values, in_either_precision, reserve};
-use cntkio_simd::memory::{Number, append_stored, prefetch};
+use cntkio_simd::memory::{Number, append_stored, prefetch, prefetch_first};
 
 /// Bytes of a sparse sequence that are prefetched.
 const AHEAD_BYTES: usize = 512;
@@ -52,66 +54,82 @@ impl Stored {
     pub(crate) fn num_bytes(&self) -> usize {
         size_of_val(&self.starts[..]) + self.starts.last().map_or(0, |last| last - self.starts[0])
     }
+}
 
+/// The columns, if all are of this kind and form.
+pub(crate) fn columns<'a>(columns: &[&'a Column], form: Form) -> Option<Box<dyn Gather + 'a>> {
+    let of_column = |column: &&'a Column| match &column.samples {
+        Samples::Stored(stored) if stored.form() == form => Some(StoredColumn {
+            starts: &stored.starts,
+            bytes: stored.bytes.as_slice(),
+            dim: stored.dim,
+            is_double: stored.is_double,
+        }),
+        _ => None,
+    };
+    Some(Box::new(AllStored(columns.iter().map(of_column).collect::<Option<_>>()?)))
+}
+
+struct AllStored<'a>(Vec<StoredColumn<'a>>);
+
+struct StoredColumn<'a> {
+    starts: &'a [usize],
+    bytes: &'a [u8],
+    dim: usize,
+    is_double: bool,
+}
+
+impl StoredColumn<'_> {
     /// Bytes of a value.
     #[inline]
     fn width(&self) -> usize {
         if self.is_double { 8 } else { 4 }
     }
-
-    /// All bytes of a sequence.
-    #[inline]
-    fn bytes_of(&self, sequence: usize) -> &[u8] {
-        &self.bytes.as_slice()[self.starts[sequence]..self.starts[sequence + 1]]
-    }
-
-    /// Ask the processor for the table entry of a sequence.
-    #[inline]
-    pub(crate) fn prefetch(&self, sequence: usize) {
-        if let Some(start) = self.starts.get(sequence) {
-            prefetch(std::slice::from_ref(start), 1);
-        }
-    }
 }
 
 /// A sequence.
 struct Piece<'a> {
-    stored: &'a Stored,
+    column: &'a StoredColumn<'a>,
     /// All its bytes.
     bytes: &'a [u8],
 }
 
-/// Append what is taken of each sequence.
-///
-/// The number of its samples is taken from its bytes, which are needed anyway: another table would have to be fetched.
-#[inline]
-pub(crate) fn gather<'a>(
-    found: impl AllFound<'a, Stored>,
-    takes: Takes,
-    values: &mut Values,
-    entries: Option<&mut RaggedEntries>,
-) -> Result<(), Error> {
-    let mut pieces: Vec<Piece> = Vec::with_capacity(found.len());
-    found.each(
-        |stored, _| Some(stored),
-        |stored, sequence| {
-            let bytes = stored.bytes_of(sequence);
-            prefetch(bytes, 1);
-            pieces.push(Piece { stored, bytes });
-            Ok(())
-        },
-    )?;
-    in_either_precision!(values, values => match entries {
-        None => dense(&pieces, takes, values),
-        Some(entries) => sparse(&pieces, takes, values, entries),
-    })
+impl Gather for AllStored<'_> {
+    /// The number of a sequence's samples is taken from its bytes, which are needed anyway: another table would have to
+    /// be fetched.
+    fn gather(
+        &self,
+        located: &Located,
+        takes: Takes,
+        values: &mut Values,
+        entries: Option<&mut RaggedEntries>,
+    ) -> Result<(), Error> {
+        let mut pieces: Vec<Piece> = Vec::with_capacity(located.num_sequences());
+        located.each_group(
+            &self.0,
+            |column| column.starts,
+            |column, sequences| {
+                for sequence in sequences {
+                    let (begin, end) = span(column.starts, sequence)?;
+                    let bytes = column.bytes.get(begin..end).ok_or(Error::Mixed)?;
+                    prefetch_first(bytes);
+                    pieces.push(Piece { column, bytes });
+                }
+                Ok(())
+            },
+        )?;
+        in_either_precision!(values, values => match entries {
+            None => dense(&pieces, takes, values),
+            Some(entries) => sparse(&pieces, takes, values, entries),
+        })
+    }
 }
 
 fn dense<T: Precision>(pieces: &[Piece], mut takes: Takes, out: &mut Vec<T>) -> Result<(), Error> {
     let mut all: Vec<&[u8]> = Vec::with_capacity(pieces.len());
-    for &Piece { stored, bytes } in pieces {
+    for &Piece { column, bytes } in pieces {
         let (count, mut values) = bytes.split_at_checked(4).ok_or(Error::Mixed)?;
-        let (num_samples, size) = (u32_at(count, 0), stored.dim * stored.width());
+        let (num_samples, size) = (u32_at(count, 0), column.dim * column.width());
         if (num_samples as usize).checked_mul(size) != Some(values.len()) {
             return Err(Error::Mixed);
         }
@@ -120,7 +138,7 @@ fn dense<T: Precision>(pieces: &[Piece], mut takes: Takes, out: &mut Vec<T>) -> 
             let begin = first as usize * size;
             values = values.get(begin..begin + count as usize * size).ok_or(Error::Mixed)?;
         }
-        if stored.is_double == T::IS_DOUBLE {
+        if column.is_double == T::IS_DOUBLE {
             all.push(values);
         } else {
             append_stored(out, &all);
@@ -150,7 +168,7 @@ fn sparse<T: Precision>(
             prefetch(next.bytes, AHEAD_BYTES);
         }
         let taken = piece.split(&mut takes)?;
-        if piece.stored.is_double == T::IS_DOUBLE {
+        if piece.column.is_double == T::IS_DOUBLE {
             T::append_le(values, taken.values);
         } else {
             T::append_converted(values, taken.values);
@@ -180,11 +198,11 @@ impl<'a> Piece<'a> {
         let (counts, bytes) = self.bytes.split_at_checked(8).ok_or(Error::Mixed)?;
         let num_samples = u32_at(counts, 0);
         let (first, count) = takes.next(num_samples, false)?;
-        let taken = Taken::all(bytes, num_samples as usize, self.stored.width()).ok_or(Error::Mixed)?;
+        let taken = Taken::all(bytes, num_samples as usize, self.column.width()).ok_or(Error::Mixed)?;
         if (first, count) == (0, num_samples) {
             return Ok(taken);
         }
-        taken.part(first as usize, count as usize, self.stored.width()).ok_or(Error::Mixed)
+        taken.part(first as usize, count as usize, self.column.width()).ok_or(Error::Mixed)
     }
 }
 

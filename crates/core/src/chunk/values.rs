@@ -98,6 +98,8 @@ pub trait Precision: Element + Number {
     const IS_DOUBLE: bool;
     /// The values, if they are in this precision.
     fn of(values: &Values) -> Option<&[Self]>;
+    /// The vector of the values, if they are in this precision.
+    fn vector(values: &mut Values) -> Option<&mut Vec<Self>>;
     /// Append values that a file stores in the other precision, lowest byte first.
     fn append_converted(out: &mut Vec<Self>, bytes: &[u8]);
 }
@@ -107,6 +109,11 @@ impl Precision for f32 {
 
     #[inline]
     fn of(values: &Values) -> Option<&[f32]> {
+        if let Values::F32(values) = values { Some(values) } else { None }
+    }
+
+    #[inline]
+    fn vector(values: &mut Values) -> Option<&mut Vec<f32>> {
         if let Values::F32(values) = values { Some(values) } else { None }
     }
 
@@ -121,6 +128,11 @@ impl Precision for f64 {
 
     #[inline]
     fn of(values: &Values) -> Option<&[f64]> {
+        if let Values::F64(values) = values { Some(values) } else { None }
+    }
+
+    #[inline]
+    fn vector(values: &mut Values) -> Option<&mut Vec<f64>> {
         if let Values::F64(values) = values { Some(values) } else { None }
     }
 

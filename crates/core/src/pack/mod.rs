@@ -1,11 +1,12 @@
 //! Packing: a selection of sequences out of chunks into one minibatch's arrays. (docs/timeline.md, "Packing")
 //!
-//! Three steps lead from a selection to arrays. Each is done for all sequences before the next, so that the processor
-//! has many loads in flight:
+//! Three steps lead from a selection to arrays:
 //!
-//! 1. locate: the block of each sequence, and a request for the table entries of its columns;
-//! 2. find, for each stream: how many of its samples are taken, and whether all columns agree in their form;
-//! 3. gather, for each stream: the kind of its samples appends their values ([`crate::chunk`]).
+//! 1. look up, once for all minibatches of the same chunks: the columns of each stream in all blocks ([`Sources`])
+//! 2. locate: the block of each sequence; neighbours in a block are copied in one piece
+//! 3. gather, for each stream: the kind of its samples appends their values ([`crate::chunk`])
+//!
+//! Each step is done for all sequences before the next, so that the processor has many loads in flight.
 //!
 //! Invariant: every value is copied once, in delivered order; nothing is summed, sorted or dropped.
 
@@ -16,7 +17,7 @@ pub use crate::chunk::{Error, Parts, Ragged, RaggedEntries};
 pub use spread::{Cell, Table, pad, spread};
 pub use whole::{Whole, in_full_width};
 
-use crate::chunk::{AllFound, Block, Chunk, Column, Form, Samples, Takes, Values};
+use crate::chunk::{Block, Chunk, Column, Gather, Located, Neighbours, Samples, Takes, Values};
 use crate::chunk::{frames, plain, runs, stored};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -24,9 +25,7 @@ use std::ops::Range;
 /// Sequences in delivered order: each a chunk and the sequence, counted in the chunk.
 #[derive(Debug, Clone, Copy)]
 pub struct Selection<'a> {
-    /// The chunks that hold the sequences.
-    pub chunks: &'a [&'a Chunk],
-    /// For each sequence its chunk, counted in `chunks`.
+    /// For each sequence its chunk, counted in the list of chunks.
     pub chunk_of: &'a [u32],
     /// For each sequence its number in the chunk.
     pub sequences: &'a [u32],
@@ -45,40 +44,183 @@ pub struct Wanted {
     pub is_double: bool,
 }
 
-/// The sequences of a selection, in order.
-enum Located<'a> {
-    /// Each chunk is one block, so that the columns of a stream are looked up once for each chunk.
-    InChunks {
-        blocks: Vec<&'a Block>,
-        /// For each sequence its block.
-        block_of: &'a [u32],
-        /// For each sequence its number in the block; it may not exist.
-        sequences: &'a [u32],
-    },
-    /// The block of each sequence, and the sequence, counted in the block.
-    InBlocks(Vec<(&'a Block, usize)>),
-}
-
 /// Sequences from which on streams are gathered on several threads.
 const WORTH_SHARING: usize = 256;
 
 /// Gather several streams of a selection; on all threads of the pool that this is called in, if any.
-pub fn gather_all(selection: Selection, streams: &[Wanted]) -> Result<Vec<Ragged>, Error> {
-    let located = selection.locate(streams.iter().map(|wanted| wanted.stream))?;
-    let gather = |wanted: &Wanted| {
-        let mut out = Ragged::empty(wanted.is_sparse, wanted.is_double, located.len());
-        append(&located, selection.parts, *wanted, &mut out).map(|()| out)
-    };
-    // A small minibatch takes less time than waking other threads.
-    let is_shared = selection.sequences.len() >= WORTH_SHARING && rayon::current_thread_index().is_some();
-    if is_shared { streams.par_iter().map(gather).collect() } else { streams.iter().map(gather).collect() }
+pub fn gather_all(chunks: &[&Chunk], selection: Selection, streams: &[Wanted]) -> Result<Vec<Ragged>, Error> {
+    let sources = Sources::new(chunks, streams)?;
+    let gathered = sources.gather(selection)?;
+    sources.check_unchanged()?;
+    Ok(gathered)
 }
 
 /// Gather one stream of a selection.
-pub fn gather(selection: Selection, wanted: Wanted) -> Result<Ragged, Error> {
-    let located = selection.locate([wanted.stream].into_iter())?;
-    let mut out = Ragged::empty(wanted.is_sparse, wanted.is_double, located.len());
-    append(&located, selection.parts, wanted, &mut out).map(|()| out)
+pub fn gather(chunks: &[&Chunk], selection: Selection, wanted: Wanted) -> Result<Ragged, Error> {
+    gather_all(chunks, selection, &[wanted])?.pop().ok_or(Error::Missing)
+}
+
+/// Chunks, and the columns of the streams that are gathered.
+pub struct Sources<'a> {
+    chunks: &'a [&'a Chunk],
+    /// The blocks of all chunks, chunk after chunk.
+    blocks: Vec<&'a Block>,
+    /// The first block of each chunk.
+    first_blocks: Vec<u32>,
+    /// Whether each chunk has one block.
+    are_single_blocks: bool,
+    streams: Vec<Stream<'a>>,
+}
+
+/// A stream that is gathered.
+struct Stream<'a> {
+    wanted: Wanted,
+    /// Its columns in all blocks; `None` if there are no blocks.
+    columns: Option<Box<dyn Gather + 'a>>,
+    /// Whether the columns gather in single precision, and the values are widened afterwards.
+    is_widened: bool,
+}
+
+impl<'a> Sources<'a> {
+    /// Look up the columns.
+    ///
+    /// # Errors
+    /// A block has no such stream, or has it in another form; or a file that a chunk shows has changed.
+    pub fn new(chunks: &'a [&'a Chunk], wanted: &[Wanted]) -> Result<Sources<'a>, Error> {
+        let mut blocks = Vec::with_capacity(chunks.iter().map(|chunk| chunk.blocks().len()).sum());
+        let mut first_blocks = Vec::with_capacity(chunks.len());
+        for chunk in chunks {
+            first_blocks.push(blocks.len() as u32);
+            blocks.extend(chunk.blocks());
+        }
+        let streams = wanted.iter().map(|&wanted| Stream::new(&blocks, wanted)).collect::<Result<_, Error>>()?;
+        let are_single_blocks = chunks.iter().all(|chunk| chunk.blocks().len() == 1);
+        let sources = Sources { chunks, blocks, first_blocks, are_single_blocks, streams };
+        sources.check_unchanged()?;
+        Ok(sources)
+    }
+
+    /// Check that no file has changed that a chunk shows: before values are taken and, since a file may change
+    /// meanwhile, once more before they are delivered.
+    pub fn check_unchanged(&self) -> Result<(), Error> {
+        match self.chunks.iter().find_map(|chunk| chunk.changed()) {
+            Some(name) => Err(Error::Changed(name.to_owned())),
+            None => Ok(()),
+        }
+    }
+
+    /// Gather the streams of a selection; on all threads of the pool that this is called in, if any.
+    pub fn gather(&self, selection: Selection) -> Result<Vec<Ragged>, Error> {
+        let located = self.locate(selection)?;
+        let gather = |stream: &Stream| stream.gather(&located, selection.parts);
+        // A small minibatch takes less time than waking other threads.
+        let is_shared = selection.sequences.len() >= WORTH_SHARING && rayon::current_thread_index().is_some();
+        if is_shared {
+            self.streams.par_iter().map(gather).collect()
+        } else {
+            self.streams.iter().map(gather).collect()
+        }
+    }
+
+    /// Find the block of each sequence.
+    fn locate<'s>(&self, selection: Selection<'s>) -> Result<Located<'s>, Error> {
+        let Selection { chunk_of, sequences, parts } = selection;
+        let num_sequences = sequences.len();
+        let fits = |parts: Parts| (parts.firsts.len(), parts.counts.len()) == (num_sequences, num_sequences);
+        if chunk_of.len() != num_sequences || !parts.is_none_or(fits) {
+            return Err(Error::Missing);
+        }
+        if parts.is_some() && self.are_single_blocks {
+            let exist = chunk_of.iter().max().is_none_or(|&last| (last as usize) < self.blocks.len());
+            return if exist { Ok(Located::Parts { blocks: chunk_of, sequences }) } else { Err(Error::Missing) };
+        }
+        let mut all: Vec<Neighbours> = Vec::with_capacity(num_sequences);
+        // The sequence after the last one, and how many sequences of its block may join the last neighbours.
+        let (mut next, mut num_joining) = ((0, 0), 0);
+        for (&chunk_index, &sequence) in chunk_of.iter().zip(sequences) {
+            if num_joining > 0
+                && (chunk_index, sequence) == next
+                && let Some(last) = all.last_mut()
+            {
+                last.end += 1;
+                next.1 += 1;
+                num_joining -= 1;
+                continue;
+            }
+            let chunk = self.chunks.get(chunk_index as usize).ok_or(Error::Missing)?;
+            if sequence as usize >= chunk.num_sequences() {
+                return Err(Error::Missing);
+            }
+            let (block, first) = chunk.position(sequence as usize);
+            if parts.is_none() {
+                next = (chunk_index, sequence + 1);
+                num_joining = chunk.blocks()[block].num_sequences - first - 1;
+            }
+            let block = self.first_blocks[chunk_index as usize] + block as u32;
+            all.push(Neighbours { block, first: first as u32, end: first as u32 + 1 });
+        }
+        Ok(Located::Neighbours { all, num_sequences })
+    }
+
+    /// All sequences of all chunks.
+    fn all(&self) -> Located<'static> {
+        let all = |(number, block): (usize, &&Block)| {
+            let end = block.num_sequences as u32;
+            (end > 0).then_some(Neighbours { block: number as u32, first: 0, end })
+        };
+        Located::Neighbours {
+            all: self.blocks.iter().enumerate().filter_map(all).collect(),
+            num_sequences: self.chunks.iter().map(|chunk| chunk.num_sequences()).sum(),
+        }
+    }
+}
+
+impl<'a> Stream<'a> {
+    fn new(blocks: &[&'a Block], wanted: Wanted) -> Result<Stream<'a>, Error> {
+        let column = |block: &&'a Block| block.columns.get(wanted.stream).ok_or(Error::Missing);
+        let columns: Vec<&'a Column> = blocks.iter().map(column).collect::<Result<_, Error>>()?;
+        let Some(Column { samples: first, .. }) = columns.first() else {
+            return Ok(Stream { wanted, columns: None, is_widened: false });
+        };
+        let form = first.form();
+        // Frames and runs are decoded in single precision, and widened where doubles are wanted.
+        let is_widened = wanted.is_double && matches!(first, Samples::Frames(_) | Samples::Runs(_));
+        if form.is_sparse != wanted.is_sparse || (form.is_double != wanted.is_double && !is_widened) {
+            return Err(Error::Mixed);
+        }
+        let columns = match first {
+            Samples::Dense { .. } | Samples::Sparse { .. } | Samples::Small(_) => plain::columns(&columns, form),
+            Samples::Stored(_) => stored::columns(&columns, form),
+            Samples::Frames(_) => frames::columns(&columns, form),
+            Samples::Runs(_) => runs::columns(&columns, form),
+        };
+        Ok(Stream { wanted, columns: Some(columns.ok_or(Error::Mixed)?), is_widened })
+    }
+
+    /// Gather what is taken of the sequences.
+    fn gather(&self, located: &Located, parts: Option<Parts>) -> Result<Ragged, Error> {
+        let mut out = Ragged::empty(self.wanted.is_sparse, self.wanted.is_double, located.num_sequences());
+        self.append(located, parts, &mut out)?;
+        Ok(out)
+    }
+
+    /// Append what is taken of the sequences.
+    ///
+    /// After an error `out` must not be used any more.
+    fn append(&self, located: &Located, parts: Option<Parts>, out: &mut Ragged) -> Result<(), Error> {
+        let Some(columns) = &self.columns else { return Ok(()) };
+        let Ragged { sequence_offsets, values, entries } = out;
+        let takes = Takes::new(located.num_sequences(), parts, self.wanted.stream, sequence_offsets);
+        if !self.is_widened {
+            return columns.gather(located, takes, values, entries.as_mut());
+        }
+        let mut singles = Values::empty(false);
+        columns.gather(located, takes, &mut singles, entries.as_mut())?;
+        let (Values::F64(doubles), Values::F32(singles)) = (values, singles) else { return Err(Error::Mixed) };
+        doubles.try_reserve(singles.len()).map_err(|_| Error::TooLarge)?;
+        doubles.extend(singles.into_iter().map(f64::from));
+        Ok(())
+    }
 }
 
 impl<'a> Selection<'a> {
@@ -90,199 +232,6 @@ impl<'a> Selection<'a> {
             }
             None => None,
         };
-        let (chunk_of, sequences) = (self.chunk_of.get(range.clone())?, self.sequences.get(range)?);
-        Some(Selection { chunks: self.chunks, chunk_of, sequences, parts })
-    }
-
-    /// Find the block of each sequence, and ask the processor for the table entries of these columns.
-    ///
-    /// # Errors
-    /// A sequence or a column does not exist, or a file that a chunk shows has changed.
-    fn locate(self, streams: impl Iterator<Item = usize> + Clone) -> Result<Located<'a>, Error> {
-        if let Some(name) = self.chunks.iter().find_map(|chunk| chunk.changed()) {
-            return Err(Error::Changed(name.to_owned()));
-        }
-        let count = self.sequences.len();
-        let fits = |parts: Parts| (parts.firsts.len(), parts.counts.len()) == (count, count);
-        if self.chunk_of.len() != count || !self.parts.is_none_or(fits) {
-            return Err(Error::Missing);
-        }
-        if let Some(blocks) = self.single_blocks(streams.clone()) {
-            return Ok(Located::InChunks { blocks, block_of: self.chunk_of, sequences: self.sequences });
-        }
-        let mut located = Vec::with_capacity(count);
-        for (&chunk, &sequence) in self.chunk_of.iter().zip(self.sequences) {
-            let chunk = self.chunks.get(chunk as usize).ok_or(Error::Missing)?;
-            if sequence as usize >= chunk.num_sequences() {
-                return Err(Error::Missing);
-            }
-            let (block, sequence) = chunk.locate(sequence as usize);
-            for stream in streams.clone() {
-                block.columns.get(stream).ok_or(Error::Missing)?.prefetch(sequence);
-            }
-            located.push((block, sequence));
-        }
-        Ok(Located::InBlocks(located))
-    }
-
-    /// The only block of each chunk; `None` if a chunk has several, or if it pays to prefetch table entries.
-    fn single_blocks(self, mut streams: impl Iterator<Item = usize>) -> Option<Vec<&'a Block>> {
-        let [first] = self.chunks.first()?.blocks() else { return None };
-        let is_worth_it = |column: &Column| column.samples.are_worth_prefetching();
-        if streams.any(|stream| first.columns.get(stream).is_none_or(is_worth_it)) {
-            return None;
-        }
-        self.chunks.iter().map(|chunk| if let [block] = chunk.blocks() { Some(block) } else { None }).collect()
-    }
-}
-
-impl<'a> Located<'a> {
-    /// Number of sequences.
-    fn len(&self) -> usize {
-        match self {
-            Located::InChunks { sequences, .. } => sequences.len(),
-            Located::InBlocks(located) => located.len(),
-        }
-    }
-
-    /// The first sequence's column of a stream, if there are sequences.
-    fn first_column(&self, stream: usize) -> Result<Option<&'a Column>, Error> {
-        let block = match self {
-            Located::InChunks { blocks, block_of, .. } => {
-                block_of.first().map(|&block| *blocks.get(block as usize).unwrap_or(&blocks[0]))
-            }
-            Located::InBlocks(located) => located.first().map(|(block, _)| *block),
-        };
-        block.map(|block| block.columns.get(stream).ok_or(Error::Missing)).transpose()
-    }
-
-    /// Whether the samples of a stream of any of the blocks are so.
-    fn any(&self, stream: usize, mut is_so: impl FnMut(&'a Samples) -> bool) -> bool {
-        let mut is_so = |block: &&'a Block| block.columns.get(stream).is_some_and(|column| is_so(&column.samples));
-        match self {
-            Located::InChunks { blocks, .. } => blocks.iter().any(is_so),
-            Located::InBlocks(located) => located.iter().any(|(block, _)| is_so(block)),
-        }
-    }
-
-    /// Hand each sequence, counted in its column, to `take`, with what `look_up` says about the column.
-    #[inline]
-    fn each<C: Copy>(
-        &self,
-        stream: usize,
-        look_up: impl Fn(&'a Column) -> Result<C, Error>,
-        mut take: impl FnMut(C, usize) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let look_up = |block: &'a Block| block.columns.get(stream).ok_or(Error::Missing).and_then(&look_up);
-        let columns: Vec<(C, usize)> = match self {
-            Located::InChunks { blocks, .. } => {
-                blocks.iter().map(|block| Ok((look_up(block)?, block.num_sequences))).collect::<Result<_, Error>>()?
-            }
-            Located::InBlocks(_) => Vec::new(),
-        };
-        // `take` is called in one place, so that it becomes part of the loop.
-        for at in 0..self.len() {
-            let (column, sequence) = match self {
-                Located::InChunks { block_of, sequences, .. } => {
-                    let (column, num_sequences) = *columns.get(block_of[at] as usize).ok_or(Error::Missing)?;
-                    let sequence = sequences[at] as usize;
-                    if sequence >= num_sequences {
-                        return Err(Error::Missing);
-                    }
-                    (column, sequence)
-                }
-                Located::InBlocks(located) => {
-                    let (block, sequence) = located[at];
-                    (look_up(block)?, sequence)
-                }
-            };
-            take(column, sequence)?;
-        }
-        Ok(())
-    }
-}
-
-/// Append what is taken of one stream of the located sequences.
-///
-/// After an error `out` must not be used any more.
-fn append(located: &Located, parts: Option<Parts>, wanted: Wanted, out: &mut Ragged) -> Result<(), Error> {
-    let Wanted { stream, is_sparse, is_double } = wanted;
-    let Some(Column { samples: first, .. }) = located.first_column(stream)? else { return Ok(()) };
-    let form = first.form();
-    // Frames and runs are decoded in single precision, and widened where doubles are wanted.
-    let is_widened = is_double && matches!(first, Samples::Frames(_) | Samples::Runs(_));
-    if form.is_sparse != is_sparse || (form.is_double != is_double && !is_widened) {
-        return Err(Error::Mixed);
-    }
-    let Ragged { sequence_offsets, values: all_values, entries } = out;
-    let mut singles = Values::empty(false);
-    let values = if is_widened { &mut singles } else { &mut *all_values };
-    let search = Search { located, stream, form };
-    let takes = Takes::new(located.len(), parts, stream, sequence_offsets);
-    let entries = entries.as_mut();
-    match first {
-        Samples::Dense { .. } | Samples::Sparse { .. } | Samples::Small(_) => {
-            plain::gather(search.of(Samples::as_columns), takes, values, entries)
-        }
-        Samples::Stored(_) => stored::gather(search.of(Samples::as_stored), takes, values, entries),
-        Samples::Frames(_) => frames::gather(search.of(Samples::as_frames), takes, values),
-        Samples::Runs(_) => runs::gather(search.of(Samples::as_runs), takes, values, entries),
-    }?;
-    if is_widened { append_widened(all_values, &singles) } else { Ok(()) }
-}
-
-/// Append values in single precision to values in double precision.
-fn append_widened(doubles: &mut Values, singles: &Values) -> Result<(), Error> {
-    let (Values::F64(doubles), Values::F32(singles)) = (doubles, singles) else { return Err(Error::Mixed) };
-    doubles.try_reserve(singles.len()).map_err(|_| Error::TooLarge)?;
-    doubles.extend(singles.iter().map(|&value| f64::from(value)));
-    Ok(())
-}
-
-/// The search for the sequences of one stream, whose columns are all of the same form.
-struct Search<'a, 'l> {
-    located: &'l Located<'a>,
-    stream: usize,
-    form: Form,
-}
-
-/// The search in columns of the same kind `K`.
-struct KindSearch<'a, 'l, N> {
-    search: Search<'a, 'l>,
-    /// Give the samples their kind `K`, if they are of this kind and form.
-    narrow: N,
-}
-
-impl<'a, 'l> Search<'a, 'l> {
-    fn of<N>(self, narrow: N) -> KindSearch<'a, 'l, N> {
-        KindSearch { search: self, narrow }
-    }
-}
-
-impl<'a, K: 'a, N> AllFound<'a, K> for KindSearch<'a, '_, N>
-where
-    N: Fn(&'a Samples, Form) -> Option<&'a K>,
-{
-    fn len(&self) -> usize {
-        self.search.located.len()
-    }
-
-    fn any(&self, is_so: impl Fn(&K) -> bool) -> bool {
-        let Search { located, stream, form } = self.search;
-        located.any(stream, |samples| (self.narrow)(samples, form).is_some_and(&is_so))
-    }
-
-    #[inline]
-    fn each<C: Copy>(
-        &self,
-        look_up: impl Fn(&'a K, &'a [u32]) -> Option<C>,
-        take: impl FnMut(C, usize) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let Search { located, stream, form } = self.search;
-        let look_up = |column: &'a Column| {
-            let samples = (self.narrow)(&column.samples, form).ok_or(Error::Mixed)?;
-            look_up(samples, &column.sequence_offsets).ok_or(Error::Mixed)
-        };
-        located.each(stream, look_up, take)
+        Some(Selection { chunk_of: self.chunk_of.get(range.clone())?, sequences: self.sequences.get(range)?, parts })
     }
 }

@@ -1,7 +1,7 @@
 //! Dense tables of ragged samples: rows of equal length, and the cells of truncated minibatches.
 
-use super::{Located, Parts, Selection, Wanted, append};
-use crate::chunk::{Error, Ragged, RaggedEntries, Values, try_reserve};
+use super::{Parts, Selection, Sources, Stream, Wanted};
+use crate::chunk::{Chunk, Error, Located, RaggedEntries, Values, span, try_reserve};
 use crate::number::Element;
 
 /// Spread ragged samples of `dim` values over `[sequences, steps, dim]`, zeros after each sequence's end.
@@ -47,32 +47,46 @@ pub struct Table {
 /// Spread the parts of sequences that `cells` tell over `num_cells` dense samples, zeros between them.
 ///
 /// Repeated indices of a sparse sample are not summed: the last one stays, as in CNTK.
-pub fn spread(selection: Selection, cells: &[Cell], tables: &[Table], num_cells: usize) -> Result<Vec<Values>, Error> {
+pub fn spread(
+    chunks: &[&Chunk],
+    selection: Selection,
+    cells: &[Cell],
+    tables: &[Table],
+    num_cells: usize,
+) -> Result<Vec<Values>, Error> {
     if cells.len() != selection.sequences.len() {
         return Err(Error::Missing);
     }
     let firsts: Vec<u32> = cells.iter().map(|cell| cell.first_sample).collect();
     let counts: Vec<u32> = cells.iter().map(|cell| cell.num_samples).collect();
-    let parts = Parts { firsts: &firsts, counts: &counts };
-    let located = selection.locate(tables.iter().map(|table| table.stream))?;
-    let spread = |&Table { stream, dim, is_double }: &Table| {
-        check_lengths(&located, cells, stream)?;
-        let is_sparse = located.first_column(stream)?.is_some_and(|column| column.samples.form().is_sparse);
-        let mut ragged = Ragged::empty(is_sparse, is_double, located.len());
-        append(&located, Some(parts), Wanted { stream, is_sparse, is_double }, &mut ragged)?;
+    let parts = Some(Parts { firsts: &firsts, counts: &counts });
+    let first_block = chunks.iter().find_map(|chunk| chunk.blocks().first());
+    let wanted = |&Table { stream, is_double, .. }: &Table| {
+        let first = first_block.and_then(|block| block.columns.get(stream));
+        Wanted { stream, is_sparse: first.is_some_and(|column| column.samples.form().is_sparse), is_double }
+    };
+    let sources = Sources::new(chunks, &tables.iter().map(wanted).collect::<Vec<_>>())?;
+    let located = sources.locate(Selection { parts, ..selection })?;
+    let spread = |(stream, table): (&Stream, &Table)| {
+        check_lengths(&sources, &located, cells, table.stream)?;
+        let ragged = stream.gather(&located, parts)?;
         Ok(match &ragged.values {
-            Values::F32(values) => Values::F32(fill(values, ragged.entries.as_ref(), cells, dim, num_cells)?),
-            Values::F64(values) => Values::F64(fill(values, ragged.entries.as_ref(), cells, dim, num_cells)?),
+            Values::F32(values) => Values::F32(fill(values, ragged.entries.as_ref(), cells, table.dim, num_cells)?),
+            Values::F64(values) => Values::F64(fill(values, ragged.entries.as_ref(), cells, table.dim, num_cells)?),
         })
     };
-    tables.iter().map(spread).collect()
+    let spread = sources.streams.iter().zip(tables).map(spread).collect::<Result<_, Error>>()?;
+    sources.check_unchanged()?;
+    Ok(spread)
 }
 
 /// Check that every sequence has as many samples as it should.
-fn check_lengths(located: &Located, cells: &[Cell], stream: usize) -> Result<(), Error> {
+fn check_lengths(sources: &Sources, located: &Located, cells: &[Cell], stream: usize) -> Result<(), Error> {
     let mut cells = cells.iter().enumerate();
-    located.each(stream, Ok, |column, at| {
-        let num_samples = (column.sequence_offsets[at + 1] - column.sequence_offsets[at]) as usize;
+    located.each(&sources.blocks, |block, at| {
+        let column = block.columns.get(stream).ok_or(Error::Missing)?;
+        let (begin, end) = span(&column.sequence_offsets, at)?;
+        let num_samples = (end - begin) as usize;
         match cells.next() {
             Some((sequence, cell)) if num_samples != cell.length && !column.samples.is_broadcast() => {
                 Err(Error::Length { sequence, stream, num_samples })

@@ -4,8 +4,8 @@
 //! Invariant: the arrays are what [`gather_all`](super::gather_all) makes of all sequences in order. Chunks are copied
 //! column by column and can be dropped at once, so that the data are in memory only once.
 
-use super::{Located, Wanted, append};
-use crate::chunk::{Block, Chunk, Column, Error, Ragged, RaggedEntries, Samples, expect};
+use super::{Sources, Stream, Wanted};
+use crate::chunk::{Block, Chunk, Column, Error, Form, Ragged, RaggedEntries, Samples, expect};
 use rayon::prelude::*;
 
 /// The streams of the chunks so far.
@@ -28,13 +28,16 @@ impl Whole {
     /// # Errors
     /// The chunk lacks a stream, or has it in another form. After an error nothing more may be appended.
     pub fn append(&mut self, chunk: &Chunk) -> Result<(), Error> {
-        let located = all_sequences(chunk)?;
+        let wanted: Vec<Wanted> = self.streams.iter().map(|(wanted, _)| *wanted).collect();
+        let chunks = [chunk];
+        let sources = Sources::new(&chunks, &wanted)?;
+        let located = sources.all();
         // What all chunks will take, going by the first: growing again and again would cost more than copying.
         let is_first = self.num_sequences == 0 && chunk.num_sequences() > 0;
         let ratio = self.num_expected as f64 / chunk.num_sequences() as f64;
         self.num_sequences += chunk.num_sequences();
-        self.streams.par_iter_mut().try_for_each(|(wanted, all)| {
-            append(&located, None, *wanted, all)?;
+        self.streams.par_iter_mut().zip(&sources.streams).try_for_each(|((_, all), stream)| {
+            stream.append(&located, None, all)?;
             if is_first {
                 expect(&mut all.sequence_offsets, ratio);
                 all.values.expect(ratio);
@@ -44,7 +47,8 @@ impl Whole {
                 }
             }
             Ok(())
-        })
+        })?;
+        sources.check_unchanged()
     }
 
     /// The streams of all chunks that were appended.
@@ -53,37 +57,32 @@ impl Whole {
     }
 }
 
-/// All sequences of a chunk.
-fn all_sequences<'a>(chunk: &'a Chunk) -> Result<Located<'a>, Error> {
-    if let Some(name) = chunk.changed() {
-        return Err(Error::Changed(name.to_owned()));
-    }
-    let of_block = |block: &'a Block| (0..block.num_sequences).map(move |sequence| (block, sequence));
-    Ok(Located::InBlocks(chunk.blocks().iter().flat_map(of_block).collect()))
-}
-
 /// Copy a chunk into one whose columns are dense or sparse in full width.
 pub fn in_full_width(chunk: &Chunk) -> Result<Chunk, Error> {
-    let located = all_sequences(chunk)?;
     let offsets = |offsets: Vec<i64>| -> Result<Vec<u32>, Error> {
         offsets.into_iter().map(|at| u32::try_from(at).map_err(|_| Error::TooLarge)).collect()
     };
-    let column = |(stream, column): (usize, &Column)| {
-        let form = column.samples.form();
-        let mut ragged = Ragged::empty(form.is_sparse, form.is_double, located.len());
-        let wanted = Wanted { stream, is_sparse: form.is_sparse, is_double: form.is_double };
-        append(&located, None, wanted, &mut ragged)?;
-        let Ragged { sequence_offsets, values, entries } = ragged;
+    let first = chunk.blocks().first().map_or(&[][..], |block| &block.columns);
+    let forms: Vec<Form> = first.iter().map(|column| column.samples.form()).collect();
+    let wanted = |(stream, form): (usize, &Form)| {
+        let Form { is_sparse, is_double, .. } = *form;
+        Wanted { stream, is_sparse, is_double }
+    };
+    let chunks = [chunk];
+    let sources = Sources::new(&chunks, &forms.iter().enumerate().map(wanted).collect::<Vec<_>>())?;
+    let located = sources.all();
+    let column = |(stream, &Form { dim, .. }): (&Stream, &Form)| {
+        let Ragged { sequence_offsets, values, entries } = stream.gather(&located, None)?;
         let samples = match entries {
-            None => Samples::Dense { dim: form.dim, values },
+            None => Samples::Dense { dim, values },
             Some(RaggedEntries { sample_offsets, indices }) => {
-                Samples::Sparse { dim: form.dim, sample_offsets: offsets(sample_offsets)?, indices, values }
+                Samples::Sparse { dim, sample_offsets: offsets(sample_offsets)?, indices, values }
             }
         };
         Ok(Column { sequence_offsets: offsets(sequence_offsets)?, samples })
     };
-    let first = chunk.blocks().first().map_or(&[][..], |block| &block.columns);
-    let columns = first.iter().enumerate().map(column).collect::<Result<Vec<Column>, Error>>()?;
+    let columns = sources.streams.iter().zip(&forms).map(column).collect::<Result<Vec<Column>, Error>>()?;
+    sources.check_unchanged()?;
     Ok(Chunk::new(vec![Block { num_sequences: chunk.num_sequences(), columns }]))
 }
 
@@ -91,7 +90,7 @@ pub fn in_full_width(chunk: &Chunk) -> Result<Chunk, Error> {
 mod tests {
     use super::*;
     use crate::chunk::Values;
-    use crate::pack::{Selection, gather};
+    use crate::pack::{Selection, gather_all};
 
     fn wanted((stream, is_sparse, is_double): (usize, bool, bool)) -> Wanted {
         Wanted { stream, is_sparse, is_double }
@@ -135,9 +134,8 @@ mod tests {
             sequences.extend(0..chunk.num_sequences() as u32);
         }
         let handles: Vec<&Chunk> = chunks.iter().collect();
-        let selection = Selection { chunks: &handles, chunk_of: &chunk_of, sequences: &sequences, parts: None };
-        let expected: Vec<Ragged> = streams.iter().map(|&wanted| gather(selection, wanted).unwrap()).collect();
-        assert_eq!(whole.finish(), expected);
+        let selection = Selection { chunk_of: &chunk_of, sequences: &sequences, parts: None };
+        assert_eq!(Ok(whole.finish()), gather_all(&handles, selection, &streams));
     }
 
     #[test]
