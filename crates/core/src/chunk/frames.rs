@@ -11,10 +11,8 @@
 //!
 //! and copies them into the minibatch, byte order and all, on all threads. Compressed frames are decoded one by one.
 
-use super::Column;
 use super::bytes::Bytes;
 use super::ragged::{Error, Form, Gather, Located, RaggedEntries, Takes, span, try_reserve};
-use super::samples::Samples;
 use super::values::Values;
 use cntkio_simd::floats::{Floats, append_floats};
 use rayon::prelude::*;
@@ -211,29 +209,17 @@ impl Encoding {
     }
 }
 
-/// The columns, if all are of this kind and form.
-pub(crate) fn columns<'a>(columns: &[&'a Column], form: Form) -> Option<Box<dyn Gather + 'a>> {
-    let of_column = |column: &&'a Column| match &column.samples {
-        Samples::Frames(frames) if frames.form() == form => {
-            Some(FramesColumn { frames, sequence_offsets: &column.sequence_offsets })
-        }
-        _ => None,
-    };
-    let columns: Vec<FramesColumn> = columns.iter().map(of_column).collect::<Option<_>>()?;
+/// Gathers columns of this kind, all of one form, each with its sequence offsets.
+pub(crate) fn gatherer<'a>(columns: Vec<(&'a Frames, &'a [u32])>) -> Box<dyn Gather + 'a> {
     let is_scaled = |encoding: &Encoding| encoding.scales.is_some();
-    let are_scaled = columns.iter().any(|column| column.frames.encodings.iter().any(is_scaled));
-    Some(Box::new(AllFrames { columns, are_scaled }))
+    let are_scaled = columns.iter().any(|(frames, _)| frames.encodings.iter().any(is_scaled));
+    Box::new(AllFrames { columns, are_scaled })
 }
 
 struct AllFrames<'a> {
-    columns: Vec<FramesColumn<'a>>,
+    columns: Vec<(&'a Frames, &'a [u32])>,
     /// Whether some frames are scaled.
     are_scaled: bool,
-}
-
-struct FramesColumn<'a> {
-    frames: &'a Frames,
-    sequence_offsets: &'a [u32],
 }
 
 /// What is taken of a sequence.
@@ -256,7 +242,7 @@ impl AllFrames<'_> {
         mut takes: Takes,
         mut take: impl FnMut(Taken<'a>) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        located.each(&self.columns, |&FramesColumn { frames, sequence_offsets }, sequence| {
+        located.each(&self.columns, |&(frames, sequence_offsets), sequence| {
             let (begin, end) = span(sequence_offsets, sequence)?;
             let num_frames = end - begin;
             let (first, count) = takes.next(num_frames, frames.is_broadcast)?;

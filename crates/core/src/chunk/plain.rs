@@ -73,8 +73,8 @@ impl PlainColumn<'_> {
     }
 }
 
-/// The columns, if all are of values (dense or sparse, in full width or small) and of this form.
-pub(crate) fn columns<'a>(columns: &[&'a Column], form: Form) -> Option<Box<dyn Gather + 'a>> {
+/// Gathers columns of values, dense or sparse, in full width or small; `None` if not all are of this form.
+pub(crate) fn gatherer<'a>(columns: &[&'a Column], form: Form) -> Option<Box<dyn Gather + 'a>> {
     if columns.iter().any(|column| column.samples.form() != form) {
         return None;
     }

@@ -1,9 +1,7 @@
 //! Runs of samples of one class each, as label files have them.
 
-use super::Column;
 use super::bytes::Bytes;
 use super::ragged::{Error, Form, Gather, Located, RaggedEntries, Takes, span, try_reserve};
-use super::samples::Samples;
 use super::values::Values;
 use cntkio_simd::memory::prefetch_first;
 use std::ops::Range;
@@ -134,30 +132,18 @@ impl Runs {
     }
 }
 
-/// The columns, if all are of this kind and form.
-pub(crate) fn columns<'a>(columns: &[&'a Column], form: Form) -> Option<Box<dyn Gather + 'a>> {
-    let of_column = |column: &&'a Column| match &column.samples {
-        Samples::Runs(runs) if runs.form() == form => {
-            Some(RunsColumn { runs, sequence_offsets: &column.sequence_offsets })
-        }
-        _ => None,
-    };
-    let columns: Vec<RunsColumn> = columns.iter().map(of_column).collect::<Option<_>>()?;
-    let are_marked = columns.iter().any(|column| column.runs.marks_starts);
-    Some(Box::new(AllRuns { columns, are_marked, each: OnceLock::new() }))
+/// Gathers columns of this kind, all of one form, each with its sequence offsets.
+pub(crate) fn gatherer<'a>(columns: Vec<(&'a Runs, &'a [u32])>) -> Box<dyn Gather + 'a> {
+    let are_marked = columns.iter().any(|(runs, _)| runs.marks_starts);
+    Box::new(AllRuns { columns, are_marked, each: OnceLock::new() })
 }
 
 struct AllRuns<'a> {
-    columns: Vec<RunsColumn<'a>>,
+    columns: Vec<(&'a Runs, &'a [u32])>,
     /// Whether some starts are marked.
     are_marked: bool,
     /// The class of each sample, and the sequence offsets, of each column.
     each: OnceLock<Vec<(&'a [u32], &'a [u32])>>,
-}
-
-struct RunsColumn<'a> {
-    runs: &'a Runs,
-    sequence_offsets: &'a [u32],
 }
 
 /// What is taken of a sequence.
@@ -220,7 +206,7 @@ impl<'a> AllRuns<'a> {
     /// What is taken of each sequence.
     fn taken(&self, located: &Located, mut takes: Takes) -> Result<Vec<Taken<'_>>, Error> {
         let mut all = Vec::with_capacity(located.num_sequences());
-        located.each(&self.columns, |&RunsColumn { runs, sequence_offsets }, sequence| {
+        located.each(&self.columns, |&(runs, sequence_offsets), sequence| {
             let (begin, end) = span(sequence_offsets, sequence)?;
             let num_samples = end - begin;
             let (first, count) = takes.next(num_samples, false)?;
@@ -240,8 +226,8 @@ impl<'a> AllRuns<'a> {
         indices: &mut Vec<i32>,
     ) -> Result<(), Error> {
         let mut classes: Vec<&u32> = Vec::with_capacity(samples.len());
-        let look_up = |column: &RunsColumn<'a>| (column.runs.each(column.sequence_offsets), column.sequence_offsets);
-        let columns = self.each.get_or_init(|| self.columns.iter().map(look_up).collect());
+        let each = |&(runs, sequence_offsets): &(&'a Runs, &'a [u32])| (runs.each(sequence_offsets), sequence_offsets);
+        let columns = self.each.get_or_init(|| self.columns.iter().map(each).collect());
         located.each(columns, |(each, sequence_offsets), sequence| {
             let (begin, end) = span(sequence_offsets, sequence)?;
             let sample = samples[classes.len()];

@@ -111,6 +111,21 @@ impl Samples {
         }
     }
 
+    /// The samples, if they are of this kind and form.
+    pub(crate) fn as_stored(&self, form: Form) -> Option<&Stored> {
+        if let Samples::Stored(stored) = self { Some(stored).filter(|stored| stored.form() == form) } else { None }
+    }
+
+    /// The samples, if they are of this kind and form.
+    pub(crate) fn as_frames(&self, form: Form) -> Option<&Frames> {
+        if let Samples::Frames(frames) = self { Some(frames).filter(|frames| frames.form() == form) } else { None }
+    }
+
+    /// The samples, if they are of this kind and form.
+    pub(crate) fn as_runs(&self, form: Form) -> Option<&Runs> {
+        if let Samples::Runs(runs) = self { Some(runs).filter(|runs| runs.form() == form) } else { None }
+    }
+
     /// Whether a sequence may be of a single frame that stands for any number of samples.
     pub(crate) fn is_broadcast(&self) -> bool {
         matches!(self, Samples::Frames(frames) if frames.is_broadcast)

@@ -8,10 +8,8 @@
 //! The parser ([`crate::cbf::parse`]) checks every sequence once. If the file changes after that, gathering may deliver
 //! other values or refuse, but it never reads outside of a sequence's bytes.
 
-use super::Column;
 use super::bytes::{Bytes, i32s, u32_at};
 use super::ragged::{Error, Form, Gather, Located, RaggedEntries, Takes, span};
-use super::samples::Samples;
 use super::values::{Precision, Values, in_either_precision, reserve};
 use cntkio_simd::memory::{Number, append_stored, prefetch, prefetch_first};
 
@@ -56,18 +54,15 @@ impl Stored {
     }
 }
 
-/// The columns, if all are of this kind and form.
-pub(crate) fn columns<'a>(columns: &[&'a Column], form: Form) -> Option<Box<dyn Gather + 'a>> {
-    let of_column = |column: &&'a Column| match &column.samples {
-        Samples::Stored(stored) if stored.form() == form => Some(StoredColumn {
-            starts: &stored.starts,
-            bytes: stored.bytes.as_slice(),
-            dim: stored.dim,
-            is_double: stored.is_double,
-        }),
-        _ => None,
+/// Gathers columns of this kind, all of one form, each with its sequence offsets.
+pub(crate) fn gatherer<'a>(columns: Vec<(&'a Stored, &'a [u32])>) -> Box<dyn Gather + 'a> {
+    let column = |(stored, _): (&'a Stored, _)| StoredColumn {
+        starts: &stored.starts,
+        bytes: stored.bytes.as_slice(),
+        dim: stored.dim,
+        is_double: stored.is_double,
     };
-    Some(Box::new(AllStored(columns.iter().map(of_column).collect::<Option<_>>()?)))
+    Box::new(AllStored(columns.into_iter().map(column).collect()))
 }
 
 struct AllStored<'a>(Vec<StoredColumn<'a>>);

@@ -189,10 +189,10 @@ impl<'a> Stream<'a> {
             return Err(Error::Mixed);
         }
         let columns = match first {
-            Samples::Dense { .. } | Samples::Sparse { .. } | Samples::Small(_) => plain::columns(&columns, form),
-            Samples::Stored(_) => stored::columns(&columns, form),
-            Samples::Frames(_) => frames::columns(&columns, form),
-            Samples::Runs(_) => runs::columns(&columns, form),
+            Samples::Dense { .. } | Samples::Sparse { .. } | Samples::Small(_) => plain::gatherer(&columns, form),
+            Samples::Stored(_) => narrowed(&columns, |samples| samples.as_stored(form)).map(stored::gatherer),
+            Samples::Frames(_) => narrowed(&columns, |samples| samples.as_frames(form)).map(frames::gatherer),
+            Samples::Runs(_) => narrowed(&columns, |samples| samples.as_runs(form)).map(runs::gatherer),
         };
         Ok(Stream { wanted, columns: Some(columns.ok_or(Error::Mixed)?), is_widened })
     }
@@ -221,6 +221,14 @@ impl<'a> Stream<'a> {
         doubles.extend(singles.into_iter().map(f64::from));
         Ok(())
     }
+}
+
+/// The samples as their kind and the sequence offsets of each column; `None` if one is of another kind or form.
+fn narrowed<'a, K>(
+    columns: &[&'a Column],
+    narrow: impl Fn(&'a Samples) -> Option<&'a K>,
+) -> Option<Vec<(&'a K, &'a [u32])>> {
+    columns.iter().map(|column| Some((narrow(&column.samples)?, &column.sequence_offsets[..]))).collect()
 }
 
 impl<'a> Selection<'a> {
