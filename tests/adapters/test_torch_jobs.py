@@ -160,6 +160,7 @@ def test_states_of_other_ranks_cannot_be_gathered_alone(corpus: Path) -> None:
         gather_state_dict(new(corpus, 0, 2))
 
 
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 def test_an_incomplete_state_is_refused(corpus: Path, tmp_path: Path) -> None:
     import torch.distributed.checkpoint as dcp
 

@@ -137,6 +137,16 @@ def test_one_persistent_worker_takes_up_a_state_of_this_process(corpus: Path) ->
     assert [shown(minibatch) for minibatch in loader] == expected
 
 
+def test_this_process_continues_from_the_state_of_one_worker(corpus: Path) -> None:
+    dataset, loader = new(corpus, workers=1)
+    running = iter(loader)
+    for _ in range(4):
+        next(running)
+    again, _ = new(corpus)
+    again.load_state_dict(dataset.state_dict())
+    assert [shown(minibatch) for minibatch in again] == [shown(minibatch) for minibatch in running]
+
+
 def test_an_iteration_ends_when_a_state_is_loaded(corpus: Path) -> None:
     dataset, loader = new(corpus)
     running = iter(loader)

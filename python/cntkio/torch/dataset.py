@@ -177,7 +177,8 @@ class MinibatchDataset(WatchedDataset):
 
     def _begin_share(self, number: int, state: Mapping[str, Any]) -> None:
         """Resume from this worker's share of a state."""
-        positions, self._shift = shares(state, self._worker()[1])
+        info = torch.utils.data.get_worker_info()
+        positions, self._shift = shares(state, 0 if info is None else info.num_workers)
         self._origin = number
         position = positions[self._worker()[0]]
         if position is None:
@@ -270,7 +271,7 @@ class MinibatchDataset(WatchedDataset):
         if is_of_workers:
             _check_workers(state)
             current = {name: value for name, value in current.items() if name not in ("worker", "num_workers")}
-        if self.partition == "balanced":
+        if self.partition == "balanced" == state.get("partition"):
             del current["rank"]
         different = [name for name, value in current.items() if state.get(name) != value]
         if different:

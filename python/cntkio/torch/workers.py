@@ -70,7 +70,7 @@ def shares(state: Mapping[str, Any], num_workers: int) -> tuple[list[Any], int]:
 
     Args:
         state: A state of a data set.
-        num_workers: Number of workers, or 1 for a process without workers.
+        num_workers: Number of workers; 0: this process reads without workers.
 
     Returns:
         The changing part of the source's state, or None for the start of the epoch, by worker.
@@ -84,8 +84,8 @@ def shares(state: Mapping[str, Any], num_workers: int) -> tuple[list[Any], int]:
     elif "minibatch_size" in position["timeline"]:
         positions, first = [position], 0
     else:  # nothing was read yet, so nothing was shared
-        positions, first = [position] * num_workers, 0
-    if len(positions) != num_workers:
+        positions, first = [position] * max(num_workers, 1), 0
+    if len(positions) != max(num_workers, 1):
         raise CheckpointError(
             f"the state does not fit this data set: num_workers: saved {len(positions)}, here {num_workers}",
             saved={"num_workers": len(positions)},
