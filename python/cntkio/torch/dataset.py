@@ -271,8 +271,8 @@ class MinibatchDataset(WatchedDataset):
         if is_of_workers:
             _check_workers(state)
             current = {name: value for name, value in current.items() if name not in ("worker", "num_workers")}
-        if self.partition == "balanced" == state.get("partition"):
-            del current["rank"]
+        if not self.partition == "balanced" == state.get("partition"):
+            current["rank"] = self._rank()[0]
         different = [name for name, value in current.items() if state.get(name) != value]
         if different:
             raise CheckpointError(
