@@ -17,11 +17,31 @@ the error is, the value found and the value expected; for an unknown name it sug
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
+
+# Control characters, marks that change the direction or the end of a line, and lone surrogates.
+_UNPRINTABLE = re.compile("[\0-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """Return a text that changes nothing in a terminal or a log but the line that shows it.
+
+    Keys, names of streams and paths come from files that anybody may have written. Their control characters are shown
+    as Python writes them in a text.
+
+    Example:
+        >>> print(printable("u1" + chr(27) + "[2J ü"))
+        u1\\x1b[2J ü
+    """
+    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class CntkIoError(RuntimeError):
-    """Base class of all exceptions of cntkio."""
+    """Base class of all exceptions of cntkio. A message has no control characters (`printable`)."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(printable(message))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Keep the attributes when an exception is sent to another process."""

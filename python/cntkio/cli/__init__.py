@@ -2,19 +2,20 @@
 
 ::
 
-    inspect   print the contents of a corpus
-    head      print the first sequences
-    read      read minibatches as a training program does, and print the throughput; runs configurations, too
-    config    print the meaning of a configuration
-    index     write the index cache
-    convert   convert from one format to another
+    inspect     print the contents of a corpus
+    head        print the first sequences
+    read        read minibatches as a training program does, and print the throughput; runs configurations, too
+    config      print the meaning of a configuration
+    index       write the index cache
+    convert     convert from one format to another
+    completion  print the completion of words for a shell
 
-    command ──> arguments ──> inspect, read, config, convert ──> show
-                                   corpora, speech
+    command ──> arguments ──> inspect, head, read, config, convert ──> show
+                              corpora, speech, spooling
 
 Invariant: a verb decides what to ask the library and how to print the answer, nothing else. Results go to standard
-output, one fact per line. Progress (only on a terminal) and complaints go to standard error. The exit status is 0 for
-success, 1 for bad data and 2 for a wrong call.
+output: one fact per line, or JSON. Progress (only on a terminal) and complaints go to standard error. The exit status
+is 0 for success, 1 for bad data and 2 for a wrong call.
 
 The standard library reads the arguments and draws the progress bar, because the command has to work after an
 installation without extras.

@@ -1,37 +1,52 @@
-"""The arguments of the command: a parser for each verb, with an example in its help.
+"""The arguments of the command: a parser for each verb, with examples in its help.
 
-A parsed namespace has the function of its verb as `verb`, and for `convert` that of the converter as `converter`.
+A parsed namespace has the function of its verb as `verb`, and for a converter its function as `converter`.
 """
 
 from __future__ import annotations
 
 import argparse
-from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Callable
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from cntkio.cli import convert
+from cntkio.cli.completion import completion
 from cntkio.cli.config import config
+from cntkio.cli.head import head
 from cntkio.cli.inspect import inspect
-from cntkio.cli.read import head, index, read
+from cntkio.cli.read import index, read
+from cntkio.cli.words import Parser
 from cntkio.streams import StreamDef
 
 _STREAM = "NAME:DIM[:sparse][:ALIAS]"
+_CORPUS = (
+    "a corpus in CNTK's text or binary format, a list of HTK features (scp), a label file (MLF), a configuration, or a "
+    "Parquet or Arrow file; compressed with gzip, bzip2 or xz; - for standard input"
+)
 
 
-def parser() -> ArgumentParser:
-    """Return the parser of the command."""
-    whole = ArgumentParser(
+def parser(arguments: Sequence[str] = ()) -> Parser:
+    """Return the parser of the command.
+
+    Args:
+        arguments: The arguments that will be parsed, which decide about `convert`: it has converters with arguments of
+            their own.
+    """
+    whole = Parser(
         prog="cntkio",
-        description="Inspect and read corpora in CNTK's formats.",
-        epilog="cntkio VERB --help shows an example of each verb.",
+        description="Inspect, check, read and convert corpora in CNTK's formats.",
+        epilog="cntkio VERB --help shows examples of each verb.",
     )
     whole.add_argument("--version", action="version", version=f"cntkio {version('cntkio')}")
     verbs = whole.add_subparsers(title="verbs", metavar="VERB", required=True)
-    for add in (_add_inspect, _add_head, _add_read, _add_config, _add_index, _add_convert):
+    for add in (_add_inspect, _add_head, _add_read, _add_config, _add_index):
         add(verbs)
+    names_converter = arguments[:1] == ["convert"] and not _CONVERTERS.isdisjoint(arguments[1:2])
+    (_add_converters if names_converter else _add_convert)(verbs)
+    _add_completion(verbs, whole)
     return whole
 
 
@@ -39,8 +54,13 @@ def parser() -> ArgumentParser:
 
 
 def _add_inspect(verbs: Any) -> None:
-    added = _verb(verbs, inspect, "print the contents of a corpus", "cntkio inspect examples/digits/train.ctf")
-    _add_corpus(added, with_speech=True)
+    added = _verb(
+        verbs,
+        inspect,
+        "print the contents of a corpus",
+        ["cntkio inspect examples/digits/train.ctf", "cntkio inspect --json examples/iris/iris.ctf"],
+    )
+    _add_corpora(added)
     added.add_argument(
         "--write-config",
         metavar="FILE",
@@ -56,8 +76,9 @@ def _add_inspect(verbs: Any) -> None:
 
 
 def _add_head(verbs: Any) -> None:
-    added = _verb(verbs, head, "print the first sequences", "cntkio head -n 2 examples/alice/train.ctf")
-    _add_corpus(added, with_speech=True)
+    examples = ["cntkio head -n 2 examples/alice/train.ctf", "gzip -c examples/iris/iris.ctf | cntkio head -n 1 -"]
+    added = _verb(verbs, head, "print the first sequences", examples)
+    _add_corpora(added)
     added.add_argument("-n", "--sequences", metavar="N", type=_positive, default=5, help="number of sequences (5)")
 
 
@@ -66,9 +87,10 @@ def _add_read(verbs: Any) -> None:
         verbs,
         read,
         "read a corpus in minibatches and print the throughput",
-        "cntkio read --minibatch-size 256 --sweeps 2 examples/digits/train.ctf",
+        ["cntkio read --minibatch-size 256 --sweeps 2 examples/digits/train.ctf"],
     )
-    _add_corpus(added, with_speech=True)
+    added.add_argument("file", metavar="FILE", type=Path, help=_CORPUS)
+    _add_corpus_options(added)
     added.add_argument("--minibatch-size", metavar="SAMPLES", type=_positive, default=1024, help="in samples (1024)")
     added.add_argument("--sweeps", metavar="N", type=_positive, default=1, help="number of sweeps (1)")
     added.add_argument("--randomize", action="store_true", help="use CNTK's randomized order, not the file's order")
@@ -86,7 +108,7 @@ def _add_config(verbs: Any) -> None:
         verbs,
         config,
         "print the meaning of a configuration",
-        "cntkio config --python examples/digits/digits.cntk Train",
+        ["cntkio config examples/digits/digits.cntk", "cntkio config --python examples/digits/digits.cntk Train"],
     )
     added.add_argument("file", metavar="FILE", type=Path, help="a configuration of CNTK")
     added.add_argument("arguments", metavar="SECTION | KEY=VALUE", nargs="*", help="as for `read`")
@@ -94,45 +116,64 @@ def _add_config(verbs: Any) -> None:
 
 
 def _add_index(verbs: Any) -> None:
-    added = _verb(verbs, index, "write the index cache for a quick next start", "cntkio index examples/alice/train.ctf")
-    _add_corpus(added, with_speech=False)
+    summary = "write the index cache for a quick next start"
+    added = _verb(verbs, index, summary, ["cntkio index examples/alice/train.ctf"])
+    _add_corpora(added)
+
+
+def _add_completion(verbs: Any, whole: Parser) -> None:
+    added = _verb(
+        verbs,
+        completion,
+        "print the completion of words for a shell",
+        ["cntkio completion bash"],
+        " Put the output where the shell finds it, such as ~/.local/share/bash-completion/completions/cntkio.",
+    )
+    added.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
+    added.set_defaults(whole=whole)
 
 
 def _verb(
-    verbs: Any, run: Callable[[argparse.Namespace], int], summary: str, example: str, detail: str = ""
-) -> ArgumentParser:
-    added: ArgumentParser = verbs.add_parser(
+    verbs: Any, run: Callable[[argparse.Namespace], int], summary: str, examples: Sequence[str], detail: str = ""
+) -> Parser:
+    added: Parser = verbs.add_parser(
         run.__name__,
         help=summary,
         description=f"{_sentence(summary)}{detail}",
-        epilog=f"example:\n  $ {example}",
+        epilog="\n".join(["examples:", *(f"  $ {example}" for example in examples)]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     added.set_defaults(verb=run)
+    added.add_argument("--json", action="store_true", help="print JSON, one object on a line")
+    added.add_argument("-q", "--quiet", action="store_true", help="print no progress and no warnings")
     return added
 
 
-def _add_corpus(parser: ArgumentParser, *, with_speech: bool) -> None:
-    kinds = (
-        "a corpus in CNTK's text or binary format, a list of HTK features (scp) or a label file (MLF)"
-        if with_speech
-        else "a corpus in CNTK's text format"
-    )
-    parser.add_argument("file", metavar="FILE", type=Path, help=kinds)
-    if with_speech:
-        parser.add_argument(
-            "--mapping",
-            metavar="FILE",
-            type=Path,
-            help="for a label file: the file with the names of its labels; by default the names in the label file",
-        )
-    parser.add_argument(
+def _add_corpora(parser: Parser) -> None:
+    parser.add_argument("file", metavar="FILE", type=Path, nargs="+", help=_CORPUS)
+    _add_corpus_options(parser)
+
+
+def _add_corpus_options(parser: Parser) -> None:
+    option = parser.group("options of corpora")
+    option(
         "--stream",
         metavar=_STREAM,
         type=_stream,
         action="append",
         help="a stream to read, dense by default; ALIAS is its name in the file if that differs; may be repeated; by "
         "default all streams are read, as the file shows them",
+    )
+    option("--max-errors", metavar="N", type=int, help="number of errors to forgive in a text; -1 forgives all")
+    option("--skip-sequence-ids", action="store_true", help="each line of a text is a sequence, whatever its id")
+    option("--strict", action="store_true", help="every warning is an error")
+    option("--chunk-size", metavar="BYTES", type=_positive, help="bytes of a text that are parsed together (32 MiB)")
+    option("--prefix", metavar="TEXT", help="text to put before each path of a list of features")
+    option(
+        "--mapping",
+        metavar="FILE",
+        type=Path,
+        help="for a label file: the file with the names of its labels; by default the names in the label file",
     )
 
 
@@ -143,35 +184,38 @@ def _add_convert(verbs: Any) -> None:
     added = _verb(
         verbs,
         convert.convert,
-        "convert between CNTK's binary and text formats, and other files to text",
-        "cntkio convert --to parquet --input examples/iris/iris.ctf --output iris.parquet",
-        " With --to the first bytes of the input decide its format.",
+        "convert a corpus from one format to another",
+        [
+            "cntkio convert examples/iris/iris.ctf iris.cbf",
+            "cntkio convert examples/iris/iris.ctf iris.parquet",
+            "cntkio convert ctf2cbf --precision double --input examples/iris/iris.ctf --output iris64.cbf",
+        ],
+        " The first bytes of IN decide its format, the extension of OUT or --to the format to write: .ctf and .txt, "
+        ".cbf and .bin, .parquet, .arrow and .feather.\n\nThe converters ctf2cbf, cbf2ctf, txt2ctf and uci2ctf have "
+        "the options of CNTK's scripts: cntkio convert ctf2cbf --help.",
     )
     option = added.add_argument
-    option("--to", choices=("parquet", "arrow", "ctf", "cbf"), help="the format to write")
-    option("--input", metavar="FILE", type=Path, help="with --to: a corpus in any of these formats")
-    option("--output", metavar="FILE", type=Path, help="with --to: the file to write")
-    option(
-        "--stream",
-        metavar=_STREAM,
-        type=_stream,
-        action="append",
-        help="with --to: a stream to read from a text, or from a table that does not give its dimension; may be "
-        "repeated; by default all streams, as the file shows them",
-    )
+    option("input", metavar="IN", type=Path, nargs="?", help=_CORPUS)
+    option("output", metavar="OUT", type=Path, nargs="?", help="the file to write")
+    option("--to", choices=convert.FORMATS, help="the format to write, whatever the extension of OUT")
+    option("--input", metavar="FILE", type=Path, dest="input_file", help="the same as IN")
+    option("--output", metavar="FILE", type=Path, dest="output_file", help="the same as OUT")
     option(
         "--flat",
         metavar="NAME",
         nargs="*",
-        help="with --to parquet or arrow: streams with one sample in each sequence, to write without the list around "
-        "the sample; all streams if no NAME is given",
+        help="for Parquet and Arrow: streams with one sample in each sequence, to write without the list around the "
+        "sample; all streams if no NAME is given",
     )
-    option("--key", metavar="NAME", default="key", help="with --to: the column with the keys of the sequences (key)")
-    option(
-        "--max-errors", metavar="N", type=int, default=0, help="with --to: number of errors to tolerate in a text (0)"
-    )
+    option("--key", metavar="NAME", default="key", help="the column of a table with the keys of the sequences (key)")
+    _add_corpus_options(added)
     added.set_defaults(converter=None)
-    converters = added.add_subparsers(title="converters", metavar="CONVERTER")
+
+
+def _add_converters(verbs: Any) -> None:
+    added: Parser = verbs.add_parser("convert", help="convert with the options of CNTK's scripts")
+    added.set_defaults(verb=convert.convert)
+    converters = added.add_subparsers(title="converters", metavar="CONVERTER", required=True)
     for add in (_add_ctf2cbf, _add_cbf2ctf, _add_txt2ctf, _add_uci2ctf):
         add(converters)
 
@@ -237,12 +281,15 @@ def _add_uci2ctf(converters: Any) -> None:
     option("--delimiter", metavar="CHAR", help="separator of columns (white space)")
 
 
-def _converter(converters: Any, run: Callable[..., None], aliases: list[str], summary: str) -> ArgumentParser:
-    added: ArgumentParser = converters.add_parser(
-        run.__name__, aliases=aliases, help=summary, description=_sentence(summary)
-    )
+def _converter(converters: Any, run: Callable[..., None], aliases: list[str], summary: str) -> Parser:
+    added: Parser = converters.add_parser(run.__name__, aliases=aliases, help=summary, description=_sentence(summary))
     added.set_defaults(converter=run)
+    added.add_argument("--json", action="store_true", help="print JSON, one object on a line")
+    added.add_argument("-q", "--quiet", action="store_true", help="print no progress and no warnings")
     return added
+
+
+_CONVERTERS = {"ctf2cbf", "ctf2bin", "cbf2ctf", "bin2ctf", "txt2ctf", "uci2ctf"}
 
 
 def _sentence(summary: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from cntkio.cli.arguments import parser
-from cntkio.cli.show import BAD_CALL, BAD_DATA, FINE, complain
+from cntkio.cli.show import BAD_CALL, BAD_DATA, FINE, complain, prints_any_text
 from cntkio.errors import CntkIoError, ConfigError
 from cntkio.hints import COMMAND, advising
 
@@ -32,8 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         >>> main(["read", "examples/iris/iris.ctf", "--stream", "lengths:0"])
         2
     """
-    options = parser().parse_args(arguments)
-    with _log_on_standard_error(), advising(COMMAND):
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    options = parser(words).parse_args(words)
+    prints_any_text()
+    with _log_on_standard_error(options.quiet), advising(COMMAND):
         try:
             status: int = options.verb(options)
             sys.stdout.flush()
@@ -50,14 +52,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except OSError as error:
             complain(f"{error.filename}: {error.strerror}" if error.filename else error)
             return BAD_CALL
+        except MemoryError as error:
+            complain(f"out of memory: {error}" if str(error) else "out of memory")
+            return BAD_CALL
         except KeyboardInterrupt:
             return _INTERRUPTED
     return status
 
 
 @contextmanager
-def _log_on_standard_error() -> Iterator[None]:
-    handler = logging.StreamHandler(sys.stderr)
+def _log_on_standard_error(is_quiet: bool) -> Iterator[None]:
+    handler: logging.Handler = logging.NullHandler() if is_quiet else logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("cntkio: %(message)s"))
     logger = logging.getLogger("cntkio")
     logger.addHandler(handler)

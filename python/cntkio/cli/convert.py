@@ -1,7 +1,8 @@
-"""The verb `convert`: `--to` a format, or a converter with the options of CNTK's scripts. (docs/convert.md)"""
+"""The verb `convert`: from file to file, or a converter with the options of CNTK's scripts. (docs/convert.md)"""
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Collection
@@ -10,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from cntkio.cli.show import FINE, progress_bar
+from cntkio.cli.corpora import described
+from cntkio.cli.show import FINE, Facts, progress_bar
+from cntkio.cli.spooling import Input, arrow, inputs
 from cntkio.convert import (
     Progress,
     cbf_to_ctf,
@@ -22,69 +25,80 @@ from cntkio.convert import (
     write_ctf,
 )
 from cntkio.errors import ConfigError
-from cntkio.formats.cbf import CBFDeserializer
-from cntkio.formats.ctf import CTFDeserializer, infer_streams
-from cntkio.formats.detect import detect
 from cntkio.streams import StreamDefs
+
+FORMATS = ("ctf", "cbf", "parquet", "arrow")
+"""Formats that can be written."""
+_EXTENSIONS = {
+    ".ctf": "ctf", ".txt": "ctf", ".cbf": "cbf", ".bin": "cbf", ".parquet": "parquet", ".arrow": "arrow",
+    ".feather": "arrow",
+}  # fmt: skip
+_CONVERTIBLE = ("ctf", "cbf", "parquet", "arrow")
 
 
 def convert(options: Namespace) -> int:
-    """Run a converter, or convert to the format of `--to`.
+    """Convert a file to the format of another, or run a converter.
 
     Raises:
         CntkIoError: The data or the call are bad.
         OSError: A file cannot be read or written.
     """
-    if options.to is None and options.converter is None:
-        raise ConfigError("no converter is named, and no --to; cntkio convert --help shows both", key="convert")
-    if options.to is not None and options.converter is not None:
-        raise ConfigError("--to and a converter's name exclude each other", key="to")
-    with progress_bar() as progress:
-        (options.converter or _convert_to)(options, progress)
+    if options.converter is not None:
+        with progress_bar(options) as progress:
+            options.converter(options, progress)
+        return FINE
+    source, target = options.input or options.input_file, options.output or options.output_file
+    if source is None or target is None:
+        raise ConfigError("convert needs two files: cntkio convert IN OUT", key="output")
+    if options.input is not None and options.input_file is not None:
+        raise ConfigError("IN and --input exclude each other", key="input")
+    form = options.to or _EXTENSIONS.get(target.suffix.lower())
+    if form is None:
+        known = ", ".join(_EXTENSIONS)
+        raise ConfigError(f"{target}: its extension is none of {known}; --to FORMAT says what to write", key="to")
+    with inputs([source], reads_tables=False) as (file,):
+        with progress_bar(options) as progress:
+            _write(options, file, target, form, progress)
+        if options.json:
+            facts = Facts()
+            facts.add("input", file.name)
+            facts.add("input_format", file.kind.form)
+            facts.add("output", os.fspath(target))
+            facts.add("output_format", form)
+            facts.add("size", target.stat().st_size)
+            facts.show(as_json=True)
     return FINE
 
 
-def _convert_to(options: Namespace, progress: Progress | None) -> None:
-    if options.input is None or options.output is None:
-        raise ConfigError(f"--to {options.to} needs --input FILE and --output FILE", key="to")
-    if options.to in ("ctf", "cbf"):
-        write = write_ctf if options.to == "ctf" else write_cbf
-        write(options.output, _corpus(options), progress=progress)
+def _write(options: Namespace, file: Input, target: Path, form: str, progress: Progress | None) -> None:
+    corpus = _corpus(options, file)
+    if form == "ctf":
+        write_ctf(target, corpus, progress=progress)
+    elif form == "cbf":
+        write_cbf(target, corpus, progress=progress)
     else:
-        arrow = _arrow()
-        write = arrow.write_parquet if options.to == "parquet" else arrow.write_arrow
-        write(options.output, _corpus(options), key=options.key, flat=_flat(options.flat), progress=progress)
+        write = arrow().write_parquet if form == "parquet" else arrow().write_arrow
+        write(target, corpus, key=options.key, flat=_flat(options.flat), progress=progress)
 
 
-def _corpus(options: Namespace) -> Any:
-    """Return the input of `--to`, as the writers take it."""
-    kind = detect(options.input)
-    streams = StreamDefs(options.stream or ())
-    if kind.form in ("parquet", "arrow"):
-        shapes = {name: stream.dim for name, stream in streams.items()}
-        return _arrow().read(options.input, key=None if options.key == "key" else options.key, shapes=shapes)
-    kind.require_deserializer(options.input)
-    if kind.form == "cbf":
-        return CBFDeserializer(options.input, streams)
-    if kind.form == "ctf":
-        return CTFDeserializer(options.input, streams or infer_streams(options.input), max_errors=options.max_errors)
-    raise ConfigError(
-        f"{options.input} is a {kind.title}; --to converts text, binary corpora, Parquet and Arrow files", key="input"
-    )
+def _corpus(options: Namespace, file: Input) -> Any:
+    """Return the input, as the writers take it."""
+    if file.kind.form in ("parquet", "arrow"):
+        shapes = {name: stream.dim for name, stream in StreamDefs(options.stream or ()).items()}
+        return arrow().read(file.path, key=None if options.key == "key" else options.key, shapes=shapes)
+    if file.kind.form not in _CONVERTIBLE:
+        file.kind.require_deserializer(file.name)
+        raise ConfigError(
+            f"{file.name} is {file.kind.noun}; convert reads text, binary corpora, Parquet and Arrow files", key="input"
+        )
+    (one,) = described(options, file)
+    (deserializer,) = one.deserializers
+    return deserializer
 
 
 def _flat(names: list[str] | None) -> Collection[str] | bool:
     """Return the streams of `--flat`; True for all, if it names none."""
     return False if names is None else names or True
-
-
-def _arrow() -> Any:
-    """Import the module of Arrow, whose library is large and optional."""
-    try:
-        from cntkio import arrow
-    except ModuleNotFoundError as error:
-        raise ConfigError(str(error), key="to") from None
-    return arrow
 
 
 # ------------------------------------------------------------------------------------------------- the converters

@@ -1,48 +1,193 @@
-"""The deserializer of a file, its minibatches with a progress bar, and facts about it."""
+"""The corpora that the arguments of the command name: their deserializers, their minibatches, and facts about them.
+
+::
+
+    FILE ──> spooled ──> detect ──> a function for each kind of file ──> Described
+
+Invariant: an option that no file of the call takes is refused.
+"""
 
 from __future__ import annotations
 
-import os
 from argparse import Namespace
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-from cntkio.cli.show import count, progress_bar
-from cntkio.cli.speech import features_of
+from cntkio.cli import speech
+from cntkio.cli.show import Facts, count, progress_bar
+from cntkio.cli.spooling import Input
+from cntkio.config.reading import readers_asked_for
+from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.cbf import CBFDeserializer
-from cntkio.formats.contract import Deserializer
+from cntkio.formats.contract import Ahead, Corpus
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
-from cntkio.formats.detect import FileKind
+from cntkio.formats.htk import CHUNK_FRAMES
 from cntkio.minibatch import Minibatch
 from cntkio.source import MinibatchSource
 from cntkio.streams import StreamDefs, StreamInformation
+from cntkio.survey import Block, blocks
+
+# The options of corpora that each kind of file takes. A configuration says all of this itself.
+_TAKES = {
+    "ctf": {"stream", "max_errors", "skip_sequence_ids", "strict", "chunk_size"},
+    "cbf": {"stream", "strict"},
+    "scp": {"stream", "prefix", "strict"},
+    "mlf": {"mapping"},
+    "binary mlf": {"mapping"},
+}
+_CORPUS_OPTIONS = sorted(set().union(*_TAKES.values()))
 
 
-def deserializer_of(options: Namespace, kind: FileKind) -> Deserializer:
-    """Return the deserializer of text, a binary corpus or a list of features.
+class Described(NamedTuple):
+    """A corpus that the call names.
+
+    Attributes:
+        input: Its file.
+        deserializers: What reads it, unless it is a label file.
+        labels: The label file, opened: without features, a source cannot read it.
+        written: The deserializers that a written configuration describes.
+        section: The section of the configuration that describes it; empty: no configuration does.
+        chunk_sizes: End of the fact about chunks.
+        facts: Facts that only corpora of this kind have.
+        order: The streams in the order in which they are printed; empty: in the order of the source.
+        has_precisions: Whether the file gives the type of each stream's values.
+        forgives_errors: Whether errors are counted instead of ending the command.
+    """
+
+    input: Input
+    deserializers: Sequence[Any] = ()
+    labels: speech.Labels | None = None
+    written: Sequence[Any] = ()
+    section: str = ""
+    chunk_sizes: str = ""
+    facts: Mapping[str, Any] = MappingProxyType({})
+    order: Sequence[str] = ()
+    has_precisions: bool = False
+    forgives_errors: bool = False
+
+    def open(self, **options: Any) -> MinibatchSource:
+        """Open a source of the corpus: one sweep in order, unless the options say otherwise."""
+        return MinibatchSource(list(self.deserializers), **{"max_sweeps": 1, "randomize": False, **options})
+
+
+def described(options: Namespace, file: Input, *, max_errors: int = 0, cache_index: bool = False) -> list[Described]:
+    """Return the corpora of a file: several if it is a configuration with several readers.
+
+    Args:
+        options: The arguments of the command.
+        file: The file.
+        max_errors: The errors of a text to forgive, unless `--max-errors` says so.
+        cache_index: Whether to use the index cache of a text.
 
     Raises:
-        ConfigError: No deserializer reads the file.
+        ConfigError: No deserializer reads the file, or an option does not go with it.
         FormatError: The file breaks its format.
         OSError: A file cannot be read.
     """
-    kind.require_deserializer(options.file)
-    if kind.form == "scp":
-        return features_of(options.file, streams_asked_for(options))
-    if kind.form == "cbf":
-        return CBFDeserializer(options.file, streams_asked_for(options))
-    return text_of(options)
+    refuse_options(options, [file])
+    if file.kind.form == "configuration":
+        return [
+            Described(file, [call() for call in reader.calls], section=reader.section)
+            for reader in readers_asked_for(file.path, [])
+        ]
+    file.kind.require_deserializer(file.path)
+    if options.max_errors is not None:
+        max_errors = options.max_errors
+    return [_DESCRIBED[file.kind.form](options, file, max_errors, cache_index)]
 
 
-def text_of(options: Namespace, **keywords: Any) -> CTFDeserializer:
-    """Return the deserializer of a text; without `--stream` it reads all streams that the text shows.
+def refuse_options(options: Namespace, files: Sequence[Input]) -> None:
+    """Refuse an option that none of the files takes.
 
     Raises:
-        FormatError: The text breaks its format.
-        OSError: It cannot be read.
+        ConfigError: There is one.
     """
-    return CTFDeserializer(options.file, streams_asked_for(options) or infer_streams(options.file), **keywords)
+    taken = set().union(*(_TAKES.get(file.kind.form, set()) for file in files))
+    if getattr(options, "labels", None) is not None:
+        taken.add("mapping")
+    for name in _CORPUS_OPTIONS:
+        if getattr(options, name, None) not in (None, False) and name not in taken:
+            goes_with = " and ".join(sorted({form.split()[-1] for form, names in _TAKES.items() if name in names}))
+            raise ConfigError(
+                f"--{name.replace('_', '-')} goes with {goes_with} files; {files[0].name} is {files[0].kind.noun}",
+                key=name,
+            )
+
+
+def _text(options: Namespace, file: Input, max_errors: int, cache_index: bool) -> Described:
+    keywords: dict[str, Any] = {"skip_sequence_ids": options.skip_sequence_ids, "strict": options.strict}
+    if options.chunk_size is not None:
+        keywords["chunk_size_in_bytes"] = options.chunk_size
+    streams = streams_asked_for(options) or infer_streams(file.path)
+    written = CTFDeserializer(str(file.path), streams, max_errors=max(max_errors, 0), **keywords)
+    deserializer = CTFDeserializer(str(file.path), streams, max_errors=max_errors, cache_index=cache_index, **keywords)
+    chunk_sizes = f" of at most {written.chunk_size_in_bytes:,} bytes"
+    return Described(
+        file,
+        [deserializer],
+        written=[written],
+        chunk_sizes=chunk_sizes,
+        order=list(streams),
+        forgives_errors=max_errors != 0,
+    )
+
+
+def _binary(options: Namespace, file: Input, max_errors: int, cache_index: bool) -> Described:
+    deserializer = CBFDeserializer(str(file.path), streams_asked_for(options), strict=options.strict)
+    return Described(file, [deserializer], written=[deserializer], has_precisions=True)
+
+
+def _features(options: Namespace, file: Input, max_errors: int, cache_index: bool) -> Described:
+    deserializer = speech.features_of(
+        file.path, streams_asked_for(options), prefix=options.prefix or "", strict=options.strict
+    )
+    chunk_sizes = f" of more than {CHUNK_FRAMES:,} samples, the last of the rest"
+    facts = speech.facts_of_features(deserializer)
+    return Described(file, [deserializer], written=[deserializer], chunk_sizes=chunk_sizes, facts=facts)
+
+
+def _labels(options: Namespace, file: Input, max_errors: int, cache_index: bool) -> Described:
+    return Described(file, labels=speech.open_labels(file.path, options.mapping))
+
+
+_DESCRIBED: dict[str, Callable[[Namespace, Input, int, bool], Described]] = {
+    "ctf": _text,
+    "cbf": _binary,
+    "scp": _features,
+    "mlf": _labels,
+    "binary mlf": _labels,
+}
+
+
+@contextmanager
+def opened(one: Described) -> Iterator[list[Corpus]]:
+    """Open the corpora of what the call names: one for each deserializer, and for each list of features.
+
+    Raises:
+        CntkIoError: The data are bad.
+        OSError: A file cannot be read.
+    """
+    with ExitStack() as stack:
+        if one.labels is not None:
+            yield [stack.enter_context(closing(one.labels.corpus))]
+            return
+        ahead = Ahead(0)
+        parts = [part for deserializer in one.deserializers for part in deserializer.parts()]
+        yield [stack.enter_context(closing(part.open(ahead=ahead))) for part in parts]
+
+
+def surveyed(
+    options: Namespace, corpus: Corpus, refuse: Callable[[int, FormatError], None] | None = None
+) -> Iterator[Block]:
+    """Iterate over the blocks of a corpus, and draw how far they are. For `refuse`, see `cntkio.survey.blocks`."""
+    total = corpus.table.num_sequences
+    with progress_bar(options, "sequences") as progress:
+        for block in blocks(corpus, refuse):
+            yield block
+            if progress is not None:
+                progress(block.first_sequence + block.num_sequences, total)
 
 
 def streams_asked_for(options: Namespace) -> StreamDefs:
@@ -50,10 +195,12 @@ def streams_asked_for(options: Namespace) -> StreamDefs:
     return StreamDefs(options.stream or ())
 
 
-def in_minibatches(source: MinibatchSource, minibatch_size: int, num_sweeps: int = 1) -> Iterator[Minibatch]:
+def in_minibatches(
+    options: Namespace, source: MinibatchSource, minibatch_size: int, num_sweeps: int = 1
+) -> Iterator[Minibatch]:
     """Iterate over the minibatches, and draw how far they are."""
     total, done = source.num_sequences * num_sweeps, 0
-    with progress_bar() as progress:
+    with progress_bar(options, "sequences") as progress:
         for minibatch in source.minibatches(minibatch_size):
             yield minibatch
             done += minibatch.num_sequences
@@ -61,9 +208,15 @@ def in_minibatches(source: MinibatchSource, minibatch_size: int, num_sweeps: int
                 progress(done, total)
 
 
-def file_facts(path: Path, form: str) -> dict[str, str]:
+def file_facts(file: Input, section: str = "") -> Facts:
     """Return facts about a file."""
-    return {"file": os.fspath(path), "format": form, "size": f"{path.stat().st_size:,} bytes"}
+    facts = Facts()
+    facts.add("file", file.name)
+    if section:
+        facts.add("section", section)
+    facts.add("format", file.kind.form, file.kind.title)
+    facts.add("size", file.size, f"{file.size:,} bytes")
+    return facts
 
 
 def form_of(stream: StreamInformation) -> str:

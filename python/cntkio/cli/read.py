@@ -1,64 +1,19 @@
-"""The verbs `head`, `read` and `index`: sequences, minibatches and the throughput, the index cache."""
+"""The verbs `read` and `index`: minibatches and the throughput, the index cache."""
 
 from __future__ import annotations
 
 import os
 import time
 from argparse import Namespace
-from contextlib import closing
-from itertools import islice
+from typing import Any
 
 import numpy as np
 
-from cntkio.cli import speech
 from cntkio.cli.config import read_configuration
-from cntkio.cli.corpora import deserializer_of, in_minibatches, text_of
-from cntkio.cli.show import FINE, count, print_facts, shortened
+from cntkio.cli.corpora import Described, described, file_facts, in_minibatches, opened, refuse_options
+from cntkio.cli.show import BAD_DATA, FINE, Facts, Paragraphs, count
+from cntkio.cli.spooling import Input, inputs
 from cntkio.errors import ConfigError
-from cntkio.formats.detect import detect
-from cntkio.minibatch import MinibatchData
-from cntkio.source import MinibatchSource
-from cntkio.streams import named
-
-
-def head(options: Namespace) -> int:
-    """Print the first sequences.
-
-    Raises:
-        CntkIoError: The data or the call are bad.
-        OSError: A file cannot be read.
-    """
-    kind = detect(options.file)
-    if kind.form in speech.LABEL_FORMS:
-        for key, rows, num_rows in speech.open_labels(options.file, options.mapping).entries(options.sequences):
-            print(f"sequence {key}")
-            print(f"  labels  {shortened(rows, num_rows, ' | ')}")
-        return FINE
-    with MinibatchSource(deserializer_of(options, kind), max_sweeps=1, randomize=False) as source:
-        streams = source.streams
-        width = max(len(name) for name in streams)
-        # A minibatch of one sample is one sequence, since a sequence longer than a minibatch comes alone.
-        for minibatch in islice(source.minibatches(1), options.sequences):
-            key = minibatch.keys_of_sequences[0]
-            print(f"sequence {key.decode(errors='replace') if isinstance(key, bytes) else key}")
-            for name, _ in named(streams):
-                print(f"  {name:{width}}  {_readable(minibatch[name])}")
-    return FINE
-
-
-def _readable(data: MinibatchData) -> str:
-    """Return the samples of one sequence in a line, as many as fit."""
-    samples = (_readable_sample(data, sample) for sample in range(data.num_samples))
-    return shortened(samples, data.num_samples, " | ")
-
-
-def _readable_sample(data: MinibatchData, sample: int) -> str:
-    if data.indices is None or data.indptr is None:
-        values = data.values[sample].ravel()
-        return shortened((f"{value:g}" for value in values), len(values), " ")
-    begin, end = int(data.indptr[sample]), int(data.indptr[sample + 1])
-    entries = zip(data.indices[begin:end], data.values[begin:end], strict=True)
-    return shortened((f"{index}:{value:g}" for index, value in entries), end - begin, " ") or "(empty)"
 
 
 def read(options: Namespace) -> int:
@@ -68,84 +23,113 @@ def read(options: Namespace) -> int:
         CntkIoError: The data or the call are bad.
         OSError: A file cannot be read.
     """
-    kind = detect(options.file)
-    if kind.form == "configuration":
-        return read_configuration(options)
-    if options.arguments:
-        raise ConfigError(f"{options.arguments[0]!r}: sections and key=value go with a configuration file only")
-    if kind.form in speech.LABEL_FORMS:
-        return _read_labels(options)
-    is_list = kind.form == "scp"
-    deserializer = deserializer_of(options, kind)
+    with inputs([options.file]) as (file,):
+        if file.kind.form == "configuration":
+            refuse_options(options, [file])
+            return read_configuration(options, file.path)
+        if options.arguments:
+            raise ConfigError(f"{options.arguments[0]!r}: sections and key=value go with a configuration file only")
+        start = time.perf_counter()
+        (one,) = described(options, file)
+        facts = _read_labels(one, start) if one.labels is not None else _read(options, one)
+        facts.show(as_json=options.json)
+    return FINE
+
+
+def _read(options: Namespace, one: Described) -> Facts:
+    is_list = one.input.kind.form == "scp"
     num_minibatches = num_sequences = num_values = 0
     start = time.perf_counter()
-    with MinibatchSource(deserializer, max_sweeps=options.sweeps, randomize=options.randomize) as source:
-        for minibatch in in_minibatches(source, options.minibatch_size, options.sweeps):
+    with one.open(max_sweeps=options.sweeps, randomize=options.randomize) as source:
+        for minibatch in in_minibatches(options, source, options.minibatch_size, options.sweeps):
             num_minibatches += 1
             num_sequences += minibatch.num_sequences
             num_values += sum(data.num_samples * data.stream.dim for data in minibatch.values() if is_list)
-    seconds = time.perf_counter() - start
-
-    num_samples = source.num_samples * options.sweeps
+        num_samples = source.num_samples * options.sweeps
     # The size of a list says nothing about its features, so the delivered values count.
-    megabytes = 4 * num_values / 1e6 if is_list else options.file.stat().st_size * options.sweeps / 1e6
-    print_facts(
-        {
-            "file": os.fspath(options.file),
-            "sweeps": f"{options.sweeps:,}, {'randomized' if options.randomize else 'in file order'}",
-            "minibatches": f"{num_minibatches:,} of {count(options.minibatch_size, 'sample')}",
-            "sequences": f"{num_sequences:,}",
-            "samples": f"{num_samples:,}",
-            "time": f"{seconds:.3f} s",
-            "throughput": f"{megabytes / seconds:,.1f} MB/s, {num_samples / seconds:,.0f} samples/s",
-        }
-    )
-    return FINE
+    num_bytes = 4 * num_values if is_list else one.input.size * options.sweeps
+    facts = Facts()
+    facts.add("file", one.input.name)
+    facts.add("sweeps", options.sweeps, f"{options.sweeps:,}, {'randomized' if options.randomize else 'in file order'}")
+    facts.add("minibatches", num_minibatches, f"{num_minibatches:,} of {count(options.minibatch_size, 'sample')}")
+    facts.add_field("minibatch_size", options.minibatch_size)
+    facts.add_field("randomized", options.randomize)
+    facts.add("sequences", num_sequences)
+    facts.add("samples", num_samples)
+    _add_speed(facts, time.perf_counter() - start, num_bytes, num_samples)
+    return facts
 
 
-def _read_labels(options: Namespace) -> int:
-    """Print how long it takes to read labels. Without features they make no minibatches."""
-    start = time.perf_counter()
-    labels = speech.open_labels(options.file, options.mapping)
+def _add_speed(facts: Facts, seconds: float, num_bytes: int, num_samples: int) -> None:
+    facts.add("time", seconds, f"{seconds:.3f} s")
+    in_words = f"{num_bytes / 1e6 / seconds:,.1f} MB/s, {num_samples / seconds:,.0f} samples/s"
+    facts.add("throughput", num_bytes / seconds, in_words)
+
+
+def _read_labels(one: Described, start: float) -> Facts:
+    """Return how long it takes to read labels. Without features they make no minibatches."""
+    assert one.labels is not None
     seconds = time.perf_counter() - start
-    size = options.file.stat().st_size
-    facts = labels.facts()
-    print_facts(
-        {
-            "file": os.fspath(options.file),
-            **{name: facts[name] for name in ("sequences", "samples", "rows")},
-            "time": f"{seconds:.3f} s",
-            "throughput": f"{size / 1e6 / seconds:,.1f} MB/s",
-        }
-    )
-    return FINE
+    table = one.labels.corpus.table
+    num_samples = int(table.lengths.sum(dtype=np.int64))
+    facts = Facts()
+    facts.add("file", one.input.name)
+    facts.add("sequences", table.num_sequences)
+    facts.add("samples", num_samples)
+    facts.add("rows", one.labels.corpus.num_rows)
+    _add_speed(facts, seconds, one.input.size, num_samples)
+    return facts
 
 
 def index(options: Namespace) -> int:
-    """Write the index cache, and print how long opening takes without it and with it.
+    """Open corpora twice, print how long that takes, and write the index cache of texts.
 
     Raises:
         CntkIoError: The data or the call are bad.
         OSError: A file cannot be read.
     """
-    kind = detect(options.file)
-    if kind.form != "ctf":
-        raise ConfigError(f"{options.file}: only text has an index; this file: {kind.title}", key="file")
-    deserializer = text_of(options, cache_index=True)
-    milliseconds = []
+    status, paragraphs = FINE, Paragraphs(options)
+    with inputs(options.file) as files:
+        for file in files:
+            paragraphs.begin()
+            status = max(status, _index(options, file))
+    return status
+
+
+# Why no cache is written of the other kinds of files.
+_NO_CACHE = {
+    "cbf": "none; the file has its own",
+    "scp": "none; the list is read at each start",
+    "mlf": "none here; StreamDef(..., cache_index=True) of a program keeps one",
+    "binary mlf": "none; the file is read at each start",
+}
+
+
+def _index(options: Namespace, file: Input) -> int:
+    seconds = []
+    cache: str | None = None
     for _ in range(2):
         start = time.perf_counter()
-        with closing(deserializer.open()) as corpus:
-            milliseconds.append(1e3 * (time.perf_counter() - start))
-            table = corpus.table
-    print_facts(
-        {
-            "file": os.fspath(options.file),
-            "chunks": f"{table.num_chunks:,} of at most {deserializer.chunk_size_in_bytes:,} bytes",
-            "sequences": f"{table.num_sequences:,}",
-            "samples": f"{table.lengths.sum(dtype=np.int64):,}",
-            "opened in": f"{milliseconds[0]:,.1f} ms",
-            "opened again in": f"{milliseconds[1]:,.1f} ms",
-        }
-    )
-    return FINE
+        for one in described(options, file, cache_index=True):
+            with opened(one) as corpora:
+                seconds.append(time.perf_counter() - start)
+                tables = [corpus.table for corpus in corpora]
+                if file.kind.form == "ctf":
+                    cache = _cache_of(corpora[0])
+    facts = file_facts(file)
+    num_chunks = sum(table.num_chunks for table in tables)
+    facts.add("chunks", num_chunks, f"{num_chunks:,}{one.chunk_sizes}")
+    facts.add("sequences", sum(table.num_sequences for table in tables))
+    facts.add("samples", sum(int(table.lengths.sum(dtype=np.int64)) for table in tables))
+    is_text = file.kind.form == "ctf"
+    facts.add("cache", cache, cache or ("none could be written" if is_text else _NO_CACHE.get(file.kind.form, "none")))
+    facts.add("opened in", seconds[0], f"{1e3 * seconds[0]:,.1f} ms")
+    facts.add("opened again in", seconds[-1], f"{1e3 * seconds[-1]:,.1f} ms")
+    facts.show(as_json=options.json)
+    return BAD_DATA if is_text and cache is None else FINE
+
+
+def _cache_of(corpus: Any) -> str | None:
+    """Return the index cache from which a text was opened."""
+    cache = corpus.index.cache
+    return None if cache is None else os.fspath(cache)

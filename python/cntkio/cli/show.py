@@ -1,29 +1,154 @@
-"""Printing: facts in aligned lines, lines that are cut to a width, complaints, the progress bar, exit statuses."""
+"""Printing: facts in aligned lines or as JSON, lines that are cut to a width, complaints, the progress bar.
+
+Invariant: whatever comes from a file is printed without control characters (`cntkio.errors.printable`), and numbers
+that JSON does not have are null.
+"""
 
 from __future__ import annotations
 
+import io
+import json
+import math
+import os
+import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from argparse import Namespace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from cntkio.convert import Progress
+from cntkio.errors import printable
 
 FINE, BAD_DATA, BAD_CALL = 0, 1, 2
 
 _LINE_WIDTH = 100
 _BAR_WIDTH = 40
+# Wait so many seconds before the bar shows a rate, and between two drawings that only change the rate.
+_FIRST_RATE = 1.0
+_BETWEEN_RATES = 0.5
+COLOURS = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "cyan": 36, "bold": 1, "faint": 2}
 
 
-def print_facts(facts: Mapping[str, str]) -> None:
-    """Print one fact per line, in one column."""
-    width = max(len(name) for name in facts)
-    for name, fact in facts.items():
-        print(f"{name:{width}}  {fact}")
+class Facts:
+    """What a verb found out: printed as one fact per line, or as a JSON object.
+
+    Example:
+        >>> facts = Facts()
+        >>> facts.add("file", "a.ctf")
+        >>> facts.add("longest sequence", 3, count(3, "sample"))
+        >>> facts.show(as_json=False)
+        file              a.ctf
+        longest sequence  3 samples
+        >>> facts.show(as_json=True)
+        {"file": "a.ctf", "longest_sequence": 3}
+    """
+
+    def __init__(self, facts: Mapping[str, str] | None = None) -> None:
+        self._fields: dict[str, Any] = {}
+        self._lines: list[tuple[str, str]] = []
+        for name, fact in (facts or {}).items():
+            self.add(name, fact)
+
+    def add(self, name: str, value: Any, text: str | None = None) -> None:
+        """Add a fact: its value for JSON, and its text for people; None: the value in words."""
+        self._fields[name.replace(" ", "_")] = value
+        self._lines.append((name, _in_words(value) if text is None else text))
+
+    def add_item(self, group: str, fields: Mapping[str, Any], label: str, text: str) -> None:
+        """Add an item of a list: its fields for JSON, and a line for people."""
+        self._fields.setdefault(group, []).append(fields)
+        self._lines.append((label, text))
+
+    def add_field(self, name: str, value: Any) -> None:
+        """Add a field that only JSON has."""
+        self._fields[name] = value
+
+    def show(self, *, as_json: bool) -> None:
+        """Print the facts."""
+        if as_json:
+            show_json(self._fields)
+            return
+        width = max(len(printable(name)) for name, _ in self._lines)
+        for name, text in self._lines:
+            show(f"{printable(name):{width}}  {text}")
+
+
+class Paragraphs:
+    """Empty lines between the facts of several corpora; none in JSON, which has one object per line."""
+
+    def __init__(self, options: Namespace) -> None:
+        self._separator = "" if options.json else "\n"
+        self._num_begun = 0
+
+    def begin(self) -> None:
+        """Begin the next paragraph."""
+        print(end=self._separator if self._num_begun else "")
+        self._num_begun += 1
+
+
+def _in_words(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, Mapping):
+        return counts(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def show(line: str) -> None:
+    """Print a line on standard output, without its control characters."""
+    print(printable(line))
+
+
+def show_json(value: Any) -> None:
+    """Print a JSON value on a line of standard output."""
+    print(json.dumps(_for_json(value), allow_nan=False))
+
+
+def _for_json(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _for_json(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_for_json(item) for item in value]
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def complain(complaint: object) -> None:
-    """Print a complaint on standard error."""
-    print(f"cntkio: {complaint}", file=sys.stderr)
+    """Print a complaint on standard error, without control characters."""
+    print(f"cntkio: {printable(str(complaint))}", file=sys.stderr)
+
+
+def prints_any_text() -> None:
+    """Make standard output print characters that its encoding does not have as escapes."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def has_colours(stream: Any) -> bool:
+    """Return whether to print colours: on a terminal, unless `NO_COLOR` is set; anywhere if `FORCE_COLOR` is set."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or bool(stream.isatty() and os.environ.get("TERM") != "dumb")
+
+
+def coloured(text: str, *names: str) -> str:
+    """Return a text in colours, if standard output shows them.
+
+    Example:
+        >>> coloured("text", "red")
+        'text'
+    """
+    if not has_colours(sys.stdout):
+        return text
+    return f"\x1b[{';'.join(str(COLOURS[name]) for name in names)}m{text}\x1b[0m"
+
+
+def line_width() -> int:
+    """Return how many characters a line may have: those of the terminal, or 100."""
+    return shutil.get_terminal_size((_LINE_WIDTH, 24)).columns if sys.stdout.isatty() else _LINE_WIDTH
 
 
 def count(number: int, unit: str) -> str:
@@ -55,9 +180,10 @@ def shortened(texts: Iterable[str], total: int, separator: str) -> str:
     """
     shown: list[str] = []
     width = 0
+    most = max(line_width(), 40)
     for text in texts:
         width += len(text) + len(separator)
-        if shown and width > _LINE_WIDTH:
+        if shown and width > most:
             break
         shown.append(text)
     rest = f" … {total - len(shown):,} more" if len(shown) < total else ""
@@ -65,26 +191,64 @@ def shortened(texts: Iterable[str], total: int, separator: str) -> str:
 
 
 @contextmanager
-def progress_bar() -> Iterator[Progress | None]:
-    """Draw a progress bar on standard error, and clear it at the end; None if that is not a terminal."""
-    if not sys.stderr.isatty():
+def progress_bar(options: Namespace, unit: str = "") -> Iterator[Progress | None]:
+    """Draw a progress bar on standard error, and clear it at the end; None if that is not a terminal, or `--quiet`.
+
+    Args:
+        options: The arguments of the command.
+        unit: What is counted, for the rate; empty: no rate is shown.
+    """
+    if options.quiet or not sys.stderr.isatty():
         yield None
         return
-    drawn = ""
-
-    def show(done: int, total: int) -> None:
-        nonlocal drawn
-        bar = _bar(min(done, total), total) if total else f"{done:,}"
-        if bar != drawn:
-            drawn = bar
-            print(f"\r{bar}", end="", file=sys.stderr, flush=True)
-
+    bar = _Bar(unit)
     try:
-        yield show
+        yield bar.show
     finally:
-        # A result or a complaint may follow: leave a clean line.
-        print(f"\r{'':{_BAR_WIDTH + 8}}\r", end="", file=sys.stderr, flush=True)
+        bar.clear()
 
 
-def _bar(done: int, total: int) -> str:
-    return f"{'█' * (_BAR_WIDTH * done // total):░<{_BAR_WIDTH}} {100 * done // total:3} %"
+class _Bar:
+    def __init__(self, unit: str) -> None:
+        self._unit = unit
+        self._start = self._drawn_at = time.monotonic()
+        self._drawn = ""
+        self._longest = 0
+        columns = shutil.get_terminal_size((80, 24)).columns
+        self._width = max(8, min(_BAR_WIDTH, columns - 45))
+        self._columns = columns - 1
+
+    def show(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        bar = self._bar(min(done, total), total) if total else f"{done:,}"
+        if bar == self._drawn and now - self._drawn_at < _BETWEEN_RATES:
+            return
+        self._drawn, self._drawn_at = bar, now
+        line = f"{bar}{self._rate(done, total, now - self._start)}"[: self._columns]
+        print(f"\r{line:{self._longest}}", end="", file=sys.stderr, flush=True)
+        self._longest = max(self._longest, len(line))
+
+    def _bar(self, done: int, total: int) -> str:
+        return f"{'█' * (self._width * done // total):░<{self._width}} {100 * done // total:3} %"
+
+    def _rate(self, done: int, total: int, seconds: float) -> str:
+        if seconds < _FIRST_RATE or not done:
+            return ""
+        rate = f"  {done / seconds:,.0f} {self._unit}/s" if self._unit else ""
+        return f"{rate}  {duration(seconds * (total - done) / done)} left" if total > done else rate
+
+    def clear(self) -> None:
+        """A result or a complaint may follow: leave a clean line."""
+        print(f"\r{'':{max(self._longest, self._width + 8)}}\r", end="", file=sys.stderr, flush=True)
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in hours, minutes and seconds.
+
+    Example:
+        >>> duration(7), duration(83), duration(3700)
+        ('0:07', '1:23', '1:01:40')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
+from cntkio.cli.show import Facts, count
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.detect import detect
 from cntkio.formats.htk import HTKFeatureDeserializer, first_header
@@ -41,26 +42,21 @@ class Labels(NamedTuple):
     corpus: MLFCorpus
     names: list[bytes]
 
-    def facts(self) -> dict[str, str]:
-        """Return facts about the file."""
+    def add_facts(self, facts: Facts) -> None:
+        """Add facts about the file."""
         corpus = self.corpus
         lengths = corpus.table.lengths
         invalid, broken = corpus.utterances.invalid, corpus.utterances.broken
-        return {
-            "sequences": f"{len(lengths):,}",
-            "samples": f"{int(lengths.sum(dtype='int64')):,}",
-            "longest sequence": f"{int(lengths.max()):,} samples",
-            "rows": f"{corpus.num_rows:,}",
-            "labels": self._names_fact(),
-            "invalid": f"{0 if invalid is None else int(invalid.sum()):,}",
-            "broken": f"{0 if broken is None else int(broken.sum()):,}",
-        }
-
-    def _names_fact(self) -> str:
-        if not self.names:
-            return "classes, without names"
-        names = (name.decode(errors="replace") for name in self.names)
-        return f"{len(self.names):,}: {first_few(names, len(self.names))}"
+        facts.add("sequences", len(lengths))
+        facts.add("samples", int(lengths.sum(dtype="int64")))
+        longest = int(lengths.max())
+        facts.add("longest sequence", longest, count(longest, "sample"))
+        facts.add("rows", corpus.num_rows)
+        names = [name.decode(errors="replace") for name in self.names]
+        in_words = f"{len(names):,}: {first_few(names, len(names))}" if names else "classes, without names"
+        facts.add("labels", names, in_words)
+        facts.add("invalid", 0 if invalid is None else int(invalid.sum()))
+        facts.add("broken", 0 if broken is None else int(broken.sum()))
 
     def complaints(self) -> Iterator[str]:
         """Yield complaints about the first invalid or broken utterances."""
@@ -70,14 +66,14 @@ class Labels(NamedTuple):
         for index in indices[:NUM_IN_FULL]:
             yield str(utterances.complaint(index))
 
-    def entries(self, count: int) -> Iterator[tuple[str, Iterator[str], int]]:
-        """Yield the first utterances: key, for each row its label and number of frames, and the number of rows."""
-        for index in range(min(count, self.corpus.table.num_sequences)):
+    def entries(self, most: int) -> Iterator[tuple[str, list[tuple[str, int]]]]:
+        """Yield the first utterances: key, and for each row its label and number of frames."""
+        for index in range(min(most, self.corpus.table.num_sequences)):
             frames, classes = self.corpus.rows(index)
-            rows = (
-                f"{self._name(label)} {length}" for label, length in zip(classes.tolist(), frames.tolist(), strict=True)
-            )
-            yield bytes(self.corpus.table.keys[index]).decode(errors="replace"), rows, len(frames)
+            rows = [
+                (self._name(label), length) for label, length in zip(classes.tolist(), frames.tolist(), strict=True)
+            ]
+            yield bytes(self.corpus.table.keys[index]).decode(errors="replace"), rows
 
     def _name(self, label: int) -> str:
         return self.names[label].decode(errors="replace") if self.names else str(label)
@@ -128,33 +124,36 @@ def _text_labels(mapping: Path | None, path: Path, names: list[bytes]) -> HTKMLF
     return HTKMLFDeserializer(None if mapping is None else os.fspath(mapping), streams)
 
 
-def features_of(path: Path, streams: StreamDefs) -> HTKFeatureDeserializer:
+def features_of(path: Path, streams: StreamDefs, *, prefix: str = "", strict: bool = False) -> HTKFeatureDeserializer:
     """Return the deserializer of a list.
 
     Args:
         path: The list.
         streams: Its stream; empty: `features`, with the dimension of the first file.
+        prefix: Text to put before each path of the list.
+        strict: Whether warnings are errors.
 
     Raises:
         OSError: The list, or its first file, cannot be read.
         FormatError: The first file breaks its format.
         ConfigError: More than one stream was asked for.
     """
-    streams = streams or StreamDefs(features=StreamDef(shape=first_header(path).dim))
+    streams = streams or StreamDefs(features=StreamDef(shape=first_header(path, prefix=prefix).dim))
     if len(streams) != 1:
         raise ConfigError(f"a list of features has one stream; {len(streams)} are wanted", key="stream")
     ((name, stream),) = streams.items()
-    return HTKFeatureDeserializer(StreamDefs({name: StreamDef(scp=os.fspath(path), shape=stream.dim)}))
+    definition = StreamDef(scp=os.fspath(path), shape=stream.dim)
+    return HTKFeatureDeserializer(StreamDefs({name: definition}), prefix=prefix, strict=strict)
 
 
-def facts_of_features(deserializer: HTKFeatureDeserializer) -> dict[str, str]:
+def facts_of_features(deserializer: HTKFeatureDeserializer) -> dict[str, int | str]:
     """Return facts about the files of a list."""
     ((_, stream),) = deserializer.streams.items()
-    header = first_header(stream.scp)
+    header = first_header(stream.scp, prefix=deserializer.prefix)
     with closing(deserializer.open()) as corpus:
         num_files = corpus.num_files
     order = "big-endian" if header.is_big_endian else "little-endian"
     return {
-        "feature files": f"{num_files:,}",
+        "feature files": num_files,
         "first of them": f"{header.kind_name}, {header.dim} values, {header.period / 10_000:g} ms a frame, {order}",
     }

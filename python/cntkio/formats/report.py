@@ -9,8 +9,21 @@ from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 
 from cntkio._threads import ForkLock
+from cntkio.errors import printable
 
 logger = logging.getLogger("cntkio")
+
+
+def _escape(record: logging.LogRecord) -> bool:
+    message = record.getMessage()
+    escaped = printable(message)
+    if escaped != message:
+        record.msg, record.args = escaped, ()
+    return True
+
+
+# Whatever cntkio logs goes through this filter, since there is only this logger.
+logger.addFilter(_escape)
 
 NUM_IN_FULL = 10
 """How many of a kind are logged, or listed in a message, before only their number is given."""

@@ -174,13 +174,13 @@ def in_its_list(
     return error
 
 
-def first_header(path: str | os.PathLike[str]) -> Header:
-    """Return the header of the file that has a list's first utterance.
+def first_header(path: str | os.PathLike[str], *, prefix: str = "") -> Header:
+    """Return the header of the file that has a list's first utterance. For `prefix`, see `read_list`.
 
     Raises:
         OSError, FormatError: The list, or the file, cannot be read.
     """
-    listed = read_list(path)
+    listed = read_list(path, prefix=prefix)
     with FeatureFiles(compatible=False) as files:
         return files.open(listed.paths[int(listed.files[0])]).header
 

@@ -1,0 +1,113 @@
+"""Inputs that no deserializer reads where they are: standard input, compressed files and tables.
+
+They become temporary files, which are removed when the command ends. All other files are read where they are.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from cntkio.convert import write_cbf
+from cntkio.errors import ConfigError, FormatError
+from cntkio.formats.detect import FileKind, detect
+
+STANDARD_INPUT = "-"
+
+_OPENERS: dict[str, Callable[[Path], Any]] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
+
+
+class Input(NamedTuple):
+    """A file that the call names.
+
+    Attributes:
+        name: Its name for people.
+        path: Where its bytes are.
+        kind: What it is.
+        size: Its bytes, as they are read.
+    """
+
+    name: str
+    path: Path
+    kind: FileKind
+    size: int
+
+
+@contextmanager
+def inputs(names: list[Path], *, reads_tables: bool = True) -> Iterator[list[Input]]:
+    """Find out what files are, and copy to temporary files what cannot be read where it is.
+
+    Args:
+        names: The files; - for standard input.
+        reads_tables: Whether to make binary corpora of tables.
+
+    Raises:
+        ConfigError: A table needs a package that is not installed.
+        FormatError: A compressed file is damaged.
+        OSError: A file cannot be read, or the temporary folder is full.
+    """
+    with tempfile.TemporaryDirectory(prefix="cntkio-") as folder:
+        found = [_input(name, Path(folder, str(index)), reads_tables) for index, name in enumerate(names)]
+        try:
+            yield found
+        except Exception as error:
+            # A message must not name a temporary file.
+            for file in found:
+                _rename(error, str(file.path), file.name)
+            raise
+
+
+def _rename(error: Exception, path: str, name: str) -> None:
+    if path != name:
+        error.args = tuple(text.replace(path, name) if isinstance(text, str) else text for text in error.args)
+
+
+def _input(name: Path, target: Path, reads_tables: bool) -> Input:
+    path, shown = name, str(name)
+    if shown == STANDARD_INPUT:
+        path, shown = target, "<stdin>"
+        with target.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+    kind = detect(path)
+    if kind.form in _OPENERS:
+        unpacked = target.with_name(f"{target.name}-{_without_suffix(name)}")
+        _unpack(path, unpacked, _OPENERS[kind.form], shown)
+        path, kind = unpacked, detect(unpacked)
+    if reads_tables and kind.form in ("parquet", "arrow"):
+        corpus = target.with_suffix(".cbf")
+        write_cbf(corpus, arrow().read(path))
+        return Input(shown, corpus, kind._replace(call="CBFDeserializer({path!r})"), path.stat().st_size)
+    return Input(shown, path, kind, path.stat().st_size)
+
+
+def _without_suffix(name: Path) -> str:
+    return name.stem if name.suffix in (".gz", ".bz2", ".xz") else name.name
+
+
+def _unpack(path: Path, target: Path, open_packed: Callable[[Path], BinaryIO], shown: str) -> None:
+    try:
+        with open_packed(path) as packed, target.open("wb") as file:
+            shutil.copyfileobj(packed, file, 1 << 20)
+    except (EOFError, lzma.LZMAError, gzip.BadGzipFile) as error:
+        raise FormatError(f"the compressed file is damaged: {error}", path=shown) from None
+
+
+def arrow() -> Any:
+    """Import the module of Arrow, whose library is large and optional.
+
+    Raises:
+        ConfigError: It is not installed.
+    """
+    try:
+        from cntkio import arrow
+    except ModuleNotFoundError as error:
+        raise ConfigError(str(error), key="to") from None
+    return arrow

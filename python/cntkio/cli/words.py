@@ -1,0 +1,82 @@
+"""The parser's words, for whatever is generated from it: the completion of shells, and the page with all options."""
+
+from __future__ import annotations
+
+import argparse
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+
+class Parser(ArgumentParser):
+    """A parser that tells its arguments and its verbs."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        self._added: list[argparse.Action] = []
+        self._verbs: Mapping[str, Parser] = {}
+        super().__init__(*arguments, **keywords)
+
+    def add_argument(self, *names: Any, **keywords: Any) -> argparse.Action:
+        """Add an argument, as every parser does."""
+        added = super().add_argument(*names, **keywords)
+        self._added.append(added)
+        return added
+
+    def group(self, title: str) -> Callable[..., None]:
+        """Return what adds arguments to a new group of the help."""
+        group = self.add_argument_group(title)
+
+        def add(*names: Any, **keywords: Any) -> None:
+            self._added.append(group.add_argument(*names, **keywords))
+
+        return add
+
+    def add_subparsers(self, **keywords: Any) -> Any:
+        """Add verbs, as every parser does."""
+        added = super().add_subparsers(**keywords)
+        self._verbs = added.choices
+        return added
+
+    def arguments(self) -> Iterator[Argument]:
+        """Yield the arguments, in order, except for verbs and `--help`."""
+        for action in self._added:
+            if action.dest == "help":
+                continue
+            takes_value = action.nargs != 0
+            metavar = action.metavar or ("{" + ",".join(map(str, action.choices or ())) + "}")
+            yield Argument(
+                tuple(action.option_strings),
+                str(metavar) if takes_value else "",
+                action.help or "",
+                tuple(map(str, action.choices or ())),
+                is_repeated=action.nargs in ("*", "+"),
+                is_optional=action.nargs in ("*", "?"),
+            )
+
+    def verbs(self) -> dict[str, Parser]:
+        """Return the parser of each verb, by name; aliases are left out."""
+        found: dict[str, Parser] = {}
+        for name, verb in self._verbs.items():
+            if verb not in found.values():
+                found[name] = verb
+        return found
+
+
+class Argument(NamedTuple):
+    """An argument of a verb.
+
+    Attributes:
+        options: Its options, such as `-n` and `--sequences`; empty: it is an argument without an option.
+        metavar: Name of its value; empty: it has none.
+        help: Description.
+        choices: Values that are possible; empty: any.
+        is_repeated: Whether several values may follow.
+        is_optional: Whether a value may be missing.
+    """
+
+    options: tuple[str, ...]
+    metavar: str
+    help: str
+    choices: tuple[str, ...]
+    is_repeated: bool
+    is_optional: bool

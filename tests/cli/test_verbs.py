@@ -1,0 +1,310 @@
+"""Every verb on every kind of file, as facts and as JSON; streams, colours and completion of a shell."""
+
+import bz2
+import gzip
+import json
+import lzma
+import os
+import pty
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cntkio
+import numpy as np
+import pytest
+from cntkio import convert
+from cntkio.cli import main
+from cntkio.cli.reference import page
+from support import ROOT
+
+TEXT = "7 |x 1 2 |y 3:1\n7 |x 3 4 |y 1:1\n9 |x 5 6 |y 0:2\n"
+ESCAPE = "\x1b[2J\x1b]0;owned\x07"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write_binary(path: str) -> None:
+    Path("b.ctf").write_text(TEXT)
+    convert.ctf_to_cbf("b.ctf", path)
+
+
+def write_list(path: str) -> None:
+    utterances = [("u1", np.arange(6).reshape(2, 3)), ("u2", np.ones((1, 3)))]
+    cntkio.write_htk_archive("a.ark", path, utterances)
+
+
+def write_configuration(path: str) -> None:
+    Path("c.ctf").write_text(TEXT)
+    streams = "x = [ dim = 2 ; format = dense ] ; y = [ dim = 4 ; format = sparse ]"
+    Path(path).write_text(f"train = [ reader = [ file = c.ctf ; input = [ {streams} ] ] ]\n")
+
+
+def write_table(path: str) -> None:
+    pytest.importorskip("pyarrow")
+    Path("t.ctf").write_text(TEXT)
+    assert main(["convert", "t.ctf", path]) == 0
+
+
+LABELS = [("u1", np.array([1, 0])), ("u2", np.array([1]))]
+KINDS: dict[str, Callable[[str], Any]] = {
+    "a.ctf": lambda path: Path(path).write_text(TEXT),
+    "a.ctf.gz": lambda path: Path(path).write_bytes(gzip.compress(TEXT.encode())),
+    "a.ctf.bz2": lambda path: Path(path).write_bytes(bz2.compress(TEXT.encode())),
+    "a.ctf.xz": lambda path: Path(path).write_bytes(lzma.compress(TEXT.encode())),
+    "a.cbf": write_binary,
+    "a.scp": write_list,
+    "a.mlf": lambda path: cntkio.write_mlf(path, LABELS, ["aa", "sil"]),
+    "a.bmlf": lambda path: cntkio.write_binary_mlf(path, LABELS),
+    "a.cntk": write_configuration,
+    "a.parquet": write_table,
+    "a.arrow": write_table,
+}
+INSPECTED = {"file", "format", "size", "sequences", "samples", "longest_sequence", "warnings"}
+FIELDS = {
+    "inspect": INSPECTED,
+    "head": {"file", "sequences"},
+    "read": {"sequences", "samples", "time", "throughput"},
+    "index": {"file", "format", "size", "chunks", "sequences", "samples", "cache", "opened_in", "opened_again_in"},
+}
+
+
+def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cntkio", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **options)
+
+
+@pytest.mark.parametrize("verb", FIELDS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_verb_reads_every_kind_of_file(kind: str, verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    KINDS[kind](kind)
+    capsys.readouterr()
+    assert main([verb, kind]) == 0
+    assert capsys.readouterr().out
+    assert main([verb, "--json", kind]) == 0
+    printed = capsys.readouterr()
+    fields = json.loads(printed.out)
+    assert fields.keys() >= FIELDS[verb] and printed.err == ""
+    sequences = fields["sequences"]
+    assert (len(sequences) if verb == "head" else sequences) == 2
+    assert fields.get("file", kind) == kind
+
+
+def test_inspect_prints_the_same_facts_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.ctf").write_text(TEXT)
+    assert main(["inspect", "--json", "a.ctf"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "file": "a.ctf",
+        "format": "ctf",
+        "size": 48,
+        "chunks": 1,
+        "sequences": 2,
+        "samples": 3,
+        "longest_sequence": 2,
+        "streams": [
+            {
+                "name": "x", "storage": "dense", "dim": 2, "dtype": "float32", "samples": 3, "longest": 2,
+                "density": 1.0,
+            },
+            {
+                "name": "y", "storage": "sparse", "dim": 4, "dtype": "float32", "samples": 3, "longest": 2,
+                "density": 0.25,
+            },
+        ],
+        "errors": {},
+        "warnings": {},
+    }  # fmt: skip
+
+
+def test_head_prints_samples_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.ctf").write_text(TEXT.replace("5 6", "1e999 6"))
+    assert main(["head", "--json", "a.ctf"]) == 0
+    first, second = json.loads(capsys.readouterr().out)["sequences"]
+    assert first == {"key": 7, "streams": {"x": [[1, 2], [3, 4]], "y": [[[3, 1]], [[1, 1]]]}}
+    assert second == {"key": 9, "streams": {"x": [[None, 6]], "y": [[[0, 2]]]}}  # JSON has no infinity
+
+
+@pytest.mark.parametrize("packed", [lambda text: text, gzip.compress])
+def test_verbs_read_standard_input(packed: Callable[[bytes], bytes]) -> None:
+    for verb in FIELDS:
+        command = [sys.executable, "-m", "cntkio", verb, "-"]
+        finished = subprocess.run(command, input=packed(TEXT.encode()), capture_output=True, timeout=60)
+        assert (finished.returncode, finished.stderr) == (0, b"")
+        assert (b"<stdin>" in finished.stdout) == (verb != "head")
+    damaged = subprocess.run(command, input=b"|x oops\n", capture_output=True, timeout=60)
+    assert damaged.returncode == 0  # an index is made whatever the samples say
+    command[3] = "head"
+    damaged = subprocess.run(command, input=b"|x 1 |y 2\n|x oops\n", capture_output=True, timeout=60)
+    assert damaged.returncode == 1 and damaged.stderr.startswith(b"cntkio: <stdin>, line 2, column 4 (byte 13)")
+
+
+def test_several_files_are_separated_by_empty_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    for kind in ("a.ctf", "a.cbf"):
+        KINDS[kind](kind)
+    assert main(["inspect", "a.ctf", "a.cbf"]) == 0
+    assert capsys.readouterr().out.count("\n\nfile") == 1
+    assert main(["inspect", "--json", "a.ctf", "a.cbf"]) == 0
+    assert [json.loads(line)["file"] for line in capsys.readouterr().out.splitlines()] == ["a.ctf", "a.cbf"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--prefix", "/data", "a.ctf"], "--prefix goes with scp files; a.ctf is a CNTK text corpus (CTF)"),
+        (["--mapping", "m", "a.cbf"], "--mapping goes with mlf files; a.cbf is a CNTK binary corpus (CBF)"),
+        (["--skip-sequence-ids", "a.cbf"], "--skip-sequence-ids goes with ctf files"),
+        (["--max-errors", "3", "a.scp"], "--max-errors goes with ctf files"),
+        (["--stream", "x:3", "a.cntk"], "--stream goes with cbf and ctf and scp files; a.cntk is a CNTK configuration"),
+    ],
+)
+def test_options_that_a_file_does_not_take_are_refused(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    KINDS[arguments[-1]](arguments[-1])
+    for verb in ("inspect", "head"):
+        assert main([verb, *arguments]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_options_of_texts_have_an_effect(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.ctf").write_text(TEXT + "9 |x oops 1 |y 1:1\n")
+    assert main(["head", "a.ctf"]) == 1
+    assert main(["head", "--max-errors", "1", "a.ctf"]) == 0
+    capsys.readouterr()
+    assert main(["read", "--max-errors", "-1", "--json", "--skip-sequence-ids", "a.ctf"]) == 0
+    assert json.loads(capsys.readouterr().out)["sequences"] == 4
+    assert main(["inspect", "--json", "--chunk-size", "20", "a.ctf"]) == 1
+    assert json.loads(capsys.readouterr().out)["chunks"] == 2
+    Path("short.ctf").write_text("|x 1 2\n|x 3\n")
+    assert main(["head", "short.ctf"]) == 0
+    assert main(["head", "--strict", "short.ctf"]) == 1
+
+
+def test_quiet_prints_no_warnings_and_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("a.ctf").write_text("|x 1 2\n|x 3\n")
+    assert "1 values" in run("inspect", "a.ctf").stderr
+    assert run("inspect", "--quiet", "a.ctf").stderr == ""
+
+
+def test_the_progress_bar_shows_a_rate_and_the_remaining_time() -> None:
+    program = (
+        "import time; from argparse import Namespace; from cntkio.cli.show import progress_bar\n"
+        "with progress_bar(Namespace(quiet=False), 'sequences') as show:\n"
+        "    show(1, 4); time.sleep(1.2); show(2, 4)\n"
+    )
+    terminal, stderr = pty.openpty()
+    environment = {**os.environ, "COLUMNS": "80"}
+    subprocess.run([sys.executable, "-c", program], stderr=stderr, check=True, timeout=60, env=environment)
+    os.close(stderr)
+    drawn = os.read(terminal, 65536).decode()
+    os.close(terminal)
+    assert re.search(r"\r█+░+  50 %  [12] sequences/s  0:01 left *\r", drawn), drawn
+    assert all(len(line) < 80 for line in drawn.split("\r"))
+
+
+# ------------------------------------------------------------------------------------------------ hostile text
+
+
+def test_control_characters_of_corpora_never_reach_the_terminal() -> None:
+    Path("a.mlf").write_text(f'#!MLF!#\n"u{ESCAPE}1.lab"\n0 100000 s{ESCAPE}il\n.\n"u2.lab"\nx y z\n.\n')
+    cntkio.write_htk_archive("a.ark", "b.scp", [("u1", np.ones((2, 3)))])
+    Path("a.scp").write_text(Path("b.scp").read_text().replace("u1=", f"u{ESCAPE}1="))
+    cntkio.write_cbf("a.cbf", {f"x{ESCAPE}\n": np.ones((2, 2), np.float32)})
+    Path("a.ctf").write_text(f"|x{ESCAPE}y 1 |z 1\n|x 1 {ESCAPE} |z 1\n")
+    Path("a.cntk").write_text(f'train = [ reader = [ file = "no{ESCAPE}ne" ; input = [ x = [ dim = 2 ] ] ] ]\n')
+    for name in ("a.mlf", "a.scp", "a.cbf", "a.ctf", "a.cntk", f"missing{ESCAPE}.ctf"):
+        for verb in FIELDS:
+            for arguments in ([], ["--json"]):
+                finished = run(verb, *arguments, name)
+                printed = finished.stdout + finished.stderr
+                assert printed and "Traceback" not in printed
+                assert not set(printed) - {"\n"} & {chr(code) for code in (*range(32), *range(127, 160))} - {"\n"}
+
+
+def test_errors_and_logs_have_no_control_characters(caplog: pytest.LogCaptureFixture) -> None:
+    error = cntkio.FormatError(f"what{ESCAPE}", path=f"a{ESCAPE}", sequence=f"u{ESCAPE}", stream="x")
+    assert "\x1b" not in str(error) and r"u\x1b[2J" in str(error)
+    assert error.sequence == f"u{ESCAPE}"
+    cntkio.write_htk_archive("a.ark", "a.scp", [("u1", np.ones((2, 3)))])
+    line = Path("a.scp").read_text().replace("u1=", f"u{ESCAPE}=")
+    Path("a.scp").write_text(line + line + line.replace("u\x1b", "v\x1b"))
+    streams = cntkio.StreamDefs(x=cntkio.StreamDef(scp="a.scp", shape=3))
+    cntkio.HTKFeatureDeserializer(streams).open()
+    assert r"u\x1b[2J" in caplog.text and "\x1b" not in caplog.text
+
+
+# --------------------------------------------------------------------------------------------------- convert
+
+
+def test_convert_finds_formats_by_content_and_extension(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pyarrow")
+    Path("corpus").write_text(TEXT)
+    for source, target in [
+        ("corpus", "a.cbf"), ("a.cbf", "b.txt"), ("corpus", "a.parquet"), ("a.parquet", "c.ctf"),
+        ("c.ctf", "c.feather"), ("c.feather", "d.bin"),
+    ]:  # fmt: skip
+        assert main(["convert", source, target]) == 0
+    assert Path("c.ctf").read_text().replace("\t", " ") == TEXT
+    assert cntkio.CBFDeserializer("d.bin").open().table.lengths.tolist() == [2, 1]
+    Path("corpus.gz").write_bytes(gzip.compress(TEXT.encode()))
+    assert main(["convert", "--json", "corpus.gz", "--to", "ctf", "e.dat"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "input": "corpus.gz", "input_format": "ctf", "output": "e.dat", "output_format": "ctf", "size": 48,
+    }  # fmt: skip
+    assert Path("e.dat").read_text().replace("\t", " ") == TEXT
+
+
+def test_convert_forgives_errors_as_it_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.ctf").write_text("|x 1\n|x oops\n|x 3\n")
+    assert main(["convert", "a.ctf", "a.cbf"]) == 1
+    assert not Path("a.cbf").exists()
+    assert main(["convert", "--max-errors", "3", "a.ctf", "a.cbf"]) == 0
+
+
+def test_damaged_compressed_files_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, compress in (("a.gz", gzip.compress), ("a.bz2", bz2.compress), ("a.xz", lzma.compress)):
+        content = compress(TEXT.encode() * 100)
+        Path(name).write_bytes(content[: len(content) // 2])
+        assert main(["head", name]) == 1
+        assert f"{name}: the compressed file is damaged" in capsys.readouterr().err
+
+
+# ----------------------------------------------------------------------------------------------------- shells
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["cntkio", "in"], ["inspect", "index"]),
+        (["cntkio", "inspect", "--sk"], ["--skip-sequence-ids"]),
+        (["cntkio", "convert", "--to", ""], ["ctf", "cbf", "parquet", "arrow"]),
+        (["cntkio", "completion", "z"], ["zsh"]),
+    ],
+)
+def test_bash_completes_verbs_options_and_choices(words: list[str], expected: list[str]) -> None:
+    script = run("completion", "bash").stdout
+    quoted = " ".join(f"'{word}'" for word in words)
+    ask = f"COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _cntkio; echo ${{COMPREPLY[@]}}"
+    finished = subprocess.run(["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, timeout=60)
+    assert (finished.stdout.split(), finished.stderr) == (expected, "")
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_scripts_of_other_shells_name_every_verb(shell: str) -> None:
+    script = run("completion", shell).stdout
+    assert all(verb in script for verb in ("inspect", "head", "convert", "--json" if shell == "zsh" else "-l json"))
+    if shutil.which(shell):
+        assert subprocess.run([shell, "-n"], input=script, text=True, timeout=60).returncode == 0
+
+
+def test_the_page_of_arguments_agrees_with_the_parser() -> None:
+    written = (ROOT / "docs" / "cli-reference.md").read_text(encoding="utf-8")
+    assert written == page() + "\n", "python -m cntkio.cli.reference > docs/cli-reference.md"
