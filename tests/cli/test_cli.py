@@ -210,7 +210,7 @@ def test_verbs_name_a_file_that_no_deserializer_reads(
     ("name", "message"),
     [
         ("packed.zip", "packed.zip is a zip archive, which no deserializer reads; unpack it (unzip packed.zip)"),
-        ("a.scp", "a.scp is a list of HTK features (scp); convert reads text, binary corpora, Parquet and Arrow files"),
+        ("a.mlf", "a.mlf is an HTK label file (MLF); expected a text, a binary corpus, a list of features, Parquet"),
         ("examples/iris/irsi.ctf", "did you mean 'examples/iris/iris.ctf'?"),
     ],
 )
@@ -230,7 +230,7 @@ def test_convert_names_an_input_that_it_does_not_convert(
         (["a.ctf"], "convert needs two files: cntkio convert IN OUT"),
         (["--to", "cbf", "--input", "a.ctf"], "convert needs two files: cntkio convert IN OUT"),
         (["--to", "cbf", "cbf2ctf", "--input", "a", "--output", "b"], "IN and --input exclude each other"),
-        (["a.ctf", "a.xyz"], "a.xyz: its extension is none of .ctf, .txt"),
+        (["a.ctf", "a.xyz"], "a.xyz: the extension '.xyz' is not of a format to write; expected one of .ctf"),
     ],
 )
 def test_convert_needs_two_files_and_a_known_format(

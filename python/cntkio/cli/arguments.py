@@ -191,7 +191,7 @@ def _add_convert(verbs: Any) -> None:
             "cntkio convert ctf2cbf --precision double --input examples/iris/iris.ctf --output iris64.cbf",
         ],
         " The first bytes of IN decide its format, the extension of OUT or --to the format to write: .ctf and .txt, "
-        ".cbf and .bin, .parquet, .arrow and .feather.\n\nThe converters ctf2cbf, cbf2ctf, txt2ctf and uci2ctf have "
+        ".cbf and .bin, .parquet and .pq, .arrow, .feather and .ipc.\n\nThe converters ctf2cbf, cbf2ctf, txt2ctf and uci2ctf have "
         "the options of CNTK's scripts: cntkio convert ctf2cbf --help.",
     )
     option = added.add_argument
@@ -207,7 +207,13 @@ def _add_convert(verbs: Any) -> None:
         help="for Parquet and Arrow: streams with one sample in each sequence, to write without the list around the "
         "sample; all streams if no NAME is given",
     )
-    option("--key", metavar="NAME", default="key", help="the column of a table with the keys of the sequences (key)")
+    option("--ids", metavar="NAME", nargs="+", help="for Parquet and Arrow: one-hot streams to write as class ids")
+    option("--one-hot", metavar="NAME:DIM", type=_one_hot, action="append", help="a column of class ids to read")
+    option("--key", metavar="NAME", help="the column of a table with the keys of the sequences (key)")
+    option("--renumber", action="store_true", help="for text: number the sequences if their keys are not numbers")
+    option(
+        "--keys-file", metavar="FILE", type=Path, help="for text: number the sequences, and write their keys to FILE"
+    )
     _add_corpus_options(added)
     added.set_defaults(converter=None)
 
@@ -309,6 +315,14 @@ def _stream(text: str) -> tuple[str, Any]:
     if not name or not colon or not size.isdecimal():
         raise ArgumentTypeError(f"'{text}' is not {_STREAM}, such as words:1323:sparse:w")
     return name, StreamDef(field=alias or name, shape=int(size), is_sparse=form == "sparse")
+
+
+def _one_hot(text: str) -> tuple[str, int]:
+    """Read one `--one-hot NAME:DIM`."""
+    name, _, dim = text.rpartition(":")
+    if not name or not dim.isdecimal():
+        raise ArgumentTypeError(f"'{text}' is not NAME:DIM, such as words:943")
+    return name, int(dim)
 
 
 def _positive(text: str) -> int:

@@ -7,33 +7,28 @@ import sys
 from argparse import Namespace
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import get_args
 
 import numpy as np
 
-from cntkio.cli.corpora import described
+from cntkio.cli.corpora import refuse_options
 from cntkio.cli.show import FINE, Facts, progress_bar
-from cntkio.cli.spooling import Input, arrow, inputs
+from cntkio.cli.spooling import inputs
 from cntkio.convert import (
+    FileFormat,
     Progress,
     cbf_to_ctf,
+    convert_file,
     ctf_to_cbf,
+    format_of_name,
     read_header_file,
     txt_to_ctf,
     uci_to_ctf,
-    write_cbf,
-    write_ctf,
 )
 from cntkio.errors import ConfigError
-from cntkio.streams import StreamDefs
 
-FORMATS = ("ctf", "cbf", "parquet", "arrow")
+FORMATS = get_args(FileFormat)
 """Formats that can be written."""
-_EXTENSIONS = {
-    ".ctf": "ctf", ".txt": "ctf", ".cbf": "cbf", ".bin": "cbf", ".parquet": "parquet", ".arrow": "arrow",
-    ".feather": "arrow",
-}  # fmt: skip
-_CONVERTIBLE = ("ctf", "cbf", "parquet", "arrow")
 
 
 def convert(options: Namespace) -> int:
@@ -52,13 +47,27 @@ def convert(options: Namespace) -> int:
         raise ConfigError("convert needs two files: cntkio convert IN OUT", key="output")
     if options.input is not None and options.input_file is not None:
         raise ConfigError("IN and --input exclude each other", key="input")
-    form = options.to or _EXTENSIONS.get(target.suffix.lower())
-    if form is None:
-        known = ", ".join(_EXTENSIONS)
-        raise ConfigError(f"{target}: its extension is none of {known}; --to FORMAT says what to write", key="to")
+    form = options.to or format_of_name(target)
     with inputs([source], reads_tables=False) as (file,):
+        refuse_options(options, [file])
         with progress_bar(options) as progress:
-            _write(options, file, target, form, progress)
+            convert_file(
+                file.path,
+                target,
+                to=form,
+                streams=options.stream,
+                max_errors=options.max_errors or 0,
+                skip_sequence_ids=options.skip_sequence_ids,
+                strict=options.strict,
+                prefix=options.prefix or "",
+                one_hot=dict(options.one_hot or ()),
+                key=options.key,
+                flat=_any_or_all(options.flat),
+                ids=options.ids or (),
+                renumber=options.renumber,
+                keys_file=options.keys_file,
+                progress=progress,
+            )
         if options.json:
             facts = Facts()
             facts.add("input", file.name)
@@ -70,33 +79,7 @@ def convert(options: Namespace) -> int:
     return FINE
 
 
-def _write(options: Namespace, file: Input, target: Path, form: str, progress: Progress | None) -> None:
-    corpus = _corpus(options, file)
-    if form == "ctf":
-        write_ctf(target, corpus, progress=progress)
-    elif form == "cbf":
-        write_cbf(target, corpus, progress=progress)
-    else:
-        write = arrow().write_parquet if form == "parquet" else arrow().write_arrow
-        write(target, corpus, key=options.key, flat=_flat(options.flat), progress=progress)
-
-
-def _corpus(options: Namespace, file: Input) -> Any:
-    """Return the input, as the writers take it."""
-    if file.kind.form in ("parquet", "arrow"):
-        shapes = {name: stream.dim for name, stream in StreamDefs(options.stream or ()).items()}
-        return arrow().read(file.path, key=None if options.key == "key" else options.key, shapes=shapes)
-    if file.kind.form not in _CONVERTIBLE:
-        file.kind.require_deserializer(file.name)
-        raise ConfigError(
-            f"{file.name} is {file.kind.noun}; convert reads text, binary corpora, Parquet and Arrow files", key="input"
-        )
-    (one,) = described(options, file)
-    (deserializer,) = one.deserializers
-    return deserializer
-
-
-def _flat(names: list[str] | None) -> Collection[str] | bool:
+def _any_or_all(names: list[str] | None) -> Collection[str] | bool:
     """Return the streams of `--flat`; True for all, if it names none."""
     return False if names is None else names or True
 

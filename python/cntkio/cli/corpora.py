@@ -36,6 +36,9 @@ _TAKES = {
     "scp": {"stream", "prefix", "strict"},
     "mlf": {"mapping"},
     "binary mlf": {"mapping"},
+    "parquet": {"stream"},
+    "arrow": {"stream"},
+    "arrow stream": {"stream"},
 }
 _CORPUS_OPTIONS = sorted(set().union(*_TAKES.values()))
 
@@ -109,7 +112,7 @@ def refuse_options(options: Namespace, files: Sequence[Input]) -> None:
         taken.add("mapping")
     for name in _CORPUS_OPTIONS:
         if getattr(options, name, None) not in (None, False) and name not in taken:
-            goes_with = " and ".join(sorted({form.split()[-1] for form, names in _TAKES.items() if name in names}))
+            goes_with = " and ".join(form for form in ("ctf", "cbf", "scp", "mlf") if name in _TAKES[form])
             raise ConfigError(
                 f"--{name.replace('_', '-')} goes with {goes_with} files; {files[0].name} is {files[0].kind.noun}",
                 key=name,
@@ -158,6 +161,10 @@ _DESCRIBED: dict[str, Callable[[Namespace, Input, int, bool], Described]] = {
     "scp": _features,
     "mlf": _labels,
     "binary mlf": _labels,
+    # These became binary corpora (`cntkio.cli.spooling`).
+    "parquet": _binary,
+    "arrow": _binary,
+    "arrow stream": _binary,
 }
 
 

@@ -21,6 +21,7 @@ from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.detect import FileKind, detect
 
 STANDARD_INPUT = "-"
+_TABLES = ("parquet", "arrow", "arrow stream")
 
 _OPENERS: dict[str, Callable[[Path], Any]] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
 
@@ -81,7 +82,7 @@ def _input(name: Path, target: Path, reads_tables: bool) -> Input:
         unpacked = target.with_name(f"{target.name}-{_without_suffix(name)}")
         _unpack(path, unpacked, _OPENERS[kind.form], shown)
         path, kind = unpacked, detect(unpacked)
-    if reads_tables and kind.form in ("parquet", "arrow"):
+    if reads_tables and kind.form in _TABLES:
         corpus = target.with_suffix(".cbf")
         write_cbf(corpus, arrow().read(path))
         return Input(shown, corpus, kind._replace(call="CBFDeserializer({path!r})"), path.stat().st_size)

@@ -14,6 +14,7 @@ class Parser(ArgumentParser):
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         self._added: list[argparse.Action] = []
         self._verbs: Mapping[str, Parser] = {}
+        self._is_parsing = False
         super().__init__(*arguments, **keywords)
 
     def add_argument(self, *names: Any, **keywords: Any) -> argparse.Action:
@@ -21,6 +22,16 @@ class Parser(ArgumentParser):
         added = super().add_argument(*names, **keywords)
         self._added.append(added)
         return added
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse arguments. Options may stand anywhere between the words of a verb."""
+        if self._verbs or self._is_parsing:
+            return super().parse_known_args(args, namespace)
+        self._is_parsing = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._is_parsing = False
 
     def group(self, title: str) -> Callable[..., None]:
         """Return what adds arguments to a new group of the help."""

@@ -59,6 +59,9 @@ def convert_file(
     to: FileFormat | None = None,
     streams: StreamDefs | Mapping[str, Any] | None = None,
     max_errors: int = 0,
+    skip_sequence_ids: bool = False,
+    strict: bool = False,
+    prefix: str = "",
     one_hot: Mapping[str, int] | None = None,
     key: str | None = None,
     flat: Collection[str] | bool = False,
@@ -77,6 +80,9 @@ def convert_file(
         streams: The streams to read from a text or a binary corpus; of Parquet and Arrow the dimensions of columns that
             do not tell them; None: as the file shows them.
         max_errors: Number of errors to tolerate in a text.
+        skip_sequence_ids: Read each line of a text as a sequence, and ignore ids.
+        strict: Turn warnings about a text, a binary corpus or features into errors.
+        prefix: Text to put before each path of a list of features.
         one_hot: Columns of class ids in Parquet and Arrow, and their numbers of classes, as for `cntkio.arrow.read`.
         key: The column of keys in Parquet and Arrow, read and written.
         flat: As for `cntkio.arrow.RecordBatches`, to write Parquet and Arrow.
@@ -102,7 +108,16 @@ def convert_file(
     form = to or format_of_name(target)
     _refuse("text", form == "ctf", {"renumber": renumber, "keys_file": keys_file})
     _refuse("Parquet and Arrow", form in ("parquet", "arrow"), {"flat": flat, "ids": ids})
-    corpus = corpus_of(source, StreamDefs(streams or {}), max_errors=max_errors, one_hot=one_hot, key=key)
+    corpus = corpus_of(
+        source,
+        StreamDefs(streams or {}),
+        max_errors=max_errors,
+        skip_sequence_ids=skip_sequence_ids,
+        strict=strict,
+        prefix=prefix,
+        one_hot=one_hot,
+        key=key,
+    )
     if form == "ctf":
         write_ctf(target, corpus, renumber=renumber, keys_file=keys_file, progress=progress)
     elif form == "cbf":
@@ -125,6 +140,9 @@ def corpus_of(
     streams: StreamDefs,
     *,
     max_errors: int = 0,
+    skip_sequence_ids: bool = False,
+    strict: bool = False,
+    prefix: str = "",
     one_hot: Mapping[str, int] | None = None,
     key: str | None = None,
 ) -> Any:
@@ -139,14 +157,18 @@ def corpus_of(
         raise ConfigError("one_hot is only for columns of Parquet and Arrow", key="one_hot")
     kind.require_deserializer(path)
     if kind.form == "cbf":
-        return CBFDeserializer(os.fspath(path), streams)
+        return CBFDeserializer(os.fspath(path), streams, strict=strict)
     if kind.form == "ctf":
-        return CTFDeserializer(os.fspath(path), streams or infer_streams(path), max_errors=max_errors)
-    if kind.form == "scp":
-        wanted = streams or StreamDefs(features=StreamDef(shape=first_header(path).dim))
-        return HTKFeatureDeserializer(
-            StreamDefs({name: StreamDef(scp=os.fspath(path), shape=stream.dim) for name, stream in wanted.items()})
+        definitions = streams or infer_streams(path)
+        return CTFDeserializer(
+            os.fspath(path), definitions, max_errors=max_errors, skip_sequence_ids=skip_sequence_ids, strict=strict
         )
+    if kind.form == "scp":
+        wanted = streams or StreamDefs(features=StreamDef(shape=first_header(path, prefix=prefix).dim))
+        definitions = StreamDefs(
+            {name: StreamDef(scp=os.fspath(path), shape=stream.dim) for name, stream in wanted.items()}
+        )
+        return HTKFeatureDeserializer(definitions, prefix=prefix, strict=strict)
     raise ConfigError(
         f"{os.fspath(path)} is {kind.noun}; expected a text, a binary corpus, a list of features, Parquet or Arrow",
         key="source",

@@ -86,7 +86,7 @@ def _packed(form: str, command: str) -> FileKind:
     return FileKind(form, f"file compressed with {form}", advice=f"unpack it ({command} {{path}})")
 
 
-_TABLE_ADVICE = "cntkio convert --to ctf, or cntkio.arrow.read, takes it"
+_TABLE_ADVICE = "cntkio convert, or cntkio.arrow.read, takes it"
 _ARRAY_ADVICE = "cntkio.write_ctf(path, {{name: array}}) writes its arrays as a corpus"
 KINDS = {
     kind.form: kind
@@ -112,11 +112,7 @@ KINDS = {
         FileKind("configuration", "CNTK configuration", advice="MinibatchSource.from_config opens its reader"),
         FileKind("parquet", "Parquet file", advice=_TABLE_ADVICE),
         FileKind("arrow", "Arrow file", advice=_TABLE_ADVICE),
-        FileKind(
-            "arrow stream",
-            "Arrow stream",
-            advice="pyarrow.ipc.open_stream reads it, and cntkio.arrow.read takes the table",
-        ),
+        FileKind("arrow stream", "Arrow stream", advice=_TABLE_ADVICE),
         _packed("gzip", "gzip -dk"),
         _packed("bzip2", "bzip2 -dk"),
         _packed("xz", "xz -dk"),
