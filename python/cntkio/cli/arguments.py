@@ -191,8 +191,8 @@ def _add_convert(verbs: Any) -> None:
             "cntkio convert ctf2cbf --precision double --input examples/iris/iris.ctf --output iris64.cbf",
         ],
         " The first bytes of IN decide its format, the extension of OUT or --to the format to write: .ctf and .txt, "
-        ".cbf and .bin, .parquet and .pq, .arrow, .feather and .ipc.\n\nThe converters ctf2cbf, cbf2ctf, txt2ctf and uci2ctf have "
-        "the options of CNTK's scripts: cntkio convert ctf2cbf --help.",
+        ".cbf and .bin, .parquet and .pq, .arrow, .feather and .ipc.\n\nThe converters ctf2cbf, cbf2ctf, txt2ctf and "
+        "uci2ctf have the options of CNTK's scripts: cntkio convert ctf2cbf --help.",
     )
     option = added.add_argument
     option("input", metavar="IN", type=Path, nargs="?", help=_CORPUS)
