@@ -1,13 +1,28 @@
-"""Threads and forks: how many threads parse, and locks that a fork finds open."""
+"""Threads, interrupts and forks: how many threads parse, threads that do jobs, and locks that a fork finds open.
+
+An interrupt (Ctrl-C) raises `KeyboardInterrupt` in the main thread, between any two steps of Python. The thread pools
+of the standard library take several steps to hand over a job, so an interrupt can lose the job or leave a lock taken.
+Here a job changes hands in a single step, which is the `put` of a `queue.SimpleQueue`, and a lock is taken in a single
+step, which is a ``with`` statement on a lock of the interpreter.
+"""
 
 from __future__ import annotations
 
+import _thread
+import atexit
+import contextlib
 import functools
+import itertools
 import os
 import threading
 import weakref
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from cntkio import _core
+
+_T = TypeVar("_T")
 
 
 def num_threads() -> int:
@@ -35,33 +50,33 @@ def piece_size(size: int, least: int) -> int:
     return max(least, size // num_threads() + size // 64 + 1)
 
 
+# --------------------------------------------------------------------------------------------------------------- locks
+
+
 class ForkLock:
     """A lock that is open in a fork of the process, even if another thread of the parent held it.
 
     The thread that holds the lock may take it again.
 
+    Attributes:
+        inner: The lock itself. Only a ``with`` statement may take it: then no interrupt can leave it taken.
+
     Example:
         >>> lock = ForkLock()
-        >>> with lock, lock:
+        >>> with lock.inner, lock.inner:
         ...     pass
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self.inner = threading.RLock()
         _fork_locks.add(self)
 
     def open_again(self) -> None:
         """Open the lock in a fork, unless the thread that forked holds it."""
-        if self._lock.acquire(blocking=False):
-            self._lock.release()
+        if self.inner.acquire(blocking=False):
+            self.inner.release()
         else:
-            self._lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
+            self.inner = threading.RLock()
 
 
 _fork_locks: weakref.WeakSet[ForkLock] = weakref.WeakSet()
@@ -76,3 +91,187 @@ def _begin_in_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_begin_in_fork)
+
+
+# ------------------------------------------------------------------------------------------------------------- workers
+
+
+class Job(Generic[_T]):
+    """Work that a thread of `Workers` does.
+
+    One thread at a time may wait for it. An interrupted wait can be repeated.
+
+    Attributes:
+        is_done: Whether the work is done, or has failed.
+    """
+
+    __slots__ = ("_done", "_error", "_result", "_work", "is_done")
+
+    def __init__(self, work: Callable[[], _T]) -> None:
+        self._work: Callable[[], _T] | None = work
+        self._done: SimpleQueue[None] = SimpleQueue()
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self.is_done = False
+
+    def withdraw(self) -> bool:
+        """Leave the work undone, unless a thread has begun it; then return False. Do not wait for work left undone."""
+        work, self._work = self._work, None
+        return work is not None
+
+    def run(self) -> None:
+        """Do the work, unless it was withdrawn. Its exception is raised by `result`."""
+        work, self._work = self._work, None
+        if work is None:
+            return
+        try:
+            _refuse_at_exit()
+            self._result = work()
+        except BaseException as error:
+            self._error = error
+        self.is_done = True
+        self._done.put(None)
+
+    def result(self) -> _T:
+        """Wait for the work, and return its result or raise its exception."""
+        while not self.is_done:
+            self._done.get()
+        if self._error is not None:
+            try:
+                raise self._error
+            finally:
+                del self  # the exception refers to this frame
+        result: _T = self._result
+        return result
+
+
+class Workers:
+    """Threads that do jobs, in the order in which the jobs are given.
+
+    The threads end when nothing refers to the object any more, and at the end of a ``with`` statement. A fork has none
+    of them.
+
+    Args:
+        num_threads: How many threads.
+        name: Their name.
+
+    Raises:
+        RuntimeError: The operating system gives no thread.
+
+    Example:
+        >>> with Workers(2, "example") as workers:
+        ...     jobs = [workers.do(pow, 2, exponent) for exponent in range(4)]
+        ...     [job.result() for job in jobs]
+        [1, 2, 4, 8]
+    """
+
+    def __init__(self, num_threads: int, name: str) -> None:
+        self._process = os.getpid()
+        self._jobs: _Queue = SimpleQueue()
+        # No interrupt can come between the end of this object and the `put` of the weak reference.
+        owner = weakref.ref(self, self._jobs.put)
+        self._threads = [_Worker(self._jobs, owner, f"{name}_{index}") for index in range(num_threads)]
+        for thread in self._threads:
+            # `Thread.start` takes several steps. Another thread takes them, because only the main thread is
+            # interrupted.
+            _thread.start_new_thread(_start, (thread,))
+
+    def do(self, function: Callable[..., _T], *args: Any) -> Job[_T]:
+        """Have a function called by one of the threads.
+
+        Raises:
+            RuntimeError: The interpreter is shutting down.
+        """
+        _refuse_at_exit()
+        job = Job(functools.partial(function, *args))
+        self._jobs.put(job)
+        return job
+
+    def finish(self) -> None:
+        """Wait until a single thread has done all jobs that it was given."""
+        self.do(_nothing).result()
+
+    def close(self) -> None:
+        """Withdraw the jobs that no thread has begun, and end the threads. After an interrupt, call it again."""
+        if self._process == os.getpid():
+            with contextlib.suppress(Empty):
+                while isinstance(job := self._jobs.get_nowait(), Job):
+                    job.withdraw()
+            self._jobs.put(None)
+            for thread in self._threads:
+                thread.wait()
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+_Queue: TypeAlias = SimpleQueue[Job[Any] | weakref.ref[Workers] | None]
+
+
+class _Worker(threading.Thread):
+    """One of the threads that take jobs from a queue. They end when one of them takes something else in its place."""
+
+    numbers = itertools.count()
+
+    def __init__(self, jobs: _Queue, owner: weakref.ref[Workers], name: str) -> None:
+        # `_end_all` waits for the thread. The interpreter would wait before that, for a thread that is not a daemon.
+        super().__init__(name=name, daemon=True)
+        self.number = next(self.numbers)
+        self.jobs = jobs
+        self.owner = owner
+        self._end: SimpleQueue[None] = SimpleQueue()
+        self._has_ended = False
+
+    def run(self) -> None:
+        while isinstance(job := self.jobs.get(), Job):
+            job.run()
+            del job  # it may be the last reference to large data
+        self.jobs.put(None)  # for the other threads
+        self._has_ended = True
+        self._end.put(None)
+
+    def wait(self) -> None:
+        """Wait for the end of the thread, which may not have started yet."""
+        while not self._has_ended:
+            self._end.get()
+        if self.ident is not None:
+            self.join()
+
+
+def _start(thread: _Worker) -> None:
+    try:
+        thread.start()
+    except RuntimeError:  # the operating system gives no further thread
+        thread.run()
+
+
+def _nothing() -> None:
+    pass
+
+
+_is_exiting = False
+
+
+def _refuse_at_exit() -> None:
+    if _is_exiting:
+        raise RuntimeError("the interpreter is shutting down: nothing can be read any more")
+
+
+def _end_all() -> None:
+    """End all threads before the interpreter ends, because a thread that is in the core then would crash.
+
+    A thread gives jobs only to threads that were started after it. So the threads end in the order in which they were
+    created, and no job waits for a thread that has ended.
+    """
+    global _is_exiting
+    _is_exiting = True
+    workers = [thread for thread in threading.enumerate() if isinstance(thread, _Worker)]
+    for worker in sorted(workers, key=lambda worker: worker.number):
+        worker.jobs.put(None)
+        worker.wait()
+
+
+atexit.register(_end_all)

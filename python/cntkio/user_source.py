@@ -206,8 +206,9 @@ class MinibatchSourceFromData(UserMinibatchSource):
         room = min(room, 2**62)
         fits = min(int(np.searchsorted(starts, starts[begin] + room, side="right")) - 1 for starts in self._starts)
         end = max(fits, begin + 1)
-        self._total_num_samples += max(int(starts[end] - starts[begin]) for starts in self._starts)
-        self._cursor = 0 if end == self._num_sequences else end
+        samples = max(int(starts[end] - starts[begin]) for starts in self._starts)
+        # An interrupt (Ctrl-C) cannot come between two values of one assignment.
+        self._total_num_samples, self._cursor = self._total_num_samples + samples, end % self._num_sequences
         end_of_sweep = self._cursor == 0 or self._has_ended()
         last = min(end + partition.index, self._num_sequences)
         sequences = np.arange(begin + partition.index, last, partition.count, dtype=np.uint32)

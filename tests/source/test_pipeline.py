@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from cntkio import CorpusError
 from cntkio.minibatch import Minibatch
-from cntkio.source.hand_over import HandOver, Packed, PackOrder, Prepared, Request, Standing
+from cntkio.source.hand_over import Epoch, HandOver, Packed, PackOrder, Prepared, Request, Standing
 from cntkio.source.pipeline import Pipeline
 from cntkio.timeline import Partition
 
@@ -235,22 +235,31 @@ def test_another_request_continues_after_the_last_delivered_minibatch(fakes: Fak
     assert fakes.selector.went_back_to == [7, 8]
 
 
-def test_a_stopped_pipeline_is_after_the_last_delivered_minibatch_and_movable(fakes: Fakes) -> None:
+def test_a_move_begins_after_the_last_delivered_minibatch(fakes: Fakes) -> None:
     for _ in range(5):
         fakes.read()
-    with fakes.pipeline.stopped():
+
+    def move() -> Epoch:
         assert fakes.selector.standing == Standing(5, 0)
         fakes.selector.position = 30
-    assert fakes.pipeline.delivered == Standing(30, 0)
+        return Epoch(number=3)
+
+    fakes.pipeline.move(move)
+    assert fakes.pipeline.where() == (Standing(30, 0), Epoch(number=3))
     assert fakes.pipeline.request is None
     assert fakes.rest() == list(range(30, END))
 
 
 def test_a_move_that_fails_changes_nothing(fakes: Fakes) -> None:
     seen = [fakes.read() for _ in range(5)]
-    with pytest.raises(KeyError), fakes.pipeline.stopped():
+
+    def move() -> Epoch:
         fakes.selector.position = 30
         raise KeyError("no such state")
+
+    with pytest.raises(KeyError):
+        fakes.pipeline.move(move)
+    assert fakes.pipeline.where() == (Standing(5, 0), Epoch())
     assert [*seen, *fakes.rest()] == list(range(END))
 
 

@@ -71,7 +71,7 @@ def test_rows_give_the_truncation_length() -> None:
         assert (selection.parts.num_slots, selection.parts.num_steps) == (max(1, size // num_steps), num_steps)
 
 
-def test_a_change_of_rows_takes_effect_with_the_next_position() -> None:
+def test_an_epoch_changes_the_rows_and_going_back_undoes_it() -> None:
     timeline = make([[5, 5, 5]], num_rows=2)
 
     def steps() -> int:
@@ -80,10 +80,11 @@ def test_a_change_of_rows_takes_effect_with_the_next_position() -> None:
         return selection.parts.num_steps
 
     assert steps() == 3
-    timeline.num_rows = 3
-    assert steps() == 3
-    timeline.go_to(0)
+    before = timeline.bookmark()
+    timeline.begin_epoch(0, 100, num_rows=3)
     assert steps() == 2
+    timeline.go_back(before)
+    assert steps() == 3
 
 
 def test_a_refused_size_changes_nothing() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 
+from cntkio._threads import Job, Workers
 from cntkio.convert import tuning
 from cntkio.formats.contract import Corpus, Loaded
 
@@ -24,20 +24,16 @@ def chunks_in_order(corpus: Corpus) -> Iterator[Loaded]:
     def load(chunk_id: int) -> Loaded:
         return parsed.pop(chunk_id, None) or corpus.load(chunk_id)
 
-    def accounted(future: Future[Loaded]) -> Loaded:
-        loaded = future.result()
+    def accounted(job: Job[Loaded]) -> Loaded:
+        loaded = job.result()
         corpus.account_for(loaded)
         return loaded
 
-    coming: deque[Future[Loaded]] = deque()
-    with ThreadPoolExecutor(tuning.NUM_LOADERS, "cntkio-load") as loaders:
-        try:
-            for chunk_id in range(corpus.table.num_chunks):
-                coming.append(loaders.submit(load, chunk_id))
-                if len(coming) > tuning.NUM_LOADERS:
-                    yield accounted(coming.popleft())
-            while coming:
+    coming: deque[Job[Loaded]] = deque()
+    with Workers(tuning.NUM_LOADERS, "cntkio-load") as loaders:
+        for chunk_id in range(corpus.table.num_chunks):
+            coming.append(loaders.do(load, chunk_id))
+            if len(coming) > tuning.NUM_LOADERS:
                 yield accounted(coming.popleft())
-        finally:
-            for future in coming:
-                future.cancel()
+        while coming:
+            yield accounted(coming.popleft())

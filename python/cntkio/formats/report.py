@@ -97,7 +97,7 @@ class Report:
 
     def forgive(self, num_errors: int) -> bool:
         """Take errors from the budget; if it is too small, take nothing and return False."""
-        with self._lock:
+        with self._lock.inner:
             if num_errors > self._left:
                 return False
             self._left -= num_errors
@@ -105,13 +105,13 @@ class Report:
 
     def exhaust(self) -> int:
         """Use up the budget, and return what was left of it."""
-        with self._lock:
+        with self._lock.inner:
             left, self._left = self._left, 0
             return left
 
     def count(self, kind: str, count: int = 1, *, is_error: bool = False) -> None:
         """Count errors or warnings of a kind. Nothing is logged."""
-        with self._lock:
+        with self._lock.inner:
             (self._errors if is_error else self._warnings)[kind] += count
 
     def log(self, kind: str, message: str | Callable[[], object], *, most: int = NUM_IN_FULL) -> None:
@@ -122,14 +122,14 @@ class Report:
             message: The text, or a function that makes it, which is called only if it is logged.
             most: How many of this kind to log.
         """
-        with self._lock:
+        with self._lock.inner:
             if self._level > 0 and (self._logged[kind] < most or self._level > 1):
                 self._logged[kind] += 1
                 logger.warning("%s", message if isinstance(message, str) else message())
 
     def log_together(self, kind: str, count: int, message: str) -> None:
         """Count `count` warnings of a kind, and log one line that stands for all of them."""
-        with self._lock:
+        with self._lock.inner:
             self._warnings[kind] += count
             self._logged[kind] += count
             if self._level > 0:
@@ -137,7 +137,7 @@ class Report:
 
     def log_totals(self) -> None:
         """Log the number of each kind of which more were counted than logged, if it has grown since the last time."""
-        with self._lock:
+        with self._lock.inner:
             for kind, count in (self._errors + self._warnings).items():
                 if count > self._logged[kind] and self._level > 0:
                     logger.warning("%s: %s: %d in all", self.name, kind, count)

@@ -51,7 +51,7 @@ class PageFile:
         """
         data = frames.bytes.copy()
         try:
-            with self._lock:
+            with self._lock.inner:
                 if self._process != os.getpid():
                     self._begin()
                 descriptor, begin = self._descriptor, self._end
@@ -60,12 +60,12 @@ class PageFile:
         except OSError as error:
             folder = self._folder or tempfile.gettempdir()
             raise OSError(error.errno, f"the page file cannot be written: {error.strerror}", folder) from error
-        with self._lock:
+        with self._lock.inner:
             self._kept[chunk_id] = (begin, len(data), frames)
 
     def read(self, chunk_id: int) -> Frames | None:
         """Return the frames of a chunk, if this process has kept them."""
-        with self._lock:
+        with self._lock.inner:
             kept = self._kept.get(chunk_id) if self._process == os.getpid() else None
         if kept is None:
             return None

@@ -34,9 +34,7 @@ class HTKMLFRecipe(Recipe):
         self._own = options
         self.skipping = Skipping(options.longest)
         self.skipped: Mapping[str, int] = {}
-        self._epoch = 0
         self._paged: list[PagedFeatures] = []
-        self._with_rows: Timeline | None = None  # the timeline whose rows change from epoch to epoch
 
     def open(self, deserializer: Deserializer, *, text_keys: bool, ahead: Ahead) -> Corpus:
         if self._own.read_method != "rollingWindow" or not isinstance(deserializer, HTKFeatureStream):
@@ -66,15 +64,13 @@ class HTKMLFRecipe(Recipe):
         keywords = {
             **self.for_timeline(options),
             "only_full": own.only_full and own.frame_mode,
-            "num_rows": own.count(0) if own.steps_by_size else 0,
+            "num_rows": self.num_rows(0) or 0,
             "counts_sequences": not own.frame_mode and not own.truncated,
         }
         if own.read_method == "rollingWindow" and own.window is not None:
             window = own.window.size
             return RollingTimeline(arrangement.lengths, arrangement.chunk_starts, rolling_window=window, **keywords)
-        timeline = Timeline(arrangement.lengths, arrangement.chunk_starts, **keywords)
-        self._with_rows = timeline if own.steps_by_size else None
-        return timeline
+        return Timeline(arrangement.lengths, arrangement.chunk_starts, **keywords)
 
     def for_checkpoint(self, options: SourceOptions) -> dict[str, Any]:
         own = self._own
@@ -94,8 +90,8 @@ class HTKMLFRecipe(Recipe):
         )  # fmt: skip
         return {**self._own.arguments, **{name: getattr(options, name) for name in shared}}
 
-    def request(self, size: int, partition: Partition) -> Request:
-        return Request(size, self._own.size(size, self._epoch), partition)
+    def request(self, size: int, partition: Partition, epoch_number: int) -> Request:
+        return Request(size, self._own.size(size, epoch_number), partition)
 
     def check_truncation(self, options: SourceOptions, truncation_length: int | None) -> None:
         if truncation_length is not None:
@@ -104,16 +100,14 @@ class HTKMLFRecipe(Recipe):
                 key="truncation_length",
             )
 
-    def begin_epoch(self, number: int) -> None:
-        self._epoch = number
-        if self._with_rows is not None:
-            self._with_rows.num_rows = self._own.count(number)
+    def num_rows(self, epoch_number: int) -> int | None:
+        return self._own.count(epoch_number) if self._own.steps_by_size else None
 
-    def state(self) -> dict[str, Any]:
-        return {"epoch_number": self._epoch}
+    def epoch_state(self, epoch_number: int) -> dict[str, Any]:
+        return {"epoch_number": epoch_number}
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
+    def epoch_number(self, state: Mapping[str, Any]) -> int:
         number = state.get("epoch_number")
         if type(number) is not int or number < 0:
             raise CheckpointError(f"the state has no 'epoch_number' of an HTKMLFReader; it is {number!r}", saved=number)
-        self.begin_epoch(number)
+        return number

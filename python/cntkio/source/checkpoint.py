@@ -101,6 +101,20 @@ class Checkpoint:
         return self._made
 
 
+def epoch_of(state: Mapping[str, Any]) -> tuple[int, int]:
+    """Return where the epoch of a state begins and ends.
+
+    Raises:
+        CheckpointError: The state's epoch is not two positions.
+    """
+    span = state.get("epoch")
+    if isinstance(span, list | tuple) and len(span) == 2 and all(type(position) is int for position in span):
+        return span[0], span[1]
+    raise CheckpointError(
+        f"the state's 'epoch' is {span!r:.200}; expected two positions, where the epoch begins and ends", saved=span
+    )
+
+
 class _Differences:
     """Differences between a state and a source, by name."""
 

@@ -93,7 +93,9 @@ class ChunkStore:
         self._begin()
 
     def close(self) -> None:
-        """End the worker threads."""
+        """Withdraw all wishes, and end the worker threads."""
+        for chunks in self._chunks:
+            chunks.keep_only(set())
         self._loaders.close()
 
     def in_memory(self, corpus_index: int) -> list[int]:

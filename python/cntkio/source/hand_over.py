@@ -31,6 +31,20 @@ class Standing(NamedTuple):
     num_invalid: int
 
 
+class Epoch(NamedTuple):
+    """What the last call of `begin_epoch` asked for.
+
+    Attributes:
+        span: Positions at which the epoch begins and ends; None: no epoch has begun.
+        number: Which epoch it is, from 0.
+        truncation_length: Steps of a truncated minibatch; None: as in the source's options.
+    """
+
+    span: tuple[int, int] | None = None
+    number: int = 0
+    truncation_length: int | None = None
+
+
 class Request(NamedTuple):
     """The arguments of a read.
 

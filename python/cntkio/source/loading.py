@@ -6,17 +6,15 @@
     two worker threads              load the first wishes; the others may still be withdrawn
     the thread that selects         takes a loaded chunk, waits for one that is being loaded, or loads it itself
 
-Invariants: an error of a load is raised where the chunk is needed, not where it was wished for. An interrupted wait
-loses nothing. No thread exists before the first wish.
+Invariants: an error of a load is raised where the chunk is needed, not where it was wished for. After
+an interrupted wait the chunk is loaded again. No thread exists before the first wish.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 
+from cntkio._threads import Job, Workers
 from cntkio.formats.contract import Corpus, Loaded
 
 _NUM_WORKERS = 2
@@ -43,7 +41,7 @@ class CorpusChunks:
     def __init__(self, corpus: Corpus, *, keeps_all: bool, window_stays_in_use: bool) -> None:
         self.corpus = corpus
         self.in_memory: dict[int, Loaded] = corpus.take_parsed()
-        self.loading: dict[int, Future[Loaded]] = {}
+        self.loading: dict[int, Job[Loaded]] = {}
         self.window: set[int] = set()
         self.num_waits = 0
         self._in_use: set[int] = set()
@@ -55,14 +53,13 @@ class CorpusChunks:
         """Return a chunk. Wait for it if it is being loaded; load it if it is not."""
         loaded = self.in_memory.get(chunk_id)
         if loaded is None:
-            future = self.loading.get(chunk_id)
-            self.num_waits += future is not None and not future.done()
-            try:
-                loaded = self.corpus.load(chunk_id) if future is None else future.result()
-                self.in_memory[chunk_id] = loaded
-            finally:
-                if future is not None and future.done():  # after an interrupted wait the future is still needed
-                    self.loading.pop(chunk_id, None)
+            job = self.loading.pop(chunk_id, None)
+            if job is None or job.withdraw():
+                loaded = self.corpus.load(chunk_id)
+            else:
+                self.num_waits += not job.is_done
+                loaded = job.result()
+            self.in_memory[chunk_id] = loaded
         return loaded
 
     def use(self, chunk_id: int) -> Loaded:
@@ -97,75 +94,29 @@ class CorpusChunks:
             self._in_use = set(chunk_ids)
 
     def keep_only(self, chunk_ids: set[int]) -> None:
-        """Drop all other chunks from memory, and do not load them."""
-        if self._keeps_all:
-            return
-        self.in_memory = {chunk_id: loaded for chunk_id, loaded in self.in_memory.items() if chunk_id in chunk_ids}
+        """Withdraw the loads of all other chunks, and drop these chunks from memory unless all stay."""
         for chunk_id in [chunk_id for chunk_id in self.loading if chunk_id not in chunk_ids]:
-            self.loading.pop(chunk_id).cancel()
+            self.loading.pop(chunk_id).withdraw()
+        if not self._keeps_all:
+            self.in_memory = {chunk_id: loaded for chunk_id, loaded in self.in_memory.items() if chunk_id in chunk_ids}
 
 
 class Loaders:
     """Two worker threads that load the chunks wished for, in the order of the wishes."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._wishes: OrderedDict[tuple[int, int], tuple[CorpusChunks, Future[Loaded]]] = OrderedDict()
-        self._num_running = 0
-        self._workers: ThreadPoolExecutor | None = None
+        self._workers: Workers | None = None
 
     def want(self, wishes: Iterable[tuple[CorpusChunks, int]]) -> None:
-        """Load these chunks. Withdraw earlier wishes for others, unless a worker has begun to load them."""
-        with self._lock:
-            earlier, self._wishes = self._wishes, OrderedDict()
-            for chunks, chunk_id in wishes:
-                key = (id(chunks), chunk_id)
-                if key in earlier:
-                    self._wishes[key] = earlier.pop(key)
-                elif chunk_id not in chunks.in_memory and chunk_id not in chunks.loading:
-                    future: Future[Loaded] = Future()
-                    chunks.loading[chunk_id] = future
-                    self._wishes[key] = (chunks, future)
-            for (_, chunk_id), (chunks, future) in earlier.items():
-                if chunks.loading.get(chunk_id) is future:
-                    del chunks.loading[chunk_id]
-                future.cancel()
-        self._start()
-
-    def _start(self) -> None:
-        with self._lock:
-            while self._wishes and self._num_running < _NUM_WORKERS:
-                (_, chunk_id), (chunks, future) = self._wishes.popitem(last=False)
-                if not future.set_running_or_notify_cancel():
-                    continue
+        """Load these chunks, unless they are in memory or being loaded."""
+        for chunks, chunk_id in wishes:
+            if chunk_id not in chunks.in_memory and chunk_id not in chunks.loading:
                 if self._workers is None:
-                    self._workers = ThreadPoolExecutor(_NUM_WORKERS, "cntkio-load")
-                self._num_running += 1
-                try:
-                    self._workers.submit(self._load, chunks.corpus, chunk_id, future)
-                except RuntimeError as error:
-                    # The interpreter is shutting down: fail the futures so that no reader waits forever.
-                    self._num_running -= 1
-                    future.set_exception(error)
-                    for _, wished in self._wishes.values():
-                        wished.cancel()
-                    self._wishes.clear()
-
-    def _load(self, corpus: Corpus, chunk_id: int, future: Future[Loaded]) -> None:
-        try:
-            loaded = corpus.load(chunk_id)
-        except BaseException as error:  # raised again in the read that needs the chunk
-            future.set_exception(error)
-        else:
-            future.set_result(loaded)
-        finally:
-            with self._lock:
-                self._num_running -= 1
-        self._start()
+                    self._workers = Workers(_NUM_WORKERS, "cntkio-load")
+                chunks.loading[chunk_id] = self._workers.do(chunks.corpus.load, chunk_id)
 
     def close(self) -> None:
-        """Withdraw all wishes, and wait for the loads that have begun: a reader may be waiting for them, too."""
-        self.want([])
+        """Wait for the loads that have begun, and end the threads."""
         if self._workers is not None:
-            self._workers.shutdown()
+            self._workers.close()
             self._workers = None

@@ -14,7 +14,11 @@ Invariants:
 - Preparing ahead changes time only. What was prepared and not delivered can be discarded at any moment; then the
   selector goes back to where the last delivered minibatch ended.
 - An error is raised in the read that it belongs to, and nothing is prepared beyond it before it was raised.
-- A read that is interrupted while it waits loses nothing: the next one waits for the same minibatches.
+- An interrupt (Ctrl-C) at any moment loses nothing. What a read does before it delivers can be done again: after an
+  exception in a read, the next one waits until the threads are idle, discards what was prepared, and goes back to
+  where the last delivered minibatch ended.
+- A lock is held only by ``with`` statements on a lock of the interpreter, and the state of the source changes in
+  consecutive assignments without a call between them. An interrupt cannot come between these.
 - Threads start with the first read. A fork of the process has none of them: it starts its own, from where the last
   minibatch was delivered.
 
@@ -23,16 +27,14 @@ Only this module knows of the two threads. Public methods may be called from sev
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from cntkio._threads import ForkLock
+from cntkio._threads import ForkLock, Job, Workers
 from cntkio.minibatch import Minibatch
-from cntkio.source.hand_over import HandOver, Packed, Prepared, Request, Standing
+from cntkio.source.hand_over import Epoch, HandOver, Packed, Prepared, Request, Standing
 
 MOST_IN_HAND_OVER = 256
 _HAND_OVER_BYTES = 16 << 20
@@ -67,8 +69,8 @@ class Packs(Protocol):
 
 
 class _Threads(NamedTuple):
-    selecting: ThreadPoolExecutor
-    packing: ThreadPoolExecutor
+    packing: Workers
+    selecting: Workers
 
 
 class Pipeline:
@@ -76,6 +78,7 @@ class Pipeline:
 
     Attributes:
         request: What the last read asked for; None where it has to be checked again.
+        epoch: The epoch that the source delivers.
     """
 
     def __init__(self, selector: Selects, packer: Packs) -> None:
@@ -83,18 +86,20 @@ class Pipeline:
         self._packer = packer
         self._lock = ForkLock()
         self._bookmark, self._num_invalid = selector.standing
+        self.epoch = Epoch()
         self._begin()
 
     def _begin(self) -> None:
         """Set up what belongs to this process."""
-        self._process = os.getpid()
         self._threads: _Threads | None = None
         self.request: Request | None = None
-        self._prepared_for: Request | None = None
+        self._prepared_for: Request | None = None  # None: what is prepared, if anything, has to be discarded
+        self._is_ahead = False  # whether the selector may be elsewhere than after the last delivered minibatch
         self._ready: deque[Prepared] = deque()
-        self._preparing: Future[list[Prepared]] | None = None
-        self._selecting: Future[HandOver] | None = None  # changed by the packing thread, or while it is idle
+        self._preparing: Job[list[Prepared]] | None = None
+        self._selecting: Job[HandOver] | None = None  # changed by the packing thread, or while it is idle
         self._num_at_once = 1
+        self._process = os.getpid()
 
     @property
     def delivered(self) -> Standing:
@@ -105,54 +110,62 @@ class Pipeline:
 
     def next(self, request: Request) -> Minibatch | None:
         """Return the next minibatch, or None at the end."""
-        with self._lock:
-            if self._process != os.getpid():
-                self._begin_in_child()
-            if request is not self.request:
-                self._take_up(request)
-            if not self._ready:
-                self._wait(request)
-            prepared = self._ready.popleft()
+        with self._lock.inner:
+            try:
+                if self._process != os.getpid():
+                    self._begin_in_child()
+                if request is not self.request:
+                    self._take_up(request)
+                if not self._ready:
+                    self._wait(request)
+                prepared = self._ready.popleft()
+            except BaseException:
+                self.request = self._prepared_for = None
+                raise
             self._num_invalid = prepared.num_invalid
             if prepared.error is not None:
                 raise prepared.error
             self._bookmark = prepared.bookmark
             return prepared.minibatch
 
-    @contextlib.contextmanager
-    def stopped(self) -> Iterator[None]:
-        """Discard what was prepared ahead, and let the caller move the timeline; an exception moves it back."""
-        with self._lock:
-            self._discard()
-            before = self._selector.standing
-            try:
-                yield
-            except BaseException:
-                self._selector.go_back(before)
-                raise
-            self._bookmark, self._num_invalid = self._selector.standing
-            self.request = None
+    def move(self, move: Callable[[], Epoch]) -> None:
+        """Discard what was prepared ahead, and move the source. An exception moves it back.
 
-    @contextlib.contextmanager
-    def held(self) -> Iterator[Standing]:
-        """Keep other threads from reading, and give where the source stands after the last minibatch."""
-        with self._lock:
-            yield self.delivered
+        Args:
+            move: Moves the timeline, and returns the epoch that the source then delivers.
+        """
+        with self._lock.inner:
+            self._discard()
+            self._is_ahead = True
+            try:
+                epoch = move()
+                bookmark, num_invalid = self._selector.standing
+            except BaseException:
+                self._discard()
+                raise
+            self._bookmark, self._num_invalid = bookmark, num_invalid
+            self.epoch = epoch
+            self._is_ahead = False
+
+    def where(self) -> tuple[Standing, Epoch]:
+        """Return where the source stands after the last minibatch, and in which epoch."""
+        with self._lock.inner:
+            return self.delivered, self.epoch
 
     def close(self) -> None:
-        """Discard what was prepared ahead, and end all threads."""
-        with self._lock:
+        """End all threads. What was prepared ahead is lost. It may be called again, also after an interrupt."""
+        with self._lock.inner:
             if self._process != os.getpid():
                 return  # the threads are the parent's
-            self._discard()
+            self.request = self._prepared_for = None
             if self._threads is not None:
-                for executor in self._threads:
-                    executor.shutdown()
+                for workers in self._threads:
+                    workers.close()
             self._selector.close()
 
     def _begin_in_child(self) -> None:
-        self._begin()
         self._selector.begin_in_child(self.delivered)
+        self._begin()
 
     def _take_up(self, request: Request) -> None:
         if request != self._prepared_for:
@@ -164,38 +177,33 @@ class Pipeline:
     def _wait(self, request: Request) -> None:
         """Wait until minibatches are ready, and have more prepared."""
         if self._preparing is None:
-            self._prepare_ahead(request)
-        assert self._preparing is not None
-        future = self._preparing
-        future.exception()  # an interrupt ends the wait, and the next read waits for the same future
+            self._preparing = self._prepare_ahead(request)
+        ready = self._preparing.result()
         self._preparing = None
-        self._ready.extend(future.result())
-        if self._ready and self._ready[-1].minibatch is not None:
-            self._prepare_ahead(request)
+        self._ready.extend(ready)
+        if ready[-1].minibatch is not None:
+            self._preparing = self._prepare_ahead(request)
 
-    def _prepare_ahead(self, request: Request) -> None:
+    def _prepare_ahead(self, request: Request) -> Job[list[Prepared]]:
+        self._is_ahead = True
         if self._threads is None:
-            self._threads = _Threads(ThreadPoolExecutor(1, "cntkio-select"), ThreadPoolExecutor(1, "cntkio-pack"))
-        self._preparing = self._threads.packing.submit(self._prepare, self._threads, request)
+            self._threads = _Threads(Workers(1, "cntkio-pack"), Workers(1, "cntkio-select"))
+        return self._threads.packing.do(self._prepare, self._threads, request)
 
     def _discard(self) -> None:
         """Discard what was prepared ahead, and go back to where the last delivered minibatch ended."""
         if self._process != os.getpid():
             self._begin_in_child()
-        is_ahead = self._preparing is not None or self._selecting is not None or bool(self._ready)
-        if self._preparing is not None:
-            if not self._preparing.cancel():
-                self._preparing.exception()
-            self._preparing = None
-        self._discard_selected()
-        if is_ahead:
-            self._selector.go_back(self.delivered)
+        self.request = self._prepared_for = None
+        if not self._is_ahead:
+            return
+        if self._threads is not None:
+            self._threads.packing.finish()
+            self._threads.selecting.finish()
+        self._preparing = self._selecting = None
         self._ready.clear()
-
-    def _discard_selected(self) -> None:
-        selecting, self._selecting = self._selecting, None
-        if selecting is not None and not selecting.cancel():
-            selecting.exception()
+        self._selector.go_back(self.delivered)
+        self._is_ahead = False
 
     # --------------------------------------------------------------------------------------- the packing thread
 
@@ -210,12 +218,12 @@ class Pipeline:
         try:
             packed = self._packer.pack(hand_over)
         except BaseException as error:
-            self._go_back(hand_over.before)
+            self._go_back(threads, hand_over.before)
             return [Prepared(None, *hand_over.before, error)]
         if packed.error is not None:
             # Bad data stay bad: like CNTK, the next read continues after this minibatch.
             standing = hand_over.prepared[packed.num_sound].standing
-            self._go_back(standing)
+            self._go_back(threads, standing)
             return [*hand_over.prepared[: packed.num_sound], Prepared(None, *standing, packed.error)]
         if packed.num_bytes is not None and hand_over.orders:
             size = max(packed.num_bytes // len(hand_over.prepared), 1)
@@ -223,10 +231,11 @@ class Pipeline:
             self._num_at_once = 1 if size > _LARGE_MINIBATCH else several
         return hand_over.prepared
 
-    def _select_ahead(self, threads: _Threads, request: Request) -> Future[HandOver]:
-        return threads.selecting.submit(self._selector.select, request, self._num_at_once, self._bookmark)
+    def _select_ahead(self, threads: _Threads, request: Request) -> Job[HandOver]:
+        return threads.selecting.do(self._selector.select, request, self._num_at_once, self._bookmark)
 
-    def _go_back(self, standing: Standing) -> None:
+    def _go_back(self, threads: _Threads, standing: Standing) -> None:
         """Discard what was selected beyond a standing."""
-        self._discard_selected()
+        threads.selecting.finish()
+        self._selecting = None
         self._selector.go_back(standing)

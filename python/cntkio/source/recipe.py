@@ -91,8 +91,8 @@ class Recipe:
 
     # ----------------------------------------------------------------------------------------- when it is read
 
-    def request(self, size: int, partition: Partition) -> Request:
-        """Say what a read of this size, which is checked, asks the timeline for."""
+    def request(self, size: int, partition: Partition, epoch_number: int) -> Request:
+        """Say what a read of this size, which is checked, asks the timeline for in an epoch."""
         return Request(size, size, partition)
 
     def check_truncation(self, options: SourceOptions, truncation_length: int | None) -> None:
@@ -107,16 +107,18 @@ class Recipe:
                 key="truncation_length",
             )
 
-    def begin_epoch(self, number: int) -> None:
-        """Note that an epoch begins, counted from 0, before the timeline goes there."""
+    def num_rows(self, epoch_number: int) -> int | None:
+        """Decide how many rows the truncated minibatches of an epoch have; None: as before."""
+        return None
 
-    def state(self) -> dict[str, Any]:
+    def epoch_state(self, epoch_number: int) -> dict[str, Any]:
         """Return what a state holds in addition: small values for JSON."""
         return {}
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Take up what `state` gave; the state may hold other things.
+    def epoch_number(self, state: Mapping[str, Any]) -> int:
+        """Read the number of the epoch from a state, which holds what `epoch_state` returned.
 
         Raises:
             CheckpointError: The state does not hold it.
         """
+        return 0

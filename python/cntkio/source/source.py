@@ -13,7 +13,6 @@ Invariant: read-ahead, threads, and what is kept in memory change time only. No 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import enum
 import os
@@ -28,7 +27,8 @@ from cntkio.formats.contract import Deserializer
 from cntkio.hints import suggests_keywords
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.source.assembly import Assembly
-from cntkio.source.checkpoint import Checkpoint
+from cntkio.source.checkpoint import Checkpoint, epoch_of
+from cntkio.source.hand_over import Epoch
 from cntkio.source.options import SourceOptions
 from cntkio.source.recipe import Recipe
 from cntkio.streams import Record, StreamInformation, find_stream
@@ -154,7 +154,6 @@ class MinibatchSource:
         self._pipeline = assembly.pipeline
         self._has_text_keys = assembly.arrangement.table.keys.dtype.kind not in "ui"
         self._checkpoint = Checkpoint(assembly.opened.corpora, assembly.arrangement)
-        self._epoch: list[int] | None = None
         self.left_out = list(assembly.arrangement.left_out)
 
     @classmethod
@@ -223,7 +222,7 @@ class MinibatchSource:
         end = self._timeline.end
         if self._options.is_infinite or end is None:
             return None
-        return (0 if self._epoch is None else self._epoch[0]), end
+        return self._pipeline.epoch.span or (0, end)
 
     @property
     def num_samples(self) -> int:
@@ -323,7 +322,7 @@ class MinibatchSource:
         if request is not None and request.partition is partition and request.asked == minibatch_size_in_samples:
             return self._pipeline.next(request)  # the same as in the read before, so it was checked
         _check_size(minibatch_size_in_samples)
-        request = self._recipe.request(int(minibatch_size_in_samples), partition)
+        request = self._recipe.request(int(minibatch_size_in_samples), partition, self._pipeline.epoch.number)
         if request.size > _LARGEST_SIZE:
             raise ConfigError(
                 f"minibatch_size_in_samples is {request.size}; expected at most {_LARGEST_SIZE}",
@@ -360,29 +359,22 @@ class MinibatchSource:
             CheckpointError: `begin` is not in ``0 .. 2**64 - 1``.
         """
         self._recipe.check_truncation(self._options, truncation_length)
-        with self._moved():
+
+        def move() -> Epoch:
+            epoch = self._pipeline.epoch._replace(span=(begin, end))
             if number is not None:
-                self._recipe.begin_epoch(number)
-            self._timeline.begin_epoch(begin, end, truncation_length)
+                epoch = epoch._replace(number=number)
             if truncation_length is not None:
-                self._options = dataclasses.replace(self._options, truncation_length=truncation_length)
-            self._epoch = [begin, end]
+                epoch = epoch._replace(truncation_length=truncation_length)
+            self._timeline.begin_epoch(begin, end, truncation_length, self._recipe.num_rows(epoch.number))
+            return epoch
+
+        self._pipeline.move(move)
 
     @property
     def has_ended(self) -> bool:
         """True if the data, or the epoch, ended with the minibatch that was delivered last."""
         return self._timeline.ends_at(self._pipeline.delivered.bookmark)
-
-    @contextlib.contextmanager
-    def _moved(self) -> Iterator[None]:
-        """Stop preparing minibatches while the timeline is moved. After an error it stands where it stood."""
-        with self._pipeline.stopped():
-            before = self._recipe.state()
-            try:
-                yield
-            except BaseException:
-                self._recipe.load_state(before)
-                raise
 
     # -------------------------------------------------------------------------------------------- checkpoints
 
@@ -402,8 +394,12 @@ class MinibatchSource:
         if "version" in checkpoint:
             self.load_state_dict(checkpoint)
             return
-        with self._moved():
+
+        def move() -> Epoch:
             self._timeline.restore(checkpoint)
+            return self._pipeline.epoch
+
+        self._pipeline.move(move)
 
     @property
     def current_position(self) -> dict[str, int]:
@@ -416,10 +412,10 @@ class MinibatchSource:
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that is needed to continue here, and to notice other data or settings: a small dict for JSON."""
-        with self._pipeline.held() as delivered:
-            state = self._checkpoint.take(self._timeline.state(delivered.bookmark), self._settings())
-            epoch = {} if self._epoch is None else {"epoch": self._epoch}
-            return {**state, **epoch, **self._recipe.state()}
+        delivered, epoch = self._pipeline.where()
+        state = self._checkpoint.take(self._timeline.state(delivered.bookmark), self._settings(epoch))
+        span = {} if epoch.span is None else {"epoch": list(epoch.span)}
+        return {**state, **span, **self._recipe.epoch_state(epoch.number)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where a `state_dict` was taken, in this or another process.
@@ -427,21 +423,32 @@ class MinibatchSource:
         Raises:
             CheckpointError: The state was taken from other data or with other settings; all differences are named.
         """
-        with self._moved():
-            self._recipe.load_state(state)
-            self._checkpoint.check(state, self._settings())
-            if "epoch" in state:
-                self._epoch = [int(position) for position in state["epoch"]]
-                self._timeline.begin_epoch(*self._epoch)
-            self._timeline.load_state(state["timeline"])
 
-    def _settings(self) -> dict[str, Any]:
-        return {**self._recipe.for_checkpoint(self._options), **self._timeline.checkpoint_settings}
+        def move() -> Epoch:
+            epoch = self._pipeline.epoch._replace(number=self._recipe.epoch_number(state))
+            self._checkpoint.check(state, self._settings(epoch))
+            if "epoch" in state:
+                begin, end = epoch_of(state)
+                epoch = epoch._replace(span=(begin, end))
+                self._timeline.begin_epoch(begin, end)
+            self._timeline.load_state(state["timeline"], self._recipe.num_rows(epoch.number))
+            return epoch
+
+        self._pipeline.move(move)
+
+    def _settings(self, epoch: Epoch) -> dict[str, Any]:
+        return {**self._recipe.for_checkpoint(self._options_in(epoch)), **self._timeline.checkpoint_settings}
+
+    def _options_in(self, epoch: Epoch) -> SourceOptions:
+        if epoch.truncation_length is None:
+            return self._options
+        return dataclasses.replace(self._options, truncation_length=epoch.truncation_length)
 
     # --------------------------------------------------------------------------------------------------- life
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"arguments": self._recipe.arguments(self._options), "state": self.state_dict()}
+        options = self._options_in(self._pipeline.epoch)
+        return {"arguments": self._recipe.arguments(options), "state": self.state_dict()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         MinibatchSource.__init__(self, **state["arguments"])

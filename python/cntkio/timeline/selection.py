@@ -234,10 +234,13 @@ class AnyTimeline(Protocol):
         """Keep whatever makes going back to this bookmark cheap, over any number of reads in the same sweep."""
         ...
 
-    def begin_epoch(self, begin: int, end: int, truncation_length: int | None = None) -> None:
+    def begin_epoch(
+        self, begin: int, end: int, truncation_length: int | None = None, num_rows: int | None = None
+    ) -> None:
         """Go to the position `begin`, and let the data end at `end`.
 
-        With `truncation_length`, minibatches have so many steps from now on.
+        With `truncation_length`, minibatches have so many steps from now on; with `num_rows`, so many rows, if the
+        minibatch size gives the steps. Going back to an earlier bookmark undoes all of this.
 
         Raises:
             CheckpointError: `begin` is not in ``0 .. 2**64 - 1``.
@@ -269,8 +272,10 @@ class AnyTimeline(Protocol):
         """Return all that is needed to continue from a bookmark, or from here: a small dict for JSON."""
         ...
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
+    def load_state(self, state: Mapping[str, Any], num_rows: int | None = None) -> None:
         """Continue where a `state` was taken. A later read may ask for another size or partition.
+
+        `num_rows` as for `begin_epoch`.
 
         Raises:
             CheckpointError: The state does not fit this timeline.

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
 from cntkio.errors import CheckpointError
 from cntkio.timeline.partition import BalancedPartition, Partition
 
@@ -94,3 +97,25 @@ def of_partition(json: Mapping[str, Any], index: int) -> Mapping[str, Any]:
     if "balanced" not in json:
         return json
     return {**json, "partition": [index, json["partition"][1]]}
+
+
+def check_slots(slots: Slots, lengths: npt.NDArray[np.uint32]) -> None:
+    """Check that slots continue sequences that exist, at samples that these have.
+
+    Raises:
+        CheckpointError: They do not.
+    """
+    rest = np.array([(sequence, first) for slot in slots for sequence, first, _ in slot], np.int64).reshape(-1, 2)
+    if not len(rest):
+        return
+    sequences, firsts = rest.T
+    if (sequences < 0).any() or (sequences >= len(lengths)).any():
+        raise CheckpointError(
+            f"the state continues sequences that are not among the {len(lengths)} of this source",
+            saved=int(sequences.max()),
+            current=len(lengths),
+        )
+    if (firsts < 0).any() or (firsts >= lengths[sequences]).any():
+        raise CheckpointError(
+            "the state continues at samples that this source's sequences do not have", saved=firsts.tolist()
+        )

@@ -20,12 +20,28 @@ from cntkio.timeline.modes import Cursor, OnlyFull, ReadMode, TruncatedSequences
 from cntkio.timeline.options import LARGEST_WORD, Limits, check_request, checked_limits, num_slots
 from cntkio.timeline.partition import WHOLE, BalancedPartition, Partition
 from cntkio.timeline.selection import Plan, Reads, Selection
-from cntkio.timeline.state import Slots, State
+from cntkio.timeline.state import Slots, State, check_slots
 from cntkio.timeline.window import Window
 
 _LARGEST_POSITION = 2**63 - 1
 _POSITION = "minibatchSourcePosition"
 _NUM_CHUNKS_AT_ONCE = 64
+
+
+class _Course(NamedTuple):
+    """What `begin_epoch` changes.
+
+    Attributes:
+        end: Position at which the data end.
+        limits: The limits that were asked for.
+        truncation_length: Steps of a truncated minibatch; 0: whole sequences.
+        num_rows: Rows of a truncated minibatch; 0: the size and the truncation length give the rows.
+    """
+
+    end: int
+    limits: Limits
+    truncation_length: int
+    num_rows: int
 
 
 class _Bookmark(NamedTuple):
@@ -35,6 +51,7 @@ class _Bookmark(NamedTuple):
     cursor: Cursor
     slots: Slots
     rounds_to_pass: int
+    course: _Course
 
 
 class Timeline:
@@ -65,7 +82,6 @@ class Timeline:
         num_samples: Samples in a sweep.
         num_sequences: Sequences in a sweep.
         num_chunks: Chunks in a sweep.
-        num_rows: As above. A change takes effect with the next change of size or position.
 
     Raises:
         ConfigError: A setting is out of range, or two exclude each other.
@@ -100,7 +116,7 @@ class Timeline:
         num_rows: int = 0,
         only_full: bool = False,
     ) -> None:
-        self._limits = checked_limits(
+        limits = checked_limits(
             seed=seed, max_samples=max_samples, max_sweeps=max_sweeps, truncation_length=truncation_length
         )
         if right_splice and not 0 < right_splice < truncation_length:
@@ -128,19 +144,17 @@ class Timeline:
         self._reader = self._new_reader(end=0)
         self.num_samples: int = self._reader.num_samples
         self._is_randomized = window is not None
-        self._end = _LARGEST_POSITION
-        if self._limits.max_sweeps is not None:
-            self._end = self._limits.max_sweeps * self.num_samples
-        elif self._limits.max_samples is not None:
-            self._end = self._limits.max_samples
-        self._reader.set_end(min(self._end, LARGEST_WORD))
-        self._truncation_length = truncation_length
+        end = _LARGEST_POSITION
+        if limits.max_sweeps is not None:
+            end = limits.max_sweeps * self.num_samples
+        elif limits.max_samples is not None:
+            end = limits.max_samples
+        self._set_course(_Course(end, limits, truncation_length, num_rows))
         self._is_truncated = truncation_length > 0 or num_rows > 0
         self._right_splice = right_splice
         self._crosses_sweeps = crosses_sweeps
         self._size_counts = size_counts
         self._counts_sequences = counts_sequences
-        self.num_rows = num_rows
         self._only_full = only_full
         # The size and the partition that were taken up, and the mode of reading that they gave.
         self._settings: tuple[int, Partition] | None = None
@@ -156,7 +170,11 @@ class Timeline:
     @property
     def end(self) -> int:
         """Position at which the data end."""
-        return self._end
+        return self._course.end
+
+    def _set_course(self, course: _Course) -> None:
+        self._course = course
+        self._reader.set_end(min(max(course.end, 0), LARGEST_WORD))
 
     @property
     def position(self) -> int:
@@ -186,16 +204,17 @@ class Timeline:
             return None
         selection, bounds, ends_of_sweep, cursors = delivery
         settings, slots, rounds_to_pass = self._settings, self._slots(), self._rounds_to_pass()
-        bookmarks = [_Bookmark(settings, cursor, slots, rounds_to_pass) for cursor in cursors]
+        course = self._course
+        bookmarks = [_Bookmark(settings, cursor, slots, rounds_to_pass, course) for cursor in cursors]
         return Reads(selection, bounds, ends_of_sweep, bookmarks)
 
     def _take_up(self, size: int, partition: Partition) -> None:
         """Choose the mode of reading for a size and a partition: at the first read, and after a restore or a change."""
-        check_request(size, self._limits)
-        if self._is_randomized and self._end > _LARGEST_POSITION:
+        check_request(size, self._course.limits)
+        if self._is_randomized and self.end > _LARGEST_POSITION:
             raise ConfigError(
-                f"the data would end at sample {self._end}, but a randomized source counts up to 2^63 - 1",
-                key="max_sweeps" if self._limits.max_samples is None else "max_samples",
+                f"the data would end at sample {self.end}, but a randomized source counts up to 2^63 - 1",
+                key="max_sweeps" if self._course.limits.max_samples is None else "max_samples",
             )
         rows = 0
         rounds: BalancedRounds | None = None
@@ -220,7 +239,8 @@ class Timeline:
         return WholeSequences(self._reader, share, partition, passed, self._crosses_sweeps, self._counts_sequences)
 
     def _truncated(self, size: int, partition: Partition) -> tuple[TruncatedSequences, int]:
-        steps = max(size // self.num_rows, 1) if self.num_rows else self._truncation_length
+        _, _, truncation_length, num_rows = self._course
+        steps = max(size // num_rows, 1) if num_rows else truncation_length
         rows = num_slots(size, partition, steps)
         mode = TruncatedSequences(
             self._reader, self._lengths, partition, rows, steps, self._right_splice, self._crosses_sweeps
@@ -230,8 +250,8 @@ class Timeline:
     def _balanced(self, size: int, partition: BalancedPartition) -> BalancedRounds:
         if self._is_truncated:
             raise ConfigError(
-                f"truncation_length={self._truncation_length} and balanced partitions exclude each other: the slots of "
-                f"truncated minibatches are shared out evenly anyway",
+                f"truncation_length={self._course.truncation_length} and balanced partitions exclude each other: the "
+                f"slots of truncated minibatches are shared out evenly anyway",
                 key="truncation_length",
             )
         return BalancedRounds(
@@ -243,7 +263,7 @@ class Timeline:
         )
 
     def _has_ended(self) -> bool:
-        return self.position >= self._end and not any(self._reader.pending)
+        return self.position >= self.end and not any(self._reader.pending)
 
     # ------------------------------------------------------------------------------------- going back, epochs
 
@@ -254,7 +274,7 @@ class Timeline:
         return 0 if self._rounds is None else self._rounds.rounds_to_pass
 
     def bookmark(self) -> _Bookmark:
-        return _Bookmark(self._settings, self._reader.cursor, self._slots(), self._rounds_to_pass())
+        return _Bookmark(self._settings, self._reader.cursor, self._slots(), self._rounds_to_pass(), self._course)
 
     def go_back(self, bookmark: _Bookmark, *, in_child: bool = False) -> None:
         """Go back to a bookmark of this timeline.
@@ -265,7 +285,8 @@ class Timeline:
         this process, so its reader is replaced.
         """
         if in_child:
-            self._reader = self._new_reader(end=min(self._end, LARGEST_WORD))
+            self._reader = self._new_reader(end=0)
+        self._set_course(bookmark.course)
         self._settings = self._rounds = None
         if bookmark.settings is not None:
             self._take_up_again(bookmark.settings, bookmark.rounds_to_pass)
@@ -281,16 +302,16 @@ class Timeline:
     def hold(self, bookmark: _Bookmark) -> None:
         self._reader.hold(bookmark.cursor)
 
-    def begin_epoch(self, begin: int, end: int, truncation_length: int | None = None) -> None:
-        if truncation_length is not None:
-            self._truncation_length = truncation_length
-        self._end = end
-        self._limits = Limits()
-        self._reader.set_end(min(end, LARGEST_WORD))
+    def begin_epoch(
+        self, begin: int, end: int, truncation_length: int | None = None, num_rows: int | None = None
+    ) -> None:
+        steps = self._course.truncation_length if truncation_length is None else truncation_length
+        rows = self._course.num_rows if num_rows is None else num_rows
+        self._set_course(_Course(end, Limits(), steps, rows))
         self.go_to(begin)
 
     def ends_at(self, bookmark: _Bookmark) -> bool:
-        return bookmark.cursor[0] >= self._end and not any(bookmark.slots)
+        return bookmark.cursor[0] >= bookmark.course.end and not any(bookmark.slots)
 
     # -------------------------------------------------------------------------------------------- checkpoints
 
@@ -350,12 +371,14 @@ class Timeline:
             bookmark.rounds_to_pass,
         ).to_json()
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
+    def load_state(self, state: Mapping[str, Any], num_rows: int | None = None) -> None:
         position, settings, count, slots, rounds_to_pass = State.from_json(state)
         slots = slots or []
-        self._check_slots(slots)
+        check_slots(slots, self._lengths)
+        if num_rows is not None:
+            self._course = self._course._replace(num_rows=num_rows)
         self.go_to(position)
-        if position >= self._end and self._is_randomized:
+        if position >= self.end and self._is_randomized:
             # A partition without chunks is at the end, and a sequence need not start there.
             self._reader.rewind((position, LARGEST_WORD, 0, 0, 0))
         if settings is None:
@@ -372,22 +395,6 @@ class Timeline:
                     current=current,
                 )
             self._reader.restore_pending(slots)
-
-    def _check_slots(self, slots: Slots) -> None:
-        rest = np.array([(sequence, first) for slot in slots for sequence, first, _ in slot], np.int64).reshape(-1, 2)
-        if not len(rest):
-            return
-        sequences, firsts = rest.T
-        if (sequences < 0).any() or (sequences >= self.num_sequences).any():
-            raise CheckpointError(
-                f"the state continues sequences that are not among the {self.num_sequences} of this source",
-                saved=int(sequences.max()),
-                current=self.num_sequences,
-            )
-        if (firsts < 0).any() or (firsts >= self._lengths[sequences]).any():
-            raise CheckpointError(
-                "the state continues at samples that this source's sequences do not have", saved=firsts.tolist()
-            )
 
     # ------------------------------------------------------------------------------------------------- chunks
 
@@ -424,7 +431,7 @@ class Timeline:
             return
         current, rank = where[0], self._next_rank
         for sweep in (current, current + 1):
-            if sweep * self.num_samples >= self._end:
+            if sweep * self.num_samples >= self.end:
                 return
             while rank < self.num_chunks:
                 chunks, rank = self._reader.chunks_from(

@@ -264,7 +264,9 @@ class UserTimeline:
     def hold(self, bookmark: _Bookmark) -> None:
         """Do nothing: going back is cheap from anywhere."""
 
-    def begin_epoch(self, begin: int, end: int, truncation_length: int | None = None) -> None:
+    def begin_epoch(
+        self, begin: int, end: int, truncation_length: int | None = None, num_rows: int | None = None
+    ) -> None:
         raise _no_epochs()
 
     def ends_at(self, bookmark: _Bookmark) -> bool:
@@ -335,7 +337,7 @@ class UserTimeline:
                 state["slots"] = [[list(sequence) for sequence in slot] for slot in bookmark.slots]
         return state
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
+    def load_state(self, state: Mapping[str, Any], num_rows: int | None = None) -> None:
         """Continue where a `state` was taken. The chunks of slots are fetched, to check that they are the same.
 
         Raises:

@@ -7,13 +7,13 @@ import os
 import shutil
 import struct
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
+from cntkio._threads import Job, Workers
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cbf.faults import Fault
 from cntkio.formats.cbf.header import CHUNK_ROW, FIRST_CHUNK, VERSION, Layout
@@ -95,7 +95,7 @@ class CBFWriter:
         self._columns: list[tuple[int, bool]] = []
         # A chunk is encoded into one buffer while the other is written.
         self._buffers = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
-        self._write: Future[int] | None = None
+        self._write: Job[int] | None = None
         self._exits = contextlib.ExitStack()
 
     def __enter__(self) -> CBFWriter:
@@ -107,7 +107,7 @@ class CBFWriter:
             if not self._is_documented:
                 self._data.write(CBF_MAGIC + struct.pack("<I", VERSION))
             # The worker ends before the files are closed.
-            self._worker = exits.enter_context(ThreadPoolExecutor(1, "cntkio-write"))
+            self._worker = exits.enter_context(Workers(1, "cntkio-write"))
             self._exits = exits.pop_all()
         return self
 
@@ -174,7 +174,7 @@ class CBFWriter:
             )
         content = self._encoded(pending, lengths)
         self._wait()
-        self._write = self._worker.submit(self._data.write, content.data)
+        self._write = self._worker.do(self._data.write, content.data)
         self._rows.append((self._offset, len(lengths), num_samples))
         self._offset += len(content)
         self._num_sequences += len(lengths)

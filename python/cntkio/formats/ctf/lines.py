@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from cntkio._threads import num_threads
+from cntkio._threads import Workers, num_threads
 from cntkio.errors import FormatError
 from cntkio.formats.ctf import tuning
 from cntkio.formats.detect import other_than
@@ -95,8 +94,9 @@ def map_lines(file: InputFile, first: int, work: Callable[[_Bytes], _T]) -> list
     if num_shares <= 1:
         results = [work_on(share) for share in range(num_shares)]
     else:
-        with ThreadPoolExecutor(min(num_threads(), num_shares)) as workers:
-            results = list(workers.map(work_on, range(num_shares)))
+        with Workers(min(num_threads(), num_shares), "cntkio-lines") as workers:
+            jobs = [workers.do(work_on, share) for share in range(num_shares)]
+            results = [job.result() for job in jobs]
     return [result for result in results if result is not None]
 
 

@@ -144,7 +144,7 @@ class _UserCorpus:
 
     def _fetch(self, chunk_id: int) -> Loaded:
         """Fetch a chunk. Its findings are the lengths of its sequences, uint32."""
-        with self._lock:
+        with self._lock.inner:
             data = self._deserializer.get_chunk(chunk_id=chunk_id)
         chunk, lengths = chunk_of(f"{self.name}, chunk {chunk_id}", data, self.streams, self._defining)
         return Loaded(chunk_id, chunk, lengths)

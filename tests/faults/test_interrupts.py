@@ -1,0 +1,117 @@
+"""An interrupt (Ctrl-C) at any moment loses no minibatch, leaves no lock taken, and makes nobody wait for ever."""
+
+import itertools
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cntkio import CTFDeserializer, read_ctf, write_cbf
+from support.builders import STREAMS
+from support.interrupts import (
+    KINDS,
+    At,
+    Lockstep,
+    in_another_thread,
+    sizes,
+    write_corpora,
+)
+
+# Python discards an exception in a destructor, with a warning.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+PROGRAM = Path(__file__).with_name("random_interrupts.py")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corpora")
+    write_corpora(folder)
+    return folder
+
+
+def never(action: Callable[[], Any]) -> bool:
+    action()
+    return False
+
+
+def moments() -> Iterator[At]:
+    """Yield the first event, the second, and so on, while the one before was reached."""
+    at = At(0)
+    yield at
+    for event_number in itertools.count(1):
+        if not at.was_reached:
+            assert event_number > 30
+            return
+        at = At(event_number)
+        yield at
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_first_read_can_be_interrupted_at_every_step(name: str, folder: Path) -> None:
+    for at in moments():
+        lockstep = Lockstep(KINDS[name], folder, at)
+        lockstep.read(5)
+        lockstep.interrupted = never
+        lockstep.close()
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_later_reads_can_be_interrupted_at_every_step(name: str, folder: Path) -> None:
+    # Reads differ: some find a minibatch ready, and some have to wait, or ask for another size.
+    for first in range(3):
+        lockstep = Lockstep(KINDS[name], folder, never)
+        of_all_sizes = sizes()
+        lockstep.read(next(of_all_sizes))
+        for event_number in range(first, 150):
+            lockstep.interrupted = At(event_number)
+            if lockstep.read(next(of_all_sizes)):
+                lockstep.restore()
+        lockstep.close()
+        assert lockstep.num_interrupts > 30
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_restore_can_be_interrupted_at_every_step(name: str, folder: Path) -> None:
+    lockstep = Lockstep(KINDS[name], folder, never)
+    for at in moments():
+        lockstep.interrupted = never
+        for _ in range(2):
+            lockstep.read(5)
+        lockstep.interrupted = at
+        lockstep.restore()
+    lockstep.close()
+
+
+@pytest.mark.parametrize("name", ["randomized", "rolling window", "user-defined"])
+def test_a_close_can_be_interrupted_at_every_step(name: str, folder: Path) -> None:
+    threads = threading.active_count()
+    for at in moments():
+        lockstep = Lockstep(KINDS[name], folder, never)
+        lockstep.read(5)
+        lockstep.interrupted = at
+        lockstep.close()
+    assert threading.active_count() <= threads + 1
+
+
+@pytest.mark.parametrize("what", ["read_ctf", "write_cbf"])
+def test_a_conversion_can_be_interrupted_at_every_step(what: str, folder: Path, tmp_path: Path) -> None:
+    def convert() -> None:
+        if what == "read_ctf":
+            read_ctf(folder / "a.ctf", STREAMS)
+        else:
+            write_cbf(tmp_path / "a.cbf", CTFDeserializer(folder / "a.ctf", STREAMS, chunk_size_in_bytes=200))
+
+    for at in moments():
+        at(convert)
+        in_another_thread(convert)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_random_moments_lose_nothing_in_processes_of_their_own(first: bool) -> None:
+    arguments = ["--moments", "60", "--seed", "1", *(["--first"] if first else [])]
+    done = subprocess.run([sys.executable, PROGRAM, *arguments], timeout=300, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
