@@ -112,7 +112,8 @@ def _ctf(folder: Path, **options: Any) -> MinibatchSource:
 
 def _joined(folder: Path) -> MinibatchSource:
     other = CTFDeserializer(folder / "b.ctf", StreamDefs(y=StreamDef(field="y", shape=1)), chunk_size_in_bytes=30)
-    return MinibatchSource([CTFDeserializer(folder / "a.ctf", STREAMS, chunk_size_in_bytes=200), other], max_sweeps=2)
+    first = CTFDeserializer(folder / "a.ctf", STREAMS, chunk_size_in_bytes=200)
+    return MinibatchSource([first, other], max_sweeps=2, trace_level=0)
 
 
 def _htk(folder: Path) -> HTKFeatureDeserializer:
