@@ -13,7 +13,6 @@ Invariant: read-ahead, threads, and what is kept in memory change time only. No 
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import os
 from collections import Counter
@@ -27,9 +26,9 @@ from cntkio.formats.contract import Deserializer
 from cntkio.hints import suggests_keywords
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.source.assembly import Assembly
-from cntkio.source.checkpoint import Checkpoint, epoch_of
-from cntkio.source.hand_over import Epoch
+from cntkio.source.checkpoint import Checkpoint
 from cntkio.source.options import SourceOptions
+from cntkio.source.progress import Progress
 from cntkio.source.recipe import Recipe
 from cntkio.streams import Record, StreamInformation, find_stream
 from cntkio.timeline import (
@@ -153,7 +152,8 @@ class MinibatchSource:
         self._timeline = assembly.timeline
         self._pipeline = assembly.pipeline
         self._has_text_keys = assembly.arrangement.table.keys.dtype.kind not in "ui"
-        self._checkpoint = Checkpoint(assembly.opened.corpora, assembly.arrangement)
+        checkpoint = Checkpoint(assembly.opened.corpora, assembly.arrangement)
+        self._progress = Progress(options, self._recipe, assembly.timeline, assembly.pipeline, checkpoint)
         self.left_out = list(assembly.arrangement.left_out)
 
     @classmethod
@@ -219,10 +219,7 @@ class MinibatchSource:
     @property
     def span(self) -> tuple[int, int] | None:
         """Positions at which the data, or the epoch, begin and end; None: no end, or a timeline without positions."""
-        end = self._timeline.end
-        if self._options.is_infinite or end is None:
-            return None
-        return self._pipeline.epoch.span or (0, end)
+        return self._progress.span
 
     @property
     def num_samples(self) -> int:
@@ -358,23 +355,12 @@ class MinibatchSource:
             ConfigError: `truncation_length` is given for a source that does not truncate, or the other way round.
             CheckpointError: `begin` is not in ``0 .. 2**64 - 1``.
         """
-        self._recipe.check_truncation(self._options, truncation_length)
-
-        def move() -> Epoch:
-            epoch = self._pipeline.epoch._replace(span=(begin, end))
-            if number is not None:
-                epoch = epoch._replace(number=number)
-            if truncation_length is not None:
-                epoch = epoch._replace(truncation_length=truncation_length)
-            self._timeline.begin_epoch(begin, end, truncation_length, self._recipe.num_rows(epoch.number))
-            return epoch
-
-        self._pipeline.move(move)
+        self._progress.begin_epoch(begin, end, truncation_length, number)
 
     @property
     def has_ended(self) -> bool:
         """True if the data, or the epoch, ended with the minibatch that was delivered last."""
-        return self._timeline.ends_at(self._pipeline.delivered.bookmark)
+        return self._progress.has_ended
 
     # -------------------------------------------------------------------------------------------- checkpoints
 
@@ -383,7 +369,7 @@ class MinibatchSource:
 
         With a user-defined deserializer on its own timeline it has CNTK's keys for that. (docs/user-defined.md)
         """
-        return self._timeline.checkpoint(self._pipeline.delivered.bookmark)
+        return self._progress.cntk_state()
 
     def restore_from_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
         """Continue from a state of `get_checkpoint_state`, of CNTK 2.7, or of `state_dict`.
@@ -391,15 +377,7 @@ class MinibatchSource:
         Raises:
             CheckpointError: The state has no position, or does not fit this source.
         """
-        if "version" in checkpoint:
-            self.load_state_dict(checkpoint)
-            return
-
-        def move() -> Epoch:
-            self._timeline.restore(checkpoint)
-            return self._pipeline.epoch
-
-        self._pipeline.move(move)
+        self._progress.restore(checkpoint)
 
     @property
     def current_position(self) -> dict[str, int]:
@@ -412,10 +390,7 @@ class MinibatchSource:
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that is needed to continue here, and to notice other data or settings: a small dict for JSON."""
-        delivered, epoch = self._pipeline.where()
-        state = self._checkpoint.take(self._timeline.state(delivered.bookmark), self._settings(epoch))
-        span = {} if epoch.span is None else {"epoch": list(epoch.span)}
-        return {**state, **span, **self._recipe.epoch_state(epoch.number)}
+        return self._progress.state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where a `state_dict` was taken, in this or another process.
@@ -423,32 +398,12 @@ class MinibatchSource:
         Raises:
             CheckpointError: The state was taken from other data or with other settings; all differences are named.
         """
-
-        def move() -> Epoch:
-            epoch = self._pipeline.epoch._replace(number=self._recipe.epoch_number(state))
-            self._checkpoint.check(state, self._settings(epoch))
-            if "epoch" in state:
-                begin, end = epoch_of(state)
-                epoch = epoch._replace(span=(begin, end))
-                self._timeline.begin_epoch(begin, end)
-            self._timeline.load_state(state["timeline"], self._recipe.num_rows(epoch.number))
-            return epoch
-
-        self._pipeline.move(move)
-
-    def _settings(self, epoch: Epoch) -> dict[str, Any]:
-        return {**self._recipe.for_checkpoint(self._options_in(epoch)), **self._timeline.checkpoint_settings}
-
-    def _options_in(self, epoch: Epoch) -> SourceOptions:
-        if epoch.truncation_length is None:
-            return self._options
-        return dataclasses.replace(self._options, truncation_length=epoch.truncation_length)
+        self._progress.load_state(state)
 
     # --------------------------------------------------------------------------------------------------- life
 
     def __getstate__(self) -> dict[str, Any]:
-        options = self._options_in(self._pipeline.epoch)
-        return {"arguments": self._recipe.arguments(options), "state": self.state_dict()}
+        return {"arguments": self._recipe.arguments(self._progress.options), "state": self.state_dict()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         MinibatchSource.__init__(self, **state["arguments"])

@@ -1,0 +1,138 @@
+"""`Progress`: epochs, checkpoints and states of a source: where it stands, and how it goes elsewhere.
+
+Invariant: a call that fails, or is interrupted, leaves the source where it was. (`Pipeline.move`)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from cntkio.errors import CheckpointError
+from cntkio.source.checkpoint import Checkpoint, epoch_of
+from cntkio.source.hand_over import Epoch
+from cntkio.source.options import SourceOptions
+from cntkio.source.pipeline import Pipeline
+from cntkio.source.recipe import Recipe
+from cntkio.timeline import AnyTimeline
+
+
+class Progress:
+    """Where a source stands.
+
+    Args:
+        options: The options of the source.
+        recipe: Its recipe.
+        timeline: Its timeline.
+        pipeline: Its minibatches.
+        checkpoint: Takes and checks its states.
+    """
+
+    def __init__(
+        self, options: SourceOptions, recipe: Recipe, timeline: AnyTimeline, pipeline: Pipeline, checkpoint: Checkpoint
+    ) -> None:
+        self._options = options
+        self._recipe = recipe
+        self._timeline = timeline
+        self._pipeline = pipeline
+        self._checkpoint = checkpoint
+
+    @property
+    def options(self) -> SourceOptions:
+        """The options of the source in this epoch."""
+        return self._options_in(self._pipeline.epoch)
+
+    @property
+    def span(self) -> tuple[int, int] | None:
+        """Positions at which the data, or the epoch, begin and end; None: no end, or a timeline without positions."""
+        end = self._timeline.end
+        if self._options.is_infinite or end is None:
+            return None
+        return self._pipeline.epoch.span or (0, end)
+
+    @property
+    def has_ended(self) -> bool:
+        """True if the data, or the epoch, ended with the minibatch that was delivered last."""
+        return self._timeline.ends_at(self._pipeline.delivered.bookmark)
+
+    def begin_epoch(self, begin: int, end: int, truncation_length: int | None, number: int | None) -> None:
+        """Deliver an epoch; see `MinibatchSource.begin_epoch`."""
+        self._recipe.check_truncation(self._options, truncation_length)
+
+        def move() -> Epoch:
+            epoch = self._pipeline.epoch._replace(span=(begin, end))
+            if number is not None:
+                epoch = epoch._replace(number=number)
+            if truncation_length is not None:
+                epoch = epoch._replace(truncation_length=truncation_length)
+            self._timeline.begin_epoch(begin, end, truncation_length, self._recipe.num_rows(epoch.number))
+            return epoch
+
+        self._pipeline.move(move)
+
+    # -------------------------------------------------------------------------------------------- checkpoints
+
+    def cntk_state(self) -> dict[str, int]:
+        """Return what CNTK keeps."""
+        return self._timeline.checkpoint(self._pipeline.delivered.bookmark)
+
+    def restore(self, checkpoint: Mapping[str, Any]) -> None:
+        """Go where `cntk_state` or `state` was taken.
+
+        Raises:
+            CheckpointError: The state has no position, or does not fit this source.
+        """
+        if "version" in _mapping(checkpoint):
+            self.load_state(checkpoint)
+            return
+
+        def move() -> Epoch:
+            self._timeline.restore(checkpoint)
+            return self._pipeline.epoch
+
+        self._pipeline.move(move)
+
+    def state(self) -> dict[str, Any]:
+        """Return all that is needed to continue here, and to notice other data or settings."""
+        delivered, epoch = self._pipeline.where()
+        state = self._checkpoint.take(self._timeline.state(delivered.bookmark), self._settings(epoch))
+        span = {} if epoch.span is None else {"epoch": list(epoch.span)}
+        return {**state, **span, **self._recipe.epoch_state(epoch.number)}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go where a `state` was taken.
+
+        Raises:
+            CheckpointError: The state was taken from other data or with other settings; all differences are named.
+        """
+        _mapping(state)
+
+        def move() -> Epoch:
+            epoch = self._pipeline.epoch._replace(number=self._recipe.epoch_number(state))
+            self._checkpoint.check(state, self._settings(epoch))
+            if "epoch" in state:
+                begin, end = epoch_of(state)
+                epoch = epoch._replace(span=(begin, end))
+                self._timeline.begin_epoch(begin, end)
+            self._timeline.load_state(state["timeline"], self._recipe.num_rows(epoch.number))
+            return epoch
+
+        self._pipeline.move(move)
+
+    def _settings(self, epoch: Epoch) -> dict[str, Any]:
+        return {**self._recipe.for_checkpoint(self._options_in(epoch)), **self._timeline.checkpoint_settings}
+
+    def _options_in(self, epoch: Epoch) -> SourceOptions:
+        if epoch.truncation_length is None:
+            return self._options
+        return dataclasses.replace(self._options, truncation_length=epoch.truncation_length)
+
+
+def _mapping(state: Any) -> Mapping[str, Any]:
+    if not isinstance(state, Mapping):
+        raise CheckpointError(
+            f"the state is {state!r:.200}; expected the dict that state_dict() or get_checkpoint_state() returned",
+            saved=state,
+        )
+    return state
