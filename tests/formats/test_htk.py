@@ -2,6 +2,7 @@
 
 import dataclasses
 import pickle
+import resource
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -502,3 +503,23 @@ def test_a_missing_feature_file_names_list_line_utterance_and_prefix(tmp_path: P
         read(features(tmp_path / "a.scp", prefix=str(tmp_path)))
     assert f"(utterance u2 of {tmp_path}/a.scp, line 3, with the prefix {str(tmp_path)!r})" in str(caught.value)
     assert caught.value.filename == f"{tmp_path}/gone/x.chunk"
+
+
+CLAIM = struct.pack(">iIHH", 2**31 - 1, 100_000, 4, 9) + bytes(16)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("u=.../a.mfc", "sequence u, stream 'F': frames up to 2147483646 are wanted, but the file has 28"),
+        ("u=.../a.mfc[0,2147483645]", "sequence u, stream 'F': frames up to 2147483645 .*, but the file has 28 bytes"),
+        ("t=.../a.mfc[0,1]\nu=.../a.mfc[5,70000000]", "sequence u, .* up to 70000000 are wanted, but the file has 28"),
+    ],
+)
+def test_no_claim_of_frames_is_believed_beyond_the_size_of_the_file(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "a.mfc").write_bytes(CLAIM)
+    (tmp_path / "a.scp").write_text(text)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(FormatError, match=message):
+        MinibatchSource(features(tmp_path / "a.scp", 1), frame_mode=True, max_sweeps=1)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kilobytes

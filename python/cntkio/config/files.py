@@ -24,6 +24,8 @@ from cntkio.config.text import BLANKS, Origin, Position, Text, Value, logger
 from cntkio.errors import ConfigError
 from cntkio.hints import did_you_mean
 
+_MOST_CHARACTERS = 4 << 20
+_TOO_LONG = f"more than {_MOST_CHARACTERS} characters in all files of a configuration; expected fewer"
 _DIRECTIVES = ("configfile", "currentdirectory")  # arguments that are no entries
 
 
@@ -45,6 +47,7 @@ def configuration(arguments: Iterable[str]) -> Section:
         '2'
     """
     pieces: list[tuple[str, Origin]] = []
+    room = _MOST_CHARACTERS
     directory = ""
     named: set[str] = set()
     known: set[str] = set()
@@ -59,10 +62,17 @@ def configuration(arguments: Iterable[str]) -> Section:
                     raise position.error(f"the file {path!r} is named twice", "configFile")
                 named.add(identity)
                 known.add(identity)
-                pieces += _file_lines(file, directory, known)
+                for line, origin in _file_lines(file, directory, known):
+                    room -= len(line)
+                    if room < 0:
+                        raise Position(*origin).error(_TOO_LONG, "configFile")
+                    pieces.append((line, origin))
             continue
         if key == "currentdirectory":
             directory = os.path.join(directory, rest.strip(BLANKS).strip('"'))  # noqa: PTH118
+        room -= len(argument)
+        if room < 0:
+            raise Position(None, index, 1).error(_TOO_LONG)
         pieces.append((argument + "\n", (None, index, 1)))
     text = Text(pieces)
     text.closing  # noqa: B018 - brackets must match everywhere, also where nobody looks
@@ -169,7 +179,9 @@ def _lines(path: str) -> Iterator[tuple[int, str]]:
     if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):  # noqa: PTH112, PTH116 - any bytes
         raise ConfigError(f"{path} is not a regular file", path=path)
     with open(path, "rb") as file:
-        content = file.read()
+        content = file.read(_MOST_CHARACTERS + 1)
+    if len(content) > _MOST_CHARACTERS:
+        raise ConfigError(f"{path}: {_TOO_LONG}. Is it a configuration?", path=path)
     return _numbered(path, content.decode("utf-8", "surrogateescape"))
 
 

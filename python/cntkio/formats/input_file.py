@@ -68,6 +68,16 @@ def _require_regular(descriptor: int, path: str | bytes | os.PathLike[str]) -> N
         raise OSError(errno.EINVAL, "Does not say its size, as files of /proc; copy it to a file", os.fspath(path))
 
 
+def in_utf8(path: str | bytes) -> str:
+    """Return a path for messages of the compiled core, which takes UTF-8: other bytes are escaped.
+
+    Example:
+        >>> in_utf8(b"a\\xff.cbf")
+        'a\\\\xff.cbf'
+    """
+    return os.fsencode(path).decode(errors="backslashreplace")
+
+
 def system_number(descriptor: int) -> int:
     """Return the number by which the system, and so the compiled core, knows an open file.
 

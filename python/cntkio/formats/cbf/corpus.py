@@ -18,7 +18,7 @@ from cntkio.formats.cbf.faults import Fault
 from cntkio.formats.cbf.header import StreamHeader, read_header
 from cntkio.formats.cntk_options import BINARY, CntkOptions
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded
-from cntkio.formats.input_file import InputFile
+from cntkio.formats.input_file import InputFile, in_utf8
 from cntkio.formats.report import Report, warn
 from cntkio.formats.table import SequenceTable, file_fingerprint
 from cntkio.hints import did_you_mean, suggests_keywords, wording
@@ -166,7 +166,7 @@ class CBFCorpus:
                 for stream, info in zip(self.header.streams, self.streams, strict=True)
             ]
             largest = int((self.header.ends - self.header.begins).max())
-            self._binary = _core.BinaryFile(self._file.number, self.name)
+            self._binary = _core.BinaryFile(self._file.number, in_utf8(self.name))
             self._spare = _core.Spare(_SPARE_CHUNKS * min(largest, _MOST_SPARE))
             self.table = self._read_table()
         except BaseException:

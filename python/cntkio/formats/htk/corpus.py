@@ -30,7 +30,7 @@ from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import FEATURE_STREAM, FEATURES, truth
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded, Utterances
 from cntkio.formats.htk.frames import Frames, GatheredFrames
-from cntkio.formats.htk.header import FeatureFiles, Header, OpenFile
+from cntkio.formats.htk.header import HEADER_SIZE, FeatureFiles, Header, OpenFile
 from cntkio.formats.htk.keys import first_same
 from cntkio.formats.htk.lists import Listed, in_its_list, join_lists, read_list
 from cntkio.formats.htk.options import (
@@ -57,6 +57,8 @@ from cntkio.streams import (
     named,
 )
 
+# Hold longer lists against the sizes of all their files: 186 hours at 10 ms.
+_MOST_UNCHECKED_FRAMES = 1 << 26
 CHUNK_FRAMES = 90_000
 """A chunk of utterances is full when it has more frames than this: 15 minutes at 10 ms."""
 
@@ -201,6 +203,7 @@ class HTKFeatureCorpus:
         with FeatureFiles(settings.compatible) as files:
             self._model = self._open(files, 0).header
         self._check_range(self._model, 0, 1)
+        self._require_room()
         self._left, self._right = self._window()
         dim = self._model.dim * (1 + self._left + self._right)
         info = StreamInformation(settings.name, 0, "dense", settings.dtype, dim, settings.defines_mb_size)
@@ -284,6 +287,25 @@ class HTKFeatureCorpus:
             raise self._error(
                 f"frames {first} to {ends.max() - 1} are wanted, but the file has {header.num_frames}", sequence_index
             )
+
+    def _require_room(self) -> None:
+        """Refuse lists of very many frames if a file has not even the bytes for its frames.
+
+        In frame mode every frame takes memory before the first file is read.
+        """
+        listed = self._listed
+        if listed.lengths.sum(dtype=np.int64) <= _MOST_UNCHECKED_FRAMES:
+            return
+        ends = np.zeros(len(listed.paths), np.int64)
+        np.maximum.at(ends, listed.files, listed.first.astype(np.int64) + listed.lengths)
+        least = np.where(ends > 0, self._model.dim * 2 * ends + HEADER_SIZE, 0)
+        for file in np.flatnonzero(least).tolist():
+            size = os.stat(listed.paths[file]).st_size  # noqa: PTH116 - any bytes
+            if size < least[file]:
+                last = listed.first.astype(np.int64) + listed.lengths
+                sequence_index = int(np.argmax((listed.files == file) & (last == ends[file])))
+                what = f"frames up to {ends[file] - 1} are wanted, but the file has {size} bytes"
+                raise self._error(what, sequence_index, 0)
 
     @property
     def num_files(self) -> int:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio.errors import FormatError
 from cntkio.formats.htk.header import OpenFile
+from cntkio.formats.input_file import in_utf8
 
 _SMALLEST_MAP = 4 << 20  # bytes; copy shorter runs: every mapping adds work to each minibatch
 _LARGEST_RESERVATION = 1 << 28  # bytes of a chunk; a list may promise frames that no file has
@@ -80,7 +81,7 @@ class GatheredFrames:
         """
         header = file.header
         if self._memory_map and size >= _SMALLEST_MAP and begin + size <= file.size:
-            block, offset = self._bytes.show(file.number, os.fsdecode(path), begin, size), 0
+            block, offset = self._bytes.show(file.number, in_utf8(path), begin, size), 0
         else:
             num_read = self._bytes.read(file.number, begin, min(size, max(file.size - begin, 0)))
             if num_read < size:

@@ -31,7 +31,8 @@ KINDS_OF_16_BITS = {KINDS["WAVEFORM"], KINDS["IREFC"], KINDS["DISCRETE"]}
 _KIND_NAMES = {code: name for name, code in KINDS.items()}
 _ANON = 12  # CNTK's own kind: USER with a GUID after the header
 _KINDS_OF_CNTK = {KINDS["MFCC"], KINDS["FBANK"], KINDS["USER"], KINDS["PLP"], _ANON}
-_HEADER_SIZE = 12
+HEADER_SIZE = 12
+"""Bytes of a header."""
 _CHECK_SIZE = 2
 _HEADER_AND_GUID_SIZE = 28
 _MOST_OPEN_FILES = 32
@@ -91,7 +92,7 @@ class BadHeaderError(Exception):
 
 
 def _fields(data: bytes, is_big_endian: bool) -> tuple[int, int, int, int]:
-    num_frames, period, size, kind = struct.unpack(">iIHH" if is_big_endian else "<iIHH", data[:_HEADER_SIZE])
+    num_frames, period, size, kind = struct.unpack(">iIHH" if is_big_endian else "<iIHH", data[:HEADER_SIZE])
     return int(num_frames), int(period), int(size), int(kind)
 
 
@@ -104,7 +105,7 @@ def _is_plausible(data: bytes, is_big_endian: bool, file_size: int) -> bool:
 
 def _fits_float_vectors(num_frames: int, size: int, kind: int, file_size: int) -> bool:
     """Return whether a file of any kind has the size of so many vectors of float32, and perhaps a check sum."""
-    num_left = file_size - _HEADER_SIZE - num_frames * size
+    num_left = file_size - HEADER_SIZE - num_frames * size
     return num_frames > 0 and size > 0 and size % 4 == 0 and not kind & COMPRESSED and num_left in (0, _CHECK_SIZE)
 
 
@@ -132,8 +133,8 @@ def parse_header(data: bytes, file_size: int, *, compatible: bool = False) -> He
         BadHeaderError: The bytes are not a header, or its kind does not hold float32 or compressed 16-bit values, and
             the size of the file does not fit such values either.
     """
-    if len(data) < _HEADER_SIZE:
-        raise BadHeaderError(f"{len(data)} bytes, but a header has {_HEADER_SIZE}")
+    if len(data) < HEADER_SIZE:
+        raise BadHeaderError(f"{len(data)} bytes, but a header has {HEADER_SIZE}")
     is_big_endian = _is_big_endian(data, file_size, compatible)
     num_frames, period, size, parm_kind = _fields(data, is_big_endian)
     kind = parm_kind & BASE_KIND
@@ -153,7 +154,7 @@ def parse_header(data: bytes, file_size: int, *, compatible: bool = False) -> He
             raise BadHeaderError(f"{num_frames} frames; expected a number that is not negative")
         num_frames += 2**32
     num_frames -= 4 if is_compressed else 0  # HTK counts the scales as four frames
-    guid = data[_HEADER_SIZE:_HEADER_AND_GUID_SIZE] if parm_kind == _ANON else b""
+    guid = data[HEADER_SIZE:_HEADER_AND_GUID_SIZE] if parm_kind == _ANON else b""
     return Header(
         is_big_endian,
         max(num_frames, 0),
@@ -163,7 +164,7 @@ def parse_header(data: bytes, file_size: int, *, compatible: bool = False) -> He
         guid,
         size // width,
         is_compressed,
-        _HEADER_AND_GUID_SIZE if guid else _HEADER_SIZE,
+        _HEADER_AND_GUID_SIZE if guid else HEADER_SIZE,
         other,
     )
 

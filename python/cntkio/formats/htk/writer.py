@@ -189,6 +189,6 @@ def write_archive(
         raise ConfigError("no utterances to write", key="utterances")
     with target.open("r+b") as file:
         file.write(struct.pack(">i" if big_endian else "<i", ranges[-1][2] + 1))
-    lines = (f"{key}{extension}={path}[{first},{last}]\n".encode() for key, first, last in ranges)
+    lines = (os.fsencode(f"{key}{extension}={path}[{first},{last}]\n") for key, first, last in ranges)
     write_whole(Path(scp), lines)
     return ranges
