@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 __version__: str
+CHECK_SUM_BLOCK: int
 CTF_NUM_ERROR_KINDS: int
 # Names of numbered results; a name's index is the result's number.
 CTF_KINDS: tuple[str, ...]
@@ -84,6 +85,11 @@ def spread(
 def pad(
     values: npt.NDArray[Any], sequence_offsets: npt.NDArray[np.int64], steps: int, dim: int
 ) -> npt.NDArray[Any]: ...
+def check_sums(bytes: npt.NDArray[np.uint8], num_threads: int) -> npt.NDArray[np.uint64]: ...
+def file_check_sum(file: tuple[int, int], num_threads: int) -> int: ...
+def read_checked(
+    file: int, at: int, size: int, range: tuple[int, int], sums: npt.NDArray[np.uint64], num_threads: int
+) -> npt.NDArray[np.uint8] | None: ...
 def ctf_scan_words(
     block: npt.NDArray[np.uint8], defining: bytes | None
 ) -> tuple[int, tuple[npt.NDArray[np.uint8], int], npt.NDArray[np.uint64], npt.NDArray[np.uint32]]: ...
@@ -141,6 +147,12 @@ def ctf_index(
     num_threads: int,
 ) -> CTFScan: ...
 def ctf_sizes(starts: npt.NDArray[np.uint64], end: int) -> tuple[npt.NDArray[np.uint32], int | None]: ...
+def ctf_places(
+    offsets: npt.NDArray[np.uint64],
+    sizes: npt.NDArray[np.uint32],
+    chunk_starts: npt.NDArray[np.int64],
+    num_threads: int,
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64], npt.NDArray[Any], bool]: ...
 def ctf_index_chunks(
     file: tuple[int, int],
     borders: list[int],
@@ -152,10 +164,11 @@ def ctf_index_chunks(
 ) -> list[tuple[list[tuple[int, CTFScan]], Chunk] | None]: ...
 def ctf_parse(
     text: npt.NDArray[np.uint8] | tuple[int, int],
-    first_byte: int,
-    starts: npt.NDArray[np.uint64],
-    sizes: npt.NDArray[np.uint32],
-    lengths: npt.NDArray[np.uint32],
+    begin: int,
+    end: int,
+    starts: npt.NDArray[np.uint32] | npt.NDArray[np.uint64],
+    sizes: npt.NDArray[np.uint32] | None,
+    lengths: npt.NDArray[np.unsignedinteger[Any]],
     schema: CTFSchema,
     budget: int,
     is_strict: bool,
@@ -298,7 +311,7 @@ class TimelineReader:
 
     def __new__(
         cls,
-        lengths: npt.NDArray[np.uint32],
+        lengths: npt.NDArray[np.unsignedinteger[Any]],
         chunk_starts: npt.NDArray[np.int64],
         *,
         window_in_chunks: int,
@@ -307,7 +320,7 @@ class TimelineReader:
         end: int,
     ) -> TimelineReader: ...
     @property
-    def lengths(self) -> npt.NDArray[np.uint32]: ...
+    def lengths(self) -> npt.NDArray[np.unsignedinteger[Any]]: ...
     @property
     def num_samples(self) -> int: ...
     @property

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,22 @@ def flag(name: str, value: Any) -> bool:
     if isinstance(value, bool | np.bool_):
         return bool(value)
     raise ConfigError(f"{name} is {value!r}; expected True or False", key=name)
+
+
+def flag_or_word(name: str, value: Any, word: str) -> bool | str:
+    """Return an argument that is True, False or a certain word.
+
+    Raises:
+        ConfigError: It is something else.
+
+    Example:
+        >>> flag_or_word("cache_index", "yes", "verify")
+        Traceback (most recent call last):
+        cntkio.errors.ConfigError: cache_index is 'yes'; expected True, False or 'verify'
+    """
+    if isinstance(value, str | bool | np.bool_) and value in (True, False, word):
+        return word if isinstance(value, str) else bool(value)
+    raise ConfigError(f"{name} is {value!r}; expected True, False or {word!r}", key=name)
 
 
 def whole_number(name: str, value: Any) -> int:
@@ -68,14 +85,20 @@ def sizes(name: str, value: Any) -> tuple[int, ...]:
     return tuple(map(int, items))
 
 
-def check_fields(options: Any) -> None:
+def check_fields(options: Any, words: Mapping[str, str] = MappingProxyType({})) -> None:
     """Check the flags and the whole numbers among the fields of a dataclass; defaults show which fields they are.
+
+    Args:
+        options: The dataclass.
+        words: Flags that may also be a certain word.
 
     Raises:
         ConfigError: A field has another type.
     """
     for field in dataclasses.fields(options):
-        if isinstance(field.default, bool):
+        if field.name in words:
+            setattr(options, field.name, flag_or_word(field.name, getattr(options, field.name), words[field.name]))
+        elif isinstance(field.default, bool):
             setattr(options, field.name, flag(field.name, getattr(options, field.name)))
         elif isinstance(field.default, int):
             setattr(options, field.name, whole_number(field.name, getattr(options, field.name)))

@@ -9,12 +9,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import cntkio
 import numpy as np
 import pytest
 from cntkio.cli import main
-from cntkio.formats import htk, mlf
+from cntkio.formats import htk, index_cache, mlf
 from support import ROOT
 
 CORPUS_VERBS = ("inspect", "head", "read", "index")
@@ -154,8 +155,22 @@ def test_index_writes_a_cache_that_the_next_start_uses(
     path = corpus("|x 1\n|x 2\n")
     before = set(tmp_path.iterdir())
     assert main(["index", path]) == 0
-    assert facts(capsys.readouterr().out)["sequences"] == "2"
-    assert len(set(tmp_path.iterdir()) - before) == 1
+    printed = facts(capsys.readouterr().out)
+    (cache,) = set(tmp_path.iterdir()) - before
+    assert (printed["sequences"], Path(printed["cache"])) == ("2", cache)
+
+
+def test_index_fails_where_no_cache_can_be_written(
+    corpus: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(path: Path) -> Any:
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(index_cache, "written_whole", full)
+    assert main(["index", corpus("|x 1\n")]) == 1
+    printed = capsys.readouterr()
+    assert facts(printed.out)["cache"].startswith("none could be written: /")
+    assert printed.out.count(".index: No space left on device") == 2
 
 
 @pytest.mark.parametrize("text", ["", "no pipe in here\n", "1 nor here\n"])

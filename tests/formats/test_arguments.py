@@ -97,7 +97,9 @@ def test_the_longest_sequence_of_a_stream_is_a_whole_number() -> None:
     ],
 )
 def test_options_of_deserializers_have_their_types(build: Callable[..., Any], name: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=f"{name} is {value!r}; expected (True or False|a whole number)") as raised:
+    with pytest.raises(
+        ConfigError, match=f"{name} is {value!r}; expected (True or False|True, False or .verify.|a whole number)"
+    ) as raised:
         build(**{name: value})
     assert raised.value.key == name
 

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import gzip
 import lzma
-import os
 import re
 from collections import Counter
 from pathlib import Path
@@ -15,13 +14,13 @@ import numpy as np
 import pytest
 from cntkio import ConfigError, CorpusError, CTFDeserializer, FormatError, StreamDef, StreamDefs, _core
 from cntkio.formats import NOTHING_AHEAD, Ahead, ctf
-from cntkio.formats.ctf import index, infer, tuning
+from cntkio.formats.ctf import infer, tuning
 from cntkio.streams import stream_def_text
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from slow import ctf as slow_ctf
 from support.ctf_files import CtfFile, canonical, ctf_files, valid_ctf_files
-from support.ctf_reader import ERRORS, deserializer, samples_of
+from support.ctf_reader import ERRORS, deserializer, places_of, samples_of
 
 NUM_ERRORS = _core.CTF_NUM_ERROR_KINDS
 
@@ -69,8 +68,7 @@ def by_name(problems: list[slow_ctf.Problem], names: list[str]) -> list[slow_ctf
 def check_ahead(ahead: ctf.CTFCorpus, corpus: ctf.CTFCorpus, file: CtfFile) -> int:
     """Check that chunks parsed with the index equal loaded chunks; return their number."""
     table, plain = ahead.index, corpus.index
-    for one, other in ((table.offsets, plain.offsets), (table.sizes, plain.sizes)):
-        assert one.tolist() == other.tolist()
+    assert places_of(ahead) == places_of(corpus)
     for name in ("keys", "lengths", "chunk_starts"):
         assert getattr(table.table, name).tolist() == getattr(plain.table, name).tolist()
     parsed = ahead.take_parsed()
@@ -100,11 +98,12 @@ def compare(file: CtfFile, folder: Path, budget: int) -> None:
         return
     corpus = deserializer(path, file, max_errors=-1).open(text_keys=words)
     table = corpus.table
+    placed = places_of(corpus)
     assert [tuple(entry) for entry in slow.index] == list(
         zip(
             table.keys.tolist(),
-            corpus.index.offsets.tolist(),
-            corpus.index.sizes.tolist(),
+            [begin for begin, _ in placed],
+            [end - begin for begin, end in placed],
             table.lengths.tolist(),
             strict=True,
         )
@@ -414,22 +413,7 @@ def test_forgiven_errors_are_counted_by_kind(tmp_path: Path) -> None:
         assert source.error_counts == {"bad number": 2, "junk": 1}
 
 
-# -- the index cache ---------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
-    (tmp_path / "data").mkdir()
-    path = tmp_path / "data" / "a.ctf"
-    path.write_bytes(b"".join(b"%d |x %d 0\n" % (key // 2, key) for key in range(100)))
-
-    def values(**options: Any) -> list[float]:
-        data = cntkio.read_ctf(path, X, **{"cache_index": True, "chunk_size_in_bytes": 100, **options})
-        assert data.keys_of_sequences.tolist() == sorted(set(data.keys_of_sequences.tolist()))
-        return data["x"].values[:, 0].tolist()
-
-    return path, values
+# -- the index ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_file_that_shrinks_while_it_is_indexed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -454,85 +438,6 @@ def test_long_files_are_indexed_part_by_part(tmp_path: Path, monkeypatch: pytest
     table = CTFDeserializer(str(path), X).open().table
     assert table.keys.tolist() == whole.keys.tolist() == list(range(29))
     assert table.lengths.tolist() == whole.lengths.tolist() == [7] * 28 + [4]
-
-
-def scans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    count: list[int] = []
-    make_index = index.make_index
-    monkeypatch.setattr(index, "make_index", lambda *args: (count.append(1), make_index(*args))[1])
-    return count
-
-
-def test_the_index_is_made_once(cached: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, values = cached
-    count = scans(monkeypatch)
-    assert values() == values() == list(range(100))
-    assert len(count) == 1
-    assert [one.name.startswith("a.ctf.") for one in path.parent.iterdir() if one != path] == [True]
-
-
-@pytest.mark.parametrize("change", ["size", "content", "time", "options"])
-def test_an_index_of_another_file_is_ignored(cached: Any, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
-    path, values = cached
-    values()
-    count = scans(monkeypatch)
-    data, status = path.read_bytes(), path.stat()
-    if change == "size":
-        path.write_bytes(data + b"60 |x 100 0\n")
-    elif change == "content":
-        path.write_bytes(data.replace(b"49 |x 99 0", b"50 |x 99 0"))
-        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    elif change == "time":
-        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
-    assert values(**({"chunk_size_in_bytes": 50} if change == "options" else {})) == list(
-        range(100 + (change == "size"))
-    )
-    assert len(count) == 1
-    values(**({"chunk_size_in_bytes": 50} if change == "options" else {}))
-    assert len(count) == 1
-
-
-def test_a_damaged_index_is_rebuilt(cached: Any) -> None:
-    path, values = cached
-    values()
-    (index,) = [one for one in path.parent.iterdir() if one != path]
-    whole = index.read_bytes()
-    for size in range(0, len(whole), 7):
-        index.write_bytes(whole[:size])
-        assert values() == list(range(100))
-    index.write_bytes(whole[: len(whole) // 2])
-    assert values() == list(range(100))
-    assert index.read_bytes() == whole
-
-
-def test_a_flipped_bit_in_an_index_gives_the_data_or_an_error(cached: Any) -> None:
-    path, values = cached
-    values()
-    (index,) = [one for one in path.parent.iterdir() if one != path]
-    whole = index.read_bytes()
-    for at in range(0, len(whole), 3):
-        index.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << at % 8)]) + whole[at + 1 :])
-        with contextlib.suppress(cntkio.CntkIoError, AssertionError):
-            values()
-
-
-def test_the_index_of_a_read_only_folder_is_in_the_users_cache(
-    cached: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    path, values = cached
-    create = Path.open
-
-    def refuse(self: Path, mode: str = "r", *args: Any) -> Any:  # a read-only folder stops everybody but root
-        if mode == "xb" and self.parent == path.parent:
-            raise PermissionError(13, "read-only", str(self))
-        return create(self, mode, *args)
-
-    monkeypatch.setattr(Path, "open", refuse)
-    count = scans(monkeypatch)
-    assert values() == values() == list(range(100))
-    assert len(count) == 1
-    assert list(path.parent.iterdir()) == [path]
-    assert len(list((tmp_path / "user" / "cntkio").iterdir())) == 1
 
 
 # -- inference ---------------------------------------------------------------------------------------------------------
@@ -693,18 +598,3 @@ def test_a_stream_twice_on_a_line_is_worth_a_warning(before: bytes, is_sparse: b
     with pytest.raises(FormatError, match="stream 'x': a second sample of this stream on the line") as caught:
         cntkio.read_ctf(path, streams, strict=True)
     assert caught.value.byte == text.rindex(b"|x", 0, text.index(b"8 |x"))
-
-
-def test_an_index_that_does_not_match_names_its_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
-    path = tmp_path / "a.ctf"
-    path.write_bytes(b"|x 1 2\n")
-    for _ in range(2):  # the second time the index comes from the cache
-        corpus = CTFDeserializer(path, X, cache_index=True).open()
-        (cache,) = tmp_path.glob("a.ctf.*.index")
-        advice = "open it again" if corpus.index.cache is None else f"delete the index cache '{cache}'"
-        corpus.index = corpus.index._replace(sizes=corpus.index.sizes + np.uint32(1000))
-        with pytest.raises(CorpusError) as caught:
-            corpus.load(0)
-        assert str(caught.value) == f"{path}: the index does not match the file; {advice}"
-    assert "delete" in advice

@@ -1,5 +1,6 @@
 """The fast reader of the CNTK text format, with the options and the results' form of the slow reader."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -50,3 +51,12 @@ def samples_of(chunk: _core.Chunk, corpus: ctf.CTFCorpus, file: CtfFile) -> list
             rows = [pairs[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
         columns.append([rows[a:b] for a, b in zip(offsets.tolist(), offsets[1:].tolist(), strict=False)])
     return [in_order_of(file, [column[number] for column in columns], corpus) for number in range(count)]
+
+
+def places_of(corpus: ctf.CTFCorpus) -> list[tuple[int, int]]:
+    """Return the first byte of each sequence, and the byte after it."""
+    found = []
+    for chunk_id, (first, last) in enumerate(itertools.pairwise(corpus.table.chunk_starts.tolist())):
+        chunk = corpus.index.places.of_chunk(chunk_id, first, last)
+        found += [chunk.sequence(number) for number in range(last - first)]
+    return found

@@ -10,6 +10,8 @@
 //! | [`keys`] | keys of any lengths into rows of one width |
 //! | [`mlf`] | label files into runs of classes |
 //! | [`number`] | the digits of a number into its correctly rounded value |
+//! | [`check_sums`] | bytes into check sums of their blocks |
+//! | [`lengths`] | lengths of sequences, in as few bytes as they take |
 //! | [`chunk`] | columns of every kind, which parsers make and the packer takes |
 //! | [`text`] | a text that is read into blocks of whole lines |
 //! | [`timeline`] | lengths, a window and a seed into the order of a sweep, and into what each read delivers |
@@ -20,12 +22,14 @@
 #![forbid(unsafe_code)]
 
 pub mod cbf;
+pub mod check_sums;
 pub mod chunk;
 pub mod convert;
 pub mod ctf;
 pub mod find;
 pub mod htk;
 pub mod keys;
+pub mod lengths;
 mod lines;
 pub mod mlf;
 mod named;

@@ -131,3 +131,13 @@ fn sizes_lead_to_the_next_start_and_are_below_4_gib() {
     assert_eq!(ctf::sizes(&[3, 10], 10 + (1 << 32)), Err(1));
     assert_eq!(ctf::sizes(&[], 7), Ok(vec![]));
 }
+
+#[test]
+fn places_count_from_the_beginnings_of_chunks() {
+    let places = ctf::places(&[3, 10, 10, 20], &[7, 0, 4, 5], &[0, 2, 4]);
+    assert_eq!((places.chunk_begins, places.chunk_ends), (vec![3, 10], vec![10, 25]));
+    assert_eq!((places.starts, places.has_no_gaps), (vec![0, 7, 0, 10], false));
+    assert!(ctf::places(&[3, 10], &[7, 5], &[0, 2]).has_no_gaps);
+    let far = ctf::places(&[3, 1 << 33], &[7, 5], &[0, 2]);
+    assert!(far.starts.is_empty() && ctf::places(&[], &[], &[0]).chunk_begins.is_empty());
+}

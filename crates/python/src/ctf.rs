@@ -1,10 +1,12 @@
 //! The CNTK text format.
 
 use crate::chunk::Chunk;
+use crate::lengths::LengthsArray;
 use crate::pool::pool;
 use cntkio_core::chunk::Pool;
 use cntkio_core::ctf::{self, Cut, Extent, Finding, Mode, Pass, Schema, Source, Stream, Unindexed};
 use cntkio_core::keys::padded;
+use cntkio_core::lengths::Lengths;
 use cntkio_core::text::Text;
 use cntkio_simd::file::OpenFile;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
@@ -139,6 +141,40 @@ pub(crate) fn ctf_chunk_starts<'py>(
     Ok(py.detach(|| ctf::chunk_starts(starts, sizes, chunk_size_in_bytes)).into_pyarray(py))
 }
 
+/// First byte of each chunk, end of each chunk, start of each sequence from the first byte of its chunk on (of 32 bits,
+/// or else of 64), and whether each sequence ends where the next one of its chunk starts.
+type PlacesTuple<'py> = (Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u64>>, Bound<'py, PyAny>, bool);
+
+/// Where the sequences of each chunk are. `chunk_starts` is a result of [`ctf_chunk_starts`].
+#[pyfunction]
+pub(crate) fn ctf_places<'py>(
+    py: Python<'py>,
+    offsets: PyReadonlyArray1<'py, u64>,
+    sizes: PyReadonlyArray1<'py, u32>,
+    chunk_starts: PyReadonlyArray1<'py, i64>,
+    num_threads: usize,
+) -> PyResult<PlacesTuple<'py>> {
+    let (offsets, sizes, chunk_starts) = (offsets.as_slice()?, sizes.as_slice()?, chunk_starts.as_slice()?);
+    let pool = pool(num_threads)?;
+    let places = py.detach(|| pool.install(|| ctf::places(offsets, sizes, chunk_starts)));
+    let starts = if places.starts.len() == offsets.len() {
+        places.starts.into_pyarray(py).into_any()
+    } else {
+        let chunks = chunk_starts.windows(2).map(|pair| &offsets[pair[0] as usize..pair[1] as usize]);
+        let starts: Vec<u64> = chunks.flat_map(|chunk| chunk.iter().map(|start| start - chunk[0])).collect();
+        starts.into_pyarray(py).into_any()
+    };
+    let (begins, ends) = (places.chunk_begins.into_pyarray(py), places.chunk_ends.into_pyarray(py));
+    Ok((begins, ends, starts, places.has_no_gaps))
+}
+
+/// Starts of sequences, of 32 or 64 bits.
+#[derive(FromPyObject)]
+pub(crate) enum Starts<'py> {
+    Short(PyReadonlyArray1<'py, u32>),
+    Long(PyReadonlyArray1<'py, u64>),
+}
+
 /// Memory of released chunks, kept for later chunks.
 #[pyclass(frozen, module = "cntkio._core")]
 pub(crate) struct Spare {
@@ -164,7 +200,31 @@ pub(crate) enum TextArgument<'py> {
 /// Kind, offset in the text, sequence, stream or None, and the number in the text.
 type FindingTuple = (u8, usize, usize, Option<usize>, u64);
 
-/// Parse the text of a chunk's sequences.
+/// The extents of sequences in a text of `size` bytes; None if one lies outside it, or if their numbers differ.
+fn extents(
+    starts: impl ExactSizeIterator<Item = u64> + Clone,
+    sizes: Option<&[u32]>,
+    size: u64,
+    lengths: Lengths,
+) -> Option<Vec<Extent>> {
+    if lengths.len() != starts.len() || sizes.is_some_and(|sizes| sizes.len() != starts.len()) {
+        return None;
+    }
+    let mut ends = starts.clone().skip(1).chain([size]);
+    let mut extents = Vec::with_capacity(starts.len());
+    for (sequence, start) in starts.enumerate() {
+        let next = ends.next()?;
+        let end = sizes.map_or(next, |sizes| start.saturating_add(sizes[sequence].into()));
+        if start > end || end > size {
+            return None;
+        }
+        extents.push(Extent { start: start as usize, end: end as usize, length: lengths.get(sequence) });
+    }
+    Some(extents)
+}
+
+/// Parse the text of a chunk's sequences, which are between `begin` and `end`. Their starts count from `begin`. Without
+/// sizes each sequence ends where the next one starts.
 ///
 /// Returns the chunk, the number of findings of each kind, the first findings of each kind, and the error that exceeded
 /// the budget, if there is one.
@@ -173,10 +233,11 @@ type FindingTuple = (u8, usize, usize, Option<usize>, u64);
 pub(crate) fn ctf_parse(
     py: Python<'_>,
     text: TextArgument<'_>,
-    first_byte: u64,
-    starts: PyReadonlyArray1<'_, u64>,
-    sizes: PyReadonlyArray1<'_, u32>,
-    lengths: PyReadonlyArray1<'_, u32>,
+    begin: u64,
+    end: u64,
+    starts: Starts<'_>,
+    sizes: Option<PyReadonlyArray1<'_, u32>>,
+    lengths: LengthsArray<'_>,
     schema: &CTFSchema,
     budget: u64,
     is_strict: bool,
@@ -184,12 +245,17 @@ pub(crate) fn ctf_parse(
     piece_size: usize,
     spare: Option<&Spare>,
 ) -> PyResult<(Chunk, Vec<u64>, Vec<FindingTuple>, Option<FindingTuple>)> {
-    let (starts, sizes, lengths) = (starts.as_slice()?, sizes.as_slice()?, lengths.as_slice()?);
+    let (short, long) = match &starts {
+        Starts::Short(starts) => (starts.as_slice()?, &[][..]),
+        Starts::Long(starts) => (&[][..], starts.as_slice()?),
+    };
+    let sizes = sizes.as_ref().map(|sizes| sizes.as_slice()).transpose()?;
+    let lengths = lengths.lengths()?;
     let here = if let TextArgument::Array(bytes) = &text { Some(bytes.as_slice()?) } else { None };
     let file = if let TextArgument::File(file, size) = text { (file, size) } else { (-1, 0) };
     let open = OpenFile::new(file.0);
-    let read = |at: usize, buffer: &mut [u8]| open.read_exact_at(buffer, first_byte.saturating_add(at as u64));
-    let text_size = here.map_or(file.1.saturating_sub(first_byte), |bytes| bytes.len() as u64);
+    let read = |at: usize, buffer: &mut [u8]| open.read_exact_at(buffer, begin.saturating_add(at as u64));
+    let text_size = here.map_or(file.1.saturating_sub(begin), |bytes| bytes.len() as u64);
     let text = here.map_or(Source::File(Text { size: text_size as usize, read: &read }), Source::Memory);
     let spare = spare.map(|spare| &spare.pool);
     let pool = pool(num_threads)?;
@@ -197,12 +263,12 @@ pub(crate) fn ctf_parse(
     let cut = Cut { piece: piece_size, part: PART_BYTES };
     let parsed = py.detach(|| {
         // A table that does not fit the text (a file that shrank, a damaged cache) must not be believed.
-        let mut sequences = Vec::with_capacity(starts.len());
-        for ((&start, &size), &length) in starts.iter().zip(sizes).zip(lengths) {
-            let start = start.checked_sub(first_byte)?;
-            let end = start.checked_add(size.into()).filter(|&end| end <= text_size)?;
-            sequences.push(Extent { start: start as usize, end: end as usize, length });
-        }
+        let all = end.checked_sub(begin).filter(|&all| all <= text_size)?;
+        let sequences = if long.is_empty() {
+            extents(short.iter().map(|&start| start.into()), sizes, all, lengths)
+        } else {
+            extents(long.iter().copied(), sizes, all, lengths)
+        }?;
         let parse = || ctf::parse_chunk(text, &sequences, schema, budget, is_strict, cut, spare);
         let size = sequences.last().map_or(0, |last| last.end) - sequences.first().map_or(0, |first| first.start);
         Some(if size <= cut.piece { parse() } else { pool.install(parse) })

@@ -8,10 +8,12 @@ use cntkio_simd::allocator::Recycler;
 use pyo3::prelude::*;
 
 mod cbf;
+mod check_sums;
 mod chunk;
 mod ctf;
 mod file;
 mod htk;
+mod lengths;
 mod order;
 mod packed;
 mod pool;
@@ -30,12 +32,15 @@ mod _core {
     use super::cbf::{BinaryFile, cbf_read, cbf_sizes, cbf_write};
 
     #[pymodule_export]
+    use super::check_sums::{of_array, of_file, read};
+
+    #[pymodule_export]
     use super::chunk::{Chunk, pad, spread};
 
     #[pymodule_export]
     use super::ctf::{
         CTFScan, CTFSchema, Spare, ctf_chunk_borders, ctf_chunk_starts, ctf_index, ctf_index_chunks, ctf_infer,
-        ctf_parse, ctf_scan_words, ctf_sizes,
+        ctf_parse, ctf_places, ctf_scan_words, ctf_sizes,
     };
 
     #[pymodule_export]
@@ -62,6 +67,7 @@ mod _core {
         cntkio_simd::Kernel::selected(); // now, before a fork can interrupt another thread that initialises it
         super::order::register(module)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.add("CHECK_SUM_BLOCK", cntkio_core::check_sums::BLOCK_BYTES)?;
         module.add("CTF_NUM_ERROR_KINDS", cntkio_core::ctf::NUM_ERRORS)?;
         // The names of numbered results; a name's index is the result's number.
         for (name, names) in [

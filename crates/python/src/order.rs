@@ -1,5 +1,6 @@
 //! The reader of the timeline for Python: the table's arrays, and the reader's state in a lock.
 
+use crate::lengths::LengthsArray;
 use cntkio_core::timeline::{
     self, Cursor, Delivered, Outcome, Partition, Pause, Pending, Randomization, Reader, Request, Slots, Stopped, Table,
     Truncation, Window,
@@ -68,7 +69,7 @@ fn as_tuple(cursor: Cursor) -> CursorTuple {
 /// Walks along the timeline of one table. (docs/timeline.md)
 #[pyclass(frozen, module = "cntkio._core")]
 pub(crate) struct TimelineReader {
-    lengths: Py<PyArray1<u32>>,
+    lengths: Py<PyAny>,
     chunk_starts: Py<PyArray1<i64>>,
     state: Mutex<State>,
 }
@@ -80,9 +81,9 @@ impl TimelineReader {
         py: Python<'_>,
         work: impl Send + FnOnce(&mut State, Table, &mut Pause) -> Result<R, Stopped>,
     ) -> PyResult<R> {
-        let lengths = self.lengths.bind(py).readonly();
+        let lengths: LengthsArray = self.lengths.bind(py).extract()?;
         let chunk_starts = self.chunk_starts.bind(py).readonly();
-        let table = Table { lengths: lengths.as_slice()?, chunk_starts: chunk_starts.as_slice()? };
+        let table = Table { lengths: lengths.lengths()?, chunk_starts: chunk_starts.as_slice()? };
         let mut signal = Ok(());
         let done = py.detach(|| {
             let mut pause = || {
@@ -114,7 +115,7 @@ impl TimelineReader {
     #[pyo3(signature = (lengths, chunk_starts, *, window_in_chunks, window_in_samples, seed, end))]
     fn new(
         py: Python<'_>,
-        lengths: PyReadonlyArray1<'_, u32>,
+        lengths: Bound<'_, PyAny>,
         chunk_starts: PyReadonlyArray1<'_, i64>,
         window_in_chunks: u64,
         window_in_samples: u64,
@@ -126,7 +127,8 @@ impl TimelineReader {
             (size, 0) => Some(Window::Chunks(size)),
             (_, size) => Some(Window::Samples(size)),
         };
-        let table = Table { lengths: lengths.as_slice()?, chunk_starts: chunk_starts.as_slice()? };
+        let array: LengthsArray = lengths.extract()?;
+        let table = Table { lengths: array.lengths()?, chunk_starts: chunk_starts.as_slice()? };
         let starts = table.chunk_starts;
         let is_whole = starts.first() == Some(&0)
             && starts.last() == i64::try_from(table.lengths.len()).ok().as_ref()
@@ -137,7 +139,7 @@ impl TimelineReader {
         let randomization = window.map(|window| Randomization { window, seed });
         let reader = py.detach(|| Reader::new(table, randomization, end));
         Ok(Self {
-            lengths: (*lengths).clone().unbind(),
+            lengths: lengths.clone().unbind(),
             chunk_starts: (*chunk_starts).clone().unbind(),
             state: Mutex::new(State { reader, slots: Slots::default(), delivered: Vec::new(), index_of: Vec::new() }),
         })
@@ -145,7 +147,7 @@ impl TimelineReader {
 
     /// The array of lengths that the reader was created with.
     #[getter]
-    fn lengths(&self, py: Python<'_>) -> Py<PyArray1<u32>> {
+    fn lengths(&self, py: Python<'_>) -> Py<PyAny> {
         self.lengths.clone_ref(py)
     }
 
@@ -301,7 +303,7 @@ impl TimelineReader {
     fn restore_pending(&self, py: Python<'_>, slots: Vec<Vec<PendingTuple>>) -> PyResult<()> {
         self.run(py, |state, table, _| {
             let pending = |&(sequence, next, end_of_sweep): &PendingTuple| {
-                let length = table.lengths[sequence as usize];
+                let length = table.lengths.get(sequence as usize);
                 let chunk = table.chunk_starts.partition_point(|&start| start <= i64::from(sequence)) - 1;
                 Pending { delivered: Delivered { sequence, chunk: chunk as u32 }, length, next, end_of_sweep }
             };

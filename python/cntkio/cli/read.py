@@ -107,7 +107,7 @@ _NO_CACHE = {
 
 def _index(options: Namespace, file: Input) -> int:
     seconds = []
-    cache: str | None = None
+    cache, state_of_cache = None, _NO_CACHE.get(file.kind.form, "none")
     for _ in range(2):
         start = time.perf_counter()
         for one in described(options, file, cache_index=True):
@@ -115,21 +115,23 @@ def _index(options: Namespace, file: Input) -> int:
                 seconds.append(time.perf_counter() - start)
                 tables = [corpus.table for corpus in corpora]
                 if file.kind.form == "ctf":
-                    cache = _cache_of(corpora[0])
+                    cache, state_of_cache = _cache_of(corpora[0])
     facts = file_facts(file)
     num_chunks = sum(table.num_chunks for table in tables)
     facts.add("chunks", num_chunks, f"{num_chunks:,}{one.chunk_sizes}")
     facts.add("sequences", sum(table.num_sequences for table in tables))
     facts.add("samples", sum(int(table.lengths.sum(dtype=np.int64)) for table in tables))
     is_text = file.kind.form == "ctf"
-    facts.add("cache", cache, cache or ("none could be written" if is_text else _NO_CACHE.get(file.kind.form, "none")))
+    facts.add("cache", cache, state_of_cache)
     facts.add("opened in", seconds[0], f"{1e3 * seconds[0]:,.1f} ms")
     facts.add("opened again in", seconds[-1], f"{1e3 * seconds[-1]:,.1f} ms")
     facts.show(as_json=options.json)
     return BAD_DATA if is_text and cache is None else FINE
 
 
-def _cache_of(corpus: Any) -> str | None:
-    """Return the index cache from which a text was opened."""
-    cache = corpus.index.cache
-    return None if cache is None else os.fspath(cache)
+def _cache_of(corpus: Any) -> tuple[str | None, str]:
+    """Return the index cache from which a text was opened, and this as words, or else why none was written."""
+    written = corpus.written_cache()
+    if written is None:
+        return os.fspath(corpus.index.cache), os.fspath(corpus.index.cache)
+    return None, f"none could be written: {'; '.join(written.failures)}"

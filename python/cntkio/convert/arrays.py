@@ -102,4 +102,4 @@ def read_corpus(corpus: Corpus) -> Minibatch:
         info.name: MinibatchData.of(info, packed, index, end_of_sweep=True) for index, info in enumerate(corpus.streams)
     }
     keys = corpus.table.keys
-    return Minibatch(data, lambda: keys)
+    return Minibatch(data, lambda: np.asarray(keys))

@@ -90,7 +90,7 @@ def _of_corpus(corpus: Corpus) -> Iterator[Piece]:
     table = corpus.table
     for loaded in chunks_in_order(corpus):
         first, last = table.chunk_starts[loaded.chunk_id : loaded.chunk_id + 2]
-        yield Piece(loaded.chunk.in_full_width(), table.keys[first:last], table.lengths[first:last])
+        yield Piece(loaded.chunk.in_full_width(), table.keys[first:last], table.lengths[first:last].astype(np.uint32))
     corpus.report.log_totals()
 
 

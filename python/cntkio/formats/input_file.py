@@ -150,6 +150,10 @@ class InputFile:
         self.size = status.st_size
         self._time_ns = status.st_mtime_ns
 
+    def status(self) -> os.stat_result:
+        """Return what the system knows of the open file now."""
+        return os.fstat(self._descriptor)
+
     @property
     def handle(self) -> tuple[int, int]:
         """Number and size, as the compiled core takes them."""
@@ -169,7 +173,7 @@ class InputFile:
         Raises:
             CorpusError: The file was changed.
         """
-        now = os.fstat(self._descriptor)
+        now = self.status()
         if (now.st_size, now.st_mtime_ns) != (self.size, self._time_ns):
             raise CorpusError(
                 f"{self.path}: changed while in use ({self.size} bytes when opened, {now.st_size} now); open it again"

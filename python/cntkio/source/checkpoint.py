@@ -216,11 +216,8 @@ def _compare_order(
 def _digest(arrangement: Arrangement) -> str:
     """Return a check sum of everything in the tables that the order and the joins depend on."""
     digest = hashlib.blake2b(digest_size=16)
-    table = arrangement.table
     arrays: list[npt.NDArray[Any] | None] = [
-        table.keys,
-        table.lengths,
-        table.chunk_starts,
+        *arrangement.table.content(),
         arrangement.chunk_starts,
         arrangement.flags,
         *(arrangement.partners or ()),

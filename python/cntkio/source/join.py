@@ -122,7 +122,7 @@ def join(
     if not tables:
         raise ConfigError("no deserializers; expected at least one", key="deserializers")
     first = tables[0]
-    keys = _comparable([table.keys for table in tables])
+    keys = _comparable([np.asarray(table.keys) for table in tables])
     found_partners = [_partners(keys[0], other) for other in keys[1:]]
     for partners, others, is_pattern in zip(found_partners, keys[1:], (patterns or [])[1:], strict=False):
         if is_pattern is not None:
@@ -142,9 +142,9 @@ def join(
         kept_keys = first.keys[kept]
     all_partners = (kept, *(partners[is_kept].astype(np.uint32) for partners in found_partners))
     if defining is not None:
-        lengths = tables[defining].lengths[all_partners[defining]]
+        lengths = tables[defining].lengths[all_partners[defining]].astype(np.uint32)
     else:
-        lengths = first.lengths[kept]
+        lengths = first.lengths[kept].astype(np.uint32)
         for table, others in zip(tables[1:], all_partners[1:], strict=True):
             np.maximum(lengths, table.lengths[others], out=lengths)
     kept_before = np.concatenate([np.zeros(1, np.int64), np.cumsum(is_kept)])[first.chunk_starts]

@@ -252,7 +252,7 @@ class Selector:
             return located.frames, self._ones[: len(located.frames)]
         if not self._arrangement.repeats[corpus_index]:
             return None
-        lengths = self._arrangement.tables[0].lengths[self._arrangement.partner(0, located.sequences)]
+        lengths = self._arrangement.tables[0].lengths[self._arrangement.partner(0, located.sequences)].astype(np.uint32)
         return np.zeros(len(lengths), np.uint32), lengths
 
     def _keys_of(self, selection: Selection, located: Located, first: int, last: int) -> Callable[[], npt.NDArray[Any]]:

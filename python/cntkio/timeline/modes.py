@@ -7,7 +7,7 @@ The timeline chooses a mode when it takes up a size and a partition. Each mode m
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -85,7 +85,7 @@ class TruncatedSequences:
     """
 
     reader: TimelineReader
-    lengths: npt.NDArray[np.uint32]
+    lengths: npt.NDArray[np.unsignedinteger[Any]]
     partition: Partition
     num_slots: int
     num_steps: int
@@ -99,7 +99,7 @@ class TruncatedSequences:
         if returned is None:
             return None
         slot, sequences, chunks, first_sample, num_samples, step, continues, end_of_sweep, position = returned
-        lengths = self.lengths[sequences]
+        lengths = self.lengths[sequences].astype(np.uint32)
         parts = Parts(slot, first_sample, num_samples, step, continues, lengths, self.num_slots, self.num_steps)
         selection = Selection(sequences, chunks, end_of_sweep, position, parts)
         return Delivery(selection, [0, len(sequences)], [end_of_sweep], [self.reader.cursor])

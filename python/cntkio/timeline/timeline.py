@@ -61,7 +61,8 @@ class Timeline:
     window, and about 50 for each chunk.
 
     Args:
-        lengths: Samples that each sequence counts for, in file order, uint32, each at least 1.
+        lengths: Samples that each sequence counts for, in file order, each at least 1: uint8, uint16 or uint32, or one
+            uint32 broadcast to all sequences.
         chunk_starts: First sequence of each chunk and, last, the number of sequences, int64; no chunk is empty.
         window: How far sequences are shuffled; None: in order.
         seed: Sweep number k is shuffled with ``seed + k``, modulo 2**64.
@@ -101,7 +102,7 @@ class Timeline:
 
     def __init__(
         self,
-        lengths: npt.NDArray[np.uint32],
+        lengths: npt.NDArray[np.unsignedinteger[Any]],
         chunk_starts: npt.NDArray[np.int64],
         *,
         window: Window | None,
@@ -129,9 +130,10 @@ class Timeline:
             raise CorpusError("the corpus has no sequences")
         if self.num_sequences >= 2**32:
             raise CorpusError(f"{self.num_sequences} sequences are more than one source can hold (2^32 - 1)")
-        if not lengths.min():
-            raise CorpusError(f"sequence number {int(lengths.argmin())} counts for no samples")
-        self._lengths = np.ascontiguousarray(lengths, np.uint32)
+        least = lengths[:1] if lengths.strides == (0,) else lengths
+        if not least.min():
+            raise CorpusError(f"sequence number {int(least.argmin())} counts for no samples")
+        self._lengths = lengths
         window_size = 0 if window is None else min(window.size, LARGEST_WORD)
         self._new_reader = functools.partial(
             TimelineReader,

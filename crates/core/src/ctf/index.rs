@@ -308,6 +308,48 @@ pub fn scan_words(block: &[u8], defining: Option<&[u8]>) -> WordScan {
     found
 }
 
+/// Where the sequences of each chunk are.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Places {
+    /// First byte of each chunk's first sequence.
+    pub chunk_begins: Vec<u64>,
+    /// The end of each chunk's last sequence.
+    pub chunk_ends: Vec<u64>,
+    /// Start of each sequence, from the first byte of its chunk on; empty if one does not fit 32 bits.
+    pub starts: Vec<u32>,
+    /// True if each sequence ends where the next one of its chunk starts.
+    pub has_no_gaps: bool,
+}
+
+/// The places of sequences, from their offsets in the file and the chunks of [`chunk_starts`].
+#[must_use]
+pub fn places(offsets: &[u64], sizes: &[u32], chunk_starts: &[i64]) -> Places {
+    let chunks = || chunk_starts.par_windows(2).map(|pair| pair[0] as usize..pair[1] as usize);
+    let end = |sequence: usize| offsets[sequence] + u64::from(sizes[sequence]);
+    let chunk_begins: Vec<u64> = chunks().map(|chunk| offsets[chunk.start]).collect();
+    let chunk_ends: Vec<u64> = chunks().map(|chunk| end(chunk.end - 1)).collect();
+    let has_no_gaps = chunks().all(|chunk| (chunk.start + 1..chunk.end).all(|next| end(next - 1) == offsets[next]));
+    let is_small = chunks().all(|chunk| offsets[chunk.end - 1] - offsets[chunk.start] <= u64::from(u32::MAX));
+    let mut starts = vec![0; if is_small { offsets.len() } else { 0 }];
+    if is_small {
+        let mut rest = &mut starts[..];
+        let parts: Vec<(&mut [u32], Range<usize>)> = chunk_starts
+            .windows(2)
+            .map(|pair| {
+                let chunk = pair[0] as usize..pair[1] as usize;
+                let (part, others) = std::mem::take(&mut rest).split_at_mut(chunk.len());
+                rest = others;
+                (part, chunk)
+            })
+            .collect();
+        parts.into_par_iter().for_each(|(part, chunk)| {
+            let begin = offsets[chunk.start];
+            part.iter_mut().zip(&offsets[chunk]).for_each(|(start, offset)| *start = (offset - begin) as u32);
+        });
+    }
+    Places { chunk_begins, chunk_ends, starts, has_no_gaps }
+}
+
 /// Group sequences into chunks of at most `limit` bytes, counted from the start of a chunk's first sequence to the end
 /// of its last.
 ///

@@ -24,6 +24,7 @@ mod reader;
 mod shuffle;
 mod slots;
 
+use crate::lengths::Lengths;
 pub use plan::{Randomization, Window, chunk_order};
 pub use reader::{Cursor, Delivered, Outcome, Reader, Request};
 pub use shuffle::{rolling_order, shuffled};
@@ -43,7 +44,7 @@ pub type Pause<'a> = dyn FnMut() -> bool + 'a;
 #[derive(Debug, Clone, Copy)]
 pub struct Table<'a> {
     /// Samples that each sequence counts for, at least 1.
-    pub lengths: &'a [u32],
+    pub lengths: Lengths<'a>,
     /// First sequence of each chunk and, last, the number of sequences.
     pub chunk_starts: &'a [i64],
 }

@@ -21,7 +21,6 @@ use super::generator::Remainder;
 use super::plan::{Randomization, SweepPlan};
 use super::shuffle::SweepOrder;
 use super::{Partition, Pause, SEQUENCES_BETWEEN_PAUSES, Stopped, Table};
-use cntkio_simd::memory::prefetch;
 use std::sync::Arc;
 
 /// The limits of one read.
@@ -104,7 +103,7 @@ impl Reader {
     #[must_use]
     pub fn new(table: Table, randomization: Option<Randomization>, end: u64) -> Self {
         let chunk_samples: Vec<u64> = (0..table.num_chunks())
-            .map(|chunk| table.lengths[table.start(chunk)..table.start(chunk + 1)].iter().map(|&n| u64::from(n)).sum())
+            .map(|chunk| table.lengths.sum(table.start(chunk)..table.start(chunk + 1)))
             .collect();
         let mut samples_before = vec![0];
         samples_before.extend(chunk_samples.iter().scan(0, |sum, samples| {
@@ -195,7 +194,7 @@ impl Reader {
         let mut index = table.start(chunk);
         let mut passed = self.samples_before[chunk];
         while passed < offset {
-            passed += u64::from(table.lengths[index]);
+            passed += u64::from(table.lengths.get(index));
             index += 1;
         }
         let position = sweep.saturating_mul(self.num_samples()).saturating_add(passed);
@@ -279,7 +278,7 @@ impl Reader {
         let mut turn = cursor.count % partition.count;
         let mut until_pause = SEQUENCES_BETWEEN_PAUSES;
         while taken < request.share && passed < request.passed {
-            let length = u64::from(table.lengths[cursor.index as usize]);
+            let length = u64::from(table.lengths.get(cursor.index as usize));
             let counted = request.count(length);
             let is_ours = turn == partition.index;
             if !nothing_yet
@@ -492,7 +491,7 @@ impl Walk<'_, '_, '_> {
     /// Samples of a sequence.
     #[inline]
     fn length(&self, sequence: usize) -> u64 {
-        if self.is_of_single_samples { 1 } else { u64::from(self.table.lengths[sequence]) }
+        if self.is_of_single_samples { 1 } else { u64::from(self.table.lengths.get(sequence)) }
     }
 
     /// The rank and the number of the sequence at the cursor, whose rank is brought up to date.
@@ -515,7 +514,7 @@ impl Walk<'_, '_, '_> {
         {
             // Before the shuffle has got there, this is a wrong guess, which does no harm.
             let sequence = self.sequence_at(home).1;
-            prefetch(self.table.lengths.get(sequence..=sequence).unwrap_or(&[]), 1);
+            self.table.lengths.prefetch(sequence);
         }
         Ok(self.sequence_at(self.order.homes[at]))
     }

@@ -133,7 +133,7 @@ impl Slots {
                 delivered.clear();
                 let outcome = reader.read(table, request, &mut delivered, pause)?;
                 for &delivered in &delivered {
-                    let length = table.lengths[delivered.sequence as usize];
+                    let length = table.lengths.get(delivered.sequence as usize);
                     unread += u64::from(length);
                     queue.push_back(Pending { delivered, length, next: 0, end_of_sweep: outcome.end_of_sweep });
                 }

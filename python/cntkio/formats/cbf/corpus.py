@@ -18,9 +18,10 @@ from cntkio.formats.cbf.faults import Fault
 from cntkio.formats.cbf.header import StreamHeader, read_header
 from cntkio.formats.cntk_options import BINARY, CntkOptions
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded
+from cntkio.formats.index_cache import file_fingerprint
 from cntkio.formats.input_file import InputFile, in_utf8
 from cntkio.formats.report import Report, warn
-from cntkio.formats.table import SequenceTable, file_fingerprint
+from cntkio.formats.table import SequenceTable
 from cntkio.hints import did_you_mean, suggests_keywords, wording
 from cntkio.streams import StreamDefs, StreamInformation, checked_streams, named, num_values
 
@@ -309,7 +310,7 @@ class CBFCorpus:
     # ------------------------------------------------------------------------------------------------------- data
 
     def fingerprint(self) -> str:
-        return file_fingerprint(self.name, self._file.size, self.table)
+        return file_fingerprint(self._file, self.table)
 
     def load(self, chunk_id: int) -> Loaded:
         kept = self._kept.get(chunk_id)

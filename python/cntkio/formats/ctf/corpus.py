@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -40,9 +40,10 @@ from cntkio.formats.ctf.index import (
 )
 from cntkio.formats.ctf.infer import advice_on_streams, streams_at_the_start, streams_between
 from cntkio.formats.detect import other_than
+from cntkio.formats.index_cache import Written, file_fingerprint
 from cntkio.formats.input_file import InputFile, Locator
 from cntkio.formats.report import Report
-from cntkio.formats.table import SequenceTable, file_fingerprint
+from cntkio.formats.table import SequenceTable
 from cntkio.hints import did_you_mean, suggests_keywords, wording
 from cntkio.streams import LARGEST_DIM, StreamInformation, check_definers, checked_streams, named, num_values
 
@@ -64,7 +65,8 @@ class CTFDeserializer(CntkOptions):
         skip_sequence_ids: Read each line as a sequence, and ignore ids.
         max_errors: Number of errors that are forgiven in all; a negative number forgives any number.
         chunk_size_in_bytes: Bytes of text that are read and parsed together.
-        cache_index: Keep the index in a file next to the corpus, or else in the user's cache folder.
+        cache_index: Keep the index in a file next to the corpus, or else in the user's cache folder; "verify": and hold
+            the whole corpus against a check sum before the cache is used.
         dtype: Type of the delivered values, float32 or float64.
         strict: Turn warnings into errors.
         subset: Lines and sequences without any of the streams cost no errors: the file has other streams, too.
@@ -84,7 +86,7 @@ class CTFDeserializer(CntkOptions):
     skip_sequence_ids: bool = False
     max_errors: int = 0
     chunk_size_in_bytes: int = 32 << 20
-    cache_index: bool = False
+    cache_index: bool | Literal["verify"] = False
     dtype: npt.DTypeLike = np.float32
     strict: bool = False
     subset: bool = False
@@ -95,7 +97,7 @@ class CTFDeserializer(CntkOptions):
     def __post_init__(self) -> None:
         """Check all options that can be checked without the file."""
         self.filename = os.fspath(self.filename)
-        check_fields(self)
+        check_fields(self, words={"cache_index": "verify"})
         self.streams = checked_streams(self.streams)
         if not self.streams:
             raise ConfigError("CTFDeserializer: no streams; expected at least one StreamDef", key="streams")
@@ -220,8 +222,10 @@ class CTFCorpus:
             options.chunk_size_in_bytes,
             self._text_keys,
         )
-        open_index = cached_index if options.cache_index and not self._text_keys else make_index
-        index = open_index(self._file, settings, first_pass)
+        if options.cache_index and not self._text_keys:
+            index = cached_index(self._file, settings, first_pass, verify=options.cache_index == "verify")
+        else:
+            index = make_index(self._file, settings, first_pass)
         if index.parsed:
             self._file.require_unchanged()
         return index
@@ -249,7 +253,7 @@ class CTFCorpus:
         return self.index.table
 
     def fingerprint(self) -> str:
-        return file_fingerprint(self.name, self._file.size, self.table)
+        return file_fingerprint(self._file, self.table)
 
     def load(self, chunk_id: int) -> Loaded:
         chunk, findings = self._parse(chunk_id, self.report.budget)
@@ -261,23 +265,20 @@ class CTFCorpus:
 
     def _parse(self, chunk_id: int, budget: int, schema: _core.CTFSchema | None = None) -> tuple[_core.Chunk, Findings]:
         first, last = (int(index) for index in self.table.chunk_starts[chunk_id : chunk_id + 2])
-        offsets, sizes = self.index.offsets[first:last], self.index.sizes[first:last]
-        begin = int(offsets[0])
-        size = int(offsets[-1]) + int(sizes[-1]) - begin
-        if not 0 <= size <= self._file.size - begin:
-            raise self._mismatch()
+        places = self.index.places.of_chunk(chunk_id, first, last)
         try:
             chunk, counts, findings, last_straw = _core.ctf_parse(
                 self._file.handle,
-                begin,
-                offsets,
-                sizes,
+                places.begin,
+                places.end,
+                places.starts,
+                places.sizes,
                 self.table.lengths[first:last],
                 schema or self._core_schema,
                 budget=budget,
                 is_strict=self._options.strict,
                 num_threads=num_threads(),
-                piece_size=piece_size(size, tuning.PIECE),
+                piece_size=piece_size(max(places.end - places.begin, 0), tuning.PIECE),
                 spare=self._spare,
             )
             self._file.require_unchanged()
@@ -287,7 +288,7 @@ class CTFCorpus:
             self._file.require_unchanged()
             raise
         straw = None if last_straw is None else Finding(*last_straw)
-        return chunk, Findings(counts, [Finding(*finding) for finding in findings], straw, begin, first)
+        return chunk, Findings(counts, [Finding(*finding) for finding in findings], straw, places.begin, first)
 
     def _mismatch(self) -> CorpusError:
         cache = self.index.cache
@@ -330,9 +331,8 @@ class CTFCorpus:
         kind = KINDS[finding.kind].name
         if kind not in KINDS_OF_GAPS:
             return ""
-        sequence_index = findings.first_sequence + finding.sequence
         begin = findings.first_byte + finding.offset
-        end = int(self.index.offsets[sequence_index]) + int(self.index.sizes[sequence_index])
+        end = self._end_of_sequence(findings.first_sequence + finding.sequence)
         is_line = kind == "line without a sample"
         asked = {schema.alias.decode() for schema in self._schema}
         known = {name.decode() for name in streams_at_the_start(self._file)}
@@ -344,6 +344,12 @@ class CTFCorpus:
             f"; the {'line' if is_line else 'sequence'} has {', '.join(map(repr, others))}; "
             f"ask for these streams, too, or forgive such errors ({self._wording.setting('subset', True)})"
         )
+
+    def _end_of_sequence(self, sequence_index: int) -> int:
+        chunk_starts = self.table.chunk_starts
+        chunk_id = int(np.searchsorted(chunk_starts, sequence_index, side="right")) - 1
+        first, last = chunk_starts[chunk_id : chunk_id + 2].tolist()
+        return self.index.places.of_chunk(chunk_id, first, last).sequence(sequence_index - first)[1]
 
     def _fits(self, definition: StreamSchema) -> bool:
         """Return true if another definition can read all values of a stream."""
@@ -373,6 +379,11 @@ class CTFCorpus:
             stream=None if finding.stream is None else self.streams[finding.stream].name,
         )
 
+    def written_cache(self) -> Written | None:
+        """Wait for the index cache to be written, and return where it is; None: it was there, or none was wanted."""
+        return None if self.index.writer is None else self.index.writer.wait()
+
     def close(self) -> None:
         self.report.log_totals()
+        self.written_cache()
         self._file.close()

@@ -13,7 +13,6 @@ The same pass can parse the first chunks (`FirstPass`), which saves reading them
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,16 +23,34 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio._threads import num_threads
 from cntkio.errors import FormatError
-from cntkio.formats.contract import Ahead
+from cntkio.formats.columns import (
+    CountedKeys,
+    Keys,
+    NumberKeys,
+    are_all_the_same,
+    compact_keys,
+    compact_lengths,
+    same_lengths,
+    stored_keys,
+)
+from cntkio.formats.contract import NOTHING_AHEAD, Ahead
 from cntkio.formats.ctf import tuning
-from cntkio.formats.ctf.findings import byte_text
+from cntkio.formats.ctf.findings import REMARKS, byte_text
 from cntkio.formats.ctf.lines import Start, find_start, map_lines
+from cntkio.formats.ctf.places import Places
 from cntkio.formats.detect import other_than
+from cntkio.formats.index_cache import (
+    Arrays,
+    CacheWriter,
+    DamagedCacheError,
+    IndexCache,
+    Remaking,
+    StoredArrays,
+    StoredColumn,
+)
 from cntkio.formats.input_file import InputFile, Locator
 from cntkio.formats.report import NUM_IN_FULL
-from cntkio.formats.table import CachedIndex, IndexCache, SequenceTable, fingerprint
-
-logger = logging.getLogger("cntkio")
+from cntkio.formats.table import SequenceTable
 
 _LARGEST_CHUNK = 2**63
 
@@ -93,6 +110,10 @@ class FirstPass(NamedTuple):
     spare: _core.Spare
 
 
+NO_PASS = FirstPass(NOTHING_AHEAD, [], _core.Spare(0))
+"""Parse nothing."""
+
+
 class Example(NamedTuple):
     """A sequence that the index remarks on: its offset and its key."""
 
@@ -112,19 +133,19 @@ class TextIndex(NamedTuple):
 
     Attributes:
         table: The sequences and chunks.
-        offsets: First byte of each sequence.
-        sizes: Bytes of each sequence.
+        places: Where the sequences are in the text.
         remarks: What is worth a warning, by kind.
         parsed: The first chunks, if the same pass parsed them.
         cache: The cache file that the index comes from; None: it comes from the text.
+        writer: Writes the cache; None: there is one, or none is wanted.
     """
 
     table: SequenceTable
-    offsets: npt.NDArray[np.uint64]
-    sizes: npt.NDArray[np.uint32]
+    places: Places
     remarks: dict[str, Remark]
     parsed: list[_core.Chunk]
-    cache: Path | None
+    cache: Path | None = None
+    writer: CacheWriter | None = None
 
 
 class _Part(NamedTuple):
@@ -168,7 +189,7 @@ class _Ahead(NamedTuple):
 class _Sequences(NamedTuple):
     """All sequences of the text."""
 
-    keys: npt.NDArray[Any]
+    keys: Keys
     offsets: npt.NDArray[np.uint64]
     lengths: npt.NDArray[np.uint32]
     sizes: npt.NDArray[np.uint32]
@@ -177,56 +198,79 @@ class _Sequences(NamedTuple):
         return _Sequences(self.keys[is_kept], self.offsets[is_kept], self.lengths[is_kept], self.sizes[is_kept])
 
 
-def cached_index(file: InputFile, settings: IndexSettings, first_pass: FirstPass) -> TextIndex:
-    """Return the index from its cache if that matches the file; else make it, and write the cache.
+def cached_index(file: InputFile, settings: IndexSettings, first_pass: FirstPass, *, verify: bool) -> TextIndex:
+    """Return the index from its cache if that matches the file; else make it, and write the cache on another thread.
 
     Raises the errors of `make_index`.
     """
     cache = IndexCache(
-        Path(file.path),
+        file,
         {
             "format": "ctf",
             "skip_sequence_ids": settings.skip_sequence_ids,
             "defining": None if settings.defining is None else settings.defining.decode("latin-1"),
             "chunk_size_in_bytes": settings.chunk_size_in_bytes,
         },
+        verify=verify,
     )
-    cached = cache.read()
+
+    def make_again() -> Arrays:
+        file.require_unchanged()
+        facts, arrays = _stored(make_index(file, settings, NO_PASS))
+        cache.write(facts, arrays)
+        return arrays
+
+    cached = cache.read(lambda arrays: _from_cache(file, arrays, settings, Remaking(arrays.path, make_again)))
     if cached is not None:
-        try:
-            return _from_cache(cached, settings)
-        except (KeyError, ValueError, TypeError) as error:
-            logger.info("%s: index cache not used: %s", file.path, error)
-    before = fingerprint(Path(file.path))
+        return cached
     index = make_index(file, settings, first_pass)
-    arrays = {
-        "keys": index.table.keys,
-        "lengths": index.table.lengths,
-        "chunk_starts": index.table.chunk_starts,
-        "starts": index.offsets,
-        "sizes": index.sizes,
-    }
-    cache.write(before, {"remarks": index.remarks}, arrays)
-    return index
+    facts, arrays = _stored(index)
+    return index._replace(writer=CacheWriter(lambda: cache.write(facts, arrays)))
 
 
-def _from_cache(cached: CachedIndex, settings: IndexSettings) -> TextIndex:
-    arrays = cached.arrays
-    table = SequenceTable(arrays["keys"], arrays["lengths"], arrays["chunk_starts"], options=settings.options)
-    count, starts = table.num_sequences, table.chunk_starts
+def _stored(index: TextIndex) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    """Return the facts and arrays that the cache keeps."""
+    keys, lengths = stored_keys(index.table.keys), index.table.lengths
+    facts: dict[str, Any] = {"remarks": index.remarks, "first_key": None, "length": None}
+    arrays = {"chunk_starts": index.table.chunk_starts, **index.places.stored()}
+    if isinstance(index.table.keys, CountedKeys):
+        facts["first_key"] = index.table.keys.first
+    else:
+        arrays["keys"] = keys
+    if are_all_the_same(lengths):
+        facts["length"] = int(lengths[0])
+    else:
+        arrays["lengths"] = lengths
+    return facts, arrays
+
+
+def _from_cache(file: InputFile, arrays: StoredArrays, settings: IndexSettings, remake: Remaking) -> TextIndex:
+    facts = arrays.facts
+    chunk_starts = arrays.read("chunk_starts")
+    count = int(chunk_starts[-1])
+    first_key, length = facts["first_key"], facts["length"]
+    if any(type(fact) is not int for fact in (first_key, length) if fact is not None):
+        raise DamagedCacheError("its facts are not possible")
+    lengths = arrays.read("lengths") if length is None else same_lengths(length, count)
+    keys = NumberKeys(StoredColumn(arrays, "keys", remake)) if first_key is None else CountedKeys(first_key, count)
+    places = Places.from_cache(arrays, remake)
     if (
-        {len(arrays[name]) for name in ("keys", "starts", "sizes")} != {count}
-        or table.num_chunks < 1
-        or starts[0] != 0
-        or starts[-1] != count
-        or np.any(starts[:-1] >= starts[1:])
+        {len(keys), len(lengths), len(places)} != {count}
+        or len(chunk_starts) != places.num_chunks + 1
+        or chunk_starts[0] != 0
+        or np.any(chunk_starts[:-1] >= chunk_starts[1:])
+        or not lengths[: 1 if length is not None else None].all()
     ):
-        raise ValueError("its arrays do not belong together")
+        raise DamagedCacheError("its arrays do not belong together")
     remarks = {
-        str(kind): Remark(int(total), [Example(int(offset), int(key)) for offset, key in examples])
-        for kind, (total, examples) in cached.facts["remarks"].items()
+        kind: Remark(int(total), [Example(int(offset), int(key)) for offset, key in examples])
+        for kind, (total, examples) in facts["remarks"].items()
     }
-    return TextIndex(table, arrays["starts"], arrays["sizes"], remarks, [], cached.path)
+    offsets = [example.offset for remark in remarks.values() for example in remark.examples]
+    if not remarks.keys() <= REMARKS.keys() or not all(0 <= offset < file.size for offset in offsets):
+        raise DamagedCacheError("its remarks are not possible")
+    table = SequenceTable(keys, lengths, chunk_starts, options=settings.options)
+    return TextIndex(table, places, remarks, [], arrays.path)
 
 
 def make_index(file: InputFile, settings: IndexSettings, first_pass: FirstPass) -> TextIndex:
@@ -248,10 +292,11 @@ def make_index(file: InputFile, settings: IndexSettings, first_pass: FirstPass) 
     sequences = _joined(file, start, [*ahead.parts, *rest], in_lines)
     sequences, remarks = _judged(sequences, settings, in_lines)
     chunk_starts = _core.ctf_chunk_starts(sequences.offsets, sequences.sizes, limit)
+    places = Places.of(sequences.offsets, sequences.sizes, chunk_starts)
     # If the file has changed during the pass, drop the parsed chunks; loading will report the change.
     fits = chunk_starts[1 : len(ahead.chunks) + 1].tolist() == ahead.num_sequences
-    table = SequenceTable(sequences.keys, sequences.lengths, chunk_starts, options=settings.options)
-    return TextIndex(table, sequences.offsets, sequences.sizes, remarks, ahead.chunks if fits else [], None)
+    table = SequenceTable(sequences.keys, compact_lengths(sequences.lengths), chunk_starts, options=settings.options)
+    return TextIndex(table, places, remarks, ahead.chunks if fits else [])
 
 
 def _is_in_lines(file: InputFile, start: Start, settings: IndexSettings) -> bool:
@@ -352,12 +397,13 @@ def _joined(file: InputFile, start: Start, parts: list[_Part], in_lines: bool) -
     offsets = _concatenated(part.offsets for part in parts)
     lengths = _concatenated(part.lengths for part in parts)
     if in_lines:
-        keys = np.arange(start.num_lines, start.num_lines + len(offsets), dtype=np.uint64)
+        keys: Keys = CountedKeys(start.num_lines, len(offsets))
     else:
-        keys = _concatenated(part.keys for part in parts)
-        is_continued = _join_over_borders(parts, keys, lengths)
+        ids = _concatenated(part.keys for part in parts)
+        is_continued = _join_over_borders(parts, ids, lengths)
         if is_continued.any():
-            keys, offsets, lengths = (array[~is_continued] for array in (keys, offsets, lengths))
+            ids, offsets, lengths = (array[~is_continued] for array in (ids, offsets, lengths))
+        keys = ids
     if not len(keys):
         raise _error_at(file, start, "the file holds nothing except a number")
     sizes, too_long = _core.ctf_sizes(offsets, file.size)
@@ -409,10 +455,14 @@ def _judged(sequences: _Sequences, settings: IndexSettings, in_lines: bool) -> t
             kind = "line left out" if in_lines else "sequence left out"
             remarks[kind] = _remark(np.flatnonzero(is_left_out), sequences)
             sequences = sequences.only(~is_left_out)
-    if not in_lines:
-        repeated = _repeated(sequences.keys)
+    keys = sequences.keys
+    if isinstance(keys, np.ndarray):
+        are_ascending = bool(np.all(keys[1:] > keys[:-1]))
+        repeated = np.empty(0, np.int64) if in_lines or are_ascending else _repeated(keys)
         if len(repeated):
             remarks["repeated id"] = _remark(repeated, sequences)
+        if len(keys) and not settings.text_keys:
+            sequences = sequences._replace(keys=compact_keys(keys, are_ascending=are_ascending))
     return sequences, remarks
 
 
@@ -424,8 +474,6 @@ def _remark(which: npt.NDArray[np.int64], sequences: _Sequences) -> Remark:
 
 def _repeated(keys: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """The sequences whose key an earlier one has."""
-    if np.all(keys[1:] > keys[:-1]):
-        return np.empty(0, np.int64)
     order = np.argsort(keys, kind="stable")
     is_again = keys[order][1:] == keys[order][:-1]
     return np.sort(order[1:][is_again])

@@ -13,9 +13,7 @@ its fault: it is an error only if the entry is needed.
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -26,10 +24,8 @@ from cntkio._threads import num_threads
 from cntkio.errors import FormatError
 from cntkio.formats.detect import other_than
 from cntkio.formats.htk.keys import text_rows
+from cntkio.formats.index_cache import IndexCache
 from cntkio.formats.input_file import InputFile, Locator, all_bytes
-from cntkio.formats.table import IndexCache, fingerprint
-
-logger = logging.getLogger("cntkio")
 
 FRAME_PERIOD = 100_000
 """A frame's duration in units of 100 ns: 10 ms."""
@@ -221,17 +217,17 @@ def read_entries(
         "format": "mlf", "compatible": compatible, "times": times, "frame_period": float(frame_period), "dim": dim,
         "names": digest,
     }  # fmt: skip
-    cache = IndexCache(Path(path), settings)
-    cached = cache.read()
-    if cached is not None:
-        try:
-            return Entries.from_cache(path, cached.facts, cached.arrays)
-        except (KeyError, ValueError, TypeError) as error:
-            logger.info("%s: index cache not used: %s", cached.path, error)
-    before = fingerprint(Path(path))
-    entries = scan()
-    cache.write(before, *entries.to_cache())
-    return entries
+    text = InputFile(path)
+    try:
+        cache = IndexCache(text, settings)
+        cached = cache.read(lambda arrays: Entries.from_cache(path, arrays.facts, arrays.read_all()))
+        if cached is not None:
+            return cached
+        entries = scan()
+        cache.write(*entries.to_cache())
+        return entries
+    finally:
+        text.close()
 
 
 def scan_text(

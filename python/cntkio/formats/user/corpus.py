@@ -274,7 +274,7 @@ class MainTimelineCorpus(_UserCorpus):
 
     def fingerprint(self) -> str:
         """Describe the streams, chunks, keys and lengths."""
-        digest = self._digest(self.table.keys, self.table.lengths, self.table.chunk_starts)
+        digest = self._digest(*self.table.content())
         return f"user-defined, {self._num_chunks} chunks, {self.table.num_sequences} sequences, {digest}"
 
 

@@ -1,0 +1,29 @@
+//! Lengths of sequences as arrays of Python.
+
+use cntkio_core::lengths::Lengths;
+use numpy::{PyReadonlyArray1, PyUntypedArrayMethods};
+use pyo3::prelude::*;
+
+/// An array of lengths of 8, 16 or 32 bits. If all are the same, it may keep a single number (its stride is 0).
+#[derive(FromPyObject)]
+pub(crate) enum LengthsArray<'py> {
+    Words(PyReadonlyArray1<'py, u32>),
+    Bytes(PyReadonlyArray1<'py, u8>),
+    Shorts(PyReadonlyArray1<'py, u16>),
+}
+
+impl LengthsArray<'_> {
+    pub(crate) fn lengths(&self) -> PyResult<Lengths<'_>> {
+        Ok(match self {
+            LengthsArray::Words(array) => match array.as_slice() {
+                Ok(lengths) => Lengths::Words(lengths),
+                Err(_) if array.strides() == [0] && array.len() > 0 => {
+                    Lengths::Same { length: array.get(0).copied().unwrap_or_default(), count: array.len() }
+                }
+                Err(error) => return Err(error.into()),
+            },
+            LengthsArray::Bytes(array) => Lengths::Bytes(array.as_slice()?),
+            LengthsArray::Shorts(array) => Lengths::Shorts(array.as_slice()?),
+        })
+    }
+}

@@ -1,0 +1,161 @@
+"""Columns of tables, in as few bytes as they take: keys that count up, keys of 32 bits, lengths that are all the same.
+
+A column of lengths is a NumPy array of 8, 16 or 32 bits; if all lengths are the same, its stride is 0, and it takes no
+memory. Keys are a NumPy array, or one of the classes here, which behave like one where they are indexed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Lengths: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
+
+
+class Column(Protocol):
+    """Numbers that are read in slices."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of a number."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, part: slice, /) -> npt.NDArray[Any]: ...
+
+
+class CountedKeys:
+    """Keys that count up by one. They take no memory.
+
+    Args:
+        first: The first key.
+        count: Number of keys.
+
+    Raises:
+        ValueError: A key is negative or does not fit 64 bits.
+
+    Example:
+        >>> keys = CountedKeys(5, 3)
+        >>> keys[-1], keys[1:], keys[np.array([True, False, True])]
+        (np.uint64(7), array([6, 7], dtype=uint64), array([5, 7], dtype=uint64))
+    """
+
+    dtype = np.dtype(np.uint64)
+
+    def __init__(self, first: int, count: int) -> None:
+        if not 0 <= first <= 2**64 - count:
+            raise ValueError(f"{count} keys from {first} on; expected keys of 0 to 2^64 - 1")
+        self.first = first
+        self._positions = range(count)
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            part = self._positions[index]
+            return np.arange(part.start, part.stop, part.step).astype(np.uint64) + np.uint64(self.first)
+        if np.ndim(index) == 0:
+            return np.uint64(self.first + self._positions[index])
+        positions = np.asarray(index)
+        if positions.dtype == np.bool_:
+            positions = np.flatnonzero(positions)
+        return positions.astype(np.uint64) + np.uint64(self.first)
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        keys: npt.NDArray[Any] = self[:]
+        return keys.astype(dtype or np.uint64, copy=False)
+
+    def tolist(self) -> list[int]:
+        """Return all keys as a list."""
+        return list(range(self.first, self.first + len(self)))
+
+    def stored(self) -> npt.NDArray[np.uint64]:
+        """Return an array that determines the keys: the first one, and their number."""
+        return np.array([self.first, len(self)], np.uint64)
+
+
+class NumberKeys:
+    """Keys that are numbers, kept in 32 bits if all fit. They may be read when a key is first asked for.
+
+    Args:
+        column: The keys, of 32 or 64 bits.
+    """
+
+    dtype = np.dtype(np.uint64)
+
+    def __init__(self, column: Column) -> None:
+        self._column = column
+        self._array: npt.NDArray[Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.stored()[index].astype(np.uint64)
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        return self.stored().astype(dtype or np.uint64)
+
+    def tolist(self) -> list[int]:
+        """Return all keys as a list."""
+        return [int(key) for key in self.stored().tolist()]
+
+    def stored(self) -> npt.NDArray[Any]:
+        """Return the keys in as many bits as they are kept in."""
+        if self._array is None:
+            self._array = self._column[:]
+        return self._array
+
+
+Keys: TypeAlias = npt.NDArray[Any] | CountedKeys | NumberKeys
+"""Keys of sequences: uint64, or text."""
+
+
+def compact_keys(keys: npt.NDArray[np.uint64], *, are_ascending: bool) -> Keys:
+    """Return keys in as few bytes as they take.
+
+    Args:
+        keys: Keys that are numbers; at least one.
+        are_ascending: Whether each key is larger than the key before it.
+    """
+    if are_ascending and int(keys[-1]) - int(keys[0]) == len(keys) - 1:
+        return CountedKeys(int(keys[0]), len(keys))
+    return NumberKeys(keys.astype(np.uint32) if keys.max() < 2**32 else keys)
+
+
+def compact_lengths(lengths: npt.NDArray[np.uint32]) -> Lengths:
+    """Return lengths in as few bytes as they take.
+
+    Example:
+        >>> compact_lengths(np.array([3, 3, 3], np.uint32)).strides
+        (0,)
+        >>> compact_lengths(np.array([3, 2**16 - 1], np.uint32)).dtype
+        dtype('uint16')
+    """
+    least, largest = (int(lengths.min()), int(lengths.max())) if len(lengths) else (0, 0)
+    if least == largest:
+        return same_lengths(largest, len(lengths))
+    return lengths.astype(np.uint8 if largest < 2**8 else np.uint16 if largest < 2**16 else np.uint32, copy=False)
+
+
+def same_lengths(length: int, count: int) -> Lengths:
+    """Return `count` lengths that are all the same. They take no memory."""
+    return np.broadcast_to(np.array(length, np.uint32), count)
+
+
+def are_all_the_same(lengths: Lengths) -> bool:
+    """Return whether the column keeps one number for all lengths."""
+    return lengths.strides == (0,)
+
+
+def stored_keys(keys: Keys) -> npt.NDArray[Any]:
+    """Return an array that determines the keys."""
+    return keys if isinstance(keys, np.ndarray) else keys.stored()
+
+
+def stored_lengths(lengths: Lengths) -> npt.NDArray[Any]:
+    """Return an array that determines the lengths: they themselves, or one of them and their number."""
+    return np.array([lengths[0], len(lengths)], np.uint64) if are_all_the_same(lengths) and len(lengths) else lengths

@@ -1,0 +1,92 @@
+"""Places of sequences in a text, in as few bytes as they take."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio import _core
+from cntkio._threads import num_threads
+from cntkio.formats.columns import Column
+from cntkio.formats.index_cache import DamagedCacheError, Remaking, StoredArrays, StoredColumn
+
+
+class ChunkPlaces(NamedTuple):
+    """Places of a chunk's sequences.
+
+    Attributes:
+        begin: First byte of the first sequence.
+        end: The byte after the last sequence.
+        starts: First byte of each sequence, counted from `begin`; uint32 or uint64.
+        sizes: Bytes of each sequence; None: each ends where the next one starts.
+    """
+
+    begin: int
+    end: int
+    starts: npt.NDArray[Any]
+    sizes: npt.NDArray[np.uint32] | None
+
+    def sequence(self, number: int) -> tuple[int, int]:
+        """Return the first byte of the chunk's sequence with this number, and the byte after it."""
+        start = int(self.starts[number])
+        if self.sizes is not None:
+            return self.begin + start, self.begin + start + int(self.sizes[number])
+        is_last = number + 1 == len(self.starts)
+        return self.begin + start, self.end if is_last else self.begin + int(self.starts[number + 1])
+
+
+class Places:
+    """Places of all sequences. The columns may be parts of an index cache, which are read chunk by chunk.
+
+    Args:
+        begins: First byte of each chunk.
+        ends: The byte after each chunk.
+        starts: First byte of each sequence, counted from the beginning of its chunk.
+        sizes: Bytes of each sequence; None: each ends where the next one of its chunk starts.
+    """
+
+    def __init__(
+        self, begins: npt.NDArray[np.uint64], ends: npt.NDArray[np.uint64], starts: Column, sizes: Column | None
+    ) -> None:
+        self._begins, self._ends, self._starts, self._sizes = begins, ends, starts, sizes
+
+    @classmethod
+    def of(
+        cls, offsets: npt.NDArray[np.uint64], sizes: npt.NDArray[np.uint32], chunk_starts: npt.NDArray[np.int64]
+    ) -> Places:
+        """Make the places from the offsets in the file."""
+        begins, ends, starts, has_no_gaps = _core.ctf_places(offsets, sizes, chunk_starts, num_threads())
+        return cls(begins, ends, starts, None if has_no_gaps else sizes)
+
+    @classmethod
+    def from_cache(cls, arrays: StoredArrays, remake: Remaking) -> Places:
+        """Make the places from an index cache.
+
+        Raises:
+            DamagedCacheError: The arrays do not belong together.
+        """
+        sizes = StoredColumn(arrays, "sizes", remake) if "sizes" in arrays else None
+        places = cls(arrays.read("begins"), arrays.read("ends"), StoredColumn(arrays, "starts", remake), sizes)
+        if len(places._begins) != len(places._ends) or (sizes is not None and len(sizes) != len(places)):
+            raise DamagedCacheError("its arrays do not belong together")
+        return places
+
+    def stored(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays that an index cache keeps."""
+        arrays = {"begins": self._begins, "ends": self._ends, "starts": self._starts[:]}
+        return arrays if self._sizes is None else {**arrays, "sizes": self._sizes[:]}
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    @property
+    def num_chunks(self) -> int:
+        """Number of chunks."""
+        return len(self._begins)
+
+    def of_chunk(self, chunk_id: int, first: int, last: int) -> ChunkPlaces:
+        """Return the places of a chunk, which has the sequences from `first` up to `last`."""
+        sizes = None if self._sizes is None else self._sizes[first:last]
+        return ChunkPlaces(int(self._begins[chunk_id]), int(self._ends[chunk_id]), self._starts[first:last], sizes)

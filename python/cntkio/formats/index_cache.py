@@ -1,0 +1,402 @@
+"""Index caches: files that keep the tables of corpora. (docs/formats/ctf.md, "Index cache")
+
+::
+
+    magic │ size and check sum of the header │ header (JSON) │ array │ array │ ... │ check sums of the arrays' blocks
+
+A cache is used only if everything that the index depends on is unchanged: the cache's own format, the settings, and the
+corpus's size, times of change in nanoseconds and a check sum of samples of its content. Every block is held against its
+check sum when it is read. Nothing that is wrong with a cache is an error, because an index can always be made anew.
+
+A cache is read and never mapped: a process that reads a mapped file dies if the file is cut at the same time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import stat
+import struct
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio import _core
+from cntkio._threads import ForkLock, num_threads
+from cntkio.formats.input_file import InputFile, system_number
+from cntkio.formats.output_file import written_whole
+from cntkio.formats.table import SequenceTable
+
+logger = logging.getLogger("cntkio")
+_T = TypeVar("_T")
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+_MAGIC = b"cntkio index 2\n\0"
+_SIZE_AND_SUM = struct.Struct("<QQ")
+_BLOCK = _core.CHECK_SUM_BLOCK
+_MOST_HEADER = 1 << 24
+_TYPES = frozenset(("|u1", "<u2", "<u4", "<u8", "<i8"))
+_NUM_PROBES = 64
+_PROBE_SIZE = 4096
+# A pipe under the name of a cache must not block.
+_READ_WITHOUT_WAITING = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
+# A file system notes the time of a change in steps of up to some milliseconds.
+_STEP_OF_TIMES = 0.02
+
+
+def content_sum(file: InputFile) -> str:
+    """Return a check sum of samples of a file's content."""
+    content = hashlib.blake2b(digest_size=16)
+    last = max(file.size - _PROBE_SIZE, 0)
+    for probe in range(_NUM_PROBES):
+        content.update(file.read(last * probe // (_NUM_PROBES - 1), _PROBE_SIZE))
+    return content.hexdigest()
+
+
+def file_fingerprint(file: InputFile, table: SequenceTable) -> str:
+    """Return the fingerprint of a corpus that is one file, for checkpoints."""
+    return f"{file.size}:{table.num_sequences}:{content_sum(file)}"
+
+
+class DamagedCacheError(Exception):
+    """An index cache cannot be believed."""
+
+
+class _Place(NamedTuple):
+    """An array in a cache: its type, its first byte, its length, and its first check sum."""
+
+    dtype: np.dtype[Any]
+    offset: int
+    length: int
+    first_sum: int
+
+    @property
+    def num_bytes(self) -> int:
+        return self.length * self.dtype.itemsize
+
+
+class StoredArrays:
+    """The arrays of an index cache, which are read and checked when they are asked for.
+
+    Attributes:
+        path: The cache.
+        facts: The facts that were written with them.
+    """
+
+    def __init__(self, path: Path, number: int, header: Mapping[str, Any], data: int, size: int) -> None:
+        self.path = path
+        self.facts: Any = header["facts"]
+        self._number = number
+        self._places: dict[str, _Place] = {}
+        num_sums = 0
+        for name, (kind, offset, count) in header["arrays"].items():
+            if kind not in _TYPES or type(offset) is not int or type(count) is not int or offset < 0 or count < 0:
+                raise DamagedCacheError(f"array {name!r} is damaged")
+            place = _Place(np.dtype(kind), data + offset, count, num_sums)
+            if place.offset + place.num_bytes > size:
+                raise DamagedCacheError("it is cut off")
+            self._places[name] = place
+            num_sums += -(-place.num_bytes // _BLOCK)
+        begin = data + sum(place.num_bytes for place in self._places.values())
+        if size != begin + 8 * num_sums:
+            raise DamagedCacheError("it is cut off, or has more bytes than it should")
+        sums = _core.file_read(number, begin, 8 * num_sums)
+        if sum_of(sums) != header["sum_of_sums"]:
+            raise DamagedCacheError("its check sums are damaged")
+        self._sums = np.frombuffer(sums, "<u8")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._places
+
+    def place(self, name: str) -> tuple[np.dtype[Any], int]:
+        """Return the type and the length of an array."""
+        place = self._places[name]
+        return place.dtype, place.length
+
+    def read_all(self) -> dict[str, npt.NDArray[Any]]:
+        """Return all arrays.
+
+        Raises:
+            DamagedCacheError: An array is damaged.
+        """
+        return {name: self.read(name) for name in self._places}
+
+    def read(self, name: str, begin: int = 0, end: int | None = None) -> npt.NDArray[Any]:
+        """Return a part of an array.
+
+        Raises:
+            DamagedCacheError: The file is shorter than it was, or has other content.
+        """
+        place = self._places[name]
+        width = place.dtype.itemsize
+        end = place.length if end is None else end
+        sums = self._sums[place.first_sum :][: -(-place.num_bytes // _BLOCK)]
+        found = _core.read_checked(
+            self._number, place.offset, place.num_bytes, (begin * width, end * width), sums, num_threads()
+        )
+        if found is None:
+            raise DamagedCacheError(f"array {name!r} is damaged")
+        return found.view(place.dtype)
+
+
+class Remaking:
+    """Makes the arrays of an index again if its cache turns out to be damaged while it is in use.
+
+    Args:
+        path: The cache, for the log.
+        make: Makes them; called once at most.
+    """
+
+    def __init__(self, path: Path, make: Callable[[], Arrays]) -> None:
+        self._path = path
+        self._make = make
+        self._lock = ForkLock()
+        self.made: Arrays | None = None
+
+    def __call__(self, problem: DamagedCacheError) -> Arrays:
+        with self._lock:
+            if self.made is None:
+                logger.warning("%s: the index cache is damaged: %s; the index is made again", self._path, problem)
+                self.made = self._make()
+            return self.made
+
+
+class StoredColumn:
+    """An array of an index cache that is read in slices. If it turns out to be damaged, it is made again."""
+
+    def __init__(self, arrays: StoredArrays, name: str, remake: Remaking) -> None:
+        self._arrays, self._name, self._remake = arrays, name, remake
+        self.dtype, self._count = arrays.place(name)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, part: slice) -> npt.NDArray[Any]:
+        begin, end, _ = part.indices(self._count)
+        made = self._remake.made
+        if made is None:
+            try:
+                return self._arrays.read(self._name, begin, end)
+            except DamagedCacheError as problem:
+                made = self._remake(problem)
+        return made[self._name][begin:end]
+
+
+class IndexCache:
+    """The index cache of one corpus, read with one set of settings.
+
+    Args:
+        file: The opened corpus. The cache belongs to it, whatever stands under its name later.
+        settings: What the index depends on besides; JSON-able.
+        verify: Whether to hold all of the corpus against a check sum, which takes as long as reading it.
+    """
+
+    def __init__(self, file: InputFile, settings: Mapping[str, Any], *, verify: bool = False) -> None:
+        self._file = file
+        self._corpus = Path(file.path).absolute()
+        self._settings = dict(settings)
+        self._verify = verify
+        self._before = self._fingerprint()
+
+    def _fingerprint(self) -> dict[str, Any]:
+        """Return size, times of change and a check sum of samples of the corpus's content."""
+        status = self._file.status()
+        found = {
+            "size": status.st_size,
+            "time_ns": status.st_mtime_ns,
+            "change_time_ns": status.st_ctime_ns,
+            "content": content_sum(self._file),
+        }
+        if self._verify:
+            found["whole"] = _core.file_check_sum((self._file.number, status.st_size), num_threads())
+        return found
+
+    def candidates(self) -> list[Path]:
+        """Return the paths that the cache may have: next to the corpus, or else in the user's cache folder."""
+        text = json.dumps(self._settings, sort_keys=True)
+        tag = hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+        corpus = self._corpus
+        found = [corpus.with_name(f"{corpus.name}.{tag}.index")]
+        folder = _users_folder()
+        if folder is not None:
+            corpus_folder = hashlib.blake2b(os.fsencode(corpus.parent), digest_size=8).hexdigest()
+            found.append(folder / f"{corpus_folder}.{corpus.name}.{tag}.index")
+        return found
+
+    def read(self, build: Callable[[StoredArrays], _T]) -> _T | None:
+        """Return what `build` makes of a cache that matches the corpus as it is now, or None.
+
+        Any exception of `build` means that the cache is damaged.
+        """
+        for path in self.candidates():
+            try:
+                built = build(self._open(path))
+            except FileNotFoundError:
+                continue
+            except _UnfitCacheError as problem:
+                logger.info("%s: index cache not used: %s", path, problem)
+            except Exception as problem:  # whatever a file holds, the index can be made again
+                logger.warning(
+                    "%s: the index cache is damaged: %s; the index is made again",
+                    path,
+                    problem if isinstance(problem, DamagedCacheError) else f"{problem!r:.100}",
+                )
+            else:
+                logger.debug("%s: index cache used", path)
+                return built
+        return None
+
+    def _open(self, path: Path) -> StoredArrays:
+        descriptor = os.open(path, _READ_WITHOUT_WAITING)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise _UnfitCacheError("it is not a regular file")
+            if hasattr(os, "geteuid") and status.st_uid not in (os.geteuid(), 0):
+                raise _UnfitCacheError(f"it belongs to user {status.st_uid}; expected this user or root")
+            number = system_number(descriptor)
+            begin = len(_MAGIC) + _SIZE_AND_SUM.size
+            start = _core.file_read(number, 0, begin)
+            if start[: len(_MAGIC)] != _MAGIC:
+                raise _UnfitCacheError("it is not an index cache of this version")
+            size, check_sum = _SIZE_AND_SUM.unpack(start[len(_MAGIC) :])
+            if begin + size > min(_MOST_HEADER, status.st_size):
+                raise DamagedCacheError("it is cut off")
+            text = _core.file_read(number, begin, size)
+            if sum_of(text) != check_sum:
+                raise DamagedCacheError("its header is damaged")
+            header = json.loads(text)
+            self._require_match(header)
+            arrays = StoredArrays(path, number, header, begin + size, status.st_size)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        weakref.finalize(arrays, os.close, descriptor)
+        return arrays
+
+    def _require_match(self, header: Mapping[str, Any]) -> None:
+        if header["settings"] != self._settings:
+            raise _UnfitCacheError("it was made with other settings")
+        saved = dict(header["corpus"])
+        whole = saved.pop("whole", None)
+        now = dict(self._before)
+        if saved != {name: value for name, value in now.items() if name != "whole"}:
+            raise _UnfitCacheError("the corpus has changed")
+        if self._verify and whole != now["whole"]:
+            raise _UnfitCacheError(
+                "it has no check sum of the whole corpus" if whole is None else "the corpus has changed"
+            )
+
+    def write(self, facts: Mapping[str, Any], arrays: Arrays) -> Written:
+        """Write the cache where it can be written.
+
+        Args:
+            facts: Facts that `StoredArrays` has; JSON-able.
+            arrays: Arrays of uint8, uint16, uint32, uint64 or int64.
+        """
+        # A change within the same step of the clock would leave the times as they are.
+        newest = max(self._before["time_ns"], self._before["change_time_ns"]) / 1e9
+        time.sleep(min(max(newest + _STEP_OF_TIMES - time.time(), 0), _STEP_OF_TIMES))
+        if self._before != self._fingerprint():
+            return Written(None, [f"{self._corpus}: the file was changed while it was indexed"])
+        stored = {
+            name: np.ascontiguousarray(array, array.dtype.newbyteorder("<")).view(np.uint8)
+            for name, array in arrays.items()
+        }
+        sums = b"".join(_core.check_sums(array, num_threads()).tobytes() for array in stored.values())
+        header: dict[str, Any] = {
+            "corpus": self._before, "settings": self._settings, "facts": facts, "arrays": {},
+            "sum_of_sums": sum_of(sums),
+        }  # fmt: skip
+        offset = 0
+        for name, array in arrays.items():
+            header["arrays"][name] = [array.dtype.newbyteorder("<").str, offset, len(array)]
+            offset += array.nbytes
+        text = json.dumps(header).encode()
+        start = _MAGIC + _SIZE_AND_SUM.pack(len(text), sum_of(text)) + text
+        failures: list[str] = []
+        for path in self.candidates():
+            try:
+                if path.parent != self._corpus.parent:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                if path.is_symlink() or (path.exists() and not path.is_file()):
+                    raise FileExistsError("it exists and is not a regular file")
+                with written_whole(path) as file:
+                    file.write(start)
+                    for array in stored.values():
+                        file.write(array.data)
+                    file.write(sums)
+                return Written(path, failures)
+            except OSError as error:
+                failures.append(f"{path}: {error.strerror or error}")
+                logger.debug("%s: index cache not written: %s", path, error)
+        return Written(None, failures)
+
+
+class Written(NamedTuple):
+    """The place at which an index cache was written.
+
+    Attributes:
+        path: The cache; None: it could not be written.
+        failures: The places where it could not be written, each with the reason.
+    """
+
+    path: Path | None
+    failures: list[str]
+
+
+class CacheWriter:
+    """Writes an index cache on a thread of its own, so that reading can begin at the same time.
+
+    Args:
+        write: Writes the cache.
+    """
+
+    def __init__(self, write: Callable[[], Written]) -> None:
+        self._write = write
+        self._written = Written(None, ["the process was forked while the cache was written"])
+        self._thread: threading.Thread | None = threading.Thread(target=self._run, name="cntkio-index-cache")
+        try:
+            self._thread.start()
+        except RuntimeError:  # no thread can be started any more
+            self._thread = None
+            self._run()
+
+    def _run(self) -> None:
+        try:
+            self._written = self._write()
+        except Exception as error:  # reading continues without a cache
+            self._written = Written(None, [repr(error)])
+            logger.warning("an index cache was not written: %r", error)
+
+    def wait(self) -> Written:
+        """Wait for the end of the writing."""
+        if self._thread is not None:
+            self._thread.join()
+        return self._written
+
+
+class _UnfitCacheError(Exception):
+    """An index cache that may be sound, but belongs to something else."""
+
+
+def _users_folder() -> Path | None:
+    """Return the folder for caches of this user; None: the user has no home folder."""
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cntkio"
+    except RuntimeError:
+        return None
+
+
+def sum_of(content: bytes) -> int:
+    """Return the check sum of bytes, which include their number."""
+    sums = _core.check_sums(np.frombuffer(content, np.uint8), 1)
+    return int.from_bytes(hashlib.blake2b(sums.tobytes(), digest_size=8).digest(), "little") ^ len(content)
