@@ -162,7 +162,7 @@ class Remaking:
         self.made: Arrays | None = None
 
     def __call__(self, problem: DamagedCacheError) -> Arrays:
-        with self._lock:
+        with self._lock.inner:
             if self.made is None:
                 logger.warning("%s: the index cache is damaged: %s; the index is made again", self._path, problem)
                 self.made = self._make()
