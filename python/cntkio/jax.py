@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
+from cntkio.displays import shape_text
 from cntkio.errors import ConfigError
 from cntkio.layouts import check_layout, class_ids
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
@@ -49,6 +50,9 @@ class Ragged(NamedTuple):
     values: Any
     offsets: jax.Array
 
+    def __repr__(self) -> str:
+        return _size_text(self)
+
 
 class Padded(NamedTuple):
     """One row for each sequence, and empty rows up to the requested number.
@@ -66,6 +70,9 @@ class Padded(NamedTuple):
         """True at samples, false at padding; bool, `[rows, steps]`."""
         return jnp.arange(self.values.shape[1]) < self.lengths[:, None]
 
+    def __repr__(self) -> str:
+        return _size_text(self)
+
 
 class Truncated(NamedTuple):
     """One row for each slot of a truncated minibatch, whose shape is always the same.
@@ -79,6 +86,18 @@ class Truncated(NamedTuple):
     values: jax.Array
     mask: jax.Array
     continues: jax.Array
+
+    def __repr__(self) -> str:
+        return _size_text(self)
+
+
+def _size_text(arrays: Any) -> str:
+    """Return the kind and the shape of each array; in a pytree the parts may be other things than arrays."""
+    sizes = [
+        f"{name}={part.dtype} {shape_text(part.shape)}" if hasattr(part, "dtype") else f"{name}={part!r}"
+        for name, part in zip(arrays._fields, arrays, strict=True)
+    ]
+    return f"{type(arrays).__name__}({', '.join(sizes)})"
 
 
 def convert(

@@ -16,9 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
+from cntkio.displays import Description, counted
 from cntkio.errors import ConfigError
 from cntkio.hints import did_you_mean
 from cntkio.streams import StreamInformation
+
+_STREAM_COLUMNS = ("stream", "samples are", "here")
 
 
 class Arrays(NamedTuple):
@@ -140,9 +143,16 @@ class MinibatchData:
         return (MinibatchData, (self.stream, *arrays, self.end_of_sweep))
 
     def __repr__(self) -> str:
-        kind = "sparse" if self.is_sparse else "dense"
         counts = f"num_sequences={self.num_sequences}, num_samples={self.num_samples}"
-        return f"MinibatchData({self.stream.name!r}, {kind}, {counts})"
+        return f"MinibatchData({self.stream.name!r}, {self.stream.form}, {counts})"
+
+    def describe(self) -> list[str]:
+        """Return cells for a table of streams: name, form, and number of samples."""
+        return [self.stream.name, self.stream.form, counted(self.num_samples, "sample")]
+
+    def _repr_html_(self) -> str:
+        title = f"MinibatchData: {counted(self.num_sequences, 'sequence')}"
+        return Description(title, _STREAM_COLUMNS, [self.describe()]).html()
 
     def __len__(self) -> int:
         return self.num_sequences
@@ -392,9 +402,18 @@ class TruncatedMinibatchData:
         self.end_of_sweep = end_of_sweep
 
     def __repr__(self) -> str:
-        return (
-            f"TruncatedMinibatchData({self.stream.name!r}, num_slots={len(self.mask)}, num_steps={self.mask.shape[1]})"
-        )
+        num_slots, num_steps = self.mask.shape
+        return f"TruncatedMinibatchData({self.stream.name!r}, {self.stream.form}, {num_slots=}, {num_steps=})"
+
+    def describe(self) -> list[str]:
+        """Return cells for a table of streams: name, form, and number of slots and steps."""
+        num_slots, num_steps = self.mask.shape
+        slots, steps = counted(num_slots, "slot"), counted(num_steps, "step")
+        return [self.stream.name, self.stream.form, f"{slots} of {steps}"]
+
+    def _repr_html_(self) -> str:
+        title = f"TruncatedMinibatchData: {counted(self.num_sequences, 'sequence')}"
+        return Description(title, _STREAM_COLUMNS, [self.describe()]).html()
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -490,6 +509,20 @@ class Minibatch(dict[str, MinibatchData]):
         if not isinstance(stream, StreamInformation):
             return super().__contains__(stream)
         return super().__contains__(stream.name) and bool(self[stream.name].stream == stream)
+
+    def __repr__(self) -> str:
+        return self._description().text()
+
+    def _repr_html_(self) -> str:
+        return self._description().html()
+
+    def _description(self) -> Description:
+        counts = [counted(self.num_sequences, "sequence")] + ["end of sweep"] * self.end_of_sweep
+        rows = [data.describe() for data in self.values()]
+        return Description(f"Minibatch: {', '.join(counts)}" if self else "Minibatch: empty", _STREAM_COLUMNS, rows)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
 
     def get(self, stream: str | StreamInformation, default: Any = None) -> Any:
         """Return the data of a stream, or a default if there is no such stream."""

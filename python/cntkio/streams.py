@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio.arguments import flag, sizes, whole_number
+from cntkio.displays import Description, counted, shape_text
 from cntkio.errors import ConfigError
 from cntkio.hints import did_you_mean, suggests_keywords
 
@@ -63,6 +64,9 @@ class Record(dict[str, Any]):
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (dict(self),))
 
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
+
     def __repr__(self) -> str:
         """Print the call that makes this again; a record with the keys of a stream is made by `StreamDef`."""
         if _ALWAYS_IN_STREAMS <= self.keys() <= _ALWAYS_IN_STREAMS | _SOMETIMES_IN_STREAMS:
@@ -86,6 +90,14 @@ class StreamDefs(Record):
         if all(name.isidentifier() and name != "self" for name in streams):
             return f"StreamDefs({', '.join(f'{name}={text}' for name, text in streams.items())})"
         return "StreamDefs({" + ", ".join(f"{name!r}: {text}" for name, text in streams.items()) + "})"
+
+    def _repr_html_(self) -> str:
+        return described_streams(f"StreamDefs: {counted(len(self), 'stream')}", self).html()
+
+
+def described_streams(title: str, streams: Mapping[str, Any]) -> Description:
+    """Return a table of the streams of a deserializer."""
+    return Description(title, ("stream", "definition"), [[name, stream_def_text(of)] for name, of in streams.items()])
 
 
 def stream_def_text(stream: Any) -> str:
@@ -286,6 +298,11 @@ class StreamInformation:
         return self.storage_format == "sparse"
 
     @property
+    def form(self) -> str:
+        """The samples in a few words, such as ``"dense float32 [2, 3]"``."""
+        return f"{self.storage_format} {self.dtype} {shape_text(self.shape)}"
+
+    @property
     def dim(self) -> int:
         """Number of values of a sample, or the bound of its indices."""
         return int(np.prod(self.shape, dtype=np.int64))
@@ -358,6 +375,34 @@ def find_stream(streams: Sequence[StreamInformation], name: str) -> StreamInform
         f"no stream has the name {name!r}; there are: {', '.join(map(repr, names))}{did_you_mean(name, names)}",
         key=name,
     )
+
+
+class StreamsByName:
+    """Base of sources: their streams, by name."""
+
+    def stream_infos(self) -> Sequence[StreamInformation]:
+        """Return the streams."""
+        raise NotImplementedError(f"{type(self).__name__}.stream_infos")
+
+    @property
+    def streams(self) -> Record:
+        """The streams by name, as attributes and as items."""
+        return Record({info.name: info for info in self.stream_infos()})
+
+    def stream_info(self, name: str) -> StreamInformation:
+        """Return the stream of that name.
+
+        Raises:
+            ConfigError: No stream has that name.
+        """
+        return find_stream(self.stream_infos(), name)
+
+    def __getitem__(self, name: str) -> StreamInformation:
+        """Return the stream of that name."""
+        return self.stream_info(name)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return [info.name for info in self.stream_infos()]
 
 
 def packed_columns(streams: Iterable[StreamInformation]) -> list[tuple[int, bool, bool]]:

@@ -6,7 +6,7 @@ They share only the interface of `cntkio.source.MinibatchSource`: names of metho
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,15 +14,16 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio.convert import ArrayStream, is_table, joined, pieces_of
+from cntkio.displays import Description, counted
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
 from cntkio.formats.numbers import as_numbers, in_precision
 from cntkio.formats.user import Column, column, joined_columns
 from cntkio.minibatch import Minibatch, MinibatchData
-from cntkio.streams import Record, StorageFormat, StreamInformation, find_stream, packed_columns
+from cntkio.streams import StorageFormat, StreamInformation, StreamsByName, packed_columns
 from cntkio.timeline import DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS, FULL_DATA_SWEEP, INFINITELY_REPEAT, Partition
 
 
-class UserMinibatchSource:
+class UserMinibatchSource(StreamsByName):
     """Base class of a source written in Python, for code that takes any source.
 
     A subclass implements `stream_infos` and `next_minibatch`. It also implements `get_checkpoint_state` and
@@ -43,10 +44,6 @@ class UserMinibatchSource:
     infinitely_repeat = INFINITELY_REPEAT
     full_data_sweep = FULL_DATA_SWEEP
     default_randomization_window_in_chunks = DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS
-
-    def stream_infos(self) -> Sequence[StreamInformation]:
-        """Return the streams."""
-        raise NotImplementedError(f"{type(self).__name__}.stream_infos")
 
     def next_minibatch(
         self, num_samples: int, number_of_workers: int = 1, worker_rank: int = 0, device: object = None
@@ -87,23 +84,6 @@ class UserMinibatchSource:
         """Return whether the data never end."""
         return False
 
-    @property
-    def streams(self) -> Record:
-        """The streams by name, as attributes and as items."""
-        return Record({info.name: info for info in self.stream_infos()})
-
-    def stream_info(self, name: str) -> StreamInformation:
-        """Return the stream of that name.
-
-        Raises:
-            ConfigError: No stream has that name.
-        """
-        return find_stream(self.stream_infos(), name)
-
-    def __getitem__(self, name: str) -> StreamInformation:
-        """Return the stream of that name."""
-        return self.stream_info(name)
-
 
 class MinibatchSourceFromData(UserMinibatchSource):
     """Minibatches from arrays in memory, in order, repeatedly.
@@ -137,7 +117,7 @@ class MinibatchSourceFromData(UserMinibatchSource):
         >>> minibatch["y"].values.tolist(), minibatch["y"].end_of_sweep
         ([[2.0]], True)
         >>> source.next_minibatch(2)
-        {}
+        Minibatch: empty
     """
 
     def __init__(self, data_streams: Any, max_samples: int = INFINITELY_REPEAT) -> None:
@@ -168,6 +148,19 @@ class MinibatchSourceFromData(UserMinibatchSource):
     def stream_infos(self) -> list[StreamInformation]:
         """Return the streams in the order of the arguments."""
         return list(self._streams)
+
+    def __repr__(self) -> str:
+        return self._description().text()
+
+    def _repr_html_(self) -> str:
+        return self._description().html()
+
+    def _description(self) -> Description:
+        counts = ", ".join(
+            f"{info.name} {int(starts[-1]):,}" for info, starts in zip(self._streams, self._starts, strict=True)
+        )
+        title = f"MinibatchSourceFromData: {counted(self._num_sequences, 'sequence')}; samples: {counts}"
+        return Description(title, ("stream", "samples are"), [(info.name, info.form) for info in self._streams])
 
     def is_infinite(self) -> bool:
         """Return whether the data never end: no limit was set."""

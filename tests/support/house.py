@@ -95,7 +95,7 @@ def _name_of(node: ast.AST) -> str:
 
 
 def is_private(name: str) -> bool:
-    return name.startswith("_") and not name.startswith("__")
+    return name.startswith("_") and not name.endswith("_")  # IPython calls names such as _repr_html_
 
 
 def foreign_private_names(path: Path, private_modules: Iterable[str] = ("_core", "_threads")) -> set[str]:

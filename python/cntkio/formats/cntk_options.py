@@ -19,6 +19,7 @@ import numpy as np
 
 from cntkio.errors import ConfigError
 from cntkio.hints import did_you_mean, folded
+from cntkio.streams import described_streams
 
 logger = logging.getLogger("cntkio")
 
@@ -207,6 +208,11 @@ class CntkOptions:
                 text = repr(str(value)) if isinstance(value, np.dtype) else repr(value)
                 arguments.append(f"{field.name}={text}" if field.kw_only else text)
         return f"{type(self).__name__}({', '.join(arguments)})"
+
+    def _repr_html_(self) -> str:
+        """Show what is read, and a row for each stream."""
+        title = type(self).__name__ if self.label == type(self).__name__ else f"{type(self).__name__}: {self.label}"
+        return described_streams(title, self["input"]).html()
 
     def __setitem__(self, key: str, value: Any) -> None:
         """Set an option by CNTK's name for it, upper or lower case, or by ours; text is read as CNTK reads it.

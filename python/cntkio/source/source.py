@@ -27,10 +27,11 @@ from cntkio.hints import suggests_keywords
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.source.assembly import Assembly
 from cntkio.source.checkpoint import Checkpoint
+from cntkio.source.description import described
 from cntkio.source.options import SourceOptions
 from cntkio.source.progress import Progress
 from cntkio.source.recipe import Recipe
-from cntkio.streams import Record, StreamInformation, find_stream
+from cntkio.streams import StreamInformation, StreamsByName
 from cntkio.timeline import (
     DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS,
     FULL_DATA_SWEEP,
@@ -63,7 +64,7 @@ class TraceLevel(enum.IntEnum):
 
 
 @suggests_keywords
-class MinibatchSource:
+class MinibatchSource(StreamsByName):
     """Minibatches from one or several deserializers, in CNTK 2.7's order.
 
     A source may be used from several threads, pickled, and forked: a fork continues by itself where its parent stood.
@@ -185,22 +186,11 @@ class MinibatchSource:
         """Return the streams."""
         return list(self._opened.streams)
 
-    @property
-    def streams(self) -> Record:
-        """The streams by name, as attributes and as items."""
-        return Record({info.name: info for info in self._opened.streams})
+    def __repr__(self) -> str:
+        return described(self).text()
 
-    def stream_info(self, name: str) -> StreamInformation:
-        """Return the stream of that name.
-
-        Raises:
-            ConfigError: No stream has that name.
-        """
-        return find_stream(self._opened.streams, name)
-
-    def __getitem__(self, name: str) -> StreamInformation:
-        """Return the stream of that name."""
-        return self.stream_info(name)
+    def _repr_html_(self) -> str:
+        return described(self).html()
 
     def is_infinite(self) -> bool:
         """Return whether the data never end."""

@@ -6,13 +6,14 @@ Invariant: a tensor shares the minibatch's memory wherever PyTorch supports its 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from cntkio.displays import Description, counted, shape_text
 from cntkio.errors import ConfigError
 from cntkio.layouts import check_layout, class_ids
 from cntkio.minibatch import Data, Minibatch, MinibatchData, TruncatedMinibatchData
@@ -58,7 +59,7 @@ class Ragged:
         return iter((self.values, self.offsets))
 
     def __repr__(self) -> str:
-        return f"Ragged(values={self.values!r}, offsets={self.offsets!r})"
+        return _size_text(self, ("values", "offsets"))
 
 
 class Padded(NamedTuple):
@@ -78,6 +79,9 @@ class Padded(NamedTuple):
         steps = torch.arange(self.values.shape[1], device=self.lengths.device)
         return steps < self.lengths[:, None]
 
+    def __repr__(self) -> str:
+        return _size_text(self, self._fields)
+
 
 class Truncated(NamedTuple):
     """One row for each slot of a truncated minibatch.
@@ -91,6 +95,21 @@ class Truncated(NamedTuple):
     values: torch.Tensor
     mask: torch.Tensor
     continues: torch.Tensor
+
+    def __repr__(self) -> str:
+        return _size_text(self, self._fields)
+
+
+def _size_text(tensors: object, names: Iterable[str]) -> str:
+    """Return the kind and the shape of each tensor."""
+    sizes = ", ".join(f"{name}={_size(getattr(tensors, name))}" for name in names)
+    return f"{type(tensors).__name__}({sizes})"
+
+
+def _size(tensor: torch.Tensor) -> str:
+    kind = {torch.sparse_csr: "csr ", torch.jagged: "nested "}.get(tensor.layout, "")
+    where = "" if tensor.device.type == "cpu" else f" on {tensor.device}"
+    return f"{kind}{str(tensor.dtype).removeprefix('torch.')} {shape_text(map(str, tensor.shape))}{where}"
 
 
 class TensorMinibatch:
@@ -162,7 +181,25 @@ class TensorMinibatch:
         return (stream.name if isinstance(stream, StreamInformation) else stream) in self.keys()
 
     def __repr__(self) -> str:
-        return f"TensorMinibatch({', '.join(self)}; num_sequences={self.num_sequences})"
+        return self._description().text()
+
+    def _repr_html_(self) -> str:
+        return self._description().html()
+
+    def _description(self) -> Description:
+        counts = [counted(self.num_sequences, "sequence")] + ["end of sweep"] * self.end_of_sweep
+        rows = [(name, self._size_of(name)) for name in self]
+        return Description(f"TensorMinibatch: {', '.join(counts)}", ("stream", "tensors"), rows)
+
+    def _size_of(self, name: str) -> str:
+        try:
+            tensors = self[name]
+        except ConfigError as error:  # a layout that the stream cannot have
+            return str(error)
+        return _size(tensors) if isinstance(tensors, torch.Tensor) else repr(tensors)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return self.keys()
 
     @property
     def num_sequences(self) -> int:

@@ -1,0 +1,86 @@
+"""Short descriptions of large things, as text and as HTML for notebooks.
+
+Both are of bounded size. The HTML is escaped, and needs no style sheet, script or other file.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+_MOST_ROWS = 20
+_LONGEST_CELL = 100
+_LONGEST_TITLE = 200
+
+
+class Description(NamedTuple):
+    """A title, and a table of the parts.
+
+    Attributes:
+        title: What it is, and how large.
+        columns: Headings of the table.
+        rows: For each part its cells.
+
+    Example:
+        >>> print(Description("Minibatch: 2 sequences", ("stream", "samples"), [("x", "5"), ("words", "4")]).text())
+        Minibatch: 2 sequences
+          x      5
+          words  4
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def text(self) -> str:
+        """Return a line for the title and a line for each part."""
+        rows = [[_shortened(cell) for cell in row] for row in self.rows[:_MOST_ROWS]]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n  ".join([_shortened(self.title, _LONGEST_TITLE), *lines, *self._rest()])
+
+    def html(self) -> str:
+        """Return an HTML table with the title as its caption."""
+        head = _html_row("th", self.columns)
+        body = "".join(_html_row("td", [_shortened(cell) for cell in row]) for row in self.rows[:_MOST_ROWS])
+        rest = "".join(f'<tr><td colspan="{len(self.columns)}">{html.escape(line)}</td></tr>' for line in self._rest())
+        caption = html.escape(_shortened(self.title, _LONGEST_TITLE))
+        return (
+            f'<table><caption style="text-align: left">{caption}</caption>'
+            f"<thead>{head}</thead><tbody>{body}{rest}</tbody></table>"
+        )
+
+    def _rest(self) -> list[str]:
+        num_more = len(self.rows) - _MOST_ROWS
+        return [f"… and {num_more} more"] if num_more > 0 else []
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, in singular or plural.
+
+    Example:
+        >>> counted(1, "value"), counted(12000, "sample")
+        ('1 value', '12,000 samples')
+    """
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def shape_text(shape: Iterable[int | str]) -> str:
+    """Return a shape as it is written in the docs.
+
+    Example:
+        >>> shape_text((2, 3))
+        '[2, 3]'
+    """
+    return f"[{', '.join(map(str, shape))}]"
+
+
+def _html_row(cell: str, texts: Iterable[str]) -> str:
+    cells = "".join(f'<{cell} style="text-align: left">{html.escape(text)}</{cell}>' for text in texts)
+    return f"<tr>{cells}</tr>"
+
+
+def _shortened(text: str, longest: int = _LONGEST_CELL) -> str:
+    visible = "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+    return visible if len(visible) <= longest else f"{visible[: longest - 1]}…"
