@@ -2,6 +2,8 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
+# The system to build a wheel for.
+HOST ?= $(shell rustc -vV | sed -n 's/^host: //p')
 BENCH ?=
 REV ?= HEAD
 FUZZ_SECONDS ?= 60
@@ -9,8 +11,12 @@ FUZZ_SECONDS ?= 60
 FUZZ_CHECK := CUSTOM_LIBFUZZER_PATH=/none/libfuzzer.a cargo
 RUST := Cargo.toml $(wildcard Cargo.lock) $(shell find crates -name '*.rs' -o -name Cargo.toml | grep -v /target/)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Where rustup does not install the toolchain of rust-toolchain.toml by itself.
+ifeq ($(shell rustc --version 2>/dev/null),)
+$(shell rustup toolchain install >&2)
+endif
 
-.PHONY: all build debug-build demo test torch check check-targets bench against-self fuzz docs format clean
+.PHONY: all build debug-build demo test torch check check-targets wheel sdist test-wheel test-sdist check-dist bench against-self fuzz docs format clean
 all: build
 
 $(BIN)/python:
@@ -33,6 +39,10 @@ $(VENV)/.torch-tools: pyproject.toml | $(BIN)/python
 
 $(VENV)/.check-tools: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install -q --group check
+	touch $@
+
+$(VENV)/.release-tools: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install -q --group release
 	touch $@
 
 $(VENV)/.docs-tools: pyproject.toml | $(BIN)/python
@@ -86,6 +96,26 @@ check-targets:
 	for target in $(TARGETS); do \
 		cargo clippy -q --workspace --all-targets --target $$target -- -D warnings && echo "$$target: no error" || exit 1; \
 	done
+
+# zig links for C libraries of 2014 and later, whatever this system has.
+wheel: $(VENV)/.tools $(VENV)/.release-tools
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin build -q --release --locked --zig --target $(HOST) \
+		--compatibility $(if $(findstring musl,$(HOST)),musllinux_1_2,manylinux_2_17) --out dist
+
+# Contains the sources of all crates.
+sdist: $(VENV)/.tools
+	$(BIN)/python packaging/sdist.py dist $(BIN)/maturin
+
+test-wheel:
+	packaging/test_wheel "$$(ls -t dist/*.whl | head -n 1)" .cache/wheel $(or $(PYTHONS),$(PYTHON))
+
+test-sdist:
+	packaging/test_sdist "$$(ls -t dist/*.tar.gz | head -n 1)" .cache/sdist $(PYTHON)
+
+check-dist: $(VENV)/.release-tools
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/abi3audit --strict --summary dist/*.whl
+	for wheel in dist/*linux*.whl; do $(BIN)/auditwheel show $$wheel || exit 1; done
 
 docs: build $(VENV)/.docs-tools
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs site

@@ -312,7 +312,7 @@ except ModuleNotFoundError as error:
     print(error)
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert f"which is not installed: pip install 'cntkio[{name}]'" in ran.stdout
+    assert f"which is not installed: pip install {module}" in ran.stdout
 
 
 # --------------------------------------------------------------------------------------------------- near names

@@ -31,7 +31,7 @@ try:
     from jax.experimental import sparse
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"cntkio.jax needs {error.name}, which is not installed: pip install 'cntkio[jax]'", name=error.name
+        f"cntkio.jax needs {error.name}, which is not installed: pip install jax", name=error.name
     ) from None
 
 Layout = Literal["ragged", "padded", "csr", "ids", "ragged_ids", "padded_ids"]

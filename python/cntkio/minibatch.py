@@ -363,8 +363,7 @@ def _csr(values: npt.NDArray[Any], indices: npt.NDArray[np.int32], indptr: npt.N
         from scipy import sparse
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "matrices need scipy, which is not installed: pip install 'cntkio[scipy]'; values, indices and indptr hold "
-            "the same",
+            "matrices need scipy, which is not installed: pip install scipy; values, indices and indptr hold the same",
             name=error.name,
         ) from None
 

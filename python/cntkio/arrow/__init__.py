@@ -20,7 +20,7 @@ try:
     import pyarrow as _pyarrow  # noqa: F401
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"cntkio.arrow needs {error.name}, which is not installed: pip install 'cntkio[arrow]'", name=error.name
+        f"cntkio.arrow needs {error.name}, which is not installed: pip install pyarrow", name=error.name
     ) from None
 
 from cntkio.arrow.batches import RecordBatches, convert

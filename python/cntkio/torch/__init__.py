@@ -21,7 +21,7 @@ try:
     import torch  # noqa: F401
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"cntkio.torch needs {error.name}, which is not installed: pip install 'cntkio[torch]'", name=error.name
+        f"cntkio.torch needs {error.name}, which is not installed: pip install torch", name=error.name
     ) from None
 
 from cntkio.torch.dataset import MinibatchDataset

@@ -107,19 +107,19 @@ impl Out<'_> {
     }
 
     fn put_u32s(&mut self, values: impl Iterator<Item = u32>, count: usize) {
-        for (four, value) in self.room(4 * count).chunks_exact_mut(4).zip(values) {
+        for (four, value) in self.room(4 * count).as_chunks_mut::<4>().0.iter_mut().zip(values) {
             four.copy_from_slice(&value.to_le_bytes());
         }
     }
 
     fn put_values(&mut self, part: &Part, is_double: bool) {
         fn singles(room: &mut [u8], values: impl Iterator<Item = f32>) {
-            for (four, value) in room.chunks_exact_mut(4).zip(values) {
+            for (four, value) in room.as_chunks_mut::<4>().0.iter_mut().zip(values) {
                 four.copy_from_slice(&value.to_le_bytes());
             }
         }
         fn doubles(room: &mut [u8], values: impl Iterator<Item = f64>) {
-            for (eight, value) in room.chunks_exact_mut(8).zip(values) {
+            for (eight, value) in room.as_chunks_mut::<8>().0.iter_mut().zip(values) {
                 eight.copy_from_slice(&value.to_le_bytes());
             }
         }

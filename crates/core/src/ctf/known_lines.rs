@@ -129,7 +129,7 @@ impl LineSample {
             values.extend(rows.iter().map(|row| row[value] as f32));
         } else {
             for row in rows {
-                for entry in row[self.first..self.first + 2 * self.num_entries].chunks_exact(2) {
+                for entry in row[self.first..self.first + 2 * self.num_entries].as_chunks::<2>().0 {
                     indices.push(entry[0] as i32);
                     match values {
                         Values::F32(values) => values.push(entry[1] as f32),

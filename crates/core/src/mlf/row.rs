@@ -251,7 +251,7 @@ pub fn label_names(text: Text) -> io::Result<Vec<Vec<u8>>> {
 
 fn add_label(line: &[u8], names: &mut HashSet<Vec<u8>>) {
     let has_time = line.first().is_some_and(|byte| byte.is_ascii_digit() || matches!(byte, b'+' | b'-'));
-    let mut columns = Columns { rest: Some(line).filter(|_| has_time), is_single_blank: false };
+    let mut columns = Columns { rest: has_time.then_some(line), is_single_blank: false };
     if let Some(label) = columns.nth(2)
         && !names.contains(label)
     {
