@@ -1,4 +1,4 @@
-"""What a package index shows: links, versions and extras of the project."""
+"""The project as a package index shows it: links, versions and extras."""
 
 import re
 import tomllib
