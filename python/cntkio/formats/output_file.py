@@ -1,28 +1,47 @@
 """Write files atomically: under a name there is always the old file or the whole new one.
 
-A file is written next to its final place and then renamed. What is not a regular file, such as a pipe, is written
-directly.
+A file is written without a name where the system can do that (Linux: `O_TMPFILE`), and gets its name at the end, so
+that nothing stays of a process that is killed. Elsewhere it is written next to its final place as `.NAME.part`, under a
+lock. The system releases the lock of a dead process, and the next writer of the same name takes its file over. What is
+not a regular file, such as a pipe, is written directly.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
+import itertools
 import os
-import secrets
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+_locks: Any
+try:
+    import fcntl
+
+    _locks = fcntl
+except ImportError:  # Windows, which locks every open file
+    _locks = None
+
+_UNNAMED: int | None = getattr(os, "O_TMPFILE", None)
+_BUFFER = 1 << 17
+_FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 
 
 @contextlib.contextmanager
-def written_whole(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def written_whole(path: str | os.PathLike[str], *, is_durable: bool = True) -> Iterator[BinaryIO]:
     """Open a file for writing that appears under its name when the block ends without an exception.
 
     Args:
         path: The file. An older one is replaced; a link is followed.
+        is_durable: Wait until the disk has the file before it gets its name, so that a power failure, too, leaves the
+            old file or the whole new one.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: It cannot be written; the error names `path`, and tells what is there now.
 
     Example:
         >>> import tempfile
@@ -36,36 +55,264 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
-        with target.open("wb") as file:
+        with _Output(target, target.open("wb", buffering=0)).buffered() as file:
             yield file
         return
-    with _scratch(target) as (temporary, file):
+    with _scratch(target) as (scratch, file):
         yield file
-        file.close()
-        temporary.replace(target)
+        file.flush()
+        scratch.put_in_place(target, is_durable)
 
 
 @contextlib.contextmanager
 def scratch_beside(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a temporary file on the same disk as `path`, to write and read back."""
+    """Open a temporary file on the same disk as `path`, to write and read back.
+
+    Raises:
+        OSError: It cannot be written; the error names `path`.
+    """
     with _scratch(Path(os.path.realpath(path))) as (_, file):
         yield file
 
 
-@contextlib.contextmanager
-def _scratch(target: Path) -> Iterator[tuple[Path, BinaryIO]]:
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
-    with temporary.open("x+b") as file:
-        try:
-            yield temporary, file
-        finally:
-            file.close()
-            temporary.unlink(missing_ok=True)
-
-
-def write_whole(path: Path, pieces: Iterable[bytes]) -> None:
+def write_whole(path: Path, pieces: Iterable[bytes], *, is_durable: bool = True) -> None:
     """Write a file piece by piece, as `written_whole` does. Missing folders are made."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with written_whole(path) as file:
+    with written_whole(path, is_durable=is_durable) as file:
         for piece in pieces:
             file.write(piece)
+
+
+@contextlib.contextmanager
+def _scratch(target: Path) -> Iterator[tuple[_Scratch, BinaryIO]]:
+    try:
+        scratch = _unnamed(target) or _named(target)
+    except OSError as error:
+        raise _named_error(error, target, 0) from None
+    file = scratch.output.buffered()
+    try:
+        yield scratch, file
+    except BaseException:
+        scratch.output.is_abandoned = True  # what waits in the buffer is not written
+        raise
+    finally:
+        file.close()
+        scratch.remove()
+
+
+class _Output(io.RawIOBase):
+    """The open file under a buffer. Its errors name the file that the user asked for.
+
+    Attributes:
+        is_abandoned: The file will not be used: drop what is written.
+    """
+
+    def __init__(self, target: Path, raw: io.FileIO) -> None:
+        self._target = target
+        self._raw = raw
+        self._num_bytes = 0
+        self.is_abandoned = False
+
+    def buffered(self) -> Any:
+        """Return the file with a buffer."""
+        return io.BufferedRandom(self, _BUFFER) if self._raw.readable() else io.BufferedWriter(self, _BUFFER)
+
+    def write(self, data: Any, /) -> int:
+        if self.is_abandoned:
+            return memoryview(data).nbytes
+        try:
+            count = self._raw.write(data) or 0
+        except OSError as error:
+            raise _named_error(error, self._target, self._num_bytes) from None
+        self._num_bytes += count
+        return count
+
+    def sync(self) -> None:
+        """Wait until the disk has the file."""
+        try:
+            os.fsync(self._raw.fileno())
+        except OSError as error:
+            raise _named_error(error, self._target, self._num_bytes) from None
+
+    def readinto(self, buffer: Any, /) -> int:
+        return self._raw.readinto(buffer) or 0
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        return self._raw.seek(offset, whence)
+
+    def truncate(self, size: int | None = None, /) -> int:
+        return self._raw.truncate(size)
+
+    def readable(self) -> bool:
+        return self._raw.readable()
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return self._raw.seekable()
+
+    def fileno(self) -> int:
+        return self._raw.fileno()
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            with contextlib.suppress(OSError) if self.is_abandoned else contextlib.nullcontext():
+                self._raw.close()
+
+
+def _named_error(error: OSError, target: Path, num_bytes: int) -> OSError:
+    """Return an error that names the user's file, and tells what is there now."""
+    what = error.strerror or str(error)
+    if error.errno in _FULL:
+        with contextlib.suppress(OSError):
+            free = shutil.disk_usage(target.parent).free
+            what += f" after {num_bytes:,} bytes, with {free:,} bytes free"
+        what += "; the old file is unchanged" if target.exists() else "; no file was made"
+    return OSError(error.errno, what, os.fspath(target))
+
+
+class _Scratch:
+    """A file that is being written. It has no name yet, or a name of its own."""
+
+    def __init__(self, output: _Output, path: Path | None) -> None:
+        self.output = output
+        self._path = path
+
+    def put_in_place(self, target: Path, is_durable: bool) -> None:
+        """Give the file its name, now that it is whole."""
+        if is_durable:
+            self.output.sync()
+        if self._path is None:
+            self._path = _linked(self.output.fileno(), target)
+        if _locks is None:
+            self.output.close()  # Windows renames no open file
+        if self._path != target:
+            self._path.replace(target)
+        self._path = None
+        if is_durable:
+            _sync_folder(target.parent)
+
+    def remove(self) -> None:
+        """Remove the file, unless it is in place."""
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+
+# ------------------------------------------------------------------------------------------------ files without a name
+
+
+def _unnamed(target: Path) -> _Scratch | None:
+    """Return a file without a name; None: the system cannot give it a name later."""
+    if _UNNAMED is None or _locks is None or not Path("/proc/self/fd").exists():
+        return None
+    try:
+        descriptor = os.open(target.parent, _UNNAMED | os.O_RDWR | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT):
+            return None  # if the folder is missing, opening a named file says so
+        raise
+    with contextlib.suppress(OSError):
+        _locks.flock(descriptor, _locks.LOCK_EX | _locks.LOCK_NB)  # for the moment between its first name and its last
+    return _scratch_of(target, descriptor, None)
+
+
+def _linked(descriptor: int, target: Path) -> Path:
+    """Give a name to a file without one: its own if no file has it, or else one next to it."""
+    for path in itertools.chain([target], _scratch_names(target)):
+        try:
+            # Only with a folder's descriptor does the call follow the link in /proc; it does not use the folder.
+            os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
+        except FileExistsError:
+            if path != target:
+                _remove_if_abandoned(path)
+            continue
+        except OSError as error:
+            raise _named_error(error, target, os.fstat(descriptor).st_size) from None
+        return path
+    raise AssertionError("names have no end")
+
+
+# ------------------------------------------------------------------------------------------------- files next to others
+
+
+def _named(target: Path) -> _Scratch:
+    """Return a file next to its final place. Files that a dead process left are used again, or removed."""
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+    flags |= getattr(os, "O_BINARY", 0) | (os.O_EXCL if _locks is None else 0)
+    names = _scratch_names(target)
+    for path in names:
+        try:
+            descriptor = os.open(path, flags, 0o666)
+        except FileExistsError:
+            _remove_if_abandoned(path)
+            continue
+        except OSError:
+            if os.path.lexists(path):  # another user's, a link, or a folder
+                continue
+            raise
+        if not _is_ours(descriptor, path):
+            os.close(descriptor)
+            continue
+        for other in itertools.takewhile(Path.exists, (other for other in names if other != path)):
+            _remove_if_abandoned(other)
+        os.ftruncate(descriptor, 0)
+        return _scratch_of(target, descriptor, path)
+    raise AssertionError("names have no end")
+
+
+def _scratch_names(target: Path) -> Iterator[Path]:
+    """Yield `.NAME.part`, which a writer uses, and names for others that write at the same time, each twice.
+
+    The second time is for the case that the first try removed an abandoned file.
+    """
+    for count in itertools.count(1):
+        path = target.with_name(f".{target.name}.part" if count == 1 else f".{target.name}.{count}.part")
+        yield path
+        yield path
+
+
+def _scratch_of(target: Path, descriptor: int, path: Path | None) -> _Scratch:
+    return _Scratch(_Output(target, io.FileIO(descriptor, "r+")), path)
+
+
+def _is_ours(descriptor: int, path: Path) -> bool:
+    """Lock an open file, and return whether no other process has it and it still has its name."""
+    if _locks is None:
+        return True
+    try:
+        _locks.flock(descriptor, _locks.LOCK_EX | _locks.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks: what is not empty may be somebody's
+        return os.fstat(descriptor).st_size == 0
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    return False
+
+
+def _remove_if_abandoned(path: Path) -> None:
+    """Remove a file next to its final place if the process that wrote it is dead."""
+    with contextlib.suppress(OSError):
+        if _locks is None:
+            path.unlink()  # fails if a process has it open
+            return
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if _is_ours(descriptor, path):
+                path.unlink()
+        finally:
+            os.close(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Wait until the disk has the names of a folder, where the system can do that."""
+    if _locks is None:
+        return
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from cntkio.errors import ConfigError
 from cntkio.formats.htk.header import BASE_KIND, CHECKED, COMPRESSED, KINDS_OF_16_BITS, QUANTIZED, parse_kind
 from cntkio.formats.numbers import as_numbers, in_precision
-from cntkio.formats.output_file import write_whole
+from cntkio.formats.output_file import write_whole, written_whole
 
 _SMALLEST_SPAN = 2e-34  # the scales of a smaller range of values overflow
 _CHECK_BASE, _CHECK_MODULUS, _CHECK_ROW = 65536, 36897, 4096
@@ -109,6 +109,8 @@ def _compressed(values: npt.NDArray[np.float32], order: str) -> bytes:
 def write_features(path: str | os.PathLike[str], frames: npt.NDArray[Any], **options: Any) -> None:
     """Write a feature file. Missing folders are created, and the file appears when it is complete.
 
+    A corpus has many such files, so this does not wait for the disk: call `os.sync()` after the last.
+
     Args:
         path: The file.
         frames: `[frames, values]`.
@@ -125,7 +127,7 @@ def write_features(path: str | os.PathLike[str], frames: npt.NDArray[Any], **opt
         >>> path.stat().st_size
         36
     """
-    write_whole(Path(path), [encode_features(frames, **options)])
+    write_whole(Path(path), [encode_features(frames, **options)], is_durable=False)
 
 
 def write_archive(
@@ -182,13 +184,15 @@ def write_archive(
 
     if parse_kind(kind) & (COMPRESSED | CHECKED):
         raise ConfigError("an archive is written uncompressed, and without a check sum", key="kind")
-    target, path = Path(archive), os.fspath(archive)
-    write_whole(target, pieces())
-    if not ranges:
-        target.unlink()
-        raise ConfigError("no utterances to write", key="utterances")
-    with target.open("r+b") as file:
+    Path(archive).parent.mkdir(parents=True, exist_ok=True)
+    with written_whole(archive) as file:
+        for piece in pieces():
+            file.write(piece)
+        if not ranges:
+            raise ConfigError("no utterances to write", key="utterances")
+        file.seek(0)
         file.write(struct.pack(">i" if big_endian else "<i", ranges[-1][2] + 1))
+    path = os.fspath(archive)
     lines = (os.fsencode(f"{key}{extension}={path}[{first},{last}]\n") for key, first, last in ranges)
     write_whole(Path(scp), lines)
     return ranges
