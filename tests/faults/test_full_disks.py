@@ -20,7 +20,7 @@ from support.disks import NUM_BYTES, WRITERS, small_disk
 def disk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder on a small disk, for files that are written in either way."""
     if request.param == "next to its place":
-        monkeypatch.setattr(output_file, "_UNNAMED", None)
+        monkeypatch.setattr(output_file, "UNNAMED", None)
     folder = tmp_path / "disk"
     folder.mkdir()
     with small_disk(folder, NUM_BYTES // 2):
@@ -91,7 +91,7 @@ def test_the_disk_has_a_file_before_it_gets_its_name(tmp_path: Path, monkeypatch
     assert synced == [[], ["a.ctf"]]  # the file, then its name in the folder
 
 
-def test_a_folder_that_is_missing_or_read_only_is_named_as_the_file(tmp_path: Path) -> None:
+def test_errors_about_folders_name_the_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as caught, written_whole(tmp_path / "none" / "a"):
         pass
     assert caught.value.filename == str(tmp_path / "none" / "a")

@@ -20,7 +20,7 @@ DATA = {"x": np.arange(40_000, dtype=np.float32).reshape(-1, 4)}
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Write files in either way."""
     if request.param == "next to its place":
-        monkeypatch.setattr(output_file, "_UNNAMED", None)
+        monkeypatch.setattr(output_file, "UNNAMED", None)
     return str(request.param)
 
 
@@ -61,7 +61,7 @@ def test_the_file_of_a_killed_process_does_not_stay(way: str, number: int, tmp_p
     assert left == ([".a.ctf.2.part", "a.ctf"] if way == "without a name" else ["a.ctf"])
 
 
-def test_writers_of_one_name_at_the_same_time_do_not_disturb_each_other(way: str, tmp_path: Path) -> None:
+def test_several_writers_of_one_name_do_not_disturb_each_other(way: str, tmp_path: Path) -> None:
     with written_whole(tmp_path / "a") as first:
         first.write(b"first")
         with written_whole(tmp_path / "a") as second, written_whole(tmp_path / "a") as third:
@@ -96,7 +96,7 @@ def test_a_kill_at_any_moment_leaves_a_whole_file(way: str, write: Callable[...,
 
 
 def test_the_file_of_another_user_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output_file, "_UNNAMED", None)
+    monkeypatch.setattr(output_file, "UNNAMED", None)
     other = tmp_path / "elsewhere"
     other.write_bytes(b"precious")
     (tmp_path / ".a.part").symlink_to(other)  # a writer that followed it would destroy the other file

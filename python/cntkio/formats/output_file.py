@@ -26,7 +26,8 @@ try:
 except ImportError:  # Windows, which locks every open file
     _locks = None
 
-_UNNAMED: int | None = getattr(os, "O_TMPFILE", None)
+UNNAMED: int | None = getattr(os, "O_TMPFILE", None)
+"""The flag of the system that makes a file without a name; None: it has none."""
 _BUFFER = 1 << 17
 _FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 
@@ -205,10 +206,10 @@ class _Scratch:
 
 def _unnamed(target: Path) -> _Scratch | None:
     """Return a file without a name; None: the system cannot give it a name later."""
-    if _UNNAMED is None or _locks is None or not Path("/proc/self/fd").exists():
+    if UNNAMED is None or _locks is None or not Path("/proc/self/fd").exists():
         return None
     try:
-        descriptor = os.open(target.parent, _UNNAMED | os.O_RDWR | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(target.parent, UNNAMED | os.O_RDWR | os.O_CLOEXEC, 0o666)
     except OSError as error:
         if error.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT):
             return None  # if the folder is missing, opening a named file says so
