@@ -51,7 +51,7 @@ from cntkio.io import (
     transforms,
 )
 from cntkio.minibatch import Minibatch, TruncatedMinibatchData
-from cntkio.timeline import BalancedPartition, Partition
+from cntkio.timeline import BalancedPartition, GlobalPartition, Partition
 from cntkio.unsupported import outside_io
 
 __all__ = [
@@ -67,6 +67,7 @@ __all__ = [
     "ConfigError",
     "CorpusError",
     "FormatError",
+    "GlobalPartition",
     "HTKFeatureDeserializer",
     "HTKMLFBinaryDeserializer",
     "HTKMLFDeserializer",

@@ -1,5 +1,6 @@
 """Ranks of jobs, found in their surroundings, and one state for all of them. (docs/torch.md)"""
 
+import itertools
 import json
 import signal
 import socket
@@ -171,21 +172,63 @@ def test_an_incomplete_state_is_refused(corpus: Path, tmp_path: Path) -> None:
         dcp.load({"data": new(corpus)}, checkpoint_id=tmp_path / "checkpoint", no_dist=True)
 
 
+@pytest.mark.parametrize("deal", ["length", "chunk"])
+def test_a_global_state_resumes_on_other_ranks_and_workers(corpus: Path, deal: Any) -> None:
+    whole = [sorted(step) for step in keys(new(corpus))]
+    state, found = None, []
+    for world_size, workers, steps in [(2, 0, 3), (3, 2, 2), (4, 1, 5), (2, 2, 0)]:
+        states, shares = set(), []
+        for rank in range(world_size):
+            dataset = new(corpus, rank, world_size, partition="global", deal=deal)
+            if state is not None:
+                dataset.load_state_dict(json.loads(state))
+            running = iter(DataLoader(dataset, batch_size=None, num_workers=workers))
+            shares.append(keys(itertools.islice(running, steps or None)))
+            states.add(json.dumps(gather_state_dict(dataset)))
+        found += [sorted(itertools.chain(*step)) for step in zip(*shares, strict=True)]
+        (state,) = {json.dumps({**json.loads(text), "check_sum": 0, "world_size": 0}) for text in states}
+        state = states.pop()
+    assert found == whole
+
+
+def test_a_global_state_of_another_epoch_begins_there(corpus: Path) -> None:
+    dataset = new(corpus, 1, 2, partition="global")
+    dataset.set_epoch(2)
+    expected = keys(dataset)
+    loader = DataLoader(dataset, batch_size=None, num_workers=2)
+    dataset.set_epoch(2)
+    iter(loader)
+    state = dataset.state_dict()  # before a first minibatch
+    again = new(corpus, 1, 2, partition="global")
+    again.load_state_dict(json.loads(json.dumps(state)))
+    assert keys(DataLoader(again, batch_size=None, num_workers=1)) == expected
+
+
+def test_merged_minibatches_resume_on_as_many_ranks_only(corpus: Path) -> None:
+    state = new(corpus, 0, 2, partition="global", remainder="merge").state_dict()
+    with pytest.raises(CheckpointError, match="world_size: saved 2, here 3"):
+        new(corpus, 0, 3, partition="global", remainder="merge").load_state_dict(state)
+
+
 # -- processes ---------------------------------------------------------------------------------------------------------
 
 
-def run(corpus: Path, checkpoint: Path, partition: str, kind: str, steps: int) -> list[list[list[int]]]:
-    """Run a job of two processes, and return the keys of the minibatches of each."""
+def run(
+    corpus: Path, checkpoint: Path, partition: str, kind: str, steps: int, world_size: int = 2
+) -> list[list[list[int]]]:
+    """Run a job of some processes, and return the keys of the minibatches of each."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
     arguments = [str(corpus), str(checkpoint), partition, kind, str(steps)]
     ranks = [
-        subprocess.Popen([sys.executable, str(JOB), address, str(rank), "2", *arguments], stdout=subprocess.PIPE)
-        for rank in range(2)
+        subprocess.Popen(
+            [sys.executable, str(JOB), address, str(rank), str(world_size), *arguments], stdout=subprocess.PIPE
+        )
+        for rank in range(world_size)
     ]
     printed = [process.communicate(timeout=300)[0] for process in ranks]
-    assert [process.returncode for process in ranks] == [-signal.SIGKILL if steps else 0] * 2
+    assert [process.returncode for process in ranks] == [-signal.SIGKILL if steps else 0] * world_size
     return [json.loads(text) for text in printed]
 
 
@@ -197,3 +240,12 @@ def test_a_killed_job_resumes_from_one_checkpoint(corpus: Path, tmp_path: Path, 
     before = run(corpus, tmp_path / "checkpoint", partition, kind, 3)
     after = run(corpus, tmp_path / "checkpoint", partition, kind, 0)
     assert [first + second for first, second in zip(before, after, strict=True)] == undisturbed
+
+
+def test_a_killed_job_resumes_with_another_number_of_processes(corpus: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torchdata", reason="torchdata is not installed")
+    before = run(corpus, tmp_path / "checkpoint", "global", "workers", 3, world_size=2)
+    after = run(corpus, tmp_path / "checkpoint", "global", "none", 0, world_size=3)
+    steps = [*zip(*before, strict=True), *zip(*after, strict=True)]
+    whole = keys(new(corpus))
+    assert [sorted(itertools.chain(*step)) for step in steps] == [sorted(step) for step in whole]

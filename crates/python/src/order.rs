@@ -2,8 +2,8 @@
 
 use crate::lengths::LengthsArray;
 use cntkio_core::timeline::{
-    self, Cursor, Delivered, Outcome, Partition, Pause, Pending, Randomization, Reader, Request, Slots, Stopped, Table,
-    Truncation, Window,
+    self, Cursor, Delivered, Load, Outcome, Partition, Pause, Pending, Randomization, Reader, Request, Slots, Stopped,
+    Table, Truncation, Window,
 };
 use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
@@ -374,9 +374,31 @@ fn shuffled(py: Python<'_>, count: u32, seed: u64) -> PyResult<Bound<'_, PyArray
     Ok(numbers.into_pyarray(py))
 }
 
+/// A rank's share of several global minibatches: the kept sequences, and the first of each minibatch among them.
+///
+/// `bounds` ascend from 0 to the number of sequences.
+#[pyfunction]
+fn deal<'py>(
+    py: Python<'py>,
+    lengths: PyReadonlyArray1<'py, u32>,
+    bounds: Vec<usize>,
+    num_ranks: u64,
+    rank: u64,
+    by_padded_area: bool,
+) -> PyResult<(Bound<'py, PyArray1<u32>>, Vec<usize>)> {
+    let lengths = lengths.as_slice()?;
+    if bounds.first() != Some(&0) || bounds.last() != Some(&lengths.len()) || !bounds.is_sorted() {
+        return Err(PyValueError::new_err("not the bounds of minibatches"));
+    }
+    let load = if by_padded_area { Load::PaddedArea } else { Load::Samples };
+    let (kept, kept_bounds) = py.detach(|| timeline::deal(lengths, &bounds, num_ranks, rank, load));
+    Ok((kept.into_pyarray(py), kept_bounds))
+}
+
 /// Add the timeline's reader and its functions to the compiled module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(chunk_order, module)?)?;
+    module.add_function(wrap_pyfunction!(deal, module)?)?;
     module.add_function(wrap_pyfunction!(shuffled, module)?)?;
     module.add_class::<TimelineReader>()
 }

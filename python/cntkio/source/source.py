@@ -297,13 +297,14 @@ class MinibatchSource(StreamsByName):
         return minibatch
 
     def read(self, minibatch_size_in_samples: int, partition: Partition = _WHOLE) -> Minibatch | None:
-        """Return the next minibatch of a `Partition` or a `BalancedPartition`, or None when the data have ended.
+        """Return the next minibatch of a partition, or None when the data have ended.
 
         It raises the same errors as `next_minibatch`.
 
         Args:
             minibatch_size_in_samples: Samples of all partitions together, at least 1.
-            partition: The share to deliver. It may change between reads.
+            partition: The share to deliver: a `Partition`, a `BalancedPartition` or a `GlobalPartition`. It may change
+                between reads.
         """
         request = self._pipeline.request
         if request is not None and request.partition is partition and request.asked == minibatch_size_in_samples:

@@ -14,7 +14,7 @@ satisfy the protocol `AnyTimeline`. A timeline does not load chunks, pack, or re
 """
 
 from cntkio.timeline.options import FULL_DATA_SWEEP, INFINITELY_REPEAT
-from cntkio.timeline.partition import WHOLE, BalancedPartition, Partition
+from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition
 from cntkio.timeline.selection import AnyTimeline, Bookmark, ChunkRefs, Parts, Plan, Reads, Selection
 from cntkio.timeline.timeline import Timeline
 from cntkio.timeline.window import (
@@ -38,6 +38,7 @@ __all__ = [
     "BalancedPartition",
     "Bookmark",
     "ChunkRefs",
+    "GlobalPartition",
     "Partition",
     "Parts",
     "Plan",

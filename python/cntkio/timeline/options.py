@@ -67,7 +67,7 @@ def check_request(size: int, limits: Limits) -> None:
 
 
 def num_slots(size: int, partition: Partition, truncation_length: int) -> int:
-    """Return the number of slots that a partition has in truncated minibatches.
+    """Return the number of slots that a timeline fills for a partition in truncated minibatches.
 
     Raises:
         ConfigError: There are more partitions than slots.
@@ -79,4 +79,4 @@ def num_slots(size: int, partition: Partition, truncation_length: int) -> int:
             f"truncation_length={truncation_length}): increase the minibatch size or decrease the number of partitions",
             key="num_data_partitions",
         )
-    return partition.share(of_all)
+    return partition.of_reads.share(of_all)

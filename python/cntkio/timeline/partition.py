@@ -50,6 +50,16 @@ class Partition:
         return self
 
     @property
+    def of_reads(self) -> Partition:
+        """The partition itself: the timeline passes over the sequences of the others."""
+        return self
+
+    @property
+    def of_workers(self) -> tuple[int, int] | None:
+        """Of a global partition the worker and the number of workers, else None."""
+        return None
+
+    @property
     def is_balanced(self) -> bool:
         """True if all partitions get equally many minibatches, so that none may be skipped."""
         return False
@@ -102,6 +112,80 @@ class BalancedPartition(Partition):
         return WHOLE
 
     @property
+    def of_reads(self) -> Partition:
+        """The whole data: each minibatch that is read goes to one partition."""
+        return WHOLE
+
+    @property
     def is_balanced(self) -> bool:
         """True: all partitions get equally many minibatches, so none may be skipped."""
         return True
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GlobalPartition(Partition):
+    """Share `index` out of `count` of each global minibatch. (docs/timeline.md, "Global partitions")
+
+    A global minibatch is the minibatch that a single reader would deliver. Its sequences are dealt to all partitions,
+    so the partitions have the same number of minibatches. The position is the same for all of them, and a state that
+    was taken with any number of partitions and workers continues with any other number.
+
+    Attributes:
+        deal: ``"length"``: the longest sequence goes to the partition with the fewest samples, then the next longest.
+            ``"area"``: the same with the padded area in place of the samples. ``"chunk"``: a sequence goes to the
+            partition that owns its chunk in this sweep, so that no partition reads the chunks of another.
+        remainder: For a global minibatch with fewer sequences than partitions: ``"empty"``: some partitions get an
+            empty minibatch. ``"merge"``: it is joined with the minibatch before it, or at the start of the data with
+            the next, so that the global minibatches depend on the number of partitions.
+        worker: Index of this worker among the workers of the partition. They take global minibatches in turn.
+        num_workers: Number of workers of the partition.
+
+    Raises:
+        ConfigError: `index`, `deal`, `remainder` or `worker` is not possible.
+
+    Example:
+        >>> import numpy as np
+        >>> from cntkio.timeline import Timeline
+        >>> timeline = Timeline(np.array([4, 1, 3, 2], np.uint32), np.array([0, 4]), window=None, max_sweeps=1)
+        >>> [timeline.read(10, GlobalPartition(index, 2)).sequences.tolist() for index in range(1)]
+        [[0, 1]]
+    """
+
+    deal: Literal["length", "area", "chunk"] = "length"
+    remainder: Literal["empty", "merge"] = "empty"
+    worker: int = 0
+    num_workers: int = 1
+
+    def __post_init__(self) -> None:
+        Partition.__post_init__(self)
+        if self.deal not in ("length", "area", "chunk"):
+            raise ConfigError(f"deal is {self.deal!r}; expected 'length', 'area' or 'chunk'", key="deal")
+        if self.remainder not in ("empty", "merge"):
+            raise ConfigError(f"remainder is {self.remainder!r}; expected 'empty' or 'merge'", key="remainder")
+        if self.deal == "chunk" and self.remainder == "merge":
+            raise ConfigError(
+                "remainder='merge' and deal='chunk' exclude each other: any minibatch may lack chunks of a partition",
+                key="remainder",
+            )
+        if not 0 <= self.worker < self.num_workers:
+            raise ConfigError(f"worker {self.worker} is outside 0..{self.num_workers - 1}", key="worker")
+
+    @property
+    def of_chunks(self) -> Partition:
+        """The partition of the chunks that sequences come from: its own with ``deal="chunk"``, else the whole data."""
+        return Partition(self.index, self.count) if self.deal == "chunk" else WHOLE
+
+    @property
+    def of_reads(self) -> Partition:
+        """The whole data: minibatches are dealt after they were read."""
+        return WHOLE
+
+    @property
+    def is_balanced(self) -> bool:
+        """True: all partitions get equally many minibatches, so none may be skipped."""
+        return True
+
+    @property
+    def of_workers(self) -> tuple[int, int]:
+        """The worker and the number of workers: all that a state keeps of the partition."""
+        return self.worker, self.num_workers

@@ -75,7 +75,9 @@ class ChunkRefs(NamedTuple):
     indices_in_chunk: npt.NDArray[np.uint32]
 
     @classmethod
-    def of(cls, chunks: npt.NDArray[np.int64], indices_in_chunk: npt.NDArray[np.int64]) -> ChunkRefs:
+    def of(
+        cls, chunks: npt.NDArray[np.int64], indices_in_chunk: npt.NDArray[np.int64] | npt.NDArray[np.uint32]
+    ) -> ChunkRefs:
         """Make the references from the chunk of each sequence, and its index in the chunk."""
         chunk_ids, firsts, sorted_indices = np.unique(chunks, return_index=True, return_inverse=True)
         order = np.argsort(firsts)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio.errors import CheckpointError
-from cntkio.timeline.partition import BalancedPartition, Partition
+from cntkio.timeline.partition import BalancedPartition, GlobalPartition, Partition
 
 _LARGEST_COUNT = 2**63 - 1
 
@@ -25,7 +25,8 @@ class State(NamedTuple):
         settings: Size and partition of the last read; None: before the first read. The fields below belong to it.
         running_count: In order: the running count of sequences.
         slots: Truncated: the slots.
-        rounds_to_pass: Balanced partitions: rounds of other workers before the next round of this worker.
+        rounds_to_pass: Balanced and global partitions: rounds, or global minibatches, of other workers before the next
+            of this worker.
     """
 
     position: int
@@ -40,7 +41,11 @@ class State(NamedTuple):
         if self.settings is None:
             return json
         size, partition = self.settings
-        json.update(minibatch_size=size, partition=[partition.index, partition.count])
+        json["minibatch_size"] = size
+        if isinstance(partition, GlobalPartition):
+            json["global"] = [partition.worker, partition.num_workers, self.rounds_to_pass]
+        else:
+            json["partition"] = [partition.index, partition.count]
         if self.running_count is not None:
             json["count"] = self.running_count
         if self.slots is not None:
@@ -62,9 +67,12 @@ class State(NamedTuple):
             settings = None
             rounds_to_pass = 0
             if "minibatch_size" in json:
-                index, partition_count = (int(value) for value in json["partition"])
+                index, partition_count = (int(value) for value in json.get("partition", (0, 1)))
                 partition = Partition(index, partition_count)
-                if "balanced" in json:
+                if "global" in json:
+                    worker, num_workers, rounds_to_pass = (int(value) for value in json["global"])
+                    partition = GlobalPartition(worker=worker, num_workers=num_workers)
+                elif "balanced" in json:
                     remainder, *turns = json["balanced"]
                     worker, num_workers, rounds_to_pass = (int(value) for value in turns)
                     partition = BalancedPartition(index, partition_count, remainder, worker, num_workers)
@@ -97,6 +105,19 @@ def of_partition(json: Mapping[str, Any], index: int) -> Mapping[str, Any]:
     if "balanced" not in json:
         return json
     return {**json, "partition": [index, json["partition"][1]]}
+
+
+def of_any_worker(json: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the state of a global partition without the turns of its worker, so that any number of workers may begin.
+
+    Args:
+        json: A dict of `State.to_json`. Other states than those of global partitions are returned as they are.
+
+    Example:
+        >>> of_any_worker({"position": 4, "minibatch_size": 2, "global": [1, 3, 2]})
+        {'position': 4, 'minibatch_size': 2, 'global': [0, 1, 0]}
+    """
+    return {**json, "global": [0, 1, 0]} if "global" in json else json
 
 
 def check_slots(slots: Slots, lengths: npt.NDArray[np.uint32]) -> None:

@@ -16,9 +16,10 @@ import numpy.typing as npt
 from cntkio._core import TimelineReader
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
 from cntkio.timeline.balanced import BalancedRounds
+from cntkio.timeline.dealing import DealtMinibatches, check_deal, is_same_deal
 from cntkio.timeline.modes import Cursor, OnlyFull, ReadMode, TruncatedSequences, WholeSequences
 from cntkio.timeline.options import LARGEST_WORD, Limits, check_request, checked_limits, num_slots
-from cntkio.timeline.partition import WHOLE, BalancedPartition, Partition
+from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition
 from cntkio.timeline.selection import Plan, Reads, Selection
 from cntkio.timeline.state import Slots, State, check_slots
 from cntkio.timeline.window import Window
@@ -161,7 +162,7 @@ class Timeline:
         # The size and the partition that were taken up, and the mode of reading that they gave.
         self._settings: tuple[int, Partition] | None = None
         self._mode: ReadMode | None = None
-        self._rounds: BalancedRounds | None = None
+        self._rounds: BalancedRounds | DealtMinibatches | None = None
         # Chunks of the window, for a position of the core's reader and a partition, and the rank after them.
         self._window_key: object = None
         self._window_chunks: list[int] = []
@@ -219,17 +220,21 @@ class Timeline:
                 key="max_sweeps" if self._course.limits.max_samples is None else "max_samples",
             )
         rows = 0
-        rounds: BalancedRounds | None = None
+        rounds: BalancedRounds | DealtMinibatches | None = None
         mode: ReadMode
         if isinstance(partition, BalancedPartition):
             mode = rounds = self._balanced(size, partition)
         elif self._is_truncated:
             mode, rows = self._truncated(size, partition)
         else:
-            mode = self._whole(size, partition)
+            mode = self._whole(size, partition.of_reads)
         if self._only_full and size <= self.num_samples:
             mode = OnlyFull(self._reader, mode, size)
-        self._reader.change_partition(partition.of_chunks.index, partition.of_chunks.count, rows)
+        if isinstance(partition, GlobalPartition):
+            check_deal(partition, is_randomized=self._is_randomized, is_truncated=self._is_truncated)
+            mode = rounds = DealtMinibatches(mode, self._reader, self._lengths, partition, self._rounds)
+        if not is_same_deal(self._settings, size, partition):
+            self._reader.change_partition(partition.of_reads.index, partition.of_reads.count, rows)
         self._settings, self._mode, self._rounds = (size, partition), mode, rounds
 
     def _whole(self, size: int, partition: Partition) -> WholeSequences:
@@ -245,7 +250,7 @@ class Timeline:
         steps = max(size // num_rows, 1) if num_rows else truncation_length
         rows = num_slots(size, partition, steps)
         mode = TruncatedSequences(
-            self._reader, self._lengths, partition, rows, steps, self._right_splice, self._crosses_sweeps
+            self._reader, self._lengths, partition.of_reads, rows, steps, self._right_splice, self._crosses_sweeps
         )
         return mode, rows
 

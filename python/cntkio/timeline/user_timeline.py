@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
 from cntkio.timeline.options import LARGEST_WORD, check_request, checked_limits, num_slots
-from cntkio.timeline.partition import WHOLE, BalancedPartition, Partition
+from cntkio.timeline.partition import WHOLE, Partition
 from cntkio.timeline.selection import ChunkRefs, Parts, Plan, Reads, Selection
 from cntkio.timeline.user_slots import InSlot, Slots, num_unread, slots_from_json, take_cells
 from cntkio.timeline.user_windows import Cursor, Start, Windows
@@ -165,10 +165,10 @@ class UserTimeline:
     def _take_up(self, size: int, partition: Partition) -> None:
         """Adopt a size and a partition: at the first read, after a restore, and when they change."""
         check_request(size, self._limits)
-        if isinstance(partition, BalancedPartition):
+        if partition.is_balanced:
             raise ConfigError(
-                "a user-defined deserializer on its own timeline has no balanced partitions; with timeline='global' it "
-                "has",
+                "a user-defined deserializer on its own timeline has no balanced and no global partitions; with "
+                "timeline='global' it has",
                 key="timeline",
             )
         rows = num_slots(size, partition, self._truncation_length) if self._truncation_length else 0

@@ -14,7 +14,7 @@ import torch.utils.data
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.layouts import check_layout
 from cntkio.source import MinibatchSource
-from cntkio.timeline import BalancedPartition, Partition
+from cntkio.timeline import BalancedPartition, GlobalPartition, Partition
 from cntkio.timeline.state import of_partition
 from cntkio.torch import ranks
 from cntkio.torch.epochs import CONSTANT, Epochs, changing
@@ -42,9 +42,13 @@ class MinibatchDataset(WatchedDataset):
         device: As for `convert`; None with workers or pinned memory.
         partition: ``"cntk"``: CNTK's rule, where each worker of each rank is a partition (docs/timeline.md,
             "Partitions"). ``"balanced"``: by sequence, with the same number of minibatches on each rank, independent of
-            the number of workers (docs/timeline.md, "Balanced partitions").
-        remainder: For balanced partitions, the rule for fewer sequences than ranks at the end of a sweep: ``"drop"`` or
-            ``"repeat"``.
+            the number of workers (docs/timeline.md, "Balanced partitions"). ``"global"``: the sequences of each
+            minibatch are dealt to all ranks, so that a state continues on any number of ranks and workers
+            (docs/timeline.md, "Global partitions").
+        remainder: For balanced partitions, the rule for fewer sequences than ranks at the end of a sweep: ``"drop"``
+            (the default) or ``"repeat"``. For global partitions, the rule for fewer sequences than ranks in a
+            minibatch: ``"empty"`` (the default) or ``"merge"``.
+        deal: For global partitions, how sequences are dealt: ``"length"``, ``"area"`` or ``"chunk"``.
         rank: Index of this process; None: the rank that `torch.distributed`, Ray Train, the environment (``RANK``) or
             SLURM tells (docs/torch.md, "Ranks and workers"), or 0.
         world_size: Number of processes that share the data; given with `rank`.
@@ -70,8 +74,9 @@ class MinibatchDataset(WatchedDataset):
         *,
         layout: Layout | Mapping[str, Layout] | None = None,
         device: Any = None,
-        partition: Literal["cntk", "balanced"] = "cntk",
-        remainder: Literal["drop", "repeat"] = "drop",
+        partition: Literal["cntk", "balanced", "global"] = "cntk",
+        remainder: Literal["drop", "repeat", "empty", "merge"] | None = None,
+        deal: Literal["length", "area", "chunk"] = "length",
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
@@ -87,17 +92,20 @@ class MinibatchDataset(WatchedDataset):
                 key="minibatch_size",
             )
         check_layout(layout, [stream.name for stream in source.stream_infos()], get_args(Layout))
-        if partition not in ("cntk", "balanced"):
-            raise ConfigError(f"partition is {partition!r}; expected 'cntk' or 'balanced'", key="partition")
+        if partition not in ("cntk", "balanced", "global"):
+            raise ConfigError(f"partition is {partition!r}; expected 'cntk', 'balanced' or 'global'", key="partition")
+        if deal != "length" and partition != "global":
+            raise ConfigError(f"deal={deal!r} needs partition='global', but partition is {partition!r}", key="deal")
         if (rank is None) != (world_size is None):
             raise ConfigError(f"rank={rank} and world_size={world_size} are given together or not at all", key="rank")
-        BalancedPartition(rank or 0, 1 if world_size is None else world_size, remainder)  # checks the values
         self.source = source
         self.minibatch_size = minibatch_size
         self.layout = layout
         self.device = device
         self.partition = partition
-        self.remainder = remainder
+        self.remainder: Any = remainder or ("empty" if partition == "global" else "drop")
+        self.deal = deal
+        self._share_of(rank or 0, 1 if world_size is None else world_size, 0, 1)  # checks the values
         self._given = None if rank is None or world_size is None else (rank, world_size)
         self._epochs = Epochs(source)
         # In shared memory, for workers that persist from epoch to epoch.
@@ -140,16 +148,23 @@ class MinibatchDataset(WatchedDataset):
         worker = torch.utils.data.get_worker_info()
         return (0, 1) if worker is None else ((worker.id + self._shift) % worker.num_workers, worker.num_workers)
 
-    def _request(self) -> tuple[int, Partition]:
-        rank, world_size = self._rank()
-        worker, num_workers = self._worker()
+    def _share_of(self, rank: int, world_size: int, worker: int, num_workers: int) -> Partition:
+        if self.partition == "global":
+            return GlobalPartition(rank, world_size, self.deal, self.remainder, worker, num_workers)
+        balanced = BalancedPartition(rank, world_size, self.remainder, worker, num_workers)
         if self.partition == "balanced":
-            return self.minibatch_size, BalancedPartition(rank, world_size, self.remainder, worker, num_workers)
-        share = Partition(rank * num_workers + worker, world_size * num_workers)
+            return balanced
+        return Partition(rank * num_workers + worker, world_size * num_workers)
+
+    def _request(self) -> tuple[int, Partition]:
+        worker, num_workers = self._worker()
+        share = self._share_of(*self._rank(), worker, num_workers)
+        if share.is_balanced:
+            return self.minibatch_size, share
         if share.count > self.source.num_chunks and share.index == 0 and self.source.is_randomized:
             logger.warning(
                 "%d partitions (ranks times workers) share %d chunks, so some are empty: make chunks smaller "
-                "(chunk_size_in_bytes), or use partition='balanced'",
+                "(chunk_size_in_bytes), or use partition='balanced' or 'global'",
                 share.count,
                 self.source.num_chunks,
             )
@@ -218,7 +233,8 @@ class MinibatchDataset(WatchedDataset):
         """Return the state after the last minibatch, from which `load_state_dict` resumes: a small dict for JSON.
 
         With the workers of a ``DataLoader`` it is the state after the last minibatch that the loader delivered. It can
-        be loaded for the same number of workers. With balanced partitions it is the same on all ranks.
+        be loaded for the same number of workers. With balanced and global partitions it is the same on all ranks. With
+        global partitions it can be loaded for any number of ranks and workers.
 
         Raises:
             CheckpointError: A loader delivered minibatches that do not tell where they come from: a ``collate_fn``
@@ -230,7 +246,7 @@ class MinibatchDataset(WatchedDataset):
         positions = self.delivered.positions
         if positions is not None:
             constant = {name: value for name, value in self._epochs.start.items() if name in CONSTANT}
-            of_workers = positions.state()
+            of_workers = positions.state_of_any_workers() if self.partition == "global" else positions.state()
             of_workers["workers"] = [position and self._of_all_ranks(position) for position in of_workers["workers"]]
             return _sealed({**self._description(), **of_workers, "source": constant})
         if self._epochs.current is None:
@@ -273,6 +289,14 @@ class MinibatchDataset(WatchedDataset):
             current = {name: value for name, value in current.items() if name not in ("worker", "num_workers")}
         if not self.partition == "balanced" == state.get("partition"):
             current["rank"] = self._rank()[0]
+        if self.partition == "global" == state.get("partition"):
+            needed = (
+                "minibatch_size",
+                "partition",
+                "remainder",
+                *(["world_size"] if self.remainder == "merge" else []),
+            )
+            current = {name: current[name] for name in needed}
         different = [name for name, value in current.items() if state.get(name) != value]
         if different:
             raise CheckpointError(
@@ -318,7 +342,7 @@ class MinibatchDataset(WatchedDataset):
             "minibatch_size": self.minibatch_size,
             "partition": self.partition,
             "remainder": self.remainder,
-            "rank": 0 if self.partition == "balanced" else rank,
+            "rank": rank if self.partition == "cntk" else 0,
             "world_size": world_size,
             "worker": worker,
             "num_workers": num_workers,

@@ -24,6 +24,7 @@ import torch
 import torch.utils.data
 
 from cntkio.errors import CheckpointError, ConfigError
+from cntkio.timeline.state import of_any_worker
 from cntkio.torch.epochs import changing
 from cntkio.torch.tensors import TensorMinibatch
 
@@ -84,7 +85,9 @@ def shares(state: Mapping[str, Any], num_workers: int) -> tuple[list[Any], int]:
     elif "minibatch_size" in position["timeline"]:
         positions, first = [position], 0
     else:  # nothing was read yet, so nothing was shared
-        positions, first = [position] * max(num_workers, 1), 0
+        return [position] * max(num_workers, 1), 0
+    if state["partition"] == "global":
+        return positions * max(num_workers, 1), 0
     if len(positions) != max(num_workers, 1):
         raise CheckpointError(
             f"the state does not fit this data set: num_workers: saved {len(positions)}, here {num_workers}",
@@ -185,6 +188,13 @@ class Positions:
             "workers": list(self._positions),
             "next_worker": self._next_worker,
         }
+
+    def state_of_any_workers(self) -> dict[str, Any]:
+        """Return the same for global partitions: the position after the last delivery, for any number of workers."""
+        last = self._positions[self._next_worker - 1]
+        if last is not None:
+            last = {**last, "timeline": of_any_worker(last["timeline"])}
+        return {"num_workers": 1, "epoch": self.epoch, "workers": [last], "next_worker": 0}
 
 
 class Delivered:

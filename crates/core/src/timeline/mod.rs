@@ -18,6 +18,7 @@
 //! Nothing here touches data, decides a setting, or knows of Python. The caller passes `pause`, which is called now and
 //! then and says whether to continue. A read that is stopped leaves the reader as it was.
 
+mod deal;
 mod generator;
 mod plan;
 mod reader;
@@ -25,6 +26,7 @@ mod shuffle;
 mod slots;
 
 use crate::lengths::Lengths;
+pub use deal::{Load, deal};
 pub use plan::{Randomization, Window, chunk_order};
 pub use reader::{Cursor, Delivered, Outcome, Reader, Request};
 pub use shuffle::{rolling_order, shuffled};

@@ -1,0 +1,213 @@
+"""Global partitions: the sequences of each global minibatch are dealt to all partitions.
+
+(docs/timeline.md, "Global partitions")
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio import _core
+from cntkio._core import TimelineReader
+from cntkio.errors import ConfigError
+from cntkio.timeline.modes import Delivery, ReadMode
+from cntkio.timeline.partition import GlobalPartition, Partition
+from cntkio.timeline.selection import ChunkRefs, Selection
+
+
+class Turns(Protocol):
+    """A mode of reading in which workers take turns; its attributes are those of `DealtMinibatches`."""
+
+    rounds_to_pass: int
+
+    @property
+    def of_workers(self) -> tuple[int, int] | None: ...
+
+
+class DealtMinibatches:
+    """Deliver a partition's share of each global minibatch that falls to this worker.
+
+    Args:
+        mode: Reads global minibatches.
+        reader: The core's reader, over the whole data.
+        lengths: Samples that each sequence counts for.
+        partition: The partition, and the worker in it.
+        before: The rounds that the timeline was in; if they are of the same worker, its turns go on.
+
+    Attributes:
+        rounds_to_pass: Global minibatches of other workers before the next of this worker.
+        of_workers: The worker, and the number of workers; None: another kind of rounds.
+    """
+
+    def __init__(
+        self,
+        mode: ReadMode,
+        reader: TimelineReader,
+        lengths: npt.NDArray[np.unsignedinteger[Any]],
+        partition: GlobalPartition,
+        before: Turns | None,
+    ) -> None:
+        self._mode = MergedMinibatches(mode, reader, partition.count) if partition.remainder == "merge" else mode
+        self._lengths = lengths
+        self._partition = partition
+        self._owners = ChunkOwners(reader, partition.count) if partition.deal == "chunk" else None
+        self.of_workers = partition.of_workers
+        is_same_worker = before is not None and before.of_workers == self.of_workers
+        self.rounds_to_pass = before.rounds_to_pass if before is not None and is_same_worker else partition.worker
+
+    def read(self, most: int) -> Delivery | None:
+        while True:
+            delivery = self._mode.read(most if self._partition.num_workers == 1 else 1)
+            if delivery is None:
+                return None
+            if not self.rounds_to_pass:
+                self.rounds_to_pass = self._partition.num_workers - 1
+                return delivery if self._partition.count == 1 else self._share(delivery)
+            self.rounds_to_pass -= 1
+
+    def _share(self, delivery: Delivery) -> Delivery:
+        selection, bounds, _, cursors = delivery
+        index, count = self._partition.index, self._partition.count
+        if selection.parts is not None:
+            own = self._slots(selection)
+            return delivery._replace(selection=own, bounds=[0, len(own.sequences)])
+        lengths = self._lengths[selection.sequences].astype(np.uint32)
+        kept: npt.NDArray[Any]
+        if self._owners is None:
+            kept, kept_bounds = _core.deal(lengths, bounds, count, index, self._partition.deal == "area")
+        else:
+            ends = np.array([cursor[0] for cursor in cursors], np.uint64)
+            kept = np.flatnonzero(self._owners.of(selection.chunks, lengths, bounds, ends) == index)
+            kept_bounds = np.searchsorted(kept, bounds).tolist()
+        chunks = selection.chunks[kept]
+        refs = None if selection.refs is None else ChunkRefs.of(chunks, selection.refs.indices_in_chunk[kept])
+        own = dataclasses.replace(selection, sequences=selection.sequences[kept], chunks=chunks, refs=refs)
+        return delivery._replace(selection=own, bounds=kept_bounds)
+
+    def _slots(self, selection: Selection) -> Selection:
+        """The slots of this partition: they take turns with those of the others."""
+        assert selection.parts is not None
+        index, count = self._partition.index, self._partition.count
+        own = selection.where(selection.parts.slot % count == index)
+        assert own.parts is not None
+        num_slots = self._partition.share(selection.parts.num_slots)
+        parts = dataclasses.replace(own.parts, slot=own.parts.slot // count, num_slots=num_slots)
+        return dataclasses.replace(own, parts=parts)
+
+
+class MergedMinibatches:
+    """Join each minibatch that has too few sequences with the one before it, or the first with the next.
+
+    Args:
+        mode: Reads minibatches of whole sequences.
+        reader: The core's reader.
+        least: How many sequences are enough.
+    """
+
+    def __init__(self, mode: ReadMode, reader: TimelineReader, least: int) -> None:
+        self._mode = mode
+        self._reader = reader
+        self._least = least
+
+    def read(self, most: int) -> Delivery | None:
+        delivery = self._mode.read(1)
+        while delivery is not None:
+            before = self._reader.cursor
+            following = self._mode.read(1)
+            if following is None or (self._are_enough(delivery) and self._are_enough(following)):
+                self._reader.rewind(before)
+                break
+            delivery = _joined(delivery, following)
+        return delivery
+
+    def _are_enough(self, delivery: Delivery) -> bool:
+        return len(delivery.selection.sequences) >= self._least
+
+
+def _joined(first: Delivery, second: Delivery) -> Delivery:
+    """The two reads as one; where their sequences are in the chunks is to be found in the table."""
+    sequences = np.concatenate([first.selection.sequences, second.selection.sequences])
+    chunks = np.concatenate([first.selection.chunks, second.selection.chunks])
+    end_of_sweep = first.selection.end_of_sweep or second.selection.end_of_sweep
+    selection = Selection(sequences, chunks, end_of_sweep, second.selection.position)
+    return Delivery(selection, [0, len(sequences)], [end_of_sweep], second.cursors)
+
+
+class ChunkOwners:
+    """The partition that owns a chunk in a sweep, as in CNTK's partitions: the chunk's rank modulo their number.
+
+    Args:
+        reader: The core's reader, in randomized order over the whole data.
+        count: Number of partitions.
+    """
+
+    def __init__(self, reader: TimelineReader, count: int) -> None:
+        self._reader = reader
+        self._count = count
+        self._of_sweeps: dict[int, npt.NDArray[np.int64]] = {}
+
+    def of(
+        self,
+        chunks: npt.NDArray[np.int64],
+        lengths: npt.NDArray[np.uint32],
+        bounds: list[int],
+        ends: npt.NDArray[np.uint64],
+    ) -> npt.NDArray[np.int64]:
+        """Return the owner of each sequence.
+
+        Args:
+            chunks: The chunk of each sequence.
+            lengths: The length of each.
+            bounds: First sequence of each read and, last, the number of sequences.
+            ends: Position after each read.
+        """
+        passed = np.concatenate([[0], np.cumsum(lengths, dtype=np.uint64)]).astype(np.uint64)
+        until_end = np.repeat(passed[bounds[1:]], np.diff(bounds)) - passed[:-1]
+        sweeps = (np.repeat(ends, np.diff(bounds)) - until_end) // np.uint64(self._reader.num_samples)
+        owners = np.empty(len(chunks), np.int64)
+        for sweep in np.unique(sweeps).tolist():
+            mask = sweeps == sweep
+            owners[mask] = self._of_sweep(sweep)[chunks[mask]]
+        return owners
+
+    def _of_sweep(self, sweep: int) -> npt.NDArray[np.int64]:
+        """The owner of each chunk in a sweep; kept for this sweep and the one before."""
+        owners = self._of_sweeps.get(sweep)
+        if owners is None:
+            order = np.array(self._reader.chunks_from(sweep, 0, 2**32, 0, 1)[0])
+            owners = np.empty(len(order), np.int64)
+            owners[order] = np.arange(len(order)) % self._count
+            self._of_sweeps = {known: self._of_sweeps[known] for known in self._of_sweeps if known == sweep - 1}
+            self._of_sweeps[sweep] = owners
+        return owners
+
+
+def check_deal(partition: GlobalPartition, *, is_randomized: bool, is_truncated: bool) -> None:
+    """Refuse a deal that has no meaning for a timeline.
+
+    Raises:
+        ConfigError: The deal needs whole sequences, or a randomized order.
+    """
+    if is_truncated and (partition.deal != "length" or partition.remainder != "empty"):
+        option, value = ("deal", partition.deal) if partition.deal != "length" else ("remainder", partition.remainder)
+        raise ConfigError(
+            f"{option}={value!r} needs whole sequences; of truncated minibatches the slots are dealt, in turn",
+            key=option,
+        )
+    if partition.deal == "chunk" and not is_randomized:
+        raise ConfigError(
+            "deal='chunk' needs a randomized order: in file order a minibatch has sequences of a few chunks, so that "
+            "most partitions would get nothing; use deal='length'",
+            key="deal",
+        )
+
+
+def is_same_deal(settings: tuple[int, Partition] | None, size: int, partition: Partition) -> bool:
+    """Whether global minibatches stay the same as with former settings, perhaps dealt in another way."""
+    if settings is None or partition.of_workers is None or settings[1].of_workers is None:
+        return False
+    return size == settings[0]
