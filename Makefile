@@ -120,8 +120,20 @@ check-dist: $(VENV)/.release-tools
 docs: build $(VENV)/.docs-tools
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs site
 
-fuzz:
+# Atheris, where it exists for this Python, chooses inputs by the code that they reach; else they are random.
+$(VENV)/.fuzz-tools: pyproject.toml $(VENV)/.test-tools
+	$(BIN)/python -m pip install -q --group fuzz || true
+	touch $@
+
+# All targets, Rust and Python, each for FUZZ_SECONDS. Seeds come from the recorded cases and from mended findings.
+fuzz: build $(VENV)/.fuzz-tools
+	rm -rf .cache/fuzz/seeds && $(BIN)/python tests/fuzz/seeds.py .cache/fuzz/seeds
 	crates/fuzz/run $(FUZZ_SECONDS)
+	for target in $$(ls .cache/fuzz/seeds/python); do \
+		echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
+		$(BIN)/python tests/fuzz/run.py $$target $(FUZZ_SECONDS) .cache/fuzz/seeds/python/$$target \
+			.cache/fuzz/corpus/$$target || exit 1; \
+	done
 
 # Other readers of text stand in an environment of their own; one that cannot be installed is named as absent.
 .cache/bench/venv/.tools:

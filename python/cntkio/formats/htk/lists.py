@@ -139,7 +139,7 @@ def _num_frames(files: FeatureFiles, path: bytes) -> int:
 
 def _line_of(text: bytes, sequence_index: int) -> int:
     """Return the line of an utterance in a list: blank lines are none."""
-    lines = re.finditer(rb"[^\S\r\n]*\S[^\r\n]*", text)
+    lines = re.finditer(rb"[ \t\f]*[^ \t\f\r\n][^\r\n]*", text)
     start = next(itertools.islice(lines, sequence_index, None)).start()
     return 1 + text.count(b"\n", 0, start) + text.count(b"\r", 0, start) - text.count(b"\r\n", 0, start)
 

@@ -1,0 +1,39 @@
+//! Index, parse and infer a text corpus once, with one kernel: the parser alone, many times as fast as `ctf`, which
+//! compares kernels and ways of reading.
+#![no_main]
+
+use cntkio_core::ctf::{self, Extent, Findings, Mode, Schema, Stream};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    // The first byte chooses the setting, so that the fuzzer can find all of them.
+    let Some((&choice, text)) = data.split_first() else { return };
+    let has = |bit: u8| choice & (1 << bit) != 0;
+    let stream = |name: &str, is_sparse, dim| Stream { name: name.into(), is_sparse, dim, is_double: has(0) };
+    let schema = Schema {
+        streams: vec![stream("a", has(1), 3), stream("ab", !has(1), 10)],
+        defining: has(2).then_some(0),
+        has_words: has(3),
+        is_compact: has(4),
+        is_subset: has(5),
+    };
+    let mode = if has(6) { Mode::Lines } else { Mode::Ids };
+    if has(7) {
+        let _ = ctf::infer(text);
+    }
+    let defining = schema.defining.map(|number| &schema.streams[number].name[..]);
+    let Ok(scan) = ctf::scan(text, mode, defining) else { return };
+    let ends = scan.starts.iter().skip(1).copied().chain([text.len() as u64]);
+    let sequences: Vec<Extent> = scan
+        .starts
+        .iter()
+        .zip(ends)
+        .zip(&scan.lines)
+        .map(|((&start, end), &length)| Extent { start: start as usize, end: end as usize, length })
+        .collect();
+    let mut findings = Findings::new(u64::MAX, false);
+    let block = ctf::parse(text, &sequences, &schema, &mut findings);
+    for column in &block.columns {
+        column.check(block.num_sequences).expect("a block's columns belong together");
+    }
+});

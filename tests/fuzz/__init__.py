@@ -1,0 +1,1 @@
+"""Fuzz targets for the Python half, and the seeds of all targets."""

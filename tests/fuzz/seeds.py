@@ -1,0 +1,144 @@
+"""The inputs that fuzz targets begin with, made from the recorded conformance cases: `python seeds.py FOLDER`.
+
+FOLDER gets a folder for each target of `crates/fuzz`, whose first bytes choose a setting, and of `targets.py`. Findings
+that were mended stay in `findings`, a folder for each target.
+"""
+
+import io
+import struct
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from cntkio.formats import mlf
+from cntkio.formats.cbf.header import read_header
+from cntkio.formats.input_file import InputFile
+from support.recorded import folder_of
+
+from fuzz.targets import TARGETS
+
+FINDINGS = Path(__file__).with_name("findings")
+LONGEST = 4096
+RUST = ("ctf", "ctf_fast", "cbf", "htk", "mlf")
+
+
+def files(area: str, *endings: str) -> list[bytes]:
+    """The data of an area's files with these endings, except for long files."""
+    paths = sorted((folder_of(area) / "data").rglob("*"))
+    found = [path for path in paths if path.suffix in endings and 0 < path.stat().st_size <= LONGEST]
+    return [path.read_bytes() for path in found]
+
+
+def cbf_chunks() -> Iterator[bytes]:
+    """The chunks of the binary files whose streams the Rust target can describe, with its setting before them."""
+    for path in sorted((folder_of("cbf") / "data").glob("*.cbf")):
+        try:
+            file = InputFile(str(path))
+            header = read_header(file)
+        except ValueError:
+            continue
+        stream = header.streams[0]
+        setting = stream.is_sparse | stream.is_double << 1 | stream.is_double << 2
+        setting |= (header.layout == "documented") << 6
+        if len(header.streams) > 1:
+            second = header.streams[1]
+            setting |= 8 | second.is_sparse << 4 | second.is_double << 5
+        for begin, end, count in zip(header.begins, header.ends, header.num_sequences, strict=True):
+            if len(header.streams) <= 2 and stream.dim <= 256 and count < 255 and end - begin <= LONGEST:
+                yield bytes([setting, count, stream.dim - 1]) + file.read(int(begin), int(end - begin))
+
+
+def parquet() -> Iterator[bytes]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(8, dtype=np.float32)), 2)
+    table = pa.table({"key": pa.array([1, 2, 3, 4], pa.uint64()), "x": lists, "y": pa.array([[1.0], [], [2.0], [3.0]])})
+    whole = io.BytesIO()
+    pq.write_table(table, whole)
+    yield whole.getvalue()
+    whole = io.BytesIO()
+    with pa.ipc.new_file(whole, table.schema) as writer:
+        writer.write_table(table)
+    yield whole.getvalue()
+
+
+def binary_labels() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        mlf.write_binary_mlf(Path(folder, "a"), [("u1", np.array([0, 0, 1])), ("u2", np.array([1]))])
+        return Path(folder, "a").read_bytes()
+
+
+def rust(target: str) -> Iterator[bytes]:
+    """The seeds of a target of `crates/fuzz`."""
+    if target in ("ctf", "ctf_fast"):
+        for number, text in enumerate(files("ctf", ".ctf", ".txt")):
+            yield bytes([number * 37 % 256]) + text
+    elif target == "cbf":
+        yield from cbf_chunks()
+    elif target == "htk":
+        for number, text in enumerate(files("htk", ".scp")):
+            yield bytes([128 | number % 16, 0, 0, 0]) + text
+    elif target == "mlf":
+        for number, text in enumerate(files("htk", ".mlf")):
+            yield bytes([number % 128, 3]) + text
+        yield bytes([128, 3]) + binary_labels()
+
+
+def python(target: str) -> Iterator[bytes]:
+    """The seeds of a target of `targets.py`."""
+    if target == "config":
+        yield from (path.read_bytes() for path in sorted(folder_of("config").glob("*.cntk")))
+    elif target == "ctf":
+        yield from files("ctf", ".ctf", ".txt")
+    elif target in ("ctf_cache", "mlf_cache"):
+        for place in (0, 12, 16, 24, 100, 300, 500, 700, 900, 1100, 1300):
+            yield struct.pack("<H", place) + bytes([255, 0])
+        yield b"\xff\xff"
+    elif target == "cbf":
+        yield from files("cbf", ".cbf", ".bin")
+    elif target == "htk_header":
+        yield from (bytes([2, 0]) + data for data in files("htk", ".feat", ".fea", ".mfc"))
+        yield struct.pack(">BBiIHH", 1, 0, 4, 100_000, 8, 9) + bytes(32)
+        yield struct.pack("<BBiIHH", 1, 0, 6, 100_000, 4, 9 | 0o2000) + bytes(24)
+    elif target == "htk_list":
+        yield from files("htk", ".scp")
+        yield b"a.mfc\nb=b.mfc[0,1]\n'c d' = \"a.mfc\" [ 1 , 2 ]\n"
+    elif target == "labels":
+        yield from (b"\0" + text for text in files("htk", ".mlf"))
+        yield b"\1" + binary_labels()
+        yield b"\2sil\r\naa\n"
+        yield b"\3sil 10\naa 01\n"
+    elif target == "tables":
+        yield from parquet()
+    elif target == "converters":
+        yield b"a b\nc\n\0a\nb\nc\n"
+        yield b"0.5 1.25 2\n3 4 0\n"
+    elif target == "joins":
+        yield b"a,b,c;c,*/a,a"
+        yield b"d/a,d/e/a,x/b;a,e/a"
+
+
+def found(target: str) -> Iterator[bytes]:
+    """The inputs that once were findings."""
+    return (path.read_bytes() for path in sorted((FINDINGS / target).glob("*")))
+
+
+def main() -> None:
+    """Write all seeds."""
+    folder = Path(sys.argv[1])
+    for language, names, make in (("rust", RUST, rust), ("python", tuple(TARGETS), python)):
+        for target in names:
+            made = [seed for seed in make(target) if len(seed) <= LONGEST + 8]
+            (folder / language / target).mkdir(parents=True, exist_ok=True)
+            for number, seed in enumerate([*made, *(found(target) if language == "python" else ())]):
+                (folder / language / target / f"seed-{number}").write_bytes(seed)
+
+
+if __name__ == "__main__":
+    main()
