@@ -281,8 +281,8 @@ def test_the_command_converts_to_tables_and_back(tmp_path: Path, kind: str) -> N
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "no converter is named"),
-        (["--to", "parquet"], "needs --input FILE and --output FILE"),
+        ([], "convert needs two files"),
+        (["--to", "parquet"], "convert needs two files"),
         (["--to", "parquet", "--flat", "--input", "{a}", "--output", "{b}"], "leave the stream out of flat"),
         (["--to", "parquet", "--flat", "z", "--input", "{a}", "--output", "{b}"], "flat: no stream 'z'"),
         (["--to", "ctf", "--input", "{a}t", "--output", "{b}"], "did you mean"),

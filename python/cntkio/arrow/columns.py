@@ -36,18 +36,14 @@ class StreamColumn:
     is_ids: bool
     is_wide: bool
 
-    def taken(self, name: str, batch: pa.RecordBatch) -> Column:
+    def taken(self, batch: pa.RecordBatch) -> Column:
         """Return the column of a batch for a chunk.
-
-        Args:
-            name: Name of the table for messages.
-            batch: The batch.
 
         Raises:
             CorpusError: The batch has nulls, samples of another size, indices beyond the dimension, or whole numbers
                 that are not exact in the stream's precision.
         """
-        where = f"{name}, column {self.info.name!r}"
+        where = f"column {self.info.name!r}"
         array = _without_nulls(where, batch.column(self.info.name))
         if self.is_flat:
             offsets = np.arange(len(array) + 1, dtype=np.uint32)
@@ -162,7 +158,7 @@ def stream_column(field: pa.Field, index: int, shape: Shape | None, classes: Sha
     else:
         number, form = innermost, "dense"
         is_row = depth == 0 or (depth == 1 and pa.types.is_fixed_size_list(kinds[0]))
-        is_flat = is_row if facts is None else facts.flat
+        is_flat = is_row if facts is None else facts.flat or depth == 0
         found = shape or (facts.shape if facts is not None else None) or _shape_of_lists(field, kinds, is_flat)
     dtype = np.float64 if pa.types.is_float64(number) else np.float32
     storage_format: StorageFormat = "sparse" if form == "sparse" else "dense"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ from cntkio.arrow.columns import Shape, StreamColumn, in_float64, stream_column
 from cntkio.arrow.fields import KEY, facts_of
 from cntkio.arrow.tables import Table, can_be_read_again, opened
 from cntkio.convert import Piece, Pieces
-from cntkio.errors import ConfigError, CorpusError
+from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.hints import did_you_mean
 from cntkio.streams import num_values
 
@@ -47,7 +48,9 @@ def read(
 
     Raises:
         ConfigError: A column is not a stream, its shape is unknown, or keys are neither whole numbers nor texts.
-        FormatError: The file is neither Parquet nor Arrow, or is damaged.
+        FormatError: The file is neither Parquet nor Arrow, or is damaged. When it is written: a column of the file has
+            nulls, samples of different sizes, an index beyond the dimension, or a number that would be rounded.
+        CorpusError: When it is written: the same of a table.
         OSError: The file cannot be read.
 
     Example:
@@ -74,17 +77,29 @@ class ArrowCorpus:
         self, data: Any, key: str | None, shapes: Mapping[str, Shape] | pa.Schema | None, one_hot: dict[str, int]
     ) -> None:
         self._data = data
+        self._columns: list[StreamColumn] = []
         with opened(data) as table:
             self.name = table.name
-            schema = table.schema
-            if isinstance(shapes, pa.Schema):
-                schema, shapes = _with_metadata(schema, shapes), None
-            self._key = _key_of(schema, key)
-            self._has_text_keys = self._key is not None and _is_text(schema.field(self._key))
-            self._columns = _columns_of(schema, self._key, dict(shapes or {}), one_hot)
+            try:
+                self._describe(table.schema, key, shapes, one_hot)
+            except FormatError as error:
+                raise FormatError(str(error), path=table.name) from None
         self._wide = self._in_float64()
         self._columns = [in_float64(column) if column.info.name in self._wide else column for column in self._columns]
         self.streams = [column.info for column in self._columns]
+
+    def _describe(
+        self,
+        schema: pa.Schema,
+        key: str | None,
+        shapes: Mapping[str, Shape] | pa.Schema | None,
+        one_hot: dict[str, int],
+    ) -> None:
+        if isinstance(shapes, pa.Schema):
+            schema, shapes = _with_metadata(schema, shapes), None
+        self._key = _key_of(schema, key)
+        self._has_text_keys = self._key is not None and _is_text(schema.field(self._key))
+        self._columns = _columns_of(schema, self._key, dict(shapes or {}), one_hot)
 
     def _in_float64(self) -> frozenset[str]:
         """Return the columns of whole numbers that need float64, which a pass over these columns finds."""
@@ -114,12 +129,17 @@ class ArrowCorpus:
 
     def _each(self, table: Table) -> Iterator[Piece]:
         for batch in table.batches:
-            columns = [column.taken(self.name, batch) for column in self._columns]
-            keys = None if self._key is None else self._keys(batch.column(self._key))
+            try:
+                columns = [column.taken(batch) for column in self._columns]
+                keys = None if self._key is None else self._keys(batch.column(self._key))
+            except CorpusError as error:
+                if isinstance(self._data, str | os.PathLike):
+                    raise FormatError(str(error), path=self._data) from None
+                raise CorpusError(f"{self.name}, {error}") from None
             yield Piece(_core.Chunk.from_columns(batch.num_rows, list(columns)), keys)
 
     def _keys(self, column: pa.Array) -> npt.NDArray[Any]:
-        where = f"{self.name}: column {self._key!r}"
+        where = f"column {self._key!r}"
         if column.null_count:
             raise CorpusError(f"{where} has nulls; expected a key for each sequence")
         if pa.types.is_dictionary(column.type):

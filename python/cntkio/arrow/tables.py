@@ -175,9 +175,13 @@ def _damage(path: str, where: str, error: Exception) -> Exception:
 
 
 def _checked_schema(schema: pa.Schema) -> pa.Schema:
-    """Read all of a schema once; names that are not UTF-8 fail."""
-    for field in schema:
-        str(field.name), str(field.type), field.metadata
+    """Read all names of a schema once; names that are not UTF-8 fail."""
+    fields = list(schema)
+    while fields:
+        field = fields.pop()
+        str(field.name)
+        if pa.types.is_nested(field.type):
+            fields.extend(field.type.field(index) for index in range(field.type.num_fields))
     return schema
 
 
