@@ -565,6 +565,27 @@ def test_an_interrupt_stops_a_read_at_once_and_loses_nothing(path: Path) -> None
     assert seen == expected
 
 
+def test_a_closed_source_says_so_and_keeps_its_state(path: Path) -> None:
+    source = make(path, max_sweeps=1)
+    expected = rest(source, 11)
+    source.restore_from_checkpoint({"minibatchSourcePosition": 0})
+    seen = [shown(source.next_minibatch(11))]
+    source.close()
+    source.close()
+    for call in (
+        lambda: source.next_minibatch(11),
+        lambda: source.next_minibatch(3),
+        lambda: source.begin_epoch(0, 5),
+        lambda: source.load_state_dict(source.state_dict()),
+        source.__enter__,
+    ):
+        with pytest.raises(CorpusError, match=f"the source of {path} is closed"):
+            call()
+    with make(path, max_sweeps=1) as again:
+        again.load_state_dict(source.state_dict())
+        assert [*seen, *rest(again, 11)] == expected
+
+
 def test_memory_stays_flat_over_sweeps_larger_than_the_window(tmp_path: Path) -> None:
     path = tmp_path / "a.ctf"
     line = b"|x 1 2 |s " + b" ".join(b"%d:1" % number for number in range(200)) + b"\n"

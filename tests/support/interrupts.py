@@ -25,7 +25,7 @@ from cntkio import (
     write_cbf,
 )
 from cntkio.formats import htk
-from cntkio.timeline import BalancedPartition, Partition
+from cntkio.timeline import BalancedPartition, GlobalPartition, Partition
 
 from support.builders import STREAMS, corpus_text
 from support.user_formats import Named, Numbers, OneStream, arrays_of
@@ -126,6 +126,7 @@ KINDS = {
     "randomized": Kind(lambda folder: _ctf(folder, max_sweeps=2, randomization_window_in_chunks=3)),
     "partition": Kind(lambda folder: _ctf(folder, max_sweeps=2, randomization_window_in_chunks=3), Partition(1, 2)),
     "balanced": Kind(lambda folder: _ctf(folder, max_sweeps=2), BalancedPartition(1, 2)),
+    "global": Kind(lambda folder: _ctf(folder, max_sweeps=2), GlobalPartition(1, 2, num_workers=2)),
     "truncated": Kind(lambda folder: _ctf(folder, max_sweeps=2, truncation_length=2)),
     "joined": Kind(_joined),
     "binary": Kind(lambda folder: MinibatchSource(CBFDeserializer(folder / "a.cbf", STREAMS), max_sweeps=2)),

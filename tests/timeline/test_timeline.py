@@ -274,12 +274,12 @@ ERRORS: list[tuple[Any, type[Exception], str]] = [
     ),
     (lambda: make([[1]], None).go_to(-1), CheckpointError, "position -1"),
     (lambda: make([[1]], None).go_to(2**64), CheckpointError, "is outside"),
-    (lambda: make([[1]], None).load_state({}), CheckpointError, "not a state"),
-    (lambda: make([[1]], None).load_state({"position": "3"}), CheckpointError, "not a state"),
+    (lambda: make([[1]], None).load_state({}), CheckpointError, "the state has no 'position'"),
+    (lambda: make([[1]], None).load_state({"position": "3"}), CheckpointError, "the state's"),
     (
         lambda: make([[1]], None).load_state({"position": 3, "minibatch_size": 1, "partition": [1, 1]}),
         CheckpointError,
-        "not a state",
+        "the state's 'partition'",
     ),
 ]
 
@@ -292,7 +292,7 @@ for slots, message in (
     ([[[1, 0, False]]], "continues sequences that are not among the 1"),
     ([[[0, 5, False]]], "continues at samples"),
     ([[], []], "holds 2 slots, but there are 1"),
-    ([[0]], "not a state"),
+    ([[0]], "the state's 'slots'"),
 ):
     ERRORS.append(
         (

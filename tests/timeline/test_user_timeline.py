@@ -283,7 +283,7 @@ def test_a_failed_fetch_leaves_the_timeline_as_it_was() -> None:
             CheckpointError,
             "stands at chunk 7, but there are 1",
         ),
-        (lambda timeline: timeline.load_state({"minibatch_size": "x"}), CheckpointError, "not a state"),
+        (lambda timeline: timeline.load_state({"minibatch_size": "x"}), CheckpointError, "the state's"),
     ],
 )
 def test_impossible_calls_are_refused(call: Any, kind: type[Exception], message: str) -> None:
@@ -299,7 +299,7 @@ def test_impossible_calls_are_refused(call: Any, kind: type[Exception], message:
         ([[[5, 0, 2, 0, False]]], "chunk 5"),
         ([[[0, 0, 2, 2, False]]], "sequence 0 of chunk 0"),
         ([[], []], "holds 2 slots, but there are 1"),
-        ([[0]], "not a state"),
+        ([[0]], "the state's 'slots'"),
     ],
 )
 def test_slots_of_other_data_are_refused(slots: Any, message: str) -> None:

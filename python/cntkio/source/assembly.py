@@ -67,4 +67,5 @@ class Assembly:
             timeline, corpora, arrangement, chunks, max_errors=options.max_errors, is_literal=opened.is_literal
         )
         packer = Packer(opened.layouts, frame_mode=options.frame_mode)
-        return cls(opened, arrangement, timeline, Pipeline(selector, packer))
+        name = " and ".join(corpus.name for corpus in corpora)
+        return cls(opened, arrangement, timeline, Pipeline(selector, packer, name))

@@ -54,9 +54,9 @@ class Checkpoint:
         Raises:
             CheckpointError: The state was taken from other data or with other settings; all differences are named.
         """
-        if state.get("version") != _VERSION:
+        if not _is_same(state.get("version"), _VERSION):
             raise CheckpointError(
-                f"the state's version is {state.get('version')!r}; expected {_VERSION}",
+                f"the state's version is {state.get('version')!r:.200}; expected {_VERSION}",
                 saved=state.get("version"),
                 current=_VERSION,
             )
@@ -128,7 +128,7 @@ class _Differences:
 
     def add(self, name: str, saved: object, current: object, *, shown: tuple[str, str] | None = None) -> None:
         """Add a difference. What is shown in the message may differ from the values."""
-        saved_text, current_text = shown or (f"{saved!r}", f"{current!r}")
+        saved_text, current_text = shown or (f"{saved!r:.200}", f"{current!r:.200}")
         self._saved[name], self._current[name] = saved, current
         self._lines.append(f"{name}: saved {saved_text}, here {current_text}")
 
@@ -149,8 +149,11 @@ class _Differences:
 
 
 def _is_same(saved: Any, current: Any) -> bool:
-    """Compare values of JSON: 1 and True differ."""
-    return bool(saved == current) and isinstance(saved, bool) == isinstance(current, bool)
+    """Compare values of JSON: 1 and True differ. What cannot be compared, such as an array, differs."""
+    try:
+        return bool(saved == current) and isinstance(saved, bool) == isinstance(current, bool)
+    except (TypeError, ValueError):
+        return False
 
 
 def _is_order(value: Any) -> TypeGuard[Mapping[str, Any]]:

@@ -33,6 +33,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from cntkio._threads import ForkLock, Job, Workers
+from cntkio.errors import CorpusError
 from cntkio.minibatch import Minibatch
 from cntkio.source.hand_over import Epoch, HandOver, Packed, Prepared, Request, Standing
 
@@ -76,14 +77,21 @@ class _Threads(NamedTuple):
 class Pipeline:
     """Prepares minibatches ahead of the reads that deliver them.
 
+    Args:
+        selector: The first stage.
+        packer: The second stage.
+        name: Name of the source in messages.
+
     Attributes:
         request: What the last read asked for; None where it has to be checked again.
         epoch: The epoch that the source delivers.
     """
 
-    def __init__(self, selector: Selects, packer: Packs) -> None:
+    def __init__(self, selector: Selects, packer: Packs, name: str = "") -> None:
         self._selector = selector
         self._packer = packer
+        self._name = name
+        self._is_closed = False
         self._lock = ForkLock()
         self._bookmark, self._num_invalid = selector.standing
         self.epoch = Epoch()
@@ -135,6 +143,7 @@ class Pipeline:
             move: Moves the timeline, and returns the epoch that the source then delivers.
         """
         with self._lock.inner:
+            self.check_open()
             self._discard()
             self._is_ahead = True
             try:
@@ -155,6 +164,7 @@ class Pipeline:
     def close(self) -> None:
         """End all threads. What was prepared ahead is lost. It may be called again, also after an interrupt."""
         with self._lock.inner:
+            self._is_closed = True
             if self._process != os.getpid():
                 return  # the threads are the parent's
             self.request = self._prepared_for = None
@@ -167,7 +177,20 @@ class Pipeline:
         self._selector.begin_in_child(self.delivered)
         self._begin()
 
+    def check_open(self) -> None:
+        """Refuse to go on after `close`.
+
+        Raises:
+            CorpusError: The pipeline is closed.
+        """
+        if self._is_closed:
+            raise CorpusError(
+                f"the source of {self._name} is closed: nothing can be read from it any more. A new source continues "
+                f"where this one stood with new.load_state_dict(closed.state_dict())"
+            )
+
     def _take_up(self, request: Request) -> None:
+        self.check_open()
         if request != self._prepared_for:
             self._discard()
             self._prepared_for = request

@@ -401,11 +401,12 @@ class MinibatchSource(StreamsByName):
         self.load_state_dict(state["state"])
 
     def close(self) -> None:
-        """Stop reading ahead and close the files. A closed source cannot be read."""
+        """Stop reading ahead and close the files. A closed source cannot be read, but still has its state."""
         self._pipeline.close()
         self._opened.close()
 
     def __enter__(self) -> MinibatchSource:
+        self._pipeline.check_open()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from cntkio.errors import CheckpointError
+from cntkio.timeline.fields import below, damaged, flag, items, whole, wholes
 from cntkio.timeline.partition import BalancedPartition, GlobalPartition, Partition
 
 _LARGEST_COUNT = 2**63 - 1
@@ -62,33 +63,42 @@ class State(NamedTuple):
         Raises:
             CheckpointError: It is not such a dict.
         """
-        try:
-            position = json["position"]
-            settings = None
-            rounds_to_pass = 0
-            if "minibatch_size" in json:
-                index, partition_count = (int(value) for value in json.get("partition", (0, 1)))
-                partition = Partition(index, partition_count)
-                if "global" in json:
-                    worker, num_workers, rounds_to_pass = (int(value) for value in json["global"])
-                    partition = GlobalPartition(worker=worker, num_workers=num_workers)
-                elif "balanced" in json:
-                    remainder, *turns = json["balanced"]
-                    worker, num_workers, rounds_to_pass = (int(value) for value in turns)
-                    partition = BalancedPartition(index, partition_count, remainder, worker, num_workers)
-                settings = (int(json["minibatch_size"]), partition)
-            count = int(json.get("count", 0))
-            slots = [
-                [(int(sequence), int(first), bool(flag)) for sequence, first, flag in slot]
-                for slot in json.get("slots", [])
-            ]
-        except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(f"not a state of a timeline: {error!r}", saved=dict(json)) from error
-        if type(position) is not int or not 0 <= count <= _LARGEST_COUNT:
-            raise CheckpointError(
-                "not a state of a timeline: the position or the count is not a whole number", saved=dict(json)
-            )
+        position = whole("position", json.get("position"))
+        settings = None
+        rounds_to_pass = 0
+        if "minibatch_size" in json:
+            size = whole("minibatch_size", json["minibatch_size"], _LARGEST_COUNT, least=1)
+            partition, rounds_to_pass = _partition(json)
+            settings = (size, partition)
+        count = whole("count", json.get("count", 0), _LARGEST_COUNT)
+        slots = [
+            [_in_slot(sequence) for sequence in items("slots", slot)] for slot in items("slots", json.get("slots", []))
+        ]
         return cls(position, settings, count, slots, rounds_to_pass)
+
+
+def _partition(json: Mapping[str, Any]) -> tuple[Partition, int]:
+    """Return the partition of a state, and the rounds to pass."""
+    if "global" in json:
+        worker, num_workers, rounds_to_pass = wholes("global", json["global"], 3, least=(0, 1, 0))
+        below("global", max(worker, rounds_to_pass), num_workers)
+        return GlobalPartition(worker=worker, num_workers=num_workers), rounds_to_pass
+    index, count = wholes("partition", json.get("partition"), 2, least=(0, 1))
+    below("partition", index, count)
+    if "balanced" not in json:
+        return Partition(index, count), 0
+    name, *turns = items("balanced", json["balanced"]) or [None]
+    if not isinstance(name, str) or name not in ("drop", "repeat"):
+        raise damaged("balanced", json["balanced"], "'drop' or 'repeat' first")
+    remainder: Literal["drop", "repeat"] = "drop" if name == "drop" else "repeat"
+    worker, num_workers, rounds_to_pass = wholes("balanced", turns, 3, least=(0, 1, 0))
+    below("balanced", max(worker, rounds_to_pass), num_workers)
+    return BalancedPartition(index, count, remainder, worker, num_workers), rounds_to_pass
+
+
+def _in_slot(sequence: Any) -> tuple[int, int, bool]:
+    sequence_index, first, end_of_sweep = (*items("slots", sequence), None, None, None)[:3]
+    return whole("slots", sequence_index, 2**32), whole("slots", first, 2**32), flag("slots", end_of_sweep)
 
 
 def of_partition(json: Mapping[str, Any], index: int) -> Mapping[str, Any]:
@@ -118,6 +128,18 @@ def of_any_worker(json: Mapping[str, Any]) -> Mapping[str, Any]:
         {'position': 4, 'minibatch_size': 2, 'global': [0, 1, 0]}
     """
     return {**json, "global": [0, 1, 0]} if "global" in json else json
+
+
+def check_num_slots(saved: int, current: int) -> None:
+    """Check that a state has as many slots as the timeline.
+
+    Raises:
+        CheckpointError: It has not.
+    """
+    if saved != current:
+        raise CheckpointError(
+            f"the state holds {saved} slots, but there are {current} here", saved=saved, current=current
+        )
 
 
 def check_slots(slots: Slots, lengths: npt.NDArray[np.uint32]) -> None:

@@ -17,11 +17,12 @@ from cntkio._core import TimelineReader
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
 from cntkio.timeline.balanced import BalancedRounds
 from cntkio.timeline.dealing import DealtMinibatches, check_deal, is_same_deal
+from cntkio.timeline.fields import refused, whole
 from cntkio.timeline.modes import Cursor, OnlyFull, ReadMode, TruncatedSequences, WholeSequences
 from cntkio.timeline.options import LARGEST_WORD, Limits, check_request, checked_limits, num_slots
 from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition
 from cntkio.timeline.selection import Plan, Reads, Selection
-from cntkio.timeline.state import Slots, State, check_slots
+from cntkio.timeline.state import Slots, State, check_num_slots, check_slots
 from cntkio.timeline.window import Window
 
 _LARGEST_POSITION = 2**63 - 1
@@ -246,13 +247,16 @@ class Timeline:
         return WholeSequences(self._reader, share, partition, passed, self._crosses_sweeps, self._counts_sequences)
 
     def _truncated(self, size: int, partition: Partition) -> tuple[TruncatedSequences, int]:
-        _, _, truncation_length, num_rows = self._course
-        steps = max(size // num_rows, 1) if num_rows else truncation_length
+        steps = self._steps(size)
         rows = num_slots(size, partition, steps)
         mode = TruncatedSequences(
             self._reader, self._lengths, partition.of_reads, rows, steps, self._right_splice, self._crosses_sweeps
         )
         return mode, rows
+
+    def _steps(self, size: int) -> int:
+        _, _, truncation_length, num_rows = self._course
+        return max(size // num_rows, 1) if num_rows else truncation_length
 
     def _balanced(self, size: int, partition: BalancedPartition) -> BalancedRounds:
         if self._is_truncated:
@@ -339,13 +343,7 @@ class Timeline:
         return {_POSITION: self.position if bookmark is None else bookmark.cursor[0]}
 
     def restore(self, checkpoint: Mapping[str, Any]) -> None:
-        position = checkpoint.get(_POSITION)
-        if not isinstance(position, int | np.integer):
-            raise CheckpointError(
-                f"the checkpoint has no {_POSITION!r} that is a whole number; it has: {dict(checkpoint)}",
-                saved=position,
-            )
-        self.go_to(int(position))
+        self.go_to(whole(_POSITION, checkpoint.get(_POSITION)))
 
     def state(self, bookmark: _Bookmark | None = None) -> dict[str, Any]:
         """Return all that is needed to continue from a bookmark, or from here: a small dict for JSON.
@@ -384,23 +382,21 @@ class Timeline:
         check_slots(slots, self._lengths)
         if num_rows is not None:
             self._course = self._course._replace(num_rows=num_rows)
-        self.go_to(position)
-        if position >= self.end and self._is_randomized:
-            # A partition without chunks is at the end, and a sequence need not start there.
-            self._reader.rewind((position, LARGEST_WORD, 0, 0, 0))
-        if settings is None:
-            return
-        self._take_up_again(settings, rounds_to_pass)
-        if not self._is_randomized:
+        try:
+            if settings is not None and self._is_truncated:
+                # Before anything is allocated for so many slots.
+                check_num_slots(len(slots), num_slots(*settings, self._steps(settings[0])))
+            self.go_to(position)
+            if position >= self.end and self._is_randomized:
+                # A partition without chunks is at the end, and a sequence need not start there.
+                self._reader.rewind((position, LARGEST_WORD, 0, 0, 0))
+            if settings is not None:
+                self._take_up_again(settings, rounds_to_pass)
+        except ConfigError as error:
+            raise refused(state, error) from error
+        if settings is not None and not self._is_randomized:
             self._reader.set_count(count or 0)
-        if self._is_truncated:
-            current = len(self._reader.pending)
-            if len(slots) != current:
-                raise CheckpointError(
-                    f"the state holds {len(slots)} slots, but there are {current} here",
-                    saved=len(slots),
-                    current=current,
-                )
+        if settings is not None and self._is_truncated:
             self._reader.restore_pending(slots)
 
     # ------------------------------------------------------------------------------------------------- chunks

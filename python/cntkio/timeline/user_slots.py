@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from cntkio.timeline.fields import flag, items, whole
 from cntkio.timeline.selection import Parts
 
 
@@ -52,20 +53,19 @@ class Cells(NamedTuple):
     end_of_sweep: bool
 
 
-def slots_from_json(json: Iterable[Any]) -> Slots:
+def slots_from_json(json: Any) -> Slots:
     """Read slots from lists of lists, in the order of the fields of `InSlot`.
 
     Raises:
-        TypeError: A value is of another type.
-        ValueError: A list has another length, or a value is not a number.
+        CheckpointError: They are something else.
     """
-    return tuple(
-        tuple(
-            InSlot(int(chunk), int(index), int(length), int(first), bool(flag))
-            for chunk, index, length, first, flag in slot
-        )
-        for slot in json
-    )
+    return tuple(tuple(_from_json(sequence) for sequence in items("slots", slot)) for slot in items("slots", json))
+
+
+def _from_json(sequence: Any) -> InSlot:
+    *numbers, end_of_sweep = (*items("slots", sequence), *[None] * 5)[:5]
+    chunk, index_in_chunk, length, first = (whole("slots", number, 2**63 - 1) for number in numbers)
+    return InSlot(chunk, index_in_chunk, length, first, flag("slots", end_of_sweep))
 
 
 def num_unread(slot: Iterable[InSlot]) -> int:

@@ -18,9 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
-from cntkio.timeline.options import LARGEST_WORD, check_request, checked_limits, num_slots
+from cntkio.timeline.fields import below, refused, whole, wholes
+from cntkio.timeline.options import check_request, checked_limits, num_slots
 from cntkio.timeline.partition import WHOLE, Partition
 from cntkio.timeline.selection import ChunkRefs, Parts, Plan, Reads, Selection
+from cntkio.timeline.state import check_num_slots
 from cntkio.timeline.user_slots import InSlot, Slots, num_unread, slots_from_json, take_cells
 from cntkio.timeline.user_windows import Cursor, Start, Windows
 from cntkio.timeline.window import Window
@@ -296,21 +298,18 @@ class UserTimeline:
         Raises:
             CheckpointError: A key is missing, or its value is not possible.
         """
-        values = []
-        for key in self._keys():
-            value = checkpoint.get(key)
-            if not isinstance(value, int | np.integer) or not 0 <= value <= LARGEST_WORD:
-                raise CheckpointError(
-                    f"the checkpoint has no {key!r} that is a whole number from 0; it has: {dict(checkpoint)} "
-                    f"(this source has a user-defined deserializer with timeline='local' "
-                    f"{'in order' if not self._is_randomized else 'randomized'})",
-                    saved=value,
-                )
-            values.append(int(value))
+        kind = "in order" if not self._is_randomized else "randomized"
+        try:
+            values = [whole(key, checkpoint.get(key)) for key in self._keys()]
+        except CheckpointError as error:
+            raise CheckpointError(
+                f"{error} (this source has a user-defined deserializer with timeline='local', {kind})",
+                saved=error.saved,
+            ) from None
         sweeps, samples, offset, rank, last = values
         if rank >= self.num_chunks:
             raise CheckpointError(
-                f"the checkpoint stands at chunk {rank}, but there are {self.num_chunks}",
+                f"the state's {self._keys()[3]!r} stands at chunk {rank}, but there are {self.num_chunks}",
                 saved=rank,
                 current=self.num_chunks,
             )
@@ -343,25 +342,24 @@ class UserTimeline:
         Raises:
             CheckpointError: The state does not fit this timeline.
         """
-        try:
-            settings = None
-            if "minibatch_size" in state:
-                settings = (int(state["minibatch_size"]), Partition(*(int(number) for number in state["partition"])))
-            slots = slots_from_json(state.get("slots", []))
-        except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(f"not a state of a timeline: {error!r}", saved=dict(state)) from error
+        settings = None
+        if "minibatch_size" in state:
+            size = whole("minibatch_size", state["minibatch_size"], _LARGEST_COUNT, least=1)
+            index, count = wholes("partition", state.get("partition"), 2, least=(0, 1))
+            settings = (size, Partition(below("partition", index, count), count))
+        slots = slots_from_json(state.get("slots", []))
         self._check_slots(slots)
         self.restore(state)
         if settings is None:
             return
-        self._take_up(*settings)
+        try:
+            if self._truncation_length:
+                # Before anything is allocated for so many slots.
+                check_num_slots(len(slots), num_slots(*settings, self._truncation_length))
+            self._take_up(*settings)
+        except ConfigError as error:
+            raise refused(state, error) from error
         if self._truncation_length:
-            if len(slots) != len(self._slots):
-                raise CheckpointError(
-                    f"the state holds {len(slots)} slots, but there are {len(self._slots)} here",
-                    saved=len(slots),
-                    current=len(self._slots),
-                )
             self._slots = slots
         self._has_ended = self._is_at_end(self._cursor, settings[1])
 

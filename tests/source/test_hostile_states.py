@@ -1,0 +1,89 @@
+"""States from anywhere: a value that is not possible is refused by name, changes nothing, and allocates nothing."""
+
+import copy
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cntkio import CheckpointError
+from support.builders import make
+from support.interrupts import KINDS, plain, write_corpora
+
+HOSTILE = [
+    None, True, "3", "x" * 1000, -1, 2.5, math.nan, math.inf, 2**31, 2**63, 2**64, 10**30, [], [[]], [None],
+    [2**64] * 5, {}, {"a": 1}, np.zeros(3), object(),
+]  # fmt: skip
+
+INSIDE = ("data", "order", "position", "baseSweepCount", "slots", "sequence", "settings", "seed")
+"""Names in messages about a value in a list or a dict that was replaced."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corpora")
+    write_corpora(folder)
+    return folder
+
+
+def paths_in(state: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield the way to each value in a state, but not into what only describes the data."""
+    items = state.items() if isinstance(state, dict) else enumerate(state) if isinstance(state, list) else ()
+    for key, value in items:
+        yield (key,)
+        yield from ((key, *rest) for rest in paths_in(value) if key != "order")
+
+
+def changed(state: Any, path: tuple[Any, ...], value: Any) -> Any:
+    result = copy.deepcopy(state)
+    inner = result
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    return result
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_hostile_value_is_refused_and_changes_nothing(name: str, folder: Path) -> None:
+    kind = KINDS[name]
+    with kind.make(folder) as source, kind.make(folder) as other:
+        for one in (source, other):
+            if "user" not in name:
+                one.begin_epoch(0, 150)
+            one.read(5, kind.partition)
+            one.read(5, kind.partition)
+        good = json.loads(json.dumps(source.state_dict()))
+        num_refused = 0
+        for path in paths_in(good):
+            for value in HOSTILE:
+                try:
+                    source.load_state_dict(changed(good, path, value))
+                except CheckpointError as error:
+                    assert json.loads(json.dumps(source.state_dict())) == good
+                    assert any(str(key) in str(error) for key in (*path, *INSIDE)), (path, value, error)
+                    num_refused += 1
+                else:
+                    source.load_state_dict(good)  # another position is possible
+        assert num_refused > 100
+        for _ in range(5):
+            assert plain(source.read(5, kind.partition)) == plain(other.read(5, kind.partition))
+
+
+@pytest.mark.parametrize("state", HOSTILE, ids=lambda state: f"{state!r:.20}")
+def test_what_is_not_a_dict_of_states_is_refused(state: Any, folder: Path) -> None:
+    with make(folder / "a.ctf") as source:
+        for load in (source.load_state_dict, source.restore_from_checkpoint):
+            with pytest.raises(CheckpointError):
+                load(state)
+
+
+def test_slots_of_a_state_allocate_nothing(folder: Path) -> None:
+    with make(folder / "a.ctf", truncation_length=2) as source:
+        source.next_minibatch(8)
+        state = source.state_dict()
+        state["timeline"]["minibatch_size"] = 2**62
+        with pytest.raises(CheckpointError, match=r"the state holds 4 slots, but there are 2305843009213693952 here"):
+            source.load_state_dict(state)
