@@ -197,6 +197,15 @@ def test_chunks_of_a_large_file_are_parsed_while_it_is_indexed(tmp_path: Path, i
     assert not deserializer(path, file, **options).open(ahead=Ahead(1 << 40, num_before)).take_parsed()
 
 
+@pytest.mark.parametrize("data", [b"a |a 1 2 3\nb\x00 |a 1 2 3\n", b"\x00a |a 1 2 3\n", b"a |a 1 2 3\nb\x00c |a 1 2 3\n"])
+def test_a_nul_byte_in_a_word_is_refused_with_its_place(tmp_path: Path, data: bytes) -> None:
+    file = CtfFile(data, SAMPLE_STREAMS, {"symbolic_ids": True})
+    compare(file, tmp_path, 0)
+    with pytest.raises(FormatError, match="a NUL byte in a sequence id") as raised:
+        deserializer(tmp_path / "a.ctf", file).open(text_keys=True)
+    assert raised.value.byte == data.index(0)
+
+
 # -- every prefix, every flipped bit -----------------------------------------------------------------------------------
 
 SAMPLES = {

@@ -4,7 +4,7 @@ use crate::chunk::Chunk;
 use crate::lengths::LengthsArray;
 use crate::pool::pool;
 use cntkio_core::chunk::Pool;
-use cntkio_core::ctf::{self, Cut, Extent, Finding, Mode, Pass, Schema, Source, Stream, Unindexed};
+use cntkio_core::ctf::{self, Cut, Extent, Finding, Mode, NulInWord, Pass, Schema, Source, Stream, Unindexed};
 use cntkio_core::keys::padded;
 use cntkio_core::lengths::Lengths;
 use cntkio_core::text::Text;
@@ -112,9 +112,9 @@ impl CTFSchema {
 }
 
 /// Number of lines before the first word; the words padded with zeros to a common width, and that width; start and
-/// number of lines of each sequence.
+/// number of lines of each sequence; offset of a NUL byte in a word, and no sequences then.
 type WordScanArrays<'py> =
-    (u32, (Bound<'py, PyArray1<u8>>, usize), Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u32>>);
+    (u32, (Bound<'py, PyArray1<u8>>, usize), Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u32>>, Option<usize>);
 
 /// Find the sequences that start in a block of whole lines, whose ids are words.
 #[pyfunction]
@@ -124,9 +124,13 @@ pub(crate) fn ctf_scan_words<'py>(
     defining: Option<Vec<u8>>,
 ) -> PyResult<WordScanArrays<'py>> {
     let block = block.as_slice()?;
-    let scan = py.detach(|| ctf::scan_words(block, defining.as_deref()));
+    let (scan, nul) = match py.detach(|| ctf::scan_words(block, defining.as_deref())) {
+        Ok(scan) => (scan, None),
+        Err(NulInWord(at)) => (ctf::WordScan::default(), Some(at)),
+    };
     let (words, width) = padded(&scan.words, &scan.word_ends);
-    Ok((scan.head_lines, (words.into_pyarray(py), width), scan.starts.into_pyarray(py), scan.lines.into_pyarray(py)))
+    let words = (words.into_pyarray(py), width);
+    Ok((scan.head_lines, words, scan.starts.into_pyarray(py), scan.lines.into_pyarray(py), nul))
 }
 
 /// The first sequence of each chunk and, last, the number of sequences.

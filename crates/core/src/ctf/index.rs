@@ -283,8 +283,12 @@ pub struct WordScan {
     pub lines: Vec<u32>,
 }
 
+/// A NUL byte in a word, at this offset in the block. Keys are kept in arrays that cannot tell if they end in NUL bytes.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NulInWord(pub usize);
+
 /// [`scan`] for files whose ids are words: lines with the same word in front, or none, are a sequence.
-pub fn scan_words(block: &[u8], defining: Option<&[u8]>) -> WordScan {
+pub fn scan_words(block: &[u8], defining: Option<&[u8]>) -> Result<WordScan, NulInWord> {
     let mut found = WordScan::default();
     let defining = defining.map(memmem::Finder::new);
     let mut last: Option<&[u8]> = None;
@@ -297,6 +301,9 @@ pub fn scan_words(block: &[u8], defining: Option<&[u8]>) -> WordScan {
         if word.is_empty() || last == Some(word) {
             *found.lines.last_mut().unwrap_or(&mut found.head_lines) += counts;
         } else if word.len() < line.len() {
+            if let Some(nul) = memchr(0, word) {
+                return Err(NulInWord(start + nul));
+            }
             found.words.extend_from_slice(word);
             found.word_ends.push(found.words.len());
             found.starts.push(start as u64);
@@ -305,7 +312,7 @@ pub fn scan_words(block: &[u8], defining: Option<&[u8]>) -> WordScan {
         }
         start = end;
     }
-    found
+    Ok(found)
 }
 
 /// Where the sequences of each chunk are.

@@ -41,7 +41,9 @@ mod shortcuts;
 mod write;
 
 pub use findings::{Finding, Findings, Kind, NUM_ERRORS, NUM_KINDS};
-pub use index::{IdOverflow, Places, Scan, Unindexed, WordScan, chunk_starts, index, places, scan, scan_words, sizes};
+pub use index::{
+    IdOverflow, NulInWord, Places, Scan, Unindexed, WordScan, chunk_starts, index, places, scan, scan_words, sizes,
+};
 pub use infer::{MOST_NAMES, Seen, infer};
 pub use one_pass::{IndexedChunk, Pass, chunk_borders, index_chunks};
 pub use pieces::{Cut, Source, parse, parse_chunk, parse_with};

@@ -156,14 +156,14 @@ class _Part(NamedTuple):
         keys: Id of each sequence; empty if each line is a sequence.
         offsets: First byte of each sequence.
         lengths: Lines of each sequence, or samples of the stream that defines the minibatch size.
-        overflow: Offset of an id that does not fit 64 bits, if there is one.
+        bad_id: Offset of a number that does not fit 64 bits, or of a NUL byte in a word, if there is one.
     """
 
     num_head_lines: int
     keys: npt.NDArray[Any]
     offsets: npt.NDArray[np.uint64]
     lengths: npt.NDArray[np.uint32]
-    overflow: int | None
+    bad_id: int | None
 
     @classmethod
     def of(cls, scan: _core.CTFScan) -> _Part:
@@ -173,8 +173,8 @@ class _Part(NamedTuple):
         """The part with offsets that count from the beginning of the file."""
         if not begin:
             return self
-        overflow = None if self.overflow is None else self.overflow + begin
-        return self._replace(offsets=self.offsets + np.uint64(begin), overflow=overflow)
+        bad_id = None if self.bad_id is None else self.bad_id + begin
+        return self._replace(offsets=self.offsets + np.uint64(begin), bad_id=bad_id)
 
 
 class _Ahead(NamedTuple):
@@ -347,8 +347,8 @@ def _word_parts(file: InputFile, first: int, settings: IndexSettings) -> list[_P
     """Find the sequences from an offset on whose ids are words."""
 
     def find(block: npt.NDArray[np.uint8]) -> _Part:
-        num_head_lines, (words, width), offsets, lengths = _core.ctf_scan_words(block, settings.defining)
-        return _Part(num_head_lines, words.view(f"S{width}"), offsets, lengths, None)
+        num_head_lines, (words, width), offsets, lengths, nul = _core.ctf_scan_words(block, settings.defining)
+        return _Part(num_head_lines, words.view(f"S{width}"), offsets, lengths, nul)
 
     return [part.moved(begin) for begin, part in map_lines(file, first, find)]
 
@@ -390,10 +390,10 @@ def _parse_ahead(file: InputFile, first_pass: FirstPass, first: int, limit: int,
 
 def _joined(file: InputFile, start: Start, parts: list[_Part], in_lines: bool) -> _Sequences:
     for part in parts:
-        if part.overflow is not None:
-            raise Locator(file).error(
-                part.overflow, "a sequence id of 2^64 or more; expected at most 18446744073709551615"
-            )
+        if part.bad_id is not None:
+            number = "a sequence id of 2^64 or more; expected at most 18446744073709551615"
+            word = "a NUL byte in a sequence id; expected text"
+            raise Locator(file).error(part.bad_id, word if part.keys.dtype.kind == "S" else number)
     offsets = _concatenated(part.offsets for part in parts)
     lengths = _concatenated(part.lengths for part in parts)
     if in_lines:
