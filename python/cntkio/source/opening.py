@@ -62,9 +62,11 @@ def open_all(options: SourceOptions, recipe: Recipe) -> Opened:
 
 def _layout(corpus: Corpus, earlier: list[StreamInformation], *, is_truncated: bool) -> Layout:
     streams: list[StreamInformation] = []
+    names = {info.name for info in earlier}
     for info in corpus.streams:
-        if any(info.name == other.name for other in (*earlier, *streams)):
+        if info.name in names:
             raise ConfigError(f"two streams have the name {info.name!r}; rename one of them", key=info.name)
+        names.add(info.name)
         form = "dense" if is_truncated else info.storage_format
         stream_id = len(earlier) + len(streams)
         streams.append(StreamInformation(info.name, stream_id, form, info.dtype, info.shape, info.defines_mb_size))

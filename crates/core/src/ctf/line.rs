@@ -15,6 +15,7 @@ use super::{Finding, Findings, Kind, Schema, Stream, ends_name};
 use crate::chunk::{Samples, Values};
 use cntkio_simd::{Kernel, ShortText};
 use memchr::{memchr, memchr2};
+use std::collections::HashMap;
 
 /// Prediction of the next item: for each item the item that followed it last time. The lines of a file are mostly
 /// alike.
@@ -61,6 +62,8 @@ pub(super) struct LineParser<'a> {
     pub(super) line_number: usize,
     /// A pipe, the name and a space, for each stream.
     pub(super) names: Vec<ShortText>,
+    /// The stream of each name, if there are so many that a search would take long.
+    by_name: Option<HashMap<&'a [u8], usize>>,
     longest_name: usize,
     pub(super) streams: Prediction,
 }
@@ -69,6 +72,18 @@ pub(super) struct LineParser<'a> {
 fn between_pipe_and_space(stream: &Stream) -> ShortText {
     let is_name = !stream.name.iter().any(|&byte| ends_name(byte));
     is_name.then(|| ShortText::new(&[b"|", &stream.name, b" "])).flatten().unwrap_or(ShortText::NEVER)
+}
+
+/// The most streams whose names are searched one after the other.
+const MOST_SEARCHED: usize = 64;
+
+/// The stream of each name, if there are many streams, and a name is always the text up to the byte that ends it.
+fn by_name(streams: &[Stream]) -> Option<HashMap<&[u8], usize>> {
+    if streams.len() <= MOST_SEARCHED || streams.iter().any(|stream| stream.name.iter().any(|&byte| ends_name(byte))) {
+        return None;
+    }
+    let by_name: HashMap<_, _> = streams.iter().zip(0..).map(|(stream, number)| (&stream.name[..], number)).collect();
+    (by_name.len() == streams.len()).then_some(by_name)
 }
 
 /// The outcome of an item.
@@ -100,6 +115,7 @@ impl<'a> LineParser<'a> {
             at: 0,
             line_number: 0,
             names: schema.streams.iter().map(between_pipe_and_space).collect(),
+            by_name: by_name(&schema.streams),
             longest_name: schema.streams.iter().map(|stream| stream.name.len()).max().unwrap_or(0),
             streams: Prediction::new(schema.streams.len()),
         }
@@ -156,7 +172,8 @@ impl<'a> LineParser<'a> {
         }
     }
 
-    /// The stream whose name is here between a pipe and a space: the usual case, without a look at single bytes.
+    /// The stream whose name is here between a pipe and a space: the usual case, without a look at single bytes. Of many
+    /// streams it is the expected one only.
     #[inline(always)]
     pub(super) fn stream_at(&self, at: usize) -> Option<usize> {
         // A name ends before its line does, so the view may be used where it goes beyond the sequence.
@@ -164,6 +181,9 @@ impl<'a> LineParser<'a> {
         let expected = self.streams.expected();
         if self.names.get(expected)?.begins(head) {
             return Some(expected);
+        }
+        if self.by_name.is_some() {
+            return None;
         }
         self.names.iter().position(|name| name.begins(head))
     }
@@ -187,16 +207,10 @@ impl<'a> LineParser<'a> {
     /// Read a name of any length, with anything after it. Returns the stream of that name.
     fn name(&mut self, pipe: usize) -> Result<Option<usize>, Stop> {
         let rest = &self.sight.bytes[self.at..];
-        let num_streams = self.schema.streams.len();
-        let mut stream = self.streams.expected();
-        for _ in 0..num_streams {
-            let name = &self.schema.streams[stream].name[..];
-            if starts_with(rest, name) && rest.get(name.len()).is_some_and(|&byte| ends_name(byte)) {
-                self.at += name.len();
-                self.streams.saw(stream);
-                return Ok(Some(stream));
-            }
-            stream = if stream + 1 == num_streams { 0 } else { stream + 1 };
+        if let Some(stream) = self.named_stream(rest) {
+            self.at += self.schema.streams[stream].name.len();
+            self.streams.saw(stream);
+            return Ok(Some(stream));
         }
         if rest.first() == Some(&b'#') {
             return Ok(None);
@@ -210,6 +224,20 @@ impl<'a> LineParser<'a> {
             _ => {}
         }
         Ok(None)
+    }
+
+    /// The stream whose name the text begins with, up to a byte that ends it.
+    fn named_stream(&self, text: &[u8]) -> Option<usize> {
+        if let Some(by_name) = &self.by_name {
+            let size = text.iter().take(self.longest_name + 1).position(|&byte| ends_name(byte))?;
+            return by_name.get(&text[..size]).copied();
+        }
+        let streams = &self.schema.streams;
+        let expected = self.streams.expected();
+        (expected..streams.len()).chain(0..expected).find(|&stream| {
+            let name = &streams[stream].name[..];
+            starts_with(text, name) && text.get(name.len()).is_some_and(|&byte| ends_name(byte))
+        })
     }
 
     /// Read the values of a sample whose pipe is at `pipe`.

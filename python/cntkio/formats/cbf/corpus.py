@@ -183,17 +183,17 @@ class CBFCorpus:
                 raise FormatError(f"two streams have the name {stream.name!r}", path=self.name, byte=stream.offset)
             in_file[stream.name] = stream
         renamed = self._renamed(in_file)
-        infos: list[StreamInformation] = []
+        infos: dict[str, StreamInformation] = {}
         for stream in self.header.streams:
             name, definition = renamed.get(stream.name, (stream.name, None))
-            if any(info.name == name for info in infos):
+            if name in infos:
                 raise ConfigError(
                     f"{self.name}: two streams would have the name {name!r}; rename one of them", key=name
                 )
             shape = stream.dim if definition is None else self._shape_of(name, stream, definition)
             dtype = self._dtype_of(name, stream)
-            infos.append(StreamInformation(name, len(infos), _form(stream.is_sparse), dtype, shape))
-        return tuple(infos)
+            infos[name] = StreamInformation(name, len(infos), _form(stream.is_sparse), dtype, shape)
+        return tuple(infos.values())
 
     def _renamed(self, in_file: Mapping[str, StreamHeader]) -> dict[str, tuple[str, Mapping[str, Any]]]:
         """The new name and the definition of each stream that the options rename, by its name in the file."""
