@@ -245,6 +245,41 @@ def test_without_a_memory_map_a_truncated_file_is_an_error(tmp_path: Path) -> No
                 source.next_minibatch(1000)
 
 
+TRUNCATED = """
+import os, sys, time
+import numpy as np
+from cntkio import CBFDeserializer, CorpusError, MinibatchSource, _core
+
+corpus = CBFDeserializer(sys.argv[1]).open()
+chunk = corpus.load(0).chunk
+rows = np.arange(chunk.num_sequences, dtype=np.uint32)
+first, zeros = np.zeros_like(rows), np.zeros(len(rows), np.int64)
+streams = [(0, False, True)]
+whole = _core.Whole(streams, len(rows))
+os.truncate(sys.argv[1], 100)
+for attempt in (
+    lambda: _core.pack([([chunk], first, rows, streams, None, [0, len(rows)])], 1),
+    lambda: _core.spread([chunk], first, rows, zeros, zeros + 1, zeros, first + 1, [(0, 10, True)], 1),
+    lambda: whole.append(chunk, 1),
+    chunk.in_full_width,
+    lambda: corpus.load(1),
+):
+    try:
+        attempt()
+    except CorpusError as error:
+        print(error)
+"""
+
+
+def test_a_file_truncated_between_reads_is_an_error_not_a_death(tmp_path: Path) -> None:
+    path = in_chunks(tmp_path / "a.cbf")
+    ran = subprocess.run([sys.executable, "-c", TRUNCATED, str(path)], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran
+    lines = ran.stdout.splitlines()
+    assert len(lines) == 5
+    assert all("a.cbf: changed while in use" in line for line in lines)
+
+
 @pytest.mark.parametrize("memory_map", [True, False])
 def test_chunks_beyond_four_gigabytes_are_read(tmp_path: Path, memory_map: bool) -> None:
     content = in_chunks(tmp_path / "a.cbf").read_bytes()

@@ -207,7 +207,7 @@ def test_a_nul_byte_in_a_word_is_refused_with_its_place(tmp_path: Path, data: by
     assert raised.value.byte == data.index(0)
 
 
-def test_many_streams_in_any_order_are_read_as_the_slow_reader_reads_them(tmp_path: Path) -> None:
+def test_many_streams_are_read_as_the_slow_reader_reads_them(tmp_path: Path) -> None:
     streams = [slow_ctf.Stream(f"S{number}", f"s{number}", 1) for number in range(100)]
     chance = random.Random(7)
     lines = []

@@ -371,3 +371,35 @@ fn a_broadcast_frame_is_taken_as_often_as_asked_for() {
     assert_eq!(ragged.sequence_offsets, [0, 3, 6]);
     assert_eq!(ragged.values, Values::F32(expected.as_flattened().as_flattened().to_vec()));
 }
+
+#[cfg(unix)]
+#[test]
+fn a_changed_file_is_an_error_before_and_after_gathering() {
+    use cntkio_core::pack::Sources;
+    use cntkio_simd::file::{FileBytes, MappedFile, OpenFile};
+    use std::os::fd::AsRawFd;
+    let path = std::env::temp_dir().join(format!("cntkio-core-changed-{}", std::process::id()));
+    let written = in_blocks(&[vec![vec![(0, 1.0), (0, 2.0), (0, 3.0)]]], 1, |part| column(part, false, false, false));
+    let selected = [Selected { column: 0, is_double: false }];
+    let sequences = [Written { chunk: written.as_plain().unwrap(), sequences: 0..1 }];
+    let (sizes, lengths) = cbf::sizes(&sequences, &selected, false);
+    let mut content = vec![0; sizes[0] as usize];
+    cbf::write(&sequences, &selected, &lengths, &mut content).unwrap();
+    std::fs::write(&path, &content).unwrap();
+    let file = std::fs::File::open(&path).unwrap();
+    let mapped = MappedFile::new(OpenFile::new(file.as_raw_fd() as isize), "its name".to_owned()).unwrap();
+    let bytes = FileBytes::of_file(&std::sync::Arc::new(mapped), 0, content.len(), true).unwrap();
+    let stream = Stream { is_sparse: false, dim: DIM, is_double: false, becomes_double: false };
+    let chunk = cbf::parse(Bytes::of(bytes), 1, &[stream]).unwrap().chunk;
+
+    let (handles, wanted) = ([&chunk], [Wanted { stream: 0, is_sparse: false, is_double: false }]);
+    let selection = Selection { chunk_of: &[0], sequences: &[0], parts: None };
+    let sources = Sources::new(&handles, &wanted).unwrap();
+    assert_eq!(sources.gather(selection).unwrap()[0].values, Values::F32(vec![1.0, 2.0, 3.0]));
+    assert_eq!(sources.check_unchanged(), Ok(()));
+    std::fs::File::options().append(true).open(&path).and_then(|file| file.set_len(1 << 20)).unwrap();
+    let changed = Err(Error::Changed("its name".to_owned()));
+    assert_eq!(sources.check_unchanged(), changed);
+    assert_eq!(Sources::new(&handles, &wanted).map(|_| ()), changed);
+    std::fs::remove_file(path).unwrap();
+}

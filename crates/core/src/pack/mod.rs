@@ -87,6 +87,7 @@ impl<'a> Sources<'a> {
     /// # Errors
     /// A block has no such stream, or has it in another form; or a file that a chunk shows has changed.
     pub fn new(chunks: &'a [&'a Chunk], wanted: &[Wanted]) -> Result<Sources<'a>, Error> {
+        check_unchanged(chunks)?;
         let mut blocks = Vec::with_capacity(chunks.iter().map(|chunk| chunk.blocks().len()).sum());
         let mut first_blocks = Vec::with_capacity(chunks.len());
         for chunk in chunks {
@@ -95,18 +96,12 @@ impl<'a> Sources<'a> {
         }
         let streams = wanted.iter().map(|&wanted| Stream::new(&blocks, wanted)).collect::<Result<_, Error>>()?;
         let are_single_blocks = chunks.iter().all(|chunk| chunk.blocks().len() == 1);
-        let sources = Sources { chunks, blocks, first_blocks, are_single_blocks, streams };
-        sources.check_unchanged()?;
-        Ok(sources)
+        Ok(Sources { chunks, blocks, first_blocks, are_single_blocks, streams })
     }
 
-    /// Check that no file has changed that a chunk shows: before values are taken and, since a file may change
-    /// meanwhile, once more before they are delivered.
+    /// Check that no file has changed that a chunk shows, once more before values are delivered that were gathered.
     pub fn check_unchanged(&self) -> Result<(), Error> {
-        match self.chunks.iter().find_map(|chunk| chunk.changed()) {
-            Some(name) => Err(Error::Changed(name.to_owned())),
-            None => Ok(()),
-        }
+        check_unchanged(self.chunks)
     }
 
     /// Gather the streams of a selection; on all threads of the pool that this is called in, if any.
@@ -220,6 +215,14 @@ impl<'a> Stream<'a> {
         doubles.try_reserve(singles.len()).map_err(|_| Error::TooLarge)?;
         doubles.extend(singles.into_iter().map(f64::from));
         Ok(())
+    }
+}
+
+/// Check that no file has changed that a chunk shows.
+fn check_unchanged(chunks: &[&Chunk]) -> Result<(), Error> {
+    match chunks.iter().find_map(|chunk| chunk.changed()) {
+        Some(name) => Err(Error::Changed(name.to_owned())),
+        None => Ok(()),
     }
 }
 
