@@ -98,11 +98,15 @@ class FormatError(CntkIoError, ValueError):
         column: Byte in the line, from 1.
         sequence: Key of the sequence.
         stream: Name of the stream.
+        kind: Name of the kind of error, if its format has names for them.
+        what: The message without the location.
 
     Example:
         >>> str(FormatError("3 values, but the dimension is 2", path="a.ctf", line=7, column=4, byte=80, stream="x"))
         "a.ctf, line 7, column 4 (byte 80), stream 'x': 3 values, but the dimension is 2"
     """
+
+    kind: str | None = None
 
     def __init__(
         self,
@@ -116,6 +120,7 @@ class FormatError(CntkIoError, ValueError):
         stream: str | None = None,
     ) -> None:
         self.path = None if path is None else os.fspath(path)
+        self.what = what
         self.byte = byte
         self.line = line
         self.column = column

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cntkio.cli import convert
+from cntkio.cli.check import OUTPUT_FORMATS, check, rule
 from cntkio.cli.completion import completion
 from cntkio.cli.config import config
 from cntkio.cli.head import head
@@ -42,7 +43,7 @@ def parser(arguments: Sequence[str] = ()) -> Parser:
     )
     whole.add_argument("--version", action="version", version=f"cntkio {version('cntkio')}")
     verbs = whole.add_subparsers(title="verbs", metavar="VERB", required=True)
-    for add in (_add_inspect, _add_head, _add_read, _add_config, _add_index):
+    for add in (_add_inspect, _add_head, _add_check, _add_rule, _add_read, _add_config, _add_index):
         add(verbs)
     names_converter = arguments[:1] == ["convert"] and not _CONVERTERS.isdisjoint(arguments[1:2])
     (_add_converters if names_converter else _add_convert)(verbs)
@@ -80,6 +81,32 @@ def _add_head(verbs: Any) -> None:
     added = _verb(verbs, head, "print the first sequences", examples)
     _add_corpora(added)
     added.add_argument("-n", "--sequences", metavar="N", type=_positive, default=5, help="number of sequences (5)")
+
+
+def _add_check(verbs: Any) -> None:
+    added = _verb(
+        verbs,
+        check,
+        "report what is wrong with a corpus",
+        [
+            "cntkio check examples/digits/train.ctf",
+            "cntkio check --output-format github --exit-zero examples/iris/iris.ctf",
+        ],
+        " Of several files also report the keys that only some of them have.",
+    )
+    _add_corpora(added)
+    option = added.group("options of the report")
+    option("--output-format", choices=OUTPUT_FORMATS, default="full", help="form of the report (full)")
+    option("--statistics", action="store_true", help="print how many findings each rule has, not the findings")
+    option("--max-findings", metavar="N", type=_positive, default=100, help="findings to print (100); all are counted")
+    option("--ignore", metavar="CODE,...", action="append", help="rules to leave out; may be repeated")
+    option("--exit-zero", action="store_true", help="exit with 0 even if there are findings")
+    option("--output", metavar="CLEAN", type=Path, help="write the sequences of a text without errors to this file")
+
+
+def _add_rule(verbs: Any) -> None:
+    added = _verb(verbs, rule, "explain a rule of check", ["cntkio rule bad-number", "cntkio rule"])
+    added.add_argument("code", metavar="CODE", nargs="?", help="its code; by default all codes are listed")
 
 
 def _add_read(verbs: Any) -> None:

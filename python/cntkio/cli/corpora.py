@@ -12,6 +12,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -40,6 +41,10 @@ _TAKES = {
     "arrow": {"stream"},
     "arrow stream": {"stream"},
 }
+SURVEYED_AT_ONCE = 4 << 20
+"""Bytes of a chunk of a text whose values are only looked at: the arrays use the same memory again and again."""
+# Parse so much in the pass that makes the index of a text, so that it is read only once.
+_PARSED_AHEAD = 64 << 20
 _CORPUS_OPTIONS = sorted(set().union(*_TAKES.values()))
 
 
@@ -49,7 +54,7 @@ class Described(NamedTuple):
     Attributes:
         input: Its file.
         deserializers: What reads it, unless it is a label file.
-        labels: The label file, opened: without features, a source cannot read it.
+        open_labels: Opens the label file, once: without features, a source cannot read it. None: it is not one.
         written: The deserializers that a written configuration describes.
         section: The section of the configuration that describes it; empty: no configuration does.
         chunk_sizes: End of the fact about chunks.
@@ -61,7 +66,7 @@ class Described(NamedTuple):
 
     input: Input
     deserializers: Sequence[Any] = ()
-    labels: speech.Labels | None = None
+    open_labels: Callable[[], speech.Labels] | None = None
     written: Sequence[Any] = ()
     section: str = ""
     chunk_sizes: str = ""
@@ -70,19 +75,37 @@ class Described(NamedTuple):
     has_precisions: bool = False
     forgives_errors: bool = False
 
+    @property
+    def labels(self) -> speech.Labels | None:
+        """The label file, opened."""
+        return None if self.open_labels is None else self.open_labels()
+
     def open(self, **options: Any) -> MinibatchSource:
         """Open a source of the corpus: one sweep in order, unless the options say otherwise."""
         return MinibatchSource(list(self.deserializers), **{"max_sweeps": 1, "randomize": False, **options})
 
 
-def described(options: Namespace, file: Input, *, max_errors: int = 0, cache_index: bool = False) -> list[Described]:
+class Usual(NamedTuple):
+    """How a verb reads texts unless the call says otherwise.
+
+    Attributes:
+        max_errors: The errors to forgive.
+        cache_index: Whether to use the index cache.
+        chunk_size: Bytes of a chunk.
+    """
+
+    max_errors: int = 0
+    cache_index: bool = False
+    chunk_size: int = 32 << 20
+
+
+def described(options: Namespace, file: Input, usual: Usual = Usual()) -> list[Described]:  # noqa: B008 - immutable
     """Return the corpora of a file: several if it is a configuration with several readers.
 
     Args:
         options: The arguments of the command.
         file: The file.
-        max_errors: The errors of a text to forgive, unless `--max-errors` says so.
-        cache_index: Whether to use the index cache of a text.
+        usual: How to read a text, unless the arguments say so.
 
     Raises:
         ConfigError: No deserializer reads the file, or an option does not go with it.
@@ -97,8 +120,10 @@ def described(options: Namespace, file: Input, *, max_errors: int = 0, cache_ind
         ]
     file.kind.require_deserializer(file.path)
     if options.max_errors is not None:
-        max_errors = options.max_errors
-    return [_DESCRIBED[file.kind.form](options, file, max_errors, cache_index)]
+        usual = usual._replace(max_errors=options.max_errors)
+    if options.chunk_size is not None:
+        usual = usual._replace(chunk_size=options.chunk_size)
+    return [_DESCRIBED[file.kind.form](options, file, usual)]
 
 
 def refuse_options(options: Namespace, files: Sequence[Input]) -> None:
@@ -119,13 +144,18 @@ def refuse_options(options: Namespace, files: Sequence[Input]) -> None:
             )
 
 
-def _text(options: Namespace, file: Input, max_errors: int, cache_index: bool) -> Described:
-    keywords: dict[str, Any] = {"skip_sequence_ids": options.skip_sequence_ids, "strict": options.strict}
-    if options.chunk_size is not None:
-        keywords["chunk_size_in_bytes"] = options.chunk_size
+def _text(options: Namespace, file: Input, usual: Usual) -> Described:
+    max_errors = usual.max_errors
+    keywords: dict[str, Any] = {
+        "skip_sequence_ids": options.skip_sequence_ids,
+        "strict": options.strict,
+        "chunk_size_in_bytes": usual.chunk_size,
+    }
     streams = streams_asked_for(options) or infer_streams(file.path)
     written = CTFDeserializer(str(file.path), streams, max_errors=max(max_errors, 0), **keywords)
-    deserializer = CTFDeserializer(str(file.path), streams, max_errors=max_errors, cache_index=cache_index, **keywords)
+    deserializer = CTFDeserializer(
+        str(file.path), streams, max_errors=max_errors, cache_index=usual.cache_index, **keywords
+    )
     chunk_sizes = f" of at most {written.chunk_size_in_bytes:,} bytes"
     return Described(
         file,
@@ -137,12 +167,12 @@ def _text(options: Namespace, file: Input, max_errors: int, cache_index: bool) -
     )
 
 
-def _binary(options: Namespace, file: Input, max_errors: int, cache_index: bool) -> Described:
+def _binary(options: Namespace, file: Input, usual: Usual) -> Described:
     deserializer = CBFDeserializer(str(file.path), streams_asked_for(options), strict=options.strict)
     return Described(file, [deserializer], written=[deserializer], has_precisions=True)
 
 
-def _features(options: Namespace, file: Input, max_errors: int, cache_index: bool) -> Described:
+def _features(options: Namespace, file: Input, usual: Usual) -> Described:
     deserializer = speech.features_of(
         file.path, streams_asked_for(options), prefix=options.prefix or "", strict=options.strict
     )
@@ -151,11 +181,11 @@ def _features(options: Namespace, file: Input, max_errors: int, cache_index: boo
     return Described(file, [deserializer], written=[deserializer], chunk_sizes=chunk_sizes, facts=facts)
 
 
-def _labels(options: Namespace, file: Input, max_errors: int, cache_index: bool) -> Described:
-    return Described(file, labels=speech.open_labels(file.path, options.mapping))
+def _labels(options: Namespace, file: Input, usual: Usual) -> Described:
+    return Described(file, open_labels=cache(partial(speech.open_labels, file.path, options.mapping)))
 
 
-_DESCRIBED: dict[str, Callable[[Namespace, Input, int, bool], Described]] = {
+_DESCRIBED: dict[str, Callable[[Namespace, Input, Usual], Described]] = {
     "ctf": _text,
     "cbf": _binary,
     "scp": _features,
@@ -180,7 +210,7 @@ def opened(one: Described) -> Iterator[list[Corpus]]:
         if one.labels is not None:
             yield [stack.enter_context(closing(one.labels.corpus))]
             return
-        ahead = Ahead(0)
+        ahead = Ahead(_PARSED_AHEAD)
         parts = [part for deserializer in one.deserializers for part in deserializer.parts()]
         yield [stack.enter_context(closing(part.open(ahead=ahead))) for part in parts]
 

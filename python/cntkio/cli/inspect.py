@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cntkio.cli import speech
-from cntkio.cli.corpora import Described, described, file_facts, form_of, opened, surveyed
+from cntkio.cli.corpora import Described, Usual, described, file_facts, form_of, opened, surveyed
 from cntkio.cli.show import BAD_DATA, FINE, Facts, Paragraphs, complain, count
 from cntkio.cli.spooling import Input, inputs
 from cntkio.config.writing import configuration_for
@@ -33,7 +33,7 @@ def inspect(options: Namespace) -> int:
     with inputs(options.file) as files:
         for file in files:
             _check_labels(options, file)
-            for one in described(options, file, max_errors=_ANY_NUMBER_OF_ERRORS):
+            for one in described(options, file, Usual(max_errors=_ANY_NUMBER_OF_ERRORS)):
                 with opened(one) as corpora:
                     for corpus in corpora:
                         paragraphs.begin()

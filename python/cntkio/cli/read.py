@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cntkio.cli.config import read_configuration
-from cntkio.cli.corpora import Described, described, file_facts, in_minibatches, opened, refuse_options
+from cntkio.cli.corpora import Described, Usual, described, file_facts, in_minibatches, opened, refuse_options
 from cntkio.cli.show import BAD_DATA, FINE, Facts, Paragraphs, count
 from cntkio.cli.spooling import Input, inputs
 from cntkio.errors import ConfigError
@@ -110,7 +110,7 @@ def _index(options: Namespace, file: Input) -> int:
     cache, state_of_cache = None, _NO_CACHE.get(file.kind.form, "none")
     for _ in range(2):
         start = time.perf_counter()
-        for one in described(options, file, cache_index=True):
+        for one in described(options, file, Usual(cache_index=True)):
             with opened(one) as corpora:
                 seconds.append(time.perf_counter() - start)
                 tables = [corpus.table for corpus in corpora]

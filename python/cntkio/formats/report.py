@@ -51,6 +51,21 @@ def warn(message: str, *arguments: object) -> None:
         logger.warning(message, *arguments)
 
 
+Observer = Callable[[str, "str | Exception", int], None]
+"""Called with the kind of an error or a warning, the message or the error, and how many it stands for."""
+_observer: ContextVar[Observer | None] = ContextVar("observer", default=None)
+
+
+@contextlib.contextmanager
+def observed(observer: Observer) -> Iterator[None]:
+    """Hand to a function what the reports that are created within the block would log, all of it; nothing is logged."""
+    token = _observer.set(observer)
+    try:
+        yield
+    finally:
+        _observer.reset(token)
+
+
 class Report:
     """Errors and warnings of one corpus.
 
@@ -83,6 +98,7 @@ class Report:
         self._warnings: Counter[str] = Counter()
         self._logged: Counter[str] = Counter()
         self._level = _trace_level.get()
+        self._observer = _observer.get()
         self._lock = ForkLock()
 
     @property
@@ -114,7 +130,12 @@ class Report:
         with self._lock.inner:
             (self._errors if is_error else self._warnings)[kind] += count
 
-    def log(self, kind: str, message: str | Callable[[], object], *, most: int = NUM_IN_FULL) -> None:
+    @property
+    def is_observed(self) -> bool:
+        """True if somebody wants to know all errors and warnings one by one."""
+        return self._observer is not None
+
+    def log(self, kind: str, message: str | Callable[[], Exception], *, most: int = NUM_IN_FULL) -> None:
         """Log one error or warning in full, unless `most` of its kind have been logged.
 
         Args:
@@ -122,6 +143,9 @@ class Report:
             message: The text, or a function that makes it, which is called only if it is logged.
             most: How many of this kind to log.
         """
+        if self._observer is not None:
+            self._observer(kind, message if isinstance(message, str) else message(), 1)
+            return
         with self._lock.inner:
             if self._level > 0 and (self._logged[kind] < most or self._level > 1):
                 self._logged[kind] += 1
@@ -132,14 +156,16 @@ class Report:
         with self._lock.inner:
             self._warnings[kind] += count
             self._logged[kind] += count
-            if self._level > 0:
+            if self._observer is not None:
+                self._observer(kind, message, count)
+            elif self._level > 0:
                 logger.warning("%s", message)
 
     def log_totals(self) -> None:
         """Log the number of each kind of which more were counted than logged, if it has grown since the last time."""
         with self._lock.inner:
             for kind, count in (self._errors + self._warnings).items():
-                if count > self._logged[kind] and self._level > 0:
+                if count > self._logged[kind] and self._level > 0 and not self.is_observed:
                     logger.warning("%s: %s: %d in all", self.name, kind, count)
                     self._logged[kind] = count
 

@@ -59,12 +59,17 @@ def blocks(corpus: Corpus, refuse: Callable[[int, FormatError], None] | None = N
         >>> [block.num_sequences for block in blocks(CTFDeserializer(path, infer_streams(path)).open())]
         [150]
     """
+    parsed = corpus.take_parsed()
     coming: deque[Future[Loaded]] = deque()
+
+    def load(chunk_id: int) -> Loaded:
+        return parsed.pop(chunk_id, None) or corpus.load(chunk_id)
+
     with ThreadPoolExecutor(_NUM_LOADERS, "cntkio-load") as loaders:
         try:
             for chunk_id in range(corpus.table.num_chunks + _NUM_LOADERS):
                 if chunk_id < corpus.table.num_chunks:
-                    coming.append(loaders.submit(corpus.load, chunk_id))
+                    coming.append(loaders.submit(load, chunk_id))
                 if chunk_id < _NUM_LOADERS:
                     continue
                 try:

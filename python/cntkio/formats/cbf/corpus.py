@@ -372,13 +372,15 @@ class CBFCorpus:
         header = self.header
         num_before = int(header.num_sequences[:chunk_id].sum())
         dim = 0 if fault.stream is None else header.streams[fault.stream].dim
-        return FormatError(
+        error = FormatError(
             fault.text(dim, int(header.num_sequences[chunk_id])),
             path=self.name,
             byte=int(header.begins[chunk_id]) + fault.offset,
             sequence=None if fault.sequence is None else num_before + fault.sequence,
             stream=None if fault.stream is None else self.streams[fault.stream].name,
         )
+        error.kind = fault.name
+        return error
 
     def account_for(self, loaded: Loaded) -> None:
         num_unused: int = loaded.findings
@@ -392,7 +394,7 @@ class CBFCorpus:
         if self._options.strict:
             raise error
         self.report.count("chunk with unused bytes")
-        self.report.log("chunk with unused bytes", str(error))
+        self.report.log("chunk with unused bytes", lambda: error)
 
     def close(self) -> None:
         self.report.log_totals()

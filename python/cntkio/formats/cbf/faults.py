@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-# In the order of the core's `Kind`.
+# In the order of the core's `Kind`: the names, and the words.
+_NAMES = (
+    "length list beyond the chunk", "count beyond the chunk", "dense samples beyond the chunk",
+    "sparse samples beyond the chunk", "negative count", "negative sample size", "wrong sum of values",
+    "index out of range", "columns begin late", "descending columns", "column beyond the values", "negative row",
+    "descending samples", "more samples than the table says", "several samples in a dense sequence", "row too large",
+    "too many values together",
+)  # fmt: skip
 _WORDS = (
     "the length list of {sequences} sequences takes {found} bytes, but {limit} are left of the chunk",
     "a count takes {found} bytes, but {limit} are left of the chunk",
@@ -44,6 +51,11 @@ class Fault(NamedTuple):
     sequence: int | None
     found: int
     limit: int
+
+    @property
+    def name(self) -> str:
+        """Name of its kind."""
+        return _NAMES[self.kind]
 
     def text(self, dim: int = 0, num_sequences: int = 0) -> str:
         """Say what is wrong; `dim` is the stream's dimension, `num_sequences` the number of sequences in the chunk."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -263,9 +263,18 @@ class CTFCorpus:
         parsed, self.index = self.index.parsed, self.index._replace(parsed=[])
         return {chunk_id: Loaded(chunk_id, chunk, NO_FINDINGS) for chunk_id, chunk in enumerate(parsed)}
 
-    def _parse(self, chunk_id: int, budget: int, schema: _core.CTFSchema | None = None) -> tuple[_core.Chunk, Findings]:
+    def _parse(
+        self,
+        chunk_id: int,
+        budget: int,
+        schema: _core.CTFSchema | None = None,
+        part: tuple[int, int] | None = None,
+    ) -> tuple[_core.Chunk, Findings]:
         first, last = (int(index) for index in self.table.chunk_starts[chunk_id : chunk_id + 2])
         places = self.index.places.of_chunk(chunk_id, first, last)
+        if part is not None:
+            places = places.part(part[0] - first, part[1] - first)
+            first, last = part
         try:
             chunk, counts, findings, last_straw = _core.ctf_parse(
                 self._file.handle,
@@ -311,8 +320,24 @@ class CTFCorpus:
         for index, (kind, count) in enumerate(zip(KINDS, findings.counts, strict=True)):
             if count:
                 self.report.count(kind.name, count, is_error=index < self._num_error_kinds)
-        for finding in findings.first:
-            self.report.log(KINDS[finding.kind].name, partial(self._error, findings, finding))
+        is_observed = self.report.is_observed
+        for part in self._in_full(loaded.chunk_id, findings, None) if is_observed else [findings]:
+            for finding in part.first:
+                self.report.log(KINDS[finding.kind].name, partial(self._error, part, finding))
+
+    def _in_full(self, chunk_id: int, findings: Findings, part: tuple[int, int] | None) -> Iterator[Findings]:
+        """Yield the findings of a chunk, or of a part of it, in parts that list all of them.
+
+        The core lists the first few of each kind, so parse half of the sequences again where it has found more. Of a
+        single sequence only those are listed.
+        """
+        first, last = part or self.table.chunk_starts[chunk_id : chunk_id + 2].tolist()
+        if sum(findings.counts) == len(findings.first) or last - first == 1:
+            yield findings
+            return
+        middle = (first + last) // 2
+        for half in ((first, middle), (middle, last)):
+            yield from self._in_full(chunk_id, self._parse(chunk_id, self.report.budget, part=half)[1], half)
 
     def _last_error(self, findings: Findings, finding: Finding) -> FormatError:
         """The error that exceeds the budget, with advice."""
@@ -332,7 +357,7 @@ class CTFCorpus:
         if kind not in KINDS_OF_GAPS:
             return ""
         begin = findings.first_byte + finding.offset
-        end = self._end_of_sequence(findings.first_sequence + finding.sequence)
+        end = self.bounds_of(findings.first_sequence + finding.sequence)[1]
         is_line = kind == "line without a sample"
         asked = {schema.alias.decode() for schema in self._schema}
         known = {name.decode() for name in streams_at_the_start(self._file)}
@@ -345,11 +370,18 @@ class CTFCorpus:
             f"ask for these streams, too, or forgive such errors ({self._wording.setting('subset', True)})"
         )
 
-    def _end_of_sequence(self, sequence_index: int) -> int:
+    def bounds_of(self, sequence_index: int) -> tuple[int, int]:
+        """Return the first byte of a sequence, and the byte after it."""
         chunk_starts = self.table.chunk_starts
         chunk_id = int(np.searchsorted(chunk_starts, sequence_index, side="right")) - 1
         first, last = chunk_starts[chunk_id : chunk_id + 2].tolist()
-        return self.index.places.of_chunk(chunk_id, first, last).sequence(sequence_index - first)[1]
+        return self.index.places.of_chunk(chunk_id, first, last).sequence(sequence_index - first)
+
+    def bounds_at(self, byte: int) -> tuple[int, int]:
+        """Return the first byte of the sequence that has a byte, and the byte after the sequence."""
+        chunk_id = self.index.places.chunk_at(byte)
+        first, last = self.table.chunk_starts[chunk_id : chunk_id + 2].tolist()
+        return self.index.places.of_chunk(chunk_id, first, last).at(byte)
 
     def _fits(self, definition: StreamSchema) -> bool:
         """Return true if another definition can read all values of a stream."""

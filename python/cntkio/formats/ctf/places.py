@@ -36,6 +36,17 @@ class ChunkPlaces(NamedTuple):
         is_last = number + 1 == len(self.starts)
         return self.begin + start, self.end if is_last else self.begin + int(self.starts[number + 1])
 
+    def at(self, byte: int) -> tuple[int, int]:
+        """Return the first byte of the sequence that has a byte of the file, and the byte after the sequence."""
+        return self.sequence(max(int(np.searchsorted(self.starts, byte - self.begin, side="right")) - 1, 0))
+
+    def part(self, first: int, last: int) -> ChunkPlaces:
+        """Return the places of some of the chunk's sequences, from number `first` up to `last`."""
+        begin = self.sequence(first)[0]
+        sizes = None if self.sizes is None else self.sizes[first:last]
+        starts = self.starts[first:last] - self.starts[first]
+        return ChunkPlaces(begin, self.sequence(last - 1)[1], starts, sizes)
+
 
 class Places:
     """Places of all sequences. The columns may be parts of an index cache, which are read chunk by chunk.
@@ -85,6 +96,10 @@ class Places:
     def num_chunks(self) -> int:
         """Number of chunks."""
         return len(self._begins)
+
+    def chunk_at(self, byte: int) -> int:
+        """Return the chunk that has a byte of the file, or else the chunk before it."""
+        return max(int(np.searchsorted(self._begins, np.uint64(byte), side="right")) - 1, 0)
 
     def of_chunk(self, chunk_id: int, first: int, last: int) -> ChunkPlaces:
         """Return the places of a chunk, which has the sequences from `first` up to `last`."""

@@ -357,7 +357,9 @@ class HTKFeatureCorpus:
             return files.open(path)
         except FormatError as error:
             text = str(error).removeprefix(f"{error.path}, byte {error.byte}: ")
-            raise self._error(text, sequence_index, error.byte) from None
+            located = self._error(text, sequence_index, error.byte)
+            located.kind = error.kind
+            raise located from None
         except OSError as error:
             raise in_its_list(
                 error, settings.lists, bytes(self._listed.keys[sequence_index]), path,

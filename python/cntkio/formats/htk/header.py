@@ -223,7 +223,9 @@ class FeatureFiles:
             file = OpenFile(descriptor, number, size, parse_header(data, size, compatible=self._compatible))
         except BadHeaderError as error:
             os.close(descriptor)
-            raise FormatError(str(error), path=os.fsdecode(path), byte=0) from None
+            bad = FormatError(str(error), path=os.fsdecode(path), byte=0)
+            bad.kind = "bad header"
+            raise bad from None
         except BaseException:
             os.close(descriptor)
             raise

@@ -106,7 +106,9 @@ def read_list(path: str | os.PathLike[str], *, prefix: str = "", compatible: boo
     scanned = _scanned(text, name, prefix, compatible)
     if isinstance(scanned, _core.HTKListError):
         what = _FAULT_WORDS[_core.LIST_FAULTS[scanned.fault]] + other_than("scp", path)
-        raise FormatError(what, path=path, line=scanned.line, column=1, byte=scanned.byte)
+        error = FormatError(what, path=path, line=scanned.line, column=1, byte=scanned.byte)
+        error.kind = _core.LIST_FAULTS[scanned.fault]
+        raise error
     paths, files, first, last = scanned.paths, scanned.files, scanned.first_frames, scanned.last_frames
     if not len(files):
         raise FormatError("no utterance; expected a line such as id=path[first,last]", path=path, byte=0)
@@ -133,7 +135,9 @@ def read_list(path: str | os.PathLike[str], *, prefix: str = "", compatible: boo
 def _num_frames(files: FeatureFiles, path: bytes) -> int:
     num_frames = files.open(path).header.num_frames
     if not num_frames:
-        raise FormatError("no frames", path=os.fsdecode(path), byte=0)
+        error = FormatError("no frames", path=os.fsdecode(path), byte=0)
+        error.kind = "no frames"
+        raise error
     return num_frames
 
 

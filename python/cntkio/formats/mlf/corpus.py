@@ -33,6 +33,7 @@ from cntkio.formats.htk.options import Unequal, UtteranceOptions, precision_of
 from cntkio.formats.input_file import InputFile, Locator
 from cntkio.formats.mlf.entries import (
     CLASS_BEYOND_DIMENSION,
+    FAULT_NAMES,
     FAULTS,
     FRAME_PERIOD,
     LAST_INVALID,
@@ -325,7 +326,9 @@ class MLFCorpus:
                 text.seek(byte)
                 row = text.readline(200).rstrip(b"\r\n").decode(errors="replace")
             what += f": {row!r}"
-        return self._error(sequence_index, byte, what)
+        error = self._error(sequence_index, byte, what)
+        error.kind = FAULT_NAMES[fault]
+        return error
 
     @property
     def num_rows(self) -> int:

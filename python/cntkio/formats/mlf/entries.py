@@ -48,7 +48,8 @@ _FAULT_WORDS = {
     "wrong sum": "the runs do not sum up to the number of frames",
 }
 # In the order of the core. An utterance with a fault up to LAST_INVALID is invalid, with any other broken.
-FAULTS = tuple(_FAULT_WORDS[name] for name in _core.MLF_FAULTS)
+FAULT_NAMES = _core.MLF_FAULTS
+FAULTS = tuple(_FAULT_WORDS[name] for name in FAULT_NAMES)
 LAST_INVALID = _core.MLF_FAULTS.index("late start")
 CLASS_BEYOND_DIMENSION = _core.MLF_FAULTS.index("large class")
 NO_FRAMES = _core.MLF_FAULTS.index("no frames")
@@ -241,7 +242,9 @@ def scan_text(
         if scanned.stop is not None:
             stop, byte = scanned.stop
             what = _stop_words(stop) + other_than("mlf", path)
-            raise Locator(text).error(min(byte, text.size), what)
+            error = Locator(text).error(min(byte, text.size), what)
+            error.kind = _core.MLF_STOPS[stop]
+            raise error
         text.require_unchanged()
     except OSError:
         text.require_unchanged()  # a file that was truncated while it was read ends too early
@@ -261,7 +264,9 @@ def scan_binary(path: str, dim: int) -> Entries:
     scanned = _core.mlf_scan_binary(all_bytes(path), dim)
     if scanned.stop is not None:
         stop, byte = scanned.stop
-        raise FormatError(_stop_words(stop) + other_than("binary mlf", path), path=path, byte=byte)
+        error = FormatError(_stop_words(stop) + other_than("binary mlf", path), path=path, byte=byte)
+        error.kind = _core.MLF_STOPS[stop]
+        raise error
     return _entries_of(path, scanned)
 
 

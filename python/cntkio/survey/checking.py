@@ -1,0 +1,414 @@
+"""The check of a corpus: errors and warnings of its format, and what looks wrong in its values. (docs/check.md)
+
+::
+
+    open ──> events of the format ──> folded: one finding for one cause ──┐
+    blocks ──> StreamCheck: ranges, one-hot samples, lengths ─────────────┴──> Findings
+
+A property that at least 99 of 100 samples or sequences have is taken for a rule, and the others are findings. Nothing
+is said about fewer than 20 of them. No loop here runs over sequences or samples that are sound.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio.errors import FormatError
+from cntkio.formats.contract import Corpus
+from cntkio.formats.input_file import InputFile, Locator
+from cntkio.formats.report import observed
+from cntkio.minibatch import MinibatchData
+from cntkio.survey.blocks import Block
+from cntkio.survey.findings import Finding, Findings
+
+_ENOUGH = 20
+_MOST_EXCEPTIONS = 0.01
+# Once more than this share of a block's samples break it, the stream has no such rule.
+_CLEARLY_NOT = 0.1
+_NUM_TRIED = 512
+_KEPT = 1000
+_READ = 4 << 20
+
+_BAD_SAMPLES = {"bad-number", "bad-index", "index-out-of-range", "missing-colon", "too-many-values"}
+_BAD_LINES = {"junk", "pipe-without-a-name", "name-at-the-end", "no-value-at-the-end"}
+_GAPS = {"stream-without-a-sample", "line-without-a-sample", "too-few-samples"}
+
+
+class Text:
+    """Places of samples in a text.
+
+    Args:
+        path: The text.
+        bounds_of: Returns the first byte of a sequence, and the byte after it.
+        aliases: The name in the text of each stream.
+    """
+
+    def __init__(self, path: str, bounds_of: Callable[[int], tuple[int, int]], aliases: Mapping[str, str]) -> None:
+        self._file = InputFile(path)
+        self._locator = Locator(self._file)
+        self._bounds_of = bounds_of
+        self._patterns = {
+            name: re.compile(rb"\|" + re.escape(alias.encode()) + rb"(?![^\x00-\x20|\x80-\xff])")
+            for name, alias in aliases.items()
+        }
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def place(self, sequence_index: int, stream: str | None = None, sample: int = 0) -> dict[str, Any]:
+        """Return where a sequence begins, or a sample of a stream in it, as the fields of a finding."""
+        offset, end = self._bounds_of(sequence_index)
+        if stream is not None:
+            text = self._file.read(offset, end - offset)
+            found = [match.start() for match in self._patterns[stream].finditer(text)]
+            offset += found[sample] if sample < len(found) else 0
+        return self._locator.locate(offset)
+
+    def _has_carriage_returns(self) -> bool:
+        buffer = bytearray(_READ)
+        view = np.frombuffer(buffer, np.uint8)
+        for offset in range(0, self._file.size, _READ):
+            if buffer.find(b"\r", 0, self._file.read_into(view, offset)) >= 0:
+                return True
+        return False
+
+    def line_ends(self) -> Finding | None:
+        """Return a finding if some lines end with CR LF and others do not: the first of the fewer."""
+        if not self._has_carriage_returns():
+            return None
+        counts = {"CR LF": 0, "LF": 0}
+        first: dict[str, int] = {}
+        offset = 0
+        while block := self._file.read(offset, _READ):
+            num_crlf = block.count(b"\r\n") if b"\r" in block else 0
+            num_lf = block.count(b"\n") - num_crlf
+            for end, count, pattern in (("CR LF", num_crlf, rb"\r\n"), ("LF", num_lf, rb"(?<!\r)\n")):
+                counts[end] += count
+                if count and end not in first:
+                    match = re.search(pattern, block)
+                    first[end] = offset + (match.start() if match else 0)
+            offset += len(block) - (1 if block.endswith(b"\r") and len(block) > 1 else 0)
+        if not all(counts.values()):
+            return None
+        rare, usual = sorted(counts, key=lambda end: counts[end])
+        message = f"the line ends with {rare}, as do {counts[rare]:,} lines; {counts[usual]:,} lines end with {usual}"
+        return Finding("mixed-line-ends", message, **self._locator.locate(first[rare]))
+
+
+class Opened(NamedTuple):
+    """An opened corpus that is checked.
+
+    Attributes:
+        path: Its file.
+        corpus: The corpus.
+        text: Places in it; None: it is not a text with samples.
+    """
+
+    path: str
+    corpus: Corpus
+    text: Text | None
+
+
+class Events:
+    """Errors and warnings of a format, folded so that one cause is one finding."""
+
+    def __init__(self, path: str, findings: Findings) -> None:
+        self._path, self._findings = path, findings
+        self._noted: list[tuple[Finding, int]] = []
+        self.unsound: set[int | str | None] = set()  # the keys of the last sequences with errors
+
+    def note(self, kind: str | None, error: str | Exception, count: int = 1) -> None:
+        """Note an error or a warning; for `cntkio.formats.report.observed`."""
+        self._noted.append((Finding.of(kind, error, self._path), count))
+
+    def fold(self) -> None:
+        """Make findings of what was noted since the last time."""
+        noted, self._noted = self._noted, []
+        self.unsound = {finding.sequence for finding, _ in noted if finding.rule.severity == "error"}
+        for finding, count in _folded(noted):
+            self._findings.add(finding, count)
+
+
+def _folded(noted: Sequence[tuple[Finding, int]]) -> Iterator[tuple[Finding, int]]:
+    """Leave out what another finding of the same sequence explains."""
+    samples = {(found.sequence, found.stream) for found, _ in noted if found.code in _BAD_SAMPLES}
+    sequences = {sequence for sequence, _ in samples}
+    lines = {found.sequence for found, _ in noted if found.code in _BAD_LINES}
+    bare = {found.sequence for found, _ in noted if found.code == "line-without-a-sample"}
+    twice = {found.sequence: found for found, _ in noted if found.code == "stream-twice-on-a-line"}
+    too_many = {found.sequence for found, _ in noted if found.code == "too-many-samples"}
+    for found, count in noted:
+        sequence = found.sequence
+        if found.code in _GAPS and sequence is not None:
+            is_explained = sequence in lines or (
+                (sequence, found.stream) in samples
+                if found.code == "stream-without-a-sample"
+                else sequence in sequences
+            )
+            if is_explained or (found.code != "line-without-a-sample" and sequence in bare):
+                continue
+        if found.code == "stream-twice-on-a-line" and sequence in too_many:
+            continue
+        if found.code == "too-many-samples" and sequence in twice:
+            place = twice[sequence]
+            found = found._replace(byte=place.byte, line=place.line, column=place.column, stream=place.stream)
+        yield found, count
+
+
+def check(
+    path: str,
+    open_corpus: Callable[[], Opened],
+    surveyed: Callable[[Corpus, Callable[[int, FormatError], None]], Iterable[Block]],
+    findings: Findings,
+) -> Opened | None:
+    """Check a corpus.
+
+    Args:
+        path: Its file.
+        open_corpus: Opens it.
+        surveyed: Iterates over its blocks, and hands over the chunks that break the format.
+        findings: Where to put what is found.
+
+    Returns:
+        The opened corpus, which the caller closes; None if it could not be opened.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    events = Events(path, findings)
+    opened = None
+    try:
+        with observed(events.note):
+            opened = open_corpus()
+        corpus = opened.corpus
+        streams = {info.name: StreamCheck(opened, info.name) for info in corpus.streams}
+        lengths = LengthCheck(opened)
+        for block in surveyed(corpus, lambda _, error: events.note(error.kind, error)):
+            events.fold()
+            for name, data in block.streams.items():
+                streams[name].add(block, data)
+            lengths.add(block, events.unsound)
+        _note_utterances(corpus, events)
+        events.fold()
+    except FormatError as error:
+        events.note(error.kind, error)
+        events.fold()
+        return opened
+    for stream in streams.values():
+        stream.report(findings)
+    lengths.report(findings)
+    if opened.text is not None:
+        ends = opened.text.line_ends()
+        if ends is not None:
+            findings.add(ends)
+    return opened
+
+
+def _note_utterances(corpus: Corpus, events: Events) -> None:
+    """Note the utterances that are invalid or broken, in their order."""
+    if corpus.utterances is None:
+        return
+    masks = [mask for mask in (corpus.utterances.invalid, corpus.utterances.broken) if mask is not None]
+    for index in sorted({int(index) for mask in masks for index in np.flatnonzero(mask)}):
+        error = corpus.utterances.complaint(index)
+        events.note(error.kind if isinstance(error, FormatError) else None, error)
+
+
+def _shown(key: Any) -> int | str:
+    return key.decode(errors="replace") if isinstance(key, bytes) else int(key)
+
+
+class _Exceptions:
+    """Samples or sequences that break what looks like a rule: their number, and the first of them."""
+
+    def __init__(self) -> None:
+        self.num_seen = 0
+        self.num_broken = 0
+        self.first: list[tuple[int, int, int | str]] = []  # sequence, sample in it, key
+
+    def add(self, num_seen: int, sequences: npt.NDArray[Any], samples: npt.NDArray[Any], block: Block) -> None:
+        self.num_seen += num_seen
+        self.num_broken += len(sequences)
+        room = max(_KEPT - len(self.first), 0)
+        for sequence, sample in zip(sequences[:room].tolist(), samples[:room].tolist(), strict=True):
+            self.first.append((block.first_sequence + sequence, sample, _shown(block.keys[sequence])))
+
+    @property
+    def are_few(self) -> bool:
+        return self.num_seen >= _ENOUGH and 0 < self.num_broken <= _MOST_EXCEPTIONS * self.num_seen
+
+    def report(
+        self, findings: Findings, code: str, message: str, opened: Opened, stream: str, *, of_samples: bool = True
+    ) -> None:
+        def make(index: int) -> Finding:
+            sequence, sample, key = self.first[index]
+            name = stream if of_samples else None
+            place = {"path": opened.path} if opened.text is None else opened.text.place(sequence, name, sample)
+            return Finding(code, message, sequence=key, stream=stream, **place)
+
+        findings.add_each(code, self.num_broken, make, len(self.first))
+
+
+class StreamCheck:
+    """What looks wrong in the values of a stream."""
+
+    def __init__(self, opened: Opened, name: str) -> None:
+        self._opened, self._name = opened, name
+        self._num_samples = 0
+        self._lowest, self._highest = np.inf, -np.inf
+        self._samples: set[tuple[int, ...]] = set()  # of a sparse stream: its first two forms of a sample
+        self._nan, self._infinite, self._not_one_hot = _Exceptions(), _Exceptions(), _Exceptions()
+        self._may_be_one_hot = True
+
+    def add(self, block: Block, data: MinibatchData) -> None:
+        """Look at a block."""
+        values = data.values
+        if not data.num_samples:
+            return
+        self._num_samples += data.num_samples
+        lowest, highest = (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
+        if not (np.isfinite(lowest) and np.isfinite(highest)):
+            self._add_strange(block, data)
+            finite = values[np.isfinite(values)]
+            lowest, highest = (float(finite.min()), float(finite.max())) if finite.size else (np.inf, -np.inf)
+        self._lowest, self._highest = min(self._lowest, lowest), max(self._highest, highest)
+        if data.indptr is not None and data.indices is not None and len(self._samples) < 2:
+            self._add_forms(data.indptr, data.indices)
+        if self._may_be_one_hot and data.stream.dim > 1:
+            self._add_one_hot(block, data)
+
+    def _add_strange(self, block: Block, data: MinibatchData) -> None:
+        for exceptions, is_strange in ((self._nan, np.isnan), (self._infinite, np.isinf)):
+            flags = is_strange(data.values)
+            if data.indptr is None:
+                samples = np.flatnonzero(flags.reshape(data.num_samples, -1).any(1))
+            else:
+                samples = np.unique(np.searchsorted(data.indptr, np.flatnonzero(flags), "right") - 1)
+            exceptions.add(data.num_samples, *_in_sequences(data, samples), block)
+
+    def _add_forms(self, indptr: npt.NDArray[np.int64], indices: npt.NDArray[np.int32]) -> None:
+        """Add two different samples, if there are two: the first, and one that differs from it."""
+        counts = np.diff(indptr)
+        different = np.flatnonzero(counts != counts[0])
+        if not len(different) and counts[0]:
+            rows = indices[indptr[0] :].reshape(-1, counts[0])
+            different = np.flatnonzero((rows != rows[0]).any(1))
+        for sample in (0, *different[:1].tolist()):
+            self._samples.add(tuple(indices[indptr[sample] : indptr[sample + 1]].tolist()))
+
+    def _add_one_hot(self, block: Block, data: MinibatchData) -> None:
+        if data.indptr is not None:
+            counts = np.diff(data.indptr)
+            is_single = counts == 1
+            is_other = ~is_single
+            if not (data.values == 1).all():
+                rows = np.flatnonzero(is_single)
+                is_other[rows[data.values[data.indptr[rows]] != 1]] = True
+        else:
+            dense = data.values.reshape(data.num_samples, -1)
+            if self._lowest < 0 or _is_other(dense[:_NUM_TRIED]).mean() > _CLEARLY_NOT:
+                self._may_be_one_hot = False
+                return
+            is_other = _is_other(dense)
+        if is_other.mean() > _CLEARLY_NOT and data.num_samples >= _ENOUGH:
+            self._may_be_one_hot = False
+            return
+        self._not_one_hot.add(data.num_samples, *_in_sequences(data, np.flatnonzero(is_other)), block)
+
+    def report(self, findings: Findings) -> None:
+        """Report what was found in all blocks."""
+        opened, name = self._opened, self._name
+        self._nan.report(findings, "not-a-number", "the sample has a value that is NaN", opened, name)
+        self._infinite.report(findings, "infinite-value", "the sample has an infinite value", opened, name)
+        if self._may_be_one_hot and self._not_one_hot.are_few:
+            others = self._num_samples - self._not_one_hot.num_broken
+            message = f"the sample is not one-hot, as the other {others:,} samples of the stream are"
+            self._not_one_hot.report(findings, "not-one-hot", message, opened, name)
+        if self._num_samples < _ENOUGH or self._lowest != self._highest:
+            return
+        if self._lowest == 0:
+            message = f"all values of the {self._num_samples:,} samples are zero"
+            findings.add(Finding("all-zero-stream", message, opened.path, stream=name))
+        elif len(self._samples) < 2:
+            message = f"all {self._num_samples:,} samples are the same"
+            findings.add(Finding("constant-stream", message, opened.path, stream=name))
+
+
+def _is_other(rows: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return which dense samples are not one-hot."""
+    is_other: npt.NDArray[np.bool_] = (np.count_nonzero(rows, axis=1) != 1) | (rows.max(axis=1) != 1)
+    return is_other
+
+
+def _in_sequences(data: MinibatchData, samples: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return the sequences of samples, and the samples counted from the beginning of their sequence."""
+    sequences = np.searchsorted(data.offsets, samples, "right") - 1
+    return sequences, samples - data.offsets[sequences]
+
+
+class LengthCheck:
+    """Sequences in which a stream has another number of samples than the longest stream."""
+
+    def __init__(self, opened: Opened) -> None:
+        self._opened = opened
+        self._unequal = {info.name: _Exceptions() for info in opened.corpus.streams}
+
+    def add(self, block: Block, unsound: Set[int | str | None]) -> None:
+        """Look at a block, except for sequences with errors, by their keys: an error may explain a missing sample."""
+        if len(self._unequal) < 2:
+            return
+        lengths = {name: data.lengths for name, data in block.streams.items()}
+        longest = np.maximum.reduce(list(lengths.values()))
+        # An incomplete sequence is an error of its format.
+        is_long = (longest > 1) & (np.minimum.reduce(list(lengths.values())) > 0)
+        num_long = int(is_long.sum())
+        for name, exceptions in self._unequal.items():
+            sequences = np.flatnonzero(is_long & (lengths[name] != longest))
+            if unsound and len(sequences):
+                sequences = sequences[[_shown(block.keys[index]) not in unsound for index in sequences.tolist()]]
+            exceptions.add(num_long, sequences, np.zeros_like(sequences), block)
+
+    def report(self, findings: Findings) -> None:
+        """Report what was found in all blocks."""
+        for name, exceptions in self._unequal.items():
+            if exceptions.are_few:
+                message = "the stream has fewer samples here than the longest stream of the sequence"
+                exceptions.report(findings, "unequal-lengths", message, self._opened, name, of_samples=False)
+
+
+def check_keys(opened: Sequence[Opened], findings: Findings) -> None:
+    """Compare the keys of corpora that are to be joined with those of the first."""
+    first, *others = opened
+    for other in others:
+        keys, theirs = _keys(first.corpus), _keys(other.corpus)
+        common = np.intersect1d(keys, theirs)
+        if not len(common):
+            shown = [", ".join(key.decode(errors="replace") for key in found[:3].tolist()) for found in (keys, theirs)]
+            message = f"no key is in both corpora: {shown[0]} ... here, {shown[1]} ... in {other.path}"
+            findings.add(Finding("no-common-key", message, first.path))
+            continue
+        for one, own, another in ((first, keys, other), (other, theirs, first)):
+            missing = np.flatnonzero(~np.isin(own, common))
+            _add_missing(one, own, missing, another.path, findings)
+
+
+def _add_missing(
+    one: Opened, keys: npt.NDArray[np.bytes_], missing: npt.NDArray[Any], another: str, findings: Findings
+) -> None:
+    def make(index: int) -> Finding:
+        sequence = int(missing[index])
+        place = {"path": one.path} if one.text is None else one.text.place(sequence)
+        key = keys[sequence].decode(errors="replace")
+        return Finding("missing-key", f"{another} has no sequence with this key", sequence=key, **place)
+
+    findings.add_each("missing-key", len(missing), make, len(missing))
+
+
+def _keys(corpus: Corpus) -> npt.NDArray[np.bytes_]:
+    return np.asarray(corpus.table.keys[:]).astype(np.bytes_)

@@ -1,0 +1,351 @@
+"""The check of corpora: each kind of damage is found once, at its place, and nothing in sound corpora."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cntkio
+import numpy as np
+import pytest
+from cntkio import _core, convert
+from cntkio.cli import main
+from cntkio.formats.cbf.faults import Fault
+from cntkio.formats.ctf.findings import REMARKS as TEXT_REMARKS
+from cntkio.formats.mlf.entries import REMARKS as LABEL_REMARKS
+from cntkio.survey.rules import RULES, code_of, pages
+from support import ROOT
+
+NUM_SEQUENCES = 400
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def sound_lines(seed: int = 1) -> list[str]:
+    """A corpus with ids: two lines a sequence, dense values, dense one-hot labels, sparse words and sparse one-hot."""
+    generator = np.random.default_rng(seed)
+    lines = []
+    for sequence in range(NUM_SEQUENCES):
+        for _ in range(2):
+            values = " ".join(f"{value:.3f}" for value in generator.normal(size=4))
+            label = " ".join("1" if index == generator.integers(3) else "0" for index in range(3))
+            if label.count("1") != 1:
+                label = "0 1 0"
+            words = " ".join(f"{index}:{generator.integers(1, 9)}" for index in sorted(generator.choice(40, 3, False)))
+            lines.append(f"{sequence} |x {values} |y {label} |w {words} 49:1 |c {generator.integers(7)}:1")
+    lines[0] = lines[0].replace("|c ", "|c 6:1 |# ")
+    return lines
+
+
+def edited(number: int, pattern: str, replacement: str) -> Callable[[list[str]], None]:
+    """Return what replaces a text in a line, counted from 1."""
+
+    def edit(lines: list[str]) -> None:
+        before = lines[number - 1]
+        lines[number - 1] = re.sub(pattern, replacement, before, count=1)
+        assert lines[number - 1] != before
+
+    return edit
+
+
+def column(number: int, pattern: str) -> Callable[[list[str]], int]:
+    """Return what finds the column of a text in a line of the damaged corpus, counted from 1."""
+
+    def find(lines: list[str]) -> int:
+        match = re.search(pattern, lines[number - 1])
+        assert match is not None
+        return match.start() + 1
+
+    return find
+
+
+def repeated(lines: list[str]) -> None:
+    for number in (201, 202):
+        lines[number - 1] = "7 |" + lines[number - 1].split("|", 1)[1]
+
+
+def without_words(lines: list[str]) -> None:
+    for number in (101, 102):
+        edited(number, r"\|w .*(?=\|c)", "")(lines)
+
+
+def halved(lines: list[str]) -> None:
+    edited(181, r" \|y .*", "")(lines)
+    edited(182, r"\|x [^|]*", "")(lines)
+
+
+# For each code the line with the damage, what makes it, and where the column is.
+DAMAGE: dict[str, tuple[int, Callable[[list[str]], None], Callable[[list[str]], int]]] = {
+    "bad-number": (21, edited(21, r"\|x (\S+)", "|x 1o"), column(21, "o")),
+    "bad-index": (31, edited(31, r"\|w (\d+):", r"|w a:"), column(31, "a:")),
+    "index-out-of-range": (41, edited(41, r"49:1", "50:1"), column(41, "50:1")),
+    "missing-colon": (51, edited(51, r"49:1", "49 1"), column(51, "(?<=49) ")),
+    "too-many-values": (61, edited(61, r"\|y", "5 |y"), column(61, r"5 \|y")),
+    "junk": (71, edited(71, r"\|x", "@ |x"), column(71, "@")),
+    "pipe-without-a-name": (81, edited(81, r"\|x", "| |x"), column(81, r"\| ")),
+    "line-without-a-sample": (91, edited(91, r"\|.*", "|# nothing"), column(91, "9|4")),
+    "stream-without-a-sample": (101, without_words, column(101, "5")),
+    "byte-above-0x7f": (111, edited(111, r"\|w", "é |w"), column(111, "é")),
+    "short-dense-sample": (121, edited(121, r"\|x \S+", "|x"), column(121, r"\|x")),
+    "repeated-id": (201, repeated, column(201, "7")),
+    "not-one-hot": (131, edited(131, r"\|y . . .", "|y 1 1 0"), column(131, r"\|y")),
+    "unequal-lengths": (141, edited(141, r"\|c \S+", ""), column(141, "7")),
+    "too-few-samples": (181, halved, column(181, "9")),
+    "infinite-value": (151, edited(151, r"\|x \S+", "|x 1e99"), column(151, r"\|x")),
+    "mixed-line-ends": (161, edited(161, "$", "\r"), column(161, "\r")),
+    "too-many-samples": (172, edited(172, "$", " |c 1:1"), lambda lines: lines[171].rindex("|c") + 1),
+}
+
+
+STREAMS = ["--stream", "x:4", "--stream", "y:3", "--stream", "w:50:sparse", "--stream", "c:7:sparse"]
+
+
+def write(lines: list[str], path: str = "a.ctf") -> None:
+    Path(path).write_text("\n".join(lines) + "\n", encoding="latin-1", newline="")
+
+
+def checked(*arguments: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """Run the check, and return its report."""
+    capsys.readouterr()
+    status = main(["check", "--json", *arguments])
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert status == (1 if found["counts"] else 0)
+    return found
+
+
+def places(found: dict[str, Any]) -> list[tuple[str, int, int]]:
+    return [(one["code"], one["location"]["row"], one["location"]["column"]) for one in found["findings"]]
+
+
+@pytest.mark.parametrize("code", DAMAGE)
+def test_each_damage_of_a_text_is_found_once_at_its_place(code: str, capsys: pytest.CaptureFixture[str]) -> None:
+    number, damage, where = DAMAGE[code]
+    lines = sound_lines()
+    damage(lines)
+    write(lines)
+    found = checked("a.ctf", *STREAMS, capsys=capsys)
+    assert places(found) == [(code, number, where(lines))]
+    assert found["counts"] == {code: 1}
+
+
+@pytest.mark.parametrize("chunk_size", ["3000", "33554432"])
+def test_all_damage_of_a_text_together_is_found_in_order(chunk_size: str, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = sound_lines()
+    for _, damage, _ in DAMAGE.values():
+        damage(lines)
+    write(lines)
+    expected = sorted((number, where(lines), code) for code, (number, _, where) in DAMAGE.items())
+    found = checked("a.ctf", *STREAMS, "--chunk-size", chunk_size, capsys=capsys)
+    assert places(found) == [(code, number, place) for number, place, code in expected]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*/*.ctf")), ids=lambda path: path.name)
+def test_nothing_is_found_in_sound_corpora(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert checked(str(path), capsys=capsys)["counts"] == {}
+    assert main(["convert", str(path), "a.cbf"]) == 0
+    assert checked("a.cbf", capsys=capsys)["counts"] == {}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nothing_is_found_in_seeded_sound_corpora(seed: int, capsys: pytest.CaptureFixture[str]) -> None:
+    write(sound_lines(seed))
+    assert checked("a.ctf", *STREAMS, capsys=capsys) == {"findings": [], "counts": {}, "sequences": NUM_SEQUENCES}
+
+
+def test_streams_that_say_nothing_are_found(capsys: pytest.CaptureFixture[str]) -> None:
+    write([f"|zero 0 0 |same 3 |fixed 4:1 |empty |x {number} |y {number % 5}:1" for number in range(50)])
+    streams = ("empty:5:sparse", "zero:2", "same:1", "fixed:5:sparse", "x:1", "y:5:sparse")
+    options = [word for stream in streams for word in ("--stream", stream)]
+    found = checked("a.ctf", *options, capsys=capsys)
+    assert {(one["code"], one["stream"]) for one in found["findings"]} == {
+        ("all-zero-stream", "empty"), ("all-zero-stream", "zero"), ("constant-stream", "same"),
+        ("constant-stream", "fixed"),
+    }  # fmt: skip
+    assert len(found["findings"]) == 4
+
+
+def test_all_errors_of_a_text_are_counted_and_the_first_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    write([f"|x {number} 1" if number % 3 else f"|x {number} oops" for number in range(3000)])
+    found = checked("a.ctf", "--max-findings", "25", "--chunk-size", "5000", capsys=capsys)
+    assert found["counts"] == {"bad-number": 1000}
+    assert [row for _, row, _ in places(found)] == list(range(1, 75, 3))
+    assert main(["check", "--statistics", "a.ctf"]) == 1
+    assert capsys.readouterr().out.splitlines()[0] == "1,000  bad-number"
+    assert main(["check", "--exit-zero", "a.ctf"]) == 0
+    assert "900 more are not shown" in capsys.readouterr().out
+    assert main(["check", "--ignore", "bad-number", "a.ctf"]) == 0
+    assert main(["check", "--ignore", "bad-numbre", "a.ctf"]) == 2
+    assert "did you mean 'bad-number'?" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------------------------------------- other formats
+
+
+def test_values_of_binary_corpora_and_features_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    values = np.arange(200, dtype=np.float32).reshape(100, 2)
+    values[30, 1], values[60, 0] = np.nan, -np.inf
+    cntkio.write_cbf("a.cbf", {"x": values})
+    found = checked("a.cbf", capsys=capsys)
+    assert [(one["code"], one["sequence"]) for one in found["findings"]] == [
+        ("not-a-number", 30),
+        ("infinite-value", 60),
+    ]
+    cntkio.write_htk_archive("a.ark", "a.scp", [(f"u{index}", values[index : index + 1]) for index in range(100)])
+    found = checked("a.scp", capsys=capsys)
+    assert [(one["code"], one["sequence"]) for one in found["findings"]] == [
+        ("not-a-number", "u30"), ("infinite-value", "u60"),
+    ]  # fmt: skip
+
+
+def test_every_damaged_chunk_of_a_binary_corpus_is_found(capsys: pytest.CaptureFixture[str]) -> None:
+    write([f"|x {number % 7}:1 |y 1 {number}" for number in range(300)])
+    convert.ctf_to_cbf("a.ctf", "a.cbf", chunk_size_in_bytes=2000)
+    starts = cntkio.CBFDeserializer("a.cbf").open().header.begins.tolist()
+    assert len(starts) > 4
+    content = bytearray(Path("a.cbf").read_bytes())
+    for chunk in (1, 3):
+        # The first count of values of the sparse stream follows the lengths.
+        num_sequences = int(cntkio.CBFDeserializer("a.cbf").open().header.num_sequences[chunk])
+        offset = starts[chunk] + 4 * num_sequences
+        content[offset : offset + 4] = (-1).to_bytes(4, "little", signed=True)
+    Path("a.cbf").write_bytes(content)
+    found = checked("a.cbf", capsys=capsys)
+    assert found["counts"] == {"sparse-samples-beyond-the-chunk": 2}
+    assert [one["stream"] for one in found["findings"]] == ["x", "x"]
+    assert all(one["byte"] > starts[1] for one in found["findings"])
+
+
+def test_damage_of_lists_and_label_files_is_found(capsys: pytest.CaptureFixture[str]) -> None:
+    entries = [f'"u{index}.lab"\n0 100000 a\n100000 200000 b\n.\n' for index in range(30)]
+    entries[4] = entries[4].replace("\n0 ", "\n100000 ")
+    entries[9] = entries[9].replace("200000", "oops")
+    entries[14] = entries[14].replace('"', "")
+    Path("a.mlf").write_text("#!MLF!#\n" + "".join(entries))
+    found = checked("a.mlf", capsys=capsys)
+    assert [(one["code"], one["location"]["row"]) for one in found["findings"]] == [
+        ("late-start", 19), ("bad-time", 40), ("unquoted-key", 58),
+    ]  # fmt: skip
+    Path("a.scp").write_text("u1=a.ark[0,3]\nu2=a.ark[9,3]\n")
+    cntkio.write_htk_archive("a.ark", "b.scp", [("u1", np.ones((4, 3)))])
+    assert places(checked("a.scp", "--stream", "x:3", capsys=capsys)) == [("reversed", 2, 1)]
+
+
+def test_a_file_that_cannot_be_opened_is_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
+    cntkio.write_cbf("a.cbf", {"x": np.ones((3, 2), np.float32)})
+    content = Path("a.cbf").read_bytes()
+    Path("a.cbf").write_bytes(content[:-4])
+    assert checked("a.cbf", capsys=capsys)["counts"] == {"broken-file": 1}
+    assert main(["check", "missing.ctf"]) == 2
+
+
+# ------------------------------------------------------------------------------------------ joins, sound copies
+
+
+def test_keys_that_only_one_of_two_corpora_has_are_found(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = sound_lines()
+    write([line for line in lines if not line.startswith(("7 ", "9 "))])
+    write([line for line in lines if not line.startswith("11 ")], "b.ctf")
+    found = checked("a.ctf", "b.ctf", *STREAMS, capsys=capsys)
+    assert [(one["filename"], one["code"], one["sequence"], one["location"]["row"]) for one in found["findings"]] == [
+        ("a.ctf", "missing-key", "11", 19), ("b.ctf", "missing-key", "7", 15), ("b.ctf", "missing-key", "9", 19),
+    ]  # fmt: skip
+    write([f"{number + 1000}{line[line.index(' ') :]}" for number, line in enumerate(lines)], "c.ctf")
+    found = checked("a.ctf", "c.ctf", *STREAMS, capsys=capsys)
+    assert found["counts"] == {"no-common-key": 1} and "0, 1, 2 ... here" in found["findings"][0]["message"]
+
+
+def test_a_copy_has_the_sound_sequences_only(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = sound_lines()
+    errors = {code: damage for code, (_, damage, _) in DAMAGE.items() if RULES[code].severity == "error"}
+    for damage in errors.values():
+        damage(lines)
+    write(lines)
+    before = Path("a.ctf").read_bytes()
+    assert main(["check", "--max-findings", "1", "--output", "clean.ctf", "a.ctf", *STREAMS]) == 1
+    assert f"{NUM_SEQUENCES - len(errors)} sound sequences; {len(errors)} sequences left out" in capsys.readouterr().err
+    assert checked("clean.ctf", *STREAMS, capsys=capsys)["counts"] == {}
+    assert set(Path("clean.ctf").read_bytes().splitlines()) < set(before.splitlines())
+    assert main(["check", "--output", "a.ctf", "a.ctf"]) == 2
+    assert Path("a.ctf").read_bytes() == before
+
+
+# ---------------------------------------------------------------------------------------------------- reports
+
+
+def test_the_full_report_shows_the_line_with_a_caret(capsys: pytest.CaptureFixture[str]) -> None:
+    long = " ".join(["1.25"] * 784)
+    Path("a.ctf").write_text(f"|x 1 2 |y 1\n|x 3 four |y 2\n|x 5 6 |y 3 \x1b[2J\n|long {long} 1o1 {long} |x 1 2 |y 1\n")
+    streams = ["--stream", "x:2", "--stream", "y:1"]
+    assert main(["check", "a.ctf", *streams]) == 1
+    shown = capsys.readouterr().out
+    assert shown.startswith(
+        "bad-number: 'f' in a number; expected digits such as 1, -2.5 or 3e-4\n"
+        " --> a.ctf:2:6\n"
+        "  |\n"
+        "2 | |x 3 four |y 2\n"
+        "  |      ^ stream 'x', sequence 1\n"
+        "help: correct the line\n"
+    )
+    assert "\x1b" not in shown
+    assert main(["check", "a.ctf", "--stream", "long:2000"]) == 1
+    line, caret = [line for line in capsys.readouterr().out.splitlines() if " | " in line][-2:]
+    assert line.startswith("4 | …") and line.endswith("…") and len(line) < 110
+    assert line[caret.index("^") :].startswith("o1 1.25")
+
+
+def test_reports_have_forms_for_people_and_programs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(["|x 1 2", "|x 3 four", "|x 5"])
+    assert main(["check", "--output-format", "concise", "a.ctf"]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "a.ctf:2:6: bad-number 'f' in a number; expected digits such as 1, -2.5 or 3e-4 (stream 'x', sequence 1)",
+        "a.ctf:3:1: short-dense-sample 1 values, but the dimension is 2; the rest was filled with zeros "
+        "(stream 'x', sequence 2)",
+        "Found 1 error, 1 warning (1 bad-number, 1 short-dense-sample).",
+    ]
+    assert main(["check", "--output-format", "github", "a.ctf"]) == 1
+    assert capsys.readouterr().out.startswith("::error title=cntkio (bad-number),file=a.ctf,line=2,col=6::'f' in a")
+    assert main(["check", "--output-format", "sarif", "a.ctf"]) == 1
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert [result["ruleId"] for result in run["results"]] == ["bad-number", "short-dense-sample"]
+    region = run["results"][0]["locations"][0]["physicalLocation"]["region"]
+    assert region == {"startLine": 2, "startColumn": 6}
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert main(["check", "a.ctf"]) == 1
+    assert capsys.readouterr().out.startswith("\x1b[31;1mbad-number\x1b[0m: ")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert main(["check", "a.ctf"]) == 1
+    assert "\x1b" not in capsys.readouterr().out
+
+
+# ------------------------------------------------------------------------------------------------------ rules
+
+
+def test_every_kind_of_error_and_warning_has_a_rule() -> None:
+    kinds = {*_core.CTF_KINDS, *TEXT_REMARKS, *_core.MLF_FAULTS, *_core.MLF_STOPS, *_core.LIST_FAULTS} - {"none"}
+    kinds |= {name for name, _ in LABEL_REMARKS} | {Fault(kind, 0, None, None, 0, 0).name for kind in range(17)}
+    assert {kind for kind in kinds if code_of(kind) == "broken-file"} == set()
+    assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", code) for code in RULES)
+
+
+def test_rule_explains_a_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rule", "bad-number"]) == 0
+    assert "A byte cannot be part of a number." in capsys.readouterr().out
+    assert main(["rule", "--json", "bad-number"]) == 0
+    assert json.loads(capsys.readouterr().out)["severity"] == "error"
+    assert main(["rule"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(RULES)
+    assert main(["rule", "bad-nubmer"]) == 2
+    assert "did you mean 'bad-number'?" in capsys.readouterr().err
+
+
+def test_the_pages_of_rules_agree_with_the_table() -> None:
+    folder = ROOT / "docs" / "rules"
+    written = {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.md")}
+    assert written == pages(), "python -m cntkio.survey.rules docs/rules"
