@@ -234,7 +234,9 @@ def _write_sound(options: Namespace, file: Input, corpus: Any, findings: Finding
         text.close()
     if not options.quiet:
         left_out = count(len(unsound), "sequence")
-        complain(f"{options.output}: {corpus.table.num_sequences - len(unsound):,} sound sequences; {left_out} left out")
+        complain(
+            f"{options.output}: {corpus.table.num_sequences - len(unsound):,} sound sequences; {left_out} left out"
+        )
 
 
 # ------------------------------------------------------------------------------------------------------- rule
