@@ -1,10 +1,13 @@
 """Converters: round trips are exact, text is written as specified, and nothing half-written stays."""
 
+import bz2
 import contextlib
 import gzip
 import io
 import itertools
 import logging
+import lzma
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -444,6 +447,44 @@ def test_long_files_are_converted_block_by_block(tmp_path: Path, monkeypatch: py
     out, options = io.BytesIO(), {"features_start": 0, "features_dim": 2, "label_type": "None"}
     assert convert.uci_to_ctf(io.BytesIO(text.encode()), out, **options) == 100
     assert out.getvalue().decode() == "".join(f"|features {number} {number}\n" for number in range(100))
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ""])
+def test_an_endless_line_is_refused_in_bounded_memory(suffix: str, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(tuning, "LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr(tuning, "BLOCK", 1 << 16)
+    pack: Any = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, "": open}[suffix]
+    source = tmp_path / f"bomb{suffix}"
+    with pack(source, "wb") as file:
+        for _ in range(64):
+            file.write(bytes(1 << 20))
+    (tmp_path / "words").write_text("a\n")
+    for convert_bomb in (
+        lambda: convert.txt_to_ctf(source, tmp_path / "a.ctf", [tmp_path / "words"]),
+        lambda: convert.uci_to_ctf(source, tmp_path / "a.ctf", features_start=0, features_dim=1, label_type="None"),
+    ):
+        tracemalloc.start()
+        try:
+            with pytest.raises(FormatError, match=r"bomb.*: a line of more than 1,048,576 bytes, which is the limit"):
+                convert_bomb()
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 16 << 20  # the dictionary of xz takes 8 MB
+    assert not (tmp_path / "a.ctf").exists()
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
+def test_damaged_packed_files_are_errors_of_their_format(suffix: str, tmp_path: Path) -> None:
+    pack: Any = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}[suffix]
+    whole = pack(b"".join(b"%d %d\n" % (index, index * 7919 % 65537) for index in range(5000)))
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 1
+    source = tmp_path / f"a{suffix}"
+    for content in (whole[: len(whole) // 2], bytes(flipped), b"no", whole[:20]):
+        source.write_bytes(content)
+        with pytest.raises(FormatError, match=f"a{suffix}: the packed file is damaged"):
+            convert.uci_to_ctf(source, tmp_path / "a.ctf", features_start=0, features_dim=2, label_type="None")
 
 
 def test_names_are_public() -> None:

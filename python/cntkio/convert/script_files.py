@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import lzma
 import os
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -46,31 +47,50 @@ class Inputs:
         """Yield each file: its name for messages, and its blocks of whole lines.
 
         Raises:
+            FormatError: When blocks are read: a line is longer than `tuning.LONGEST_LINE`, or a packed file is damaged.
             OSError: A file cannot be read.
         """
         if self._open_file is not None:
-            yield "standard input", self._blocks(self._open_file)
+            yield "standard input", self._blocks("standard input", self._open_file)
         for path in self._paths:
             with _open(path) as file:
-                yield os.fspath(path), self._blocks(file)
+                yield os.fspath(path), self._blocks(os.fspath(path), file)
 
-    def _blocks(self, file: BinaryIO) -> Iterator[bytes]:
-        rest = b""
-        while block := file.read(tuning.BLOCK):
-            block = rest + block if rest else block
+    def _blocks(self, name: str, file: BinaryIO) -> Iterator[bytes]:
+        rest: list[bytes] = []  # of a line whose end is not read yet
+        size = 0
+        while block := _read(name, file):
             end = block.rfind(b"\n") + 1
-            rest = block[end:]
             if end:
-                yield block[:end]
-                self._count(end)
-        if rest:
-            yield rest
-            self._count(len(rest))
+                lines = b"".join([*rest, block[:end]])
+                yield lines
+                self._count(len(lines))
+                rest, size = [], 0
+            rest.append(block[end:])
+            size += len(rest[-1])
+            if size > tuning.LONGEST_LINE:
+                raise FormatError(
+                    f"a line of more than {tuning.LONGEST_LINE:,} bytes, which is the limit; is this a text?", path=name
+                )
+        if size:
+            yield b"".join(rest)
+            self._count(size)
 
     def _count(self, num_bytes: int) -> None:
         self._done += num_bytes
         if self._progress is not None:
             self._progress(self._done, self._total)
+
+
+def _read(name: str, file: BinaryIO) -> bytes:
+    try:
+        return file.read(tuning.BLOCK)
+    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+        raise FormatError(f"the packed file is damaged: {error}", path=name) from None
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise FormatError(f"the packed file is damaged: {error}", path=name) from None  # of bz2
 
 
 def _open(path: AnyPath) -> BinaryIO:
