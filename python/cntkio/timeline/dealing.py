@@ -20,7 +20,7 @@ from cntkio.timeline.selection import ChunkRefs, Selection
 
 
 class Turns(Protocol):
-    """A mode of reading in which workers take turns; its attributes are those of `DealtMinibatches`."""
+    """A mode of reading in which workers take turns; `DealtMinibatches` explains its attributes."""
 
     rounds_to_pass: int
 
@@ -36,7 +36,7 @@ class DealtMinibatches:
         reader: The core's reader, over the whole data.
         lengths: Samples that each sequence counts for.
         partition: The partition, and the worker in it.
-        before: The rounds that the timeline was in; if they are of the same worker, its turns go on.
+        before: The rounds that the timeline was in; if they are of the same worker, its turns continue.
 
     Attributes:
         rounds_to_pass: Global minibatches of other workers before the next of this worker.
@@ -89,7 +89,7 @@ class DealtMinibatches:
         return delivery._replace(selection=own, bounds=kept_bounds)
 
     def _slots(self, selection: Selection) -> Selection:
-        """The slots of this partition: they take turns with those of the others."""
+        """The slots of this partition: the partitions take slots in turn."""
         assert selection.parts is not None
         index, count = self._partition.index, self._partition.count
         own = selection.where(selection.parts.slot % count == index)
@@ -100,7 +100,7 @@ class DealtMinibatches:
 
 
 class MergedMinibatches:
-    """Join each minibatch that has too few sequences with the one before it, or the first with the next.
+    """Join each minibatch that has too few sequences with the minibatch before it, or the first with the second.
 
     Args:
         mode: Reads minibatches of whole sequences.
@@ -175,7 +175,7 @@ class ChunkOwners:
         return owners
 
     def _of_sweep(self, sweep: int) -> npt.NDArray[np.int64]:
-        """The owner of each chunk in a sweep; kept for this sweep and the one before."""
+        """The owner of each chunk in a sweep; kept for this sweep and the sweep before."""
         owners = self._of_sweeps.get(sweep)
         if owners is None:
             order = np.array(self._reader.chunks_from(sweep, 0, 2**32, 0, 1)[0])
@@ -207,7 +207,7 @@ def check_deal(partition: GlobalPartition, *, is_randomized: bool, is_truncated:
 
 
 def is_same_deal(settings: tuple[int, Partition] | None, size: int, partition: Partition) -> bool:
-    """Whether global minibatches stay the same as with former settings, perhaps dealt in another way."""
+    """Return True if global minibatches stay the same as with former settings, perhaps dealt in another way."""
     if settings is None or partition.of_workers is None or settings[1].of_workers is None:
         return False
     return size == settings[0]
