@@ -342,7 +342,7 @@ def test_only_plausible_names_are_suggested(name: str, known: list[str], near: s
         (lambda path: StreamDef(feild="x"), TypeError, "did you mean 'field'?"),
         (lambda path: MinibatchSource(path), ConfigError, "is a path; expected a deserializer, such as"),
         (lambda path: CTFDeserializer(path, StreamDef(field="x", shape=2)), ConfigError,
-         "stream 'stream_alias' is 'x'; expected StreamDefs(stream_alias=StreamDef(field=..., shape=...))"),
+         "expected StreamDefs(name=StreamDef(field=..., shape=...)), with a name for each stream"),
         (lambda path: CTFDeserializer(path, "x"), ConfigError, "expected StreamDefs(name=StreamDef"),
         (lambda path: MinibatchSource(CTFDeserializer(path, X))["X_"], ConfigError, "'x'; did you mean 'x'?"),
         (lambda path: MinibatchSource(CTFDeserializer(path, X)).streams.xx, AttributeError, "did you mean 'x'?"),

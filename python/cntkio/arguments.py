@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -83,6 +84,47 @@ def sizes(name: str, value: Any) -> tuple[int, ...]:
     if items is None or not all(map(_is_whole, items)):
         raise ConfigError(f"{name} is {value!r}; expected a whole number, or a tuple of whole numbers", key=name)
     return tuple(map(int, items))
+
+
+def path_text(name: str, value: Any) -> str:
+    """Return a path as text: a text, bytes, or an object of `os.PathLike`.
+
+    Raises:
+        ConfigError: It is something else.
+
+    Example:
+        >>> path_text("filename", None)
+        Traceback (most recent call last):
+        cntkio.errors.ConfigError: filename is None; expected a path
+    """
+    if isinstance(value, str | bytes | os.PathLike):
+        return os.fsdecode(value)
+    raise ConfigError(f"{name} is {_brief(value)}; expected a path", key=name)
+
+
+def float_type(name: str, value: Any) -> np.dtype[Any]:
+    """Return float32 or float64 as a NumPy type.
+
+    Raises:
+        ConfigError: It is something else.
+
+    Example:
+        >>> float_type("dtype", "flaot32")
+        Traceback (most recent call last):
+        cntkio.errors.ConfigError: dtype is 'flaot32'; expected float32 or float64
+    """
+    found: np.dtype[Any] | None = None
+    with contextlib.suppress(TypeError):
+        found = np.dtype(value)
+    if found not in (np.float32, np.float64):
+        shown = repr(value) if found is None else found
+        raise ConfigError(f"{name} is {shown}; expected float32 or float64", key=name)
+    return np.dtype(found)
+
+
+def _brief(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 and "\n" not in text else f"of the type {type(value).__name__}"
 
 
 def check_fields(options: Any, words: Mapping[str, str] = MappingProxyType({})) -> None:

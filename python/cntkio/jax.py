@@ -19,10 +19,11 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from cntkio.displays import shape_text
+from cntkio.arguments import sizes
+from cntkio.displays import counted, shape_text
 from cntkio.errors import ConfigError
 from cntkio.layouts import check_layout, class_ids
-from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
+from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData, checked_minibatch
 
 try:
     import jax
@@ -137,7 +138,8 @@ def convert(
         >>> batch["w"].values.shape, batch["w"].lengths.tolist()
         ((8, 64), [57, 55, 0, 0, 0, 0, 0, 0])
     """
-    check_layout(layout, list(minibatch), get_args(Layout))
+    check_layout(layout, list(checked_minibatch(minibatch)), get_args(Layout))
+    pad_to, num_sequences = _allowed("pad_to", pad_to), _allowed("num_sequences", num_sequences)
     is_fixed = pad_to is not None or num_sequences is not None
     converted: dict[str, Any] = {}
     for name, data in minibatch.items():
@@ -156,14 +158,14 @@ def _in_layout(
     data: MinibatchData,
     layout: Layout,
     device: Any,
-    pad_to: int | Sequence[int] | None,
-    num_sequences: int | Sequence[int] | None,
+    pad_to: Sequence[int] | None,
+    num_sequences: Sequence[int] | None,
 ) -> Any:
     info = data.stream
     if layout in ("padded", "padded_ids"):
-        longest = f"stream {info.name!r}: a sequence of {data.num_steps} samples"
+        longest = f"stream {info.name!r}: a sequence of {counted(data.num_steps, 'sample')}"
         steps = _smallest_sufficient(pad_to, data.num_steps, longest, "pad_to")
-        sequences = f"a minibatch of {data.num_sequences} sequences"
+        sequences = f"a minibatch of {counted(data.num_sequences, 'sequence')}"
         rows = _smallest_sufficient(num_sequences, data.num_sequences, sequences, "num_sequences")
         if layout == "padded_ids":
             values = _padded(class_ids(data), data.lengths, rows, steps)
@@ -182,15 +184,24 @@ def _in_layout(
     return Ragged(samples, _array(data.offsets.astype(np.int32), device)) if layout.startswith("ragged") else samples
 
 
-def _smallest_sufficient(allowed: int | Sequence[int] | None, needed: int, subject: str, key: str) -> int:
+def _allowed(name: str, value: Any) -> tuple[int, ...] | None:
+    """Return the allowed sizes, the smallest first; None: any."""
+    if value is None:
+        return None
+    allowed = sizes(name, value)
+    if not allowed or min(allowed) < 0:
+        raise ConfigError(f"{name} is {value!r}; expected at least one number, from 0", key=name)
+    return tuple(sorted(allowed))
+
+
+def _smallest_sufficient(allowed: Sequence[int] | None, needed: int, subject: str, key: str) -> int:
     """Return the smallest allowed size that is at least `needed`."""
     if allowed is None:
         return needed
-    sizes = sorted(allowed) if isinstance(allowed, Sequence) else [allowed]
-    for size in sizes:
+    for size in allowed:
         if size >= needed:
             return size
-    raise ConfigError(f"{subject}, and {key} allows {sizes[-1] if sizes else 0} at most", key=key)
+    raise ConfigError(f"{subject}, and {key} allows {allowed[-1]} at most", key=key)
 
 
 def _padded(values: npt.NDArray[Any], lengths: npt.NDArray[np.int64], rows: int, steps: int) -> npt.NDArray[Any]:

@@ -29,10 +29,15 @@ def check_layout(layout: str | Mapping[str, str] | None, streams: Sequence[str],
     """
     if layout is None:
         return
+    if not isinstance(layout, str | Mapping):
+        raise ConfigError(
+            f"layout is {layout!r}; expected a name, or a mapping such as {{'x': {layouts[0]!r}}}", key="layout"
+        )
     choices = {None: layout} if isinstance(layout, str) else layout
     for stream, choice in choices.items():
         if choice not in layouts:
-            raise ConfigError(f"layout {choice!r}; expected one of {', '.join(map(repr, layouts))}", key="layout")
+            near = did_you_mean(choice, layouts)
+            raise ConfigError(f"layout {choice!r}; expected one of {', '.join(map(repr, layouts))}{near}", key="layout")
         if stream is not None and stream not in streams:
             raise ConfigError(
                 f"layout names the stream {stream!r}; there are: {', '.join(map(repr, streams)) or 'none'}"

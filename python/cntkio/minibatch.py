@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
+from cntkio.arguments import whole_number
 from cntkio.displays import Description, counted
 from cntkio.errors import ConfigError
 from cntkio.hints import did_you_mean
@@ -64,6 +65,11 @@ class MinibatchData:
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         is_value = "value" in keywords or (len(arguments) > 0 and isinstance(arguments[0], Value))
+        if len(arguments) + len(keywords) < 3:
+            raise TypeError(
+                "MinibatchData needs (stream, values, offsets), or (value, num_sequences, num_samples, sweep_end); a "
+                "stream of a minibatch is minibatch['name']"
+            )
         (self._set_value if is_value else self._set_arrays)(*arguments, **keywords)
 
     def _set_value(self, value: Value, num_sequences: int, num_samples: int, sweep_end: bool) -> None:
@@ -207,6 +213,11 @@ class MinibatchData:
         """CNTK's `Value` of this stream: itself, or None for a minibatch without sequences."""
         return self if self.num_sequences else None
 
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """Return the padded array, for functions of NumPy."""
+        padded = np.asarray(self.asarray(), dtype)
+        return padded.copy() if copy else padded
+
     def masked_count(self) -> int:
         """Return the number of cells of the padded array that are padding."""
         return self.num_sequences * self.num_steps - self.num_samples
@@ -291,6 +302,8 @@ class Value(MinibatchData):
     ONE_HOT_SKIP = 2**32 - 1
 
     def __init__(self, batch: Any, seq_starts: object = None, device: object = None) -> None:
+        if isinstance(batch, str | bytes) or not (hasattr(batch, "tocsr") or hasattr(batch, "__len__")):
+            raise ConfigError(f"batch is {batch!r}; expected an array, or a list of sequences", key="batch")
         if len(batch) == 0 if not hasattr(batch, "tocsr") else batch.shape[0] == 0:
             raise ConfigError("a value without sequences; expected at least one", key="batch")
         if hasattr(batch, "tocsr"):
@@ -333,7 +346,16 @@ class Value(MinibatchData):
         Raises:
             ConfigError: A class is not in ``0 .. num_classes - 1``.
         """
-        sequences = [np.asarray(list(sequence), np.int64) for sequence in batch]
+        num_classes = whole_number("num_classes", num_classes)
+        try:
+            lists = [np.asarray(list(sequence)) for sequence in batch]
+        except TypeError:
+            raise ConfigError(
+                f"batch is {batch!r}; expected a list of classes for each sequence", key="batch"
+            ) from None
+        if any(classes.dtype.kind not in "iu" and len(classes) for classes in lists):
+            raise ConfigError("a class is not a whole number", key="batch")
+        sequences = [classes.astype(np.int64) for classes in lists]
         classes = np.concatenate(sequences) if sequences else np.empty(0, np.int64)
         is_one = classes != cls.ONE_HOT_SKIP
         if not ((classes[is_one] >= 0) & (classes[is_one] < num_classes)).all():
@@ -355,6 +377,8 @@ def _in_shape(values: npt.NDArray[Any], stream: StreamInformation) -> npt.NDArra
 
 
 def _in_floats(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if values.dtype.kind not in "fiub":
+        raise ConfigError(f"values of the type {values.dtype}; expected numbers", key="batch")
     return values.astype(np.float64 if values.dtype == np.float64 else np.float32, copy=False)
 
 
@@ -463,6 +487,35 @@ class TruncatedMinibatchData:
 Data = MinibatchData | TruncatedMinibatchData
 
 
+def check_input_map(input_map: Any) -> None:
+    """Check the type of the argument `input_map` of `next_minibatch`.
+
+    Raises:
+        ConfigError: It is not a mapping.
+    """
+    if not isinstance(input_map, Mapping):
+        raise ConfigError(
+            f"input_map is {input_map!r}; expected a mapping of your keys to streams, such as "
+            "{'features': source.streams.features}",
+            key="input_map",
+        )
+
+
+def checked_minibatch(minibatch: Any) -> Minibatch:
+    """Return an argument that is a minibatch.
+
+    Raises:
+        ConfigError: It is something else.
+    """
+    if isinstance(minibatch, Minibatch):
+        return minibatch
+    if isinstance(minibatch, Mapping):
+        found = "a dict; call next_minibatch without input_map, which gives a Minibatch"
+    else:
+        found = f"of the type {type(minibatch).__name__}; expected the result of next_minibatch or read_ctf"
+    raise ConfigError(f"the minibatch is {found}", key="minibatch")
+
+
 class Minibatch(dict[str, MinibatchData]):
     """The streams of a minibatch by name; empty when the data have ended.
 
@@ -529,6 +582,12 @@ class Minibatch(dict[str, MinibatchData]):
             return self[stream]
         except KeyError:
             return default
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            hint = f"; write minibatch[{name!r}]" if name in self else did_you_mean(name, dir(type(self)))
+            raise AttributeError(f"a minibatch has no attribute {name!r}{hint}")
 
     @property
     def keys_of_sequences(self) -> npt.NDArray[Any]:

@@ -85,6 +85,17 @@ class StreamDefs(Record):
         StreamDefs(features=StreamDef(field='x', shape=784), labels=StreamDef(field='y', shape=10))
     """
 
+    def __init__(self, *arguments: Any, **streams: Any) -> None:
+        if len(arguments) > 1 or not all(isinstance(argument, Mapping) for argument in arguments):
+            raise _not_streams(arguments[0] if len(arguments) == 1 else arguments)
+        super().__init__(*arguments, **streams)
+        for name, stream in self.items():
+            if not isinstance(stream, Mapping):
+                if arguments and "stream_alias" in arguments[0]:
+                    raise _not_streams(arguments[0])
+                expected = f"{name}=StreamDef(field=..., shape=...)"
+                raise ConfigError(f"stream {name!r} is {stream!r}; expected StreamDefs({expected})", key=name)
+
     def __repr__(self) -> str:
         streams = {name: stream_def_text(stream) for name, stream in self.items()}
         if all(name.isidentifier() and name != "self" for name in streams):
@@ -125,16 +136,12 @@ def checked_streams(streams: Mapping[str, Any]) -> StreamDefs:
     Raises:
         ConfigError: They are not a mapping of names to results of `StreamDef`.
     """
-    if not isinstance(streams, Mapping):
-        raise ConfigError(
-            f"streams is {streams!r}; expected StreamDefs(name=StreamDef(field=..., shape=...))", key="streams"
-        )
-    for name, stream in streams.items():
-        if not isinstance(stream, Mapping):
-            raise ConfigError(
-                f"stream {name!r} is {stream!r}; expected StreamDefs({name}=StreamDef(field=..., shape=...))", key=name
-            )
     return StreamDefs(streams)
+
+
+def _not_streams(found: Any) -> ConfigError:
+    expected = "expected StreamDefs(name=StreamDef(field=..., shape=...)), with a name for each stream"
+    return ConfigError(f"streams is {found!r}; {expected}", key="streams")
 
 
 @suggests_keywords
@@ -175,6 +182,8 @@ def StreamDef(  # noqa: N802 - CNTK's name
         >>> StreamDef(field="x", shape=3).stream_alias
         'x'
     """
+    if field is not None and not isinstance(field, str):
+        raise ConfigError(f"field is {field!r}; expected a text: the stream's name in the file", key="field")
     optional = {
         "dim": None if shape is None else _checked_shape(shape),
         "transforms": transforms,
@@ -272,8 +281,14 @@ class StreamInformation:
         defines_mb_size: bool = False,
     ) -> None:
         if storage_format not in ("dense", "sparse"):
-            raise ValueError(f"storage_format {storage_format!r}: expected 'dense' or 'sparse'")
-        values = (name, stream_id, storage_format, np.dtype(dtype), sizes("shape", shape), bool(defines_mb_size))
+            raise ConfigError(
+                f"storage_format is {storage_format!r}; expected 'dense' or 'sparse'", key="storage_format"
+            )
+        try:
+            dtype = np.dtype(dtype)
+        except TypeError:
+            raise ConfigError(f"dtype is {dtype!r}; expected a type of NumPy, such as float32", key="dtype") from None
+        values = (name, stream_id, storage_format, dtype, sizes("shape", shape), bool(defines_mb_size))
         for field, value in zip(dataclasses.fields(self), values, strict=True):
             object.__setattr__(self, field.name, value)
         object.__setattr__(self, "_hash", hash(values))
@@ -400,6 +415,22 @@ class StreamsByName:
     def __getitem__(self, name: str) -> StreamInformation:
         """Return the stream of that name."""
         return self.stream_info(name)
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError(self._without_size())
+
+    def __len__(self) -> NoReturn:
+        raise TypeError(self._without_size())
+
+    def __bool__(self) -> bool:
+        return True
+
+    def _without_size(self) -> str:
+        return (
+            f"a {type(self).__name__} does not know the size of minibatches; write `while minibatch := "
+            f"source.next_minibatch(size):`; for PyTorch, write DataLoader(MinibatchDataset(source, size), "
+            f"batch_size=None)"
+        )
 
     def _ipython_key_completions_(self) -> list[str]:
         return [info.name for info in self.stream_infos()]

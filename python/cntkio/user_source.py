@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
+from cntkio.arguments import whole_number
 from cntkio.convert import ArrayStream, is_table, joined, pieces_of
 from cntkio.displays import Description, counted
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
@@ -130,6 +131,7 @@ class MinibatchSourceFromData(UserMinibatchSource):
                 "stream, or a data frame",
                 key="data_streams",
             )
+        max_samples = whole_number("max_samples", max_samples)
         if not 0 <= max_samples <= INFINITELY_REPEAT:
             raise ConfigError(f"max_samples is {max_samples}, but it is in 0..2^64 - 1", key="max_samples")
         streams = [_stream(name, index, value) for index, (name, value) in enumerate(data_streams.items())]
@@ -187,7 +189,7 @@ class MinibatchSourceFromData(UserMinibatchSource):
         Raises:
             ConfigError: The size is below 1, or the worker does not exist.
         """
-        if num_samples < 1:
+        if whole_number("num_samples", num_samples) < 1:
             raise ConfigError(f"num_samples is {num_samples}, but it is at least 1", key="num_samples")
         partition = Partition(worker_rank, number_of_workers)
         if self._has_ended():
@@ -228,6 +230,8 @@ class MinibatchSourceFromData(UserMinibatchSource):
         Raises:
             CheckpointError: A key is missing, or does not fit these data.
         """
+        if not isinstance(checkpoint, Mapping):
+            raise CheckpointError(f"the checkpoint is {checkpoint!r}; expected a result of get_checkpoint_state()")
         values = [checkpoint.get(key) for key in ("cursor", "total_num_samples")]
         for key, value in zip(("cursor", "total_num_samples"), values, strict=True):
             if not isinstance(value, int | np.integer) or value < 0:
@@ -254,7 +258,13 @@ def _is_matrix(value: Any) -> bool:
 
 
 def _stream(name: str, stream_index: int, argument: Any) -> tuple[StreamInformation, Column]:
+    if isinstance(argument, tuple) and len(argument) != 2:
+        raise ConfigError(
+            f"stream {name!r} is a tuple of {len(argument)}; expected data, or a pair of data and type", key=name
+        )
     value, kind = argument if isinstance(argument, tuple) else (argument, None)
+    if isinstance(value, np.generic):
+        raise ConfigError(f"stream {name!r} is the number {value}; expected an array", key=name)
     if isinstance(value, list) and not all(isinstance(item, np.ndarray) or _is_matrix(item) for item in value):
         value = _from_list(f"data_streams, stream {name!r}", value)
     if not isinstance(value, list | np.ndarray) and not _is_matrix(value):

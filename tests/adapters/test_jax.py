@@ -144,3 +144,24 @@ def test_arrays_go_to_the_named_device(adapter: ModuleType, jax: Any, minibatch:
     made = adapter.convert(minibatch, device, "padded")
     assert made["x"].values.devices() == {device}
     assert np.array_equal(made["x"].values, minibatch["x"].asarray())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"pad_to": "16"}, "pad_to is '16'; expected a whole number, or a tuple of whole numbers"),
+        ({"pad_to": 16.0}, "pad_to is 16.0; expected a whole number"),
+        ({"pad_to": []}, r"pad_to is \[\]; expected at least one number"),
+        ({"num_sequences": ["4"]}, r"num_sequences is \['4'\]; expected a whole number"),
+        ({"layout": ["padded"]}, "expected a name, or a mapping"),
+    ],
+)
+def test_a_plausible_mistake_says_what_to_write(corpus: Path, options: Any, words: str) -> None:
+    with builders.make(corpus) as source, pytest.raises(ConfigError, match=words):
+        adapter.convert(source.read(3), **options)
+
+
+def test_arrays_print_their_types_and_sizes(corpus: Path) -> None:
+    with builders.make(corpus, randomize=False) as source:
+        made = adapter.convert(source.read(3), layout={"x": "padded"}, pad_to=4, num_sequences=5)
+    assert repr(made["x"]) == "Padded(values=float32 [5, 4, 2], lengths=int32 [5])"

@@ -664,12 +664,33 @@ def test_a_state_of_other_chunks_is_refused_by_name(corpus: Path) -> None:
         ({"rank": 0}, "rank=0 and world_size=None are given together"),
         ({"rank": 2, "world_size": 2}, "partition_index 2 is outside"),
         ({"rank": 0, "world_size": 1, "remainder": "keep"}, "remainder is 'keep'"),
-        ({"source": [1]}, "source is list; expected a MinibatchSource"),
+        ({"source": [1]}, "source is list; expected MinibatchSource"),
+        ({"layout": ["padded"]}, r"layout is \['padded'\]; expected a name, or a mapping"),
+        ({"layout": "paded"}, "did you mean 'padded'"),
+        ({"rank": "0", "world_size": "2"}, "partition_index is '0'; expected a whole number"),
     ],
 )
 def test_refuses_impossible_data_sets(corpus: Path, options: dict[str, Any], message: str) -> None:
     with make(corpus) as source, pytest.raises(ConfigError, match=message):
         MinibatchDataset(**{"source": source, "minibatch_size": 20, **options})
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "message"),
+    [
+        (lambda dataset: dataset.set_epoch("1"), ConfigError, "epoch is '1'; expected a whole number"),
+        (lambda dataset: dataset.load_state_dict(None), CheckpointError, "the state is NoneType; expected a result of"),
+        (lambda dataset: dataset.load_state_dict(dataset.source.state_dict()), CheckpointError, "state of a source"),
+        (lambda dataset: MinibatchDataset(dataset.source, batch_size=3), TypeError, "did you mean 'minibatch_size'"),
+        (lambda dataset: convert({"x": 1}), ConfigError, "call next_minibatch without input_map"),
+        (lambda dataset: convert(dataset.source), ConfigError, "of the type MinibatchSource; expected the result"),
+        (lambda dataset: convert(dataset.source.read(3))[0], KeyError, "no stream 0; there are: 's', 'x'"),
+        (lambda dataset: next(iter(DataLoader(dataset.source))), TypeError, r"DataLoader\(MinibatchDataset\(source"),
+    ],
+)
+def test_a_plausible_mistake_says_what_to_write(corpus: Path, call: Any, kind: Any, message: str) -> None:
+    with make(corpus) as source, pytest.raises(kind, match=message):
+        call(MinibatchDataset(source, 20))
 
 
 def test_an_endless_source_has_no_epochs(corpus: Path) -> None:

@@ -16,6 +16,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterator, Sequence
 
+from cntkio.arguments import path_text
 from cntkio.config import keys
 from cntkio.config.deserializers import (
     StreamContext,
@@ -68,7 +69,7 @@ def read_config(
         ConfigError: The text cannot be read, the section is missing, or the reader refuses it.
         OSError: The file cannot be read.
     """
-    name = os.fspath(path)
+    name = path_text("path", path)
     # A plus sign in a name is the separator of names only if the argument is CNTK's own.
     names = [name] if not isinstance(path, str) or os.path.exists(name) else name.split("+")  # noqa: PTH110
     arguments = [*(f"configFile={file}" for file in names), *overrides]

@@ -251,6 +251,7 @@ class CntkOptions:
         Raises:
             KeyError: There is no such option.
         """
+        key = str(key)
         if folded(key) == "type":
             return self.cntk_type
         option = find_option(self.cntk_options, key)

@@ -33,9 +33,11 @@ def as_deserializer(described: Any) -> Deserializer:
     """
     if isinstance(described, str | os.PathLike):
         raise ConfigError(f"{described!r} is a path; expected {_advice(os.fspath(described))}", key="deserializers")
-    if not can_be_opened(described):
+    if not can_be_opened(described) or isinstance(described, type):
+        text = repr(described)
+        shown = text if len(text) <= 100 and "\n" not in text else f"an object of {type(described)}"
         raise ConfigError(
-            f"{described!r} is not a deserializer; expected one such as CTFDeserializer(path, StreamDefs(...))",
+            f"{shown} is not a deserializer; expected one such as CTFDeserializer(path, StreamDefs(...))",
             key="deserializers",
         )
     is_complete = hasattr(described, "parts") and hasattr(described, "has_text_keys")

@@ -141,6 +141,8 @@ class SourceOptions:
 def _check_whole(name: str, value: Any) -> None:
     """Refuse a value that is not an unsigned number of 64 bits."""
     if not isinstance(value, int | np.integer):
-        raise TypeError(f"{name} is {value!r}; expected a whole number")
+        several = "; several deserializers are a list: MinibatchSource([first, second])"
+        hint = "" if value is None or isinstance(value, str | float) else several
+        raise TypeError(f"{name} is {value!r}; expected a whole number{hint}")
     if not 0 <= value <= INFINITELY_REPEAT:
         raise OutOfRangeError(f"{name} is {value}; expected 0 to {INFINITELY_REPEAT} (2^64 - 1)", key=name)

@@ -21,10 +21,11 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
+from cntkio.arguments import whole_number
 from cntkio.errors import ConfigError, UnsupportedError
 from cntkio.formats.contract import Deserializer
 from cntkio.hints import suggests_keywords
-from cntkio.minibatch import Minibatch, MinibatchData
+from cntkio.minibatch import Minibatch, MinibatchData, check_input_map
 from cntkio.source.assembly import Assembly
 from cntkio.source.checkpoint import Checkpoint
 from cntkio.source.description import described
@@ -37,6 +38,7 @@ from cntkio.timeline import (
     FULL_DATA_SWEEP,
     INFINITELY_REPEAT,
     Partition,
+    checked_partition,
 )
 
 Key = TypeVar("Key")
@@ -286,13 +288,14 @@ class MinibatchSource(StreamsByName):
         partition = _WHOLE
         if partition_index is not None or num_data_partitions is not None:
             partition = Partition(
-                0 if partition_index is None else int(partition_index),
-                1 if num_data_partitions is None else int(num_data_partitions),
+                0 if partition_index is None else partition_index,
+                1 if num_data_partitions is None else num_data_partitions,
             )
         minibatch = self.read(minibatch_size_in_samples, partition)
         if minibatch is None:
             return Minibatch({}, lambda: np.empty(0, object if self.has_text_keys else np.uint64))
         if input_map:
+            check_input_map(input_map)
             return {key: minibatch[stream] for key, stream in input_map.items()}
         return minibatch
 
@@ -310,6 +313,7 @@ class MinibatchSource(StreamsByName):
         if request is not None and request.partition is partition and request.asked == minibatch_size_in_samples:
             return self._pipeline.next(request)  # the same as in the read before, so it was checked
         _check_size(minibatch_size_in_samples)
+        partition = checked_partition(partition)
         request = self._recipe.request(int(minibatch_size_in_samples), partition, self._pipeline.epoch.number)
         if request.size > _LARGEST_SIZE:
             raise ConfigError(
@@ -346,6 +350,7 @@ class MinibatchSource(StreamsByName):
             ConfigError: `truncation_length` is given for a source that does not truncate, or the other way round.
             CheckpointError: `begin` is not in ``0 .. 2**64 - 1``.
         """
+        begin, end = whole_number("begin", begin), whole_number("end", end)
         self._progress.begin_epoch(begin, end, truncation_length, number)
 
     @property

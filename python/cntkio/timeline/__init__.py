@@ -14,7 +14,7 @@ satisfy the protocol `AnyTimeline`. A timeline does not load chunks, pack, or re
 """
 
 from cntkio.timeline.options import FULL_DATA_SWEEP, INFINITELY_REPEAT
-from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition
+from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition, checked_partition
 from cntkio.timeline.selection import AnyTimeline, Bookmark, ChunkRefs, Parts, Plan, Reads, Selection
 from cntkio.timeline.timeline import Timeline
 from cntkio.timeline.window import (
@@ -46,6 +46,7 @@ __all__ = [
     "Selection",
     "Timeline",
     "Window",
+    "checked_partition",
     "classic_binary_window",
     "classic_htk_window",
     "classic_text_window",

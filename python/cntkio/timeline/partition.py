@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
+from cntkio.arguments import whole_number
 from cntkio.errors import ConfigError
 
 _LARGEST_COUNT = 2**63 - 1
@@ -27,6 +28,9 @@ class Partition:
     count: int = 1
 
     def __post_init__(self) -> None:
+        if type(self.index) is not int or type(self.count) is not int:
+            object.__setattr__(self, "index", whole_number("partition_index", self.index))
+            object.__setattr__(self, "count", whole_number("num_data_partitions", self.count))
         if not 1 <= self.count <= _LARGEST_COUNT:
             raise ConfigError(f"num_data_partitions is {self.count}, but it is at least 1", key="num_data_partitions")
         if not 0 <= self.index < self.count:
@@ -63,6 +67,20 @@ class Partition:
     def is_balanced(self) -> bool:
         """True if all partitions get equally many minibatches, so that none may be skipped."""
         return False
+
+
+def checked_partition(partition: Any) -> Partition:
+    """Return an argument that is a partition.
+
+    Raises:
+        ConfigError: It is something else.
+    """
+    if isinstance(partition, Partition):
+        return partition
+    raise ConfigError(
+        f"partition is {partition!r}; expected Partition(index, count) or BalancedPartition(index, count)",
+        key="partition",
+    )
 
 
 WHOLE = Partition()

@@ -11,7 +11,9 @@ from typing import Any, Literal, get_args
 import torch
 import torch.utils.data
 
+from cntkio.arguments import whole_number
 from cntkio.errors import CheckpointError, ConfigError
+from cntkio.hints import suggests_keywords
 from cntkio.layouts import check_layout
 from cntkio.source import MinibatchSource
 from cntkio.timeline import BalancedPartition, GlobalPartition, Partition
@@ -27,6 +29,7 @@ _LARGEST_SIZE = 2**31 - 1
 _STATE_VERSION = 1
 
 
+@suggests_keywords
 class MinibatchDataset(WatchedDataset):
     """A source as a PyTorch data set, for ``DataLoader(batch_size=None)``. (docs/torch.md)
 
@@ -83,10 +86,12 @@ class MinibatchDataset(WatchedDataset):
         super().__init__()
         if not isinstance(source, MinibatchSource):
             raise ConfigError(
-                f"source is {type(source).__name__}; expected a MinibatchSource (a ReaderConfig's open() gives one)",
+                f"source is {type(source).__name__}; expected MinibatchSource(deserializer), or the result of "
+                f"ReaderConfig.open()",
                 key="source",
             )
-        if type(minibatch_size) is not int or not 1 <= minibatch_size <= _LARGEST_SIZE:
+        minibatch_size = whole_number("minibatch_size", minibatch_size)
+        if not 1 <= minibatch_size <= _LARGEST_SIZE:
             raise ConfigError(
                 f"minibatch_size is {minibatch_size!r}; expected a whole number in 1..{_LARGEST_SIZE}",
                 key="minibatch_size",
@@ -98,6 +103,7 @@ class MinibatchDataset(WatchedDataset):
             raise ConfigError(f"deal={deal!r} needs partition='global', but partition is {partition!r}", key="deal")
         if (rank is None) != (world_size is None):
             raise ConfigError(f"rank={rank} and world_size={world_size} are given together or not at all", key="rank")
+        checked = Partition(rank or 0, 1 if world_size is None else world_size)
         self.source = source
         self.minibatch_size = minibatch_size
         self.layout = layout
@@ -105,8 +111,8 @@ class MinibatchDataset(WatchedDataset):
         self.partition = partition
         self.remainder: Any = remainder or ("empty" if partition == "global" else "drop")
         self.deal = deal
-        self._share_of(rank or 0, 1 if world_size is None else world_size, 0, 1)  # checks the values
-        self._given = None if rank is None or world_size is None else (rank, world_size)
+        self._share_of(checked.index, checked.count, 0, 1)  # checks the values
+        self._given = None if rank is None or world_size is None else (checked.index, checked.count)
         self._epochs = Epochs(source)
         # In shared memory, for workers that persist from epoch to epoch.
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
@@ -129,7 +135,7 @@ class MinibatchDataset(WatchedDataset):
         Raises:
             ConfigError: `epoch` is below 0; or the source has no limit, or a timeline that cannot go there.
         """
-        if epoch < 0:
+        if whole_number("epoch", epoch) < 0:
             raise ConfigError(f"epoch is {epoch}; expected at least 0", key="epoch")
         if epoch and not self._epochs.are_many:
             raise ConfigError(
@@ -271,6 +277,8 @@ class MinibatchDataset(WatchedDataset):
             raise CheckpointError(f"the state is {type(state).__name__}; expected a result of state_dict()")
         state = self._own(state)
         if state.get("version") != _STATE_VERSION or not isinstance(state.get("source"), Mapping):
+            if "settings" in state:
+                raise CheckpointError("this is the state of a source; expected the state_dict() of a MinibatchDataset")
             raise CheckpointError(
                 f"not a state of a data set: its version is {state.get('version')!r}; expected {_STATE_VERSION}",
                 saved=state.get("version"),

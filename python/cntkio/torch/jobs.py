@@ -30,6 +30,8 @@ def gather_state_dict(dataset: MinibatchDataset) -> dict[str, Any]:
         >>> sorted(gather_state_dict(MinibatchDataset(source, 512, partition="balanced", rank=1, world_size=2)))[:3]
         ['check_sum', 'epoch', 'minibatch_size']
     """
+    if not isinstance(dataset, MinibatchDataset):
+        raise CheckpointError(f"the data set is a {type(dataset).__name__}; expected a MinibatchDataset")
     state = dataset.state_dict()
     world_size = state["world_size"]
     if dataset.partition != "cntk" or world_size == 1:
@@ -60,6 +62,8 @@ def joined_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         Traceback (most recent call last):
         cntkio.errors.CheckpointError: no states; expected the state of each rank
     """
+    if isinstance(states, Mapping):
+        raise CheckpointError("one state; expected a list with the state of each rank")
     if not states:
         raise CheckpointError("no states; expected the state of each rank")
     ranks = [state.get("rank") for state in states]

@@ -16,7 +16,7 @@ import torch
 from cntkio.displays import Description, counted, shape_text
 from cntkio.errors import ConfigError
 from cntkio.layouts import check_layout, class_ids
-from cntkio.minibatch import Data, Minibatch, MinibatchData, TruncatedMinibatchData
+from cntkio.minibatch import Data, Minibatch, MinibatchData, TruncatedMinibatchData, checked_minibatch
 from cntkio.streams import StreamInformation
 
 Layout = Literal["ragged", "padded", "nested", "csr", "ids", "ragged_ids", "padded_ids", "nested_ids"]
@@ -139,7 +139,8 @@ class TensorMinibatch:
         """The tensors of a stream, by its name or its `StreamInformation`."""
         tensors = self._tensors.get(stream)
         if tensors is None:
-            tensors = self._tensors[stream] = self._make(stream) if isinstance(stream, str) else self[stream.name]
+            tensors = self[stream.name] if isinstance(stream, StreamInformation) else self._make(stream)
+            self._tensors[stream] = tensors
         return tensors
 
     def _make(self, name: str) -> Any:
@@ -299,7 +300,7 @@ def convert(
         >>> tensors["x"].values.shape
         torch.Size([2, 2, 2])
     """
-    check_layout(layout, list(minibatch), get_args(Layout))
+    check_layout(layout, list(checked_minibatch(minibatch)), get_args(Layout))
     return TensorMinibatch(minibatch, layout, device)
 
 

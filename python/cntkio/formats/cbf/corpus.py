@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import num_threads, piece_size
-from cntkio.arguments import check_fields
+from cntkio.arguments import check_fields, float_type, path_text
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.cbf.faults import Fault
 from cntkio.formats.cbf.header import StreamHeader, read_header
@@ -79,13 +79,11 @@ class CBFDeserializer(CntkOptions):
 
     def __post_init__(self) -> None:
         """Check all options that can be checked without the file."""
-        self.filename = os.fspath(self.filename)
+        self.filename = path_text("filename", self.filename)
         check_fields(self)
         self.streams = checked_streams(self.streams)
         if self.dtype is not None:
-            self.dtype = np.dtype(self.dtype)
-            if self.dtype not in (np.float32, np.float64):
-                raise ConfigError(f"dtype is {self.dtype}; expected float32, float64 or None", key="dtype")
+            self.dtype = float_type("dtype", self.dtype)
 
     @property
     def label(self) -> str:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import num_threads, piece_size
-from cntkio.arguments import check_fields
+from cntkio.arguments import check_fields, float_type, path_text
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import TEXT, CntkOptions
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded
@@ -96,14 +96,12 @@ class CTFDeserializer(CntkOptions):
 
     def __post_init__(self) -> None:
         """Check all options that can be checked without the file."""
-        self.filename = os.fspath(self.filename)
+        self.filename = path_text("filename", self.filename)
         check_fields(self, words={"cache_index": "verify"})
         self.streams = checked_streams(self.streams)
         if not self.streams:
             raise ConfigError("CTFDeserializer: no streams; expected at least one StreamDef", key="streams")
-        self.dtype = np.dtype(self.dtype)
-        if self.dtype not in (np.float32, np.float64):
-            raise ConfigError(f"dtype is {self.dtype}; expected float32 or float64", key="dtype")
+        self.dtype = float_type("dtype", self.dtype)
         if self.chunk_size_in_bytes < 1:
             raise ConfigError(
                 f"chunk_size_in_bytes is {self.chunk_size_in_bytes}; expected at least 1", key="chunk_size_in_bytes"

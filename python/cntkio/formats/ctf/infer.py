@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cntkio import _core
+from cntkio.arguments import path_text
 from cntkio.errors import FormatError
 from cntkio.formats.ctf.index import StreamSchema
 from cntkio.formats.ctf.lines import find_start, map_lines
@@ -86,7 +87,7 @@ def infer_streams(path: str | os.PathLike[str]) -> StreamDefs:
         >>> [(name, stream.dim, stream.is_sparse) for name, stream in infer_streams(path).items()]
         [('x', 3, False), ('y', 8, True)]
     """
-    file = InputFile(os.fspath(path))
+    file = InputFile(path_text("path", path))
     try:
         start = find_start(file)
         other = other_than("ctf", path, before="")
@@ -138,7 +139,7 @@ def has_other_streams(path: str | os.PathLike[str], streams: Mapping[str, Any]) 
     Raises:
         OSError: The file cannot be read.
     """
-    file = InputFile(os.fspath(path))
+    file = InputFile(path_text("path", path))
     try:
         known = {name.decode(errors="replace") for name in streams_at_the_start(file)}
     finally:
