@@ -67,7 +67,7 @@ class Endless(UserDeserializer):
 
 @pytest.fixture
 def shown(tmp_path: Path) -> dict[str, Any]:
-    """One of each thing that a notebook shows."""
+    """Return everything that a notebook shows, by name."""
     path = tmp_path / "<b>.ctf"
     path.write_bytes(builders.corpus_text([1, 2, 3]))
     source = builders.make(path, max_sweeps=1)

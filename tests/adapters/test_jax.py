@@ -156,12 +156,15 @@ def test_arrays_go_to_the_named_device(adapter: ModuleType, jax: Any, minibatch:
         ({"layout": ["padded"]}, "expected a name, or a mapping"),
     ],
 )
-def test_a_plausible_mistake_says_what_to_write(corpus: Path, options: Any, words: str) -> None:
-    with builders.make(corpus) as source, pytest.raises(ConfigError, match=words):
-        adapter.convert(source.read(3), **options)
+def test_a_plausible_mistake_says_what_to_write(
+    adapter: ModuleType, minibatch: Minibatch, options: Any, words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        adapter.convert(minibatch, **options)
 
 
-def test_arrays_print_their_types_and_sizes(corpus: Path) -> None:
-    with builders.make(corpus, randomize=False) as source:
-        made = adapter.convert(source.read(3), layout={"x": "padded"}, pad_to=4, num_sequences=5)
-    assert repr(made["x"]) == "Padded(values=float32 [5, 4, 2], lengths=int32 [5])"
+def test_arrays_print_their_types_and_sizes(adapter: ModuleType, minibatch: Minibatch) -> None:
+    name, count = next(iter(minibatch)), minibatch.num_sequences + 1
+    made = adapter.convert(minibatch, layout="padded", pad_to=50, num_sequences=count)[name]
+    shape = ", ".join(map(str, made.values.shape))
+    assert repr(made) == f"Padded(values={made.values.dtype} [{shape}], lengths=int32 [{count}])"
