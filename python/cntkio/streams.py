@@ -86,13 +86,14 @@ class StreamDefs(Record):
     """
 
     def __init__(self, *arguments: Any, **streams: Any) -> None:
-        if len(arguments) > 1 or not all(isinstance(argument, Mapping) for argument in arguments):
-            raise _not_streams(arguments[0] if len(arguments) == 1 else arguments)
-        super().__init__(*arguments, **streams)
+        try:
+            super().__init__(*arguments, **streams)
+        except (TypeError, ValueError):
+            raise _not_streams(arguments[0] if len(arguments) == 1 else arguments) from None
         for name, stream in self.items():
             if not isinstance(stream, Mapping):
-                if arguments and "stream_alias" in arguments[0]:
-                    raise _not_streams(arguments[0])
+                if "stream_alias" in self:  # a single StreamDef
+                    raise _not_streams(*arguments)
                 expected = f"{name}=StreamDef(field=..., shape=...)"
                 raise ConfigError(f"stream {name!r} is {stream!r}; expected StreamDefs({expected})", key=name)
 
