@@ -137,9 +137,15 @@ def _precision(context: StreamContext) -> list[tuple[str, Any]]:
 
 
 def _streams_of(section: Section) -> list[Section]:
+    example = "input = [ x = [ dim = 2 ; format = dense ] ]"
+    if not section.has("input", own=True):
+        hint = did_you_mean("input", section.keys)
+        raise section.error(
+            "input", f"there is no section 'input'{hint}; expected streams, such as {example}", own=True
+        )
     streams = section.section("input", own=True)
     if not streams.keys:
-        raise section.error("input", "'input' is empty; expected a section for each stream", own=True)
+        raise section.error("input", f"'input' is empty; expected a section for each stream: {example}", own=True)
     return [streams.section(name, own=True) for name in streams.keys]
 
 

@@ -85,6 +85,10 @@ _CBF_INSTEAD = "it is an old cache format, not CBF; write CBF and use CNTKBinary
 _KALDI_INSTEAD = "convert the archives to HTK features or to CTF"
 _NO_IMAGES = "images are not a format of this library"
 INSTEAD = {
+    "CTFDeserializer": "it is a class of Python; write CNTKTextFormatReader, or as the type of a deserializer "
+    "CNTKTextFormatDeserializer",
+    "CBFDeserializer": "it is a class of Python; write CNTKBinaryReader, or as the type of a deserializer "
+    "CNTKBinaryFormatDeserializer",
     "UCIFastReader": _CTF_INSTEAD,
     "Cntk.Reader.UCIFast": _CTF_INSTEAD,
     "LibSVMBinaryReader": _CTF_OR_CBF_INSTEAD,

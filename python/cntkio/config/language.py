@@ -44,6 +44,7 @@ _Word = TypeVar("_Word", bound=str)
 
 VARIABLE = re.compile(r"\$([A-Za-z_][^\s,/<>?;':\"\[\]{}\\|!@#%^&*()+=~`$]*)\$")
 
+_HALF_A_VARIABLE = re.compile(r"\$\{?[A-Za-z_]")
 _KEY_END = re.compile(r'[=\[({"]')
 _COMMENT_OR_VARIABLE = re.compile(r"[#$]")
 _PLUGIN = re.compile(r"new\s+\w+\s*[\[{]")
@@ -440,6 +441,8 @@ class Section:
         path = self.text(key, default, own=own)
         if "\0" in path:
             raise self.error(key, f"{key} = {path!r} cannot be a path", own=own)
+        if _HALF_A_VARIABLE.search(path):
+            self.warn(key, f"the '$' in {path!r} begins no variable; a variable is written $name$", own=own)
         return path
 
     def file(self, key: str, *, own: bool = False) -> str:

@@ -165,7 +165,7 @@ def _find_reader(top: Section, asked: str | Sequence[str] | None) -> tuple[Secti
 def _inner(section: Section, name: str, top: Section) -> Section:
     """Return a section in a section; if it is missing, the error lists the sections that have readers."""
     if not section.has(name):
-        readers = ", ".join(_with_readers(top)) or "none"
+        readers = ", ".join(_with_readers(top)) or "none; expected such as train = [ reader = [ file = ... ] ]"
         hint = did_you_mean(name, section.keys)
         raise section.error(name, f"there is no section {name!r}{hint}; sections with readers: {readers}")
     return section.section(name)

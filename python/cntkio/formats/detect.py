@@ -118,6 +118,7 @@ KINDS = {
         _packed("xz", "xz -dk"),
         _packed("zstd", "zstd -dk"),
         FileKind("zip", "zip archive", advice="unpack it (unzip {path})"),
+        FileKind("sound", "sound file (WAV)", advice="HCopy of HTK makes features of it"),
         FileKind("npy", "NumPy array", advice=_ARRAY_ADVICE),
         FileKind("npz", "NumPy archive", advice=_ARRAY_ADVICE),
         FileKind("hdf5", "HDF5 file", advice=f"h5py reads it, and {_ARRAY_ADVICE}"),
@@ -156,6 +157,7 @@ _MAGIC = (
     (b"\x93NUMPY", "npy"),
     (b"\x89HDF\r\n\x1a\n", "hdf5"),
     (b"PK\3\4", "zip"),
+    (b"RIFF", "sound"),
     (b"\xff\xfe", "utf-16"),
     (b"\xfe\xff", "utf-16"),
 )

@@ -133,7 +133,11 @@ def join(
     num_kept = int(is_kept.sum())
     if not num_kept:
         raise CorpusError(
-            "no key is in all deserializers: nothing is left to read (do the keys of their sequences mean the same?)"
+            "no key is in all deserializers: nothing is left to read. Their first keys: "
+            + " | ".join(
+                _listed(_first_keys(table, np.arange(min(3, table.num_sequences))), table.num_sequences)
+                for table in tables
+            )
         )
     if num_kept == first.num_sequences:
         kept_keys, kept = first.keys, np.arange(num_kept, dtype=np.uint32)

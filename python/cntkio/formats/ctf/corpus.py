@@ -361,7 +361,8 @@ class CTFCorpus:
         known = {name.decode() for name in streams_at_the_start(self._file)}
         there = streams_between(self._file, begin, end, is_line=is_line)
         others = [name for name in there if name not in asked]
-        if not others or not asked & {*known, *there}:
+        is_unknown = finding.stream is not None and self._schema[finding.stream].alias.decode() not in known
+        if not others or is_unknown or not asked & {*known, *there}:
             return ""
         return (
             f"; the {'line' if is_line else 'sequence'} has {', '.join(map(repr, others))}; "

@@ -124,7 +124,10 @@ class HTKFeatureDeserializer(UtteranceOptions):
     def _settings(self, name: str) -> FeatureSettings:
         stream = merge_stream(name, self.streams[name], self.stream_options, FEATURE_STREAM)
         if not stream.get("scp"):
-            raise ConfigError(f"no scp files specified for HTKFeatureDeserializer: stream {name!r}", key=name)
+            raise ConfigError(
+                f"no scp files specified for HTKFeatureDeserializer: stream {name!r}; expected StreamDef(scp=...)",
+                key=name,
+            )
         limits = [self.max_sequence_length, longest_of(name, stream, compatible=self.compatible)]
         defines = read_entry(name, stream, "defines_mb_size", truth, False) and not self.compatible
         return FeatureSettings(

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from cntkio import _core
 from cntkio.errors import ConfigError, FormatError
+from cntkio.formats.detect import other_than
 from cntkio.formats.input_file import open_to_read, system_number
 
 KINDS = {
@@ -223,7 +224,8 @@ class FeatureFiles:
             file = OpenFile(descriptor, number, size, parse_header(data, size, compatible=self._compatible))
         except BadHeaderError as error:
             os.close(descriptor)
-            bad = FormatError(str(error), path=os.fsdecode(path), byte=0)
+            name = os.fsdecode(path)
+            bad = FormatError(f"{error}{other_than('htk', name)}", path=name, byte=0)
             bad.kind = "bad header"
             raise bad from None
         except BaseException:

@@ -27,12 +27,13 @@ from cntkio.formats.htk.header import FeatureFiles, Header
 from cntkio.formats.htk.keys import text_rows
 from cntkio.formats.input_file import all_bytes
 
+_KALDI_LINE = re.compile(rb"\S+[ \t]+[^=\r\n]+:\d+[ \t]*\r?\n")
 _WHOLE_FILE = 2**32 - 1  # the core's last frame of a line without a range
 # The words for the core's faults of lines, by name.
 _FAULT_WORDS = {
     "no id": "no '='; expected id=path[first,last]",
     "no range": "no range; expected id=path[first,last]",
-    "bad range": "the range is not two numbers; expected [first,last]",
+    "bad range": "the range is not two numbers; expected [first,last] with a comma",
     "reversed": "the range ends before it begins; expected [first,last] with first <= last",
     "no path": "no path",
     "bad key": "no id, or an id of more than 4096 bytes",
@@ -105,7 +106,8 @@ def read_list(path: str | os.PathLike[str], *, prefix: str = "", compatible: boo
         raise FormatError(other, path=path, byte=text.index(b"\0"))
     scanned = _scanned(text, name, prefix, compatible)
     if isinstance(scanned, _core.HTKListError):
-        what = _FAULT_WORDS[_core.LIST_FAULTS[scanned.fault]] + other_than("scp", path)
+        line = text[scanned.byte :].split(b"\n", 1)[0][:100].decode(errors="replace").strip()
+        what = f"{_FAULT_WORDS[_core.LIST_FAULTS[scanned.fault]]}: {line!r}{other_than('scp', path)}"
         error = FormatError(what, path=path, line=scanned.line, column=1, byte=scanned.byte)
         error.kind = _core.LIST_FAULTS[scanned.fault]
         raise error
@@ -125,6 +127,13 @@ def read_list(path: str | os.PathLike[str], *, prefix: str = "", compatible: boo
                 except OSError as error:
                     if other := other_than("scp", path):
                         raise FormatError(f"the list names a file that does not exist{other}", path=path) from error
+                    if _KALDI_LINE.match(text):
+                        raise FormatError(
+                            "a line of a list of Kaldi; expected id=path[first,last], and features of HTK, into which "
+                            "copy-feats-to-htk of Kaldi converts",
+                            path=path,
+                            line=1,
+                        ) from error
                     sequence_index = int(np.argmax(files == file))
                     key = text_rows(scanned.keys)[sequence_index]
                     raise _naming(error, f"{name}, line {_line_of(text, sequence_index)}", key, prefix) from None

@@ -101,7 +101,9 @@ def size_of(name: str, shape: Any, largest: int, what: str) -> int:
     Raises:
         ConfigError: There are none, or too many.
     """
-    total = 0 if shape is None or not np.size(shape) else num_values(shape)
+    if shape is None:
+        raise ConfigError(f"stream {name!r} has no shape; expected shape=, the number of {what}", key=name)
+    total = num_values(shape) if np.size(shape) else 0
     if not 1 <= total <= largest:
         raise ConfigError(f"stream {name!r}: shape {shape!r}; expected 1 to {largest} {what}", key=name)
     return total
@@ -155,7 +157,11 @@ def check_utterances(deserializer: str, streams: Mapping[str, Mapping[str, Any]]
     """
     for name, stream in streams.items():
         if stream.get("stream_alias"):
-            raise ConfigError(f"{deserializer} does not support stream names: stream {name!r} has a field", key=name)
+            raise ConfigError(
+                f"{deserializer} does not support stream names: stream {name!r} has a field; expected "
+                "StreamDef(scp=...) for features and StreamDef(mlf=...) for labels",
+                key=name,
+            )
     if unequal_lengths not in (None, *_UNEQUAL):
         raise ConfigError(f"unequal_lengths is {unequal_lengths!r}; expected one of {_UNEQUAL}", key="unequal_lengths")
 

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio.arguments import check_fields
-from cntkio.errors import CorpusError, FormatError
+from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import BINARY_LABELS, LABELS
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded, Utterances
 from cntkio.formats.htk.keys import first_same
@@ -39,6 +39,7 @@ from cntkio.formats.mlf.entries import (
     LAST_INVALID,
     NO_FRAMES,
     REMARKS,
+    UNKNOWN_LABEL,
     CompactIntegers,
     Entries,
     Times,
@@ -47,7 +48,7 @@ from cntkio.formats.mlf.entries import (
 )
 from cntkio.formats.mlf.mapping import Targets, read_mapping, read_targets
 from cntkio.formats.mlf.options import LabelSettings, settings_of
-from cntkio.formats.report import Report
+from cntkio.formats.report import Report, first_few
 from cntkio.formats.table import SequenceTable
 from cntkio.hints import suggests_keywords
 from cntkio.streams import StreamDefs, StreamInformation, checked_streams
@@ -111,6 +112,11 @@ class HTKMLFDeserializer(UtteranceOptions):
 
     def __post_init__(self) -> None:
         """Check all options that can be checked without the files."""
+        if isinstance(self.label_mapping_file, Mapping):
+            raise ConfigError(
+                f"label_mapping_file is {self.label_mapping_file!r}; expected the mapping file first, then the streams",
+                key="label_mapping_file",
+            )
         check_fields(self)
         self.streams = checked_streams(self.streams)
         self.dtype = precision_of(self.dtype)
@@ -326,6 +332,9 @@ class MLFCorpus:
                 text.seek(byte)
                 row = text.readline(200).rstrip(b"\r\n").decode(errors="replace")
             what += f": {row!r}"
+        if fault == UNKNOWN_LABEL and self._settings.mapping_file is not None:
+            names = read_mapping(self._settings.mapping_file)
+            what += f"; the file has {first_few((repr(name.decode(errors='replace')) for name in names), len(names))}"
         error = self._error(sequence_index, byte, what)
         error.kind = FAULT_NAMES[fault]
         return error

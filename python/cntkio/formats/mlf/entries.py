@@ -44,7 +44,7 @@ _FAULT_WORDS = {
     "unknown label": "the label is not in the mapping file",
     "bad class": "the fourth column is not a class; expected a whole number",
     "large class": "the class is beyond the dimension",
-    "no frames": "the utterance has no frames",
+    "no frames": "the utterance has no frames; expected times in units of 100 ns, or frame numbers",
     "wrong sum": "the runs do not sum up to the number of frames",
 }
 # In the order of the core. An utterance with a fault up to LAST_INVALID is invalid, with any other broken.
@@ -52,6 +52,7 @@ FAULT_NAMES = _core.MLF_FAULTS
 FAULTS = tuple(_FAULT_WORDS[name] for name in FAULT_NAMES)
 LAST_INVALID = _core.MLF_FAULTS.index("late start")
 CLASS_BEYOND_DIMENSION = _core.MLF_FAULTS.index("large class")
+UNKNOWN_LABEL = _core.MLF_FAULTS.index("unknown label")
 NO_FRAMES = _core.MLF_FAULTS.index("no frames")
 # The words for what the core skips, by name.
 _REMARK_WORDS = {

@@ -34,13 +34,13 @@ def read_mapping(path: str | os.PathLike[str]) -> list[bytes]:
         raise FormatError(
             other_than("mapping", path, before="") or "a zero byte; expected a name on each line", path=path
         )
-    names = [name for name in data.replace(b"\r", b"\n").split(b"\n") if name]
-    seen: set[bytes] = set()
-    for name in names:
-        if name in seen:
-            raise FormatError(f"the name {name.decode(errors='replace')!r} occurs twice", path=path)
-        seen.add(name)
-    return names
+    lines = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+    line_of: dict[bytes, int] = {}
+    for line, name in enumerate(lines, 1):
+        if line_of.setdefault(name, line) != line and name:
+            what = f"the name {name.decode(errors='replace')!r} for a second time, after line {line_of[name]}"
+            raise FormatError(f"{what}; expected each name once", path=path, line=line)
+    return [name for name in line_of if name]
 
 
 class Targets(NamedTuple):
