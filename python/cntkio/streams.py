@@ -93,7 +93,7 @@ class StreamDefs(Record):
         for name, stream in self.items():
             if not isinstance(stream, Mapping):
                 if "stream_alias" in self:  # a single StreamDef
-                    raise _not_streams(*arguments)
+                    raise _not_streams(arguments[0] if arguments else dict(self))
                 expected = f"{name}=StreamDef(field=..., shape=...)"
                 raise ConfigError(f"stream {name!r} is {stream!r}; expected StreamDefs({expected})", key=name)
 

@@ -498,3 +498,8 @@ def test_every_sample_comes_once_a_sweep_across_checkpoints(longest: int, num_se
         for matrix in y.as_sequences(cntk_shim.Variable((3,), True)):
             seen_y.update((matrix.toarray()[:, 0].astype(int) - 1).tolist())
     assert seen_x == seen_y == Counter({k: 2 * count for k, count in samples.items()})
+
+
+def test_the_substitute_tells_tensors_as_cntks_tests_expect() -> None:
+    is_tensor = vars(sys.modules["cntk.io"])["_is_tensor"]
+    assert [is_tensor(data) for data in ([1], [[1, 2]], [np.ones(2)], [[np.ones(2)]])] == [True, True, False, False]
