@@ -51,6 +51,7 @@ from cntkio.io import (
     transforms,
 )
 from cntkio.minibatch import Minibatch, TruncatedMinibatchData
+from cntkio.source import ExplainedStep, PlannedSteps, SourcePlan
 from cntkio.timeline import BalancedPartition, GlobalPartition, Partition
 from cntkio.unsupported import outside_io
 
@@ -66,6 +67,7 @@ __all__ = [
     "CntkIoError",
     "ConfigError",
     "CorpusError",
+    "ExplainedStep",
     "FormatError",
     "GlobalPartition",
     "HTKFeatureDeserializer",
@@ -80,8 +82,10 @@ __all__ = [
     "MinibatchSourceFromData",
     "OutOfRangeError",
     "Partition",
+    "PlannedSteps",
     "ReaderConfig",
     "Record",
+    "SourcePlan",
     "StreamConfiguration",
     "StreamDef",
     "StreamDefs",

@@ -1,7 +1,7 @@
 """Threads, interrupts and forks: how many threads parse, threads that do jobs, and locks that a fork finds open.
 
 An interrupt (Ctrl-C) raises `KeyboardInterrupt` in the main thread, between any two steps of Python. The thread pools
-of the standard library take several steps to hand over a job, so an interrupt can lose the job or leave a lock taken.
+of the standard library take several steps to pass a job on, so an interrupt can lose the job or leave a lock taken.
 Here a job changes hands in a single step, which is the `put` of a `queue.SimpleQueue`, and a lock is taken in a single
 step, which is a ``with`` statement on a lock of the interpreter.
 """
@@ -212,7 +212,7 @@ _Queue: TypeAlias = SimpleQueue[Job[Any] | weakref.ref[Workers] | None]
 
 
 class _Worker(threading.Thread):
-    """One of the threads that take jobs from a queue. They end when one of them takes something else in its place."""
+    """Thread that takes jobs from a queue, with others. All end when a thread takes something else in place of a job."""
 
     numbers = itertools.count()
 

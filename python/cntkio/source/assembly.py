@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 
+from cntkio.errors import ConfigError
 from cntkio.formats.report import traced
 from cntkio.source.arrangement import Arrangement, arrange
 from cntkio.source.chunks import ChunkStore
+from cntkio.source.hand_over import Request
 from cntkio.source.opening import Opened, open_all
 from cntkio.source.options import SourceOptions
 from cntkio.source.packing import Packer
 from cntkio.source.pipeline import Pipeline
+from cntkio.source.plan import NoChunks, SourcePlan
+from cntkio.source.progress import Progress
 from cntkio.source.recipe import Recipe
 from cntkio.source.selecting import Selector
 from cntkio.timeline import AnyTimeline
@@ -69,3 +73,32 @@ class Assembly:
         packer = Packer(opened.layouts, frame_mode=options.frame_mode)
         name = " and ".join(corpus.name for corpus in corpora)
         return cls(opened, arrangement, timeline, Pipeline(selector, packer, name))
+
+    def plan(
+        self, options: SourceOptions, recipe: Recipe, progress: Progress, request: Request, *, is_here: bool
+    ) -> SourcePlan:
+        """Make a plan, with a timeline of its own.
+
+        Raises:
+            ConfigError: The order of the source is not known without its data.
+        """
+        corpora, arrangement = self.opened.corpora, self.arrangement
+        if corpora[0].joins == "alone":
+            raise ConfigError(
+                f"{corpora[0].name} has a timeline of its own, and its order is not known before all chunks were "
+                f"fetched; with timeline='global' it is",
+                key="timeline",
+            )
+        lengths_in_chunk = arrangement.table.lengths.__getitem__  # not asked for: the table has all lengths
+
+        def begin() -> AnyTimeline:
+            timeline = recipe.timeline(options, corpora, arrangement, lengths_in_chunk)
+            progress.put(timeline, is_here=is_here)
+            return timeline
+
+        def selector(timeline: AnyTimeline, chunks: NoChunks) -> Selector:
+            literal = self.opened.is_literal
+            return Selector(timeline, corpora, arrangement, chunks, max_errors=options.max_errors, is_literal=literal)
+
+        epoch = self.pipeline.epoch
+        return SourcePlan(begin, selector, corpora, arrangement, request, lambda state: progress.state_of(state, epoch))

@@ -19,7 +19,7 @@ from cntkio.timeline import AnyTimeline
 
 
 class Progress:
-    """Where a source stands.
+    """Position of a source, and ways to other positions.
 
     Args:
         options: The options of the source.
@@ -96,7 +96,11 @@ class Progress:
     def state(self) -> dict[str, Any]:
         """Return all that is needed to continue here, and to notice other data or settings."""
         delivered, epoch = self._pipeline.where()
-        state = self._checkpoint.take(self._timeline.state(delivered.bookmark), self._settings(epoch))
+        return self.state_of(self._timeline.state(delivered.bookmark), epoch)
+
+    def state_of(self, timeline: Mapping[str, Any], epoch: Epoch) -> dict[str, Any]:
+        """Return the state of a source whose timeline has this state, in an epoch."""
+        state = self._checkpoint.take(timeline, self._settings(epoch))
         span = {} if epoch.span is None else {"epoch": list(epoch.span)}
         return {**state, **span, **self._recipe.epoch_state(epoch.number)}
 
@@ -119,6 +123,16 @@ class Progress:
             return epoch
 
         self._pipeline.move(move)
+
+    def put(self, timeline: AnyTimeline, *, is_here: bool) -> Epoch:
+        """Put a new timeline at the beginning of the epoch, or where the source stands; return the epoch."""
+        delivered, epoch = self._pipeline.where()
+        num_rows = self._recipe.num_rows(epoch.number)
+        if epoch.span is not None:
+            timeline.begin_epoch(*epoch.span, epoch.truncation_length, num_rows)
+        if is_here:
+            timeline.load_state(self._timeline.state(delivered.bookmark), num_rows)
+        return epoch
 
     def _settings(self, epoch: Epoch) -> dict[str, Any]:
         return {**self._recipe.for_checkpoint(self._options_in(epoch)), **self._timeline.checkpoint_settings}

@@ -16,8 +16,8 @@ One thread at a time may use a selector.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -27,10 +27,29 @@ from cntkio.formats.contract import Corpus
 from cntkio.hints import wording
 from cntkio.minibatch import Minibatch
 from cntkio.source.arrangement import Arrangement, Located
-from cntkio.source.chunks import ChunkStore
+from cntkio.source.chunks import Taken
 from cntkio.source.fitting import BROKEN, INVALID
 from cntkio.source.hand_over import HandOver, PackOrder, Prepared, Request, Standing
-from cntkio.timeline import AnyTimeline, Bookmark, ChunkRefs, Partition, Reads, Selection
+from cntkio.timeline import AnyTimeline, Bookmark, ChunkRefs, Partition, Plan, Reads, Selection
+
+
+class Chunks(Protocol):
+    """The chunks that a selector takes into use; see `cntkio.source.chunks.ChunkStore`."""
+
+    planned: int | None
+    """Version of the timeline's plan."""
+
+    def plan(self, needed: Plan, used: Sequence[int], ahead: Iterator[int]) -> None:
+        """Have chunks loaded ahead."""
+
+    def take(self, refs: Sequence[ChunkRefs], bounds: Sequence[int]) -> Taken:
+        """Take chunks into use."""
+
+    def begin_in_child(self) -> None:
+        """Begin in a fork of the process."""
+
+    def close(self) -> None:
+        """End the threads."""
 
 
 class Selector:
@@ -50,7 +69,7 @@ class Selector:
         timeline: AnyTimeline,
         corpora: Sequence[Corpus],
         arrangement: Arrangement,
-        chunks: ChunkStore,
+        chunks: Chunks,
         *,
         max_errors: int,
         is_literal: bool,

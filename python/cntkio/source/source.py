@@ -29,7 +29,9 @@ from cntkio.minibatch import Minibatch, MinibatchData, check_input_map
 from cntkio.source.assembly import Assembly
 from cntkio.source.checkpoint import Checkpoint
 from cntkio.source.description import described
+from cntkio.source.hand_over import Request
 from cntkio.source.options import SourceOptions
+from cntkio.source.plan import SourcePlan
 from cntkio.source.progress import Progress
 from cntkio.source.recipe import Recipe
 from cntkio.streams import StreamInformation, StreamsByName
@@ -152,6 +154,7 @@ class MinibatchSource(StreamsByName):
         self._recipe = recipe or Recipe()
         assembly = Assembly.of(options, self._recipe)
         self._opened = assembly.opened
+        self._assembly = assembly
         self._timeline = assembly.timeline
         self._pipeline = assembly.pipeline
         self._has_text_keys = assembly.arrangement.table.keys.dtype.kind not in "ui"
@@ -312,6 +315,9 @@ class MinibatchSource(StreamsByName):
         request = self._pipeline.request
         if request is not None and request.partition is partition and request.asked == minibatch_size_in_samples:
             return self._pipeline.next(request)  # the same as in the read before, so it was checked
+        return self._pipeline.next(self._request(minibatch_size_in_samples, partition))
+
+    def _request(self, minibatch_size_in_samples: int, partition: Partition) -> Request:
         _check_size(minibatch_size_in_samples)
         partition = checked_partition(partition)
         request = self._recipe.request(int(minibatch_size_in_samples), partition, self._pipeline.epoch.number)
@@ -320,7 +326,7 @@ class MinibatchSource(StreamsByName):
                 f"minibatch_size_in_samples is {request.size}; expected at most {_LARGEST_SIZE}",
                 key="minibatch_size_in_samples",
             )
-        return self._pipeline.next(request)
+        return request
 
     def minibatches(
         self, minibatch_size_in_samples: int, num_data_partitions: int | None = None, partition_index: int | None = None
@@ -331,6 +337,30 @@ class MinibatchSource(StreamsByName):
             if not minibatch:
                 return
             yield minibatch
+
+    def plan(
+        self, minibatch_size_in_samples: int, partition: Partition = _WHOLE, *, from_here: bool = False
+    ) -> SourcePlan:
+        """Return what reads of one size deliver, step by step, from the index alone. (docs/plan.md)
+
+        The source does not move, and no data are read.
+
+        Args:
+            minibatch_size_in_samples: As for `read`.
+            partition: As for `read`.
+            from_here: Count steps from where the source stands; else from the beginning of the data or of the epoch.
+
+        Raises:
+            ConfigError: The order of the source is not known without its data.
+        """
+        request = self._request(minibatch_size_in_samples, partition)
+        return self._assembly.plan(self._options, self._recipe, self._progress, request, is_here=from_here)
+
+    def skip(self, num_steps: int, minibatch_size_in_samples: int, partition: Partition = _WHOLE) -> None:
+        """Go to where so many reads would end, without reading data; raises the same errors as `plan`."""
+        if whole_number("num_steps", num_steps):
+            plan = self.plan(minibatch_size_in_samples, partition, from_here=True)
+            self.load_state_dict(plan.state_at(num_steps))
 
     def begin_epoch(
         self, begin: int, end: int, *, truncation_length: int | None = None, number: int | None = None

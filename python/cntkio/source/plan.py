@@ -1,0 +1,287 @@
+"""`SourcePlan`: what a source delivers, step by step, from the index alone. (docs/plan.md)
+
+The plan selects minibatches as the source does, with a `Selector` on a timeline of its own and chunks that are never
+loaded. So it delivers nothing, and the source does not move.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio.arguments import whole_number
+from cntkio.errors import ConfigError, CorpusError
+from cntkio.formats.contract import Corpus
+from cntkio.source.arrangement import Arrangement
+from cntkio.source.chunks import Taken
+from cntkio.source.hand_over import HandOver, PackOrder, Request
+from cntkio.source.selecting import Selector
+from cntkio.timeline import AnyTimeline, ChunkRefs, Plan
+
+_AT_ONCE = 256
+
+
+class NoChunks:
+    """Chunks that are not loaded, in place of a `ChunkStore`.
+
+    Attributes:
+        planned: Version of the timeline's plan.
+        num_needed: For each call of `take`, how many chunks the window had.
+    """
+
+    def __init__(self) -> None:
+        self.planned: int | None = None
+        self.num_needed: list[int] = []
+        self._num_needed = 0
+
+    def plan(self, needed: Plan, used: Sequence[int], ahead: Iterator[int]) -> None:
+        self.planned, self._num_needed = needed.version, len({*used, *needed.chunks})
+
+    def take(self, refs: Sequence[ChunkRefs], bounds: Sequence[int]) -> Taken:
+        self.num_needed.append(self._num_needed)
+        return Taken([[] for _ in refs], len(bounds) - 1, None)
+
+    def begin_in_child(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PlannedSteps:
+    """Consecutive steps. Each attribute is an array with an entry for each step.
+
+    Attributes:
+        positions: Position on the timeline after the step, in samples of all partitions, uint64.
+        num_sequences: Sequences of the minibatch, int64; of a truncated minibatch, parts of sequences.
+        num_samples: Samples of the minibatch, int64, as the minibatch size counts them.
+        padded_areas: Samples of the minibatch when all sequences are padded to the longest, int64.
+        ends_of_sweep: Whether the step reaches or crosses the end of a sweep, bool.
+        num_chunks: Chunks of the first deserializer's order from which the sequences could come, int64.
+    """
+
+    positions: npt.NDArray[np.uint64]
+    num_sequences: npt.NDArray[np.int64]
+    num_samples: npt.NDArray[np.int64]
+    padded_areas: npt.NDArray[np.int64]
+    ends_of_sweep: npt.NDArray[np.bool_]
+    num_chunks: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+
+class Origin(NamedTuple):
+    """Rows and chunks of sequences in the data of one deserializer.
+
+    Attributes:
+        name: Name of the corpus, usually the file.
+        sequences: Number of each sequence in the corpus, from 0, int64.
+        chunks: Its chunk, int64.
+    """
+
+    name: str
+    sequences: npt.NDArray[np.int64]
+    chunks: npt.NDArray[np.int64]
+
+
+class ExplainedStep(NamedTuple):
+    """The sequences of one step.
+
+    Attributes:
+        step: The step.
+        keys: Key of each sequence, as `Minibatch.keys_of_sequences` has them.
+        first_samples: First sample of each sequence that is delivered, int64: 0, except in frames and truncated parts.
+        num_samples: Samples of each that are delivered, int64.
+        origins: For each deserializer, where the sequences are.
+        end_of_sweep: Whether the step reaches or crosses the end of a sweep.
+    """
+
+    step: int
+    keys: npt.NDArray[Any]
+    first_samples: npt.NDArray[np.int64]
+    num_samples: npt.NDArray[np.int64]
+    origins: list[Origin]
+    end_of_sweep: bool
+
+
+class SourcePlan:
+    """Steps of a source with one minibatch size and partition; see `cntkio.MinibatchSource.plan`.
+
+    Steps are numbered from 0. A step is a read that delivers a minibatch.
+
+    Args:
+        begin: Makes a timeline that stands where step 0 begins.
+        selector: Makes a selector of a timeline and chunks.
+        corpora: The corpora of the source.
+        arrangement: Its sequences.
+        request: What each read asks for.
+        take_state: Makes a state of the source from the state of a timeline.
+    """
+
+    def __init__(
+        self,
+        begin: Callable[[], AnyTimeline],
+        selector: Callable[[AnyTimeline, NoChunks], Selector],
+        corpora: Sequence[Corpus],
+        arrangement: Arrangement,
+        request: Request,
+        take_state: Callable[[Mapping[str, Any]], dict[str, Any]],
+    ) -> None:
+        self._begin, self._selector, self._take_state = begin, selector, take_state
+        self._corpora, self._arrangement, self._request = corpora, arrangement, request
+
+    def steps(self, num_steps: int) -> PlannedSteps:
+        """Return the first steps: `num_steps`, or fewer if the data end.
+
+        Raises:
+            CorpusError: The source raises it in one of these steps.
+        """
+        timeline, chunks = self._begin(), NoChunks()
+        rows: list[tuple[Any, ...]] = []
+        for _, hand_over in self._hand_overs(timeline, chunks):
+            of_first = [order for order in hand_over.orders if order.corpus_index == 0]
+            for order, num_needed in zip(of_first, chunks.num_needed[-len(of_first) :], strict=True):
+                lengths = self._num_samples(order)
+                for index, (first, last) in enumerate(itertools.pairwise(order.bounds)):
+                    own = lengths[first:last]
+                    area = len(own) * int(own.max(initial=0))
+                    if order.parts is not None:
+                        area = order.parts.num_slots * order.parts.num_steps
+                    bookmark = hand_over.prepared[order.first + index].bookmark
+                    position = next(iter(timeline.checkpoint(bookmark).values()))
+                    rows.append((position, len(own), int(own.sum()), area, order.ends_of_sweep[index], num_needed))
+            if len(rows) >= num_steps:
+                break
+        columns = zip(*rows[:num_steps], strict=True) if rows[:num_steps] else [()] * 6
+        kinds = (np.uint64, np.int64, np.int64, np.int64, np.bool_, np.int64)
+        return PlannedSteps(*(np.array(column, kind) for column, kind in zip(columns, kinds, strict=True)))
+
+    def explain(self, step: int) -> ExplainedStep:
+        """Return the sequences of a step: their keys, and where they are in the data.
+
+        Raises:
+            ConfigError: The data end before the step.
+            CorpusError: The source raises it before the step.
+        """
+        hand_over, index = self._find(step)
+        orders = [order for order in hand_over.orders if order.first <= index < order.first + len(order.minibatches)]
+        first, last = orders[0].bounds[index - orders[0].first :][:2]
+        origins = []
+        for order in orders:
+            name = self._corpora[order.corpus_index].name
+            chunks = np.array(order.refs.chunk_ids, np.int64)[order.refs.chunk_indices[first:last]]
+            origins.append(Origin(name, self._sequences(order)[first:last], chunks))
+        minibatch = orders[0].minibatches[index - orders[0].first]
+        return ExplainedStep(
+            step,
+            minibatch.keys_of_sequences,
+            self._first_samples(orders[0])[first:last],
+            self._num_samples(orders[0])[first:last],
+            origins,
+            orders[0].ends_of_sweep[index - orders[0].first],
+        )
+
+    def where(self, key: int | str | bytes, num_steps: int | None = None) -> list[int]:
+        """Return the steps that deliver a sequence.
+
+        Args:
+            key: The key of the sequence; a text may be given as its bytes.
+            num_steps: Look at so many steps; None: up to the first end of a sweep.
+
+        Raises:
+            CorpusError: No sequence has that key, or the source raises it in one of these steps.
+        """
+        text = key.decode(errors="replace") if isinstance(key, bytes) else str(key)
+        wanted = self._arrangement.partner(0, _indices_of(np.asarray(self._arrangement.table.keys), text))
+        if not len(wanted):
+            raise CorpusError(f"{self._corpora[0].name}: no sequence has the key {key!r}")
+        found: list[int] = []
+        for step, hand_over in self._hand_overs(self._begin(), NoChunks()):
+            for order in hand_over.orders:
+                if order.corpus_index == 0:
+                    rows = np.flatnonzero(np.isin(self._sequences(order), wanted))
+                    at = np.searchsorted(order.bounds, rows, side="right") - 1 + order.first + step
+                    found.extend(dict.fromkeys(at.tolist()))
+            last_steps = [
+                step + order.first + order.ends_of_sweep.index(True)
+                for order in hand_over.orders
+                if True in order.ends_of_sweep
+            ]
+            end = min(last_steps) + 1 if num_steps is None and last_steps else num_steps
+            if end is not None and step + len(hand_over.prepared) >= end:
+                return [step for step in found if step < end]
+        return found
+
+    def state_at(self, num_steps: int) -> dict[str, Any]:
+        """Return the state of the source after so many steps, at least 1: what `state_dict` returns there.
+
+        Raises:
+            ConfigError: The data end before.
+            CorpusError: The source raises it before.
+        """
+        timeline = self._begin()
+        hand_over, index = self._find(num_steps - 1, timeline)
+        return self._take_state(timeline.state(hand_over.prepared[index].bookmark))
+
+    # ---------------------------------------------------------------------------------------------- the walk
+
+    def _hand_overs(self, timeline: AnyTimeline, chunks: NoChunks) -> Iterator[tuple[int, HandOver]]:
+        """Yield selected minibatches, with the step of the first."""
+        selector, step = self._selector(timeline, chunks), 0
+        while True:
+            hand_over = selector.select(self._request, _AT_ONCE, selector.standing.bookmark)
+            last = hand_over.prepared[-1]
+            yield step, hand_over
+            if last.error is not None:
+                raise last.error
+            if last.minibatch is None:
+                return
+            step += len(hand_over.prepared)
+
+    def _find(self, step: int, timeline: AnyTimeline | None = None) -> tuple[HandOver, int]:
+        """Return the hand-over with a step, and the index of the step in it."""
+        if whole_number("step", step) < 0:
+            raise ConfigError(f"step is {step}; expected at least 0", key="step")
+        num_steps = 0
+        for first, hand_over in self._hand_overs(self._begin() if timeline is None else timeline, NoChunks()):
+            num_steps = first + sum(prepared.minibatch is not None for prepared in hand_over.prepared)
+            if step < num_steps:
+                return hand_over, step - first
+        raise ConfigError(f"step is {step}, but the data end after {num_steps} steps", key="step")
+
+    def _sequences(self, order: PackOrder) -> npt.NDArray[np.int64]:
+        """The number of each sequence of an order in its corpus."""
+        starts = self._arrangement.tables[order.corpus_index].chunk_starts[order.refs.chunk_ids]
+        sequences: npt.NDArray[np.int64] = starts[order.refs.chunk_indices] + order.refs.indices_in_chunk
+        return sequences
+
+    def _first_samples(self, order: PackOrder) -> npt.NDArray[np.int64]:
+        if order.parts is not None:
+            return order.parts.first_sample
+        if order.samples is not None:
+            return order.samples[0].astype(np.int64)
+        return np.zeros(order.bounds[-1], np.int64)
+
+    def _num_samples(self, order: PackOrder) -> npt.NDArray[np.int64]:
+        """The samples of each sequence of an order of the first corpus, as the minibatch size counts them."""
+        if order.parts is not None:
+            return order.parts.num_samples
+        if order.samples is not None:
+            return order.samples[1].astype(np.int64)
+        sequences, partners = self._sequences(order), self._arrangement.partners
+        if partners is not None:  # the partners in the first table ascend
+            sequences = np.searchsorted(partners[0], sequences)
+        return self._arrangement.table.lengths[sequences].astype(np.int64)
+
+
+def _indices_of(keys: npt.NDArray[Any], key: str) -> npt.NDArray[np.int64]:
+    if keys.dtype.kind not in "ui":
+        return np.flatnonzero(keys == (key.encode() if keys.dtype.kind == "S" else key))
+    return np.flatnonzero(keys == int(key)) if key.isdecimal() and int(key) < 2**64 else np.zeros(0, np.int64)
