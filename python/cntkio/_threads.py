@@ -212,7 +212,7 @@ _Queue: TypeAlias = SimpleQueue[Job[Any] | weakref.ref[Workers] | None]
 
 
 class _Worker(threading.Thread):
-    """Thread that takes jobs from a queue, with others. All end when a thread takes something else in place of a job."""
+    """Thread that takes jobs from a queue, with others. All end when one takes something else than a job."""
 
     numbers = itertools.count()
 
