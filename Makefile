@@ -7,6 +7,7 @@ HOST ?= $(shell rustc -vV | sed -n 's/^host: //p')
 BENCH ?=
 REV ?= HEAD
 FUZZ_SECONDS ?= 60
+SOAK_SECONDS ?= 600
 # Looks at the fuzz targets without the C++ library that running them needs.
 FUZZ_CHECK := CUSTOM_LIBFUZZER_PATH=/none/libfuzzer.a cargo
 RUST := Cargo.toml $(wildcard Cargo.lock) $(shell find crates -name '*.rs' -o -name Cargo.toml | grep -v /target/)
@@ -16,7 +17,7 @@ ifeq ($(shell rustc --version 2>/dev/null),)
 $(shell rustup toolchain install >&2)
 endif
 
-.PHONY: all build debug-build demo test torch check check-targets wheel sdist test-wheel test-sdist check-dist bench against-self fuzz docs format clean
+.PHONY: all build debug-build demo test torch check check-targets wheel sdist test-wheel test-sdist check-dist bench against-self fuzz soak docs format clean
 all: build
 
 $(BIN)/python:
@@ -134,6 +135,10 @@ fuzz: build $(VENV)/.fuzz-tools
 		$(BIN)/python tests/fuzz/run.py $$target $(FUZZ_SECONDS) .cache/fuzz/seeds/python/$$target \
 			.cache/fuzz/corpus/$$target || exit 1; \
 	done
+
+# Random sources, restores, forks and interrupts next to the slow timeline; memory and descriptors must stay flat.
+soak: build $(VENV)/.test-tools
+	$(BIN)/python tests/fuzz/soak.py $(SOAK_SECONDS)
 
 # Other readers of text stand in an environment of their own; one that cannot be installed is named as absent.
 .cache/bench/venv/.tools:
