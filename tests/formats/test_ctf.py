@@ -14,6 +14,7 @@ import cntkio
 import numpy as np
 import pytest
 from cntkio import ConfigError, CorpusError, CTFDeserializer, FormatError, StreamDef, StreamDefs, _core
+from cntkio.convert.arrays import read_corpus
 from cntkio.formats import NOTHING_AHEAD, Ahead, ctf
 from cntkio.formats.ctf import infer, tuning
 from cntkio.streams import stream_def_text
@@ -571,7 +572,7 @@ def test_a_large_file_is_not_read_for_advice(tmp_path: Path, monkeypatch: pytest
         ),
         (b"1 |x 1 |y 2\n1 |y 3\n2 |x 1\n", "line 2, .* the line has 'y'; ask for"),
         (b"1 |x 1\n2 |x ! |y 1\n", "bad number|in a number"),
-        (b"|x 1\n\n|x 1\n", "a line without a sample; expected one of at least one stream$"),
+        (b"1 |x 1\n1 \n2 |x 1\n", "a line without a sample; expected one of at least one stream$"),
     ],
 )
 def test_a_line_without_what_was_asked_for_names_its_streams(text: bytes, words: str, tmp_path: Path) -> None:
@@ -619,3 +620,44 @@ def test_a_stream_twice_on_a_line_is_worth_a_warning(before: bytes, is_sparse: b
     with pytest.raises(FormatError, match="stream 'x': a second sample of this stream on the line") as caught:
         cntkio.read_ctf(path, streams, strict=True)
     assert caught.value.byte == text.rindex(b"|x", 0, text.index(b"8 |x"))
+
+
+# -- lines without content ---------------------------------------------------------------------------------------------
+
+EMPTY_LINES = (b"\n", b" \t\r\n", b"|# a comment\n", b"  |#\n", b"|# one|# two\n")
+
+
+@pytest.mark.parametrize("empty", EMPTY_LINES)
+@pytest.mark.parametrize("ahead", [0, 1 << 20])
+def test_lines_without_content_are_no_sequences(empty: bytes, ahead: int, tmp_path: Path) -> None:
+    path = tmp_path / "a.ctf"
+    path.write_bytes(empty * 2 + b"|x 1 2\n" + empty + b"|x 3 4\n" + empty * 3 + b"|x 5 6\n" + empty.rstrip())
+    with contextlib.closing(CTFDeserializer(path, X, strict=True).open(ahead=Ahead(ahead))) as corpus:
+        minibatch = read_corpus(corpus)
+        assert minibatch["x"].values.tolist() == [[1, 2], [3, 4], [5, 6]]
+        assert np.diff(minibatch.keys_of_sequences.astype(int)).tolist() == [2, 4]  # line numbers
+        assert (corpus.report.errors, corpus.report.warnings) == ({}, {})
+
+
+@pytest.mark.parametrize("empty", [*EMPTY_LINES, b"1 |# a\n"])
+@pytest.mark.parametrize("block", [1, 8, 1 << 20])
+def test_lines_without_content_count_for_the_length_and_cost_nothing(empty: bytes, block: int, tmp_path: Path) -> None:
+    path = tmp_path / "a.ctf"
+    path.write_bytes(b"1 |x 1 2\n" + empty + b"1 |x 3 4\n" + empty * 2 + b"2 |x 5 6\n" + b"3 |# none\n\n4 |x 7 8\n")
+    with sizes(block, block, 2), contextlib.closing(CTFDeserializer(path, X, strict=True).open()) as corpus:
+        minibatch = read_corpus(corpus)
+        assert minibatch.keys_of_sequences.tolist() == [1, 2, 4]
+        assert corpus.table.lengths.tolist() == [5, 1, 1]
+        assert [sequence.tolist() for sequence in minibatch["x"].as_sequences()] == [
+            [[1, 2], [3, 4]],
+            [[5, 6]],
+            [[7, 8]],
+        ]
+
+
+def test_a_text_of_comments_alone_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.ctf"
+    for text in (b"|# a\n|# b\n", b"1 |# a\n\n|# b\n2 |#\n"):
+        path.write_bytes(text)
+        with pytest.raises(FormatError, match="holds nothing except blank lines and comments"):
+            CTFDeserializer(path, X).open()

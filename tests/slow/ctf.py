@@ -41,6 +41,7 @@ only its digits follow, the end of the file), id-overflow (the first digit), nul
 line-mode-symbolic (the first byte that is not white space), no-sequence (0: no line contains the defining stream).
 """
 
+import re
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
@@ -161,6 +162,7 @@ def scan(
         raise Refused("line-mode-symbolic", start)
     definers = [stream for stream in streams if stream.defines_mb_size]
     found: list[list[int]] = []  # per sequence: offset, length
+    empty: list[bool] = []  # per sequence: no line has content
     keys: list[Key] = []
     position, line_number = start, data[:start].count(b"\n")
     while position < len(data):
@@ -175,6 +177,8 @@ def scan(
         if key is not None and (not found or key != keys[-1]):
             found.append([position, 0])
             keys.append(key)
+            empty.append(not definers and not symbolic_ids)
+        empty[-1] = empty[-1] and is_nothing(data[position:end], symbolic_ids)
         if not definers or contains(data[position:end], definers[0].alias.encode()):
             found[-1][1] += 1
         position, line_number = end, line_number + 1
@@ -183,7 +187,9 @@ def scan(
     index: list[Sequence] = []
     warnings: list[Problem] = []
     seen: set[Key] = set()
-    for key, (offset, length), end in zip(keys, found, ends, strict=True):
+    for key, (offset, length), end, is_empty in zip(keys, found, ends, empty, strict=True):
+        if is_empty:
+            continue
         if length == 0:
             warnings.append(
                 Problem("left-out-line" if line_mode else "left-out-sequence", offset, key, definers[0].name)
@@ -196,6 +202,15 @@ def scan(
     if not index:
         raise Refused("no-sequence", 0)
     return index, warnings
+
+
+def is_nothing(line: bytes, symbolic_ids: bool) -> bool:
+    """Tell if a line is blank, or holds comments alone; an id in front is no content, but makes it no blank line."""
+    has_id = re.match(rb"[^ \t\n\v\f\r|]+" if symbolic_ids else rb"[0-9]+", line)
+    content = line[has_id.end() :] if has_id else line
+    before, *comments = content.split(b"|")
+    is_blank = all(byte <= 0x20 for byte in before)
+    return is_blank and all(item.startswith(b"#") for item in comments) and bool(comments or not has_id)
 
 
 def sequence_id(data: bytes, position: int, symbolic_ids: bool) -> tuple[Key | None, bool]:
@@ -284,23 +299,29 @@ class Parser:
         return self.data[start : self.position]
 
     def sequence(self) -> None:
+        num_empty_lines = 0
         while self.position < self.end:
             line = self.position
             if not self.line():
-                self.error("line-without-sample", line)
+                if is_nothing(self.data[line : self.position], self.symbolic):
+                    num_empty_lines += 1
+                elif self.data[self.position - 1] == 10:
+                    self.error("line-without-sample", line)
         counts = {name: len(samples) for name, samples in self.samples.items()}
         for name, count in counts.items():
             if count == 0:
                 self.error("missing-stream", self.entry.offset, name)
-        definers = [stream.name for stream in self.streams if stream.defines_mb_size] or list(counts)
+        definers = [stream.name for stream in self.streams if stream.defines_mb_size]
+        least = self.entry.length - (0 if definers else num_empty_lines)
+        definers = definers or list(counts)
         longest = max(definers, key=counts.__getitem__)
         if counts[longest] > self.entry.length:
             self.error("too-many-samples", self.entry.offset, longest)
-        elif counts[longest] < self.entry.length:
+        elif counts[longest] < least:
             self.error("too-few-samples", self.entry.offset, longest)
 
     def line(self) -> bool:
-        """Read a line; return false if it ended with a line feed and had no usable sample."""
+        """Read a line; return whether it had a usable sample."""
         while self.position < self.end and (
             self.data[self.position] not in WHITE + b"|" if self.symbolic else self.data[self.position] in DIGITS
         ):
@@ -319,7 +340,7 @@ class Parser:
             else:
                 while self.position < self.end and not self.at(b"|\n"):
                     self.position += 1
-        return True
+        return kept > 0
 
     def item(self) -> bool:
         """Read an item between separators; return true if it is a usable sample."""

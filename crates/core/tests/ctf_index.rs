@@ -14,6 +14,15 @@ fn holds(line: &[u8], name: &[u8]) -> bool {
     (0..line.len()).any(|at| line[at..].starts_with(&wanted) && ends_name(line.get(at + wanted.len())))
 }
 
+/// True if a line is blank, or holds comments alone after an id or none.
+fn is_nothing(line: &[u8]) -> bool {
+    let content: Vec<u8> = line.iter().copied().skip_while(u8::is_ascii_digit).collect();
+    let (has_id, mut items) = (content.len() < line.len(), content.split(|&byte| byte == b'|'));
+    let is_blank = items.next().unwrap().iter().all(|&byte| byte <= b' ');
+    let comments: Vec<&[u8]> = items.collect();
+    is_blank && comments.iter().all(|item| item.starts_with(b"#")) && !(has_id && comments.is_empty())
+}
+
 fn reference(text: &[u8], first: usize, mode: Mode, defining: Option<&[u8]>) -> Result<Scan, u64> {
     let mut found = Scan::default();
     let mut start = first;
@@ -33,6 +42,9 @@ fn reference(text: &[u8], first: usize, mode: Mode, defining: Option<&[u8]>) -> 
                 is_new
             }
         };
+        if is_new && defining.is_none() && is_nothing(line) {
+            found.hollow.push(start as u64);
+        }
         if is_new {
             found.starts.push(start as u64);
             found.lines.push(counts);

@@ -25,6 +25,8 @@ pub(crate) struct CTFScan {
     keys: Py<PyArray1<u64>>,
     offsets: Py<PyArray1<u64>>,
     lengths: Py<PyArray1<u32>>,
+    /// Offsets of the sequences whose first line is blank or holds comments alone.
+    hollow: Py<PyArray1<u64>>,
     /// Offset of an id of 2^64 or more. There are no sequences then.
     overflow: Option<u64>,
     /// Offset of a line of 4 GiB or more. There are no sequences then.
@@ -61,6 +63,24 @@ pub(crate) fn ctf_index(
     Ok(CTFScan { overflow, long_line, ..as_arrays(py, scan) })
 }
 
+/// For each sequence between two offsets of an open file, whether all of its lines are blank or hold comments alone.
+#[pyfunction]
+pub(crate) fn ctf_are_nothing(
+    py: Python<'_>,
+    file: (isize, u64),
+    begins: PyReadonlyArray1<'_, u64>,
+    ends: PyReadonlyArray1<'_, u64>,
+    num_threads: usize,
+) -> PyResult<Vec<bool>> {
+    let open = OpenFile::new(file.0);
+    let read = |at: usize, buffer: &mut [u8]| open.read_exact_at(buffer, at as u64);
+    let text = Text { size: file.1 as usize, read: &read };
+    let bounds = std::iter::zip(begins.as_slice()?, ends.as_slice()?);
+    let ranges: Vec<_> = bounds.map(|(&begin, &end)| begin as usize..end.min(file.1) as usize).collect();
+    let pool = pool(num_threads)?;
+    Ok(py.detach(|| pool.install(|| ctf::are_nothing(text, &ranges)))?)
+}
+
 /// The sizes in bytes of adjacent sequences, the last of which ends at `end`; or the first sequence of 4 GiB or more.
 #[pyfunction]
 pub(crate) fn ctf_sizes<'py>(
@@ -82,6 +102,7 @@ fn as_arrays(py: Python<'_>, scan: ctf::Scan) -> CTFScan {
         keys: scan.keys.into_pyarray(py).unbind(),
         offsets: scan.starts.into_pyarray(py).unbind(),
         lengths: scan.lines.into_pyarray(py).unbind(),
+        hollow: scan.hollow.into_pyarray(py).unbind(),
         overflow: None,
         long_line: None,
     }

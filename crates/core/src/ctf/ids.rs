@@ -48,6 +48,11 @@ fn size_of_long_id(rest: &[u8]) -> usize {
     size + usize::from(rest.get(size) == Some(&b' '))
 }
 
+/// Number of digits at the start of a line.
+pub(super) fn size_of_digits(line: &[u8]) -> usize {
+    line.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(line.len())
+}
+
 /// Number of bytes of the word at the start of a line: up to white space. A pipe that follows at once belongs to it.
 pub(super) fn size_of_word(line: &[u8]) -> usize {
     line.iter().position(|byte| byte.is_ascii_whitespace() || *byte == 0x0B).unwrap_or(line.len())

@@ -3,7 +3,8 @@
 //! The scan looks at line ends and leading ids, and at the name of the stream that defines the size of sequences, if
 //! there is such a stream. It looks at nothing else.
 
-use super::ids::{LeadingId, LineStart, leading_id, size_of_word};
+use super::ids::{LeadingId, LineStart, leading_id, size_of_digits, size_of_word};
+use super::nothing::is_nothing;
 use super::{Mode, ends_name};
 use crate::text::{Text, Unread};
 use cntkio_simd::Kernel;
@@ -22,6 +23,8 @@ pub struct Scan {
     pub starts: Vec<u64>,
     /// Lines that count, for each sequence: all lines, or the lines that hold the defining stream.
     pub lines: Vec<u32>,
+    /// Starts of the sequences whose first line is blank or holds comments alone, unless a stream defines sizes.
+    pub hollow: Vec<u64>,
 }
 
 impl Scan {
@@ -121,7 +124,10 @@ impl Scanner<'_> {
             LeadingId::Overflow => return Err(IdOverflow { at: start }),
             // Digits up to the end of the file are neither a line nor a sequence.
             LeadingId::Number(_, num_digits) if num_digits == line.len() => {}
-            LeadingId::Number(key, _) if found.keys.last() != Some(&key) => {
+            LeadingId::Number(key, num_digits) if found.keys.last() != Some(&key) => {
+                if self.defining.is_none() && is_nothing(line, num_digits) {
+                    found.hollow.push(start);
+                }
                 found.keys.push(key);
                 found.starts.push(start);
                 found.lines.push(counts());
@@ -140,6 +146,7 @@ impl Scanner<'_> {
 fn scan_lines(found: &mut Scan, block: &[u8], offset: u64) {
     let kernel = Kernel::selected();
     let mut line_ends = Vec::new();
+    let first_new = found.starts.len();
     found.starts.extend((!block.is_empty()).then_some(offset));
     for (number, part) in block.chunks(LINE_ENDS_BYTES).enumerate() {
         line_ends.clear();
@@ -150,6 +157,13 @@ fn scan_lines(found: &mut Scan, block: &[u8], offset: u64) {
     // No line starts after the last line feed.
     if block.last() == Some(&b'\n') {
         found.starts.pop();
+    }
+    // Most lines begin with the pipe of a sample.
+    for &start in &found.starts[first_new..] {
+        let line = &block[(start - offset) as usize..];
+        if (line[0] != b'|' || line.get(1) == Some(&b'#')) && is_nothing(line, size_of_digits(line)) {
+            found.hollow.push(start);
+        }
     }
     found.lines.resize(found.starts.len(), 1);
 }
@@ -222,7 +236,8 @@ pub fn index(
         out
     }
     let (keys, starts) = (all(&scans, |scan| &scan.keys[..]), all(&scans, |scan| &scan.starts[..]));
-    Ok(Scan { head_lines, keys, starts, lines: all(&scans, |scan| &scan.lines[..]) })
+    let (lines, hollow) = (all(&scans, |scan| &scan.lines[..]), all(&scans, |scan| &scan.hollow[..]));
+    Ok(Scan { head_lines, keys, starts, lines, hollow })
 }
 
 /// Join the sequences that shares have in common: lines without an id, and lines with the id of the sequence before,
@@ -240,7 +255,8 @@ fn join(scans: &mut [Scan]) -> u32 {
                 if !scan.keys.is_empty() && last.keys.last() == scan.keys.first() {
                     last.add_lines(scan.lines.remove(0) as usize);
                     scan.keys.remove(0);
-                    scan.starts.remove(0);
+                    let start = scan.starts.remove(0);
+                    scan.hollow.retain(|&hollow| hollow != start);
                 }
             }
             None => num_before += head_lines,

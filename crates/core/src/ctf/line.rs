@@ -9,7 +9,8 @@
 
 use super::builder::Builder;
 use super::findings::Stop;
-use super::ids::{size_of_id, size_of_word};
+use super::ids::{size_of_digits, size_of_id, size_of_word};
+use super::nothing::is_nothing;
 use super::samples::{Fault, Sight, dense_values, sparse_entries};
 use super::{Finding, Findings, Kind, Schema, Stream, ends_name};
 use crate::chunk::{Samples, Values};
@@ -129,7 +130,19 @@ impl<'a> LineParser<'a> {
         self.findings.add(Finding { kind, at: self.first_byte + at, sequence: self.sequence, stream, found })
     }
 
-    /// Parse a line, or the rest of a line that had a sample. Returns whether it had a sample or ended with the data.
+    /// True if the line at an offset is blank or holds comments alone.
+    pub(super) fn is_nothing(&self, line: usize) -> bool {
+        let rest = &self.sight.bytes[line..];
+        let id_size = if self.schema.has_words {
+            let word = &rest[..size_of_word(rest)];
+            memchr(b'|', word).unwrap_or(word.len())
+        } else {
+            size_of_digits(rest)
+        };
+        is_nothing(rest, id_size)
+    }
+
+    /// Parse a line, or the rest of a line that had a sample. Returns whether it had a sample.
     pub(super) fn line(&mut self, mut has_sample: bool) -> Result<bool, Stop> {
         if !has_sample {
             self.line_number = self.first_byte + self.at + 1;
@@ -158,7 +171,7 @@ impl<'a> LineParser<'a> {
                 Item::Nothing => self.skip_to_pipe_or_line_end(),
             }
         }
-        Ok(true)
+        Ok(has_sample)
     }
 
     #[inline]

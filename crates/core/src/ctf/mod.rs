@@ -33,6 +33,7 @@ mod index;
 mod infer;
 mod known_lines;
 mod line;
+mod nothing;
 mod one_pass;
 mod parse;
 mod pieces;
@@ -45,6 +46,7 @@ pub use index::{
     IdOverflow, NulInWord, Places, Scan, Unindexed, WordScan, chunk_starts, index, places, scan, scan_words, sizes,
 };
 pub use infer::{MOST_NAMES, Seen, infer};
+pub use nothing::are_nothing;
 pub use one_pass::{IndexedChunk, Pass, chunk_borders, index_chunks};
 pub use pieces::{Cut, Source, parse, parse_chunk, parse_with};
 pub(crate) use write::put_integer;

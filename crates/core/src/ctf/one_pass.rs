@@ -171,7 +171,7 @@ impl Piece {
         if pass.mode == Mode::Ids && !is_last {
             end = found.pop().unwrap_or(0) as usize;
         }
-        if found.head_lines > 0 || (is_last && found.starts.is_empty()) {
+        if found.head_lines > 0 || !found.hollow.is_empty() || (is_last && found.starts.is_empty()) {
             return None;
         }
         if found.starts.is_empty() {

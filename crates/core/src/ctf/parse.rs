@@ -69,6 +69,7 @@ impl<'a> Parser<'a> {
     fn sequence(&mut self, extent: &Extent) -> Result<(), Stop> {
         let lines = &mut self.lines;
         let (start, end) = (lines.at, lines.sight.bytes.len());
+        let mut num_empty_lines = 0;
         while lines.at < end {
             if self.known_lines.is_worth_a_try() {
                 self.known_lines.take(lines);
@@ -82,9 +83,16 @@ impl<'a> Parser<'a> {
             }
             let line = lines.at;
             if !lines.line(has_sample)? {
-                lines.add_finding(Kind::LineWithoutSample, line, None, 0)?;
+                if lines.is_nothing(line) {
+                    num_empty_lines += 1;
+                } else if lines.sight.bytes[lines.at - 1] == b'\n' {
+                    lines.add_finding(Kind::LineWithoutSample, line, None, 0)?;
+                }
             }
         }
+        // Lines without content belong to the length, and have no samples.
+        let least =
+            if lines.schema.defining.is_none() { extent.length.saturating_sub(num_empty_lines) } else { extent.length };
         let (mut most, mut longest) = (0, None);
         for stream in 0..lines.builders.len() {
             let num_samples = lines.builders[stream].num_in_sequence();
@@ -98,7 +106,7 @@ impl<'a> Parser<'a> {
         }
         if most > extent.length {
             lines.add_finding(Kind::TooManySamples, start, longest, most.into())?;
-        } else if most < extent.length {
+        } else if most < least {
             lines.add_finding(Kind::TooFewSamples, start, longest, most.into())?;
         }
         lines.builders.iter_mut().for_each(Builder::end_sequence);

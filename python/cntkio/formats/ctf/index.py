@@ -157,6 +157,7 @@ class _Part(NamedTuple):
         offsets: First byte of each sequence.
         lengths: Lines of each sequence, or samples of the stream that defines the minibatch size.
         bad_id: Offset of a number that does not fit 64 bits, or of a NUL byte in a word, if there is one.
+        hollow: Offsets of the sequences whose first line is blank or holds comments alone.
     """
 
     num_head_lines: int
@@ -164,17 +165,19 @@ class _Part(NamedTuple):
     offsets: npt.NDArray[np.uint64]
     lengths: npt.NDArray[np.uint32]
     bad_id: int | None
+    hollow: npt.NDArray[np.uint64]
 
     @classmethod
     def of(cls, scan: _core.CTFScan) -> _Part:
-        return cls(scan.num_head_lines, scan.keys, scan.offsets, scan.lengths, scan.overflow)
+        return cls(scan.num_head_lines, scan.keys, scan.offsets, scan.lengths, scan.overflow, scan.hollow)
 
     def moved(self, begin: int) -> _Part:
         """The part with offsets that count from the beginning of the file."""
         if not begin:
             return self
         bad_id = None if self.bad_id is None else self.bad_id + begin
-        return self._replace(offsets=self.offsets + np.uint64(begin), bad_id=bad_id)
+        base = np.uint64(begin)
+        return self._replace(offsets=self.offsets + base, bad_id=bad_id, hollow=self.hollow + base)
 
 
 class _Ahead(NamedTuple):
@@ -348,7 +351,7 @@ def _word_parts(file: InputFile, first: int, settings: IndexSettings) -> list[_P
 
     def find(block: npt.NDArray[np.uint8]) -> _Part:
         num_head_lines, (words, width), offsets, lengths, nul = _core.ctf_scan_words(block, settings.defining)
-        return _Part(num_head_lines, words.view(f"S{width}"), offsets, lengths, nul)
+        return _Part(num_head_lines, words.view(f"S{width}"), offsets, lengths, nul, np.empty(0, np.uint64))
 
     return [part.moved(begin) for begin, part in map_lines(file, first, find)]
 
@@ -415,7 +418,26 @@ def _joined(file: InputFile, start: Start, parts: list[_Part], in_lines: bool) -
             byte=int(offsets[too_long]),
             sequence=key_text(keys[too_long]),
         )
-    return _Sequences(keys, offsets, lengths, sizes)
+    sequences = _Sequences(keys, offsets, lengths, sizes)
+    hollow = _concatenated(part.hollow for part in parts)
+    return _without_empty(file, start, sequences, hollow, in_lines) if len(hollow) else sequences
+
+
+def _without_empty(
+    file: InputFile, start: Start, sequences: _Sequences, hollow: npt.NDArray[np.uint64], in_lines: bool
+) -> _Sequences:
+    """Leave out the sequences of which all lines are blank or hold comments alone."""
+    which = np.searchsorted(sequences.offsets, hollow)
+    # What continues a sequence of the part before is no sequence.
+    which = which[sequences.offsets[np.minimum(which, len(sequences.offsets) - 1)] == hollow]
+    if not in_lines:
+        begins = sequences.offsets[which]
+        which = which[_core.ctf_are_nothing(file.handle, begins, begins + sequences.sizes[which], num_threads())]
+    is_kept = np.ones(len(sequences.offsets), np.bool_)
+    is_kept[which] = False
+    if not is_kept.any():
+        raise _error_at(file, start, "the file holds nothing except blank lines and comments")
+    return sequences.only(is_kept)
 
 
 def _concatenated(arrays: Iterable[npt.NDArray[Any]]) -> npt.NDArray[Any]:
