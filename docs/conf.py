@@ -20,6 +20,6 @@ napoleon_use_ivar = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 # Frameworks need not be installed for their modules' pages.
-autodoc_mock_imports = ["torch", "jax", "pyarrow"]
+autodoc_mock_imports = ["torch", "jax", "pyarrow", "ray"]
 # Docstrings are written in Markdown's habit: one backtick is code.
 default_role = "code"

@@ -36,7 +36,7 @@ from support import ROOT, house
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
 DATA_LANGUAGES = {"", "text", "ctf", "ebnf", "toml", "rust"}
 OPTIONAL_PACKAGES = {"torch", "torchdata", "jax", "pyarrow", "pandas", "polars", "duckdb", "datasets", "ray", "fsspec"}
-OPTIONAL_MODULES = {"arrow", "jax", "torch"}
+OPTIONAL_MODULES = {"arrow", "jax", "ray", "torch"}
 IS_MISSING = 77  # exit status
 DOCTEST_OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 

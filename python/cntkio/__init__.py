@@ -112,7 +112,7 @@ __all__ = [
     "write_mlf",
 ]
 
-_FRAMEWORKS = ("arrow", "jax", "torch")
+_FRAMEWORKS = ("arrow", "jax", "ray", "torch")
 
 
 def __dir__() -> list[str]:

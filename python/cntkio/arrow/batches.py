@@ -96,6 +96,10 @@ class RecordBatches:
         """The batches as a ``pyarrow.RecordBatchReader``."""
         return pa.RecordBatchReader.from_batches(self._schema, self.batches(progress))
 
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield the batches as tables of one batch."""
+        return (pa.Table.from_batches([batch]) for batch in self.batches())
+
     def batches(self, progress: Progress | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the batches; `progress` is called with the number of pieces done, and their total (0: unknown)."""
         count = 0

@@ -37,8 +37,8 @@ def read(
 
     Args:
         data: A Parquet or Arrow file; a data frame of pandas or polars, a table, or anything else with
-            ``__arrow_c_stream__``; a data set of Hugging Face; or a mapping of names to columns: arrays and tensors of
-            one sample a row, series, or lists.
+            ``__arrow_c_stream__``; a data set of Hugging Face; a list of tables of pyarrow; or a mapping of names to
+            columns: arrays and tensors of one sample a row, series, or lists.
         key: The column of keys, whole numbers from 0 or texts; None: the column that was written as keys, or else the
             column named ``key``.
         shapes: For columns that cntkio did not write: the shape of a dense sample, or the dimension of a sparse stream,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -68,6 +68,9 @@ def opened(data: Any) -> Iterator[Table]:
         tables = data.with_format("arrow").iter(batch_size=_ROWS_AT_ONCE)
         batches = (batch for table in tables for batch in pa.table(table).to_batches())
         yield Table(type(data).__name__, data.features.arrow_schema, _small(batches), 0)
+    elif isinstance(data, Sequence) and len(data) and all(isinstance(part, pa.Table) for part in data):
+        batches = (batch for table in data for batch in table.to_batches())
+        yield Table("tables", data[0].schema, _small(batches), 0)
     elif isinstance(data, Mapping):
         table = pa.table({str(name): _column(name, value) for name, value in data.items()})
         yield Table("columns", table.schema, _small(iter(table.to_batches())), 0)

@@ -8,6 +8,7 @@
     pieces          the seam: sequences piece by piece, from anything that can be written
     array_streams   pieces of arrays, SciPy matrices and minibatches
     writables       a `Writable` from whatever a caller passes
+    chunks          some chunks of a corpus, as a small value
     tables          what counts as a table: data frames, series, data sets
     keys            keys that are kept, or numbered and listed
     loading         all chunks of a corpus in order, loaded ahead
@@ -27,6 +28,7 @@ name when it is whole. An input that the target format cannot express is an erro
 from cntkio.convert.array_streams import ArrayStream
 from cntkio.convert.arrays import read_ctf
 from cntkio.convert.binary import write_cbf
+from cntkio.convert.chunks import CorpusChunks, corpus_chunks
 from cntkio.convert.corpora import FileFormat, cbf_to_ctf, ctf_to_cbf, format_of, read_header_file
 from cntkio.convert.files import convert_file, corpus_of, format_of_name
 from cntkio.convert.pieces import AnyPath, Piece, Pieces, Progress, Writable, joined
@@ -38,6 +40,7 @@ from cntkio.convert.writables import pieces_of
 __all__ = [
     "AnyPath",
     "ArrayStream",
+    "CorpusChunks",
     "FileFormat",
     "LabelType",
     "Piece",
@@ -46,6 +49,7 @@ __all__ = [
     "Writable",
     "cbf_to_ctf",
     "convert_file",
+    "corpus_chunks",
     "corpus_of",
     "ctf_to_cbf",
     "format_of",

@@ -10,8 +10,8 @@ from cntkio.convert import tuning
 from cntkio.formats.contract import Corpus, Loaded
 
 
-def chunks_in_order(corpus: Corpus) -> Iterator[Loaded]:
-    """Yield all chunks, their errors counted. The next few are loaded while the caller works on a chunk.
+def chunks_in_order(corpus: Corpus, chunk_ids: range | None = None) -> Iterator[Loaded]:
+    """Yield chunks, their errors counted; None: all. The next few are loaded while the caller works on a chunk.
 
     Drop each chunk before asking for the next one: its memory is used again.
 
@@ -31,7 +31,7 @@ def chunks_in_order(corpus: Corpus) -> Iterator[Loaded]:
 
     coming: deque[Job[Loaded]] = deque()
     with Workers(tuning.NUM_LOADERS, "cntkio-load") as loaders:
-        for chunk_id in range(corpus.table.num_chunks):
+        for chunk_id in range(corpus.table.num_chunks) if chunk_ids is None else chunk_ids:
             coming.append(loaders.do(load, chunk_id))
             if len(coming) > tuning.NUM_LOADERS:
                 yield accounted(coming.popleft())

@@ -14,11 +14,11 @@ import numpy.typing as npt
 from cntkio._core import Chunk
 from cntkio.convert import tuning
 from cntkio.convert.array_streams import ArrayStream
-from cntkio.convert.loading import chunks_in_order
+from cntkio.convert.chunks import has_text_keys, pieces_of_chunks, refuse_unknown_sequences
 from cntkio.convert.pieces import Piece, Pieces, Writable
 from cntkio.convert.tables import is_table
 from cntkio.errors import ConfigError, CorpusError
-from cntkio.formats.contract import Corpus, Deserializer
+from cntkio.formats.contract import Deserializer
 from cntkio.formats.foreign import as_deserializer, can_be_opened
 from cntkio.formats.user import Column
 from cntkio.hints import did_you_mean
@@ -76,22 +76,10 @@ class _WritableCorpus:
     @contextlib.contextmanager
     def pieces(self) -> Iterator[Pieces]:
         with contextlib.closing(self._deserializer.open()) as corpus:
-            if corpus.joins == "alone":
-                raise ConfigError(
-                    f"{corpus.name} has its own order, and its sequences are not known before they are read; write "
-                    "MinibatchSource(deserializer, max_sweeps=1) instead",
-                    key="data",
-                )
-            has_text_keys = corpus.table.keys.dtype.kind not in "ui"
-            yield Pieces(corpus.name, list(corpus.streams), _of_corpus(corpus), corpus.table.num_chunks, has_text_keys)
-
-
-def _of_corpus(corpus: Corpus) -> Iterator[Piece]:
-    table = corpus.table
-    for loaded in chunks_in_order(corpus):
-        first, last = table.chunk_starts[loaded.chunk_id : loaded.chunk_id + 2]
-        yield Piece(loaded.chunk.in_full_width(), table.keys[first:last], table.lengths[first:last].astype(np.uint32))
-    corpus.report.log_totals()
+            refuse_unknown_sequences(corpus)
+            num_chunks = corpus.table.num_chunks
+            pieces = pieces_of_chunks(corpus, range(num_chunks))
+            yield Pieces(corpus.name, list(corpus.streams), pieces, num_chunks, has_text_keys(corpus))
 
 
 class _WritableSource:

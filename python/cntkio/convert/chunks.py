@@ -1,0 +1,147 @@
+"""Some chunks of a corpus, as a small value that other processes and machines can read."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+
+from cntkio.convert.loading import chunks_in_order
+from cntkio.convert.pieces import Piece, Pieces, joined
+from cntkio.errors import ConfigError, CorpusError
+from cntkio.formats.contract import Corpus, Deserializer
+from cntkio.formats.foreign import as_deserializer
+from cntkio.minibatch import Minibatch
+from cntkio.streams import StreamInformation
+
+
+@dataclasses.dataclass(frozen=True)
+class CorpusChunks:
+    """Consecutive chunks of a corpus: a small value, which can be pickled and written, and refuses a changed corpus.
+
+    `corpus_chunks` makes it for all chunks; `split` and slices make parts. Every writer and `RecordBatches` accept it.
+    A process that reads a part of a text makes the index again, unless the deserializer has ``cache_index=True`` and
+    the process finds the cache. An error budget (`max_errors`) counts for each part.
+
+    Attributes:
+        deserializer: The corpus.
+        chunk_ids: The chunks.
+        num_sequences: Number of sequences of each chunk.
+        name: Name of the corpus in messages, usually its file.
+        streams: The streams of the corpus.
+        has_text_keys: Whether keys are texts.
+        fingerprint: Tells this corpus from others.
+
+    Example:
+        >>> from cntkio import CTFDeserializer, infer_streams
+        >>> path = "examples/alice/train.ctf"
+        >>> chunks = corpus_chunks(CTFDeserializer(path, infer_streams(path), chunk_size_in_bytes=100_000))
+        >>> len(chunks), [part.num_sequences for part in chunks.split(2)]
+        (8, [(36, 61, 51, 93, 109), (98, 102, 96)])
+        >>> chunks[4:].read().num_sequences
+        405
+    """
+
+    deserializer: Deserializer
+    chunk_ids: range
+    num_sequences: tuple[int, ...]
+    name: str
+    streams: tuple[StreamInformation, ...]
+    has_text_keys: bool
+    fingerprint: str
+
+    def __len__(self) -> int:
+        return len(self.chunk_ids)
+
+    def __getitem__(self, which: slice) -> CorpusChunks:
+        """Return some of the chunks: a slice without a step."""
+        if not isinstance(which, slice) or which.step not in (None, 1):
+            raise ConfigError(f"chunks[{which!r}]; expected a slice without a step, such as chunks[0:1]", key="chunks")
+        return dataclasses.replace(self, chunk_ids=self.chunk_ids[which], num_sequences=self.num_sequences[which])
+
+    def split(self, num_parts: int) -> list[CorpusChunks]:
+        """Return consecutive parts with about equal numbers of sequences; fewer parts if there are fewer chunks.
+
+        Raises:
+            ConfigError: The number is below 1.
+        """
+        if num_parts < 1:
+            raise ConfigError(f"num_parts is {num_parts}; expected at least 1", key="num_parts")
+        ends = np.cumsum(self.num_sequences)
+        wanted = ends[-1] * np.arange(1, num_parts) / num_parts if len(ends) else np.zeros(0)
+        cuts = np.unique([0, *(np.searchsorted(ends, wanted) + 1).tolist(), len(self)])
+        return [self[begin:end] for begin, end in zip(cuts.tolist(), cuts.tolist()[1:], strict=False)]
+
+    def read(self) -> Minibatch:
+        """Read the chunks into arrays.
+
+        Raises:
+            CorpusError: The corpus was changed.
+            FormatError: A chunk breaks its format.
+            OSError: A file cannot be read.
+        """
+        with self.pieces() as pieces:
+            return joined(pieces)
+
+    @contextlib.contextmanager
+    def pieces(self) -> Iterator[Pieces]:
+        """The sequences, a piece for each chunk. The corpus is opened when the first is asked for."""
+        yield Pieces(self.name, list(self.streams), self._each(), len(self), self.has_text_keys)
+
+    def _each(self) -> Iterator[Piece]:
+        with contextlib.closing(self.deserializer.open()) as corpus:
+            if corpus.fingerprint() != self.fingerprint:
+                raise CorpusError(f"{self.name}: changed since its chunks were listed; list them again")
+            yield from pieces_of_chunks(corpus, self.chunk_ids)
+
+
+def corpus_chunks(deserializer: Deserializer) -> CorpusChunks:
+    """Open a corpus, and return all its chunks as a small value. See `CorpusChunks`.
+
+    Raises:
+        ConfigError: The corpus has its own order, and its sequences are not known before they are read.
+        FormatError: The corpus breaks its format.
+        OSError: A file cannot be read.
+    """
+    deserializer = as_deserializer(deserializer)
+    with contextlib.closing(deserializer.open()) as corpus:
+        refuse_unknown_sequences(corpus)
+        return CorpusChunks(
+            deserializer,
+            range(corpus.table.num_chunks),
+            tuple(np.diff(corpus.table.chunk_starts).tolist()),
+            corpus.name,
+            tuple(corpus.streams),
+            has_text_keys(corpus),
+            corpus.fingerprint(),
+        )
+
+
+def has_text_keys(corpus: Corpus) -> bool:
+    """Return whether the keys of a corpus are texts."""
+    return corpus.table.keys.dtype.kind not in "ui"
+
+
+def refuse_unknown_sequences(corpus: Corpus) -> None:
+    """Refuse a corpus with its own order.
+
+    Raises:
+        ConfigError: It has its own order.
+    """
+    if corpus.joins == "alone":
+        raise ConfigError(
+            f"{corpus.name} has its own order, and its sequences are not known before they are read; write "
+            "MinibatchSource(deserializer, max_sweeps=1) instead",
+            key="data",
+        )
+
+
+def pieces_of_chunks(corpus: Corpus, chunk_ids: range) -> Iterator[Piece]:
+    """Yield a piece for each of some chunks of an opened corpus."""
+    table = corpus.table
+    for loaded in chunks_in_order(corpus, chunk_ids):
+        first, last = table.chunk_starts[loaded.chunk_id : loaded.chunk_id + 2]
+        yield Piece(loaded.chunk.in_full_width(), table.keys[first:last], table.lengths[first:last].astype(np.uint32))
+    corpus.report.log_totals()

@@ -1,0 +1,46 @@
+"""Ray reads every sequence of a corpus once, with the same values, and writes corpora that cntkio reads."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray.data")
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    program = Path(__file__).with_name("ray_program.py")
+    environment = os.environ | {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+    folder = tmp_path_factory.mktemp("ray")
+    done = subprocess.run(
+        [sys.executable, program, folder], capture_output=True, text=True, env=environment, timeout=280
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_rows_are_the_sequences_with_their_values(found: Any) -> None:
+    assert found["text"] == [[key, [[key, 1], [0, key]], [key % 9]] for key in range(1000)]
+
+
+def test_binary_corpora_keep_every_key_once(found: Any) -> None:
+    assert found["binary"] == list(range(1000))
+
+
+def test_a_data_set_is_written_as_files_of_a_corpus(found: Any) -> None:
+    assert found["files"] > 1 and found["written"] == list(range(1000))
+    assert set(found["written binary"]) == {".cbf"}
+
+
+def test_a_task_that_died_reads_the_same_when_it_is_repeated(found: Any) -> None:
+    again, expected, died = found["repeated"]
+    assert died and again == expected and len(expected) > 10
+
+
+def test_a_changed_corpus_is_an_error_of_the_task(found: Any) -> None:
+    assert "changed since its chunks were listed" in found["changed"]

@@ -1,0 +1,90 @@
+"""Some chunks of a corpus are a small value that any process reads, and together they are the corpus."""
+
+import multiprocessing
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cntkio import ConfigError, CorpusError, CTFDeserializer, StreamDef, StreamDefs, UserDeserializer, write_ctf
+from cntkio.convert import CorpusChunks, corpus_chunks
+from hypothesis import given
+from hypothesis import strategies as st
+
+STREAMS = StreamDefs(x=StreamDef("x", 1))
+
+
+@pytest.fixture
+def chunks(tmp_path: Path) -> CorpusChunks:
+    (tmp_path / "a.ctf").write_text("".join(f"{key} |x {key / 2}\n" for key in range(1000)))
+    return corpus_chunks(CTFDeserializer(tmp_path / "a.ctf", STREAMS, chunk_size_in_bytes=500))
+
+
+def test_parts_are_disjoint_and_together_the_corpus(chunks: CorpusChunks, tmp_path: Path) -> None:
+    assert len(chunks) > 20 and sum(chunks.num_sequences) == 1000
+    parts = chunks.split(7)
+    assert len(parts) == 7 and max(sum(part.num_sequences) for part in parts) < 250
+    keys = [key for part in parts for key in part.read().keys_of_sequences.tolist()]
+    assert keys == list(range(1000))
+    write_ctf(tmp_path / "b.ctf", chunks[3:5])
+    first = sum(chunks.num_sequences[:3])
+    assert (tmp_path / "b.ctf").read_text().startswith(f"{first}\t|x ")
+    assert len((tmp_path / "b.ctf").read_text().splitlines()) == sum(chunks.num_sequences[3:5])
+
+
+def keys_of(part: CorpusChunks) -> tuple[int, list[int]]:
+    return os.getpid(), part.read().keys_of_sequences.tolist()
+
+
+def test_other_processes_read_parts(chunks: CorpusChunks) -> None:
+    parts = chunks.split(3)
+    assert len(pickle.dumps(parts[0])) < 5000
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        found = pool.map(keys_of, parts)
+    assert all(process != os.getpid() for process, _ in found)
+    assert [key for _, keys in found for key in keys] == list(range(1000))
+
+
+def test_a_changed_corpus_is_refused(chunks: CorpusChunks, tmp_path: Path) -> None:
+    with (tmp_path / "a.ctf").open("a") as file:
+        file.write("5000 |x 1\n")
+    with pytest.raises(CorpusError, match="a.ctf: changed since its chunks were listed"):
+        chunks[:1].read()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda chunks: chunks.split(0), "num_parts is 0; expected at least 1"),
+        (lambda chunks: chunks[::2], "expected a slice without a step"),
+        (lambda chunks: chunks[0], "expected a slice without a step"),
+    ],
+)
+def test_refuses_parts_that_are_not_runs(chunks: CorpusChunks, call: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        call(chunks)
+
+
+def test_refuses_corpora_with_an_order_of_their_own() -> None:
+    class Local(UserDeserializer):
+        def stream_infos(self) -> Any:
+            from cntkio import StreamInformation
+
+            return [StreamInformation("x", 0, "dense", np.float32, (1,))]
+
+        def num_chunks(self) -> int:
+            return 1
+
+    with pytest.raises(ConfigError, match="Local has its own order"):
+        corpus_chunks(Local())
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 40))
+def test_any_division_keeps_every_chunk_once(counts: list[int], num_parts: int) -> None:
+    corpus = CTFDeserializer("a.ctf", STREAMS)
+    chunks = CorpusChunks(corpus, range(len(counts)), tuple(counts), "a.ctf", (), False, "")
+    parts = chunks.split(num_parts)
+    assert [chunk_id for part in parts for chunk_id in part.chunk_ids] == list(range(len(counts)))
+    assert 1 <= len(parts) <= min(num_parts, len(counts)) and all(len(part) for part in parts)
