@@ -19,6 +19,7 @@ from cntkio.cli.config import config
 from cntkio.cli.head import head
 from cntkio.cli.inspect import inspect
 from cntkio.cli.read import index, read
+from cntkio.cli.stats import stats
 from cntkio.cli.words import Parser
 from cntkio.streams import StreamDef
 
@@ -43,7 +44,7 @@ def parser(arguments: Sequence[str] = ()) -> Parser:
     )
     whole.add_argument("--version", action="version", version=f"cntkio {version('cntkio')}")
     verbs = whole.add_subparsers(title="verbs", metavar="VERB", required=True)
-    for add in (_add_inspect, _add_head, _add_check, _add_rule, _add_read, _add_config, _add_index):
+    for add in (_add_inspect, _add_head, _add_stats, _add_check, _add_rule, _add_read, _add_config, _add_index):
         add(verbs)
     names_converter = arguments[:1] == ["convert"] and not _CONVERTERS.isdisjoint(arguments[1:2])
     (_add_converters if names_converter else _add_convert)(verbs)
@@ -62,6 +63,7 @@ def _add_inspect(verbs: Any) -> None:
         ["cntkio inspect examples/digits/train.ctf", "cntkio inspect --json examples/iris/iris.ctf"],
     )
     _add_corpora(added)
+    added.add_argument("--html", metavar="FILE", type=Path, help="also write a page with figures and pictures to FILE")
     added.add_argument(
         "--write-config",
         metavar="FILE",
@@ -81,6 +83,17 @@ def _add_head(verbs: Any) -> None:
     added = _verb(verbs, head, "print the first sequences", examples)
     _add_corpora(added)
     added.add_argument("-n", "--sequences", metavar="N", type=_positive, default=5, help="number of sequences (5)")
+
+
+def _add_stats(verbs: Any) -> None:
+    added = _verb(
+        verbs,
+        stats,
+        "print figures of a corpus: ranges, quantiles, labels, lengths, padding",
+        ["cntkio stats examples/alice/train.ctf", "cntkio stats --html digits.html examples/digits/train.ctf"],
+    )
+    _add_corpora(added)
+    added.add_argument("--html", metavar="FILE", type=Path, help="also write a page with pictures to FILE")
 
 
 def _add_check(verbs: Any) -> None:

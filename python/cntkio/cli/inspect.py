@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 
 from cntkio.cli import speech
-from cntkio.cli.corpora import Described, Usual, described, file_facts, form_of, opened, surveyed
+from cntkio.cli.corpora import SURVEYED_AT_ONCE, Described, Usual, described, file_facts, form_of, opened, surveyed
 from cntkio.cli.show import BAD_DATA, FINE, Facts, Paragraphs, complain, count
 from cntkio.cli.spooling import Input, inputs
+from cntkio.cli.stats import write_page
 from cntkio.config.writing import configuration_for
 from cntkio.errors import ConfigError
 from cntkio.formats.contract import Corpus
+from cntkio.formats.report import traced
 from cntkio.minibatch import MinibatchData
+from cntkio.survey.figures import Figures, figures
 
 _ANY_NUMBER_OF_ERRORS = -1
 
@@ -39,7 +42,18 @@ def inspect(options: Namespace) -> int:
                         paragraphs.begin()
                         status = max(status, _inspect(options, one, corpus))
                 _write_config(options, one.written)
+        if options.html is not None:
+            _write_page(options, files)
     return status
+
+
+def _write_page(options: Namespace, files: list[Input]) -> None:
+    found: list[Figures] = []
+    for file in files:
+        for one in described(options, file, Usual(max_errors=_ANY_NUMBER_OF_ERRORS, chunk_size=SURVEYED_AT_ONCE)):
+            with traced(0), opened(one) as corpora:
+                found.extend(figures(corpus, surveyed(options, corpus)) for corpus in corpora)
+    write_page(options, options.html, files, found)
 
 
 def _inspect(options: Namespace, one: Described, corpus: Corpus) -> int:

@@ -61,6 +61,10 @@ class Facts:
         self._fields.setdefault(group, []).append(fields)
         self._lines.append((label, text))
 
+    def add_line(self, label: str, text: str) -> None:
+        """Add a line that people see only."""
+        self._lines.append((label, text))
+
     def add_field(self, name: str, value: Any) -> None:
         """Add a field that only JSON has."""
         self._fields[name] = value

@@ -1,0 +1,263 @@
+"""Figures of a corpus: ranges, quantiles, frequencies of labels, lengths, and the padding of minibatches.
+
+Everything is exact except for quantiles and histograms of values, which come from a sample if a stream has more than
+some 100,000 values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio.formats.contract import Corpus
+from cntkio.minibatch import MinibatchData
+from cntkio.streams import StreamInformation
+from cntkio.survey.blocks import Block
+
+QUANTILES = (0.01, 0.25, 0.5, 0.75, 0.99)
+_MOST_SAMPLED = 1 << 17
+_MOST_CLASSES = 1 << 20
+_NUM_BINS = 32
+_NUM_TRIED = 512
+_PADDED_SIZES = (8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+class Histogram(NamedTuple):
+    """Counts of values in bins of the same width.
+
+    Attributes:
+        lowest: Left end of the first bin.
+        highest: Right end of the last bin.
+        counts: Values in each bin.
+    """
+
+    lowest: float
+    highest: float
+    counts: list[int]
+
+    @classmethod
+    def of(cls, values: npt.NDArray[Any]) -> Histogram | None:
+        """Return the histogram of values; None if there are none."""
+        if not len(values):
+            return None
+        lowest, highest = float(values.min()), float(values.max())
+        is_whole = values.dtype.kind in "ui" or bool((values == np.floor(values)).all())
+        if is_whole and highest - lowest < _NUM_BINS:
+            counts = np.bincount((values - lowest).astype(np.int64), minlength=int(highest - lowest) + 1)
+            return cls(lowest, highest, counts.tolist())
+        counts, _ = np.histogram(values, _NUM_BINS, (lowest, highest))
+        return cls(lowest, highest, counts.tolist())
+
+
+class StreamFigures(NamedTuple):
+    """Figures of a stream.
+
+    Attributes:
+        info: The stream.
+        num_samples: Its samples.
+        longest: Samples of its longest sequence.
+        num_values: Values that the file has: all of a dense stream, the entries of a sparse one.
+        density: Share of the values that are not zero, of all that the dimension allows for.
+        lowest: The smallest value; NaN if there is none.
+        highest: The largest.
+        mean: The mean.
+        deviation: The standard deviation.
+        num_strange: Values that are NaN or infinite, which do not count above.
+        quantiles: Of `QUANTILES`; empty if there is no value.
+        values: Histogram of the values.
+        frequencies: How often each index, or each class of a dense one-hot stream, occurs; None: it has none.
+    """
+
+    info: StreamInformation
+    num_samples: int
+    longest: int
+    num_values: int
+    density: float
+    lowest: float
+    highest: float
+    mean: float
+    deviation: float
+    num_strange: int
+    quantiles: list[float]
+    values: Histogram | None
+    frequencies: npt.NDArray[np.int64] | None
+
+    def most_frequent(self, most: int) -> list[tuple[int, int]]:
+        """Return the most frequent classes and how often each occurs."""
+        if self.frequencies is None:
+            return []
+        order = np.argsort(-self.frequencies, kind="stable")[:most]
+        return [(int(label), int(self.frequencies[label])) for label in order if self.frequencies[label]]
+
+
+class Padding(NamedTuple):
+    """Padding of minibatches of a size.
+
+    Attributes:
+        size: Sequences in a minibatch.
+        in_order: Share of the padded array that is padding, in the order of the file.
+        shuffled: The same in a random order.
+    """
+
+    size: int
+    in_order: float
+    shuffled: float
+
+
+class Figures(NamedTuple):
+    """Figures of a corpus.
+
+    Attributes:
+        num_sequences: Its sequences.
+        num_samples: Samples that they count for.
+        lengths: Histogram of the lengths of the sequences.
+        length_quantiles: Of `QUANTILES`.
+        streams: Figures of each stream.
+        padding: How minibatches of several sizes would be padded; empty if all sequences have one length.
+    """
+
+    num_sequences: int
+    num_samples: int
+    lengths: Histogram | None
+    length_quantiles: list[float]
+    streams: list[StreamFigures]
+    padding: list[Padding]
+
+
+def figures(corpus: Corpus, surveyed: Iterable[Block]) -> Figures:
+    """Return the figures of an opened corpus.
+
+    Args:
+        corpus: The corpus.
+        surveyed: Its blocks.
+
+    Raises:
+        FormatError: A chunk breaks the format.
+        OSError: The file cannot be read.
+
+    Example:
+        >>> from cntkio import CTFDeserializer, infer_streams
+        >>> from cntkio.survey import blocks
+        >>> path = "examples/iris/iris.ctf"
+        >>> corpus = CTFDeserializer(path, infer_streams(path)).open()
+        >>> species = figures(corpus, blocks(corpus)).streams[1]
+        >>> species.info.name, species.frequencies
+        ('species', array([50, 50, 50]))
+    """
+    sums = {info.name: _Sums(info) for info in corpus.streams}
+    for block in surveyed:
+        for name, data in block.streams.items():
+            sums[name].add(data)
+    lengths = np.asarray(corpus.table.lengths[:]).astype(np.int64)
+    return Figures(
+        len(lengths),
+        int(lengths.sum()),
+        Histogram.of(lengths),
+        [float(value) for value in np.quantile(lengths, QUANTILES)],
+        [found.figures() for found in sums.values()],
+        list(_padding(lengths)),
+    )
+
+
+def _padding(lengths: npt.NDArray[np.int64]) -> Iterable[Padding]:
+    if lengths.min() == lengths.max():
+        return
+    shuffled = np.random.default_rng(0).permutation(lengths)
+    for size in _PADDED_SIZES:
+        if size <= len(lengths):
+            yield Padding(size, _padded_share(lengths, size), _padded_share(shuffled, size))
+
+
+def _padded_share(lengths: npt.NDArray[np.int64], size: int) -> float:
+    starts = np.arange(0, len(lengths), size)
+    counts = np.diff(np.append(starts, len(lengths)))
+    return 1 - float(lengths.sum() / (np.maximum.reduceat(lengths, starts) * counts).sum())
+
+
+class _Sums:
+    """Sums over the blocks of a stream."""
+
+    def __init__(self, info: StreamInformation) -> None:
+        self._info = info
+        self._num_samples = self._longest = self._num_values = self._num_strange = self._num_not_zero = 0
+        self._lowest, self._highest = math.inf, -math.inf
+        self._mean = self._squares = 0.0
+        self._sampled: list[npt.NDArray[Any]] = []
+        self._step = 1
+        self._generator = np.random.default_rng(0)
+        self._frequencies: npt.NDArray[np.int64] | None = None
+        if info.dim <= _MOST_CLASSES and info.shape != ():
+            self._frequencies = np.zeros(info.dim, np.int64)
+
+    def add(self, data: MinibatchData) -> None:
+        self._num_samples += data.num_samples
+        self._longest = max(self._longest, data.num_steps)
+        self._add_frequencies(data)
+        values = data.values.reshape(-1)
+        is_finite = np.isfinite(values.min(initial=0)) and np.isfinite(values.max(initial=0))
+        if not is_finite:
+            finite = values[np.isfinite(values)]
+            self._num_strange += len(values) - len(finite)
+            values = finite
+        if not len(values):
+            return
+        self._num_not_zero += int(np.count_nonzero(values))
+        self._lowest = min(self._lowest, float(values.min()))
+        self._highest = max(self._highest, float(values.max()))
+        self._merge(len(values), float(values.mean(dtype=np.float64)), float(values.var(dtype=np.float64)))
+        # A step that shares a factor with the dimension would take the same components of all samples.
+        step = next(step for step in range(self._step, 2 * self._step + 64) if math.gcd(step, self._info.dim) == 1)
+        self._sampled.append(values[::step].copy())
+        if sum(map(len, self._sampled)) > _MOST_SAMPLED:
+            together = np.concatenate(self._sampled)
+            self._sampled = [together[self._generator.random(len(together)) < 0.5]]
+            self._step *= 2
+
+    def _merge(self, count: int, mean: float, variance: float) -> None:
+        """Merge the mean and the variance of further values (Chan's formula)."""
+        total = self._num_values + count
+        difference = mean - self._mean
+        self._squares += variance * count + difference**2 * self._num_values * count / total
+        self._mean += difference * count / total
+        self._num_values = total
+
+    def _add_frequencies(self, data: MinibatchData) -> None:
+        if self._frequencies is None or not data.num_samples:
+            return
+        if data.indices is not None:
+            self._frequencies += np.bincount(data.indices, minlength=len(self._frequencies))
+            return
+        rows = data.values.reshape(data.num_samples, -1)
+        is_one_hot = self._info.dim > 1 and _are_one_hot(rows[:_NUM_TRIED]) and _are_one_hot(rows)
+        if is_one_hot:
+            self._frequencies += np.bincount(rows.argmax(axis=1), minlength=len(self._frequencies))
+        else:
+            self._frequencies = None
+
+    def figures(self) -> StreamFigures:
+        sampled = np.concatenate(self._sampled) if self._sampled else np.empty(0)
+        possible = self._num_samples * self._info.dim
+        has_values = bool(self._num_values)
+        return StreamFigures(
+            self._info,
+            self._num_samples,
+            self._longest,
+            self._num_values + self._num_strange,
+            self._num_not_zero / possible if possible else 0.0,
+            self._lowest if has_values else math.nan,
+            self._highest if has_values else math.nan,
+            self._mean if has_values else math.nan,
+            math.sqrt(self._squares / self._num_values) if has_values else math.nan,
+            self._num_strange,
+            [float(value) for value in np.quantile(sampled, QUANTILES)] if len(sampled) else [],
+            Histogram.of(sampled),
+            self._frequencies,
+        )
+
+
+def _are_one_hot(rows: npt.NDArray[Any]) -> bool:
+    return bool((np.count_nonzero(rows, axis=1) == 1).all() and (rows.max(axis=1) == 1).all())

@@ -1,0 +1,190 @@
+"""Pictures of figures: histograms of block characters for terminals, and a page of HTML with drawings in SVG.
+
+The page needs nothing but itself: no scripts, no fonts, no network. Names from corpora are escaped.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+
+from cntkio.errors import printable
+from cntkio.survey.figures import QUANTILES, Figures, Histogram, Padding, StreamFigures
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_WIDTH, _HEIGHT = 480, 120
+_MOST_BARS = 60
+_MOST_LABELS = 20
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 62rem; padding: 0 1rem; color: #1b1f24;
+  background: #fff; }
+h1 { font-size: 1.4rem; }
+h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; border-bottom: 1px solid #d0d7de; }
+table { border-collapse: collapse; margin: .5rem 0; }
+td, th { padding: .15rem 1rem .15rem 0; text-align: left; vertical-align: top; }
+figure { margin: .5rem 2rem .5rem 0; display: inline-block; }
+figcaption { color: #57606a; font-size: .85rem; }
+rect { fill: #2f6fab; }
+rect.b { fill: #c4741f; }
+text { font: 11px system-ui, sans-serif; fill: #57606a; }
+line { stroke: #d0d7de; }
+@media (prefers-color-scheme: dark) {
+  body { color: #d7dde3; background: #14181d; }
+  h2 { border-color: #3a424b; }
+  line { stroke: #3a424b; }
+  rect { fill: #6aa7dc; }
+  rect.b { fill: #e0a05a; }
+  text { fill: #98a3ad; }
+  figcaption { color: #98a3ad; }
+}
+"""
+
+
+def bars(counts: Sequence[int], width: int = 32) -> str:
+    """Return a histogram in block characters; a blank is an empty bin.
+
+    Example:
+        >>> bars([0, 1, 4, 8])
+        ' ▁▄█'
+    """
+    merged = _merged(counts, width)
+    most = max(merged, default=0)
+    return "".join(_BLOCKS[(len(_BLOCKS) * count - 1) // most] if count else " " for count in merged)
+
+
+def number(value: float) -> str:
+    """Return a number for people: up to four digits, and no exponent where a few more digits avoid it.
+
+    Example:
+        >>> number(3.0), number(0.123456), number(1234567.0)
+        ('3', '0.1235', '1,234,567')
+    """
+    if value == int(value) if abs(value) < 1e15 else False:
+        return f"{int(value):,}"
+    return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}" if abs(value) < 1e9 else f"{value:.4g}"
+
+
+def page(title: str, facts: Iterable[tuple[str, str]], corpora: Iterable[Figures]) -> str:
+    """Return a page of HTML about corpora.
+
+    Args:
+        title: Its title, such as the name of the file.
+        facts: Names and facts about the file.
+        corpora: The figures of each corpus.
+    """
+    body = [f"<h1>{_text(title)}</h1>", _table(facts)]
+    for found in corpora:
+        body.extend(_corpus(found))
+    return (
+        '<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{_text(title)}</title>\n<style>{_STYLE}</style></head>\n<body>\n"
+        + "\n".join(body)
+        + "\n</body>\n</html>\n"
+    )
+
+
+def _corpus(found: Figures) -> Iterable[str]:
+    yield "<h2>Sequences</h2>"
+    yield _table(
+        [
+            ("sequences", f"{found.num_sequences:,}"),
+            ("samples", f"{found.num_samples:,}"),
+            ("lengths", _quantiles(found.length_quantiles)),
+        ]
+    )
+    if found.lengths is not None:
+        yield _figure(_histogram(found.lengths), "lengths of the sequences, in samples")
+    if found.padding:
+        yield _figure(_padding(found.padding), "share of padding by sequences in a minibatch: in order, and shuffled")
+    for stream in found.streams:
+        yield from _stream(stream)
+
+
+def _stream(stream: StreamFigures) -> Iterable[str]:
+    info = stream.info
+    yield f"<h2>Stream {_text(info.name)}</h2>"
+    yield _table(
+        [
+            ("form", f"{info.storage_format}, dimension {info.dim:,}, {info.dtype}"),
+            ("samples", f"{stream.num_samples:,}, at most {stream.longest:,} in a sequence"),
+            ("values", f"{stream.num_values:,}, {100 * stream.density:.3g} % of all not zero"),
+            ("range", f"{number(stream.lowest)} to {number(stream.highest)}" if stream.quantiles else "no values"),
+            (
+                "mean",
+                f"{number(stream.mean)}, deviation {number(stream.deviation)}" if stream.quantiles else "no values",
+            ),
+            ("quantiles", _quantiles(stream.quantiles)),
+            *([("NaN or infinite", f"{stream.num_strange:,}")] if stream.num_strange else []),
+        ]
+    )
+    if stream.values is not None and stream.lowest != stream.highest:
+        yield _figure(_histogram(stream.values), "values")
+    if stream.frequencies is not None and stream.frequencies.any():
+        most = stream.most_frequent(_MOST_LABELS)
+        num_used = int((stream.frequencies > 0).sum())
+        caption = f"most frequent classes: {len(most):,} of {num_used:,} that occur, of {info.dim:,}"
+        yield _figure(_columns([count for _, count in most], [str(label) for label, _ in most]), caption)
+
+
+def _quantiles(values: Sequence[float]) -> str:
+    names = (f"{100 * share:g} %" for share in QUANTILES)
+    return ", ".join(f"{name}: {number(value)}" for name, value in zip(names, values, strict=False))
+
+
+def _text(text: str) -> str:
+    return html.escape(printable(text))
+
+
+def _table(rows: Iterable[tuple[str, str]]) -> str:
+    cells = "".join(f"<tr><th>{_text(name)}</th><td>{_text(fact)}</td></tr>" for name, fact in rows if fact)
+    return f"<table>{cells}</table>"
+
+
+def _figure(drawing: str, caption: str) -> str:
+    return f"<figure>{drawing}<figcaption>{_text(caption)}</figcaption></figure>"
+
+
+def _histogram(found: Histogram) -> str:
+    counts = _merged(found.counts, _MOST_BARS)
+    labels = [""] * len(counts)
+    labels[0], labels[-1] = number(found.lowest), number(found.highest)
+    return _columns(counts, labels)
+
+
+def _columns(counts: Sequence[int], labels: Sequence[str], second: Sequence[int] = (), unit: str = "") -> str:
+    """Draw columns, with a label under each that has one; `second` draws columns next to them."""
+    most = max((*counts, *second), default=0) or 1
+    step = _WIDTH / max(len(counts), 1)
+    width = step * (0.4 if second else 0.86)
+    parts = [f'<line x1="0" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}"/>']
+    for series, kind in ((counts, ""), (second, ' class="b"')):
+        shift = width if kind else 0.0
+        for index, count in enumerate(series):
+            height = _HEIGHT * count / most
+            parts.append(
+                f'<rect{kind} x="{index * step + shift:.1f}" y="{_HEIGHT - height:.1f}" width="{width:.1f}" '
+                f'height="{height:.1f}"><title>{_text(labels[index])} {count:,}{unit}</title></rect>'
+            )
+    for index, label in enumerate(labels):
+        if label:
+            is_last = index == len(labels) - 1 and len(labels) > _MOST_LABELS
+            anchor, x = ("end", _WIDTH) if is_last else ("start" if index == 0 else "middle", (index + 0.43) * step)
+            x = 0 if index == 0 and len(labels) > _MOST_LABELS else x
+            anchor = "middle" if index == 0 and len(labels) <= _MOST_LABELS else anchor
+            parts.append(f'<text x="{x:.1f}" y="{_HEIGHT + 14}" text-anchor="{anchor}">{_text(label)}</text>')
+    parts.append(f'<text x="{_WIDTH}" y="10" text-anchor="end">{most:,}{unit}</text>')
+    return f'<svg width="{_WIDTH}" height="{_HEIGHT + 20}" role="img">{"".join(parts)}</svg>'
+
+
+def _padding(padding: Sequence[Padding]) -> str:
+    in_order = [round(100 * one.in_order) for one in padding]
+    shuffled = [round(100 * one.shuffled) for one in padding]
+    return _columns(in_order, [f"{one.size:,}" for one in padding], shuffled, unit=" %")
+
+
+def _merged(counts: Sequence[int], most: int) -> list[int]:
+    """Return counts in at most so many bins: neighbours are added."""
+    size = -(-len(counts) // most) or 1
+    return [sum(counts[begin : begin + size]) for begin in range(0, len(counts), size)]
