@@ -13,6 +13,7 @@ from cntkio.survey.figures import QUANTILES, Figures, Histogram, Padding, Stream
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _WIDTH, _HEIGHT = 480, 120
+_HEADROOM = 16  # above the columns, for the largest count
 _MOST_BARS = 60
 _MOST_LABELS = 20
 
@@ -97,7 +98,10 @@ def _corpus(found: Figures) -> Iterable[str]:
     if found.lengths is not None:
         yield _figure(_histogram(found.lengths), "lengths of the sequences, in samples")
     if found.padding:
-        yield _figure(_padding(found.padding), "share of padding by sequences in a minibatch: in order, and shuffled")
+        yield _figure(
+            _padding(found.padding),
+            "share of padding by sequences in a minibatch: in order (blue), and shuffled (orange)",
+        )
     for stream in found.streams:
         yield from _stream(stream)
 
@@ -162,7 +166,7 @@ def _columns(counts: Sequence[int], labels: Sequence[str], second: Sequence[int]
     for series, kind in ((counts, ""), (second, ' class="b"')):
         shift = width if kind else 0.0
         for index, count in enumerate(series):
-            height = _HEIGHT * count / most
+            height = (_HEIGHT - _HEADROOM) * count / most
             parts.append(
                 f'<rect{kind} x="{index * step + shift:.1f}" y="{_HEIGHT - height:.1f}" width="{width:.1f}" '
                 f'height="{height:.1f}"><title>{_text(labels[index])} {count:,}{unit}</title></rect>'
