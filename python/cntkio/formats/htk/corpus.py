@@ -18,14 +18,12 @@ import hashlib
 import itertools
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.arguments import check_fields
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import FEATURE_STREAM, FEATURES, truth
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded, Utterances
@@ -35,9 +33,7 @@ from cntkio.formats.htk.keys import first_same
 from cntkio.formats.htk.lists import Listed, in_its_list, join_lists, read_list
 from cntkio.formats.htk.options import (
     FeatureSettings,
-    Unequal,
     UtteranceOptions,
-    check_utterances,
     longest_of,
     merge_stream,
     paths_of,
@@ -53,7 +49,6 @@ from cntkio.streams import (
     LARGEST_DIM,
     StreamDefs,
     StreamInformation,
-    checked_streams,
     named,
 )
 
@@ -99,24 +94,14 @@ class HTKFeatureDeserializer(UtteranceOptions):
     streams: StreamDefs
     _: dataclasses.KW_ONLY
     prefix: str = ""
-    unequal_lengths: Unequal | None = None
     max_sequence_length: int | None = None
-    compatible: bool = False
-    strict: bool = False
     memory_map: bool = True
-    stream_options: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-    defines_mb_size: bool = False
-    dtype: npt.DTypeLike = np.float32
-    has_text_keys = True
     cntk_type = "HTKFeatureDeserializer"
     cntk_options = FEATURES
 
     def __post_init__(self) -> None:
         """Check all options that can be checked without the files."""
-        check_fields(self)
-        self.streams = checked_streams(self.streams)
-        self.dtype = precision_of(self.dtype)
-        check_utterances("HTKFeatureDeserializer", self.streams, self.unequal_lengths)
+        self.streams = self.check_common(self.streams)
         if not self.streams:
             raise ConfigError("HTKFeatureDeserializer: no feature streams found", key="streams")
         self.parts()

@@ -15,10 +15,11 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from cntkio.arguments import check_fields
 from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import CntkOptions, whole
 from cntkio.hints import folded
-from cntkio.streams import DEFAULT_MAX_SEQUENCE_LENGTH, num_values
+from cntkio.streams import DEFAULT_MAX_SEQUENCE_LENGTH, StreamDefs, checked_streams, num_values
 
 _T = TypeVar("_T")
 _D = TypeVar("_D")
@@ -27,9 +28,38 @@ Unequal = Literal["error", "drop", "keep"]
 _UNEQUAL = ("error", "drop", "keep")
 
 
-@dataclasses.dataclass(eq=False, repr=False)
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class UtteranceOptions(CntkOptions):
-    """Options that the deserializers of features and of labels have in common."""
+    """Options that the deserializers of features and of labels have in common, beside their `streams`.
+
+    Attributes:
+        unequal_lengths: What becomes of an utterance that is not as long as in the first corpus of the source.
+        compatible: Read exactly as CNTK 2.7 does.
+        strict: Turn warnings into errors.
+        stream_options: For each stream further options by CNTK's names.
+        defines_mb_size: Whether minibatch sizes count the samples of the deserializer's stream.
+        dtype: Type of the delivered values, float32 or float64.
+    """
+
+    unequal_lengths: Unequal | None = None
+    compatible: bool = False
+    strict: bool = False
+    stream_options: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    defines_mb_size: bool = False
+    dtype: npt.DTypeLike = np.float32
+    has_text_keys = True
+
+    def check_common(self, streams: StreamDefs) -> StreamDefs:
+        """Check the types of all fields, and what can be checked of the common options; return the streams as a record.
+
+        Raises:
+            ConfigError: An option is not possible.
+        """
+        check_fields(self)
+        self.dtype = precision_of(self.dtype)
+        checked = checked_streams(streams)
+        check_utterances(type(self).__name__, checked, self.unequal_lengths)
+        return checked
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore a pickle, also of version 0.1.0, where `defines_mb_size` was a private attribute."""

@@ -18,18 +18,16 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
-from cntkio.arguments import check_fields
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import BINARY_LABELS, LABELS
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded, Utterances
 from cntkio.formats.htk.keys import first_same
-from cntkio.formats.htk.options import Unequal, UtteranceOptions, precision_of
+from cntkio.formats.htk.options import UtteranceOptions
 from cntkio.formats.input_file import InputFile, Locator
 from cntkio.formats.mlf.entries import (
     CLASS_BEYOND_DIMENSION,
@@ -51,7 +49,7 @@ from cntkio.formats.mlf.options import LabelSettings, settings_of
 from cntkio.formats.report import Report, first_few
 from cntkio.formats.table import SequenceTable
 from cntkio.hints import suggests_keywords
-from cntkio.streams import StreamDefs, StreamInformation, checked_streams
+from cntkio.streams import StreamDefs, StreamInformation
 
 _CHUNK_FRAMES = 1 << 20
 
@@ -99,14 +97,7 @@ class HTKMLFDeserializer(UtteranceOptions):
     as_class_ids: bool = False
     labelToTargetMappingFile: str | os.PathLike[str] | None = None  # noqa: N815 - CNTK's name
     targetDim: int | None = None  # noqa: N815 - CNTK's name
-    unequal_lengths: Unequal | None = None
     cache_index: bool = False
-    compatible: bool = False
-    strict: bool = False
-    stream_options: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-    defines_mb_size: bool = False
-    dtype: npt.DTypeLike = np.float32
-    has_text_keys = True
     cntk_type = "HTKMLFDeserializer"
     cntk_options = LABELS
 
@@ -117,9 +108,7 @@ class HTKMLFDeserializer(UtteranceOptions):
                 f"label_mapping_file is {self.label_mapping_file!r}; expected the mapping file first, then the streams",
                 key="label_mapping_file",
             )
-        check_fields(self)
-        self.streams = checked_streams(self.streams)
-        self.dtype = precision_of(self.dtype)
+        self.streams = self.check_common(self.streams)
         self._settings()
 
     def _settings(self) -> LabelSettings:
@@ -204,21 +193,12 @@ class HTKMLFBinaryDeserializer(UtteranceOptions):
     streams: StreamDefs
     _: dataclasses.KW_ONLY
     as_class_ids: bool = False
-    unequal_lengths: Unequal | None = None
-    compatible: bool = False
-    strict: bool = False
-    stream_options: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-    defines_mb_size: bool = False
-    dtype: npt.DTypeLike = np.float32
-    has_text_keys = True
     cntk_type = "HTKMLFBinaryDeserializer"
     cntk_options = BINARY_LABELS
 
     def __post_init__(self) -> None:
         """Check all options that can be checked without the files."""
-        check_fields(self)
-        self.streams = checked_streams(self.streams)
-        self.dtype = precision_of(self.dtype)
+        self.streams = self.check_common(self.streams)
         settings_of(self, {})
 
     def parts(self) -> Sequence[HTKMLFBinaryDeserializer]:

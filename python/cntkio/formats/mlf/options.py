@@ -14,7 +14,6 @@ from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import LABEL_STREAM, truth
 from cntkio.formats.htk.options import (
     Unequal,
-    check_utterances,
     longest_of,
     merge_stream,
     paths_of,
@@ -125,7 +124,6 @@ def settings_of(options: LabelOptions, arguments: Mapping[str, Any]) -> LabelSet
         OSError: A list of label files cannot be read.
     """
     deserializer, streams, compatible = type(options).__name__, options.streams, options.compatible
-    check_utterances(deserializer, streams, options.unequal_lengths)
     if len(streams) != 1:
         raise ConfigError(f"{deserializer} only accepts a single stream; it has {len(streams)}", key="streams")
     ((name, stream),) = streams.items()
