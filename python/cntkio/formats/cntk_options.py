@@ -200,7 +200,7 @@ class CntkOptions:
     def __repr__(self) -> str:
         """Print the call that makes this again. Options at their default are left out."""
         arguments = []
-        for field in sorted(dataclasses.fields(self), key=lambda field: field.kw_only):
+        for field in sorted(dataclasses.fields(self), key=lambda field: bool(field.kw_only)):
             value = getattr(self, field.name)
             default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
             # NumPy takes None for float64.
