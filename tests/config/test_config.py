@@ -788,3 +788,20 @@ def test_refuses_texts_that_are_too_long_for_configurations(tmp_path: Path) -> N
             configuration([f"configFile={tmp_path}/{name}.cntk"])
     with pytest.raises(ConfigError, match="argument 1, column 1: more than 4194304 characters"):
         configuration(["a = 1\n" * 700_000])
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "options", "words"),
+    [
+        ("t=[reader=[file=a\ninput=[x=[dim=2 format=dense]]]]", (), {"section": "t"}, "separate entries on one line"),
+        ("", (3,), {}, "overrides are (3,); expected texts such as"),
+        ("", (), {"section": 3}, 'section is 3; expected a path such as "train/reader"'),
+    ],
+)  # fmt: skip
+def test_a_plausible_mistake_says_what_to_write(
+    tmp_path: Path, text: str, arguments: Any, options: Any, words: str
+) -> None:
+    (tmp_path / "a.cntk").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        cntkio.read_config(tmp_path / "a.cntk", *arguments, **options).open()
+    assert words in str(caught.value)

@@ -572,7 +572,7 @@ def test_a_large_file_is_not_read_for_advice(tmp_path: Path, monkeypatch: pytest
         ),
         (b"1 |x 1 |y 2\n1 |y 3\n2 |x 1\n", "line 2, .* the line has 'y'; ask for"),
         (b"1 |x 1\n2 |x ! |y 1\n", "bad number|in a number"),
-        (b"1 |x 1\n1 \n2 |x 1\n", "a line without a sample; expected one of at least one stream$"),
+        (b"1 |x 1\n1 \n2 |x 1\n", "a line without a sample; expected a sample of at least one stream$"),
     ],
 )
 def test_a_line_without_what_was_asked_for_names_its_streams(text: bytes, words: str, tmp_path: Path) -> None:

@@ -410,7 +410,8 @@ class Section:
             raise
         except ValueError:
             shown = value.string if len(value.string) <= 60 else value.string[:57] + "..."
-            raise self.error(key, f"{key} = {shown!r} is not {kind}", own=own) from None
+            several = "; separate entries on one line with ';'" if "=" in value.string and not value.is_section else ""
+            raise self.error(key, f"{key} = {shown!r} is not {kind}{several}", own=own) from None
 
     def text(self, key: str, default: str | None = None, *, own: bool = False) -> str:
         """Return a text. Without a default the key is required and must not be empty, here and below."""

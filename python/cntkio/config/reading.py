@@ -70,6 +70,10 @@ def read_config(
         OSError: The file cannot be read.
     """
     name = path_text("path", path)
+    if not all(isinstance(override, str) for override in overrides):
+        raise ConfigError(f'overrides are {overrides!r}; expected texts such as "train=[reader=[maxErrors=5]]"')
+    if not isinstance(section, str | Sequence | None):
+        raise ConfigError(f'section is {section!r}; expected a path such as "train/reader"', key="section")
     # A plus sign in a name is the separator of names only if the argument is CNTK's own.
     names = [name] if not isinstance(path, str) or os.path.exists(name) else name.split("+")  # noqa: PTH110
     arguments = [*(f"configFile={file}" for file in names), *overrides]

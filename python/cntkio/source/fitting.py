@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from cntkio.displays import counted
 from cntkio.errors import CorpusError
 from cntkio.formats.contract import Corpus
 from cntkio.formats.report import NUM_IN_FULL, first_few, warn
@@ -108,7 +109,7 @@ def judge_lengths(joined: JoinedTable, corpora: Sequence[Corpus], *, frame_mode:
             index, advised = int(indices[0]), wording().setting("unequal_lengths", "drop")
             raise CorpusError(
                 f"utterance {_key(joined, index)}: {own_lengths[index]} frames in {corpus.name}, but {lengths[index]} "
-                f"in {corpora[0].name} ({len(indices)} such utterances); {advised} leaves them out"
+                f"in {corpora[0].name} ({counted(len(indices), 'such utterance')}); {advised} leaves them out"
             )
     return _only(joined, is_kept)
 

@@ -31,7 +31,7 @@ _WORDS = {
     "pipe without a name": "a pipe without a name after it; expected the name of a stream, or '#'",
     "name at the end": "the file ends in the name of a stream",
     "no value at the end": "the file ends where the sample's first value should be",
-    "line without a sample": "a line without a sample; expected one of at least one stream",
+    "line without a sample": "a line without a sample; expected a sample of at least one stream",
     "stream without a sample": "no sample of this stream in the sequence; expected at least one",
     "too many samples": "{found} samples, but the sequence has {length} lines",
     "too few samples": "{found} samples in the longest stream, but the sequence has {length} lines",

@@ -314,7 +314,11 @@ class MLFCorpus:
             what += f": {row!r}"
         if fault == UNKNOWN_LABEL and self._settings.mapping_file is not None:
             names = read_mapping(self._settings.mapping_file)
-            what += f"; the file has {first_few((repr(name.decode(errors='replace')) for name in names), len(names))}"
+            what += (
+                "; the file is empty"
+                if not names
+                else f"; the file has {first_few((repr(name.decode(errors='replace')) for name in names), len(names))}"
+            )
         error = self._error(sequence_index, byte, what)
         error.kind = FAULT_NAMES[fault]
         return error
