@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 from cntkio import (
     CheckpointError,
+    ConfigError,
     CorpusError,
     CTFDeserializer,
     FormatError,
@@ -565,24 +566,51 @@ def test_an_interrupt_stops_a_read_at_once_and_loses_nothing(path: Path) -> None
     assert seen == expected
 
 
-def test_a_closed_source_says_so_and_keeps_its_state(path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("begin", ("0", 5)),
+        ("end", (0, 5.5)),
+        ("end", (0, -5)),
+        ("number", (0, 5, None, "a")),
+        ("truncation_length", (0, 5, "a", None)),
+    ],
+)
+def test_an_epoch_of_other_types_is_refused_by_name(path: Path, name: str, arguments: tuple[Any, ...]) -> None:
+    with make(path) as source:
+        before = source.state_dict()
+        begin, end, truncation_length, number = (*arguments, None, None)[:4]
+        with pytest.raises((ConfigError, CheckpointError), match=f"{name} is "):
+            source.begin_epoch(begin, end, truncation_length=truncation_length, number=number)
+        assert source.state_dict() == before
+
+
+@pytest.mark.parametrize("name", ["read_ahead_in_bytes", "right_splice"])
+def test_sizes_of_other_types_are_refused_by_name(path: Path, name: str) -> None:
+    with pytest.raises(TypeError, match=f"{name} is '1MB'; expected a whole number"):
+        make(path, **{name: "1MB"})
+
+
+def test_a_closed_source_says_so_in_every_call(path: Path) -> None:
     source = make(path, max_sweeps=1)
     expected = rest(source, 11)
     source.restore_from_checkpoint({"minibatchSourcePosition": 0})
     seen = [shown(source.next_minibatch(11))]
+    state = source.state_dict()
     source.close()
     source.close()
     for call in (
         lambda: source.next_minibatch(11),
         lambda: source.next_minibatch(3),
         lambda: source.begin_epoch(0, 5),
-        lambda: source.load_state_dict(source.state_dict()),
+        lambda: source.load_state_dict(state),
+        source.state_dict,
         source.__enter__,
     ):
         with pytest.raises(CorpusError, match=f"the source of {path} is closed"):
             call()
     with make(path, max_sweeps=1) as again:
-        again.load_state_dict(source.state_dict())
+        again.load_state_dict(state)
         assert [*seen, *rest(again, 11)] == expected
 
 

@@ -22,6 +22,7 @@ from cntkio.hints import wording
 from cntkio.source.join import JoinedTable
 
 INVALID, BROKEN = 1, 2
+_UNEQUAL = "of another length in another stream"
 _Partners = tuple[npt.NDArray[np.uint32], ...]
 
 
@@ -51,20 +52,27 @@ def skip_unusable(
     missing = joined.left_out[0]
     lengths = corpora[0].table.lengths[joined.partners[0]]
     is_unequal = np.zeros(len(lengths), np.bool_)
+    example = ""
     for corpus, partners in zip(corpora[1:], joined.partners[1:], strict=True):
         mask = _unequal(corpus, partners, lengths, frame_mode=frame_mode)
         if mask is not None:
             is_unequal |= mask
+            for index in np.flatnonzero(mask)[: not example].tolist():
+                example = (
+                    f" (utterance {_key(joined, index)} has {lengths[index]} frames in {corpora[0].name}, and "
+                    f"{corpus.table.lengths[partners[index]]} in {corpus.name})"
+                )
     is_too_long = lengths > skipping.longest
     by_kind = {
         "missing in another stream": (missing.num_sequences, [str(key) for key in missing.first_keys]),
-        "of another length in another stream": _count_and_keys(joined, is_unequal),
+        _UNEQUAL: _count_and_keys(joined, is_unequal),
         f"longer than {skipping.longest} frames": _count_and_keys(joined, is_too_long & ~is_unequal),
     }
     by_kind = {kind: (count, keys) for kind, (count, keys) in by_kind.items() if count}
     name, total = corpora[0].name, corpora[0].table.num_sequences
     for kind, (count, keys) in by_kind.items():
-        warn("%s: %d utterances are skipped: %s: %s", name, count, kind, first_few(keys, count))
+        shown = example if kind == _UNEQUAL else ""
+        warn("%s: %d utterances are skipped: %s: %s%s", name, count, kind, first_few(keys, count), shown)
     skipped = {kind: count for kind, (count, _) in by_kind.items()}
     num_skipped = sum(skipped.values())
     if 2 * num_skipped > total:

@@ -29,6 +29,8 @@ _WHOLE_NUMBERS = (
     "truncation_length",
     "max_errors",
     "trace_level",
+    "read_ahead_in_bytes",
+    "right_splice",
 )
 _FLAGS = ("frame_mode", "randomize", "strict", "keep_data_in_memory", "crosses_sweeps", "local_timeline")
 

@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from cntkio.arguments import whole_number
 from cntkio.errors import CheckpointError
 from cntkio.source.checkpoint import Checkpoint, epoch_of
 from cntkio.source.hand_over import Epoch
@@ -58,6 +59,11 @@ class Progress:
 
     def begin_epoch(self, begin: int, end: int, truncation_length: int | None, number: int | None) -> None:
         """Deliver an epoch; see `MinibatchSource.begin_epoch`."""
+        for name, value in (
+            ("begin", begin), ("end", end), ("truncation_length", truncation_length or 0), ("number", number or 0),
+        ):  # fmt: skip
+            if whole_number(name, value) < 0:
+                raise CheckpointError(f"{name} is {value}; expected at least 0", saved=value)
         self._recipe.check_truncation(self._options, truncation_length)
 
         def move() -> Epoch:
@@ -95,6 +101,7 @@ class Progress:
 
     def state(self) -> dict[str, Any]:
         """Return all that is needed to continue here, and to notice other data or settings."""
+        self._pipeline.check_open()  # the fingerprints of the data may be read from the files
         delivered, epoch = self._pipeline.where()
         return self.state_of(self._timeline.state(delivered.bookmark), epoch)
 

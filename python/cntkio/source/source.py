@@ -436,7 +436,7 @@ class MinibatchSource(StreamsByName):
         self.load_state_dict(state["state"])
 
     def close(self) -> None:
-        """Stop reading ahead and close the files. A closed source cannot be read, but still has its state."""
+        """Stop reading ahead and close the files. Take `state_dict` before: a closed source has none."""
         self._pipeline.close()
         self._opened.close()
 

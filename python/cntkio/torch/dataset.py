@@ -313,9 +313,15 @@ class MinibatchDataset(WatchedDataset):
                 saved={name: state.get(name) for name in different},
                 current={name: current[name] for name in different},
             )
-        for position in state["workers"] if is_of_workers else [{}]:
-            if position is not None:
-                self._resume(state["epoch"], {**state["source"], **position})
+        before = self.source.state_dict(), self._epochs.current
+        try:
+            for position in state["workers"] if is_of_workers else [{}]:
+                if position is not None:
+                    self._resume(state["epoch"], {**state["source"], **position})
+        except BaseException:  # a state of another worker may have moved the source
+            self.source.load_state_dict(before[0])
+            self._epochs.current = before[1]
+            raise
         self.loaded.load(state)
         self.delivered.begin_here()
         self._epoch.fill_(state["epoch"])
