@@ -1,6 +1,7 @@
 """HTK features and labels: written and read back, options, lists and labels of all forms, damaged files."""
 
 import dataclasses
+import os
 import pickle
 import resource
 import struct
@@ -163,6 +164,27 @@ def test_an_index_cache_changes_only_the_time(corpus: Path, monkeypatch: pytest.
     (corpus / "states.list").write_text("aa\nsil\nb\n")
     with pytest.raises(TypeError):  # other names: the file must be scanned again
         classes()
+
+
+def test_a_cache_of_labels_belongs_to_the_file_that_was_read(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, scan_text = corpus / "a.mlf", entries.scan_text
+    other = corpus / "other.mlf"
+    other.write_text(path.read_text().replace("sil", "aa"))
+    os.utime(other, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
+
+    def replaced_before(*arguments: Any, **options: Any) -> Any:
+        if other.exists():
+            other.rename(path)
+        return scan_text(*arguments, **options)
+
+    def classes() -> Any:
+        deserializer = labels(path, corpus / "states.list", cache_index=True)
+        return [utterance["L"] for utterance in read(features(corpus / "a.scp"), deserializer)]
+
+    monkeypatch.setattr(entries, "scan_text", replaced_before)
+    before = classes()
+    after = classes()
+    assert before != after == classes()
 
 
 def test_frames_and_classes_beyond_16_bits_are_cached(tmp_path: Path) -> None:

@@ -208,12 +208,6 @@ def read_entries(
         OSError: The file cannot be read.
         FormatError: The file breaks the format in a way that concerns more than one entry.
     """
-
-    def scan() -> Entries:
-        return scan_text(path, names, dim, compatible=compatible, times=times, frame_period=frame_period)
-
-    if not cache_index:
-        return scan()
     digest = None if names is None else hashlib.blake2b(b"\n".join(names), digest_size=16).hexdigest()
     settings = {
         "format": "mlf", "compatible": compatible, "times": times, "frame_period": float(frame_period), "dim": dim,
@@ -221,22 +215,24 @@ def read_entries(
     }  # fmt: skip
     text = InputFile(path)
     try:
-        cache = IndexCache(text, settings)
-        cached = cache.read(lambda arrays: Entries.from_cache(path, arrays.facts, arrays.read_all()))
-        if cached is not None:
-            return cached
-        entries = scan()
-        cache.write(*entries.to_cache())
+        cache = IndexCache(text, settings) if cache_index else None
+        if cache is not None:
+            cached = cache.read(lambda arrays: Entries.from_cache(path, arrays.facts, arrays.read_all()))
+            if cached is not None:
+                return cached
+        entries = scan_text(text, names, dim, compatible=compatible, times=times, frame_period=frame_period)
+        if cache is not None:
+            cache.write(*entries.to_cache())
         return entries
     finally:
         text.close()
 
 
 def scan_text(
-    path: str, names: list[bytes] | None, dim: int, *, compatible: bool, times: Times, frame_period: float
+    text: InputFile, names: list[bytes] | None, dim: int, *, compatible: bool, times: Times, frame_period: float
 ) -> Entries:
-    """Scan a text label file. For the arguments and errors see `read_entries`."""
-    text = InputFile(path)
+    """Scan an opened text label file. For the other arguments and the errors see `read_entries`."""
+    path = text.path
     try:
         counts_time = {"auto": None, "100ns": True, "frames": False}[times]
         scanned = _core.mlf_scan(text.handle, compatible, counts_time, float(frame_period), names, dim, num_threads())
@@ -250,8 +246,6 @@ def scan_text(
     except OSError:
         text.require_unchanged()  # a file that was truncated while it was read ends too early
         raise
-    finally:
-        text.close()
     return _entries_of(path, scanned)
 
 
