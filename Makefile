@@ -17,7 +17,7 @@ ifeq ($(shell rustc --version 2>/dev/null),)
 $(shell rustup toolchain install >&2)
 endif
 
-.PHONY: all build debug-build demo test torch check check-targets wheel sdist test-wheel test-sdist check-dist bench against-self fuzz soak docs format clean
+.PHONY: all build debug-build demo test torch check check-targets wheel sdist test-wheel test-sdist check-dist bench loaders against-self fuzz soak docs format clean
 all: build
 
 $(BIN)/python:
@@ -146,6 +146,17 @@ soak: build $(VENV)/.test-tools
 	.cache/bench/venv/bin/pip install -q "numpy>=2"
 	for peer in polars pyarrow scikit-learn; do .cache/bench/venv/bin/pip install -q $$peer || true; done
 	touch $@
+
+# PyTorch and other loaders: some 3 minutes and 6 GB.
+.cache/bench/loaders-venv/.tools:
+	mkdir -p .cache/bench && $(PYTHON) -m venv .cache/bench/loaders-venv
+	.cache/bench/loaders-venv/bin/pip install -q "numpy>=2" torch
+	for peer in datasets grain litdata webdataset; do .cache/bench/loaders-venv/bin/pip install -q $$peer || true; done
+	touch $@
+
+# Other loaders of PyTorch users on the same data; BENCH="--repeat 5 --mb 512" for the figures of the pages.
+loaders: build .cache/bench/loaders-venv/.tools
+	PYTHONPATH=python .cache/bench/loaders-venv/bin/python bench/loaders.py --folder .cache/bench/loaders $(BENCH)
 
 # Speed of the working tree divided by that of another revision, such as `make against-self REV=HEAD~5 BENCH="--mb 32"`.
 against-self: $(VENV)/.tools

@@ -1,17 +1,35 @@
-"""Configuration of Sphinx, which builds these pages: `make docs` runs `sphinx-build -W docs site`."""
+"""Configuration of Sphinx, which builds these pages: `make docs` runs `sphinx-build -W docs site`.
 
+`CNTKIO_DOCS_VERSIONS` lists the versions that a site offers: names and addresses, as JSON, such as
+`{"0.2": "https://…/0.2/", "main": "https://…/main/"}`. Without it, the site has no switch.
+"""
+
+import importlib
+import inspect
+import json
+import os
 from importlib.metadata import version as installed_version
+from pathlib import Path
+from types import ModuleType
 
 project = "cntkio"
 author = "the authors of cntkio"
 release = version = installed_version("cntkio")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.linkcode"]
 myst_heading_anchors = 3
 
 html_theme = "furo"
 html_title = f"cntkio {release}"
 html_copy_source = False
+templates_path = ["templates"]
+html_context = {"versions": json.loads(os.environ.get("CNTKIO_DOCS_VERSIONS", "{}"))}
+html_sidebars = {
+    "**": [
+        "sidebar/brand.html", "sidebar/search.html", "sidebar/scroll-start.html", "sidebar/navigation.html",
+        "versions.html", "sidebar/scroll-end.html",
+    ]
+}  # fmt: skip
 
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
@@ -19,7 +37,34 @@ napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+# Longer signatures have a line for each parameter.
+maximum_signature_line_length = 88
 # Frameworks need not be installed for their modules' pages.
 autodoc_mock_imports = ["torch", "jax", "pyarrow", "ray"]
 # Docstrings are written in Markdown's habit: one backtick is code.
 default_role = "code"
+
+_SOURCES = f"https://github.com/cntkio/cntkio/blob/{os.environ.get('CNTKIO_DOCS_REVISION', 'main')}/"
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+def linkcode_resolve(domain: str, info: dict[str, str]) -> str | None:
+    """Return the address of an object's source: the file, and its lines."""
+    if domain != "py" or not info["module"]:
+        return None
+    found: object = importlib.import_module(info["module"])
+    for name in info["fullname"].split("."):
+        found = getattr(found, name, None)
+    if isinstance(found, property):
+        found = found.fget
+    try:
+        lines, first = inspect.getsourcelines(inspect.unwrap(found))  # type: ignore[arg-type]
+        module = inspect.getmodule(found)
+    except (OSError, TypeError):
+        return None  # constants and aliases
+    if not isinstance(module, ModuleType) or module.__file__ is None:
+        return None
+    path = Path(module.__file__).resolve()
+    if not path.is_relative_to(_ROOT):
+        return None
+    return f"{_SOURCES}{path.relative_to(_ROOT).as_posix()}#L{first}-L{first + len(lines) - 1}"

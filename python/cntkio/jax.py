@@ -35,6 +35,8 @@ except ModuleNotFoundError as error:
         f"cntkio.jax needs {error.name}, which is not installed: pip install jax", name=error.name
     ) from None
 
+__all__ = ["Layout", "Padded", "Ragged", "Truncated", "convert"]
+
 Layout = Literal["ragged", "padded", "csr", "ids", "ragged_ids", "padded_ids"]
 _ALIGNMENT = 64  # in bytes, of memory that JAX can share
 

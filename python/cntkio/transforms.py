@@ -6,6 +6,8 @@ from typing import NoReturn
 
 from cntkio.errors import UnsupportedError
 
+__all__ = ["color", "crop", "mean", "scale"]
+
 
 def _instead(name: str, use: str) -> UnsupportedError:
     return UnsupportedError(

@@ -70,6 +70,13 @@ def write_arrow(
     """Write a corpus to an Arrow file with random access, not compressed, so that it can be memory-mapped.
 
     Arguments and exceptions as for `write_parquet`.
+
+    Example:
+        >>> import cntkio, pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "iris.arrow")
+        >>> write_arrow(path, cntkio.read_ctf("examples/iris/iris.ctf"))
+        >>> path.stat().st_size > 0
+        True
     """
     batches = RecordBatches(data, key=key, flat=flat, ids=ids)
     with written_whole(path) as file, ipc.new_file(file, batches.schema) as writer:

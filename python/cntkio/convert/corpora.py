@@ -25,6 +25,9 @@ FileFormat = Literal["ctf", "cbf", "parquet", "arrow"]
 def format_of(path: AnyPath) -> FileFormat:
     """Return the format of a corpus, by its first bytes; text if they belong to none of the other formats.
 
+    Args:
+        path: The corpus.
+
     Raises:
         OSError: The file cannot be read.
 
@@ -137,6 +140,9 @@ def read_header_file(path: AnyPath) -> StreamDefs:
 
     It has a line for each stream: its name, its name in the text, `dense` or `sparse`, and its dimension, separated by
     white space.
+
+    Args:
+        path: The header file.
 
     Raises:
         FormatError: A line has another form.

@@ -34,6 +34,9 @@ _BY_EXTENSION: dict[str, FileFormat] = {
 def format_of_name(path: AnyPath) -> FileFormat:
     """Return the format that the name of a file asks for.
 
+    Args:
+        path: The file, which need not exist.
+
     Raises:
         ConfigError: The extension belongs to no format that can be written.
 
@@ -146,7 +149,14 @@ def corpus_of(
     one_hot: Mapping[str, int] | None = None,
     key: str | None = None,
 ) -> Any:
-    """Return what the writers take for a file of any format. Arguments and exceptions as for `convert_file`."""
+    """Return what the writers take for a file of any format. Arguments and exceptions as for `convert_file`.
+
+    Example:
+        >>> from cntkio.convert import pieces_of
+        >>> with pieces_of(corpus_of("examples/iris/iris.ctf", infer_streams("examples/iris/iris.ctf"))) as pieces:
+        ...     [info.name for info in pieces.streams]
+        ['lengths', 'species']
+    """
     kind = detect(path)
     if kind.form in ("parquet", "arrow", "arrow stream"):
         from cntkio import arrow  # late: Arrow is optional, and the module imports this one

@@ -66,7 +66,17 @@ class Writable(Protocol):
 
 
 def joined(pieces: Pieces) -> Minibatch:
-    """Return all sequences as arrays, in memory."""
+    """Return all sequences as arrays, in memory.
+
+    Args:
+        pieces: Open pieces, as of `pieces_of`.
+
+    Example:
+        >>> from cntkio.convert import pieces_of
+        >>> with pieces_of({"x": [[1, 2], [3, 4]]}) as pieces:
+        ...     joined(pieces)["x"].values.tolist()
+        [[1.0], [2.0], [3.0], [4.0]]
+    """
     each = list(pieces.pieces)
     num_sequences = sum(piece.chunk.num_sequences for piece in each)
     whole = _core.Whole(packed_columns(pieces.streams), num_sequences)

@@ -39,5 +39,13 @@ class ArrayLike(Protocol):
 
 
 def is_table(data: object) -> TypeGuard[ArrowStream | DataSet]:
-    """Return whether an object is a data frame, a table, a series or a data set."""
+    """Return whether an object is a data frame, a table, a series or a data set.
+
+    Args:
+        data: Any object.
+
+    Example:
+        >>> is_table({"x": [1, 2]})
+        False
+    """
     return isinstance(data, ArrowStream | DataSet)

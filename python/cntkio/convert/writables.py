@@ -39,6 +39,11 @@ def pieces_of(
 
     Raises:
         ConfigError: It cannot be written.
+
+    Example:
+        >>> with pieces_of({"x": [[1, 2], [3, 4]]}) as pieces:
+        ...     [info.name for info in pieces.streams]
+        ['x']
     """
     return _writable(data, dtype, one_hot or {}).pieces()
 

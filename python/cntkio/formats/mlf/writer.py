@@ -126,6 +126,10 @@ def write_binary_mlf(path: str | os.PathLike[str], utterances: Iterable[tuple[st
 def write_mapping(path: str | os.PathLike[str], names: Sequence[str]) -> None:
     """Write a label mapping file.
 
+    Args:
+        path: The file.
+        names: The labels, in the order of their classes.
+
     Raises:
         ConfigError: A name is empty, contains a line end, or occurs twice.
         OSError: The file cannot be written.
