@@ -154,7 +154,7 @@ def corpus_of(
     Example:
         >>> from cntkio.convert import pieces_of
         >>> with pieces_of(corpus_of("examples/iris/iris.ctf", infer_streams("examples/iris/iris.ctf"))) as pieces:
-        ...     [info.name for info in pieces.streams]
+        ...     sorted(info.name for info in pieces.streams)
         ['lengths', 'species']
     """
     kind = detect(path)
