@@ -22,7 +22,7 @@ try:
     from ray.data.datasource import Datasink, Datasource, ReadTask
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"cntkio.ray needs {error.name}, which is not installed: pip install 'cntkio[ray]'", name=error.name
+        f"cntkio.ray needs {error.name}, which is not installed: pip install 'ray[data]' pyarrow", name=error.name
     ) from None
 
 from cntkio import arrow

@@ -100,10 +100,18 @@ class CorpusChunks:
 def corpus_chunks(deserializer: Deserializer) -> CorpusChunks:
     """Open a corpus, and return all its chunks as a small value. See `CorpusChunks`.
 
+    Args:
+        deserializer: What to read.
+
     Raises:
         ConfigError: The corpus has its own order, and its sequences are not known before they are read.
         FormatError: The corpus breaks its format.
         OSError: A file cannot be read.
+
+    Example:
+        >>> import cntkio
+        >>> iris = cntkio.CTFDeserializer("examples/iris/iris.ctf", cntkio.infer_streams("examples/iris/iris.ctf"))
+        >>> chunks = corpus_chunks(iris)
     """
     deserializer = as_deserializer(deserializer)
     with contextlib.closing(deserializer.open()) as corpus:
