@@ -168,6 +168,7 @@ class CBFCorpus:
             self._binary = _core.BinaryFile(self._file.number, in_utf8(self.name))
             self._spare = _core.Spare(_SPARE_CHUNKS * min(largest, _MOST_SPARE))
             self.table = self._read_table()
+            self._fingerprint = file_fingerprint(self._file, self.table)
         except BaseException:
             self._file.close()
             raise
@@ -308,7 +309,7 @@ class CBFCorpus:
     # ------------------------------------------------------------------------------------------------------- data
 
     def fingerprint(self) -> str:
-        return file_fingerprint(self._file, self.table)
+        return self._fingerprint
 
     def load(self, chunk_id: int) -> Loaded:
         kept = self._kept.get(chunk_id)

@@ -208,6 +208,7 @@ class CTFCorpus:
             self.index = self._open_index(FirstPass(ahead, self._schema, self._spare))
             self._log_remarks()
             self._require_sequences()
+            self._fingerprint = file_fingerprint(self._file, self.table)
         except BaseException:
             self._file.close()
             raise
@@ -251,7 +252,7 @@ class CTFCorpus:
         return self.index.table
 
     def fingerprint(self) -> str:
-        return file_fingerprint(self._file, self.table)
+        return self._fingerprint
 
     def load(self, chunk_id: int) -> Loaded:
         chunk, findings = self._parse(chunk_id, self.report.budget)
