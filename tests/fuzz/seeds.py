@@ -5,6 +5,7 @@ that were mended stay in `findings`, a folder for each target.
 """
 
 import io
+import json
 import struct
 import sys
 import tempfile
@@ -114,6 +115,10 @@ def python(target: str) -> Iterator[bytes]:
         yield b"\1" + binary_labels()
         yield b"\2sil\r\naa\n"
         yield b"\3sil 10\naa 01\n"
+    elif target == "state":
+        for path in (["settings"], ["timeline", 0], [0], [1, 0], [2, 1], ["position"]):
+            yield from (json.dumps([*path, value]).encode() for value in (None, -1, 2**70, [], "x", 1e999, {}))
+        yield b"null"
     elif target == "tables":
         yield from parquet()
     elif target == "converters":

@@ -4,6 +4,7 @@ A target is a function of a folder that belongs to it alone, and it returns the 
 `seeds.py` has inputs to begin with, `run.py` runs the targets, and `test_targets.py` runs them on the seeds.
 """
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 from cntkio import (
     CBFDeserializer,
+    CheckpointError,
     CntkIoError,
     CTFDeserializer,
     HTKFeatureDeserializer,
@@ -185,6 +187,39 @@ def ctf(folder: Path) -> Target:
     return run
 
 
+def state(folder: Path) -> Target:
+    """A state: it is refused, or reading continues; a refused state changes nothing."""
+    (folder / "a.ctf").write_text(TEXT)
+    source = MinibatchSource(CTFDeserializer(folder / "a.ctf", STREAMS), max_sweeps=2)
+    source.next_minibatch(4)
+    sound = source.state_dict()
+
+    def run(data: bytes) -> None:
+        try:
+            given = json.loads(data)
+        except (ValueError, RecursionError):
+            return
+        # A list of a path and a value changes the sound state; anything else is the state.
+        given = changed(sound, given[:-1], given[-1]) if isinstance(given, list) and given else given
+        source.load_state_dict(sound)
+        try:
+            source.load_state_dict(given)
+        except CheckpointError:
+            assert source.state_dict() == sound
+            return
+        with our_errors():
+            source.next_minibatch(4)
+
+    return run
+
+
+def changed(value: Any, path: list[Any], to: Any) -> Any:
+    if not path or not isinstance(value, dict):
+        return to
+    key = sorted(value)[path[0] % len(value)] if isinstance(path[0], int) and value else str(path[0])
+    return {**value, key: changed(value.get(key), path[1:], to)}
+
+
 def tables(folder: Path) -> Target:
     """A Parquet or an Arrow file."""
     import cntkio.arrow
@@ -258,7 +293,7 @@ def partner(key: bytes, others: list[bytes], stars: list[bool]) -> int | None:
 TARGETS: dict[str, Callable[[Path], Target]] = {
     target.__name__: target
     for target in (
-        config, ctf, ctf_cache, mlf_cache, cbf, htk_header, htk_list, labels, tables, converters, joins,
+        config, ctf, ctf_cache, mlf_cache, cbf, htk_header, htk_list, labels, state, tables, converters, joins,
     )
 }  # fmt: skip
 """The targets by name."""
