@@ -6,13 +6,14 @@
     head        print the first sequences
     stats       print figures with histograms, or write them as a page of HTML
     check       report what is wrong with a corpus; rule explains a finding
+    vocab       print the words of one-hot samples that have comments
     read        read minibatches as a training program does, and print the throughput; runs configurations, too
     config      print the meaning of a configuration
     index       write the index cache
     convert     convert from one format to another
     completion  print the completion of words for a shell
 
-    command ──> arguments ──> inspect, head, stats, check, read, config, convert ──> show
+    command ──> arguments ──> inspect, head, stats, check, vocab, read, config, convert ──> show
                               corpora, speech, spooling
 
 Invariant: a verb decides what to ask the library and how to print the answer, nothing else. Results go to standard

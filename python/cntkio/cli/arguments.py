@@ -20,6 +20,7 @@ from cntkio.cli.head import head
 from cntkio.cli.inspect import inspect
 from cntkio.cli.read import index, read
 from cntkio.cli.stats import stats
+from cntkio.cli.vocab import vocab
 from cntkio.cli.words import Parser
 from cntkio.streams import StreamDef
 
@@ -44,7 +45,17 @@ def parser(arguments: Sequence[str] = ()) -> Parser:
     )
     whole.add_argument("--version", action="version", version=f"cntkio {version('cntkio')}")
     verbs = whole.add_subparsers(title="verbs", metavar="VERB", required=True)
-    for add in (_add_inspect, _add_head, _add_stats, _add_check, _add_rule, _add_read, _add_config, _add_index):
+    for add in (
+        _add_inspect,
+        _add_head,
+        _add_stats,
+        _add_check,
+        _add_rule,
+        _add_vocab,
+        _add_read,
+        _add_config,
+        _add_index,
+    ):
         add(verbs)
     names_converter = arguments[:1] == ["convert"] and not _CONVERTERS.isdisjoint(arguments[1:2])
     (_add_converters if names_converter else _add_convert)(verbs)
@@ -120,6 +131,23 @@ def _add_check(verbs: Any) -> None:
 def _add_rule(verbs: Any) -> None:
     added = _verb(verbs, rule, "explain a rule of check", ["cntkio rule bad-number", "cntkio rule"])
     added.add_argument("code", metavar="CODE", nargs="?", help="its code; by default all codes are listed")
+
+
+def _add_vocab(verbs: Any) -> None:
+    added = _verb(
+        verbs,
+        vocab,
+        "print the words of one-hot samples that have comments",
+        ["cntkio vocab examples/alice/train.ctf", "cntkio vocab --quiet examples/alice/train.ctf w"],
+        " Such as |S0 178:1 |# BOS. The exit status is 1 if no sample has one.",
+    )
+    added.add_argument("file", metavar="FILE", type=Path, help="a text")
+    added.add_argument(
+        "name",
+        metavar="STREAM",
+        nargs="?",
+        help="print the words of this stream, one on a line, in the order of their indices; by default the streams",
+    )
 
 
 def _add_read(verbs: Any) -> None:

@@ -24,6 +24,8 @@ from cntkio.errors import printable
 FINE, BAD_DATA, BAD_CALL = 0, 1, 2
 
 _LINE_WIDTH = 100
+# Room for the name of a stream, and for how many more there are.
+_REST_WIDTH = 24
 _BAR_WIDTH = 40
 # Wait so many seconds before the bar shows a rate, and between two drawings that only change the rate.
 _FIRST_RATE = 1.0
@@ -152,7 +154,8 @@ def coloured(text: str, *names: str) -> str:
 
 def line_width() -> int:
     """Return how many characters a line may have: those of the terminal, or 100."""
-    return shutil.get_terminal_size((_LINE_WIDTH, 24)).columns if sys.stdout.isatty() else _LINE_WIDTH
+    is_terminal = sys.stdout.isatty()
+    return shutil.get_terminal_size((_LINE_WIDTH, 24)).columns if is_terminal else _LINE_WIDTH + _REST_WIDTH
 
 
 def count(number: int, unit: str) -> str:
@@ -184,7 +187,7 @@ def shortened(texts: Iterable[str], total: int, separator: str) -> str:
     """
     shown: list[str] = []
     width = 0
-    most = max(line_width(), 40)
+    most = max(line_width() - _REST_WIDTH, 40)
     for text in texts:
         width += len(text) + len(separator)
         if shown and width > most:

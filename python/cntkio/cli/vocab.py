@@ -1,0 +1,50 @@
+"""The verb `vocab`: words of one-hot streams, from the comments of a text."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from cntkio.cli.show import BAD_DATA, FINE, complain, count, show, show_json
+from cntkio.cli.spooling import inputs
+from cntkio.errors import ConfigError
+from cntkio.hints import did_you_mean
+from cntkio.survey.vocabularies import Vocabulary, read_vocabularies
+
+
+def vocab(options: Namespace) -> int:
+    """Print the words of a stream, in the order of their indices, or of which streams there are words.
+
+    Raises:
+        ConfigError: The file is not a text, or no comments follow the samples of the stream.
+        OSError: The file cannot be read.
+    """
+    with inputs([options.file]) as (file,):
+        if file.kind.form != "ctf":
+            raise ConfigError(f"{file.name} is {file.kind.noun}; comments are in texts", key="file")
+        found = read_vocabularies(file.path)
+    name = options.name
+    if name is not None and name not in found:
+        known = ", ".join(found) or "no stream"
+        raise ConfigError(f"no comments follow the samples of {name!r}; of {known} they do{did_you_mean(name, found)}")
+    shown = found if name is None else {name: found[name]}
+    if options.json:
+        show_json({one: {**words._asdict(), "words": words.words} for one, words in shown.items()})
+    elif name is None:
+        for one, words in shown.items():
+            show(f"{one}  {_summary(words)}")
+    else:
+        for index in range(max(shown[name].words) + 1):
+            show(shown[name].words.get(index, ""))
+    for one, words in shown.items() if name is not None and not options.quiet else ():
+        if words.num_contradictions:
+            contradictions = count(words.num_contradictions, "sample")
+            complain(f"stream {one!r}: {contradictions} of {words.num_samples:,} have another word; --json lists them")
+    return FINE if shown else BAD_DATA
+
+
+def _summary(words: Vocabulary) -> str:
+    last = max(words.words)
+    return (
+        f"{count(len(words.words), 'word')}, indices to {last:,}, {words.num_samples:,} samples, "
+        f"{count(words.num_contradictions, 'contradiction')}"
+    )

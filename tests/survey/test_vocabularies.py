@@ -1,0 +1,59 @@
+"""Vocabularies from comments: what follows one-hot samples, and what contradicts."""
+
+import json
+from pathlib import Path
+
+import pytest
+from cntkio.cli import main
+from cntkio.survey import vocabularies
+from cntkio.survey.vocabularies import read_vocabularies
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+TEXT = (
+    "0\t|S0 178:1 |# BOS\t|S1 14:1 |# flight a\t|x 1 2 |# not a word\n"
+    "0\t|S0 2:1 |# i\t\t|S1 14:1.0 |# flight a\r\n"
+    "1\t|S0 178:1 |# EOS |S0 178:1 |#BOS\n"
+    "1\t|S0 3:2 |# no |S0 3:1 4:1 |# no\n"
+    "1\t|S0 5:1 |# last"
+)
+
+
+@pytest.mark.parametrize("block", [16, 64, 1 << 20])
+def test_words_are_those_after_one_hot_samples(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vocabularies, "BLOCK", block)
+    Path("a.ctf").write_text(TEXT, newline="")
+    found = read_vocabularies("a.ctf")
+    assert found.keys() == {"S0", "S1"}
+    assert found["S0"].words == {2: "i", 5: "last", 178: "BOS"}
+    assert (found["S0"].num_samples, found["S0"].num_contradictions) == (5, 1)
+    assert found["S0"].others == {178: {"EOS": 1}}
+    assert found["S1"].words == {14: "flight a"}
+
+
+def test_vocab_prints_words_in_the_order_of_indices(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.ctf").write_text("|w 2:1 |# two\n|w 0:1 |# zero\n")
+    assert main(["vocab", "a.ctf"]) == 0
+    assert capsys.readouterr().out == "w  2 words, indices to 2, 2 samples, 0 contradictions\n"
+    assert main(["vocab", "a.ctf", "w"]) == 0
+    assert capsys.readouterr().out == "zero\n\ntwo\n"
+    assert main(["vocab", "a.ctf", "v"]) == 2
+    assert "no comments follow the samples of 'v'; of w they do" in capsys.readouterr().err
+
+
+def test_contradictions_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.ctf").write_text("|w 2:1 |# two\n|w 2:1 |# two\n|w 2:1 |# too\n")
+    assert main(["vocab", "a.ctf", "w"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "\n\ntwo\n"
+    assert printed.err == "cntkio: stream 'w': 1 sample of 3 have another word; --json lists them\n"
+    assert main(["vocab", "--json", "a.ctf"]) == 0
+    assert json.loads(capsys.readouterr().out)["w"] == {
+        "words": {"2": "two"}, "num_samples": 3, "num_contradictions": 1, "others": {"2": {"too": 1}},
+    }  # fmt: skip
+    Path("none.ctf").write_text("|w 2:1\n")
+    assert main(["vocab", "none.ctf"]) == 1
