@@ -31,6 +31,7 @@ pub mod htk;
 pub mod keys;
 pub mod lengths;
 mod lines;
+pub mod memory;
 pub mod mlf;
 mod named;
 pub mod number;

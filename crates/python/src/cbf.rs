@@ -1,6 +1,6 @@
 //! The CNTK binary format.
 
-use crate::chunk::{Chunk, plain};
+use crate::chunk::{Chunk, parsed, plain};
 use crate::ctf::Spare;
 use crate::pool::pool;
 use cntkio_core::cbf::{self, Fault, Selected, Stream, Written};
@@ -62,7 +62,7 @@ pub(crate) fn cbf_read<'py>(
     let stream = |(is_sparse, dim, is_double, becomes_double)| Stream { is_sparse, dim, is_double, becomes_double };
     let streams: Vec<Stream> = streams.into_iter().map(stream).collect();
     let spare = &spare.get().pool;
-    let parsed: std::io::Result<_> = py.detach(|| {
+    let parsed: std::io::Result<_> = parsed(py, || {
         let bytes = FileBytes::of_file(&file.get().file, begin, size, memory_map)?;
         Ok(pool.install(|| match most_samples {
             None => cbf::parse(Bytes::of(bytes), num_sequences, &streams),
@@ -70,7 +70,7 @@ pub(crate) fn cbf_read<'py>(
                 cbf::parse_documented(bytes.as_slice(), num_sequences, &streams, most, piece_size, Some(spare))
             }
         }))
-    });
+    })?;
     Ok(match parsed? {
         Ok(parsed) => {
             let lengths = parsed.lengths.into_pyarray(py);

@@ -1,6 +1,7 @@
 //! `Chunk` as a handle, and the packer.
 
 use cntkio_core::chunk::{self, Block, Column, PlainChunk, Samples, Values};
+use cntkio_core::memory::{OutOfMemory, or_out_of_memory};
 use cntkio_core::pack::{self, Cell, Ragged, RaggedEntries, Selection, Table};
 use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::{PyMemoryError, PyTypeError, PyValueError};
@@ -148,10 +149,22 @@ pub(crate) fn spread<'py>(
     }
 }
 
+/// Parse without the interpreter's lock.
+///
+/// # Errors
+/// `MemoryError`: a column needs more memory than there is.
+pub(crate) fn parsed<R: Send>(py: Python<'_>, parse: impl Send + FnOnce() -> R) -> PyResult<R> {
+    py.detach(|| or_out_of_memory(parse))
+        .map_err(|OutOfMemory(num_bytes)| PyMemoryError::new_err(format!("no memory for {num_bytes} bytes of a chunk")))
+}
+
 pub(crate) fn refused(why: pack::Error) -> PyErr {
     match why {
         pack::Error::Changed(name) => CorpusError::new_err(format!("{name}: changed while in use; open it again")),
-        pack::Error::TooLarge => PyMemoryError::new_err("the minibatch does not fit into memory"),
+        pack::Error::TooLarge(usize::MAX) => PyMemoryError::new_err("the minibatch needs 2^64 bytes or more"),
+        pack::Error::TooLarge(num_bytes) => {
+            PyMemoryError::new_err(format!("no memory for an array of {num_bytes} bytes in a minibatch"))
+        }
         _ => PyValueError::new_err(format!("cannot pack: {why:?}")),
     }
 }

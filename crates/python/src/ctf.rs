@@ -1,6 +1,6 @@
 //! The CNTK text format.
 
-use crate::chunk::Chunk;
+use crate::chunk::{Chunk, parsed};
 use crate::lengths::LengthsArray;
 use crate::pool::pool;
 use cntkio_core::chunk::Pool;
@@ -286,7 +286,7 @@ pub(crate) fn ctf_parse(
     let pool = pool(num_threads)?;
     let schema = &schema.inner;
     let cut = Cut { piece: piece_size, part: PART_BYTES };
-    let parsed = py.detach(|| {
+    let parsed = parsed(py, || {
         // A table that does not fit the text (a file that shrank, a damaged cache) must not be believed.
         let all = end.checked_sub(begin).filter(|&all| all <= text_size)?;
         let sequences = if long.is_empty() {
@@ -297,7 +297,7 @@ pub(crate) fn ctf_parse(
         let parse = || ctf::parse_chunk(text, &sequences, schema, budget, is_strict, cut, spare);
         let size = sequences.last().map_or(0, |last| last.end) - sequences.first().map_or(0, |first| first.start);
         Some(if size <= cut.piece { parse() } else { pool.install(parse) })
-    });
+    })?;
     let (chunk, findings) = parsed.ok_or_else(|| PyValueError::new_err("a sequence lies outside the text"))??;
     let tuple = |found: &Finding| (found.kind as u8, found.at, found.sequence, found.stream, found.found);
     let first = findings.first.iter().map(tuple).collect();
@@ -351,7 +351,7 @@ pub(crate) fn ctf_index_chunks(
     }
     let text = Text { size: file.1 as usize, read: &read };
     let pass = Pass { text, mode, schema, part_size: part_size.max(1), pool: Some(spare) };
-    let indexed = py.detach(|| pool.install(|| ctf::index_chunks(pass, &borders, num_threads)))?;
+    let indexed = parsed(py, || pool.install(|| ctf::index_chunks(pass, &borders, num_threads)))??;
     let tuple = |(begin, scan): (usize, ctf::Scan)| (begin, as_arrays(py, scan));
     let indexed = indexed.into_iter().map(|indexed| {
         let (scans, inner) = indexed?;

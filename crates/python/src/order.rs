@@ -3,10 +3,10 @@
 use crate::lengths::LengthsArray;
 use cntkio_core::timeline::{
     self, Cursor, Delivered, Load, Outcome, Partition, Pause, Pending, Randomization, Reader, Request, Slots, Stopped,
-    Table, Truncation, Window,
+    Table, Truncation, Unread, Window,
 };
 use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyReadonlyArray1};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError, TryLockError};
@@ -268,10 +268,16 @@ impl TimelineReader {
         let partition = Partition { index, count };
         let request = Request { partition, share: 1, passed: u64::MAX, crosses_sweeps, counts_sequences: false };
         let truncation = Truncation { steps, overlap };
-        let (parts, Outcome { end_of_sweep, .. }, position) = self.run(py, |state, table, pause| {
+        let read = self.run(py, |state, table, pause| {
             let mut parts = Vec::new();
-            let outcome = state.slots.read(&mut state.reader, table, truncation, request, &mut parts, pause)?;
-            Ok((parts, outcome, state.reader.cursor().position))
+            match state.slots.read(&mut state.reader, table, truncation, request, &mut parts, pause) {
+                Ok(outcome) => Ok(Ok((parts, outcome, state.reader.cursor().position))),
+                Err(Unread::OutOfMemory(num_slots)) => Ok(Err(num_slots)),
+                Err(Unread::Stopped) => Err(Stopped),
+            }
+        })?;
+        let (parts, Outcome { end_of_sweep, .. }, position) = read.map_err(|num_slots| {
+            PyMemoryError::new_err(format!("no memory for more than {num_slots} slots of a truncated minibatch"))
         })?;
         if parts.is_empty() {
             return Ok(None);
@@ -292,7 +298,7 @@ impl TimelineReader {
         )))
     }
 
-    /// The sequences that are pending in each slot.
+    /// The sequences that are pending in each of the first slots; the other slots are empty.
     #[getter]
     fn pending(&self, py: Python<'_>) -> Vec<Vec<PendingTuple>> {
         let tuple = |pending: &Pending| (pending.delivered.sequence, pending.next, pending.end_of_sweep);
@@ -308,7 +314,7 @@ impl TimelineReader {
                 Pending { delivered: Delivered { sequence, chunk: chunk as u32 }, length, next, end_of_sweep }
             };
             let queues = slots.iter().map(|slot| slot.iter().map(pending).collect::<VecDeque<_>>()).collect();
-            state.slots = Slots::with(queues);
+            state.slots.restore(queues);
             Ok(())
         })
     }

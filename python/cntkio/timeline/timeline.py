@@ -281,6 +281,13 @@ class Timeline:
     def _slots(self) -> Slots:
         return self._reader.pending if self._is_truncated else []
 
+    def _all_slots(self, bookmark: _Bookmark) -> Slots:
+        """The slots of a bookmark, and the empty ones, for which the reader keeps no memory."""
+        if bookmark.settings is None:
+            return bookmark.slots
+        rows = num_slots(*bookmark.settings, self._steps(bookmark.settings[0]))
+        return [*bookmark.slots, *([] for _ in range(rows - len(bookmark.slots)))]
+
     def _rounds_to_pass(self) -> int:
         return 0 if self._rounds is None else self._rounds.rounds_to_pass
 
@@ -372,7 +379,7 @@ class Timeline:
             position,
             bookmark.settings,
             None if self._is_randomized else count,
-            bookmark.slots if self._is_truncated else None,
+            self._all_slots(bookmark) if self._is_truncated else None,
             bookmark.rounds_to_pass,
         ).to_json()
 

@@ -273,8 +273,8 @@ impl Gather for AllFrames<'_> {
         let mut pieces: Vec<Floats> = Vec::with_capacity(located.num_sequences());
         let mut num_values = 0usize;
         self.each(located, takes, |Taken { frames, sequence, num_frames, samples }| {
-            let size = samples.len().checked_mul(frames.dim()).ok_or(Error::TooLarge)?;
-            num_values = num_values.checked_add(size).ok_or(Error::TooLarge)?;
+            let size = samples.len().checked_mul(frames.dim()).ok_or(Error::TooLarge(usize::MAX))?;
+            num_values = num_values.checked_add(size).ok_or(Error::TooLarge(usize::MAX))?;
             if num_frames == 0 {
                 let bytes = zeros.get_or_init(|| vec![0; 4 * frames.dim()]);
                 pieces.extend(samples.map(|_| Floats { bytes, is_big_endian: false }));
@@ -296,7 +296,7 @@ fn decode_all(all: &[Taken], out: &mut Vec<f32>) -> Result<(), Error> {
     let mut num_values = 0usize;
     for taken in all {
         let size = taken.samples.len().checked_mul(taken.frames.dim());
-        num_values = size.and_then(|size| num_values.checked_add(size)).ok_or(Error::TooLarge)?;
+        num_values = size.and_then(|size| num_values.checked_add(size)).ok_or(Error::TooLarge(usize::MAX))?;
     }
     try_reserve(out, num_values)?;
     let num_before = out.len();

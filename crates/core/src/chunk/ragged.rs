@@ -60,8 +60,8 @@ pub enum Error {
     Mixed,
     /// The file of this name, which a chunk shows, has changed.
     Changed(String),
-    /// The arrays need more memory than there is.
-    TooLarge,
+    /// An array needs so many bytes, which is more memory than there is.
+    TooLarge(usize),
     /// A sequence has another number of samples than it should have.
     Length {
         /// The sequence, counted in the selection.
@@ -286,5 +286,5 @@ impl<'a, 'out> Takes<'a, 'out> {
 
 /// Reserve memory for `count` more values; an error if there is not as much.
 pub(crate) fn try_reserve<T>(values: &mut Vec<T>, count: usize) -> Result<(), Error> {
-    values.try_reserve(count).map_err(|_| Error::TooLarge)
+    values.try_reserve(count).map_err(|_| Error::TooLarge(count.saturating_mul(size_of::<T>())))
 }

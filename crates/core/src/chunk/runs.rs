@@ -251,7 +251,7 @@ fn num_samples(all: &[Taken]) -> usize {
 /// Append the target vectors of the classes.
 fn append_targets(all: &[Taken], out: &mut Vec<f32>) -> Result<(), Error> {
     let Some(first) = all.first() else { return Ok(()) };
-    try_reserve(out, num_samples(all).checked_mul(first.runs.form().dim).ok_or(Error::TooLarge)?)?;
+    try_reserve(out, num_samples(all).checked_mul(first.runs.form().dim).ok_or(Error::TooLarge(usize::MAX))?)?;
     for taken in all {
         let targets = taken.runs.targets.as_ref().ok_or(Error::Mixed)?;
         taken.expand(|class, _, count| {

@@ -1,5 +1,6 @@
 //! Values in the precision in which they are stored, and memory for columns.
 
+use crate::memory;
 use crate::number::Element;
 use cntkio_simd::memory::{Number, WORTH_HUGE_PAGES, advise_huge_pages};
 
@@ -144,7 +145,7 @@ impl Precision for f64 {
 
 /// Reserve memory for `count` more values, in huge pages where it is worth it.
 pub(crate) fn reserve<T>(values: &mut Vec<T>, count: usize) {
-    values.reserve(count);
+    memory::reserve(values, count);
     if count * size_of::<T>() >= WORTH_HUGE_PAGES {
         advise_huge_pages(values, values.len() + count);
     }
@@ -156,8 +157,7 @@ pub(crate) fn reserve<T>(values: &mut Vec<T>, count: usize) {
 pub(crate) fn expect<T>(values: &mut Vec<T>, ratio: f64) {
     let expected = values.len() as f64 * ratio;
     let with_margin = (expected * 1.02) as usize + 4096;
-    if values.capacity() < with_margin {
-        values.reserve_exact(with_margin - values.len());
+    if values.capacity() < with_margin && values.try_reserve_exact(with_margin - values.len()).is_ok() {
         advise_huge_pages(values, (expected * 0.98) as usize);
     }
 }
@@ -168,7 +168,8 @@ pub(crate) fn expect<T>(values: &mut Vec<T>, ratio: f64) {
 pub(crate) fn empty_for<T>(values: &mut Vec<T>, count: usize) {
     values.clear();
     if values.capacity() < count || values.capacity() > 4 * count {
-        *values = Vec::with_capacity(count);
+        *values = Vec::new();
+        memory::reserve(values, count);
         advise_huge_pages(values, count);
     }
 }

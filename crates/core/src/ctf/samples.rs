@@ -9,6 +9,7 @@
 //! A kernel takes the prefix of which it is certain. The loops here take the rest, and find every fault.
 
 use super::Kind;
+use crate::memory::reserve;
 use crate::number::{self, Element};
 use cntkio_simd::{Kernel, digits};
 
@@ -64,6 +65,7 @@ pub(super) fn dense_values<T: Element>(
             Some(&byte) if ends_values(byte) => match surplus {
                 Some(surplus) => break Fault { kind: Kind::TooManyValues, at: surplus, resume: at, found: num_values },
                 None => {
+                    reserve(out, before + dim - out.len());
                     out.resize(before + dim, T::default());
                     return Ok((at, num_values as usize));
                 }
@@ -71,6 +73,7 @@ pub(super) fn dense_values<T: Element>(
             None if num_values == 0 => break Fault { kind: Kind::EmptyAtEnd, at, resume: at, found: 0 },
             None => {
                 // At the end of the data, surplus values are not an error and are dropped.
+                reserve(out, before + dim - out.len());
                 out.resize(before + dim, T::default());
                 return Ok((at, num_values as usize));
             }

@@ -17,7 +17,7 @@ pub use crate::chunk::{Error, Parts, Ragged, RaggedEntries};
 pub use spread::{Cell, Table, pad, spread};
 pub use whole::{Whole, in_full_width};
 
-use crate::chunk::{Block, Chunk, Column, Gather, Located, Neighbours, Samples, Takes, Values};
+use crate::chunk::{Block, Chunk, Column, Gather, Located, Neighbours, Samples, Takes, Values, try_reserve};
 use crate::chunk::{frames, plain, runs, stored};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -212,7 +212,7 @@ impl<'a> Stream<'a> {
         let mut singles = Values::empty(false);
         columns.gather(located, takes, &mut singles, entries.as_mut())?;
         let (Values::F64(doubles), Values::F32(singles)) = (values, singles) else { return Err(Error::Mixed) };
-        doubles.try_reserve(singles.len()).map_err(|_| Error::TooLarge)?;
+        try_reserve(doubles, singles.len())?;
         doubles.extend(singles.into_iter().map(f64::from));
         Ok(())
     }

@@ -104,7 +104,7 @@ fn fill<T: Element>(
     dim: usize,
     num_cells: usize,
 ) -> Result<Vec<T>, Error> {
-    let size = num_cells.checked_mul(dim).ok_or(Error::TooLarge)?;
+    let size = num_cells.checked_mul(dim).ok_or(Error::TooLarge(usize::MAX))?;
     let mut out = Vec::new();
     try_reserve(&mut out, size)?;
     out.resize(size, T::default());

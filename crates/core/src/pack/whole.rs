@@ -60,7 +60,7 @@ impl Whole {
 /// Copy a chunk into one whose columns are dense or sparse in full width.
 pub fn in_full_width(chunk: &Chunk) -> Result<Chunk, Error> {
     let offsets = |offsets: Vec<i64>| -> Result<Vec<u32>, Error> {
-        offsets.into_iter().map(|at| u32::try_from(at).map_err(|_| Error::TooLarge)).collect()
+        offsets.into_iter().map(|at| u32::try_from(at).map_err(|_| Error::TooLarge(usize::MAX))).collect()
     };
     let first = chunk.blocks().first().map_or(&[][..], |block| &block.columns);
     let forms: Vec<Form> = first.iter().map(|column| column.samples.form()).collect();

@@ -30,7 +30,7 @@ pub use deal::{Load, deal};
 pub use plan::{Randomization, Window, chunk_order};
 pub use reader::{Cursor, Delivered, Outcome, Reader, Request};
 pub use shuffle::{rolling_order, shuffled};
-pub use slots::{Part, Pending, Slots, Truncation};
+pub use slots::{Part, Pending, Slots, Truncation, Unread};
 
 /// Number of sequences between two calls of `pause`: some ten milliseconds of work.
 const SEQUENCES_BETWEEN_PAUSES: u32 = 1 << 19;

@@ -42,7 +42,24 @@ pub struct Part {
 /// The rows of truncated minibatches.
 #[derive(Debug, Clone, Default)]
 pub struct Slots {
+    /// The queues of the first rows. The other rows have had no sequence yet, and need no memory.
     queues: Vec<VecDeque<Pending>>,
+    num_slots: usize,
+}
+
+/// Why a read of [`Slots`] ended early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unread {
+    /// It was asked to stop. The next read continues.
+    Stopped,
+    /// There is no memory for a row more than so many.
+    OutOfMemory(usize),
+}
+
+impl From<Stopped> for Unread {
+    fn from(_: Stopped) -> Self {
+        Unread::Stopped
+    }
 }
 
 /// Settings by which sequences are cut.
@@ -58,16 +75,16 @@ impl Slots {
     /// Empty rows.
     #[must_use]
     pub fn new(num_slots: usize) -> Self {
-        Self { queues: vec![VecDeque::new(); num_slots] }
+        Self { queues: Vec::new(), num_slots }
     }
 
-    /// Rows with these queues.
-    #[must_use]
-    pub fn with(queues: Vec<VecDeque<Pending>>) -> Self {
-        Self { queues }
+    /// Replace the queues of the first rows; the others are empty then.
+    pub fn restore(&mut self, queues: Vec<VecDeque<Pending>>) {
+        self.num_slots = self.num_slots.max(queues.len());
+        self.queues = queues;
     }
 
-    /// The queue of each row.
+    /// The queue of each of the first rows; the others have none.
     #[must_use]
     pub fn queues(&self) -> &[VecDeque<Pending>] {
         &self.queues
@@ -76,7 +93,7 @@ impl Slots {
     /// Append the parts of one truncated minibatch. `request` is for reads of one sequence.
     ///
     /// # Errors
-    /// `pause` asked the work to stop. The next call continues.
+    /// `pause` asked the work to stop, or there is no memory for as many rows.
     pub fn read(
         &mut self,
         reader: &mut Reader,
@@ -85,7 +102,7 @@ impl Slots {
         request: Request,
         parts: &mut Vec<Part>,
         pause: &mut Pause,
-    ) -> Result<Outcome, Stopped> {
+    ) -> Result<Outcome, Unread> {
         self.fill(reader, table, steps, request, pause)?;
         let mut end_of_sweep = false;
         for (slot, queue) in self.queues.iter_mut().enumerate() {
@@ -125,9 +142,18 @@ impl Slots {
         steps: u32,
         request: Request,
         pause: &mut Pause,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), Unread> {
         let mut delivered = Vec::new();
-        for queue in &mut self.queues {
+        let mut has_ended = false;
+        for slot in 0..self.num_slots {
+            if slot == self.queues.len() {
+                if has_ended {
+                    break;
+                }
+                self.queues.try_reserve(1).map_err(|_| Unread::OutOfMemory(slot))?;
+                self.queues.push(VecDeque::new());
+            }
+            let queue = &mut self.queues[slot];
             let mut unread: u64 = queue.iter().map(|pending| u64::from(pending.length - pending.next)).sum();
             while unread <= u64::from(steps) {
                 delivered.clear();
@@ -135,9 +161,11 @@ impl Slots {
                 for &delivered in &delivered {
                     let length = table.lengths.get(delivered.sequence as usize);
                     unread += u64::from(length);
+                    queue.try_reserve(1).map_err(|_| Unread::OutOfMemory(slot))?;
                     queue.push_back(Pending { delivered, length, next: 0, end_of_sweep: outcome.end_of_sweep });
                 }
                 if outcome.ended {
+                    has_ended = true;
                     break;
                 }
             }

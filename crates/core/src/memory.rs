@@ -1,0 +1,39 @@
+//! Memory whose size follows from a corpus or its options: where there is none, the work ends, not the process.
+//!
+//! Parsers append numbers in their innermost loops, which should not hand a result on for each number. So a failed
+//! request unwinds to the caller of the parser, across the threads of a pool, and [`or_out_of_memory`] catches it there.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+/// A request for so many bytes failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutOfMemory(pub usize);
+
+/// Reserve memory for `count` more values; unwind with [`OutOfMemory`] if there is not as much.
+#[inline]
+pub(crate) fn reserve<T>(values: &mut Vec<T>, count: usize) {
+    if values.try_reserve(count).is_err() {
+        resume_unwind(Box::new(OutOfMemory(count.saturating_mul(size_of::<T>()))));
+    }
+}
+
+/// Do some work; an error if it ran out of memory. The work must leave nothing half done that is used afterwards.
+pub fn or_out_of_memory<R>(work: impl FnOnce() -> R) -> Result<R, OutOfMemory> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|payload| match payload.downcast_ref() {
+        Some(&out_of_memory @ OutOfMemory(_)) => out_of_memory,
+        None => resume_unwind(payload),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_request_is_an_error_with_its_size() {
+        let mut values = vec![1u32];
+        assert_eq!(or_out_of_memory(|| reserve(&mut values, 1 << 61)), Err(OutOfMemory(1 << 63)));
+        assert_eq!(or_out_of_memory(|| reserve(&mut values, 1000)), Ok(()));
+        assert!(values.capacity() > 1000);
+    }
+}

@@ -1,0 +1,52 @@
+"""A request for more memory than there is ends in a MemoryError with numbers, not in the death of the process."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BEGIN = """
+import resource, sys
+from cntkio import CTFDeserializer, MinibatchSource, StreamDef, StreamDefs
+
+def source(**options):
+    is_sparse = options.pop("is_sparse", False)
+    stream = StreamDef(field="y" if is_sparse else "x", shape=options.pop("shape", 2), is_sparse=is_sparse)
+    streams = StreamDefs(x=stream)
+    return MinibatchSource(CTFDeserializer(sys.argv[1], streams, max_errors=-1), **options)
+
+def attempt(work):
+    try:
+        work()
+    except MemoryError as error:
+        print("MemoryError:", error)
+
+resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+"""
+ATTEMPTS = {
+    "rows": "attempt(lambda: source(truncation_length=2, max_sweeps=1).next_minibatch(2**31 - 1))",
+    "wide samples": "attempt(lambda: source(shape=2**31 - 1, max_sweeps=1).next_minibatch(4))",
+    "wide cells": "attempt(lambda: source(shape=2**31 - 1, is_sparse=True, truncation_length=2).next_minibatch(4))",
+}
+
+
+def run(program: str, path: Path) -> subprocess.CompletedProcess[str]:
+    code = BEGIN + program
+    return subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "a.ctf"
+    path.write_text("".join(f"{number} |x 1 2 |y 1:1\n" for number in range(700)))
+    return path
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory of a process")
+@pytest.mark.parametrize("name", ATTEMPTS)
+def test_too_large_a_request_is_a_memory_error(path: Path, name: str) -> None:
+    ran = run(ATTEMPTS[name], path)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith("MemoryError: ")
+    assert any(character.isdigit() for character in ran.stdout)
