@@ -104,6 +104,10 @@ INPUT = "input = [ x = [ dim = 2 ; format = dense ] ; y = [ dim = 3 ; format = s
     ("reader", "message"),
     [
         (f"readerType = CTFDeserializer ; file = a.ctf ; {INPUT}", "a class of Python; write CNTKTextFormatReader"),
+        (
+            "readerType = HTKDeserializers ; readMethod = rollingWindow ; F = [ scpFile = a.scp ; dim = 3 ]",
+            "readMethod = 'rollingWindow'; expected blockRandomize or none",
+        ),
         ("file = a.ctf", r"no section 'input'; expected streams, such as input = \[ x = \[ dim = 2"),
         (f"file = a.ctf ; {INPUT.replace('x =', 'z =')}", "lines have no 'z'; they have: 'x', 'y'"),
         (f"file = a.ctf ; {INPUT.replace('dim = 2', 'alias = xx ; dim = 2')}", "have no 'xx'; did you mean 'x'"),

@@ -431,9 +431,9 @@ class Section:
 
     def word(self, key: str, default: _Word, words: Sequence[_Word]) -> _Word:
         """Return one of a few words, which are compared without regard to case."""
-        text = self.text(key, default).lower()
+        text = self.text(key, default)
         for word in words:
-            if word.lower() == text:
+            if word.lower() == text.lower():
                 return word
         raise self.error(key, f"{key} = {text!r}; expected {' or '.join(words)}")
 
