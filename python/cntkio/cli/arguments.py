@@ -282,6 +282,7 @@ def _add_convert(verbs: Any) -> None:
     option(
         "--keys-file", metavar="FILE", type=Path, help="for text: number the sequences, and write their keys to FILE"
     )
+    option("--compress", choices=("none", "gzip", "zstd"), help="for text: how to pack it (as OUT ends: .gz, .zst)")
     _add_corpus_options(added)
     added.set_defaults(converter=None)
 

@@ -66,6 +66,7 @@ def convert(options: Namespace) -> int:
                 ids=options.ids or (),
                 renumber=options.renumber,
                 keys_file=options.keys_file,
+                compress=options.compress,
                 progress=progress,
             )
         if options.json:

@@ -8,6 +8,7 @@
     pieces          the seam: sequences piece by piece, from anything that can be written
     array_streams   pieces of arrays, SciPy matrices and minibatches
     writables       a `Writable` from whatever a caller passes
+    compression     text that is compressed while it is written
     chunks          some chunks of a corpus, as a small value
     tables          what counts as a table: data frames, series, data sets
     keys            keys that are kept, or numbered and listed

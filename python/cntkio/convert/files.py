@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cntkio.convert.binary import write_cbf
+from cntkio.convert.compression import Compression, compression_of
 from cntkio.convert.corpora import FileFormat
 from cntkio.convert.pieces import AnyPath, Progress
 from cntkio.convert.text import write_ctf
@@ -44,7 +45,7 @@ def format_of_name(path: AnyPath) -> FileFormat:
         >>> format_of_name("corpus.parquet")
         'parquet'
     """
-    extension = Path(path).suffix.lower()
+    extension = Path(path if compression_of(path, None) == "none" else Path(path).with_suffix("")).suffix.lower()
     if extension not in _BY_EXTENSION:
         known = ", ".join(_BY_EXTENSION)
         raise ConfigError(
@@ -71,6 +72,7 @@ def convert_file(
     ids: Collection[str] = (),
     renumber: bool = False,
     keys_file: AnyPath | None = None,
+    compress: Compression | None = None,
     progress: Progress | None = None,
 ) -> None:
     """Convert a file of any format to text (CTF), a binary corpus (CBF), Parquet or Arrow.
@@ -92,6 +94,7 @@ def convert_file(
         ids: As for `cntkio.arrow.RecordBatches`, to write Parquet and Arrow.
         renumber: As for `write_ctf`, to write text.
         keys_file: As for `write_ctf`, to write text.
+        compress: As for `write_ctf`, to write text.
         progress: As for `write_cbf`.
 
     Raises:
@@ -109,7 +112,8 @@ def convert_file(
         '0\\t|lengths 5.1 3.5 1.4 0.2 |species 1 0 0'
     """
     form = to or format_of_name(target)
-    _refuse("text", form == "ctf", {"renumber": renumber, "keys_file": keys_file})
+    packed = None if compression_of(target, compress) == "none" else compress or "a packed file"
+    _refuse("text", form == "ctf", {"renumber": renumber, "keys_file": keys_file, "compress": packed})
     _refuse("Parquet and Arrow", form in ("parquet", "arrow"), {"flat": flat, "ids": ids})
     corpus = corpus_of(
         source,
@@ -122,7 +126,7 @@ def convert_file(
         key=key,
     )
     if form == "ctf":
-        write_ctf(target, corpus, renumber=renumber, keys_file=keys_file, progress=progress)
+        write_ctf(target, corpus, renumber=renumber, keys_file=keys_file, compress=compress, progress=progress)
     elif form == "cbf":
         write_cbf(target, corpus, progress=progress)
     else:

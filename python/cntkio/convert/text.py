@@ -13,6 +13,7 @@ from cntkio import _core
 from cntkio._threads import num_threads
 from cntkio.convert import tuning
 from cntkio.convert.binary import columns_in_order
+from cntkio.convert.compression import Compression, compressed, compression_of
 from cntkio.convert.keys import keys_of
 from cntkio.convert.pieces import AnyPath, Pieces, Progress
 from cntkio.convert.writables import pieces_of
@@ -30,6 +31,7 @@ def write_ctf(
     one_hot: Mapping[str, int] | None = None,
     renumber: bool = False,
     keys_file: AnyPath | None = None,
+    compress: Compression | None = None,
     progress: Progress | None = None,
 ) -> None:
     """Write a file in the CNTK text format, with bounded memory. The file appears under its name when it is whole.
@@ -46,6 +48,8 @@ def write_ctf(
             of classes. An array ``[sequences, samples]`` has sequences of equal length.
         renumber: Begin lines with the index of the sequence from 0, whatever the keys are.
         keys_file: Do so, and write the keys into this file: line n, from 0, is the key of sequence n.
+        compress: ``"gzip"``, ``"zstd"`` (frames of 4 MB with a seek table; needs zstandard) or ``"none"``; None: as the
+            name ends, in ``.gz``, ``.zst`` or anything else.
         progress: Function that is called with the number of pieces done, and their total.
 
     Raises:
@@ -64,9 +68,11 @@ def write_ctf(
         >>> path.read_text().splitlines()
         ['0\\t|x 1 0.1 |y 7', '1\\t|x 2 3 |y 8', '1\\t|x 4 5']
     """
+    compression = compression_of(path, compress)
     with (
         pieces_of(data, one_hot=one_hot) as corpus,
-        written_whole(path) as file,
+        written_whole(path) as whole,
+        compressed(whole, compression) as file,
         keys_of(corpus, renumber, keys_file) as all_keys,
     ):
         streams = [(column, text_name(corpus.streams[column].name)) for column in columns_in_order(corpus, order)]

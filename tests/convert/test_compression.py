@@ -1,0 +1,66 @@
+"""Text is compressed while it is written, in frames that a reader can begin with anywhere."""
+
+import gzip
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cntkio import ConfigError, write_ctf
+from cntkio.convert import compression, convert_file
+
+DATA = {"x": np.arange(20_000, dtype=np.float32).reshape(-1, 4)}
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> bytes:
+    write_ctf(tmp_path / "plain.ctf", DATA)
+    return (tmp_path / "plain.ctf").read_bytes()
+
+
+def test_gzip_holds_the_same_text(plain: bytes, tmp_path: Path) -> None:
+    write_ctf(tmp_path / "a.ctf.gz", DATA)
+    write_ctf(tmp_path / "b", DATA, compress="gzip")
+    write_ctf(tmp_path / "c.gz", DATA, compress="none")
+    assert (tmp_path / "a.ctf.gz").read_bytes() == (tmp_path / "b").read_bytes()
+    assert gzip.decompress((tmp_path / "b").read_bytes()) == plain == (tmp_path / "c.gz").read_bytes()
+
+
+def test_zstd_holds_the_same_text_in_frames_with_a_table(plain: bytes, tmp_path: Path, monkeypatch: Any) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    monkeypatch.setattr(compression, "FRAME", 10_000)
+    convert_file(tmp_path / "plain.ctf", tmp_path / "a.ctf.zst")
+    content = (tmp_path / "a.ctf.zst").read_bytes()
+    count, flags, magic = struct.unpack("<IBI", content[-9:])
+    assert (flags, magic, count) == (0, 0x8F92EAB1, -(-len(plain) // 10_000))
+    table = content[-9 - 8 * count : -9]
+    assert struct.unpack("<II", content[-17 - 8 * count : -9 - 8 * count]) == (0x184D2A5E, 8 * count + 9)
+    texts, begin = [], 0
+    for packed, unpacked in struct.iter_unpack("<II", table):
+        texts.append(zstandard.ZstdDecompressor().decompress(content[begin : begin + packed]))
+        assert len(texts[-1]) == unpacked
+        begin += packed
+    assert b"".join(texts) == plain and begin == len(content) - 17 - 8 * count
+    with zstandard.open(tmp_path / "a.ctf.zst", "rb", dctx=zstandard.ZstdDecompressor()) as file:
+        assert plain.startswith(file.read(10_000))
+
+
+def test_a_failure_leaves_no_packed_file(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="nan"):
+        write_ctf(tmp_path / "a.ctf.gz", {"x": np.array([1, np.nan])})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "words"),
+    [
+        ("a.ctf", {"compress": "lzma"}, "compress is 'lzma'; expected 'none', 'gzip' or 'zstd'"),
+        ("a.cbf", {"compress": "gzip"}, "compress is only for writing text"),
+        ("a.cbf.gz", {}, "compress is only for writing text"),
+    ],
+)
+def test_refuses_what_cannot_be_compressed(plain: bytes, tmp_path: Path, target: str, options: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        convert_file(tmp_path / "plain.ctf", tmp_path / target, **options)
+    assert not (tmp_path / target).exists()
