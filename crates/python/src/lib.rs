@@ -24,7 +24,7 @@ mod text;
 static ALLOCATOR: Recycler = Recycler::new();
 
 /// The compiled part of cntkio. Not public: its functions change without notice.
-#[pymodule]
+#[pymodule(gil_used = true)]
 mod _core {
     use super::*;
 
