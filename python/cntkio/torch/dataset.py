@@ -295,16 +295,18 @@ class MinibatchDataset(WatchedDataset):
         if is_of_workers:
             _check_workers(state)
             current = {name: value for name, value in current.items() if name not in ("worker", "num_workers")}
-        if not self.partition == "balanced" == state.get("partition"):
-            current["rank"] = self._rank()[0]
         if self.partition == "global" == state.get("partition"):
-            needed = (
+            needed = [
                 "minibatch_size",
                 "partition",
                 "remainder",
                 *(["world_size"] if self.remainder == "merge" else []),
-            )
+            ]
             current = {name: current[name] for name in needed}
+        elif self.partition == "balanced" == state.get("partition"):
+            del current["rank"]
+        else:
+            current["rank"] = self._rank()[0]
         different = [name for name, value in current.items() if state.get(name) != value]
         if different:
             raise CheckpointError(
