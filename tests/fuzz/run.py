@@ -4,6 +4,7 @@ Atheris chooses the inputs by the code that they reach. Where it is not installe
 seeds. The exit status is not 0 after a finding, whose input is then in the working directory or in the message.
 """
 
+import contextlib
 import logging
 import random
 import sys
@@ -23,10 +24,9 @@ def main() -> int:
         import atheris
     except ImportError:
         atheris = None
-    if atheris is not None:
-        with atheris.instrument_imports(include=["cntkio"]):
-            pass
-    from fuzz.targets import TARGETS
+    is_guided = atheris is not None
+    with atheris.instrument_imports(include=["cntkio"]) if is_guided else contextlib.nullcontext():
+        from fuzz.targets import TARGETS
 
     logging.getLogger("cntkio").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
