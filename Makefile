@@ -17,7 +17,7 @@ ifeq ($(shell rustc --version 2>/dev/null),)
 $(shell rustup toolchain install >&2)
 endif
 
-.PHONY: all build debug-build demo test torch check check-targets wheel sdist test-wheel test-sdist check-dist bench loaders against-self fuzz soak docs format clean
+.PHONY: all build debug-build demo test test-ray torch check check-targets wheel sdist test-wheel test-sdist check-dist bench loaders against-self fuzz soak docs format clean
 all: build
 
 $(BIN)/python:
@@ -80,6 +80,11 @@ test: $(VENV)/.test-tools
 	cargo test -q --workspace --release
 	$(MAKE) debug-build && $(PYTEST)
 	$(MAKE) build && $(PYTEST)
+
+# Ray comes last: with Ray installed, `make test` tests what needs it as well.
+test-ray: build $(VENV)/.test-tools
+	$(BIN)/python -m pip install -q --group ray
+	$(BIN)/python -m pytest tests/adapters/test_ray.py
 
 check: build $(VENV)/.check-tools
 	cargo fmt --all --check
