@@ -63,7 +63,7 @@ def counted(number: int, noun: str) -> str:
         >>> counted(1, "value"), counted(12000, "sample")
         ('1 value', '12,000 samples')
     """
-    return f"{number:,} {noun}{'s' * (number != 1)}"
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def shape_text(shape: Iterable[int | str]) -> str:

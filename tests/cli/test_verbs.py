@@ -190,7 +190,7 @@ def test_options_of_texts_have_an_effect(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_quiet_prints_no_warnings_and_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("a.ctf").write_text("|x 1 2\n|x 3\n")
-    assert "1 values" in run("inspect", "a.ctf").stderr
+    assert "1 value" in run("inspect", "a.ctf").stderr
     assert run("inspect", "--quiet", "a.ctf").stderr == ""
 
 

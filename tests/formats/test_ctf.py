@@ -340,7 +340,7 @@ XYS = StreamDefs(
         (b"|x 1 2 \xc3 junk |y 1 |s 1:1", 10, None, "'j' where a sample should start"),
         (b"|x 1 2 | |y 1 |s 1:1", 8, None, "a pipe without a name"),
         (b"|x 1 2 |y 1", 1, "s", "no sample of this stream in the sequence"),
-        (b"|x 1 2 |y 1 |s 1:1 |x 3 4", 1, "x", "2 samples, but the sequence has 1 lines"),
+        (b"|x 1 2 |y 1 |s 1:1 |x 3 4", 1, "x", "2 samples, but the sequence has 1 line"),
     ],
 )
 def test_errors_name_their_location_and_the_expectation(
@@ -401,7 +401,7 @@ DEFINING = StreamDefs(x=StreamDef(field="x", shape=2, defines_mb_size=True))
             b"|x 1\n|x 1 2\n",
             X,
             "line 1, column 1 (byte 0), sequence 0, stream 'x': ",
-            "1 values, but the dimension is 2",
+            "1 value, but the dimension is 2",
         ),
         (b"|x 1 2\n|y 3\n", DEFINING, "line 2, column 1 (byte 7), sequence 1: ", "is left out"),
         (b"1 |x 1 2\n2 |y 3\n", DEFINING, "line 2, column 1 (byte 9), sequence 2: ", "is left out"),

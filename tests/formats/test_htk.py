@@ -281,7 +281,7 @@ def test_invalid_utterances_are_counted_against_the_budget(corpus: Path) -> None
     text = (corpus / "a.mlf").read_text().replace("0 100000 sil", "100000 200000 sil")
     (corpus / "a.mlf").write_text(text)
     both = features(corpus / "a.scp"), labels(corpus / "a.mlf", corpus / "states.list")
-    with pytest.raises(CorpusError, match=r"1 invalid utterances so far.*a.mlf, line 7.*does not begin at frame 0"):
+    with pytest.raises(CorpusError, match=r"1 invalid utterance so far.*a.mlf, line 7.*does not begin at frame 0"):
         read(*both)
     assert [utterance["key"] for utterance in read(*both, max_errors=1)] == ["u0", "u2"]
     with MinibatchSource(list(both), randomize=False, max_sweeps=1, max_errors=1, frame_mode=True) as source:

@@ -314,7 +314,7 @@ def test_refuses_chunks_with_other_lengths_than_announced():
         def chunk_lengths(self, chunk_id):
             return [[2, 2], [3], [1, 1, 2]][chunk_id]
 
-    with pytest.raises(CorpusError, match="chunk 0, sequence 1: it counts for 1 samples, but 2 were announced"):
+    with pytest.raises(CorpusError, match="chunk 0, sequence 1: it counts for 1 sample, but 2 were announced"):
         MinibatchSource(Wrong(), randomize=False).next_minibatch(1)
 
 

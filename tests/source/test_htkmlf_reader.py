@@ -642,7 +642,7 @@ def test_the_checkpoint_covers_the_rows_of_targets(corpus: Written, targets: Pat
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
-        ("sil 00\naa 0\nb 11", 2, "1 values; expected 2"),
+        ("sil 00\naa 0\nb 11", 2, "1 value; expected 2"),
         ("sil 00\naa 02\nb 11", 2, "expected a name, a blank, and a text of 0s and 1s"),
         ("sil 00\naa\nb 11", 2, "expected a name, a blank, and a text of 0s and 1s"),
         ("sil 00\nb 11\naa 01", 2, "the label 'b'; the mapping file has 'aa' here"),

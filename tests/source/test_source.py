@@ -231,7 +231,7 @@ def test_all_minibatches_before_a_frame_mode_error_are_whole(tmp_path: Path, at:
 
 def test_truncation_refuses_streams_of_different_lengths(tmp_path: Path) -> None:
     (tmp_path / "a.ctf").write_bytes(b"1 |x 1 2 |s 1:1\n1 |x 1 2\n")
-    message = "sequence 1, stream 's': 1 samples, but the sequence counts for 2"
+    message = "sequence 1, stream 's': 1 sample, but the sequence counts for 2"
     with make(tmp_path / "a.ctf", truncation_length=2) as source, pytest.raises(CorpusError, match=message):
         source.next_minibatch(4)
 

@@ -305,7 +305,7 @@ def test_reports_have_forms_for_people_and_programs(
     assert main(["check", "--output-format", "concise", "a.ctf"]) == 1
     assert capsys.readouterr().out.splitlines() == [
         "a.ctf:2:6: bad-number 'f' in a number; expected digits such as 1, -2.5 or 3e-4 (stream 'x', sequence 1)",
-        "a.ctf:3:1: short-dense-sample 1 values, but the dimension is 2; the rest was filled with zeros "
+        "a.ctf:3:1: short-dense-sample 1 value, but the dimension is 2; the rest was filled with zeros "
         "(stream 'x', sequence 2)",
         "Found 1 error, 1 warning (1 bad-number, 1 short-dense-sample).",
     ]

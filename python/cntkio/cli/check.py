@@ -9,8 +9,9 @@ from importlib.metadata import version
 from typing import Any
 
 from cntkio.cli.corpora import SURVEYED_AT_ONCE, Described, Usual, described, opened, surveyed
-from cntkio.cli.show import BAD_DATA, FINE, coloured, complain, count, show, show_json
+from cntkio.cli.show import BAD_DATA, FINE, coloured, complain, show, show_json
 from cntkio.cli.spooling import Input, inputs
+from cntkio.displays import counted
 from cntkio.errors import ConfigError, FormatError, printable
 from cntkio.formats.input_file import InputFile
 from cntkio.formats.output_file import written_whole
@@ -136,12 +137,12 @@ def _statistics(findings: Findings) -> None:
 def _summary(findings: Findings, shown: list[Finding], num_sequences: int, options: Namespace) -> None:
     errors, warnings = findings.num_of("error"), findings.num_of("warning")
     if not findings.counts:
-        show(f"No findings in {count(num_sequences, 'sequence')}.")
+        show(f"No findings in {counted(num_sequences, 'sequence')}.")
         return
     kinds = ", ".join(f"{number:,} {code}" for code, number in findings.counts.most_common())
     rest = sum(findings.counts.values()) - len(shown)
     more = f" {rest:,} more are not shown (--max-findings)." if rest and not options.statistics else ""
-    show(f"Found {count(errors, 'error')}, {count(warnings, 'warning')} ({kinds}).{more}")
+    show(f"Found {counted(errors, 'error')}, {counted(warnings, 'warning')} ({kinds}).{more}")
 
 
 def _json(options: Namespace, findings: Findings, shown: list[Finding], num_sequences: int) -> None:
@@ -233,7 +234,7 @@ def _write_sound(options: Namespace, file: Input, corpus: Any, findings: Finding
     finally:
         text.close()
     if not options.quiet:
-        left_out = count(len(unsound), "sequence")
+        left_out = counted(len(unsound), "sequence")
         complain(
             f"{options.output}: {corpus.table.num_sequences - len(unsound):,} sound sequences; {left_out} left out"
         )

@@ -17,9 +17,10 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from cntkio.cli import speech
-from cntkio.cli.show import Facts, count, progress_bar
+from cntkio.cli.show import Facts, progress_bar
 from cntkio.cli.spooling import Input
 from cntkio.config.reading import readers_asked_for
+from cntkio.displays import counted
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.contract import Ahead, Corpus
@@ -258,4 +259,4 @@ def file_facts(file: Input, section: str = "") -> Facts:
 
 def form_of(stream: StreamInformation) -> str:
     """Return whether a stream is dense or sparse, and its dimension."""
-    return f"sparse, {stream.dim:,} wide" if stream.is_sparse else f"dense, {count(stream.dim, 'value')}"
+    return f"sparse, {stream.dim:,} wide" if stream.is_sparse else f"dense, {counted(stream.dim, 'value')}"

@@ -11,10 +11,11 @@ import numpy as np
 
 from cntkio.cli import speech
 from cntkio.cli.corpora import SURVEYED_AT_ONCE, Described, Usual, described, file_facts, form_of, opened, surveyed
-from cntkio.cli.show import BAD_DATA, FINE, Facts, Paragraphs, complain, count
+from cntkio.cli.show import BAD_DATA, FINE, Facts, Paragraphs, complain
 from cntkio.cli.spooling import Input, inputs
 from cntkio.cli.stats import write_page
 from cntkio.config.writing import configuration_for
+from cntkio.displays import counted
 from cntkio.errors import ConfigError
 from cntkio.formats.contract import Corpus
 from cntkio.formats.report import traced
@@ -87,7 +88,7 @@ def _add_facts(facts: Facts, options: Namespace, one: Described, corpus: Corpus)
     facts.add("sequences", table.num_sequences)
     facts.add("samples", int(table.lengths.sum(dtype=np.int64)))
     longest = max(figure.longest for figure in figures.values())
-    facts.add("longest sequence", longest, count(longest, "sample"))
+    facts.add("longest sequence", longest, counted(longest, "sample"))
     infos = {info.name: info for info in corpus.streams}
     for name in one.order or infos:
         info, figure = infos[name], figures[name]
@@ -119,7 +120,7 @@ class _StreamFacts:
         return self._num_not_zero / self._num_values if self._num_values else 0.0
 
     def __str__(self) -> str:
-        samples = f"{count(self.num_samples, 'sample')}, at most {self.longest:,} in a sequence"
+        samples = f"{counted(self.num_samples, 'sample')}, at most {self.longest:,} in a sequence"
         return f"{samples}, {100 * self.density:.3g} % not zero"
 
 

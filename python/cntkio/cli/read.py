@@ -11,8 +11,9 @@ import numpy as np
 
 from cntkio.cli.config import read_configuration
 from cntkio.cli.corpora import Described, Usual, described, file_facts, in_minibatches, opened, refuse_options
-from cntkio.cli.show import BAD_DATA, FINE, Facts, Paragraphs, count
+from cntkio.cli.show import BAD_DATA, FINE, Facts, Paragraphs
 from cntkio.cli.spooling import Input, inputs
+from cntkio.displays import counted
 from cntkio.errors import ConfigError
 
 
@@ -51,7 +52,7 @@ def _read(options: Namespace, one: Described) -> Facts:
     facts = Facts()
     facts.add("file", one.input.name)
     facts.add("sweeps", options.sweeps, f"{options.sweeps:,}, {'randomized' if options.randomize else 'in file order'}")
-    facts.add("minibatches", num_minibatches, f"{num_minibatches:,} of {count(options.minibatch_size, 'sample')}")
+    facts.add("minibatches", num_minibatches, f"{num_minibatches:,} of {counted(options.minibatch_size, 'sample')}")
     facts.add_field("minibatch_size", options.minibatch_size)
     facts.add_field("randomized", options.randomize)
     facts.add("sequences", num_sequences)

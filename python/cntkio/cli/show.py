@@ -39,7 +39,7 @@ class Facts:
     Example:
         >>> facts = Facts()
         >>> facts.add("file", "a.ctf")
-        >>> facts.add("longest sequence", 3, count(3, "sample"))
+        >>> facts.add("longest sequence", 3, "3 samples")
         >>> facts.show(as_json=False)
         file              a.ctf
         longest sequence  3 samples
@@ -156,16 +156,6 @@ def line_width() -> int:
     """Return how many characters a line may have: those of the terminal, or 100."""
     is_terminal = sys.stdout.isatty()
     return shutil.get_terminal_size((_LINE_WIDTH, 24)).columns if is_terminal else _LINE_WIDTH + _REST_WIDTH
-
-
-def count(number: int, unit: str) -> str:
-    """Return a number with its unit.
-
-    Example:
-        >>> count(1, "sample"), count(1000, "sample")
-        ('1 sample', '1,000 samples')
-    """
-    return f"{number:,} {unit}{'' if number == 1 else 's'}"
 
 
 def counts(kinds: Mapping[str, int]) -> str:

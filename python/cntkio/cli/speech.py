@@ -11,7 +11,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from cntkio.cli.show import Facts, count
+from cntkio.cli.show import Facts
+from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.detect import detect
 from cntkio.formats.htk import HTKFeatureDeserializer, first_header
@@ -50,7 +51,7 @@ class Labels(NamedTuple):
         facts.add("sequences", len(lengths))
         facts.add("samples", int(lengths.sum(dtype="int64")))
         longest = int(lengths.max())
-        facts.add("longest sequence", longest, count(longest, "sample"))
+        facts.add("longest sequence", longest, counted(longest, "sample"))
         facts.add("rows", corpus.num_rows)
         names = [name.decode(errors="replace") for name in self.names]
         in_words = f"{len(names):,}: {first_few(names, len(names))}" if names else "classes, without names"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from cntkio.cli.show import BAD_DATA, FINE, complain, count, show, show_json
+from cntkio.cli.show import BAD_DATA, FINE, complain, show, show_json
 from cntkio.cli.spooling import inputs
+from cntkio.displays import counted
 from cntkio.errors import ConfigError
 from cntkio.hints import did_you_mean
 from cntkio.survey.vocabularies import Vocabulary, read_vocabularies
@@ -37,7 +38,7 @@ def vocab(options: Namespace) -> int:
             show(shown[name].words.get(index, ""))
     for one, words in shown.items() if name is not None and not options.quiet else ():
         if words.num_contradictions:
-            contradictions = count(words.num_contradictions, "sample")
+            contradictions = counted(words.num_contradictions, "sample")
             complain(f"stream {one!r}: {contradictions} of {words.num_samples:,} have another word; --json lists them")
     return FINE if shown else BAD_DATA
 
@@ -45,6 +46,6 @@ def vocab(options: Namespace) -> int:
 def _summary(words: Vocabulary) -> str:
     last = max(words.words)
     return (
-        f"{count(len(words.words), 'word')}, indices to {last:,}, {words.num_samples:,} samples, "
-        f"{count(words.num_contradictions, 'contradiction')}"
+        f"{counted(len(words.words), 'word')}, indices to {last:,}, {words.num_samples:,} samples, "
+        f"{counted(words.num_contradictions, 'contradiction')}"
     )

@@ -170,6 +170,7 @@ _FIRST_LINES = (
     ("configuration", re.compile(rb"[A-Za-z_][\w.]*\s*(=|\[).*", re.DOTALL)),
     ("svmlight", re.compile(rb"%s(,%s)*\s+(qid:\d+\s+)?(\d+:%s\s*)+(#.*)?" % ((_NUMBER,) * 3))),
 )
+_MOST_ARROW_METADATA = 1 << 28
 _SEPARATORS = b",\t;"
 
 
@@ -239,6 +240,8 @@ def _beginning(path: str | os.PathLike[str]) -> tuple[bytes, int]:
 def _form(head: bytes, size: int, suffix: str) -> str | None:
     """Return the form of a file, or None if nothing shows it."""
     form = next((form for magic, form in _MAGIC if head.startswith(magic)), None)
+    if form == "arrow stream" and not 0 < int.from_bytes(head[4:8], "little") < _MOST_ARROW_METADATA:
+        form = None  # the mark of a message is followed by the size of its description
     if form == "zip" and b".npy" in head[:256]:
         return "npz"
     if form is not None:

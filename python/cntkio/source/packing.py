@@ -16,6 +16,7 @@ import numpy as np
 
 from cntkio import _core
 from cntkio._threads import num_threads
+from cntkio.displays import counted
 from cntkio.errors import CorpusError
 from cntkio.hints import wording
 from cntkio.minibatch import Minibatch, MinibatchData, TruncatedMinibatchData
@@ -130,8 +131,8 @@ class Packer:
             row, stream_index, num_samples = misfit
             raise CorpusError(
                 f"sequence {order.minibatches[0].keys_of_sequences[row]}, stream {streams[stream_index].name!r}: "
-                f"{num_samples} samples, but the sequence counts for {lengths[row]}; truncation needs as many in every "
-                f"stream"
+                f"{counted(num_samples, 'sample')}, but the sequence counts for {lengths[row]}; truncation needs "
+                f"as many in every stream"
             )
         # Parts that begin at or before a cell, less the parts that end there: 1 at a cell with a sample.
         covered = np.zeros(num_cells + 1, np.int64)

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from cntkio.displays import counted
 from cntkio.errors import CntkIoError, CorpusError
 from cntkio.formats.contract import Corpus
 from cntkio.hints import wording
@@ -181,15 +182,15 @@ class Selector:
             raise self._complaint(int(located.sequences[flags == BROKEN][0]), BROKEN)
         is_sound = flags != INVALID
         parts = selection.parts
-        counted = ~is_sound if parts is None else ~is_sound & (parts.first_sample == 0)
-        if counted.any():
-            self._num_invalid += int(counted.sum())
+        is_counted = ~is_sound if parts is None else ~is_sound & (parts.first_sample == 0)
+        if is_counted.any():
+            self._num_invalid += int(is_counted.sum())
             self._last_invalid = int(located.sequences[~is_sound][-1])
         if self._num_invalid > self._max_errors and (is_sound.any() or not self._is_literal):
-            items = "frames" if located.frames is not None else "utterances"
+            item = "frame" if located.frames is not None else "utterance"
             last = self._complaint(self._last_invalid, INVALID)
             raise CorpusError(
-                f"{self._num_invalid} invalid {items} so far, and "
+                f"{counted(self._num_invalid, f'invalid {item}')} so far, and "
                 f"{self._wording.option('max_errors')} is {self._max_errors}; the last was {last}"
             )
         if is_sound.all():

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio._threads import num_threads, piece_size
 from cntkio.arguments import check_fields, float_type, path_text
+from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import TEXT, CntkOptions
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded
@@ -402,7 +403,9 @@ class CTFCorpus:
             found=finding.found,
             dim=dim,
             last=dim - 1,
-            length=int(self.table.lengths[sequence_index]),
+            values=counted(finding.found, "value"),
+            samples=counted(finding.found, "sample"),
+            lines=counted(int(self.table.lengths[sequence_index]), "line"),
         )
         return self._locator.error(
             offset,

@@ -12,8 +12,8 @@ class Kind(NamedTuple):
 
     Attributes:
         name: Name under which it is counted.
-        words: Template of the message: what was found (`{found}`, `{byte}`), the stream's dimension (`{dim}`, `{last}`)
-            and the number of lines of the sequence (`{length}`).
+        words: Template of the message: what was found (`{found}`, also as `{values}` or `{samples}`; `{byte}`), the
+            stream's dimension (`{dim}`, `{last}`) and the number of lines of the sequence (`{lines}`).
     """
 
     name: str
@@ -26,18 +26,18 @@ _WORDS = {
     "bad index": "{byte} where an index should be; expected index:value",
     "index out of range": "index {found}, but the dimension is {dim}; expected 0 to {last}",
     "missing colon": "{byte} after index {found}; expected ':'",
-    "too many values": "{found} values, but the dimension is {dim}",
+    "too many values": "{values}, but the dimension is {dim}",
     "junk": "{byte} where a sample should start; expected '|'",
     "pipe without a name": "a pipe without a name after it; expected the name of a stream, or '#'",
     "name at the end": "the file ends in the name of a stream",
     "no value at the end": "the file ends where the sample's first value should be",
     "line without a sample": "a line without a sample; expected a sample of at least one stream",
     "stream without a sample": "no sample of this stream in the sequence; expected at least one",
-    "too many samples": "{found} samples, but the sequence has {length} lines",
-    "too few samples": "{found} samples in the longest stream, but the sequence has {length} lines",
+    "too many samples": "{samples}, but the sequence has {lines}",
+    "too few samples": "{samples} in the longest stream, but the sequence has {lines}",
     "byte above 0x7F": "{byte} ended the sample's values; what follows it is lost",
     "stream twice on a line": "a second sample of this stream on the line; both are kept",
-    "short dense sample": "{found} values, but the dimension is {dim}; the rest was filled with zeros",
+    "short dense sample": "{values}, but the dimension is {dim}; the rest was filled with zeros",
 }
 # In the order of the core. The first CTF_NUM_ERROR_KINDS cost one error each.
 KINDS = tuple(Kind(name, _WORDS[name]) for name in _core.CTF_KINDS)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from cntkio import _core
+from cntkio.displays import counted
 from cntkio.errors import FormatError
 from cntkio.formats.detect import other_than
 from cntkio.formats.input_file import InputFile, all_bytes
@@ -90,7 +91,7 @@ def read_targets(
         if not name or bits.strip(b"01"):
             raise FormatError("expected a name, a blank, and a text of 0s and 1s", path=path, line=line)
         if len(bits) != dim:
-            raise FormatError(f"{len(bits)} values; expected {dim}", path=path, line=line)
+            raise FormatError(f"{counted(len(bits), 'value')}; expected {dim}", path=path, line=line)
         if names is not None and len(rows) < expected and name.strip() != names[len(rows)]:
             label, wanted = (text.decode(errors="replace") for text in (name, names[len(rows)]))
             raise FormatError(f"the label {label!r}; the mapping file has {wanted!r} here", path=path, line=line)

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio._threads import ForkLock
+from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded
 from cntkio.formats.report import Report
@@ -267,8 +268,8 @@ class MainTimelineCorpus(_UserCorpus):
         if len(different):
             index = int(different[0])
             raise CorpusError(
-                f"{self.name}, chunk {users_id}, sequence {index}: it counts for {lengths[index]} samples, but "
-                f"{expected[index]} were announced or returned before"
+                f"{self.name}, chunk {users_id}, sequence {index}: it counts for "
+                f"{counted(lengths[index], 'sample')}, but {expected[index]} were announced or returned before"
             )
         return Loaded(chunk_id, loaded.chunk, lengths)
 
