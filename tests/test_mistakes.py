@@ -61,7 +61,10 @@ def source(path: Path) -> MinibatchSource:
         (lambda path: CTFDeserializer(path, StreamDefs(x=X), chunk_size_in_bytes="1MB"), "is '1MB'; expected a whole"),
         (lambda path: CTFDeserializer(path, StreamDefs(x=X), dtype="flaot32"), "dtype is 'flaot32'; expected float32"),
         (lambda path: CBFDeserializer(path, dtype=[1]), "dtype is [1]; expected float32 or float64"),
-        (lambda path: HTKMLFDeserializer(StreamDefs(x=X), "states.list"), "streams is 'states.list'; expected"),
+        (
+            lambda path: HTKMLFDeserializer(StreamDefs(x=X), "states.list"),
+            "expected the mapping file first, then the streams",
+        ),
         (lambda path: HTKFeatureDeserializer(StreamDef(scp="a.scp", shape=2)), "with a name for each stream"),
         (lambda path: read_ctf(None), "path is None; expected a path"),
         (lambda path: infer_streams(3), "path is 3; expected a path"),

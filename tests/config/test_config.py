@@ -729,8 +729,8 @@ def test_the_printed_program_opens_the_same_source(
         expected = [f"{minibatch.num_sequences} {minibatch.end_of_sweep}" for minibatch in config.epoch(source)]
     exec(program, names := {})
     assert capsys.readouterr().out.splitlines() == expected
-    names["source"].close()
     state = names["source"].state_dict()
+    names["source"].close()
     assert (state["settings"], state["data"]) == (fresh["settings"], fresh["data"])
     assert expected
 
