@@ -661,3 +661,10 @@ def test_a_text_of_comments_alone_is_refused(tmp_path: Path) -> None:
         path.write_bytes(text)
         with pytest.raises(FormatError, match="holds nothing except blank lines and comments"):
             CTFDeserializer(path, X).open()
+
+
+@pytest.mark.parametrize("alias", ["a b", "a\tb", "a|b", "|a", "#a", "a\n", "a\0", "\ud800"])
+def test_names_that_no_text_can_have_are_refused(alias: str) -> None:
+    with pytest.raises(ConfigError, match="no text has a stream named") as caught:
+        CTFDeserializer("a.ctf", StreamDefs(x=StreamDef(field=alias, shape=1)))
+    assert caught.value.key == "x"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
@@ -48,6 +49,8 @@ from cntkio.formats.table import SequenceTable
 from cntkio.hints import did_you_mean, suggests_keywords, wording
 from cntkio.streams import LARGEST_DIM, StreamInformation, check_definers, checked_streams, named, num_values
 
+# What can be a stream's name in a text.
+_ALIAS = re.compile(r"(?!#)[!-{}-\ud7ff\ue000-\U0010ffff]+")
 # Keep the memory of released chunks for later chunks, up to the text of this many chunks.
 _SPARE_CHUNKS = 2
 
@@ -123,6 +126,12 @@ class CTFDeserializer(CntkOptions):
         if not alias:
             raise ConfigError(
                 f"CTFDeserializer: stream name for key {name} must be specified (StreamDef(field=...))", key=name
+            )
+        if not _ALIAS.fullmatch(alias):
+            raise ConfigError(
+                f"stream {name!r}: no text has a stream named {alias!r}; expected a name without white space, pipes "
+                "and control characters, not beginning with '#' (StreamDef(field=...))",
+                key=name,
             )
         if "dim" not in stream:
             raise ConfigError(f"CTFDeserializer: stream {name!r} has no shape (StreamDef(shape=...))", key=name)
