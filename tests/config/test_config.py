@@ -200,6 +200,16 @@ def test_a_chain_of_a_thousand_includes_reads(tmp_path: Path, monkeypatch: pytes
     assert configuration(["configFile=0.cntk"]).text("end") == "here"
 
 
+@pytest.mark.parametrize("line", ["include = none.cntk", "  include=none.cntk", "Include=none.cntk"])
+def test_warns_of_a_line_that_only_looks_like_an_include(
+    line: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "x.cntk").write_text(f"a = 1\n{line}\n")
+    with caplog.at_level(logging.WARNING, "cntkio"):
+        assert configuration([f"configFile={tmp_path}/x.cntk"]).text("a") == "1"
+    assert "x.cntk, line 2, column 1: this line includes no file" in caplog.text
+
+
 def test_reading_a_pipe_or_folder_fails_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ConfigError, match="is not a regular file"):

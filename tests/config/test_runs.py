@@ -292,6 +292,30 @@ def test_warns_of_keys_that_the_binary_reader_lacks(
 
 
 @pytest.mark.parametrize(
+    ("reader", "extra", "warning"),
+    [
+        ("HTKMLFReader", "labels = [ mlfFlie = a.mlf ]", "'labels' has neither scpFile nor mlfFile nor mlfFileList"),
+        (
+            "HTKDeserializers",
+            "labels = [ mlfFlie = a.mlf ]",
+            "'labels' has neither scpFile nor mlfFile nor mlfFileList",
+        ),
+        ("HTKMLFReader", "minibatchMode = full", None),
+        ("HTKMLFReader", "minibatchMode = full ; frameMode = false", "minibatchMode = full has no effect"),
+        ("HTKMLFReader", "maxUtteranceLength = 5 ; frameMode = false", None),
+        ("HTKMLFReader", "maxUtteranceLength = 5", "maxUtteranceLength has an effect only"),
+        ("HTKMLFReader", "maxUtteranceLength = 5 ; frameMode = false ; truncated = true", "has an effect only"),
+    ],
+)
+def test_warns_of_what_a_speech_reader_does_not_read(
+    reader: str, extra: str, warning: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = f"train = [ reader = [ readerType = {reader} ; x = [ scpFile = a.scp ; dim = 2 ] ; {extra} ] ]"
+    read_section(configuration([text]))
+    assert warning in caplog.text if warning else not caplog.records
+
+
+@pytest.mark.parametrize(
     ("reader", "deserializer", "expected"),
     [("keepDataInMemory = true", "", True), ("", "keepDataInMemory = true", True), ("", "", False)],
 )

@@ -285,6 +285,8 @@ def stream_deserializers(context: StreamContext) -> list[Call]:
             labels.append(stream)
         elif stream.has("phoneFile", own=True) or stream.has("denlatTocFile", own=True):
             raise reader.error(name, f"{name!r} describes sequence training (HMMs or lattices), which is not supported")
+        elif folded(name) not in keys.HTK_READER:
+            reader.warn(name, f"{name!r} has neither scpFile nor mlfFile nor mlfFileList, and is not read")
     warn_of_unknown_keys(reader, keys.HTK_READER, names)
     if not features:
         raise reader.error("scpFile", "no feature section: none of the sections has an scpFile")

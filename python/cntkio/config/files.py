@@ -26,6 +26,7 @@ from cntkio.hints import did_you_mean
 
 _MOST_CHARACTERS = 4 << 20
 _TOO_LONG = f"more than {_MOST_CHARACTERS} characters in all files of a configuration; expected fewer"
+_LOOKS_LIKE_INCLUDE = re.compile(r"[ \t]*include[ \t]*=", re.IGNORECASE)
 _DIRECTIVES = ("configfile", "currentdirectory")  # arguments that are no entries
 
 
@@ -135,6 +136,12 @@ def _file_lines(path: str, directory: str, known: set[str]) -> Iterator[tuple[st
             continue
         number, line = number_and_line
         if not line.startswith("include="):
+            if _LOOKS_LIKE_INCLUDE.match(line):
+                logger.warning(
+                    "%s: this line includes no file, as in CNTK; 'include=' must begin the line, in lower case and "
+                    "without a blank",
+                    Position(path, number, 1),
+                )
             yield line + "\n", (path, number, 1)
             continue
         including = [file for file, _ in reading]

@@ -460,7 +460,11 @@ def _old_htk_reader(asked: _Asked) -> ReaderConfig:
         raise section.error(
             keys.COUNTS.key, f"{keys.COUNTS.key} = {max(counts)} and frameMode exclude each other{_FRAMES_BY_DEFAULT}"
         )
+    if mode == "full" and packing != "frame":
+        section.warn(keys.MINIBATCH_MODE.key, "minibatchMode = full has no effect without frameMode")
     longest = keys.LONGEST_UTTERANCE.of(section)
+    if section.has(keys.LONGEST_UTTERANCE.key) and packing != "sequence":
+        section.warn(keys.LONGEST_UTTERANCE.key, "maxUtteranceLength has an effect only where utterances stay whole")
     if longest < 1:
         raise section.error(
             keys.LONGEST_UTTERANCE.key, f"{keys.LONGEST_UTTERANCE.key} = {longest}; expected at least 1"
