@@ -68,8 +68,9 @@ class Keys:
     def _numbers(self, keys: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
         wrong = keys[keys < 0] if keys.dtype.kind == "i" else keys[: 0 if keys.dtype.kind == "u" else 1]
         if len(wrong):
+            key = wrong.tolist()[0] if wrong.dtype.kind != "S" else wrong[0].decode("utf-8", "backslashreplace")
             raise CorpusError(
-                f"{self._corpus.name}: the key {wrong.tolist()[0]!r}, but a line of text begins with a whole number "
+                f"{self._corpus.name}: the key {key!r}, but a line of text begins with a whole number "
                 "from 0; expected keys_file=FILE to number the sequences and list their keys, or renumber=True"
             )
         return keys.astype(np.uint64)
