@@ -619,9 +619,13 @@ def _number_of_sequences(minibatch: Any) -> int:
 def test_a_data_set_refuses_a_state_that_it_cannot_know(corpus: Path) -> None:
     dataset = MinibatchDataset(make(corpus), 20)
     options = {"batch_size": None, "num_workers": 2, "collate_fn": _number_of_sequences}
-    next(iter(torch.utils.data.DataLoader(dataset, **options)))
+    loader = iter(torch.utils.data.DataLoader(dataset, **options))
+    next(loader)
     with pytest.raises(CheckpointError, match="do not tell where all workers stand"):
         dataset.state_dict()
+    assert sum(1 for _ in loader) > 0
+    with pytest.raises(CheckpointError, match="do not tell where all workers stand"):
+        dataset.state_dict()  # at the end of the iteration, too
     next(iter(dataset))
     dataset.state_dict()
 

@@ -309,13 +309,16 @@ class Noted:
                 self._iteration = passed.iteration
             self._is_known &= passed.origin == self._origin and passed.iteration == self._iteration
             self._positions.pass_on(passed)
-        self._dataset.delivered.note(self._positions if self._is_known else None)
+        self._note()
         return delivered
 
     def _begin(self) -> None:
         """Note that the workers have taken up the state."""
         self._dataset.loaded.take_up(self._number)
-        self._dataset.delivered.note(self._positions)
+        self._note()
+
+    def _note(self) -> None:
+        self._dataset.delivered.note(self._positions if self._is_known else None)
 
 
 def _watch(plain: Any) -> Any:
