@@ -34,7 +34,6 @@ class BalancedRounds:
 
     Attributes:
         rounds_to_pass: Rounds of other workers before the next round of this worker.
-        of_workers: None; see `GlobalPartition`.
     """
 
     def __init__(
@@ -61,7 +60,6 @@ class BalancedRounds:
             for share in (size // partition.count + 1, size // partition.count)
         )
         self.rounds_to_pass = partition.worker
-        self.of_workers = partition.of_workers
 
     def read(self, most: int) -> Delivery | None:
         while True:

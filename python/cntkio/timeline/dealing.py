@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,15 +19,6 @@ from cntkio.timeline.partition import GlobalPartition, Partition
 from cntkio.timeline.selection import ChunkRefs, Selection
 
 
-class Turns(Protocol):
-    """A mode of reading in which workers take turns; `DealtMinibatches` explains its attributes."""
-
-    rounds_to_pass: int
-
-    @property
-    def of_workers(self) -> tuple[int, int] | None: ...
-
-
 class DealtMinibatches:
     """Deliver a partition's share of each global minibatch that falls to this worker.
 
@@ -36,11 +27,9 @@ class DealtMinibatches:
         reader: The core's reader, over the whole data.
         lengths: Samples that each sequence counts for.
         partition: The partition, and the worker in it.
-        before: The rounds that the timeline was in; if they are of the same worker, its turns continue.
 
     Attributes:
         rounds_to_pass: Global minibatches of other workers before the next of this worker.
-        of_workers: The worker, and the number of workers; None: another kind of rounds.
     """
 
     def __init__(
@@ -49,15 +38,12 @@ class DealtMinibatches:
         reader: TimelineReader,
         lengths: npt.NDArray[np.unsignedinteger[Any]],
         partition: GlobalPartition,
-        before: Turns | None,
     ) -> None:
         self._mode = MergedMinibatches(mode, reader, partition.count) if partition.remainder == "merge" else mode
         self._lengths = lengths
         self._partition = partition
         self._owners = ChunkOwners(reader, partition.count) if partition.deal == "chunk" else None
-        self.of_workers = partition.of_workers
-        is_same_worker = before is not None and before.of_workers == self.of_workers
-        self.rounds_to_pass = before.rounds_to_pass if before is not None and is_same_worker else partition.worker
+        self.rounds_to_pass = partition.worker
 
     def read(self, most: int) -> Delivery | None:
         while True:

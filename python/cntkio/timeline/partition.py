@@ -88,7 +88,32 @@ WHOLE = Partition()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class BalancedPartition(Partition):
+class _EvenPartition(Partition):
+    """A share with as many minibatches as every other: the timeline reads the whole data, and shares out the reads."""
+
+    @property
+    def of_chunks(self) -> Partition:
+        """The whole data: sequences come from any chunk."""
+        return WHOLE
+
+    @property
+    def of_reads(self) -> Partition:
+        """The whole data: what is read is shared out afterwards."""
+        return WHOLE
+
+    @property
+    def is_balanced(self) -> bool:
+        """True: all partitions get equally many minibatches, so none may be skipped."""
+        return True
+
+
+def _check_worker(worker: int, num_workers: int) -> None:
+    if not 0 <= worker < num_workers:
+        raise ConfigError(f"worker {worker} is outside 0..{num_workers - 1}", key="worker")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BalancedPartition(_EvenPartition):
     """Share `index` out of `count`, each with the same number of minibatches. (docs/timeline.md)
 
     Minibatches of the whole data are dealt in rounds, one to each partition, and no round crosses the end of a sweep.
@@ -121,27 +146,11 @@ class BalancedPartition(Partition):
         Partition.__post_init__(self)
         if self.remainder not in ("drop", "repeat"):
             raise ConfigError(f"remainder is {self.remainder!r}; expected 'drop' or 'repeat'", key="remainder")
-        if not 0 <= self.worker < self.num_workers:
-            raise ConfigError(f"worker {self.worker} is outside 0..{self.num_workers - 1}", key="worker")
-
-    @property
-    def of_chunks(self) -> Partition:
-        """The whole data: sequences come from any chunk."""
-        return WHOLE
-
-    @property
-    def of_reads(self) -> Partition:
-        """The whole data: each minibatch that is read goes to one partition."""
-        return WHOLE
-
-    @property
-    def is_balanced(self) -> bool:
-        """True: all partitions get equally many minibatches, so none may be skipped."""
-        return True
+        _check_worker(self.worker, self.num_workers)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class GlobalPartition(Partition):
+class GlobalPartition(_EvenPartition):
     """Share `index` out of `count` of each global minibatch. (docs/timeline.md, "Global partitions")
 
     A global minibatch is the minibatch that a single reader would deliver. Its sequences are dealt to all partitions,
@@ -164,9 +173,10 @@ class GlobalPartition(Partition):
     Example:
         >>> import numpy as np
         >>> from cntkio.timeline import Timeline
-        >>> timeline = Timeline(np.array([4, 1, 3, 2], np.uint32), np.array([0, 4]), window=None, max_sweeps=1)
-        >>> [timeline.read(10, GlobalPartition(index, 2)).sequences.tolist() for index in range(1)]
-        [[0, 1]]
+        >>> lengths, chunk_starts = np.array([4, 1, 3, 2], np.uint32), np.array([0, 4])
+        >>> timelines = [Timeline(lengths, chunk_starts, window=None, max_sweeps=1) for _ in range(2)]
+        >>> [timelines[index].read(10, GlobalPartition(index, 2)).sequences.tolist() for index in range(2)]
+        [[0, 1], [2, 3]]
     """
 
     deal: Literal["length", "area", "chunk"] = "length"
@@ -185,23 +195,12 @@ class GlobalPartition(Partition):
                 "remainder='merge' and deal='chunk' exclude each other: any minibatch may lack chunks of a partition",
                 key="remainder",
             )
-        if not 0 <= self.worker < self.num_workers:
-            raise ConfigError(f"worker {self.worker} is outside 0..{self.num_workers - 1}", key="worker")
+        _check_worker(self.worker, self.num_workers)
 
     @property
     def of_chunks(self) -> Partition:
         """The partition of the chunks that sequences come from: its own with ``deal="chunk"``, else the whole data."""
         return Partition(self.index, self.count) if self.deal == "chunk" else WHOLE
-
-    @property
-    def of_reads(self) -> Partition:
-        """The whole data: minibatches are dealt after they were read."""
-        return WHOLE
-
-    @property
-    def is_balanced(self) -> bool:
-        """True: all partitions get equally many minibatches, so none may be skipped."""
-        return True
 
     @property
     def of_workers(self) -> tuple[int, int]:

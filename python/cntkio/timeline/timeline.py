@@ -233,7 +233,9 @@ class Timeline:
             mode = OnlyFull(self._reader, mode, size)
         if isinstance(partition, GlobalPartition):
             check_deal(partition, is_randomized=self._is_randomized, is_truncated=self._is_truncated)
-            mode = rounds = DealtMinibatches(mode, self._reader, self._lengths, partition, self._rounds)
+            mode = rounds = DealtMinibatches(mode, self._reader, self._lengths, partition)
+            if self._settings is not None and self._settings[1].of_workers == partition.of_workers:
+                rounds.rounds_to_pass = self._rounds_to_pass()  # the turns of the same worker continue
         if not is_same_deal(self._settings, size, partition):
             self._reader.change_partition(partition.of_reads.index, partition.of_reads.count, rows)
         self._settings, self._mode, self._rounds = (size, partition), mode, rounds
