@@ -224,6 +224,14 @@ def _shown(key: Any) -> int | str:
     return key.decode(errors="replace") if isinstance(key, bytes) else int(key)
 
 
+def _are_among(keys: npt.NDArray[Any], shown: Set[int | str | None]) -> npt.NDArray[np.bool_]:
+    """Return which of the keys are among keys that `_shown` returned."""
+    if keys.dtype.kind == "S":
+        keys = np.char.decode(keys, "utf-8", "replace")
+        return np.isin(keys, [key for key in shown if isinstance(key, str)])
+    return np.isin(keys, np.array([key for key in shown if isinstance(key, int)], np.uint64))
+
+
 class _Exceptions:
     """Samples or sequences that break what looks like a rule: their number, and the first of them."""
 
@@ -371,7 +379,7 @@ class LengthCheck:
         for name, exceptions in self._unequal.items():
             sequences = np.flatnonzero(is_long & (lengths[name] != longest))
             if unsound and len(sequences):
-                sequences = sequences[[_shown(block.keys[index]) not in unsound for index in sequences.tolist()]]
+                sequences = sequences[~_are_among(block.keys[sequences], unsound)]
             exceptions.add(num_long, sequences, np.zeros_like(sequences), block)
 
     def report(self, findings: Findings) -> None:
