@@ -2,8 +2,8 @@
 
 - ```` ```python ````: run; the blocks of a page share their names. With prompts (`>>>`) it is a doctest; without, a
   block ```` ```output ```` right after it must be what it printed.
-- ```` ```console ````: bash runs each line after `$ `; the lines below must be its output. Where nothing
-  stands there, the command must succeed.
+- ```` ```console ````: bash runs each line after `$ `; the lines below must be its output. Without such
+  lines, the command must succeed.
 - ```` ```sh ````: what sets a machine up, and so is not run here; the Makefile must know every `make` verb in it.
 - `...` stands for any text, in all of them.
 

@@ -99,7 +99,7 @@ if hasattr(os, "register_at_fork"):
 class Job(Generic[_T]):
     """Work that a thread of `Workers` does.
 
-    One thread at a time may wait for it. An interrupted wait can be repeated.
+    Only a single thread may wait for it at a time. An interrupted wait can be repeated.
 
     Attributes:
         is_done: Whether the work is done, or has failed.

@@ -1,8 +1,8 @@
 """Hints of error messages: the known name that is nearest to an unknown one, and options as the caller writes them.
 
 A message advises in the words of the caller: ``shape=3`` in a program, ``dim = 3`` in a configuration, ``--stream x:3``
-on the command line. Whoever opens a source for a configuration or for the command says so with `advising`; what is
-opened keeps the wording (`wording`), for messages that come later or from other threads.
+on the command line. Code that opens a source for a configuration or for the command sets the words with `advising`.
+The opened objects keep them (`wording`), for messages that come later or from other threads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _C = TypeVar("_C", bound=Callable[..., Any])
 
 @dataclasses.dataclass(frozen=True)
 class Wording:
-    """How a caller writes options.
+    """The form in which a caller writes options.
 
     Attributes:
         form: A setting, of `{name}` and `{value}`.

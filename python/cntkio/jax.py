@@ -58,7 +58,7 @@ class Ragged(NamedTuple):
 
 
 class Padded(NamedTuple):
-    """One row for each sequence, and empty rows up to the requested number.
+    """Arrays with a row for each sequence, and empty rows up to the requested number.
 
     Attributes:
         values: `[rows, steps, *sample shape]`, 0 at padding. Class ids: int32, `[rows, steps]`.
@@ -78,7 +78,7 @@ class Padded(NamedTuple):
 
 
 class Truncated(NamedTuple):
-    """One row for each slot of a truncated minibatch, whose shape is always the same.
+    """Arrays with a row for each slot of a truncated minibatch, whose shape is always the same.
 
     Attributes:
         values: `[num_slots, num_steps, *sample shape]`.

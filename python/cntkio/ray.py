@@ -53,7 +53,7 @@ def read_ctf(
     """Read a text as a data set, a row for each sequence. Columns as for `cntkio.arrow.RecordBatches`.
 
     The index is made here and cached, so that the tasks do not make it again: they need the cache, in their home or
-    next to the file. Rows come in any order unless Ray is told to preserve the order of blocks; the keys tell it.
+    next to the file. Rows come in any order unless Ray's `preserve_order` is set; the keys tell the order.
 
     Args:
         path: The file, which every node can read.

@@ -87,7 +87,7 @@ _WHERE = {
     _DEVICES: "minibatches are in the CPU's memory; cntkio.torch.convert(minibatch, device=...) moves them",
     _RANKS: "train with torch.distributed; cntkio.torch.MinibatchDataset gives each rank its share",
     "NDArrayView asarray asvalue": "the data of minibatches are NumPy arrays: minibatch['x'].asarray()",
-    "logging": "what is logged goes to logging.getLogger('cntkio'); CNTK's levels are cntkio.TraceLevel",
+    "logging": "messages go to logging.getLogger('cntkio'); CNTK's levels are cntkio.TraceLevel",
     "cntk_py core internal misc utils": "cntkio has the names of cntk.io only",
 }
 

@@ -1,4 +1,4 @@
-"""What Ray makes of a corpus, printed as JSON. Ray changes a process for good, so it has a process of its own."""
+"""Print as JSON the rows that Ray reads from a corpus; a program, because Ray changes its process for good."""
 
 import json
 import os

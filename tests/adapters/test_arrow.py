@@ -168,7 +168,7 @@ def test_memory_is_bounded_by_chunks_and_not_by_the_corpus(tmp_path: Path) -> No
     (tmp_path / "a.ctf").write_text("".join(f"{key} |x {key} {key / 8} 3 4\n" for key in range(60_000)))
     streams = StreamDefs(x=StreamDef(field="x", shape=4))
     corpus = CTFDeserializer(tmp_path / "a.ctf", streams, chunk_size_in_bytes=1 << 15)
-    write_parquet(tmp_path / "a.parquet", corpus)  # what is made once is made
+    write_parquet(tmp_path / "a.parquet", corpus)  # fills the caches of a first call
     before = pa.total_allocated_bytes()
     most = 0
     tracemalloc.start()

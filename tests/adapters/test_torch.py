@@ -724,7 +724,7 @@ def test_the_tagger_learns_and_continues_bit_by_bit_after_a_kill(tmp_path: Path)
     whole = losses(tmp_path / "whole")
     assert [step for step, _, _ in whole] == list(range(1, len(whole) + 1))
     assert {sweep for _, sweep, _ in whole} == set(range(NUM_SWEEPS))
-    # 86.2 % of the casings are small, and behind 82.2 % of the words there is no mark.
+    # 86.2 % of the casings are small, and 82.2 % of the words have no mark after them.
     found = re.search(r"([\d.]+)% of the casings, ([\d.]+)% of the marks", done.stdout)
     assert found is not None and float(found[1]) > 93.5 and float(found[2]) > 86.5
 

@@ -1,4 +1,4 @@
-"""Files of any format become files of any format, by the content of the one and the name of the other."""
+"""Files of any format become files of any format: the content of the input decides, and the name of the output."""
 
 import struct
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""An interrupt (Ctrl-C) at any moment loses no minibatch, leaves no lock taken, and makes nobody wait for ever."""
+"""An interrupt (Ctrl-C) at any moment loses no minibatch, leaves no lock taken, and blocks no thread."""
 
 import itertools
 import subprocess
@@ -39,7 +39,7 @@ def never(action: Callable[[], Any]) -> bool:
 
 
 def moments() -> Iterator[At]:
-    """Yield the first event, the second, and so on, while the one before was reached."""
+    """Yield the first event, the second, and so on, as long as the previous event was reached."""
     at = At(0)
     yield at
     for event_number in itertools.count(1):

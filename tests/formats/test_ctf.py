@@ -134,7 +134,7 @@ def compare(file: CtfFile, folder: Path, budget: int) -> None:
     slow_samples = slow_ctf.Result(slow.index, [], slow.samples)
     assert canonical(slow_ctf.Result(slow.index, [], fast_samples))[2] == canonical(slow_samples)[2]
 
-    # The budget: the error that finds it empty is the one that the slow reader counts there.
+    # The budget: the first error beyond it is the error that the slow reader counts there.
     errors = by_name(slow.errors, names)
     corpus = deserializer(path, file, max_errors=budget).open(text_keys=words)
 

@@ -1,4 +1,4 @@
-"""What is read does not depend on the kernel: the text format's tests pass with those that are not the fastest."""
+"""Minibatches do not depend on the kernel: the text format's tests pass with the slower kernels, too."""
 
 from __future__ import annotations
 

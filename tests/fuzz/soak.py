@@ -2,7 +2,7 @@
 
     python tests/fuzz/soak.py SECONDS [SEED]
 
-Each round opens a random corpus, and reads it in steps. At the end of the run, memory and descriptors must be those of
+Each round opens a random corpus, and reads it in steps. At the end of the run, memory and descriptors must be as at
 its beginning. A failure prints the seed and the number of its round: `soak.py SECONDS SEED ROUND` begins there.
 """
 

@@ -1,4 +1,4 @@
-"""What each fuzz target does with any bytes: data, or an error of ours; anything else is a finding.
+"""Fuzz targets: any bytes are data or an error of ours; anything else is a finding.
 
 A target is a function of a folder that belongs to it alone, and it returns the function that takes the bytes.
 `seeds.py` has inputs to begin with, `run.py` runs the targets, and `test_targets.py` runs them on the seeds.
@@ -71,7 +71,7 @@ def config(folder: Path) -> Target:
 
 
 def ctf_cache(folder: Path) -> Target:
-    """The index cache of a text: whatever it holds, the sequences are those of the text."""
+    """The index cache of a text: whatever it holds, the sequences are as in the text."""
     path = folder / "a.ctf"
     path.write_text(TEXT)
     deserializer = CTFDeserializer(path, STREAMS, cache_index=True, chunk_size_in_bytes=64)
@@ -96,7 +96,7 @@ def against_cache(cache: Path, deserializer: Any, expected: list[tuple[Any, ...]
     sound = cache.read_bytes()
 
     def run(data: bytes) -> None:
-        # Two bytes say where the others replace those of the sound cache; from 0xFFFF on they are the whole cache.
+        # Two bytes are the offset at which the others replace bytes of the sound cache; from 0xFFFF on, all of it.
         place = int.from_bytes(data[:2], "little")
         rest = data[2:]
         cache.write_bytes(rest if place == 0xFFFF else sound[:place] + rest + sound[place + len(rest) :])

@@ -205,7 +205,7 @@ def scan(
 
 
 def is_nothing(line: bytes, symbolic_ids: bool) -> bool:
-    """Tell if a line is blank, or holds comments alone; an id in front is no content, but makes it no blank line."""
+    """Tell if a line is blank or has only comments. An id is not content, but a line with an id is not blank."""
     has_id = re.match(rb"[^ \t\n\v\f\r|]+" if symbolic_ids else rb"[0-9]+", line)
     content = line[has_id.end() :] if has_id else line
     before, *comments = content.split(b"|")

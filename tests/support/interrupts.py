@@ -204,7 +204,7 @@ class Lockstep:
 
 
 def in_another_thread(action: Callable[[], Any]) -> Any:
-    """Call `action` in another thread, which must not wait for ever."""
+    """Call `action` in another thread, which must not block."""
     executor = ThreadPoolExecutor(1)
     try:
         return executor.submit(action).result(60)

@@ -27,7 +27,7 @@ impl Dictionary {
         self.num_lines as usize
     }
 
-    /// True if there is no line.
+    /// True if the table has no lines.
     pub fn is_empty(&self) -> bool {
         self.num_lines == 0
     }

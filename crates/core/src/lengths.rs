@@ -33,7 +33,7 @@ impl Lengths<'_> {
         }
     }
 
-    /// True if there are no sequences.
+    /// True if it has no lengths.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.len() == 0

@@ -27,9 +27,9 @@ pub(crate) struct CTFScan {
     lengths: Py<PyArray1<u32>>,
     /// Offsets of the sequences whose first line is blank or holds comments alone.
     hollow: Py<PyArray1<u64>>,
-    /// Offset of an id of 2^64 or more. There are no sequences then.
+    /// Offset of an id of 2^64 or more. The scan then has no sequences.
     overflow: Option<u64>,
-    /// Offset of a line of 4 GiB or more. There are no sequences then.
+    /// Offset of a line of 4 GiB or more. The scan then has no sequences.
     long_line: Option<u64>,
 }
 
@@ -170,7 +170,7 @@ pub(crate) fn ctf_chunk_starts<'py>(
 /// or else of 64), and whether each sequence ends where the next one of its chunk starts.
 type PlacesTuple<'py> = (Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u64>>, Bound<'py, PyAny>, bool);
 
-/// Where the sequences of each chunk are. `chunk_starts` is a result of [`ctf_chunk_starts`].
+/// The places of the sequences of each chunk in the text. `chunk_starts` is a result of [`ctf_chunk_starts`].
 #[pyfunction]
 pub(crate) fn ctf_places<'py>(
     py: Python<'py>,

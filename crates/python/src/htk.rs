@@ -311,7 +311,7 @@ type HalvesArrays = (Py<PyArray1<u16>>, Py<PyArray1<u16>>);
 pub(crate) struct MLFLabels {
     /// The keys, padded with zeros to a common width, and that width.
     keys: (Py<PyArray1<u8>>, usize),
-    /// Whether each key stands for all keys that end with a slash and this key, too.
+    /// True if each key stands for all keys that end with a slash and this key, too.
     is_pattern: Py<PyArray1<bool>>,
     /// Offset of each entry.
     offsets: Py<PyArray1<u64>>,

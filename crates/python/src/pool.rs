@@ -1,5 +1,5 @@
-//! Threads that parse, and threads that help to pack. There are none before their first use, and new threads after a
-//! fork, which takes threads away.
+//! Threads that parse, and threads that help to pack. Their first use creates them, and so does the first
+//! use after a fork, because the child has none of its parent's threads.
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;

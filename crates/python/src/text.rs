@@ -61,8 +61,8 @@ impl Dictionary {
     }
 }
 
-/// Line in the block; its number of columns, if that is wrong; column and token of an unknown token. Both are None if
-/// the line is not UTF-8.
+/// Line in the block; its number of columns, if that is wrong; column and token of an unknown token. A line that is
+/// not UTF-8 has neither.
 type LineFaultTuple = (u64, Option<usize>, Option<(usize, String)>);
 
 fn line_fault((line, fault): (u64, LineFault)) -> LineFaultTuple {

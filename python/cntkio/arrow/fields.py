@@ -22,7 +22,7 @@ Role = Literal["key", "dense", "sparse", "ids"]
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What cntkio wrote about a column.
+    """Facts that cntkio wrote about a column.
 
     Attributes:
         role: What the column is: keys, samples, or the classes of one-hot samples.

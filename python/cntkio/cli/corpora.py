@@ -87,7 +87,7 @@ class Described(NamedTuple):
 
 
 class Usual(NamedTuple):
-    """How a verb reads texts unless the call says otherwise.
+    """The options with which a verb reads texts by default.
 
     Attributes:
         max_errors: The errors to forgive.

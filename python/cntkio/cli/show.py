@@ -34,7 +34,7 @@ COLOURS = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "cyan": 36, "bold":
 
 
 class Facts:
-    """What a verb found out: printed as one fact per line, or as a JSON object.
+    """Results of a verb, printed as one fact per line, or as a JSON object.
 
     Example:
         >>> facts = Facts()
@@ -153,7 +153,7 @@ def coloured(text: str, *names: str) -> str:
 
 
 def line_width() -> int:
-    """Return how many characters a line may have: those of the terminal, or 100."""
+    """Return the largest width of a line in characters: the width of the terminal, or 100."""
     is_terminal = sys.stdout.isatty()
     return shutil.get_terminal_size((_LINE_WIDTH, 24)).columns if is_terminal else _LINE_WIDTH + _REST_WIDTH
 

@@ -27,7 +27,7 @@ from cntkio.hints import did_you_mean
 _MOST_CHARACTERS = 4 << 20
 _TOO_LONG = f"more than {_MOST_CHARACTERS} characters in all files of a configuration; expected fewer"
 _LOOKS_LIKE_INCLUDE = re.compile(r"[ \t]*include[ \t]*=", re.IGNORECASE)
-_DIRECTIVES = ("configfile", "currentdirectory")  # arguments that are no entries
+_DIRECTIVES = ("configfile", "currentdirectory")  # arguments that are not entries
 
 
 def configuration(arguments: Iterable[str]) -> Section:
@@ -110,7 +110,7 @@ def _unused(section: Section, used: set[Position], depth: int = 1) -> Iterator[t
     for entry in section.entries:
         inner = [value for value in entry.values if value.string.startswith("[")]
         for value in inner:
-            with contextlib.suppress(ConfigError):  # nobody has read it
+            with contextlib.suppress(ConfigError):  # a part that was not read
                 for path, position in _unused(Section(entry.key, value, section, depth), used, depth + 1):
                     yield f"{entry.key}/{path}", position
         if not inner and entry.position not in used:

@@ -352,7 +352,7 @@ class Section:
             for match in VARIABLE.finditer(kept):
                 offset = start + match.start()
                 if value.is_section and not self.has(match[1]):
-                    continue  # whoever asks for the entry inside that needs it will be told
+                    continue  # reading the entry inside that needs the variable raises the error
                 replacement = self._variable(match[1], text.position(offset), entry, chain)
                 pieces += text.pieces(copied, offset)
                 copied = start + match.end()

@@ -275,7 +275,7 @@ def _read_traced(section: Section, action: str) -> ReaderConfig:
 
 def _check(call: Call, section: Section) -> None:
     """Let the deserializer check its options; an error is raised at their key."""
-    with contextlib.suppress(OSError), advising(CONFIGURATION):  # `ReaderConfig.open` will tell of files
+    with contextlib.suppress(OSError), advising(CONFIGURATION):  # `ReaderConfig.open` reports files
         try:
             call()
         except ConfigError as error:

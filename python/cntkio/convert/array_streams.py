@@ -166,7 +166,7 @@ def _list_samples(name: str, data: Sequence[Any]) -> _Samples:
 
 
 def _series(name: str, data: Any) -> tuple[_Samples, bool]:
-    from cntkio import arrow  # late: Arrow is optional, and the module imports this one
+    from cntkio import arrow  # late: Arrow is optional, and its module imports this module
 
     with arrow.read({name: data}).pieces() as pieces:
         return _MinibatchSamples(joined(pieces)[name]), name in pieces.wide

@@ -66,10 +66,10 @@ def read_ctf(
 
 
 def as_class_ids(minibatch: Minibatch, ids: Collection[str]) -> Minibatch:
-    """Return a minibatch with class ids in place of the one-hot samples of some streams.
+    """Return a minibatch with class ids for some streams, whose samples are one-hot vectors.
 
     Raises:
-        ConfigError: There is no stream of such a name.
+        ConfigError: A name is not a stream's.
         CorpusError: A sample is not a single entry of 1.
     """
     data, keys = dict(minibatch), minibatch.keys_of_sequences

@@ -130,7 +130,7 @@ def convert_file(
     elif form == "cbf":
         write_cbf(target, corpus, progress=progress)
     else:
-        from cntkio import arrow  # late: Arrow is optional, and the module imports this one
+        from cntkio import arrow  # late: Arrow is optional, and its module imports this module
 
         write = arrow.write_parquet if form == "parquet" else arrow.write_arrow
         write(target, corpus, key=key or arrow.KEY, flat=flat, ids=ids, progress=progress)
@@ -163,7 +163,7 @@ def corpus_of(
     """
     kind = detect(path)
     if kind.form in ("parquet", "arrow", "arrow stream"):
-        from cntkio import arrow  # late: Arrow is optional, and the module imports this one
+        from cntkio import arrow  # late: Arrow is optional, and its module imports this module
 
         shapes = {name: stream.dim for name, stream in streams.items()}
         return arrow.read(path, key=key, shapes=shapes, one_hot=one_hot)

@@ -1,4 +1,4 @@
-"""What counts as a table: anything that hands out Arrow record batches. This module needs no library for it."""
+"""Tables: objects that yield Arrow record batches. This module needs no library for it."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ def write_ctf(
 ) -> None:
     """Write a file in the CNTK text format, with bounded memory. The file appears under its name when it is whole.
 
-    Every line begins with the key of its sequence, or with its index from 0 if the sequences have no keys, as those of
-    arrays, or may repeat them, as those of a source. Numbers are the shortest that read back to the same bits; whole
+    Every line begins with the key of its sequence, or with its index from 0 if the sequences have no keys (as in
+    arrays) or may repeat them (as in a source). Numbers are the shortest that read back to the same bits; whole
     numbers up to 2^53 stay whole numbers.
 
     Args:

@@ -52,7 +52,7 @@ def _writable(data: Any, dtype: npt.DTypeLike | None, one_hot: Mapping[str, int]
     if isinstance(data, Mapping):
         return _WritableArrays(data, dtype, one_hot)
     if is_table(data):
-        from cntkio import arrow  # late: Arrow is optional, and the module imports this one
+        from cntkio import arrow  # late: Arrow is optional, and its module imports this module
 
         return arrow.read(data, one_hot=one_hot)
     if one_hot:

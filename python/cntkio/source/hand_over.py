@@ -32,7 +32,7 @@ class Standing(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """What the last call of `begin_epoch` asked for.
+    """The request of the last call of `begin_epoch`.
 
     Attributes:
         span: Positions at which the epoch begins and ends; None: no epoch has begun.

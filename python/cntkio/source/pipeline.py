@@ -178,7 +178,7 @@ class Pipeline:
         self._begin()
 
     def check_open(self) -> None:
-        """Refuse to go on after `close`.
+        """Refuse reads after `close`.
 
         Raises:
             CorpusError: The pipeline is closed.

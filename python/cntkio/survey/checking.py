@@ -116,7 +116,7 @@ class Opened(NamedTuple):
 
 
 class Events:
-    """Errors and warnings of a format, folded so that one cause is one finding."""
+    """Errors and warnings of a format, folded so that each cause is a single finding."""
 
     def __init__(self, path: str, findings: Findings) -> None:
         self._path, self._findings = path, findings
@@ -172,7 +172,7 @@ def check(
     Args:
         path: Its file.
         open_corpus: Opens it.
-        surveyed: Iterates over its blocks, and hands over the chunks that break the format.
+        surveyed: Iterates over its blocks, and passes on the chunks that break the format.
         findings: Where to put what is found.
 
     Returns:
@@ -264,7 +264,7 @@ class _Exceptions:
 
 
 class StreamCheck:
-    """What looks wrong in the values of a stream."""
+    """Suspicious values of a stream."""
 
     def __init__(self, opened: Opened, name: str) -> None:
         self._opened, self._name = opened, name
@@ -391,7 +391,7 @@ class LengthCheck:
 
 
 def check_keys(opened: Sequence[Opened], findings: Findings) -> None:
-    """Compare the keys of corpora that are to be joined with those of the first."""
+    """Compare the keys of the first corpus with the keys of the corpora to join with it."""
     first, *others = opened
     for other in others:
         keys, theirs = _keys(first.corpus), _keys(other.corpus)

@@ -67,7 +67,7 @@ class StreamFigures(NamedTuple):
         mean: The mean.
         deviation: The standard deviation.
         num_strange: Values that are NaN or infinite, which do not count above.
-        quantiles: Of `QUANTILES`; empty if there is no value.
+        quantiles: Of `QUANTILES`; empty for a stream without values.
         values: Histogram of the values.
         frequencies: How often each index, or each class of a dense one-hot stream, occurs; None: it has none.
     """

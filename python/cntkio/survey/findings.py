@@ -30,7 +30,7 @@ class Finding(NamedTuple):
 
     Attributes:
         code: Its rule.
-        message: What was found, and what was expected.
+        message: The found and the expected content.
         path: The file.
         byte: Position in the file, from 0.
         line: Line of a text, from 1.

@@ -1,7 +1,7 @@
 """The rules of `cntkio check`: for each kind of finding its code, its severity, what it means, and what to do.
 
-The codes are the kinds of errors and warnings of the formats with hyphens for blanks, and those of `check` itself. The
-pages in `docs/rules` are generated from this table:
+The codes are the kinds of errors and warnings of the formats with hyphens for blanks, and the codes of `check` itself.
+The pages in `docs/rules` are generated from this table:
 
 ::
 
@@ -264,7 +264,7 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
     ("broken-file", "error", "all",
      "The file breaks its format in a way that has no code of its own, such as in its header. What follows is not"
      " checked.",
-     "the message says what was found and what was expected"),
+     "read the message: it names the damage and the expected content"),
     ("not-a-number", "warning", "all",
      "A value is NaN. Whatever is computed with it becomes NaN, too.",
      "find out what computed the value, and correct or remove the sample"),
@@ -289,7 +289,7 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
     ("missing-key", "warning", "joined corpora",
      "A corpus lacks the key of a sequence of the first corpus, or the first corpus lacks its key. A join leaves "
      "the sequence out.",
-     "add the sequence to the other corpus, or remove it from this one"),
+     "add the sequence to the other corpus, or remove it from the corpus that has it"),
     ("no-common-key", "error", "joined corpora",
      "Two corpora have no key in common, so a join has no sequence.",
      "compare the keys that the message shows"),

@@ -98,7 +98,7 @@ class _EvenPartition(Partition):
 
     @property
     def of_reads(self) -> Partition:
-        """The whole data: what is read is shared out afterwards."""
+        """The whole data; each read is divided among the workers afterwards."""
         return WHOLE
 
     @property

@@ -31,7 +31,7 @@ _NUM_CHUNKS_AT_ONCE = 64
 
 
 class _Course(NamedTuple):
-    """What `begin_epoch` changes.
+    """The state that `begin_epoch` changes.
 
     Attributes:
         end: Position at which the data end.
@@ -284,7 +284,7 @@ class Timeline:
         return self._reader.pending if self._is_truncated else []
 
     def _all_slots(self, bookmark: _Bookmark) -> Slots:
-        """The slots of a bookmark, and the empty ones, for which the reader keeps no memory."""
+        """The slots of a bookmark, with the empty slots, for which the reader keeps no memory."""
         if bookmark.settings is None:
             return bookmark.slots
         rows = num_slots(*bookmark.settings, self._steps(bookmark.settings[0]))

@@ -63,7 +63,7 @@ class Ragged:
 
 
 class Padded(NamedTuple):
-    """One row for each sequence.
+    """Arrays with a row for each sequence.
 
     Attributes:
         values: `[num_sequences, steps, *sample shape]`, 0 at padding. Class ids: int32, `[num_sequences, steps]`.
@@ -84,7 +84,7 @@ class Padded(NamedTuple):
 
 
 class Truncated(NamedTuple):
-    """One row for each slot of a truncated minibatch.
+    """Arrays with a row for each slot of a truncated minibatch.
 
     Attributes:
         values: `[num_slots, num_steps, *sample shape]`.
@@ -288,7 +288,7 @@ def convert(
 
     Raises:
         ConfigError: A layout or a stream of this name does not exist, the stream cannot have the layout, or it is not
-            one-hot. The first two are raised at once, the others on access to the stream.
+            one-hot. Names are checked at once, layouts on access to the stream.
 
     Example:
         >>> import cntkio, pathlib, tempfile

@@ -31,7 +31,7 @@ pub struct Frames {
     pub left: usize,
     /// Frames after each frame in its sample.
     pub right: usize,
-    /// Whether a sequence's only frame stands for any number of frames.
+    /// True if a sequence's only frame stands for any number of frames.
     pub is_broadcast: bool,
     /// The bytes.
     pub blocks: Vec<Bytes>,
@@ -44,7 +44,7 @@ pub struct Frames {
 /// The way the values of a frame are stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Encoding {
-    /// Whether the first byte of a value is its highest.
+    /// True if the first byte of a value is its highest.
     pub is_big_endian: bool,
     /// Scales `a` and `b` for each value: a 16-bit `x` means `(x + b) / a`. Without them values are in single
     /// precision.
@@ -218,11 +218,11 @@ pub(crate) fn gatherer<'a>(columns: Vec<(&'a Frames, &'a [u32])>) -> Box<dyn Gat
 
 struct AllFrames<'a> {
     columns: Vec<(&'a Frames, &'a [u32])>,
-    /// Whether some frames are scaled.
+    /// True if some frames are scaled.
     are_scaled: bool,
 }
 
-/// What is taken of a sequence.
+/// The frames that a selection takes from a sequence.
 struct Taken<'a> {
     frames: &'a Frames,
     /// The sequence, counted in the column.
@@ -234,7 +234,7 @@ struct Taken<'a> {
 }
 
 impl AllFrames<'_> {
-    /// What is taken of each sequence.
+    /// Call a function with the frames that the selection takes from each sequence.
     #[inline]
     fn each<'a>(
         &'a self,

@@ -259,7 +259,7 @@ impl<'a> PlainChunk<'a> {
         self.chunk.num_sequences()
     }
 
-    /// Whether every block has a column.
+    /// True if every block has a column.
     pub fn has_column(&self, column: usize) -> bool {
         self.columns.iter().all(|columns| column < columns.len())
     }

@@ -173,7 +173,7 @@ impl<'a, T: Precision> Sparse<'a, T> {
         Some(Sparse { columns: columns.iter().map(of_column).collect::<Option<_>>()? })
     }
 
-    /// What is taken of the sequences; the sample offsets are prefetched.
+    /// The samples that the selection takes from each sequence. Prefetches the sample offsets.
     fn spans(&self, located: &Located, mut takes: Takes) -> Result<Vec<Span<'_, T>>, Error> {
         let mut spans = Vec::with_capacity(located.num_sequences());
         located.each_group(

@@ -10,9 +10,9 @@ use std::ops::Range;
 pub struct Form {
     /// Values of a sample, or the bound of its indices.
     pub dim: usize,
-    /// Whether a sample is a list of (index, value).
+    /// True if a sample is a list of (index, value).
     pub is_sparse: bool,
-    /// Whether values are in double precision.
+    /// True if values are in double precision.
     pub is_double: bool,
 }
 
@@ -207,7 +207,7 @@ pub(crate) fn span<T: Copy>(offsets: &[T], sequence: usize) -> Result<(T, T), Er
     }
 }
 
-/// What is taken of each sequence of a selection; its end goes into the sequence offsets.
+/// The samples that a selection takes from each sequence. Appends the end of each sequence to the sequence offsets.
 pub(crate) struct Takes<'a, 'out> {
     parts: Option<Parts<'a>>,
     stream: usize,
@@ -218,7 +218,7 @@ pub(crate) struct Takes<'a, 'out> {
 }
 
 impl<'a, 'out> Takes<'a, 'out> {
-    /// What is taken of `num_sequences` sequences of a stream: the parts, or all of each sequence.
+    /// Take `num_sequences` sequences of a stream: the parts, or all of each sequence.
     pub(crate) fn new(
         num_sequences: usize,
         parts: Option<Parts<'a>>,
@@ -230,7 +230,7 @@ impl<'a, 'out> Takes<'a, 'out> {
         Takes { parts, stream, next: 0, total, sequence_offsets }
     }
 
-    /// What is taken of the next sequence, which has `num_samples` samples: the first sample, and the number of samples.
+    /// The first sample to take from the next sequence, which has `num_samples` samples, and the number of samples.
     ///
     /// They are inside the sequence, unless its only frame stands for any number of samples (`is_broadcast`).
     #[inline(always)]
@@ -249,7 +249,7 @@ impl<'a, 'out> Takes<'a, 'out> {
         Ok((first, count))
     }
 
-    /// What is taken of the next sequences, neighbours in a column with these offsets: samples of the column.
+    /// The samples to take from the next sequences, neighbours in a column with these offsets, counted in the column.
     #[inline(always)]
     pub(crate) fn piece(&mut self, offsets: &[u32], sequences: Range<usize>) -> Result<Range<usize>, Error> {
         let Range { start, end } = sequences;

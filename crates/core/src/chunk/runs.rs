@@ -20,7 +20,7 @@ pub struct Runs {
     pub starts: Vec<u32>,
     /// The class of each run.
     pub classes: Vec<u32>,
-    /// Whether the first sample of a run has the value 2 instead of 1.
+    /// True if the first sample of a run has the value 2 instead of 1.
     pub marks_starts: bool,
     /// The vectors that are delivered in place of one-hot vectors.
     pub targets: Option<Targets>,
@@ -140,13 +140,13 @@ pub(crate) fn gatherer<'a>(columns: Vec<(&'a Runs, &'a [u32])>) -> Box<dyn Gathe
 
 struct AllRuns<'a> {
     columns: Vec<(&'a Runs, &'a [u32])>,
-    /// Whether some starts are marked.
+    /// True if some starts are marked.
     are_marked: bool,
     /// The class of each sample, and the sequence offsets, of each column.
     each: OnceLock<Vec<(&'a [u32], &'a [u32])>>,
 }
 
-/// What is taken of a sequence.
+/// The samples that a selection takes from a sequence.
 struct Taken<'a> {
     runs: &'a Runs,
     /// The sequence, counted in the column.
@@ -203,7 +203,7 @@ impl Gather for AllRuns<'_> {
 }
 
 impl<'a> AllRuns<'a> {
-    /// What is taken of each sequence.
+    /// The samples that the selection takes from each sequence.
     fn taken(&self, located: &Located, mut takes: Takes) -> Result<Vec<Taken<'_>>, Error> {
         let mut all = Vec::with_capacity(located.num_sequences());
         located.each(&self.columns, |&(runs, sequence_offsets), sequence| {

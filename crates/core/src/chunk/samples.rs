@@ -126,7 +126,7 @@ impl Samples {
         if let Samples::Runs(runs) = self { Some(runs).filter(|runs| runs.form() == form) } else { None }
     }
 
-    /// Whether a sequence may be of a single frame that stands for any number of samples.
+    /// True if a sequence may be of a single frame that stands for any number of samples.
     pub(crate) fn is_broadcast(&self) -> bool {
         matches!(self, Samples::Frames(frames) if frames.is_broadcast)
     }

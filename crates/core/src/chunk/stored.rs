@@ -23,11 +23,11 @@ const AHEAD_SEQUENCES: usize = 6;
 pub struct Stored {
     /// Values of a sample, or the bound of its indices.
     pub dim: usize,
-    /// Whether a sample is a list of (index, value).
+    /// True if a sample is a list of (index, value).
     pub is_sparse: bool,
-    /// Whether values are in double precision in the file.
+    /// True if values are in double precision in the file.
     pub is_double: bool,
-    /// Whether values are in double precision when packed.
+    /// True if values are in double precision when packed.
     pub becomes_double: bool,
     /// The bytes of the chunk, which all its streams share.
     pub bytes: Bytes,

@@ -41,7 +41,7 @@ impl Values {
         in_either_precision!(self, values => values.len())
     }
 
-    /// True if there are no values.
+    /// True if the column is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

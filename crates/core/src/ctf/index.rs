@@ -331,7 +331,7 @@ pub fn scan_words(block: &[u8], defining: Option<&[u8]>) -> Result<WordScan, Nul
     Ok(found)
 }
 
-/// Where the sequences of each chunk are.
+/// The places of the sequences of each chunk in the text.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Places {
     /// First byte of each chunk's first sequence.

@@ -85,7 +85,7 @@ pub struct Schema {
     pub has_words: bool,
     /// True if columns of small whole numbers are stored in fewer bytes.
     pub is_compact: bool,
-    /// Whether the file has other streams, so that a line or a sequence may lack all samples of these.
+    /// True if the file has other streams, so that a line or a sequence may lack all samples of these.
     pub is_subset: bool,
 }
 

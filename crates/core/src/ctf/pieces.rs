@@ -26,7 +26,7 @@ pub enum Source<'a> {
 /// Sizes of the parts of a chunk's text, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Cut {
-    /// Text that one thread parses into one block.
+    /// Text that a thread parses into a block.
     pub piece: usize,
     /// Text that is read at once, and parsed while it is in the cache.
     pub part: usize,

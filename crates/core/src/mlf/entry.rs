@@ -9,7 +9,7 @@ use super::{Rules, Unit};
 pub(super) struct Key<'a> {
     /// The key without a leading `*/` and without its extension.
     pub(super) text: &'a [u8],
-    /// Whether the `*/` was there and counts.
+    /// True if the key began with `*/` and patterns are in use.
     pub(super) is_pattern: bool,
 }
 

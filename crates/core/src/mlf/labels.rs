@@ -87,7 +87,7 @@ impl Numbers {
         self.low.len()
     }
 
-    /// True if there are no numbers.
+    /// True if it is empty.
     pub fn is_empty(&self) -> bool {
         self.low.is_empty()
     }
@@ -140,7 +140,7 @@ pub struct Labels {
     pub keys: Vec<u8>,
     /// End of each key in `keys`.
     pub key_ends: Vec<usize>,
-    /// Whether each key began with `*/`, so that it stands for all keys that end with a slash and this key, too.
+    /// True if each key began with `*/`, so that it stands for all keys that end with a slash and this key, too.
     pub is_pattern: Vec<bool>,
     /// Offset of each entry.
     pub at: Vec<u64>,
@@ -174,7 +174,7 @@ impl Labels {
     /// End an entry, whose runs from `first_run` on were appended.
     pub(super) fn end_entry(&mut self, first_run: usize, num_frames: u32, (fault, fault_at): (Fault, u64)) {
         if fault != Fault::None {
-            // One run in place of the runs, which is never delivered.
+            // A single run, which is never delivered, replaces the runs.
             self.starts.truncate(first_run);
             self.classes.truncate(first_run);
             self.starts.push(0);

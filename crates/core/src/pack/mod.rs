@@ -38,9 +38,9 @@ pub struct Selection<'a> {
 pub struct Wanted {
     /// The stream, counted in the chunks.
     pub stream: usize,
-    /// Whether its samples are lists of (index, value).
+    /// True if its samples are lists of (index, value).
     pub is_sparse: bool,
-    /// Whether its values are in double precision.
+    /// True if its values are in double precision.
     pub is_double: bool,
 }
 
@@ -67,7 +67,7 @@ pub struct Sources<'a> {
     blocks: Vec<&'a Block>,
     /// The first block of each chunk.
     first_blocks: Vec<u32>,
-    /// Whether each chunk has one block.
+    /// True if each chunk has one block.
     are_single_blocks: bool,
     streams: Vec<Stream<'a>>,
 }
@@ -75,9 +75,9 @@ pub struct Sources<'a> {
 /// A stream that is gathered.
 struct Stream<'a> {
     wanted: Wanted,
-    /// Its columns in all blocks; `None` if there are no blocks.
+    /// Its columns in all blocks; `None` for a selection without blocks.
     columns: Option<Box<dyn Gather + 'a>>,
-    /// Whether the columns gather in single precision, and the values are widened afterwards.
+    /// True if the columns gather in single precision, and `gather` widens the values afterwards.
     is_widened: bool,
 }
 

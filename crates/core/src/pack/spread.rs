@@ -40,7 +40,7 @@ pub struct Table {
     pub stream: usize,
     /// Values of a cell.
     pub dim: usize,
-    /// Whether values are in double precision.
+    /// True if values are in double precision.
     pub is_double: bool,
 }
 

@@ -528,7 +528,7 @@ impl Walk<'_, '_, '_> {
 }
 
 /// Take sequences, up to the end of the cursor's sweep at most. Moves the cursor except for its position. Returns the
-/// samples that were passed; and what was passed and what was taken, as the request counts.
+/// number of samples that were passed, and two sizes in the unit of the request: passed and taken.
 fn read_one_sweep(
     mut walk: Walk,
     request: Request,

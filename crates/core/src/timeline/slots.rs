@@ -52,7 +52,7 @@ pub struct Slots {
 pub enum Unread {
     /// It was asked to stop. The next read continues.
     Stopped,
-    /// There is no memory for a row more than so many.
+    /// The memory is too small for more than this number of rows.
     OutOfMemory(usize),
 }
 
@@ -93,7 +93,7 @@ impl Slots {
     /// Append the parts of one truncated minibatch. `request` is for reads of one sequence.
     ///
     /// # Errors
-    /// `pause` asked the work to stop, or there is no memory for as many rows.
+    /// `pause` asked the work to stop, or the memory is too small for the rows.
     pub fn read(
         &mut self,
         reader: &mut Reader,

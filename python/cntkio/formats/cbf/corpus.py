@@ -237,7 +237,7 @@ class CBFCorpus:
                 name,
             )
             shape = None
-        # The dense form is the default of `StreamDef`: without a shape nobody asked for it.
+        # The dense form is the default of `StreamDef`: without a shape the user did not ask for it.
         if is_sparse != stream.is_sparse and (is_sparse or "dim" in definition):
             self._remark(
                 f"stream {name!r} is {_form(stream.is_sparse)}, not {_form(is_sparse)} as was asked for; "

@@ -428,7 +428,7 @@ def _without_empty(
 ) -> _Sequences:
     """Leave out the sequences of which all lines are blank or hold comments alone."""
     which = np.searchsorted(sequences.offsets, hollow)
-    # What continues a sequence of the part before is no sequence.
+    # Lines that continue a sequence of the previous part are not a sequence.
     which = which[sequences.offsets[np.minimum(which, len(sequences.offsets) - 1)] == hollow]
     if not in_lines:
         begins = sequences.offsets[which]

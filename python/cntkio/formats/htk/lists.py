@@ -171,7 +171,7 @@ def in_its_list(
 
     Args:
         error: The error of the operating system.
-        lists: The lists of which one names the file.
+        lists: The lists; one of them names the file.
         key: The utterance.
         path: The file.
         prefix: As for `read_list`.

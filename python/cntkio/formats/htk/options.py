@@ -30,7 +30,7 @@ _UNEQUAL = ("error", "drop", "keep")
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class UtteranceOptions(CntkOptions):
-    """Options that the deserializers of features and of labels have in common, beside their `streams`.
+    """Options that the deserializers of features and of labels have in common, in addition to their `streams`.
 
     Attributes:
         unequal_lengths: What becomes of an utterance that is not as long as in the first corpus of the source.
