@@ -90,6 +90,9 @@ def file_check_sum(file: tuple[int, int], num_threads: int) -> int: ...
 def read_checked(
     file: int, at: int, size: int, range: tuple[int, int], sums: npt.NDArray[np.uint64], num_threads: int
 ) -> npt.NDArray[np.uint8] | None: ...
+
+_Text = tuple[int, int] | tuple[npt.NDArray[np.uint8], int] | npt.NDArray[np.uint8]
+
 def ctf_scan_words(
     block: npt.NDArray[np.uint8], defining: bytes | None
 ) -> tuple[int, tuple[npt.NDArray[np.uint8], int], npt.NDArray[np.uint64], npt.NDArray[np.uint32], int | None]: ...
@@ -118,7 +121,7 @@ class CTFSchema:
         is_subset: bool = False,
     ) -> CTFSchema: ...
 
-def ctf_chunk_borders(file: tuple[int, int], first: int, chunk_size_in_bytes: int, in_lines: bool) -> list[int]: ...
+def ctf_chunk_borders(text: _Text, first: int, chunk_size_in_bytes: int, in_lines: bool) -> list[int]: ...
 
 @final
 class CTFScan:
@@ -140,7 +143,7 @@ class CTFScan:
     def long_line(self) -> int | None: ...
 
 def ctf_index(
-    file: tuple[int, int],
+    text: _Text,
     first: int,
     part: tuple[int, int],
     in_lines: bool,
@@ -149,7 +152,7 @@ def ctf_index(
     num_threads: int,
 ) -> CTFScan: ...
 def ctf_are_nothing(
-    file: tuple[int, int], begins: npt.NDArray[np.uint64], ends: npt.NDArray[np.uint64], num_threads: int
+    text: _Text, begins: npt.NDArray[np.uint64], ends: npt.NDArray[np.uint64], num_threads: int
 ) -> list[bool]: ...
 def ctf_sizes(starts: npt.NDArray[np.uint64], end: int) -> tuple[npt.NDArray[np.uint32], int | None]: ...
 def ctf_places(
@@ -159,7 +162,7 @@ def ctf_places(
     num_threads: int,
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64], npt.NDArray[Any], bool]: ...
 def ctf_index_chunks(
-    file: tuple[int, int],
+    text: _Text,
     borders: list[int],
     in_lines: bool,
     schema: CTFSchema,
@@ -168,7 +171,7 @@ def ctf_index_chunks(
     spare: Spare,
 ) -> list[tuple[list[tuple[int, CTFScan]], Chunk] | None]: ...
 def ctf_parse(
-    text: npt.NDArray[np.uint8] | tuple[int, int],
+    text: _Text,
     begin: int,
     end: int,
     starts: npt.NDArray[np.uint32] | npt.NDArray[np.uint64],

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from cntkio import ConfigError, CorpusError, CTFDeserializer, FormatError, StreamDef, StreamDefs, _core
 from cntkio.convert.arrays import read_corpus
-from cntkio.formats import NOTHING_AHEAD, Ahead, ctf
+from cntkio.formats import NOTHING_AHEAD, Ahead, ctf, input_file
 from cntkio.formats.ctf import infer, tuning
 from cntkio.streams import stream_def_text
 from hypothesis import HealthCheck, given, settings
@@ -456,7 +456,7 @@ def test_long_files_are_indexed_part_by_part(tmp_path: Path, monkeypatch: pytest
     path = tmp_path / "a.ctf"
     path.write_bytes(b"".join(b"%d |x %d 0\n" % (key // 7, key) for key in range(200)))
     whole = CTFDeserializer(str(path), X).open().table
-    monkeypatch.setattr(tuning, "INTERRUPTIBLE", 100)
+    monkeypatch.setattr(input_file, "WINDOW", 100)
     table = CTFDeserializer(str(path), X).open().table
     assert table.keys.tolist() == whole.keys.tolist() == list(range(29))
     assert table.lengths.tolist() == whole.lengths.tolist() == [7] * 28 + [4]

@@ -1,6 +1,7 @@
 //! The CNTK text format.
 
 use crate::chunk::{Chunk, parsed};
+use crate::file::TextArgument;
 use crate::lengths::LengthsArray;
 use crate::pool::pool;
 use cntkio_core::chunk::Pool;
@@ -8,7 +9,6 @@ use cntkio_core::ctf::{self, Cut, Extent, Finding, Mode, NulInWord, Pass, Schema
 use cntkio_core::keys::padded;
 use cntkio_core::lengths::Lengths;
 use cntkio_core::text::Text;
-use cntkio_simd::file::OpenFile;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -39,7 +39,7 @@ pub(crate) struct CTFScan {
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn ctf_index(
     py: Python<'_>,
-    file: (isize, u64),
+    text: TextArgument<'_>,
     first: usize,
     part: (usize, usize),
     in_lines: bool,
@@ -47,10 +47,10 @@ pub(crate) fn ctf_index(
     share: usize,
     num_threads: usize,
 ) -> PyResult<CTFScan> {
-    let open = OpenFile::new(file.0);
-    let read = |at: usize, buffer: &mut [u8]| open.read_exact_at(buffer, at as u64);
+    let source = text.source()?;
+    let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
     let mode = if in_lines { Mode::Lines } else { Mode::Ids };
-    let text = Text { size: file.1 as usize, read: &read };
+    let text = Text { size: source.end() as usize, read: &read };
     let part = part.0.max(first)..part.1.min(text.size);
     let pool = pool(num_threads)?;
     let index = || ctf::index(text, first, part, mode, defining.as_deref(), share.max(1));
@@ -67,16 +67,16 @@ pub(crate) fn ctf_index(
 #[pyfunction]
 pub(crate) fn ctf_are_nothing(
     py: Python<'_>,
-    file: (isize, u64),
+    text: TextArgument<'_>,
     begins: PyReadonlyArray1<'_, u64>,
     ends: PyReadonlyArray1<'_, u64>,
     num_threads: usize,
 ) -> PyResult<Vec<bool>> {
-    let open = OpenFile::new(file.0);
-    let read = |at: usize, buffer: &mut [u8]| open.read_exact_at(buffer, at as u64);
-    let text = Text { size: file.1 as usize, read: &read };
+    let source = text.source()?;
+    let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
+    let text = Text { size: source.end() as usize, read: &read };
     let bounds = std::iter::zip(begins.as_slice()?, ends.as_slice()?);
-    let ranges: Vec<_> = bounds.map(|(&begin, &end)| begin as usize..end.min(file.1) as usize).collect();
+    let ranges: Vec<_> = bounds.map(|(&begin, &end)| begin as usize..end as usize).collect();
     let pool = pool(num_threads)?;
     Ok(py.detach(|| pool.install(|| ctf::are_nothing(text, &ranges)))?)
 }
@@ -215,13 +215,6 @@ impl Spare {
     }
 }
 
-/// Text in memory, or an open file's number and size.
-#[derive(FromPyObject)]
-pub(crate) enum TextArgument<'py> {
-    Array(PyReadonlyArray1<'py, u8>),
-    File(isize, u64),
-}
-
 /// Kind, offset in the text, sequence, stream or None, and the number in the text.
 type FindingTuple = (u8, usize, usize, Option<usize>, u64);
 
@@ -276,12 +269,13 @@ pub(crate) fn ctf_parse(
     };
     let sizes = sizes.as_ref().map(|sizes| sizes.as_slice()).transpose()?;
     let lengths = lengths.lengths()?;
-    let here = if let TextArgument::Array(bytes) = &text { Some(bytes.as_slice()?) } else { None };
-    let file = if let TextArgument::File(file, size) = text { (file, size) } else { (-1, 0) };
-    let open = OpenFile::new(file.0);
-    let read = |at: usize, buffer: &mut [u8]| open.read_exact_at(buffer, begin.saturating_add(at as u64));
-    let text_size = here.map_or(file.1.saturating_sub(begin), |bytes| bytes.len() as u64);
-    let text = here.map_or(Source::File(Text { size: text_size as usize, read: &read }), Source::Memory);
+    let source = text.source()?;
+    let read = |at: usize, buffer: &mut [u8]| source.read(buffer, begin.saturating_add(at as u64));
+    let text_size = source.end().saturating_sub(begin);
+    let text = match source.bytes_from(begin) {
+        Some(bytes) => Source::Memory(bytes),
+        None => Source::File(Text { size: text_size as usize, read: &read }),
+    };
     let spare = spare.map(|spare| &spare.pool);
     let pool = pool(num_threads)?;
     let schema = &schema.inner;
@@ -310,15 +304,15 @@ pub(crate) fn ctf_parse(
 #[pyfunction]
 pub(crate) fn ctf_chunk_borders(
     py: Python<'_>,
-    file: (isize, u64),
+    text: TextArgument<'_>,
     first: u64,
     chunk_size_in_bytes: u64,
     in_lines: bool,
 ) -> PyResult<Vec<usize>> {
-    let open = OpenFile::new(file.0);
-    let read = |at: usize, buffer: &mut [u8]| open.read_exact_at(buffer, at as u64);
+    let source = text.source()?;
+    let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
     let mode = if in_lines { Mode::Lines } else { Mode::Ids };
-    let text = Text { size: file.1 as usize, read: &read };
+    let text = Text { size: source.end() as usize, read: &read };
     let (first, limit) = (first as usize, chunk_size_in_bytes as usize);
     Ok(py.detach(|| ctf::chunk_borders(text, first, limit, mode))?)
 }
@@ -331,7 +325,7 @@ type IndexedTuple = (Vec<(usize, CTFScan)>, Chunk);
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn ctf_index_chunks(
     py: Python<'_>,
-    file: (isize, u64),
+    text: TextArgument<'_>,
     borders: Vec<usize>,
     in_lines: bool,
     schema: &CTFSchema,
@@ -339,8 +333,8 @@ pub(crate) fn ctf_index_chunks(
     part_size: usize,
     spare: &Spare,
 ) -> PyResult<Vec<Option<IndexedTuple>>> {
-    let open = OpenFile::new(file.0);
-    let read = |at: usize, buffer: &mut [u8]| open.read_exact_at(buffer, at as u64);
+    let source = text.source()?;
+    let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
     let mode = if in_lines { Mode::Lines } else { Mode::Ids };
     if borders.windows(2).any(|pair| pair[0] > pair[1]) {
         return Err(PyValueError::new_err("borders that do not ascend"));
@@ -349,7 +343,7 @@ pub(crate) fn ctf_index_chunks(
     if schema.defining.is_some() || schema.has_words {
         return Err(PyValueError::new_err("only text of numbered sequences is indexed and parsed in one pass"));
     }
-    let text = Text { size: file.1 as usize, read: &read };
+    let text = Text { size: source.end() as usize, read: &read };
     let pass = Pass { text, mode, schema, part_size: part_size.max(1), pool: Some(spare) };
     let indexed = parsed(py, || pool.install(|| ctf::index_chunks(pass, &borders, num_threads)))??;
     let tuple = |(begin, scan): (usize, ctf::Scan)| (begin, as_arrays(py, scan));

@@ -1,7 +1,8 @@
-//! Files that Python has opened, by the number that the system gave them, and the number of threads to use.
+//! Files that Python has opened, by the number that the system gave them; text that is in such a file or in memory; and
+//! the number of threads to use.
 
 use cntkio_simd::file::OpenFile;
-use numpy::PyReadwriteArray1;
+use numpy::{PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::exceptions::{PyMemoryError, PyOSError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -16,6 +17,64 @@ fn os_error(error: std::io::Error) -> PyErr {
             PyOSError::new_err((number, text.to_owned()))
         }
         _ => error.into(),
+    }
+}
+
+/// A text, as Python passes it: an open file's number and the text's size; bytes in memory with the offset of the first
+/// of them in the text; or all bytes of the text.
+#[derive(FromPyObject)]
+pub(crate) enum TextArgument<'py> {
+    File(isize, u64),
+    Part(PyReadonlyArray1<'py, u8>, u64),
+    Whole(PyReadonlyArray1<'py, u8>),
+}
+
+impl TextArgument<'_> {
+    pub(crate) fn source(&self) -> PyResult<TextSource<'_>> {
+        Ok(match self {
+            TextArgument::File(number, size) => TextSource::File(OpenFile::new(*number), *size),
+            TextArgument::Part(bytes, begin) => TextSource::Memory(bytes.as_slice()?, *begin),
+            TextArgument::Whole(bytes) => TextSource::Memory(bytes.as_slice()?, 0),
+        })
+    }
+}
+
+/// Where the bytes of a text come from.
+#[derive(Clone, Copy)]
+pub(crate) enum TextSource<'a> {
+    /// An open file and the text's size.
+    File(OpenFile, u64),
+    /// Bytes, and the offset of the first of them in the text.
+    Memory(&'a [u8], u64),
+}
+
+impl<'a> TextSource<'a> {
+    /// The end of the text, or of the part of it that is in memory.
+    pub(crate) fn end(self) -> u64 {
+        match self {
+            TextSource::File(_, size) => size,
+            TextSource::Memory(bytes, begin) => begin.saturating_add(bytes.len() as u64),
+        }
+    }
+
+    /// The bytes from an offset on, if they are in memory.
+    pub(crate) fn bytes_from(self, at: u64) -> Option<&'a [u8]> {
+        match self {
+            TextSource::File(..) => None,
+            TextSource::Memory(bytes, begin) => bytes.get(usize::try_from(at.checked_sub(begin)?).ok()?..),
+        }
+    }
+
+    /// Fill `buffer` from an offset of the text; an error if not all of these bytes are there.
+    pub(crate) fn read(self, buffer: &mut [u8], at: u64) -> std::io::Result<()> {
+        match self {
+            TextSource::File(file, _) => file.read_exact_at(buffer, at),
+            TextSource::Memory(..) => {
+                let bytes = self.bytes_from(at).and_then(|bytes| bytes.get(..buffer.len()));
+                buffer.copy_from_slice(bytes.ok_or(std::io::ErrorKind::UnexpectedEof)?);
+                Ok(())
+            }
+        }
     }
 }
 

@@ -31,39 +31,35 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import ForkLock, num_threads
-from cntkio.formats.input_file import InputFile, system_number
+from cntkio.formats.input_file import content_sum, system_number
 from cntkio.formats.output_file import written_whole
 from cntkio.formats.table import SequenceTable
+from cntkio.formats.text_input import ReadableText, TextInput
 
 logger = logging.getLogger("cntkio")
 _T = TypeVar("_T")
 Arrays = Mapping[str, npt.NDArray[Any]]
 
-_MAGIC = b"cntkio index 2\n\0"
+_MAGIC = b"cntkio index 3\n\0"
 _SIZE_AND_SUM = struct.Struct("<QQ")
 _BLOCK = _core.CHECK_SUM_BLOCK
 _MOST_HEADER = 1 << 24
 _TYPES = frozenset(("|u1", "<u2", "<u4", "<u8", "<i8"))
-_NUM_PROBES = 64
-_PROBE_SIZE = 4096
 # A pipe under the name of a cache must not block.
 _READ_WITHOUT_WAITING = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
 # A file system notes the time of a change in steps of up to some milliseconds.
 _STEP_OF_TIMES = 0.02
 
 
-def content_sum(file: InputFile) -> str:
-    """Return a check sum of samples of a file's content."""
-    content = hashlib.blake2b(digest_size=16)
-    last = max(file.size - _PROBE_SIZE, 0)
-    for probe in range(_NUM_PROBES):
-        content.update(file.read(last * probe // (_NUM_PROBES - 1), _PROBE_SIZE))
-    return content.hexdigest()
+def file_fingerprint(file: ReadableText, table: SequenceTable, content: str | None = None) -> str:
+    """Return the fingerprint of a corpus that is one file, for checkpoints.
 
-
-def file_fingerprint(file: InputFile, table: SequenceTable) -> str:
-    """Return the fingerprint of a corpus that is one file, for checkpoints."""
-    return f"{file.size}:{table.num_sequences}:{content_sum(file)}"
+    Args:
+        file: The file.
+        table: Its sequences.
+        content: The check sum of samples of its content, if it is known.
+    """
+    return f"{file.size}:{table.num_sequences}:{content or content_sum(file)}"
 
 
 class DamagedCacheError(Exception):
@@ -199,32 +195,19 @@ class IndexCache:
         verify: Whether to hold all of the corpus against a check sum, which takes as long as reading it.
     """
 
-    def __init__(self, file: InputFile, settings: Mapping[str, Any], *, verify: bool = False) -> None:
+    def __init__(self, file: TextInput, settings: Mapping[str, Any], *, verify: bool = False) -> None:
         self._file = file
-        self._corpus = Path(file.path).absolute()
         self._settings = dict(settings)
         self._verify = verify
-        self._before = self._fingerprint()
-
-    def _fingerprint(self) -> dict[str, Any]:
-        """Return size, times of change and a check sum of samples of the corpus's content."""
-        status = self._file.status()
-        found = {
-            "size": status.st_size,
-            "time_ns": status.st_mtime_ns,
-            "change_time_ns": status.st_ctime_ns,
-            "content": content_sum(self._file),
-        }
-        if self._verify:
-            found["whole"] = _core.file_check_sum((self._file.number, status.st_size), num_threads())
-        return found
+        self._before = file.facts(verify=verify)
 
     def candidates(self) -> list[Path]:
         """Return the paths that the cache may have: next to the corpus, or else in the user's cache folder."""
         text = json.dumps(self._settings, sort_keys=True)
         tag = hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
-        corpus = self._corpus
-        found = [corpus.with_name(f"{corpus.name}.{tag}.index")]
+        local = self._file.local_path
+        corpus = Path(self._file.path) if local is None else local.absolute()
+        found = [] if local is None else [corpus.with_name(f"{corpus.name}.{tag}.index")]
         folder = _users_folder()
         if folder is not None:
             corpus_folder = hashlib.blake2b(os.fsencode(corpus.parent), digest_size=8).hexdigest()
@@ -303,10 +286,10 @@ class IndexCache:
             arrays: Arrays of uint8, uint16, uint32, uint64 or int64.
         """
         # A change within the same step of the clock would leave the times as they are.
-        newest = max(self._before["time_ns"], self._before["change_time_ns"]) / 1e9
+        newest = max(self._before.get(name, 0) for name in ("time_ns", "change_time_ns")) / 1e9
         time.sleep(min(max(newest + _STEP_OF_TIMES - time.time(), 0), _STEP_OF_TIMES))
-        if self._before != self._fingerprint():
-            return Written(None, [f"{self._corpus}: the file was changed while it was indexed"])
+        if self._before != self._file.facts(verify=self._verify):
+            return Written(None, [f"{self._file.path}: the file was changed while it was indexed"])
         stored = {
             name: np.ascontiguousarray(array, array.dtype.newbyteorder("<")).view(np.uint8)
             for name, array in arrays.items()
@@ -325,7 +308,7 @@ class IndexCache:
         failures: list[str] = []
         for path in self.candidates():
             try:
-                if path.parent != self._corpus.parent:
+                if path.parent == _users_folder():
                     path.parent.mkdir(parents=True, exist_ok=True)
                 if path.is_symlink() or (path.exists() and not path.is_file()):
                     raise FileExistsError("it exists and is not a regular file")

@@ -6,10 +6,12 @@ A file that is missing is an error that suggests the nearest name.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import stat
 import sys
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,10 +19,16 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
+from cntkio._threads import num_threads
 from cntkio.errors import CorpusError, FormatError
+from cntkio.formats.text_input import CoreText, ReadableText, Window
 from cntkio.hints import near_name
 
 _BLOCK = 1 << 20
+# Ctrl-C waits until the core has finished a window.
+WINDOW = 1 << 30
+_NUM_PROBES = 64
+_PROBE_SIZE = 4096
 # Windows reads texts otherwise without O_BINARY. Without O_NONBLOCK, a pipe would wait for its writer.
 _FLAGS = getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 
@@ -130,7 +138,7 @@ def all_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 class InputFile:
-    """A file that any thread reads by position. It is closed when nothing refers to it any more.
+    """A file that any thread reads by position, and a `TextInput`. It is closed when nothing refers to it any more.
 
     Attributes:
         path: The file.
@@ -143,6 +151,7 @@ class InputFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.local_path = Path(path)
         self._descriptor = open_to_read(path)
         self.close = weakref.finalize(self, os.close, self._descriptor)
         self.number = system_number(self._descriptor)
@@ -150,9 +159,21 @@ class InputFile:
         self.size = status.st_size
         self._time_ns = status.st_mtime_ns
 
-    def status(self) -> os.stat_result:
-        """Return what the system knows of the open file now."""
-        return os.fstat(self._descriptor)
+    # The core reads the file by itself, in small parts.
+    reach = sys.maxsize
+
+    def facts(self, *, verify: bool = False) -> dict[str, Any]:
+        """Return size, times of change and a check sum of samples of the content."""
+        status = os.fstat(self._descriptor)
+        found = {
+            "size": status.st_size,
+            "time_ns": status.st_mtime_ns,
+            "change_time_ns": status.st_ctime_ns,
+            "content": content_sum(self),
+        }
+        if verify:
+            found["whole"] = _core.file_check_sum((self.number, status.st_size), num_threads())
+        return found
 
     @property
     def handle(self) -> tuple[int, int]:
@@ -167,17 +188,33 @@ class InputFile:
         """Fill a buffer, and return how many bytes there were."""
         return _core.file_read_into(self.number, offset, buffer)
 
+    def source(self, begin: int, end: int) -> CoreText:
+        return self.handle
+
+    def windows(self, first: int) -> Iterator[Window]:
+        for begin in range(first, self.size, WINDOW):
+            yield Window(self, first, begin, min(begin + WINDOW, self.size))
+
     def require_unchanged(self) -> None:
         """Refuse a file that was changed since it was opened: its index no longer matches.
 
         Raises:
             CorpusError: The file was changed.
         """
-        now = self.status()
+        now = os.fstat(self._descriptor)
         if (now.st_size, now.st_mtime_ns) != (self.size, self._time_ns):
             raise CorpusError(
                 f"{self.path}: changed while in use ({self.size} bytes when opened, {now.st_size} now); open it again"
             )
+
+
+def content_sum(text: ReadableText) -> str:
+    """Return a check sum of samples of a text's content."""
+    content = hashlib.blake2b(digest_size=16)
+    last = max(text.size - _PROBE_SIZE, 0)
+    for probe in range(_NUM_PROBES):
+        content.update(text.read(last * probe // (_NUM_PROBES - 1), _PROBE_SIZE))
+    return content.hexdigest()
 
 
 class _KnownLine(NamedTuple):
@@ -188,7 +225,7 @@ class _KnownLine(NamedTuple):
 class Locator:
     """Finds the line and column of a byte in a text file, by counting line ends when an error asks for them."""
 
-    def __init__(self, file: InputFile) -> None:
+    def __init__(self, file: ReadableText) -> None:
         self._file = file
         self._known = [_KnownLine(0, 1)]
 

@@ -43,7 +43,8 @@ from cntkio.formats.ctf.index import (
 from cntkio.formats.ctf.infer import advice_on_streams, streams_at_the_start, streams_between
 from cntkio.formats.detect import other_than
 from cntkio.formats.index_cache import Written, file_fingerprint
-from cntkio.formats.input_file import InputFile, Locator
+from cntkio.formats.input_file import Locator
+from cntkio.formats.open_input import open_input
 from cntkio.formats.report import Report
 from cntkio.formats.table import SequenceTable
 from cntkio.hints import did_you_mean, suggests_keywords, wording
@@ -177,7 +178,7 @@ class CTFCorpus:
     def __init__(self, options: CTFDeserializer, text_keys: bool, ahead: Ahead) -> None:
         self._options = options
         self._text_keys = text_keys
-        self._file = InputFile(options.label)
+        self._file = open_input(options.label)
         self.name = self._file.path
         streams = named(options.streams)
         self.streams = tuple(
@@ -218,7 +219,7 @@ class CTFCorpus:
             self.index = self._open_index(FirstPass(ahead, self._schema, self._spare))
             self._log_remarks()
             self._require_sequences()
-            self._fingerprint = file_fingerprint(self._file, self.table)
+            self._fingerprint = file_fingerprint(self._file, self.table, self.index.content)
         except BaseException:
             self._file.close()
             raise
@@ -286,7 +287,7 @@ class CTFCorpus:
             first, last = part
         try:
             chunk, counts, findings, last_straw = _core.ctf_parse(
-                self._file.handle,
+                self._file.source(places.begin, places.end),
                 places.begin,
                 places.end,
                 places.starts,

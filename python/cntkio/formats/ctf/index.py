@@ -48,9 +48,10 @@ from cntkio.formats.index_cache import (
     StoredArrays,
     StoredColumn,
 )
-from cntkio.formats.input_file import InputFile, Locator
+from cntkio.formats.input_file import Locator, content_sum
 from cntkio.formats.report import NUM_IN_FULL
 from cntkio.formats.table import SequenceTable
+from cntkio.formats.text_input import TextInput
 
 _LARGEST_CHUNK = 2**63
 
@@ -136,6 +137,7 @@ class TextIndex(NamedTuple):
         places: Where the sequences are in the text.
         remarks: What is worth a warning, by kind.
         parsed: The first chunks, if the same pass parsed them.
+        content: Check sum of samples of the text.
         cache: The cache file that the index comes from; None: it comes from the text.
         writer: Writes the cache; None: there is one, or none is wanted.
     """
@@ -144,6 +146,7 @@ class TextIndex(NamedTuple):
     places: Places
     remarks: dict[str, Remark]
     parsed: list[_core.Chunk]
+    content: str
     cache: Path | None = None
     writer: CacheWriter | None = None
 
@@ -201,7 +204,7 @@ class _Sequences(NamedTuple):
         return _Sequences(self.keys[is_kept], self.offsets[is_kept], self.lengths[is_kept], self.sizes[is_kept])
 
 
-def cached_index(file: InputFile, settings: IndexSettings, first_pass: FirstPass, *, verify: bool) -> TextIndex:
+def cached_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass, *, verify: bool) -> TextIndex:
     """Return the index from its cache if that matches the file; else make it, and write the cache on another thread.
 
     Raises the errors of `make_index`.
@@ -234,7 +237,7 @@ def cached_index(file: InputFile, settings: IndexSettings, first_pass: FirstPass
 def _stored(index: TextIndex) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
     """Return the facts and arrays that the cache keeps."""
     keys, lengths = stored_keys(index.table.keys), index.table.lengths
-    facts: dict[str, Any] = {"remarks": index.remarks, "first_key": None, "length": None}
+    facts: dict[str, Any] = {"remarks": index.remarks, "first_key": None, "length": None, "content": index.content}
     arrays = {"chunk_starts": index.table.chunk_starts, **index.places.stored()}
     if isinstance(index.table.keys, CountedKeys):
         facts["first_key"] = index.table.keys.first
@@ -247,7 +250,7 @@ def _stored(index: TextIndex) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any
     return facts, arrays
 
 
-def _from_cache(file: InputFile, arrays: StoredArrays, settings: IndexSettings, remake: Remaking) -> TextIndex:
+def _from_cache(file: TextInput, arrays: StoredArrays, settings: IndexSettings, remake: Remaking) -> TextIndex:
     facts = arrays.facts
     chunk_starts = arrays.read("chunk_starts")
     count = int(chunk_starts[-1])
@@ -273,10 +276,10 @@ def _from_cache(file: InputFile, arrays: StoredArrays, settings: IndexSettings, 
     if not remarks.keys() <= REMARKS.keys() or not all(0 <= offset < file.size for offset in offsets):
         raise DamagedCacheError("its remarks are not possible")
     table = SequenceTable(keys, lengths, chunk_starts, options=settings.options)
-    return TextIndex(table, places, remarks, [], arrays.path)
+    return TextIndex(table, places, remarks, [], str(facts["content"]), arrays.path)
 
 
-def make_index(file: InputFile, settings: IndexSettings, first_pass: FirstPass) -> TextIndex:
+def make_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass) -> TextIndex:
     """Make the index in one pass over the text.
 
     Raises:
@@ -299,10 +302,10 @@ def make_index(file: InputFile, settings: IndexSettings, first_pass: FirstPass) 
     # If the file has changed during the pass, drop the parsed chunks; loading will report the change.
     fits = chunk_starts[1 : len(ahead.chunks) + 1].tolist() == ahead.num_sequences
     table = SequenceTable(sequences.keys, compact_lengths(sequences.lengths), chunk_starts, options=settings.options)
-    return TextIndex(table, places, remarks, ahead.chunks if fits else [])
+    return TextIndex(table, places, remarks, ahead.chunks if fits else [], content_sum(file))
 
 
-def _is_in_lines(file: InputFile, start: Start, settings: IndexSettings) -> bool:
+def _is_in_lines(file: TextInput, start: Start, settings: IndexSettings) -> bool:
     """Return whether each line is a sequence."""
     head = file.read(start.offset, 1)
     in_lines = settings.skip_sequence_ids or head == b"|"
@@ -322,7 +325,7 @@ def _is_in_lines(file: InputFile, start: Start, settings: IndexSettings) -> bool
     return in_lines
 
 
-def _error_at(file: InputFile, start: Start, what: str) -> FormatError:
+def _error_at(file: TextInput, start: Start, what: str) -> FormatError:
     what += other_than("ctf", file.path)
     return FormatError(what, path=file.path, byte=start.offset, line=start.num_lines + 1)
 
@@ -330,23 +333,24 @@ def _error_at(file: InputFile, start: Start, what: str) -> FormatError:
 # -------------------------------------------------------------------------------------------------- finding sequences
 
 
-def _parts(file: InputFile, first: int, settings: IndexSettings, in_lines: bool) -> list[_Part]:
+def _parts(file: TextInput, first: int, settings: IndexSettings, in_lines: bool) -> list[_Part]:
     """Find the sequences from an offset on."""
     parts = []
-    for begin in range(first, file.size, tuning.INTERRUPTIBLE):
-        bounds = (begin, begin + tuning.INTERRUPTIBLE)
-        try:
-            scan = _core.ctf_index(file.handle, first, bounds, in_lines, settings.defining, tuning.BLOCK, num_threads())
-        except (OSError, EOFError):
-            file.require_unchanged()
-            raise
-        if scan.long_line is not None:
-            raise FormatError("a line of 4 GiB or more", path=file.path, byte=scan.long_line)
-        parts.append(_Part.of(scan))
+    try:
+        for text, first_line, begin, end in file.windows(first):
+            source = text.source(begin, end)
+            bounds = (begin, end)
+            scan = _core.ctf_index(source, first_line, bounds, in_lines, settings.defining, tuning.BLOCK, num_threads())
+            if scan.long_line is not None:
+                raise FormatError("a line of 4 GiB or more", path=file.path, byte=scan.long_line)
+            parts.append(_Part.of(scan))
+    except (OSError, EOFError):
+        file.require_unchanged()
+        raise
     return parts
 
 
-def _word_parts(file: InputFile, first: int, settings: IndexSettings) -> list[_Part]:
+def _word_parts(file: TextInput, first: int, settings: IndexSettings) -> list[_Part]:
     """Find the sequences from an offset on whose ids are words."""
 
     def find(block: npt.NDArray[np.uint8]) -> _Part:
@@ -356,13 +360,15 @@ def _word_parts(file: InputFile, first: int, settings: IndexSettings) -> list[_P
     return [part.moved(begin) for begin, part in map_lines(file, first, find)]
 
 
-def _parse_ahead(file: InputFile, first_pass: FirstPass, first: int, limit: int, in_lines: bool) -> _Ahead:
+def _parse_ahead(file: TextInput, first_pass: FirstPass, first: int, limit: int, in_lines: bool) -> _Ahead:
     """Index and parse the first chunks in one go, as many as are needed immediately."""
     ahead = first_pass.ahead
     done = _Ahead([], [], [], first)
-    if ahead.num_bytes == 0 or (ahead.num_chunks is not None and file.size - first > ahead.num_chunks * limit):
+    is_too_long = ahead.num_chunks is not None and file.size - first > ahead.num_chunks * limit
+    if ahead.num_bytes == 0 or is_too_long or file.size - first > file.reach:
         return done
-    borders = _core.ctf_chunk_borders(file.handle, first, limit, in_lines)
+    source = file.source(first, file.size)
+    borders = _core.ctf_chunk_borders(source, first, limit, in_lines)
     schema = _core.CTFSchema(first_pass.schema, is_compact=True)
     num_bytes = num_sequences = 0
     while len(done.chunks) < len(borders) - 1:
@@ -373,9 +379,7 @@ def _parse_ahead(file: InputFile, first_pass: FirstPass, first: int, limit: int,
         if room < 1:
             break
         wanted = borders[len(done.chunks) : len(done.chunks) + room + 1]
-        indexed = _core.ctf_index_chunks(
-            file.handle, wanted, in_lines, schema, num_threads(), tuning.PART, first_pass.spare
-        )
+        indexed = _core.ctf_index_chunks(source, wanted, in_lines, schema, num_threads(), tuning.PART, first_pass.spare)
         for entry in indexed:
             if entry is None:  # it has errors: index it without parsing
                 return done._replace(end=borders[len(done.chunks)])
@@ -391,7 +395,7 @@ def _parse_ahead(file: InputFile, first_pass: FirstPass, first: int, limit: int,
 # -------------------------------------------------------------------------------------------------- joining and judging
 
 
-def _joined(file: InputFile, start: Start, parts: list[_Part], in_lines: bool) -> _Sequences:
+def _joined(file: TextInput, start: Start, parts: list[_Part], in_lines: bool) -> _Sequences:
     for part in parts:
         if part.bad_id is not None:
             number = "a sequence id of 2^64 or more; expected at most 18446744073709551615"
@@ -424,7 +428,7 @@ def _joined(file: InputFile, start: Start, parts: list[_Part], in_lines: bool) -
 
 
 def _without_empty(
-    file: InputFile, start: Start, sequences: _Sequences, hollow: npt.NDArray[np.uint64], in_lines: bool
+    file: TextInput, start: Start, sequences: _Sequences, hollow: npt.NDArray[np.uint64], in_lines: bool
 ) -> _Sequences:
     """Leave out the sequences of which all lines are blank or hold comments alone."""
     which = np.searchsorted(sequences.offsets, hollow)
@@ -432,12 +436,24 @@ def _without_empty(
     which = which[sequences.offsets[np.minimum(which, len(sequences.offsets) - 1)] == hollow]
     if not in_lines:
         begins = sequences.offsets[which]
-        which = which[_core.ctf_are_nothing(file.handle, begins, begins + sequences.sizes[which], num_threads())]
+        which = which[_are_nothing(file, begins, begins + sequences.sizes[which])]
     is_kept = np.ones(len(sequences.offsets), np.bool_)
     is_kept[which] = False
     if not is_kept.any():
         raise _error_at(file, start, "the file holds nothing except blank lines and comments")
     return sequences.only(is_kept)
+
+
+def _are_nothing(file: TextInput, begins: npt.NDArray[np.uint64], ends: npt.NDArray[np.uint64]) -> list[bool]:
+    """Return for each sequence whether all of its lines are blank or hold comments alone."""
+    found: list[bool] = []
+    while len(found) < len(begins):
+        first = len(found)
+        begin = int(begins[first])
+        last = max(int(np.searchsorted(ends, min(begin + file.reach, file.size), side="right")), first + 1)
+        source = file.source(begin, int(ends[last - 1]))
+        found += _core.ctf_are_nothing(source, begins[first:last], ends[first:last], num_threads())
+    return found
 
 
 def _concatenated(arrays: Iterable[npt.NDArray[Any]]) -> npt.NDArray[Any]:

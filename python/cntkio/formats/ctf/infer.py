@@ -14,7 +14,8 @@ from cntkio.errors import FormatError
 from cntkio.formats.ctf.index import StreamSchema
 from cntkio.formats.ctf.lines import find_start, map_lines
 from cntkio.formats.detect import other_than
-from cntkio.formats.input_file import InputFile
+from cntkio.formats.open_input import open_input
+from cntkio.formats.text_input import TextInput
 from cntkio.hints import Wording, did_you_mean
 from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs
 
@@ -87,7 +88,7 @@ def infer_streams(path: str | os.PathLike[str]) -> StreamDefs:
         >>> [(name, stream.dim, stream.is_sparse) for name, stream in infer_streams(path).items()]
         [('x', 3, False), ('y', 8, True)]
     """
-    file = InputFile(path_text("path", path))
+    file = open_input(path_text("path", path))
     try:
         start = find_start(file)
         other = other_than("ctf", path, before="")
@@ -107,7 +108,7 @@ def infer_streams(path: str | os.PathLike[str]) -> StreamDefs:
     return StreamDefs(streams)
 
 
-def _streams_from(file: InputFile, offset: int) -> dict[bytes, _Seen]:
+def _streams_from(file: TextInput, offset: int) -> dict[bytes, _Seen]:
     """Return the streams of all lines from an offset on, by name."""
     total: dict[bytes, _Seen] = {}
     for _, block in map_lines(file, offset, _core.ctf_infer):
@@ -124,7 +125,7 @@ def _by_name(block: Iterable[tuple[bytes, int, int, int, int, int]]) -> list[tup
     return [(name, _Seen(*counts)) for name, *counts in block]
 
 
-def streams_at_the_start(file: InputFile) -> dict[bytes, _Seen]:
+def streams_at_the_start(file: TextInput) -> dict[bytes, _Seen]:
     """Return the streams in the first lines of a file, by name; none if the file is not a text."""
     try:
         text = file.read(find_start(file).offset, _ADVICE_BYTES)
@@ -139,7 +140,7 @@ def has_other_streams(path: str | os.PathLike[str], streams: Mapping[str, Any]) 
     Raises:
         OSError: The file cannot be read.
     """
-    file = InputFile(path_text("path", path))
+    file = open_input(path_text("path", path))
     try:
         known = {name.decode(errors="replace") for name in streams_at_the_start(file)}
     finally:
@@ -148,7 +149,7 @@ def has_other_streams(path: str | os.PathLike[str], streams: Mapping[str, Any]) 
 
 
 def advice_on_streams(
-    file: InputFile,
+    file: TextInput,
     schema: Sequence[StreamSchema],
     fits: Callable[[StreamSchema], bool],
     names: Mapping[bytes, str],
@@ -193,7 +194,7 @@ def advice_on_streams(
     return ""
 
 
-def streams_between(file: InputFile, begin: int, end: int, *, is_line: bool = False) -> list[str]:
+def streams_between(file: TextInput, begin: int, end: int, *, is_line: bool = False) -> list[str]:
     """Return the names of the streams in a part of the text.
 
     Args:

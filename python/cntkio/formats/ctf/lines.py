@@ -12,7 +12,7 @@ from cntkio._threads import Workers, num_threads
 from cntkio.errors import FormatError
 from cntkio.formats.ctf import tuning
 from cntkio.formats.detect import other_than
-from cntkio.formats.input_file import InputFile
+from cntkio.formats.text_input import ReadableText, TextInput, Window
 
 _T = TypeVar("_T")
 _Bytes = npt.NDArray[np.uint8]
@@ -38,7 +38,7 @@ class Start(NamedTuple):
     num_lines: int
 
 
-def find_start(file: InputFile) -> Start:
+def find_start(file: ReadableText) -> Start:
     """Skip a byte order mark, or a part of one, and white space.
 
     Raises:
@@ -66,47 +66,50 @@ def find_start(file: InputFile) -> Start:
     return Start(offset, num_lines)
 
 
-def map_lines(file: InputFile, first: int, work: Callable[[_Bytes], _T]) -> list[tuple[int, _T]]:
+def map_lines(file: TextInput, first: int, work: Callable[[_Bytes], _T]) -> list[tuple[int, _T]]:
     """Apply a function to blocks of whole lines, on all cores.
 
     Args:
         file: The text.
         first: Offset of the first line.
-        work: Called with the bytes of each block. A block holds the lines that begin in its share of the file.
+        work: Called with the bytes of each block. A block holds the lines that begin in its share of a window.
 
     Returns:
         The offset of each block and its result, in order.
     """
     spare: list[_Bytes] = []  # buffers are used again, because fresh memory is expensive
 
-    def work_on(share: int) -> tuple[int, _T] | None:
+    def work_on(window: Window, begin: int) -> tuple[int, _T] | None:
         try:
             buffer = spare.pop()
         except IndexError:
             buffer = np.empty(0, np.uint8)
-        offset, lines, buffer = _read_lines(file, first + share * tuning.BLOCK, buffer, is_first=share == 0)
+        end = min(begin + tuning.BLOCK, window.end)
+        offset, lines, buffer = _read_lines(window.text, begin, end, buffer, is_first=begin == window.first)
         try:
             return (offset, work(lines)) if len(lines) else None
         finally:
             spare.append(buffer)
 
-    num_shares = -(-(file.size - first) // tuning.BLOCK)
-    if num_shares <= 1:
-        results = [work_on(share) for share in range(num_shares)]
+    if file.size - first <= tuning.BLOCK:
+        results = [work_on(window, window.begin) for window in file.windows(first)]
     else:
-        with Workers(min(num_threads(), num_shares), "cntkio-lines") as workers:
-            jobs = [workers.do(work_on, share) for share in range(num_shares)]
-            results = [job.result() for job in jobs]
+        results = []
+        with Workers(num_threads(), "cntkio-lines") as workers:
+            for window in file.windows(first):
+                jobs = [workers.do(work_on, window, at) for at in range(window.begin, window.end, tuning.BLOCK)]
+                results += [job.result() for job in jobs]
     return [result for result in results if result is not None]
 
 
-def _read_lines(file: InputFile, begin: int, buffer: _Bytes, *, is_first: bool) -> tuple[int, _Bytes, _Bytes]:
-    """Read the lines that begin in the share of the file at `begin`.
+def _read_lines(
+    file: ReadableText, begin: int, end: int, buffer: _Bytes, *, is_first: bool
+) -> tuple[int, _Bytes, _Bytes]:
+    """Read the lines that begin in a share of the text.
 
     Returns:
         Their offset, their bytes, and the buffer that holds them.
     """
-    end = min(begin + tuning.BLOCK, file.size)
     begin -= not is_first  # a line begins at `begin` if the byte before is a line feed
     if len(buffer) < end - begin:
         buffer = np.empty(tuning.BLOCK + 1, np.uint8)

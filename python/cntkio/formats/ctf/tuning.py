@@ -6,5 +6,3 @@ PIECE = 1 << 20
 """Least bytes of a chunk that a thread parses at a time."""
 PART = 512 << 10
 """Bytes that are indexed and parsed in one go: together with their values, they fit a core's cache."""
-INTERRUPTIBLE = 1 << 30
-"""Check for Ctrl-C after this many bytes."""

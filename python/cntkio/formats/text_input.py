@@ -1,0 +1,193 @@
+"""The contract between texts and what they are stored in: a local file, a compressed file, an object in a store.
+
+::
+
+    TextInput     read, read_into      bytes of the text, from any thread, in any order
+                  source               the same for the compiled core, which reads a local file by itself
+                  windows              the whole text in order, in parts of whole lines
+                  facts                what tells whether the text is still the same
+
+All offsets and sizes count bytes of the text, for a compressed file of the decompressed text. So index, chunks, order
+and places of errors are the same for all ways in which a text can be stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio._threads import Workers
+from cntkio.errors import FormatError
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+CoreText: TypeAlias = tuple[int, int] | tuple[Bytes, int]
+"""A text as the compiled core takes it: the number and size of an open file, or bytes in memory and the offset of the
+first of them."""
+WINDOW = 32 << 20
+"""Bytes of a window of a text that the core cannot read by itself."""
+_ROOM = 64 << 10
+_LONGEST_LINE = 2**32 - 1
+
+
+class ReadableText(Protocol):
+    """A text, or a part of it, that any thread reads by position."""
+
+    @property
+    def path(self) -> str:
+        """Name for messages: the path, or the URL."""
+
+    @property
+    def size(self) -> int:
+        """Offset of the end."""
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return up to `size` bytes; fewer only at the end."""
+
+    def read_into(self, buffer: Bytes, offset: int) -> int:
+        """Fill a buffer, and return how many bytes there were; fewer than asked for only at the end."""
+
+    def source(self, begin: int, end: int) -> CoreText:
+        """Return what the core reads the bytes from `begin` up to `end` from."""
+
+
+class Window(NamedTuple):
+    """A part of a text for the pass that makes the index: the lines that begin from `begin` up to `end`.
+
+    Attributes:
+        text: Has the bytes.
+        first: Offset of a line that begins at `begin` or before, in `text`.
+        begin: The first byte.
+        end: The byte after the last.
+    """
+
+    text: ReadableText
+    first: int
+    begin: int
+    end: int
+
+
+class TextInput(ReadableText, Protocol):
+    """An opened text."""
+
+    @property
+    def close(self) -> Callable[[], object]:
+        """Release what the input holds. Nothing can be read afterwards."""
+
+    @property
+    def local_path(self) -> Path | None:
+        """The file, next to which its index cache may be; None: it is not in the local file system."""
+
+    @property
+    def reach(self) -> int:
+        """Most bytes to ask `source` for at once, so that memory stays bounded; a chunk is asked for at once anyway."""
+
+    def facts(self, *, verify: bool = False) -> dict[str, Any]:
+        """Return what identifies the stored bytes, as they are now: size and times, or an e_tag; JSON-able.
+
+        An index cache is used only if the facts are those that were written with it. If ``time_ns`` or
+        ``change_time_ns`` are among them, they are the times of the last change.
+
+        Args:
+            verify: Whether to include a check sum of all bytes, if the other facts are less reliable.
+        """
+
+    def windows(self, first: int) -> Iterator[Window]:
+        """Yield the text from a line on, in order, as windows without gaps."""
+
+    def require_unchanged(self) -> None:
+        """Refuse a text that was changed since it was opened: its index no longer matches.
+
+        Raises:
+            CorpusError: The text was changed.
+        """
+
+
+class TextInMemory:
+    """A part of a text, in memory.
+
+    Args:
+        path: Name for messages.
+        content: The bytes.
+        begin: Offset of the first of them.
+    """
+
+    def __init__(self, path: str, content: Bytes, begin: int = 0) -> None:
+        self.path = path
+        self.size = begin + len(content)
+        self._content, self._begin = content, begin
+
+    def _part(self, offset: int, size: int) -> Bytes:
+        offset -= self._begin
+        return self._content[offset : offset + size]
+
+    def read(self, offset: int, size: int) -> bytes:
+        return self._part(offset, size).tobytes()
+
+    def read_into(self, buffer: Bytes, offset: int) -> int:
+        part = self._part(offset, len(buffer))
+        buffer[: len(part)] = part
+        return len(part)
+
+    def source(self, begin: int, end: int) -> CoreText:
+        return self._part(begin, end - begin), begin
+
+
+def windows_of_lines(text: ReadableText, first: int, size: int = WINDOW) -> Iterator[Window]:
+    """Yield windows in memory, each of about `size` bytes and of whole lines, and read the next one meanwhile.
+
+    Args:
+        text: The text.
+        first: Offset of the first line.
+        size: Bytes to read at once.
+
+    Raises:
+        EOFError: The text ends before its size.
+        FormatError: A line of 4 GiB or more.
+    """
+
+    def read(begin: int) -> Bytes:
+        """Read `size` bytes, or up to the end, and leave room before them for the begin of their first line."""
+        wanted = min(size, text.size - begin)
+        buffer = np.empty(_ROOM + wanted, np.uint8)
+        if text.read_into(buffer[_ROOM:], begin) < wanted:
+            raise EOFError(f"{text.path}: ends before byte {begin + wanted}; expected {text.size} bytes")
+        return buffer
+
+    begin = first
+    rest = np.empty(0, np.uint8)  # the begin of a line whose end was not read yet
+    with Workers(1, "cntkio-windows") as workers:
+        job = workers.do(read, first)
+        for offset in range(first, text.size, size):
+            buffer = job.result()
+            is_last = offset + size >= text.size
+            if not is_last:
+                job = workers.do(read, offset + size)
+            if len(rest) <= _ROOM:
+                buffer = buffer[_ROOM - len(rest) :]
+                buffer[: len(rest)] = rest
+            else:
+                buffer = np.concatenate([rest, buffer[_ROOM:]])
+            num_whole = len(buffer) if is_last else _end_of_lines(buffer)
+            if num_whole:
+                yield Window(TextInMemory(text.path, buffer[:num_whole], begin), begin, begin, begin + num_whole)
+                begin += num_whole
+            rest = buffer[num_whole:].copy()
+            if len(rest) > _LONGEST_LINE:
+                raise FormatError("a line of 4 GiB or more", path=text.path, byte=begin)
+
+
+def _end_of_lines(content: Bytes) -> int:
+    """Return the offset after the last line feed, or 0. Copies few bytes, because lines are short."""
+    end = len(content)
+    step = 4096
+    while end > 0:
+        begin = max(end - step, 0)
+        position = content[begin:end].tobytes().rfind(b"\n")
+        if position >= 0:
+            return begin + position + 1
+        end, step = begin, 2 * step
+    return 0
