@@ -1,4 +1,4 @@
-"""A process that is killed while it writes leaves the old file or the whole new one, and no other for long."""
+"""A process that is killed while it writes leaves the old file or the whole new file; the next writer removes unfinished files."""
 
 import os
 import random

@@ -13,7 +13,7 @@ from cntkio.survey.vocabularies import Vocabulary, read_vocabularies
 
 
 def vocab(options: Namespace) -> int:
-    """Print the words of a stream, in the order of their indices, or of which streams there are words.
+    """Print the words of a stream, in the order of their indices; without a stream, list the streams that have words.
 
     Raises:
         ConfigError: The file is not a text, or no comments follow the samples of the stream.
