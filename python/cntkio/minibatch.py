@@ -354,12 +354,15 @@ class Value(MinibatchData):
                 f"batch is {batch!r}; expected a list of classes for each sequence", key="batch"
             ) from None
         if any(classes.dtype.kind not in "iu" and len(classes) for classes in lists):
-            raise ConfigError("a class is not a whole number", key="batch")
+            raise ConfigError("a class is not a whole number; expected integers, or ONE_HOT_SKIP", key="batch")
         sequences = [classes.astype(np.int64) for classes in lists]
         classes = np.concatenate(sequences) if sequences else np.empty(0, np.int64)
         is_one = classes != cls.ONE_HOT_SKIP
-        if not ((classes[is_one] >= 0) & (classes[is_one] < num_classes)).all():
-            raise ConfigError(f"a class is not in 0..{num_classes - 1}", key="batch")
+        is_beyond = (classes[is_one] < 0) | (classes[is_one] >= num_classes)
+        if is_beyond.any():
+            raise ConfigError(
+                f"class {classes[is_one][is_beyond][0]}; expected 0 to {num_classes - 1}, or ONE_HOT_SKIP", key="batch"
+            )
         value = cls.__new__(cls)
         kind = np.dtype(np.float32 if dtype is None else dtype)
         value._set_arrays(

@@ -133,7 +133,7 @@ class MinibatchSourceFromData(UserMinibatchSource):
             )
         max_samples = whole_number("max_samples", max_samples)
         if not 0 <= max_samples <= INFINITELY_REPEAT:
-            raise ConfigError(f"max_samples is {max_samples}, but it is in 0..2^64 - 1", key="max_samples")
+            raise ConfigError(f"max_samples is {max_samples}; expected 0 to 2^64 - 1", key="max_samples")
         streams = [_stream(name, index, value) for index, (name, value) in enumerate(data_streams.items())]
         self._streams = [info for info, _ in streams]
         columns = [column for _, column in streams]
@@ -190,7 +190,7 @@ class MinibatchSourceFromData(UserMinibatchSource):
             ConfigError: The size is below 1, or the worker does not exist.
         """
         if whole_number("num_samples", num_samples) < 1:
-            raise ConfigError(f"num_samples is {num_samples}, but it is at least 1", key="num_samples")
+            raise ConfigError(f"num_samples is {num_samples}; expected at least 1", key="num_samples")
         partition = Partition(worker_rank, number_of_workers)
         if self._has_ended():
             return Minibatch({}, lambda: np.empty(0, np.uint64))

@@ -207,7 +207,7 @@ def test_tables_of_other_libraries_keep_their_shapes(tmp_path: Path) -> None:
     [
         ({"s": [[{"indices": [2], "values": [1.0]}]]}, {}, "is unknown; add shapes={'s': ...}"),
         ({"s": [[{"indices": [9], "values": [1.0]}]]}, {"shapes": {"s": 3}}, "from 9 to 9, but the dimension is 3"),
-        ({"s": [[{"indices": [1, 2], "values": [1.0]}]]}, {"shapes": {"s": 3}}, "more indices than values"),
+        ({"s": [[{"indices": [1, 2], "values": [1.0]}]]}, {"shapes": {"s": 3}}, "differ in number"),
         ({"x": [[[1.0, 2.0]]]}, {}, "does not tell the number of values of a sample"),
         ({"x": [[[1.0, 2.0], [3.0]]]}, {"shapes": {"x": 2}}, "not all samples have 2 values"),
         ({"x": [[1.0, 2.0, 3.0]]}, {"shapes": {"x": 2}}, "not all samples have 2 values"),

@@ -309,7 +309,7 @@ def test_a_source_written_in_python_has_no_checkpoint_by_default() -> None:
 def test_a_value_is_checked_against_its_stream() -> None:
     with pytest.raises(ValueError, match="2 sequences and 3 samples is said to have 2 and 4"):
         MinibatchData(Value([[[1.0]], [[2.0], [3.0]]]), 2, 4, False)
-    with pytest.raises(ValueError, match=r"a class is not in 0\.\.4"):
+    with pytest.raises(ValueError, match=r"class 5; expected 0 to 4"):
         Value.one_hot([[5]], 5)
     skipped = Value.one_hot([[1, Value.ONE_HOT_SKIP]], 2)
     assert skipped.asarray().tolist() == [[[0, 1], [0, 0]]]

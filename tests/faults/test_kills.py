@@ -1,4 +1,4 @@
-"""A process that is killed while it writes leaves the old file or the whole new file; the next writer removes unfinished files."""
+"""A process that is killed while it writes leaves the old file or the whole new file, and the next writer tidies up."""
 
 import os
 import random

@@ -140,7 +140,10 @@ def convert(
     """
     for data in minibatch.values():
         if not isinstance(data, MinibatchData):
-            raise ConfigError("a truncated minibatch has no whole sequences to be rows", key="truncation_length")
+            raise ConfigError(
+                "rows are whole sequences, and a truncated minibatch has parts; read without truncation_length",
+                key="truncation_length",
+            )
     forms = _Forms([data.stream for data in minibatch.values()], flat, ids)
     keys = minibatch.keys_of_sequences
     fields, columns = forms.fields(), [forms.column(data, keys) for data in minibatch.values()]

@@ -75,7 +75,9 @@ class StreamColumn:
         bounds, indices = _items(where, fields["indices"])
         bounds_of_values, values = _items(where, fields["values"])
         if not np.array_equal(bounds, bounds_of_values):
-            raise CorpusError(f"{where}: a sample has more indices than values, or fewer")
+            raise CorpusError(
+                f"{where}: a sample's indices and values differ in number; expected as many indices as values"
+            )
         numbers, places = in_precision(where, _numbers(where, values), self.info.dtype), _numbers(where, indices)
         self._check_indices(where, places)
         return Column(offsets, numbers, self.info.dim, (bounds, places.astype(np.int32, copy=False)))
@@ -83,7 +85,7 @@ class StreamColumn:
     def _check_indices(self, where: str, places: npt.NDArray[Any]) -> None:
         if len(places) and not 0 <= places.min() <= places.max() < self.info.dim:
             raise CorpusError(
-                f"{where}: indices from {places.min()} to {places.max()}, but the dimension is {self.info.dim}"
+                f"{where}: indices from {places.min()} to {places.max()}; expected 0 to {self.info.dim - 1}"
             )
 
     def _dense(self, where: str, offsets: npt.NDArray[np.uint32], array: pa.Array) -> Column:

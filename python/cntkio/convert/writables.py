@@ -112,7 +112,10 @@ class _WritableSource:
 
 def _column(data: Any) -> Column:
     if not isinstance(data, MinibatchData):
-        raise ConfigError("truncated minibatches cannot be written; expected whole sequences", key="truncation_length")
+        raise ConfigError(
+            "truncated minibatches cannot be written; expected whole sequences, read without truncation_length",
+            key="truncation_length",
+        )
     offsets = data.offsets.astype(np.uint32)
     if data.stream.dtype == np.int32:  # classes; a chunk holds each as an entry of value 1
         entries = np.arange(data.num_samples + 1, dtype=np.uint32), np.ascontiguousarray(data.values)

@@ -46,7 +46,7 @@ def checked_limits(*, seed: int, max_samples: int | None, max_sweeps: int | None
         ("truncation_length", truncation_length, _LARGEST_TRUNCATION_LENGTH),
     ):
         if value is not None and not 0 <= value <= largest:
-            raise ConfigError(f"{name} is {value}, but it is in 0..{largest}", key=name)
+            raise ConfigError(f"{name} is {value}; expected 0 to {largest}", key=name)
     if max_samples is not None and max_sweeps is not None:
         raise ConfigError(
             f"max_samples={max_samples} and max_sweeps={max_sweeps} exclude each other", key="max_samples"
@@ -61,9 +61,9 @@ def check_request(size: int, limits: Limits) -> None:
         ConfigError: The size or the limit is 0.
     """
     if size < 1:
-        raise ConfigError(f"minibatch_size_in_samples is {size}, but it is at least 1", key="minibatch_size_in_samples")
+        raise ConfigError(f"minibatch_size_in_samples is {size}; expected at least 1", key="minibatch_size_in_samples")
     if limits.max_samples == 0:
-        raise ConfigError("max_samples is 0, but it is at least 1", key="max_samples")
+        raise ConfigError("max_samples is 0; expected at least 1", key="max_samples")
 
 
 def num_slots(size: int, partition: Partition, truncation_length: int) -> int:

@@ -32,7 +32,7 @@ class Partition:
             object.__setattr__(self, "index", whole_number("partition_index", self.index))
             object.__setattr__(self, "count", whole_number("num_data_partitions", self.count))
         if not 1 <= self.count <= _LARGEST_COUNT:
-            raise ConfigError(f"num_data_partitions is {self.count}, but it is at least 1", key="num_data_partitions")
+            raise ConfigError(f"num_data_partitions is {self.count}; expected at least 1", key="num_data_partitions")
         if not 0 <= self.index < self.count:
             raise ConfigError(
                 f"partition_index {self.index} is outside 0..{self.count - 1}: there are {self.count} partitions",

@@ -94,7 +94,10 @@ def encode_features(
 def _compressed(values: npt.NDArray[np.float32], order: str) -> bytes:
     """Return two vectors of scales, and the values as 16-bit integers."""
     if not np.isfinite(values).all():
-        raise ConfigError("values that are not finite cannot be compressed", key="compressed")
+        raise ConfigError(
+            "values that are not finite cannot be compressed; replace them, or write uncompressed (compressed=False)",
+            key="compressed",
+        )
     least, most = values.min(axis=0).astype(np.float64), values.max(axis=0).astype(np.float64)
     span = most - least
     is_constant = span < _SMALLEST_SPAN
@@ -171,7 +174,10 @@ def write_archive(
         dim: int | None = None
         for key, frames in utterances:
             if not key or set(key) & set('=[]"\n\r') or key != key.strip():
-                raise ConfigError(f"the id {key!r} cannot be written in a list", key="utterances")
+                raise ConfigError(
+                    f"the id {key!r} cannot be written in a list; expected none of '=[]\"', line ends and outer blanks",
+                    key="utterances",
+                )
             if dim is not None and frames.shape[1:] != (dim,):
                 raise ConfigError(
                     f"utterance {key}: frames {frames.shape}, expected {dim} values each", key="utterances"
@@ -183,7 +189,10 @@ def write_archive(
             begin += len(frames)
 
     if parse_kind(kind) & (COMPRESSED | CHECKED):
-        raise ConfigError("an archive is written uncompressed, and without a check sum", key="kind")
+        raise ConfigError(
+            f"kind={kind!r}: archives have neither compression nor check sums; expected it without _C and _K",
+            key="kind",
+        )
     Path(archive).parent.mkdir(parents=True, exist_ok=True)
     with written_whole(archive) as file:
         for piece in pieces():

@@ -64,17 +64,23 @@ def write_mlf(
     """
     for name in names:
         if not name or set(name) & set(" \t\r\n\"'") or name == ".":
-            raise ConfigError(f"the name {name!r} cannot be written in a label file", key="names")
+            raise ConfigError(
+                f"the name {name!r} cannot be written in a label file; expected neither blanks nor quotes", key="names"
+            )
 
     def pieces() -> Iterator[bytes]:
         yield b"#!MLF!#\n"
         for key, classes in utterances:
             if not key or set(key) & set('"*?\r\n'):
-                raise ConfigError(f"the id {key!r} cannot be written in a label file", key="utterances")
+                raise ConfigError(
+                    f"the id {key!r} cannot be written in a label file; expected none of '\"*?' and line ends",
+                    key="utterances",
+                )
             bounds, ids = _runs_of(key, classes)
             if ids.max() >= len(names):
                 raise ConfigError(
-                    f"utterance {key}: class {ids.max()}, but there are {len(names)} names", key="utterances"
+                    f"utterance {key}: class {ids.max()}, but there are {len(names)} names",
+                    key="utterances",
                 )
             times = (bounds * FRAME_PERIOD).tolist()
             rows = (f"{a} {b} {names[c]}\n" for a, b, c in zip(times, times[1:], ids.tolist(), strict=False))
