@@ -88,6 +88,7 @@ test-ray: build $(VENV)/.test-tools
 
 check: build $(VENV)/.check-tools
 	cargo fmt --all --check
+	cargo fmt --manifest-path crates/fuzz/Cargo.toml --check
 	cargo clippy -q --workspace --all-targets -- -D warnings
 	$(FUZZ_CHECK) clippy -q --manifest-path crates/fuzz/Cargo.toml --all-targets -- -D warnings
 	$(BIN)/ruff format --check -q .
@@ -174,6 +175,7 @@ bench: build .cache/bench/venv/.tools
 
 format:
 	cargo fmt --all
+	cargo fmt --manifest-path crates/fuzz/Cargo.toml
 	$(BIN)/ruff check -q --fix .
 	$(BIN)/ruff format -q .
 

@@ -2,33 +2,36 @@
 
     python tests/fuzz/soak.py SECONDS [SEED]
 
-Each round opens a random corpus, and reads it in steps. At the end of the run, memory and descriptors must be as at
-its beginning. A failure prints the seed and the number of its round: `soak.py SECONDS SEED ROUND` begins there.
+Each round opens a random corpus of a random format, alone or joined, and reads it in steps: whole sequences, frames or
+truncated. Kinds of sources that the slow timeline does not know are read next to an equal source. Descriptors, threads,
+objects and memory must not grow over the rounds. A failure prints the seed and the number of its round:
+`soak.py SECONDS SEED ROUND` begins there.
 """
 
+import contextlib
 import copy
+import ctypes
 import gc
 import itertools
 import os
 import random
-import resource
 import signal
 import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "python")]
 
-from cntkio import CTFDeserializer, MinibatchSource  # noqa: E402
+from cntkio import MinibatchSource, _core  # noqa: E402
 from slow.timeline import SlowTimeline  # noqa: E402
-from support.builders import STREAMS, corpus_text  # noqa: E402
+from support.interrupts import KINDS, Lockstep, interrupted_after, sizes, write_corpora  # noqa: E402
+from support.soak_corpora import expected_minibatch, plain_minibatch, soak_corpus  # noqa: E402
 
-MOST_GROWTH_IN_MB = 64
 WARM_UP_ROUNDS = 40
+ROUNDS_BETWEEN_STANDINGS = 10
 
 
 class Reading:
@@ -36,67 +39,63 @@ class Reading:
 
     def __init__(self, chance: random.Random, folder: Path) -> None:
         self.chance = chance
-        self.lengths = [chance.randint(1, chance.choice([1, 4, 9])) for _ in range(chance.randint(1, 200))]
-        self.path = folder / "a.ctf"
-        self.path.write_bytes(corpus_text(self.lengths))
-        self.deserializer = CTFDeserializer(
-            self.path,
-            STREAMS,
-            chunk_size_in_bytes=chance.choice([60, 300, 2000, 1 << 20]),
-            cache_index=chance.random() < 0.3,
+        frame_mode = chance.random() < 0.15
+        lengths = [chance.randint(1, chance.choice([1, 4, 9])) for _ in range(chance.randint(1, 200))]
+        self.corpus = soak_corpus(chance, folder, lengths, frame_mode=frame_mode)
+        self.samples = sum(map(sum, self.corpus.chunks))
+        self.truncation_length = 0 if frame_mode or chance.random() < 0.7 else chance.randint(1, 12)
+        options: dict[str, Any] = chance.choice(
+            [{"max_sweeps": chance.randint(1, 4)}, {"max_samples": chance.randint(1, 3 * self.samples)}]
         )
-        with closing(self.deserializer.open()) as corpus:
-            starts = corpus.table.chunk_starts.tolist()
-        chunks = [self.lengths[begin:end] for begin, end in itertools.pairwise(starts)]
-        samples = sum(self.lengths)
-        self.options: dict[str, Any] = chance.choice(
-            [{"max_sweeps": chance.randint(1, 4)}, {"max_samples": chance.randint(1, 3 * samples)}]
-        )
-        slow_options = dict(self.options)
+        options["truncation_length"] = self.truncation_length
+        slow_options = dict(options)
         window = None
         if chance.random() < 0.7:
-            slow_options["seed"] = self.options["randomization_seed"] = chance.choice([0, 1, chance.getrandbits(63)])
+            slow_options["seed"] = options["randomization_seed"] = chance.choice([0, 1, chance.getrandbits(63)])
             if chance.random() < 0.5:
-                window = (chance.randint(1, len(chunks) + 2), "chunks")
-                self.options["randomization_window_in_chunks"] = window[0]
+                window = (chance.randint(1, len(self.corpus.chunks) + 2), "chunks")
+                options["randomization_window_in_chunks"] = window[0]
             else:
-                window = (chance.randint(1, 2 * samples), "samples")
-                self.options |= {"randomization_window_in_chunks": 0, "randomization_window_in_samples": window[0]}
+                window = (chance.randint(1, 2 * self.samples), "samples")
+                options |= {"randomization_window_in_chunks": 0, "randomization_window_in_samples": window[0]}
         else:
-            self.options["randomize"] = False
-        self.slow = SlowTimeline(chunks, window, **slow_options)
+            options["randomize"] = False
+        self.options = options | {"frame_mode": frame_mode, "trace_level": 0}
+        self.slow = SlowTimeline(self.corpus.chunks, window, **slow_options)
         self.source = self.open()
-        self.samples = samples
 
     def open(self) -> MinibatchSource:
-        return MinibatchSource(self.deserializer, **self.options)
+        return MinibatchSource(self.corpus.deserializers, **self.options)
 
     @property
     def position(self) -> int:
         position: int = self.source.get_checkpoint_state()["minibatchSourcePosition"]
         return position
 
+    def request(self) -> tuple[int, int, int]:
+        """Return a random size, and a partition of which the slots of truncated minibatches are enough."""
+        count = self.chance.randint(1, 3)
+        least = count * max(1, self.truncation_length)
+        size = self.chance.randint(least, max(least, self.chance.choice([5, 30, 2 * self.samples])))
+        return size, self.chance.randrange(count), count
+
     def read(self, size: int, index: int, count: int) -> None:
         """Read a minibatch, and compare its sequences, values and position."""
-        expected = self.slow.read(size, index, count)
-        self.compare(self.source.next_minibatch(size, num_data_partitions=count, partition_index=index), expected)
+        minibatch = self.source.next_minibatch(size, num_data_partitions=count, partition_index=index)
+        self.compare(minibatch, self.slow.read(size, index, count))
 
-    def compare(self, minibatch: Any, expected: Any) -> None:
-        if expected is None:
-            assert not minibatch, f"a minibatch of {minibatch.num_sequences} after the end"
-            return
-        keys = minibatch.keys_of_sequences.tolist() if minibatch else []
-        assert keys == expected[0], f"{keys}, expected {expected[0]}"
-        if keys:
-            x = minibatch["x"]
-            pairs = [[float(key), float(step)] for key in keys for step in range(self.lengths[key])]
-            assert x.values.tolist() == pairs
-            assert minibatch["s"].indices.tolist() == [key % 1000 for key in keys for _ in range(self.lengths[key])]
-            assert x.end_of_sweep == expected[1]
+    def compare(self, minibatch: Any, found: Any) -> None:
+        delivered = plain_minibatch(self.corpus, minibatch, self.truncation_length)
+        if found is None or found[0]:
+            expected = expected_minibatch(self.corpus, found, self.truncation_length)
+            assert delivered == expected, f"{delivered}, expected {expected}"
+        else:  # the partition has nothing of this sweep
+            assert delivered is None or not delivered[0], f"{delivered}, expected no sequence"
         assert self.position == self.slow.position, f"at {self.position}, expected {self.slow.position}"
 
     def interrupted(self, size: int, index: int, count: int) -> bool:
         """Read while an interrupt arrives at a random moment; the minibatch may be lost only as a whole."""
+        before = self.source.state_dict()
         minibatch = None
         try:
             signal.setitimer(signal.ITIMER_REAL, self.chance.random() * 0.002 + 1e-6)
@@ -104,7 +103,7 @@ class Reading:
             signal.setitimer(signal.ITIMER_REAL, 0)
         except KeyboardInterrupt:
             signal.setitimer(signal.ITIMER_REAL, 0)
-            if self.position != self.slow.position:
+            if self.source.state_dict() != before:
                 self.slow.read(size, index, count)
             assert self.position == self.slow.position
             return True
@@ -127,19 +126,15 @@ class Reading:
 
 
 def one_round(chance: random.Random, folder: Path, counts: Counter[str]) -> None:
+    """Read a random source in steps, next to the slow timeline."""
     reading = Reading(chance, folder)
     saved: list[tuple[dict[str, Any], SlowTimeline]] = []
-    request = (chance.randint(1, 30), 0, 1)
+    request = reading.request()
     try:
         for _ in range(chance.randint(5, 40)):
             what = chance.random()
             if what < 0.15:
-                count = chance.randint(1, 3)
-                request = (
-                    chance.randint(1, chance.choice([5, 30, 2 * reading.samples])),
-                    chance.randrange(count),
-                    count,
-                )
+                request = reading.request()
             if what < 0.3:
                 saved.append((reading.source.state_dict(), copy.deepcopy(reading.slow)))
             elif what < 0.4 and saved:
@@ -161,11 +156,106 @@ def one_round(chance: random.Random, folder: Path, counts: Counter[str]) -> None
         reading.source.close()
 
 
-def standing() -> tuple[int, float]:
-    """The open descriptors, and the memory in use in MB."""
+def lockstep_round(chance: random.Random, folder: Path, counts: Counter[str]) -> None:
+    """Interrupt a source of a kind that the slow timeline does not know, next to an equal source."""
+    kind = KINDS[chance.choice(["balanced", "global", "rolling window", *(name for name in KINDS if "user" in name)])]
+    lockstep = Lockstep(kind, folder, lambda action: interrupted_after(chance.random() * 0.002 + 1e-6, action))
+    for size in itertools.islice(sizes(), chance.randint(5, 30)):
+        if lockstep.read(size):
+            lockstep.restore()
+            counts["restores"] += 1
+        counts["reads"] += 1
+    lockstep.close()
+    counts["interrupts"] += lockstep.num_interrupts
+
+
+class Standing(NamedTuple):
+    """Resources that the process holds between two rounds.
+
+    Attributes:
+        descriptors: Open descriptors.
+        threads: Threads of the operating system.
+        objects: Objects that Python's garbage collector knows.
+        allocated: MB that the C library has given out, in Python and in the core; 0 where it does not tell.
+        resident: MB in memory that are not from files, after the allocators have returned what they keep.
+    """
+
+    descriptors: float
+    threads: float
+    objects: float
+    allocated: float
+    resident: float
+
+
+# Later rounds may hold this much more than earlier rounds: caches of Python, and memory in fragments.
+ALLOWED = Standing(descriptors=0, threads=0, objects=500, allocated=1, resident=4)
+
+# Freed memory stays with the allocators, and more of it the longer a process runs: the core keeps large blocks, Python
+# whole arenas, and the C library has an arena for each thread. With these settings all memory comes from one arena.
+ENVIRONMENT = {"PYTHONMALLOC": "malloc", "MALLOC_ARENA_MAX": "1"}
+
+
+class _Allocated(ctypes.Structure):
+    """The result of `mallinfo2` of the GNU C library."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "keep",
+        )
+    ]
+
+
+def standing() -> Standing:
+    """Return what the process holds now."""
     gc.collect()
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return sum(1 for _ in Path("/proc/self/fd").iterdir()), pages * resource.getpagesize() / (1 << 20)
+    _core.release_kept_memory()
+    library = ctypes.CDLL(None)
+    allocated = 0
+    with contextlib.suppress(AttributeError):  # another C library
+        library.malloc_trim(0)
+        library.mallinfo2.restype = _Allocated
+        figures = library.mallinfo2()
+        allocated = figures.uordblks + figures.hblkhd
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return Standing(
+        sum(1 for _ in Path("/proc/self/fd").iterdir()),
+        int(status["Threads"]),
+        len(gc.get_objects()),
+        allocated / (1 << 20),
+        int(status["RssAnon"].split()[0]) / 1024,
+    )
+
+
+def growth(standings: list[Standing]) -> Standing | None:
+    """Return how much more the process holds in the last third of a run than in the first; None for a short run.
+
+    What rounds hold differs at random, so the least of the last third stands against the most of the first third.
+    A process that keeps a little of every round has more even at its least.
+
+    Example:
+        >>> growth([Standing(9, 5, 1000, number, 50) for number in range(9)])
+        Standing(descriptors=0, threads=0, objects=0, allocated=4, resident=0)
+    """
+    third = len(standings) // 3
+    if third < 3:
+        return None
+    first, last = zip(*standings[:third], strict=True), zip(*standings[-third:], strict=True)
+    return Standing(*(min(after) - max(before) for before, after in zip(first, last, strict=True)))
+
+
+def is_flat(grown: Standing | None) -> bool:
+    """Return whether a process that has grown by so much keeps nothing of its rounds."""
+    return grown is None or all(more <= allowed for more, allowed in zip(grown, ALLOWED, strict=True))
 
 
 def interrupt(*_: object) -> None:
@@ -174,32 +264,41 @@ def interrupt(*_: object) -> None:
 
 def main() -> int:
     """Run for the seconds that are asked for."""
+    if not os.environ.items() >= ENVIRONMENT.items():
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ENVIRONMENT})
     seconds = float(sys.argv[1])
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else time.time_ns() % 2**32
     first = int(sys.argv[3]) if len(sys.argv) > 3 else 0
     signal.signal(signal.SIGALRM, interrupt)
     counts: Counter[str] = Counter()
-    begin, before = time.monotonic(), (0, 0.0)
-    with tempfile.TemporaryDirectory() as folder:
+    standings: list[Standing] = []
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as other_folder:
+        write_corpora(Path(other_folder))
         for number in itertools.count(first):
             if time.monotonic() > begin + seconds:
                 break
-            if number == first + WARM_UP_ROUNDS:
-                before = standing()
+            rounds = number - first
+            if rounds >= WARM_UP_ROUNDS and rounds % ROUNDS_BETWEEN_STANDINGS == 0:
+                standings.append(standing())
             try:
-                one_round(random.Random(f"{seed} {number}"), Path(folder), counts)
+                chance = random.Random(f"{seed} {number}")
+                if chance.random() < 0.85:
+                    one_round(chance, Path(folder), counts)
+                else:
+                    lockstep_round(chance, Path(other_folder), counts)
             except BaseException:
                 print(f"round {number} of seed {seed} failed", file=sys.stderr)
                 raise
             counts["rounds"] += 1
-    after = standing()
     facts = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
     print(f"seed {seed}, {time.monotonic() - begin:.0f} s: {facts}")
-    print(f"descriptors {before[0]} then {after[0]}, memory {before[1]:.0f} MB then {after[1]:.0f} MB")
-    is_flat = counts["rounds"] <= WARM_UP_ROUNDS or (
-        after[0] <= before[0] and after[1] <= before[1] + MOST_GROWTH_IN_MB
-    )
-    return 0 if is_flat else 1
+    grown = growth(standings)
+    for name, of_all in zip(Standing._fields, zip(*standings, strict=True), strict=True) if standings else ():
+        tenths = [of_all[len(of_all) * tenth // 10] for tenth in range(10)]
+        print(f"{name}: {', '.join(f'{round(number, 1)}' for number in (*tenths, of_all[-1]))}")
+    print("too short a run to judge growth" if grown is None else f"growth {grown}")
+    return 0 if is_flat(grown) else 1
 
 
 if __name__ == "__main__":

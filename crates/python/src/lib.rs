@@ -23,10 +23,19 @@ mod text;
 #[global_allocator]
 static ALLOCATOR: Recycler = Recycler::new();
 
+/// Return the memory that the allocator keeps for the next large arrays to the system. Returns its size in bytes.
+#[pyfunction]
+fn release_kept_memory() -> usize {
+    ALLOCATOR.release_kept()
+}
+
 /// The compiled part of cntkio. Not public: its functions change without notice.
 #[pymodule(gil_used = true)]
 mod _core {
     use super::*;
+
+    #[pymodule_export]
+    use super::release_kept_memory;
 
     #[pymodule_export]
     use super::cbf::{BinaryFile, cbf_read, cbf_sizes, cbf_write};

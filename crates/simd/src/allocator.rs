@@ -91,6 +91,19 @@ impl Recycler {
         })
     }
 
+    /// Release all kept blocks. Returns their total size in bytes.
+    pub fn release_kept(&self) -> usize {
+        let last = || {
+            self.with(|kept| {
+                let &(block, size) = kept.blocks[..kept.count].last()?;
+                kept.count -= 1;
+                kept.bytes -= size;
+                Some((block, size))
+            })
+        };
+        std::iter::from_fn(last).map(|(block, size)| (release(block, size), size).1).sum()
+    }
+
     /// Keep a block; release the blocks kept for longest until it fits.
     fn give(&self, block: *mut u8, size: usize) {
         loop {
@@ -303,6 +316,19 @@ mod tests {
             recycler.dealloc(recycler.alloc(small), small);
             assert_eq!(kept(&recycler), before);
         }
+    }
+
+    #[test]
+    fn releases_all_kept_blocks_at_once() {
+        let recycler = Recycler::new();
+        let sizes = [LEAST_BYTES, LEAST_MAPPED_BYTES, LEAST_BYTES];
+        // SAFETY: blocks are freed with their layouts.
+        unsafe {
+            let blocks = sizes.map(|size| recycler.alloc(layout(size)));
+            sizes.iter().zip(blocks).for_each(|(&size, block)| recycler.dealloc(block, layout(size)));
+        }
+        assert_eq!(recycler.release_kept(), sizes.iter().sum());
+        assert_eq!((kept(&recycler), recycler.release_kept()), (vec![], 0));
     }
 
     #[test]
