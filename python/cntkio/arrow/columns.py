@@ -85,7 +85,7 @@ class StreamColumn:
     def _check_indices(self, where: str, places: npt.NDArray[Any]) -> None:
         if len(places) and not 0 <= places.min() <= places.max() < self.info.dim:
             raise CorpusError(
-                f"{where}: indices from {places.min()} to {places.max()}; expected 0 to {self.info.dim - 1}"
+                f"{where}: indices from {places.min()} to {places.max()}, but the dimension is {self.info.dim}"
             )
 
     def _dense(self, where: str, offsets: npt.NDArray[np.uint32], array: pa.Array) -> Column:
