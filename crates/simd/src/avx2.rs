@@ -8,13 +8,26 @@
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 
-use crate::memory::{Widens, widen_each};
+use crate::bytes;
+use crate::functions::Functions;
 use crate::scalar;
 use crate::scalar::ends_sample;
 
+pub(crate) static KERNEL: Functions = Functions {
+    name: "avx2",
+    is_available,
+    dense_f32,
+    line_ends,
+    widen_u8: widen,
+    widen_u16: widen,
+    floats_le,
+    floats_be,
+    ..scalar::KERNEL
+};
+
 const BLOCK_BYTES: usize = 32;
 
-pub(crate) fn is_available() -> bool {
+fn is_available() -> bool {
     is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("bmi1")
         && is_x86_feature_detected!("bmi2")
@@ -63,7 +76,7 @@ fn back<const REST: i32>(bytes: __m256i) -> __m256i {
 }
 
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-pub(crate) fn dense_f32(bytes: &[u8], mut at: usize, limit: usize, out: &mut Vec<f32>) -> usize {
+fn dense_f32(bytes: &[u8], mut at: usize, limit: usize, out: &mut Vec<f32>) -> usize {
     let before = out.len();
     while let Some(block) = bytes.get(at..).and_then(<[u8]>::first_chunk) {
         let block = load(block);
@@ -260,7 +273,7 @@ fn decimals(bytes: &[u8], mut at: usize, limit: usize, out: &mut Vec<f32>) -> us
 }
 
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-pub(crate) fn line_ends(bytes: &[u8], out: &mut Vec<u32>) {
+fn line_ends(bytes: &[u8], out: &mut Vec<u32>) {
     let (blocks, rest) = bytes.as_chunks::<BLOCK_BYTES>();
     let line_feed = _mm256_set1_epi8(b'\n' as i8);
     for (at, block) in blocks.iter().enumerate() {
@@ -275,9 +288,17 @@ pub(crate) fn line_ends(bytes: &[u8], out: &mut Vec<u32>) {
     out[first..].iter_mut().for_each(|end| *end += (blocks.len() * BLOCK_BYTES) as u32);
 }
 
-/// Write the numbers that small forms stand for into a destination of the same length. The compiler vectorizes the
-/// loop.
 #[target_feature(enable = "avx2")]
-pub(crate) fn widen<T: Widens>(small: &[T::Small], destination: &mut [MaybeUninit<T>]) {
-    widen_each(small, destination);
+fn widen<Small: Copy, T: From<Small>>(small: &[Small], destination: &mut [MaybeUninit<T>]) {
+    bytes::widen(small, destination);
+}
+
+#[target_feature(enable = "avx2")]
+fn floats_le(bytes: &[u8], destination: &mut [MaybeUninit<f32>]) {
+    bytes::floats_le(bytes, destination);
+}
+
+#[target_feature(enable = "avx2")]
+fn floats_be(bytes: &[u8], destination: &mut [MaybeUninit<f32>]) {
+    bytes::floats_be(bytes, destination);
 }

@@ -29,9 +29,26 @@ use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
-use crate::memory::{prefetch, prefetch_from};
+use crate::bytes;
+use crate::forms::{LineForm, MAX_NUMBERS, MAX_STEPS, SparseColumn, SparseForm, Step};
+use crate::functions::Functions;
+use crate::prefetch::{prefetch, prefetch_from};
 use crate::scalar::ends_sample;
-use crate::{LineForm, MAX_NUMBERS, MAX_STEPS, SparseColumn, SparseForm, Step};
+
+pub(crate) static KERNEL: Functions = Functions {
+    name: "avx512",
+    is_available,
+    dense_f32,
+    sparse_f32,
+    sparse_lines,
+    line_form,
+    lines_of_form,
+    line_ends,
+    widen_u8,
+    widen_u16,
+    floats_le,
+    floats_be,
+};
 
 /// Largest number of tokens in a block: a token has at least one byte, and at least one separates it from the next.
 const MAX_TOKENS: usize = 32;
@@ -44,7 +61,7 @@ const LINE_END_PART_BYTES: usize = 1 << 14;
 /// Distance from the current block to the text that is prefetched.
 const AHEAD_BYTES: usize = 512;
 
-pub(crate) fn is_available() -> bool {
+fn is_available() -> bool {
     is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512dq")
@@ -375,7 +392,7 @@ unsafe fn convert(tokens: &Tokens, points: &Points, negative: u64, count: usize,
 } }
 
 with_avx512! {
-pub(crate) fn dense_f32(bytes: &[u8], at: usize, limit: usize, out: &mut Vec<f32>) -> usize {
+fn dense_f32(bytes: &[u8], at: usize, limit: usize, out: &mut Vec<f32>) -> usize {
     let rest = bytes.len().saturating_sub(at);
     out.reserve(limit.min(rest) + MAX_TOKENS);
     // SAFETY: memory for the values that `dense_into` may write is reserved after the length; `dense_into` returns how
@@ -599,7 +616,7 @@ unsafe fn entries(
 } }
 
 with_avx512! {
-pub(crate) fn sparse_f32(
+fn sparse_f32(
     bytes: &[u8],
     mut at: usize,
     dim: u32,
@@ -832,7 +849,7 @@ unsafe fn certain_entries(
 } }
 
 with_avx512! {
-pub(crate) fn sparse_lines(
+fn sparse_lines(
     bytes: &[u8],
     mut at: usize,
     end: usize,
@@ -942,7 +959,7 @@ pub(crate) fn sparse_lines(
 
 with_avx512! {
 /// Append the positions of line ends, always sixteen at a time: the number of line ends in a block is unpredictable.
-pub(crate) fn line_ends(bytes: &[u8], out: &mut Vec<u32>) {
+fn line_ends(bytes: &[u8], out: &mut Vec<u32>) {
     for (part_number, part) in bytes.chunks(LINE_END_PART_BYTES).enumerate() {
         out.reserve(part.len() + 16);
         let mut length = out.len();
@@ -973,7 +990,7 @@ pub(crate) fn line_ends(bytes: &[u8], out: &mut Vec<u32>) {
 with_avx512! {
 /// Write the numbers that 8-bit forms stand for into a destination of the same length. Inputs are short, so masks treat
 /// their ends instead of a second loop.
-pub(crate) fn widen_u8(small: &[u8], destination: &mut [MaybeUninit<f32>]) {
+fn widen_u8(small: &[u8], destination: &mut [MaybeUninit<f32>]) {
     assert!(small.len() == destination.len());
     for at in (0..small.len()).step_by(16) {
         let wanted = below((small.len() - at).min(16)) as u16;
@@ -987,7 +1004,7 @@ pub(crate) fn widen_u8(small: &[u8], destination: &mut [MaybeUninit<f32>]) {
 
 with_avx512! {
 /// Write the numbers that 16-bit forms stand for into a destination of the same length.
-pub(crate) fn widen_u16(small: &[u16], destination: &mut [MaybeUninit<i32>]) {
+fn widen_u16(small: &[u16], destination: &mut [MaybeUninit<i32>]) {
     assert!(small.len() == destination.len());
     for at in (0..small.len()).step_by(16) {
         let wanted = below((small.len() - at).min(16)) as u16;
@@ -999,6 +1016,16 @@ pub(crate) fn widen_u16(small: &[u16], destination: &mut [MaybeUninit<i32>]) {
             _mm512_mask_storeu_epi32(destination.as_mut_ptr().add(at).cast(), wanted, numbers);
         }
     }
+} }
+
+with_avx512! {
+fn floats_le(bytes: &[u8], destination: &mut [MaybeUninit<f32>]) {
+    bytes::floats_le(bytes, destination);
+} }
+
+with_avx512! {
+fn floats_be(bytes: &[u8], destination: &mut [MaybeUninit<f32>]) {
+    bytes::floats_be(bytes, destination);
 } }
 
 /// A line that ends within a block, split into its numbers and the rest.
@@ -1049,7 +1076,7 @@ fn line(bytes: &[u8], at: usize) -> Option<Line> {
 } }
 
 with_avx512! {
-pub(crate) fn line_form(bytes: &[u8], at: usize) -> Option<LineForm> {
+fn line_form(bytes: &[u8], at: usize) -> Option<LineForm> {
     let Line { skeleton, number_positions, .. } = line(bytes, at)?;
     let mut form = LineForm { skeleton: [0; 64], number_positions, limits: [u32::MAX; MAX_NUMBERS] };
     // SAFETY: the skeleton has 64 bytes.
@@ -1058,7 +1085,7 @@ pub(crate) fn line_form(bytes: &[u8], at: usize) -> Option<LineForm> {
 } }
 
 with_avx512! {
-pub(crate) fn lines_of_form(
+fn lines_of_form(
     bytes: &[u8],
     mut at: usize,
     end: usize,

@@ -1,7 +1,7 @@
 //! Copies of float32 values from bytes of either byte order. The bytes may be in no cache.
 
+use crate::Kernel;
 use crate::memory::{advise_for, prefetch};
-use crate::{Kernel, Level};
 use std::mem::MaybeUninit;
 
 /// A second thread helps to copy more values than this.
@@ -78,47 +78,13 @@ fn fill(kernel: Kernel, mut destination: &mut [MaybeUninit<f32>], pieces: &[Floa
             prefetch(next.bytes, PREFETCHED_BYTES);
         }
         let (piece_destination, rest) = destination.split_at_mut(piece.num_values());
-        write(kernel, piece_destination, *piece);
+        match piece.is_big_endian {
+            true => kernel.floats_be(piece.bytes, piece_destination),
+            false => kernel.floats_le(piece.bytes, piece_destination),
+        }
         destination = rest;
     }
     assert!(destination.is_empty(), "every value of the destination is written");
-}
-
-#[inline]
-fn write(kernel: Kernel, destination: &mut [MaybeUninit<f32>], piece: Floats) {
-    match kernel.0 {
-        Level::Scalar => write_scalar(destination, piece),
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a Kernel of this level exists only where avx2::is_available() held (Kernel::available).
-        Level::Avx2 => unsafe { write_avx2(destination, piece) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a Kernel of this level exists only where avx512::is_available() held (Kernel::available).
-        Level::Avx512 => unsafe { write_avx512(destination, piece) },
-    }
-}
-
-/// Copy the values of a piece. Compiled for vector instructions, big-endian values take one shuffle and little-endian
-/// values a plain copy.
-#[inline(always)]
-fn write_scalar(destination: &mut [MaybeUninit<f32>], piece: Floats) {
-    let values = destination.iter_mut().zip(piece.bytes.as_chunks::<4>().0);
-    if piece.is_big_endian {
-        values.for_each(|(out, value)| _ = out.write(f32::from_be_bytes(*value)));
-    } else {
-        values.for_each(|(out, value)| _ = out.write(f32::from_le_bytes(*value)));
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn write_avx2(destination: &mut [MaybeUninit<f32>], piece: Floats) {
-    write_scalar(destination, piece);
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-fn write_avx512(destination: &mut [MaybeUninit<f32>], piece: Floats) {
-    write_scalar(destination, piece);
 }
 
 #[cfg(test)]

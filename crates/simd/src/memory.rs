@@ -6,6 +6,8 @@
 //! - hints to the processor and the system ([`prefetch`], [`advise_huge_pages`])
 
 use crate::Kernel;
+use crate::bytes::widen;
+pub use crate::prefetch::{prefetch, prefetch_first};
 use std::mem::MaybeUninit;
 
 /// A second thread helps to copy more bytes than this.
@@ -14,7 +16,6 @@ const SHARE_BYTES: usize = 128 << 10;
 const LONG_PIECE_BYTES: usize = 512;
 /// Prefetch at most this many bytes of a piece; the processor prefetches the rest of a longer piece by itself.
 const PREFETCHED_BYTES: usize = 1024;
-const CACHE_LINE_BYTES: usize = 64;
 /// Smallest allocation, in bytes, for which [`advise_huge_pages`] is worth its system call.
 pub const WORTH_HUGE_PAGES: usize = 8 << 20;
 
@@ -50,14 +51,6 @@ pub trait Widens: Copy + Send + Sync + private::Sealed {
     /// Write the numbers that small forms stand for into a destination of the same length.
     #[doc(hidden)]
     fn widen(kernel: Kernel, small: &[Self::Small], destination: &mut [MaybeUninit<Self>]);
-}
-
-#[inline(always)]
-pub(crate) fn widen_each<T: Widens>(small: &[T::Small], destination: &mut [MaybeUninit<T>]) {
-    assert!(destination.len() == small.len());
-    for (slot, &small) in destination.iter_mut().zip(small) {
-        slot.write(T::widened(small));
-    }
 }
 
 macro_rules! widens {
@@ -105,7 +98,7 @@ const NUMBERS_NARROWED_AT_ONCE: usize = 1 << 10;
 widens! {
     f32, u8, |number: f32| (number + 8_388_608.0).to_bits() as u8, f32::to_bits, Kernel::widen_u8;
     f64, u8, |number: f64| (number + 4_503_599_627_370_496.0).to_bits() as u8, f64::to_bits,
-        |_, small, destination| widen_each(small, destination);
+        |_, small, destination| widen(small, destination);
     i32, u16, |number: i32| number as u16, |number: i32| number as u32, Kernel::widen_u16;
 }
 
@@ -327,33 +320,6 @@ fn fill<T: Send, P: Piece<T>>(mut destination: &mut [MaybeUninit<T>], pieces: &[
         piece.write(piece_destination, kernel);
         destination = rest;
     }
-}
-
-/// Ask the processor to load at most `most` bytes of `values` into its cache. Affects only speed.
-#[inline]
-pub fn prefetch<T>(values: &[T], most: usize) {
-    for byte in (0..size_of_val(values).min(most)).step_by(CACHE_LINE_BYTES) {
-        prefetch_from(values.as_ptr().cast::<u8>().wrapping_add(byte));
-    }
-}
-
-/// Ask the processor to load the first of `values` into its cache. Affects only speed.
-#[inline(always)]
-pub fn prefetch_first<T>(values: &[T]) {
-    prefetch_from(values.as_ptr().cast());
-}
-
-/// Ask the processor to load the cache line of an address, which need not be valid.
-#[inline(always)]
-pub(crate) fn prefetch_from(address: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch reads nothing, and does nothing for an invalid address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
 }
 
 /// Ask the system to back the first `count` values of a vector with huge pages, if it has them: the first use of the

@@ -1,7 +1,25 @@
 //! Kernels without vector instructions. Tests compare the other kernels with them, and processors without suitable
 //! vector instructions use them.
 
+use crate::bytes::{floats_be, floats_le, widen};
 use crate::digits;
+use crate::forms::{LineForm, MAX_NUMBERS, SparseColumn, SparseForm};
+use crate::functions::Functions;
+
+pub(crate) static KERNEL: Functions = Functions {
+    name: "scalar",
+    is_available: || true,
+    dense_f32,
+    sparse_f32,
+    sparse_lines,
+    line_form,
+    lines_of_form,
+    line_ends,
+    widen_u8: widen,
+    widen_u16: widen,
+    floats_le,
+    floats_be,
+};
 
 /// 10^-k for k = 0 to 19, as near as float64 comes.
 const INVERSE_POWERS: [f64; 20] = [
@@ -211,4 +229,24 @@ pub(crate) fn sparse_f32(
 #[inline]
 pub(crate) fn line_ends(bytes: &[u8], out: &mut Vec<u32>) {
     out.extend((0..).zip(bytes).filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at));
+}
+
+/// Parses no lines.
+pub(crate) fn sparse_lines(_: &[u8], _: usize, _: usize, _: &SparseForm, _: &mut [SparseColumn], _: &mut Vec<usize>) {}
+
+/// No line has a form.
+pub(crate) fn line_form(_: &[u8], _: usize) -> Option<LineForm> {
+    None
+}
+
+/// Consumes no lines.
+pub(crate) fn lines_of_form(
+    _: &[u8],
+    at: usize,
+    _: usize,
+    _: &LineForm,
+    _: usize,
+    _: &mut Vec<[u32; MAX_NUMBERS]>,
+) -> usize {
+    at
 }

@@ -1,0 +1,157 @@
+//! Forms of lines that are mostly alike: long lines of sparse samples ([`SparseForm`]), and short lines of numbers
+//! ([`LineForm`]).
+
+use crate::ShortText;
+
+/// Largest number of streams in lines of a [`SparseForm`].
+pub const MAX_STREAMS: usize = MAX_STEPS - 1;
+/// Largest number of steps in a line: the streams and an id.
+pub(crate) const MAX_STEPS: usize = 8;
+
+/// Common form of lines of sparse samples: an optional id, then one sample of each stream, always in the same order.
+///
+/// ```text
+/// {digits} {blank} |name space entries {blank} |name space entries {blank} LF
+/// ```
+///
+/// Without an id, the line begins with the pipe. The crate's documentation defines entries and what separates them.
+///
+/// ```
+/// use cntkio_simd::{Kernel, SparseColumn, SparseForm};
+///
+/// let form = SparseForm::new(false, b"\n", &[(0, b"src", 50), (1, b"tgt", 9)]).unwrap();
+/// let text = b"|src 1:2 40:1 |tgt 8:1\n|src 3:4.5 |tgt\n".iter().copied().chain([b' '; 200]).collect::<Vec<u8>>();
+/// for kernel in Kernel::available() {
+///     let mut arrays = [(vec![], vec![], vec![]), (vec![], vec![], vec![])];
+///     let mut columns: Vec<SparseColumn> = arrays
+///         .iter_mut()
+///         .map(|(sample_offsets, indices, values)| SparseColumn { sample_offsets, indices, values })
+///         .collect();
+///     let mut line_ends = vec![];
+///     kernel.sparse_lines(&text, 0, text.len(), &form, &mut columns, &mut line_ends);
+///     if kernel.name() == "avx512" {
+///         assert_eq!(line_ends, [23]); // no space follows the second name in the second line
+///         assert_eq!(arrays[0], (vec![2], vec![1, 40], vec![2.0, 1.0]));
+///         assert_eq!(arrays[1], (vec![1], vec![8], vec![1.0]));
+///     }
+/// }
+/// ```
+#[derive(Clone, Debug)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+pub struct SparseForm {
+    pub(crate) num_streams: usize,
+    /// Text that the first line starts with (empty if it starts with an id).
+    pub(crate) start: ShortText,
+    /// Text that each line ends with.
+    pub(crate) line_end: ShortText,
+    pub(crate) steps: [Step; MAX_STEPS],
+}
+
+/// A step through a line: an id, or the entries of a sample.
+#[derive(Clone, Copy, Debug, Default)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+pub(crate) struct Step {
+    /// All bits set for an id, none for a sample.
+    pub(crate) id_mask: u64,
+    /// Column of the sample.
+    pub(crate) column: usize,
+    /// Largest index that the sample may have.
+    pub(crate) last_index: u32,
+    /// Text between this step and the next.
+    pub(crate) separator: ShortText,
+    /// Number of the next step.
+    pub(crate) next: usize,
+    /// 1 if a line ends in the separator, otherwise 0.
+    pub(crate) ends_line: usize,
+}
+
+impl SparseForm {
+    /// The form of lines that end with `line_end` and contain these streams in this order. A stream is given as the
+    /// column of its entries (each stream has its own), its name, and its dimension, which bounds the indices.
+    ///
+    /// `None` if `line_end` or a name is empty or too long, a dimension is 0, the number of streams is 0 or above
+    /// [`MAX_STREAMS`], or the columns are not a permutation of `0..streams.len()`.
+    pub fn new(has_id: bool, line_end: &[u8], streams: &[(usize, &[u8], u32)]) -> Option<SparseForm> {
+        let num_streams = streams.len();
+        let has_column = |wanted| streams.iter().any(|&(column, ..)| column == wanted);
+        let is_possible = streams.iter().all(|&(_, name, dim)| !name.is_empty() && dim > 0);
+        if !(1..=MAX_STREAMS).contains(&num_streams) || !(0..num_streams).all(has_column) {
+            return None;
+        }
+        if line_end.is_empty() || !is_possible {
+            return None;
+        }
+        let first = [&b"|"[..], streams[0].1, b" "];
+        let mut steps = [Step::default(); MAX_STEPS];
+        let num_ids = usize::from(has_id);
+        if has_id {
+            steps[0] = Step { id_mask: !0, separator: ShortText::new(&first)?, next: 1, ..Step::default() };
+        }
+        for (position, &(column, _, dim)) in streams.iter().enumerate() {
+            let (separator, next) = match streams.get(position + 1) {
+                Some(&(_, name, _)) => (ShortText::new(&[b"|", name, b" "])?, num_ids + position + 1),
+                None if has_id => (ShortText::new(&[line_end])?, 0),
+                None => (ShortText::new(&[line_end, &first.concat()])?, 0),
+            };
+            let last_index = dim.min(1 << 31) - 1;
+            let ends_line = usize::from(position + 1 == num_streams);
+            steps[num_ids + position] = Step { id_mask: 0, column, last_index, separator, next, ends_line };
+        }
+        let start = ShortText::new(if has_id { &[] } else { &first })?;
+        Some(SparseForm { num_streams, start, line_end: ShortText::new(&[line_end])?, steps })
+    }
+}
+
+/// Vectors that sparse samples are appended to.
+#[derive(Debug)]
+pub struct SparseColumn<'a> {
+    /// Number of entries up to the end of each sample.
+    pub sample_offsets: &'a mut Vec<u32>,
+    /// Index of each entry.
+    pub indices: &'a mut Vec<i32>,
+    /// Value of each entry.
+    pub values: &'a mut Vec<f32>,
+}
+
+/// Largest number of numbers in a line that has a form.
+pub const MAX_NUMBERS: usize = 8;
+
+/// A line of at most 64 bytes (including its LF) without its numbers. Most short lines of a file have the same form.
+///
+/// A *number* is a run of at most 8 digits at the line's start or after a blank or a colon; a line with a form has at
+/// most [`MAX_NUMBERS`].
+///
+/// ```
+/// use cntkio_simd::Kernel;
+///
+/// let text = b"7 |S0 12:1\n7 |S0 5:3\n";
+/// for kernel in Kernel::available() {
+///     let Some(form) = kernel.line_form(text, 0) else { continue };
+///     assert_eq!(form.skeleton(), b" |S0 :\n");
+///     assert!(form.has_number_before(0) && form.has_number_before(5) && form.has_number_before(6));
+///     let mut rows = vec![];
+///     kernel.lines_of_form(text, 0, text.len(), &form, 100, &mut rows);
+///     assert_eq!((&rows[0][..3], &rows[1][..3]), (&[7, 12, 1][..], &[7, 5, 3][..]));
+/// }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LineForm {
+    pub(crate) skeleton: [u8; 64],
+    /// Bit k is set if a number stands before byte k of the skeleton.
+    pub(crate) number_positions: u64,
+    /// Exclusive upper bound of each number; `u32::MAX` if there is no other bound.
+    pub limits: [u32; MAX_NUMBERS],
+}
+
+impl LineForm {
+    /// The line without its numbers; its last byte is the LF.
+    pub fn skeleton(&self) -> &[u8] {
+        let size = self.skeleton.iter().position(|byte| *byte == b'\n').map_or(64, |at| at + 1);
+        &self.skeleton[..size]
+    }
+
+    /// True if a number stands before byte `at` of the skeleton.
+    pub fn has_number_before(&self, at: usize) -> bool {
+        at < 64 && self.number_positions >> at & 1 == 1
+    }
+}

@@ -1,0 +1,25 @@
+//! The table of a kernel's functions.
+
+use std::mem::MaybeUninit;
+
+use crate::forms::{LineForm, MAX_NUMBERS, SparseColumn, SparseForm};
+
+/// The functions of a kernel, as documented at the methods of [`Kernel`](crate::Kernel). What an instruction set does not do better
+/// than the scalar kernel is taken from the scalar kernel's table.
+///
+/// The functions may only be called on a processor where `is_available` returns true.
+#[allow(clippy::type_complexity)] // the types are spelled out once more at the methods of `Kernel`
+pub(crate) struct Functions {
+    pub(crate) name: &'static str,
+    pub(crate) is_available: fn() -> bool,
+    pub(crate) dense_f32: unsafe fn(&[u8], usize, usize, &mut Vec<f32>) -> usize,
+    pub(crate) sparse_f32: unsafe fn(&[u8], usize, u32, &mut Vec<i32>, &mut Vec<f32>) -> usize,
+    pub(crate) sparse_lines: unsafe fn(&[u8], usize, usize, &SparseForm, &mut [SparseColumn], &mut Vec<usize>),
+    pub(crate) line_form: unsafe fn(&[u8], usize) -> Option<LineForm>,
+    pub(crate) lines_of_form: unsafe fn(&[u8], usize, usize, &LineForm, usize, &mut Vec<[u32; MAX_NUMBERS]>) -> usize,
+    pub(crate) line_ends: unsafe fn(&[u8], &mut Vec<u32>),
+    pub(crate) widen_u8: unsafe fn(&[u8], &mut [MaybeUninit<f32>]),
+    pub(crate) widen_u16: unsafe fn(&[u16], &mut [MaybeUninit<i32>]),
+    pub(crate) floats_le: unsafe fn(&[u8], &mut [MaybeUninit<f32>]),
+    pub(crate) floats_be: unsafe fn(&[u8], &mut [MaybeUninit<f32>]),
+}

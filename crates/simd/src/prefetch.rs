@@ -1,0 +1,30 @@
+//! Hints to the processor: the text or the values that are needed next.
+
+const CACHE_LINE_BYTES: usize = 64;
+
+/// Ask the processor to load at most `most` bytes of `values` into its cache. Affects only speed.
+#[inline]
+pub fn prefetch<T>(values: &[T], most: usize) {
+    for byte in (0..size_of_val(values).min(most)).step_by(CACHE_LINE_BYTES) {
+        prefetch_from(values.as_ptr().cast::<u8>().wrapping_add(byte));
+    }
+}
+
+/// Ask the processor to load the first of `values` into its cache. Affects only speed.
+#[inline(always)]
+pub fn prefetch_first<T>(values: &[T]) {
+    prefetch_from(values.as_ptr().cast());
+}
+
+/// Ask the processor to load the cache line of an address, which need not be valid.
+#[inline(always)]
+pub(crate) fn prefetch_from(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch reads nothing, and does nothing for an invalid address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
