@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -100,6 +100,21 @@ def path_text(name: str, value: Any) -> str:
     if isinstance(value, str | bytes | os.PathLike):
         return os.fsdecode(value)
     raise ConfigError(f"{name} is {_brief(value)}; expected a path", key=name)
+
+
+def path_texts(name: str, value: Any) -> str | list[str]:
+    """Return a path, or a sequence of paths, as text.
+
+    Raises:
+        ConfigError: It is something else.
+
+    Example:
+        >>> path_texts("filename", ("a.ctf", b"b.ctf")), path_texts("filename", "*.ctf")
+        (['a.ctf', 'b.ctf'], '*.ctf')
+    """
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [path_text(f"{name}[{index}]", path) for index, path in enumerate(value)]
+    return path_text(name, value)
 
 
 def float_type(name: str, value: Any) -> np.dtype[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping
 from contextlib import closing
 from typing import Any
@@ -16,6 +15,7 @@ from cntkio.convert.loading import chunks_in_order
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import Ahead, Corpus
 from cntkio.formats.ctf import CTFDeserializer, has_other_streams, infer_streams
+from cntkio.formats.file_lists import FileNames
 from cntkio.hints import did_you_mean
 from cntkio.layouts import classes_of, no_class
 from cntkio.minibatch import Minibatch, MinibatchData
@@ -23,16 +23,16 @@ from cntkio.streams import StreamDefs, StreamInformation, packed_columns
 
 
 def read_ctf(
-    path: str | os.PathLike[str],
+    path: FileNames,
     streams: StreamDefs | Mapping[str, Any] | None = None,
     *,
     ids: Collection[str] = (),
     **options: Any,
 ) -> Minibatch:
-    """Read a whole file in the CNTK text format into arrays, in the order of the file.
+    """Read a whole text in the CNTK text format into arrays, in its order.
 
     Args:
-        path: The file.
+        path: The file; or several, a pattern or a list, as for `CTFDeserializer`.
         streams: The streams to read; None: all that `infer_streams` finds, which reads the file once more. If the file
             has other streams, too, a sequence may lack these, and is empty.
         ids: Streams whose samples are one-hot, to read as the class of each sample: `values` are int32,
@@ -59,7 +59,7 @@ def read_ctf(
     """
     definitions = infer_streams(path) if streams is None else StreamDefs(streams)
     options = {"subset": has_other_streams(path, definitions), **options}
-    deserializer = CTFDeserializer(os.fspath(path), definitions, **options)
+    deserializer = CTFDeserializer(path, definitions, **options)
     with closing(deserializer.open(ahead=Ahead(tuning.PARSED_AHEAD))) as corpus:
         minibatch = read_corpus(corpus)
     return as_class_ids(minibatch, ids) if ids else minibatch

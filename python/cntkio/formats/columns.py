@@ -6,6 +6,7 @@ memory. Keys are a NumPy array, or one of the classes here, which behave like on
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -124,6 +125,80 @@ def compact_keys(keys: npt.NDArray[np.uint64], *, are_ascending: bool) -> Keys:
     if are_ascending and int(keys[-1]) - int(keys[0]) == len(keys) - 1:
         return CountedKeys(int(keys[0]), len(keys))
     return NumberKeys(keys.astype(np.uint32) if keys.max() < 2**32 else keys)
+
+
+def joined_keys(columns: Sequence[Keys]) -> Keys:
+    """Return the keys of several columns, one after the other, in as few bytes as they take.
+
+    Example:
+        >>> joined_keys([CountedKeys(0, 2), CountedKeys(2, 3)]).stored()
+        array([0, 5], dtype=uint64)
+    """
+    filled = [column for column in columns if len(column)]
+    counted = [column for column in filled if isinstance(column, CountedKeys)]
+    if len(counted) == len(filled) and filled:
+        ends = [column.first + len(column) for column in counted]
+        if all(end == column.first for end, column in zip(ends, counted[1:], strict=False)):
+            return CountedKeys(counted[0].first, sum(map(len, counted)))
+    if any(column.dtype != np.uint64 for column in filled):
+        return np.concatenate([np.asarray(column) for column in filled])
+    arrays = [column.stored() if isinstance(column, NumberKeys) else np.asarray(column) for column in filled]
+    is_small = all(array.dtype == np.uint32 or int(array.max()) < 2**32 for array in arrays)
+    return NumberKeys(_joined(arrays, np.uint32 if is_small else np.uint64))
+
+
+def range_of_keys(keys: Keys) -> tuple[int, int]:
+    """Return the smallest and the largest of keys that are numbers; there is at least one."""
+    if isinstance(keys, CountedKeys):
+        return keys.first, keys.first + len(keys) - 1
+    array = stored_keys(keys)
+    return int(array.min()), int(array.max())
+
+
+def part_of_keys(keys: Keys, first: int, last: int) -> Keys:
+    """Return some of the keys, without a copy."""
+    if isinstance(keys, CountedKeys):
+        return CountedKeys(keys.first + first, last - first)
+    return NumberKeys(keys.stored()[first:last]) if isinstance(keys, NumberKeys) else keys[first:last]
+
+
+def moved_keys(keys: Keys, first: int) -> Keys:
+    """Return keys that are numbers, with `first` added to each.
+
+    Raises:
+        ValueError: A key does not fit 64 bits.
+    """
+    if isinstance(keys, CountedKeys):
+        return CountedKeys(first + keys.first, len(keys))
+    moved = np.asarray(keys) + np.uint64(first)
+    return compact_keys(moved, are_ascending=bool(np.all(moved[1:] > moved[:-1]))) if len(moved) else moved
+
+
+def joined_lengths(columns: Sequence[Lengths]) -> Lengths:
+    """Return the lengths of several columns, one after the other, in as few bytes as they take.
+
+    Example:
+        >>> joined_lengths([same_lengths(2, 3), same_lengths(2, 1)]).strides
+        (0,)
+        >>> joined_lengths([same_lengths(2, 1), np.array([1, 3], np.uint8)])
+        array([2, 1, 3], dtype=uint8)
+    """
+    filled = [column for column in columns if len(column)]
+    # A column that keeps one number is read as one number.
+    largest = [int((column[:1] if are_all_the_same(column) else column).max()) for column in filled]
+    if len(set(largest)) == 1 and all(map(are_all_the_same, filled)):
+        return same_lengths(largest[0], sum(map(len, filled)))
+    most = max(largest, default=0)
+    return _joined(filled, np.uint8 if most < 2**8 else np.uint16 if most < 2**16 else np.uint32)
+
+
+def _joined(columns: Sequence[npt.NDArray[Any]], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    joined = np.empty(sum(map(len, columns)), dtype)
+    begin = 0
+    for column in columns:
+        joined[begin : begin + len(column)] = column
+        begin += len(column)
+    return joined
 
 
 def compact_lengths(lengths: npt.NDArray[np.uint32]) -> Lengths:

@@ -55,6 +55,23 @@ class Ahead:
     num_chunks: int | None = None
     is_packed: bool = True
 
+    def shared(self, sizes: Sequence[int], chunk_size: int) -> list[Ahead]:
+        """Divide this among files that are read one after the other.
+
+        Args:
+            sizes: Bytes of each file.
+            chunk_size: Bytes of a chunk, roughly.
+        """
+        nothing = Ahead(0, is_packed=self.is_packed)
+        num_chunks = sum(-(-size // chunk_size) for size in sizes)
+        if not self.num_bytes or (self.num_chunks is not None and num_chunks > self.num_chunks):
+            return [nothing] * len(sizes)
+        shares, left = [], self.num_bytes
+        for size in sizes:
+            shares.append(dataclasses.replace(self, num_bytes=left) if left > 0 else nothing)
+            left -= size
+        return shares
+
 
 NOTHING_AHEAD = Ahead(0, is_packed=False)
 

@@ -53,7 +53,7 @@ def open_to_read(path: str | bytes | os.PathLike[str]) -> int:
             raise IsADirectoryError(errno.EISDIR, "Is a folder; expected a file", os.fspath(path)) from None
         raise
     except FileNotFoundError as error:
-        hint = _hint(Path(os.fsdecode(path)))
+        hint = hint_on_missing(Path(os.fsdecode(path)))
         raise FileNotFoundError(error.errno, f"{error.strerror}{hint}", os.fspath(path)) from None
     except ValueError as error:  # a zero byte
         raise OSError(errno.EINVAL, f"Cannot be a path ({error})", os.fspath(path)) from None
@@ -98,8 +98,8 @@ def system_number(descriptor: int) -> int:
     return descriptor
 
 
-def _hint(path: Path) -> str:
-    """Advice for a path that does not exist."""
+def hint_on_missing(path: Path) -> str:
+    """Return advice for a path that does not exist: the end of a message."""
     missing = path
     while not missing.parent.exists():
         missing = missing.parent
@@ -176,6 +176,11 @@ class InputFile:
         return found
 
     @property
+    def stamp(self) -> tuple[int, int]:
+        """Size and time of the last change, when the file was opened."""
+        return self.size, self._time_ns
+
+    @property
     def handle(self) -> tuple[int, int]:
         """Number and size, as the compiled core takes them."""
         return self.number, self.size
@@ -212,8 +217,14 @@ def content_sum(text: ReadableText) -> str:
     """Return a check sum of samples of a text's content."""
     content = hashlib.blake2b(digest_size=16)
     last = max(text.size - _PROBE_SIZE, 0)
-    for probe in range(_NUM_PROBES):
-        content.update(text.read(last * probe // (_NUM_PROBES - 1), _PROBE_SIZE))
+    offsets = [last * probe // (_NUM_PROBES - 1) for probe in range(_NUM_PROBES)]
+    if text.size <= _NUM_PROBES * _PROBE_SIZE:  # a single read takes less time
+        whole = text.read(0, text.size)
+        samples = [whole[offset : offset + _PROBE_SIZE] for offset in offsets]
+    else:
+        samples = [text.read(offset, _PROBE_SIZE) for offset in offsets]
+    for sample in samples:
+        content.update(sample)
     return content.hexdigest()
 
 

@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cntkio.formats.columns import Keys, Lengths, stored_keys, stored_lengths
+
+
+class FileSpans:
+    """The files of a corpus, one after the other.
+
+    Args:
+        paths: The files.
+        starts: First sequence of each file and, last, the number of sequences.
+
+    Example:
+        >>> FileSpans(["a.ctf", "b.ctf"], np.array([0, 2, 5])).of(np.array([1, 4])).tolist()
+        ['a.ctf', 'b.ctf']
+    """
+
+    def __init__(self, paths: Sequence[str], starts: npt.NDArray[np.int64]) -> None:
+        self.paths, self._starts = paths, starts
+
+    def of(self, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.str_]:
+        """Return the file of each of some sequences."""
+        files, which = np.unique(np.searchsorted(self._starts, sequences, side="right") - 1, return_inverse=True)
+        return np.array([self.paths[file] for file in files.tolist()], np.str_)[which]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -21,12 +42,14 @@ class SequenceTable:
         lengths: Samples that each sequence counts for: uint32, or fewer bits if all lengths fit.
         chunk_starts: First sequence of each chunk and, last, the number of sequences, int64.
         options: The deserializer's options that the table depends on, for the messages of checkpoints; JSON-able.
+        files: The files, if there are several.
     """
 
     keys: Keys
     lengths: Lengths
     chunk_starts: npt.NDArray[np.int64]
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict, kw_only=True)
+    files: FileSpans | None = dataclasses.field(default=None, kw_only=True)
 
     @property
     def num_sequences(self) -> int:
@@ -41,3 +64,7 @@ class SequenceTable:
     def content(self) -> list[npt.NDArray[Any]]:
         """Return arrays that determine the table, for check sums."""
         return [stored_keys(self.keys), stored_lengths(self.lengths), self.chunk_starts]
+
+
+NO_SEQUENCES = SequenceTable(np.empty(0, np.uint64), np.empty(0, np.uint8), np.zeros(1, np.int64))
+"""A table without sequences."""

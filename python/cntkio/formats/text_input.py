@@ -85,6 +85,10 @@ class TextInput(ReadableText, Protocol):
     def reach(self) -> int:
         """Most bytes to ask `source` for at once, so that memory stays bounded; a chunk is asked for at once anyway."""
 
+    @property
+    def stamp(self) -> object:
+        """Facts that are quick to get, and that a change of the stored bytes changes, as they were at the opening."""
+
     def facts(self, *, verify: bool = False) -> dict[str, Any]:
         """Return what identifies the stored bytes, as they are now: size and times, or an e_tag; JSON-able.
 

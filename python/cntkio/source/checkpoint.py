@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio.errors import CheckpointError
+from cntkio.formats.concatenation import differences_of_files
 from cntkio.formats.contract import Corpus
 from cntkio.source.arrangement import Arrangement
 
@@ -182,7 +183,10 @@ def _compare_data(
             texts = [
                 _text(listed[index] if index < len(listed) else None) for listed in (saved_descriptions, descriptions)
             ]
-            shown = (texts[0], texts[1] + " with other content" * (texts[0] == texts[1]))
+            before, now = values
+            files = differences_of_files(before, now) if isinstance(before, str) and isinstance(now, str) else ""
+            what = f" where {files}" if files else " with other content" * (texts[0] == texts[1])
+            shown = (texts[0], texts[1] + what)
         different.add(f"data of deserializer {index}", *values, shown=shown)
 
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import num_threads, piece_size
-from cntkio.arguments import check_fields, float_type, path_text
+from cntkio.arguments import check_fields, float_type, path_texts
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import TEXT, CntkOptions
+from cntkio.formats.concatenation import Concatenation, KeysOf, check_keys_of, concatenated
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded
 from cntkio.formats.ctf import tuning
 from cntkio.formats.ctf.findings import (
@@ -32,6 +32,7 @@ from cntkio.formats.ctf.findings import (
     byte_text,
 )
 from cntkio.formats.ctf.index import (
+    NO_PASS,
     FirstPass,
     IndexSettings,
     StreamSchema,
@@ -42,11 +43,13 @@ from cntkio.formats.ctf.index import (
 )
 from cntkio.formats.ctf.infer import advice_on_streams, streams_at_the_start, streams_between
 from cntkio.formats.detect import other_than
+from cntkio.formats.file_lists import FileNames, listed_files, shown_files, sizes_of
 from cntkio.formats.index_cache import Written, file_fingerprint
 from cntkio.formats.input_file import Locator
 from cntkio.formats.open_input import open_input
 from cntkio.formats.report import Report
-from cntkio.formats.table import SequenceTable
+from cntkio.formats.table import NO_SEQUENCES, SequenceTable
+from cntkio.formats.text_input import TextInput
 from cntkio.hints import did_you_mean, suggests_keywords, wording
 from cntkio.streams import LARGEST_DIM, StreamInformation, check_definers, checked_streams, named, num_values
 
@@ -65,7 +68,8 @@ class CTFDeserializer(CntkOptions):
     ``chunk_size_in_bytes=1 << 20``.
 
     Args:
-        filename: The file.
+        filename: The file; or several, which are one corpus: a pattern such as ``"train-*.ctf"`` or
+            ``"train-{000..127}.ctf"``, or a list (docs/where-corpora-can-be.md).
         streams: The streams to read, each with its name in the file, its dimension and its form.
         skip_sequence_ids: Read each line as a sequence, and ignore ids.
         max_errors: Number of errors that are forgiven in all; a negative number forgives any number.
@@ -75,6 +79,8 @@ class CTFDeserializer(CntkOptions):
         dtype: Type of the delivered values, float32 or float64.
         strict: Turn warnings into errors.
         subset: Lines and sequences without any of the streams cost no errors: the file has other streams, too.
+        keys: ``"unique"``: an id that is in two files is an error; ``"per_file"``: keys are file and id, as the number
+            ``file * 10**12 + id`` (with words as ids, ``file/id``), where files count from 0.
 
     Raises:
         ConfigError: An option is not possible.
@@ -85,7 +91,7 @@ class CTFDeserializer(CntkOptions):
         CTFDeserializer('train.ctf', StreamDefs(x=StreamDef(field='features', shape=784)), max_errors=5)
     """
 
-    filename: str | os.PathLike[str]
+    filename: FileNames
     streams: Mapping[str, Any]
     _: dataclasses.KW_ONLY
     skip_sequence_ids: bool = False
@@ -95,13 +101,15 @@ class CTFDeserializer(CntkOptions):
     dtype: npt.DTypeLike = np.float32
     strict: bool = False
     subset: bool = False
+    keys: KeysOf = "unique"
     has_text_keys = False
     cntk_type = "CNTKTextFormatDeserializer"
     cntk_options = TEXT
 
     def __post_init__(self) -> None:
         """Check all options that can be checked without the file."""
-        self.filename = path_text("filename", self.filename)
+        self.filename = path_texts("filename", self.filename)
+        check_keys_of(self.keys)
         check_fields(self, words={"cache_index": "verify"})
         self.streams = checked_streams(self.streams)
         if not self.streams:
@@ -142,13 +150,13 @@ class CTFDeserializer(CntkOptions):
 
     @property
     def label(self) -> str:
-        return os.fspath(self.filename)
+        return shown_files(self.filename)
 
     def parts(self) -> Sequence[Deserializer]:
         return (self,)
 
-    def open(self, *, text_keys: bool = False, ahead: Ahead = NOTHING_AHEAD) -> CTFCorpus:
-        """Open the file and index it, or load the index.
+    def open(self, *, text_keys: bool = False, ahead: Ahead = NOTHING_AHEAD) -> CTFCorpus | Concatenation:
+        """Open the files and index them, or load the indexes.
 
         Args:
             text_keys: Whether ids are words, as with HTK features and labels. Such an index is not cached.
@@ -156,30 +164,53 @@ class CTFDeserializer(CntkOptions):
                 read only once. If the index comes from its cache, nothing is parsed.
 
         Raises:
-            OSError: The file cannot be read.
-            FormatError: The file does not begin as the format asks, or an id does not fit 64 bits.
+            OSError: A file cannot be read, or no file matches a pattern.
+            FormatError: A file does not begin as the format asks, an id does not fit 64 bits, or two files have the
+                same id.
             CorpusError: No sequence is left to read.
         """
-        return CTFCorpus(self, text_keys, ahead)
+        paths = listed_files(self.filename)
+        sizes = sizes_of(paths)
+        reading = TextReading(self, text_keys, is_packed=ahead.is_packed, largest=max(sizes))
+        if len(paths) > 1:
+            shares = ahead.shared(sizes, self.chunk_size_in_bytes)
+            return concatenated(paths, reading, self.label, shares, keys=self.keys)
+        corpus = reading.open(paths[0], ahead)
+        try:
+            corpus.log_remarks()
+            corpus.require_sequences()
+        except BaseException:
+            corpus.close()
+            raise
+        return corpus
 
 
-class CTFCorpus:
-    """An opened corpus in the CNTK text format.
+class TextReading:
+    """How texts are read: everything that all files of a corpus share. Opens the files.
 
-    Made by `CTFDeserializer.open`; `cntkio.formats.Corpus` documents its methods.
+    Args:
+        options: The deserializer.
+        text_keys: Whether ids are words.
+        is_packed: Whether all chunks will only be packed into minibatches.
+        largest: Bytes of the largest file.
 
     Attributes:
-        index: The index.
+        options: The same.
+        text_keys: The same.
+        streams: The streams.
+        schema: Facts about them that the parser needs.
+        names: Their names, by their names in the text.
+        defining: The stream that defines the minibatch size; None: none does.
+        core_schema: The same facts, in the core.
+        spare: Memory of released chunks.
+        report: Errors and warnings of all files.
+        wording: How the caller writes options.
+        num_error_kinds: The first so many kinds of findings are errors.
     """
 
-    utterances = None
-    joins: Joins = "anywhere"
-
-    def __init__(self, options: CTFDeserializer, text_keys: bool, ahead: Ahead) -> None:
-        self._options = options
-        self._text_keys = text_keys
-        self._file = open_input(options.label)
-        self.name = self._file.path
+    def __init__(self, options: CTFDeserializer, text_keys: bool, *, is_packed: bool, largest: int) -> None:
+        self.options = options
+        self.text_keys = text_keys
         streams = named(options.streams)
         self.streams = tuple(
             StreamInformation(
@@ -192,7 +223,7 @@ class CTFCorpus:
             )
             for stream_index, (name, stream) in enumerate(streams)
         )
-        self._schema = [
+        self.schema = [
             StreamSchema(
                 stream["stream_alias"].encode(),
                 stream["is_sparse"],
@@ -201,46 +232,117 @@ class CTFCorpus:
             )
             for _, stream in streams
         ]
-        self._defining = next((info.stream_id for info in self.streams if info.defines_mb_size), None)
-        self._core_schema = _core.CTFSchema(
-            self._schema,
-            defining=self._defining,
+        self.names = {stream["stream_alias"].encode(): name for name, stream in streams}
+        self.defining = next((info.stream_id for info in self.streams if info.defines_mb_size), None)
+        self.core_schema = _core.CTFSchema(
+            self.schema,
+            defining=self.defining,
             has_words=text_keys,
-            is_compact=ahead.is_packed,
+            is_compact=is_packed,
             is_subset=options.subset,
         )
-        self._spare = _core.Spare(_SPARE_CHUNKS * min(options.chunk_size_in_bytes, self._file.size))
-        self.report = Report(self.name, options.max_errors)
-        self._wording = wording()
-        self._names = {stream["stream_alias"].encode(): name for name, stream in streams}
-        self._num_error_kinds = len(KINDS) if options.strict else _core.CTF_NUM_ERROR_KINDS
+        self.spare = _core.Spare(_SPARE_CHUNKS * min(options.chunk_size_in_bytes, largest))
+        self.report = Report(options.label, options.max_errors)
+        self.wording = wording()
+        self.num_error_kinds = len(KINDS) if options.strict else _core.CTF_NUM_ERROR_KINDS
+
+    def open(self, path: str, ahead: Ahead) -> CTFCorpus:
+        """Open a file, and index it or load its index.
+
+        Raises:
+            OSError, FormatError: See `CTFDeserializer.open`.
+        """
+        return CTFCorpus(self, path, lambda file: self._index(file, FirstPass(ahead, self.schema, self.spare)))
+
+    def open_again(self, path: str, memory: TextMemory) -> CTFCorpus:
+        """Open a file that was open before. Its table is set by `CTFCorpus.use_table`.
+
+        Raises:
+            OSError: The file cannot be read any more.
+            CorpusError: The file was changed.
+        """
+
+        def index(file: TextInput) -> TextIndex:
+            if file.stamp != memory.stamp:
+                raise CorpusError(
+                    f"{path}: changed while in use ({memory.size} bytes when opened, {file.size} now); open the "
+                    "corpus again"
+                )
+            return memory.known or self._index(file, NO_PASS)
+
+        return CTFCorpus(self, path, index, memory.fingerprint)
+
+    def _index(self, file: TextInput, first_pass: FirstPass) -> TextIndex:
+        options = self.options
+        settings = IndexSettings(
+            options.skip_sequence_ids,
+            None if self.defining is None else self.schema[self.defining].alias,
+            options.chunk_size_in_bytes,
+            self.text_keys,
+        )
+        if options.cache_index and not self.text_keys:
+            index = cached_index(file, settings, first_pass, verify=options.cache_index == "verify")
+        else:
+            index = make_index(file, settings, first_pass)
+        if index.parsed:
+            file.require_unchanged()
+        return index
+
+
+class TextMemory(NamedTuple):
+    """What is kept of a text that was closed, to open it again.
+
+    Attributes:
+        known: Its index; None: it is in the cache, whose file need not stay open.
+        fingerprint: Its fingerprint.
+        size: Its bytes.
+        stamp: What a change of the file changes.
+    """
+
+    known: TextIndex | None
+    fingerprint: str
+    size: int
+    stamp: object
+
+
+class CTFCorpus:
+    """An opened file in the CNTK text format.
+
+    Made by `CTFDeserializer.open`; `cntkio.formats.Corpus` documents its methods.
+
+    Attributes:
+        index: The index.
+    """
+
+    utterances = None
+    joins: Joins = "anywhere"
+
+    def __init__(
+        self,
+        reading: TextReading,
+        path: str,
+        index: Callable[[TextInput], TextIndex],
+        fingerprint: str | None = None,
+    ) -> None:
+        self._reading, self._options = reading, reading.options
+        self._schema, self._spare = reading.schema, reading.spare
+        self.streams, self.report = reading.streams, reading.report
+        self._file = open_input(path)
+        self.name = self._file.path
         self._locator = Locator(self._file)
         try:
-            self.index = self._open_index(FirstPass(ahead, self._schema, self._spare))
-            self._log_remarks()
-            self._require_sequences()
-            self._fingerprint = file_fingerprint(self._file, self.table, self.index.content)
+            self.index = index(self._file)
+            self._fingerprint = fingerprint or file_fingerprint(self._file, self.table, self.index.content)
         except BaseException:
             self._file.close()
             raise
 
-    def _open_index(self, first_pass: FirstPass) -> TextIndex:
-        options = self._options
-        settings = IndexSettings(
-            options.skip_sequence_ids,
-            None if self._defining is None else self._schema[self._defining].alias,
-            options.chunk_size_in_bytes,
-            self._text_keys,
-        )
-        if options.cache_index and not self._text_keys:
-            index = cached_index(self._file, settings, first_pass, verify=options.cache_index == "verify")
-        else:
-            index = make_index(self._file, settings, first_pass)
-        if index.parsed:
-            self._file.require_unchanged()
-        return index
+    def log_remarks(self) -> None:
+        """Log what the index remarks on.
 
-    def _log_remarks(self) -> None:
+        Raises:
+            FormatError: Warnings are errors.
+        """
         for kind, remark in self.index.remarks.items():
             self.report.count(kind, remark.total)
             for example in remark.examples:
@@ -249,10 +351,16 @@ class CTFCorpus:
                     raise error()
                 self.report.log(kind, error)
 
-    def _require_sequences(self) -> None:
+    def require_sequences(self) -> None:
+        """Refuse a text of which no sequence is left.
+
+        Raises:
+            CorpusError: None is left.
+        """
         if self.table.num_sequences:
             return
-        alias = "" if self._defining is None else self._schema[self._defining].alias.decode()
+        defining = self._reading.defining
+        alias = "" if defining is None else self._schema[defining].alias.decode()
         raise CorpusError(
             f"{self.name}: no sequence holds {alias!r}, which defines the minibatch size; nothing is left"
             + did_you_mean(alias, [name.decode() for name in streams_at_the_start(self._file)])
@@ -261,6 +369,29 @@ class CTFCorpus:
     @property
     def table(self) -> SequenceTable:
         return self.index.table
+
+    @property
+    def num_lines(self) -> int | None:
+        return self.index.num_lines
+
+    @property
+    def memory(self) -> TextMemory:
+        index = self.index._replace(table=NO_SEQUENCES, remarks={}, parsed=[], writer=None)
+        return TextMemory(
+            None if index.cache is not None else index, self._fingerprint, self._file.size, self._file.stamp
+        )
+
+    def use_table(self, table: SequenceTable) -> None:
+        if table.num_sequences != self.table.num_sequences and self.table is not NO_SEQUENCES:
+            raise self._mismatch()
+        self.index = self.index._replace(table=table)
+
+    def is_sound(self, loaded: Loaded) -> bool:
+        return not any(loaded.findings.counts)
+
+    def error_at(self, sequence_index: int, what: str) -> FormatError:
+        key = key_text(self.table.keys[sequence_index])
+        return self._locator.error(self.bounds_of(sequence_index)[0], what, sequence=key)
 
     def fingerprint(self) -> str:
         return self._fingerprint
@@ -293,7 +424,7 @@ class CTFCorpus:
                 places.starts,
                 places.sizes,
                 self.table.lengths[first:last],
-                schema or self._core_schema,
+                schema or self._reading.core_schema,
                 budget=budget,
                 is_strict=self._options.strict,
                 num_threads=num_threads(),
@@ -318,7 +449,7 @@ class CTFCorpus:
         findings: Findings = loaded.findings
         if not any(findings.counts):
             return
-        num_errors = sum(findings.counts[: self._num_error_kinds])
+        num_errors = sum(findings.counts[: self._reading.num_error_kinds])
         if findings.last_straw is not None or not self.report.forgive(num_errors):
             left = self.report.exhaust()
             if left < self.report.budget:
@@ -329,7 +460,7 @@ class CTFCorpus:
             raise self._last_error(findings, findings.last_straw)
         for index, (kind, count) in enumerate(zip(KINDS, findings.counts, strict=True)):
             if count:
-                self.report.count(kind.name, count, is_error=index < self._num_error_kinds)
+                self.report.count(kind.name, count, is_error=index < self._reading.num_error_kinds)
         is_observed = self.report.is_observed
         for part in self._in_full(loaded.chunk_id, findings, None) if is_observed else [findings]:
             for finding in part.first:
@@ -352,12 +483,12 @@ class CTFCorpus:
     def _last_error(self, findings: Findings, finding: Finding) -> FormatError:
         """The error that exceeds the budget, with advice."""
         budget = self.report.budget
-        more = f" (error {budget + 1}, and {self._wording.option('max_errors')} is {budget})" if budget else ""
+        more = f" (error {budget + 1}, and {self._reading.wording.option('max_errors')} is {budget})" if budget else ""
         more += (other := other_than("ctf", self._file.path))
         if not other and KINDS[finding.kind].name in KINDS_OF_MISFITS:
             asked = self._schema if finding.stream is None else [self._schema[finding.stream]]
             more += self._advice_on_gap(findings, finding) or advice_on_streams(
-                self._file, asked, self._fits, self._names, self._wording
+                self._file, asked, self._fits, self._reading.names, self._reading.wording
             )
         return self._error(findings, finding, more)
 
@@ -378,7 +509,7 @@ class CTFCorpus:
             return ""
         return (
             f"; the {'line' if is_line else 'sequence'} has {', '.join(map(repr, others))}; "
-            f"ask for these streams, too, or forgive such errors ({self._wording.setting('subset', True)})"
+            f"ask for these streams, too, or forgive such errors ({self._reading.wording.setting('subset', True)})"
         )
 
     def bounds_of(self, sequence_index: int) -> tuple[int, int]:
@@ -396,7 +527,7 @@ class CTFCorpus:
 
     def _fits(self, definition: StreamSchema) -> bool:
         """Return true if another definition can read all values of a stream."""
-        schema = _core.CTFSchema([definition], has_words=self._text_keys)
+        schema = _core.CTFSchema([definition], has_words=self._reading.text_keys)
         for chunk_id in range(self.table.num_chunks):
             _, findings = self._parse(chunk_id, 2**64 - 1, schema)
             counts = zip(KINDS, findings.counts, strict=True)
@@ -428,7 +559,10 @@ class CTFCorpus:
         """Wait for the index cache to be written, and return where it is; None: it was there, or none was wanted."""
         return None if self.index.writer is None else self.index.writer.wait()
 
-    def close(self) -> None:
-        self.report.log_totals()
+    def release(self) -> None:
         self.written_cache()
         self._file.close()
+
+    def close(self) -> None:
+        self.report.log_totals()
+        self.release()

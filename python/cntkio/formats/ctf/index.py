@@ -138,6 +138,7 @@ class TextIndex(NamedTuple):
         remarks: What is worth a warning, by kind.
         parsed: The first chunks, if the same pass parsed them.
         content: Check sum of samples of the text.
+        num_lines: Lines of the text, if keys count lines; None: keys are ids.
         cache: The cache file that the index comes from; None: it comes from the text.
         writer: Writes the cache; None: there is one, or none is wanted.
     """
@@ -147,6 +148,7 @@ class TextIndex(NamedTuple):
     remarks: dict[str, Remark]
     parsed: list[_core.Chunk]
     content: str
+    num_lines: int | None
     cache: Path | None = None
     writer: CacheWriter | None = None
 
@@ -237,7 +239,10 @@ def cached_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass
 def _stored(index: TextIndex) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
     """Return the facts and arrays that the cache keeps."""
     keys, lengths = stored_keys(index.table.keys), index.table.lengths
-    facts: dict[str, Any] = {"remarks": index.remarks, "first_key": None, "length": None, "content": index.content}
+    facts: dict[str, Any] = {
+        "remarks": index.remarks, "first_key": None, "length": None, "content": index.content,
+        "num_lines": index.num_lines,
+    }  # fmt: skip
     arrays = {"chunk_starts": index.table.chunk_starts, **index.places.stored()}
     if isinstance(index.table.keys, CountedKeys):
         facts["first_key"] = index.table.keys.first
@@ -254,8 +259,8 @@ def _from_cache(file: TextInput, arrays: StoredArrays, settings: IndexSettings, 
     facts = arrays.facts
     chunk_starts = arrays.read("chunk_starts")
     count = int(chunk_starts[-1])
-    first_key, length = facts["first_key"], facts["length"]
-    if any(type(fact) is not int for fact in (first_key, length) if fact is not None):
+    first_key, length, num_lines = facts["first_key"], facts["length"], facts["num_lines"]
+    if any(type(fact) is not int for fact in (first_key, length, num_lines) if fact is not None):
         raise DamagedCacheError("its facts are not possible")
     lengths = arrays.read("lengths") if length is None else same_lengths(length, count)
     keys = NumberKeys(StoredColumn(arrays, "keys", remake)) if first_key is None else CountedKeys(first_key, count)
@@ -276,7 +281,7 @@ def _from_cache(file: TextInput, arrays: StoredArrays, settings: IndexSettings, 
     if not remarks.keys() <= REMARKS.keys() or not all(0 <= offset < file.size for offset in offsets):
         raise DamagedCacheError("its remarks are not possible")
     table = SequenceTable(keys, lengths, chunk_starts, options=settings.options)
-    return TextIndex(table, places, remarks, [], str(facts["content"]), arrays.path)
+    return TextIndex(table, places, remarks, [], str(facts["content"]), num_lines, arrays.path)
 
 
 def make_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass) -> TextIndex:
@@ -295,14 +300,16 @@ def make_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass) 
     if settings.defining is None and not settings.text_keys:
         ahead = _parse_ahead(file, first_pass, start.offset, limit, in_lines)
     rest = _word_parts(file, ahead.end, settings) if settings.text_keys else _parts(file, ahead.end, settings, in_lines)
-    sequences = _joined(file, start, [*ahead.parts, *rest], in_lines)
+    parts = [*ahead.parts, *rest]
+    num_lines = start.num_lines + sum(len(part.offsets) for part in parts) if in_lines else None
+    sequences = _joined(file, start, parts, in_lines)
     sequences, remarks = _judged(sequences, settings, in_lines)
     chunk_starts = _core.ctf_chunk_starts(sequences.offsets, sequences.sizes, limit)
     places = Places.of(sequences.offsets, sequences.sizes, chunk_starts)
     # If the file has changed during the pass, drop the parsed chunks; loading will report the change.
     fits = chunk_starts[1 : len(ahead.chunks) + 1].tolist() == ahead.num_sequences
     table = SequenceTable(sequences.keys, compact_lengths(sequences.lengths), chunk_starts, options=settings.options)
-    return TextIndex(table, places, remarks, ahead.chunks if fits else [], content_sum(file))
+    return TextIndex(table, places, remarks, ahead.chunks if fits else [], content_sum(file), num_lines)
 
 
 def _is_in_lines(file: TextInput, start: Start, settings: IndexSettings) -> bool:
@@ -340,7 +347,8 @@ def _parts(file: TextInput, first: int, settings: IndexSettings, in_lines: bool)
         for text, first_line, begin, end in file.windows(first):
             source = text.source(begin, end)
             bounds = (begin, end)
-            scan = _core.ctf_index(source, first_line, bounds, in_lines, settings.defining, tuning.BLOCK, num_threads())
+            block = min(tuning.BLOCK, end - begin)  # fresh memory takes longer than a small file
+            scan = _core.ctf_index(source, first_line, bounds, in_lines, settings.defining, block, num_threads())
             if scan.long_line is not None:
                 raise FormatError("a line of 4 GiB or more", path=file.path, byte=scan.long_line)
             parts.append(_Part.of(scan))

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from cntkio import _core
-from cntkio.arguments import path_text
+from cntkio.arguments import path_texts
 from cntkio.errors import FormatError
 from cntkio.formats.ctf.index import StreamSchema
 from cntkio.formats.ctf.lines import find_start, map_lines
 from cntkio.formats.detect import other_than
+from cntkio.formats.file_lists import FileNames, listed_files
 from cntkio.formats.open_input import open_input
 from cntkio.formats.text_input import TextInput
 from cntkio.hints import Wording, did_you_mean
@@ -65,21 +65,21 @@ class _Seen(NamedTuple):
         return self.largest + 1 if self.is_sparse else self.most
 
 
-def infer_streams(path: str | os.PathLike[str]) -> StreamDefs:
-    """Find out which streams a file has: names, dense or sparse, and dimensions. Reads the whole file.
+def infer_streams(path: FileNames) -> StreamDefs:
+    """Find out which streams a text has: names, dense or sparse, and dimensions. Reads all of it.
 
     A stream is sparse if most of its values have an index in front. Its dimension is the largest index plus one, or the
     largest number of values of a sample. A stream that never has a value counts as dense, of dimension 1.
 
     Args:
-        path: A file in the CNTK text format.
+        path: A file in the CNTK text format; or several, a pattern or a list, as for `CTFDeserializer`.
 
     Returns:
-        A `StreamDefs` with the names in the file, in the order of their first appearance.
+        A `StreamDefs` with the names in the text, in the order of their first appearance.
 
     Raises:
-        OSError: The file cannot be read.
-        FormatError: The file is not in this format. The message says what it is, if that is known.
+        OSError: A file cannot be read.
+        FormatError: A file is not in this format. The message says what it is, if that is known.
 
     Example:
         >>> import pathlib, tempfile
@@ -88,24 +88,37 @@ def infer_streams(path: str | os.PathLike[str]) -> StreamDefs:
         >>> [(name, stream.dim, stream.is_sparse) for name, stream in infer_streams(path).items()]
         [('x', 3, False), ('y', 8, True)]
     """
-    file = open_input(path_text("path", path))
-    try:
-        start = find_start(file)
-        other = other_than("ctf", path, before="")
-        if other:
-            raise FormatError(other, path=path, byte=0)
-        total = _streams_from(file, start.offset)
-    finally:
-        file.close()
-    if not total:
-        raise FormatError(
-            "no sample, that is, no name after a pipe, in the whole file; expected |name values", path=path
-        )
+    total: dict[bytes, _Seen] = {}
+    for file in listed_files(path_texts("path", path), option="path"):
+        _add(total, _streams_of(file))
     streams = {}
     for name, seen in total.items():
         shape = max(1, min(seen.dim, LARGEST_DIM) if seen.is_sparse else seen.dim)
         streams[name.decode()] = StreamDef(field=name.decode(), shape=shape, is_sparse=seen.is_sparse)
     return StreamDefs(streams)
+
+
+def _streams_of(path: str) -> dict[bytes, _Seen]:
+    """Return the streams of a file, by name."""
+    file = open_input(path)
+    try:
+        start = find_start(file)
+        other = other_than("ctf", path, before="")
+        if other:
+            raise FormatError(other, path=path, byte=0)
+        found = _streams_from(file, start.offset)
+    finally:
+        file.close()
+    if not found:
+        raise FormatError(
+            "no sample, that is, no name after a pipe, in the whole file; expected |name values", path=path
+        )
+    return found
+
+
+def _add(total: dict[bytes, _Seen], streams: Mapping[bytes, _Seen]) -> None:
+    for name, seen in streams.items():
+        total[name] = total[name].with_more(seen) if name in total else seen
 
 
 def _streams_from(file: TextInput, offset: int) -> dict[bytes, _Seen]:
@@ -116,8 +129,7 @@ def _streams_from(file: TextInput, offset: int) -> dict[bytes, _Seen]:
             raise FormatError(
                 f"more than {_MOST_NAMES} names after pipes; this is not the CNTK text format", path=file.path
             )
-        for name, seen in _by_name(block):
-            total[name] = total[name].with_more(seen) if name in total else seen
+        _add(total, dict(_by_name(block)))
     return total
 
 
@@ -134,13 +146,13 @@ def streams_at_the_start(file: TextInput) -> dict[bytes, _Seen]:
         return {}
 
 
-def has_other_streams(path: str | os.PathLike[str], streams: Mapping[str, Any]) -> bool:
-    """Return whether the first lines of a file have all these streams, and others.
+def has_other_streams(path: FileNames, streams: Mapping[str, Any]) -> bool:
+    """Return whether the first lines of a text have all these streams, and others. For `path` see `infer_streams`.
 
     Raises:
         OSError: The file cannot be read.
     """
-    file = open_input(path_text("path", path))
+    file = open_input(listed_files(path_texts("path", path), option="path")[0])
     try:
         known = {name.decode(errors="replace") for name in streams_at_the_start(file)}
     finally:

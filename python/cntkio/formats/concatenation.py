@@ -1,0 +1,449 @@
+"""Several files as one corpus: a concatenation. (docs/where-corpora-can-be.md)
+
+::
+
+    files    a.ctf      b.ctf    c.ctf        each with an index of its own, and a cache of its own
+    chunks   0  1  2    3  4     5            no chunk spans files
+    keys     0 .. 99    100 ..   170 ..       keys that count lines or sequences continue; ids stay as they are
+
+A concatenation puts files one after the other. A join (`cntkio.source`) puts corpora next to each other, by key; each
+of them may be a concatenation. The files are opened in parallel, and few stay open: the others are opened again when
+one of their chunks is loaded, and refused if they have changed.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import dataclasses
+import hashlib
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import PurePath
+from typing import Any, Literal, NamedTuple, Protocol, get_args
+
+import numpy as np
+
+from cntkio._threads import ForkLock, Job, Workers, num_threads
+from cntkio.errors import ConfigError, CorpusError, FormatError
+from cntkio.formats.columns import (
+    CountedKeys,
+    Keys,
+    joined_keys,
+    joined_lengths,
+    moved_keys,
+    part_of_keys,
+    range_of_keys,
+)
+from cntkio.formats.contract import Ahead, Corpus, Joins, Loaded
+from cntkio.formats.report import Report
+from cntkio.formats.table import FileSpans, SequenceTable
+from cntkio.streams import StreamInformation
+
+KeysOf = Literal["unique", "per_file"]
+KEYS_OF_A_FILE = 10**12
+"""With keys per file, the keys of each file begin at a multiple of this."""
+_LEAST_THREADS = 4  # reading waits for the disk
+MOST_OPEN = 64
+"""Files of a concatenation that stay open when no thread uses them."""
+_NUM_SHOWN = 3
+
+
+def check_keys_of(keys: KeysOf) -> None:
+    """Refuse an option `keys` that is not possible.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    if keys not in get_args(KeysOf):
+        raise ConfigError(f"keys is {keys!r}; expected 'unique' or 'per_file'", key="keys")
+
+
+class FileCorpus(Corpus, Protocol):
+    """A corpus of one file, as a part of a concatenation. All parts have the report in common."""
+
+    @property
+    def num_lines(self) -> int | None:
+        """The number from which the keys of the next file count on; None: keys are ids."""
+
+    @property
+    def memory(self) -> Any:
+        """Everything that opens the file again without a pass over it, such as its index."""
+
+    def log_remarks(self) -> None:
+        """Log what was found when the index was made; raise it if warnings are errors."""
+
+    def require_sequences(self) -> None:
+        """Refuse a file that has no sequence."""
+
+    def is_sound(self, loaded: Loaded) -> bool:
+        """Return whether `account_for` has nothing to do for a chunk."""
+
+    def error_at(self, sequence_index: int, what: str) -> FormatError:
+        """Make the error that says what is wrong with a sequence."""
+
+    def use_table(self, table: SequenceTable) -> None:
+        """Use a table with the same sequences, whose arrays are parts of the whole corpus's."""
+
+    def release(self) -> None:
+        """Close the file, and log nothing."""
+
+
+class FileFormat(Protocol):
+    """Opens the files of a concatenation, on several threads."""
+
+    @property
+    def report(self) -> Report:
+        """Errors and warnings of all files."""
+
+    def open(self, path: str, ahead: Ahead) -> FileCorpus:
+        """Open a file, and make or load its index."""
+
+    def open_again(self, path: str, memory: Any) -> FileCorpus:
+        """Open a file that was open before, and refuse it if it has changed."""
+
+
+class _Part(NamedTuple):
+    """A file, whether it is open or not.
+
+    Attributes:
+        path: The file.
+        table: Its sequences.
+        num_lines: See `FileCorpus`.
+        memory: What opens it again.
+        fingerprint: Its fingerprint.
+    """
+
+    path: str
+    table: SequenceTable
+    num_lines: int | None
+    memory: Any
+    fingerprint: str
+
+
+def concatenated(
+    paths: Sequence[str], form: FileFormat, name: str, aheads: Sequence[Ahead], *, keys: KeysOf = "unique"
+) -> Concatenation:
+    """Open files as one corpus.
+
+    Args:
+        paths: The files, at least two.
+        form: Opens them.
+        name: Name of the corpus in messages.
+        aheads: For each file, which of its chunks are needed immediately.
+        keys: Whether ids must be unique, or keys are file and id.
+
+    Raises:
+        OSError: A file cannot be read.
+        FormatError: A file breaks the format, or has an id of another file.
+        CorpusError: No sequence is left to read.
+        ConfigError: The files do not belong together.
+    """
+    parts: list[_Part] = []
+
+    def open_again(index: int) -> FileCorpus:
+        path, table, _, memory, _ = parts[index]
+        corpus = form.open_again(path, memory)
+        corpus.use_table(table)
+        return corpus
+
+    open_files = OpenFiles(open_again)
+    parsed: dict[int, Loaded] = {}
+    num_chunks = 0
+    try:
+        for corpus in _opened(paths, form, aheads):
+            index = len(parts)
+            if not index:
+                streams, joins = corpus.streams, corpus.joins
+            elif corpus.streams != streams:
+                raise ConfigError(f"{corpus.name}: {_differences(corpus.streams, streams, paths[0])}", key="streams")
+            open_files.add(index, corpus)
+            corpus.log_remarks()
+            for chunk_id, loaded in corpus.take_parsed().items():
+                parsed[num_chunks + chunk_id] = loaded
+            num_chunks += corpus.table.num_chunks
+            parts.append(_Part(paths[index], corpus.table, corpus.num_lines, corpus.memory, corpus.fingerprint()))
+        return Concatenation(name, form.report, streams, joins, parts, open_files, parsed, keys)
+    except BaseException:
+        open_files.close()
+        raise
+
+
+def _opened(paths: Sequence[str], form: FileFormat, aheads: Sequence[Ahead]) -> Iterator[FileCorpus]:
+    """Open files on several threads, and yield them in their order. Few are open before they are asked for."""
+    count = min(max(num_threads(), _LEAST_THREADS), len(paths))
+    coming: deque[Job[FileCorpus]] = deque()
+    with Workers(count, "cntkio-open") as workers:
+        for path, ahead in zip(paths, aheads, strict=True):
+            coming.append(workers.do(contextvars.copy_context().run, form.open, path, ahead))
+            if len(coming) > 2 * count:
+                yield coming.popleft().result()
+        while coming:
+            yield coming.popleft().result()
+
+
+def _differences(streams: Sequence[StreamInformation], expected: Sequence[StreamInformation], first: str) -> str:
+    def text(of_file: Sequence[StreamInformation]) -> str:
+        return ", ".join(f"{info.name!r} ({info.storage_format}, {info.dim} wide, {info.dtype})" for info in of_file)
+
+    return f"its streams are {text(streams)}, but the streams of {first} are {text(expected)}; expected the same"
+
+
+class OpenFiles:
+    """The files of a concatenation that are open: few of them, and all that a thread is using.
+
+    Args:
+        open_again: Opens a file, by its index.
+        most: How many stay open.
+    """
+
+    def __init__(self, open_again: Callable[[int], FileCorpus], most: int | None = None) -> None:
+        self._open_again = open_again
+        self._most = MOST_OPEN if most is None else most
+        self._files: OrderedDict[int, _Open] = OrderedDict()
+        self._lock = ForkLock()
+
+    def add(self, index: int, corpus: FileCorpus) -> None:
+        """Add a file that was opened."""
+        with self._lock.inner:
+            self._files[index] = _Open(corpus)
+        self._close_others()
+
+    def change(self, index: int, table: SequenceTable) -> None:
+        """Let a file use another table, if it is open."""
+        file = self._files.get(index)
+        if file is not None and file.corpus is not None:
+            file.corpus.use_table(table)
+
+    @contextmanager
+    def use(self, index: int) -> Iterator[FileCorpus]:
+        """Use a file, which is opened if it is not open, and stays open as long as it is in use."""
+        with self._lock.inner:
+            file = self._files.setdefault(index, _Open(None))
+            self._files.move_to_end(index)
+            file.num_users += 1
+        try:
+            with file.lock.inner:
+                if file.corpus is None:
+                    file.corpus = self._open_again(index)
+            yield file.corpus
+        finally:
+            with self._lock.inner:
+                file.num_users -= 1
+            self._close_others()
+
+    def _close_others(self) -> None:
+        """Close the files that were not used for the longest time, until few are open."""
+        with self._lock.inner:
+            unused = [index for index, file in self._files.items() if not file.num_users] if self._has_too_many else []
+            closed = [self._files.pop(index) for index in unused[: len(self._files) - self._most]]
+        for file in closed:
+            file.close()
+
+    @property
+    def _has_too_many(self) -> bool:
+        return len(self._files) > self._most
+
+    def close(self) -> None:
+        """Close all files."""
+        with self._lock.inner:
+            files, self._files = self._files, OrderedDict()
+        for file in files.values():
+            file.close()
+
+
+class _Open:
+    """A file that is open, or is being opened, and how many threads are using it."""
+
+    __slots__ = ("corpus", "lock", "num_users")
+
+    def __init__(self, corpus: FileCorpus | None) -> None:
+        self.corpus = corpus
+        self.lock = ForkLock()
+        self.num_users = 0
+
+    def close(self) -> None:
+        if self.corpus is not None:
+            self.corpus.release()
+
+
+class Concatenation:
+    """Opened files that are one corpus. `cntkio.formats.Corpus` documents its methods."""
+
+    utterances = None
+
+    def __init__(
+        self,
+        name: str,
+        report: Report,
+        streams: tuple[StreamInformation, ...],
+        joins: Joins,
+        parts: list[_Part],
+        open_files: OpenFiles,
+        parsed: dict[int, Loaded],
+        keys: KeysOf,
+    ) -> None:
+        self.name, self.report, self.streams = name, report, streams
+        self.joins: Joins = joins
+        self._parts, self._open_files, self._parsed = parts, open_files, parsed
+        self._first_chunks = np.cumsum([0, *(part.table.num_chunks for part in parts)])
+        self._first_sequences = np.cumsum([0, *(part.table.num_sequences for part in parts)])
+        if not self._first_sequences[-1]:
+            with open_files.use(0) as corpus:
+                corpus.require_sequences()
+        self._refuse_mixed_keys()
+        starts = zip(self._first_sequences.tolist(), parts, strict=False)
+        self.table = SequenceTable(
+            self._keys(keys),
+            joined_lengths([part.table.lengths for part in parts]),
+            np.concatenate([np.zeros(1, np.int64), *(first + part.table.chunk_starts[1:] for first, part in starts)]),
+            options=parts[0].table.options if keys == "unique" else {**parts[0].table.options, "keys": keys},
+            files=FileSpans([part.path for part in parts], self._first_sequences),
+        )
+
+        self._keep_one_copy()
+
+    def _keep_one_copy(self) -> None:
+        """Let the files use parts of the arrays of all files, and so name sequences by their keys in the corpus."""
+        bounds = self._first_sequences.tolist()
+        for index, part in enumerate(self._parts):
+            first, last = bounds[index : index + 2]
+            keys = part_of_keys(self.table.keys, first, last)
+            table = dataclasses.replace(part.table, keys=keys, lengths=self.table.lengths[first:last])
+            self._parts[index] = part._replace(table=table)
+            self._open_files.change(index, table)
+
+    # ------------------------------------------------------------------------------------------------------- keys
+
+    def _refuse_mixed_keys(self) -> None:
+        counts = [part.num_lines is not None for part in self._parts]
+        if len(set(counts)) > 1:
+            other = self._parts[counts.index(not counts[0])].path
+            with_ids, without = (other, self._parts[0].path) if counts[0] else (self._parts[0].path, other)
+            raise CorpusError(
+                f"the lines of {without} have no ids, but those of {with_ids} have; expected ids in all files or in "
+                "none, or skip_sequence_ids=True"
+            )
+
+    def _keys(self, keys: KeysOf) -> Keys:
+        tables = [part.table for part in self._parts]
+        if keys == "per_file":
+            return joined_keys([self._keys_of_a_file(index, table.keys) for index, table in enumerate(tables)])
+        if self._parts[0].num_lines is not None:
+            before = np.cumsum([0, *(part.num_lines or 0 for part in self._parts)]).tolist()
+            return joined_keys([moved_keys(table.keys, first) for first, table in zip(before, tables, strict=False)])
+        joined = joined_keys([table.keys for table in tables])
+        if not isinstance(joined, CountedKeys):
+            self._refuse_common_ids([table.keys for table in tables])
+        return joined
+
+    def _keys_of_a_file(self, index: int, keys: Keys) -> Keys:
+        if isinstance(keys, np.ndarray) and keys.dtype.kind == "S":
+            return np.strings.add(f"{index}/".encode(), keys)
+        array = np.asarray(keys)
+        is_large = array >= KEYS_OF_A_FILE
+        if is_large.any():
+            with self._open_files.use(index) as corpus:
+                what = f"with keys='per_file', ids are below {KEYS_OF_A_FILE:,}"
+                raise corpus.error_at(int(np.argmax(is_large)), what)
+        return moved_keys(keys, index * KEYS_OF_A_FILE)
+
+    def _refuse_common_ids(self, keys: Sequence[Keys]) -> None:
+        """Refuse an id that is in two files. Ids are compared only where their ranges overlap."""
+        candidates = [index for index, of_file in enumerate(keys) if len(of_file)]
+        if keys[0].dtype == np.uint64:
+            candidates = _overlapping([range_of_keys(keys[index]) for index in candidates], candidates)
+        if not candidates:
+            return
+        ids = np.concatenate([np.asarray(keys[index]) for index in candidates])
+        file_of = np.repeat(np.array(candidates, np.uint32), [len(keys[index]) for index in candidates])
+        order = np.argsort(ids, kind="stable")
+        is_again = (ids[order][1:] == ids[order][:-1]) & (file_of[order][1:] != file_of[order][:-1])
+        if not is_again.any():
+            return
+        again = order[1:][is_again]
+        sequence = int(again.min())
+        file = int(file_of[sequence])
+        earlier = order[:-1][is_again][int(np.argmin(again))]
+        with self._open_files.use(file) as corpus:
+            raise corpus.error_at(
+                sequence - int(np.argmax(file_of == file)),
+                f"{self._parts[int(file_of[earlier])].path} has this id, too ({len(again)} such ids in all); expected "
+                "ids that differ, or keys='per_file'",
+            )
+
+    # ------------------------------------------------------------------------------------------------------- data
+
+    def _place(self, chunk_id: int) -> tuple[int, int]:
+        """Return the file of a chunk, and the chunk's number in the file."""
+        index = int(np.searchsorted(self._first_chunks, chunk_id, side="right")) - 1
+        return index, chunk_id - int(self._first_chunks[index])
+
+    def load(self, chunk_id: int) -> Loaded:
+        index, own_id = self._place(chunk_id)
+        with self._open_files.use(index) as corpus:
+            return self._as_own(corpus, chunk_id, corpus.load(own_id))
+
+    def account_for(self, loaded: Loaded) -> None:
+        if loaded.findings is not None:
+            index, own_id = self._place(loaded.chunk_id)
+            with self._open_files.use(index) as corpus:
+                corpus.account_for(Loaded(own_id, loaded.chunk, loaded.findings))
+
+    def take_parsed(self) -> dict[int, Loaded]:
+        parsed, self._parsed = self._parsed, {}
+        return {chunk_id: Loaded(chunk_id, loaded.chunk) for chunk_id, loaded in parsed.items()}
+
+    @staticmethod
+    def _as_own(corpus: FileCorpus, chunk_id: int, loaded: Loaded) -> Loaded:
+        """Return a chunk of a file under its number here, without findings if it is sound."""
+        return Loaded(chunk_id, loaded.chunk, None if corpus.is_sound(loaded) else loaded.findings)
+
+    def fingerprint(self) -> str:
+        """Return a line for all files, and a line for each with its name and a check sum."""
+        lines = [
+            f"{PurePath(part.path).name} {hashlib.blake2b(part.fingerprint.encode(), digest_size=6).hexdigest()}"
+            for part in self._parts
+        ]
+        whole = hashlib.blake2b("\n".join(part.fingerprint for part in self._parts).encode(), digest_size=16)
+        return "\n".join([f"{len(lines)} files {whole.hexdigest()}", *lines])
+
+    def close(self) -> None:
+        self.report.log_totals()
+        self._open_files.close()
+
+
+def _overlapping(ranges: Sequence[tuple[int, int]], indices: Sequence[int]) -> list[int]:
+    """Return the files that may have an id in common: the range of their ids overlaps that of another file."""
+    found: set[int] = set()
+    largest, owner = -1, -1
+    for (low, high), index in sorted(zip(ranges, indices, strict=True)):
+        if low <= largest:
+            found |= {owner, index}
+        if high > largest:
+            largest, owner = high, index
+    return sorted(found)
+
+
+def differences_of_files(saved: str, current: str) -> str:
+    """Say which files differ, from two fingerprints; nothing if they are not of several files.
+
+    Example:
+        >>> differences_of_files("2 files 0\\na.ctf 1\\nb.ctf 2", "2 files 1\\na.ctf 1\\nb.ctf 3")
+        'b.ctf has other content'
+    """
+    before, now = (Counter(line.rpartition(" ")[::2] for line in text.split("\n")[1:]) for text in (saved, current))
+    if not before or not now:
+        return ""
+    gone, come = ([name for name, *_ in files] for files in (before - now, now - before))
+    kinds = {
+        "has other content": [name for name in come if name in gone],
+        "is new": [name for name in come if name not in gone],
+        "is missing": [name for name in gone if name not in come],
+    }
+    facts = [
+        f"{', '.join(names[:_NUM_SHOWN])}{' and others' * (len(names) > _NUM_SHOWN)} {what}"
+        for what, names in kinds.items()
+        if names
+    ]
+    return ", ".join(facts) or "the same files in another order"

@@ -1,0 +1,466 @@
+"""Several files as one corpus: the same minibatches as from one file, and what goes wrong with some of the files."""
+
+import json
+import pickle
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cntkio import (
+    CheckpointError,
+    ConfigError,
+    CorpusError,
+    CTFDeserializer,
+    FormatError,
+    MinibatchSource,
+)
+from cntkio.formats import concatenation
+from cntkio.formats.contract import Ahead
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.builders import STREAMS, rest, shown
+
+WIDTH = 120
+laws = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A corpus as one file and as several, whose ends are ends of chunks of the one file.
+
+    Attributes:
+        whole: The only file.
+        pattern: The pattern of the others.
+        chunk_size: Bytes of a chunk.
+    """
+
+    whole: Path
+    pattern: str
+    chunk_size: int
+
+    def sources(self, cut: Any = None, keep: bool = False, **options: Any) -> list[MinibatchSource]:
+        return [
+            MinibatchSource(
+                CTFDeserializer(path, STREAMS, chunk_size_in_bytes=self.chunk_size, max_errors=100, cache_index=keep),
+                **options,
+            )
+            for path in (self.whole, self.pattern)
+        ]
+
+
+def sequence_text(key: int | None, length: int, *, is_broken: bool) -> bytes:
+    """Return a sequence of `WIDTH` bytes."""
+    head = b"" if key is None else b"%d " % key
+    lines = [head + b"|x %d %d |s %d:%d" % (length, step, step, step) for step in range(length)]
+    if is_broken:
+        lines[-1] += b" |x 1 zwei"
+    text = b"\n".join(lines)
+    return text + b" " * (WIDTH - 1 - len(text)) + b"\n"
+
+
+@st.composite
+def corpora(draw: st.DrawFn) -> tuple[list[bytes], int]:
+    """Draw the texts of files, and the size of a chunk."""
+    in_chunk = draw(st.integers(1, 4))
+    counts = draw(st.lists(st.integers(1, 3), min_size=1, max_size=5))
+    totals = [count * in_chunk for count in counts] + [draw(st.integers(1, 9))]
+    has_ids = draw(st.booleans())
+    order = random.Random(draw(st.integers(0, 99)))
+    keys = order.sample(range(1000), sum(totals))
+    lengths = [order.randint(1, 3) if has_ids else 1 for _ in keys]
+    broken = draw(st.sampled_from([0, 0, 0.2]))
+    sequences = [
+        sequence_text(key if has_ids else None, length, is_broken=order.random() < broken)
+        for key, length in zip(keys, lengths, strict=True)
+    ]
+    bounds = np.cumsum([0, *totals]).tolist()
+    texts = [b"".join(sequences[first:last]) for first, last in zip(bounds, bounds[1:], strict=False)]
+    return texts, in_chunk * WIDTH
+
+
+def written(folder: Path, texts: list[bytes], chunk_size: int = 4 * WIDTH) -> Corpus:
+    for old in folder.glob("*"):
+        old.unlink()
+    (folder / "whole.ctf").write_bytes(b"".join(texts))
+    for index, text in enumerate(texts):
+        (folder / f"part-{index:03}.ctf").write_bytes(text)
+    return Corpus(folder / "whole.ctf", str(folder / f"part-{{000..{len(texts) - 1:03}}}.ctf"), chunk_size)
+
+
+def some_corpus(folder: Path, num_files: int = 5, first_key: int = 0) -> Corpus:
+    keys = iter(range(first_key, 10**6))
+    texts = [b"".join(sequence_text(next(keys), 2, is_broken=False) for _ in range(8)) for _ in range(num_files)]
+    return written(folder, texts)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("files")
+
+
+@pytest.fixture
+def few_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep two files open at most."""
+    monkeypatch.setattr(concatenation, "MOST_OPEN", 2)
+
+
+OPTIONS = st.one_of(
+    st.fixed_dictionaries({"randomize": st.just(False)}),
+    st.fixed_dictionaries(
+        {"randomization_seed": st.integers(0, 2**32)},
+        optional={
+            "randomization_window_in_chunks": st.integers(1, 5),
+            "keep_data_in_memory": st.booleans(),
+            "read_ahead_in_bytes": st.sampled_from([0, 100, 1 << 20]),
+        },
+    ),
+    st.fixed_dictionaries(
+        {"randomization_window_in_chunks": st.just(0), "randomization_window_in_samples": st.just(7)}
+    ),
+)
+
+
+def delivered(source: MinibatchSource, size: int, **partition: int) -> Any:
+    """Return all minibatches, the errors in all, and the state at each."""
+    with source:
+        minibatches = []
+        for minibatch in source.minibatches(size, **partition):
+            state = source.state_dict()
+            minibatches.append((shown(minibatch), minibatch["x"].mask.tolist(), state["timeline"], state["settings"]))
+        return minibatches, source.error_counts
+
+
+@pytest.mark.usefixtures("few_open")
+@laws
+@given(corpora(), OPTIONS, st.integers(1, 30), st.integers(1, 3), st.booleans())
+def test_several_files_deliver_the_same_minibatches_as_one(
+    folder: Path, texts: Any, options: dict[str, Any], size: int, count: int, keep: bool
+) -> None:
+    corpus = written(folder, *texts)
+    for index in range(count):
+        one, several = corpus.sources(keep=keep, max_sweeps=2, **options)
+        partition = {"num_data_partitions": count, "partition_index": index}
+        assert delivered(several, size, **partition) == delivered(one, size, **partition)
+
+
+@pytest.mark.usefixtures("few_open")
+@laws
+@given(corpora(), OPTIONS, st.integers(1, 20), st.integers(0, 9))
+def test_a_restored_concatenation_continues_as_one_file(
+    folder: Path, texts: Any, options: dict[str, Any], size: int, steps: int
+) -> None:
+    corpus = written(folder, *texts)
+    one, several = corpus.sources(max_sweeps=2, **options)
+    restored, positioned = (corpus.sources(max_sweeps=2, **options)[1] for _ in range(2))
+    with one, several, restored, positioned:
+        assert rest(several, size, steps) == rest(one, size, steps)
+        restored.load_state_dict(json.loads(json.dumps(several.state_dict())))
+        positioned.restore_from_checkpoint(one.get_checkpoint_state())
+        expected = rest(one, size)
+        assert rest(several, size) == rest(restored, size) == rest(positioned, size) == expected
+
+
+@laws
+@given(corpora(), st.integers(1, 4), st.integers(1, 20), st.booleans())
+def test_truncated_minibatches_are_the_same(folder: Path, texts: Any, steps: int, size: int, randomize: bool) -> None:
+    corpus = written(folder, *texts)
+
+    def all_of(source: MinibatchSource) -> list[Any]:
+        with source:
+            return [
+                [(data.values.tolist(), data.mask.tolist(), data.continues.tolist()) for data in minibatch.values()]
+                for minibatch in source.minibatches(size)
+            ]
+
+    one, several = corpus.sources(max_sweeps=1, truncation_length=steps, randomize=randomize)
+    assert all_of(several) == all_of(one)
+
+
+@laws
+@given(corpora(), st.integers(0, 5), st.booleans())
+def test_errors_name_the_file_and_its_line(folder: Path, texts: Any, budget: int, randomize: bool) -> None:
+    corpus = written(folder, *texts)
+    lines_before = np.cumsum([0, *(text.count(b"\n") for text in texts[0])])
+
+    def error_of(path: Any) -> FormatError | None:
+        deserializer = CTFDeserializer(path, STREAMS, chunk_size_in_bytes=corpus.chunk_size, max_errors=budget)
+        with MinibatchSource(deserializer, max_sweeps=1, randomize=randomize) as source:
+            try:
+                rest(source, 4)
+            except FormatError as error:
+                return error
+        return None
+
+    one, several = error_of(corpus.whole), error_of(corpus.pattern)
+    assert (one is None) == (several is None)
+    if one is not None and several is not None:
+        assert several.path is not None and several.line is not None
+        index = int(Path(several.path).stem[-3:])
+        assert lines_before[index] + several.line == one.line
+        assert (several.column, several.sequence, several.stream, several.what) == (
+            one.column, one.sequence, one.stream, one.what.replace(str(corpus.whole), several.path),
+        )  # fmt: skip
+
+
+@laws
+@given(corpora(), corpora(), OPTIONS, st.integers(1, 20))
+def test_joined_concatenations_deliver_what_joined_files_do(
+    tmp_path_factory: pytest.TempPathFactory, first: Any, second: Any, options: dict[str, Any], size: int
+) -> None:
+    folders = [tmp_path_factory.mktemp(name) for name in ("first", "second")]
+    corpora = [written(folder, *texts) for folder, texts in zip(folders, (first, second), strict=True)]
+    streams = [{"x": STREAMS["x"]}, {"s": STREAMS["s"]}]
+
+    def minibatches(paths: list[Any]) -> Any:
+        deserializers = [
+            CTFDeserializer(path, stream, chunk_size_in_bytes=corpus.chunk_size, max_errors=-1, subset=True)
+            for path, stream, corpus in zip(paths, streams, corpora, strict=True)
+        ]
+        try:
+            with MinibatchSource(deserializers, max_sweeps=1, trace_level=0, **options) as source:
+                return rest(source, size)
+        except CorpusError as error:
+            assert "no key" in str(error)
+            return None
+
+    one, several = [corpus.whole for corpus in corpora], [corpus.pattern for corpus in corpora]
+    assert minibatches(several) == minibatches(one)
+
+
+# ------------------------------------------------------------------------------------------------------------- keys
+
+
+def test_keys_that_count_lines_continue_in_the_next_file(tmp_path: Path) -> None:
+    (tmp_path / "a.ctf").write_bytes(b"\n\n|x 1 1\n\n|x 2 2\n\n")
+    (tmp_path / "b.ctf").write_bytes(b"\n|x 3 3\n|x 4 4\n")
+    (tmp_path / "whole.ctf").write_bytes(b"\n\n|x 1 1\n\n|x 2 2\n\n\n|x 3 3\n|x 4 4\n")
+    streams = {"x": STREAMS["x"]}
+    keys = [
+        np.asarray(CTFDeserializer(tmp_path / name, streams).open().table.keys).tolist()
+        for name in ("[ab].ctf", "whole.ctf")
+    ]
+    assert keys[0] == keys[1]
+
+
+def test_lines_of_a_cached_index_are_counted_on(tmp_path: Path) -> None:
+    corpus = written(tmp_path, [sequence_text(None, 1, is_broken=False) * 3] * 2)
+    for _ in range(2):
+        opened = CTFDeserializer(corpus.pattern, STREAMS, cache_index=True).open()
+        assert np.asarray(opened.table.keys).tolist() == list(range(6))
+        opened.close()
+
+
+def test_refuses_an_id_that_is_in_two_files(tmp_path: Path) -> None:
+    (tmp_path / "a.ctf").write_bytes(b"7 |x 1 1\n9 |x 2 2\n")
+    (tmp_path / "b.ctf").write_bytes(b"8 |x 3 3\n9 |x 4 4\n7 |x 4 4\n")
+    with pytest.raises(FormatError, match=r"a\.ctf has this id, too \(2 such ids in all\)") as caught:
+        CTFDeserializer(tmp_path / "{a,b}.ctf", {"x": STREAMS["x"]}).open()
+    assert (caught.value.path, caught.value.line) == (str(tmp_path / "b.ctf"), 2)
+    assert caught.value.sequence == 9
+
+
+def test_keys_per_file_tell_equal_ids_apart(tmp_path: Path) -> None:
+    (tmp_path / "a.ctf").write_bytes(b"7 |x 1 1\n9 |x 2 2\n")
+    (tmp_path / "b.ctf").write_bytes(b"9 |x 3 3\n")
+    deserializer = CTFDeserializer(tmp_path / "*.ctf", {"x": STREAMS["x"]}, keys="per_file")
+    with MinibatchSource(deserializer, randomize=False, max_sweeps=1) as source:
+        assert source.next_minibatch(9).keys_of_sequences.tolist() == [7, 9, 10**12 + 9]
+    assert deserializer.open(text_keys=True).table.keys.tolist() == [b"0/7", b"0/9", b"1/9"]
+
+
+def test_keys_per_file_refuse_ids_that_are_too_large(tmp_path: Path) -> None:
+    (tmp_path / "a.ctf").write_bytes(b"7 |x 1 1\n")
+    (tmp_path / "b.ctf").write_bytes(b"8 |x 1 1\n1000000000000 |x 2 2\n")
+    with pytest.raises(FormatError, match=r"b\.ctf, line 2.*below 1,000,000,000,000"):
+        CTFDeserializer(tmp_path / "*.ctf", {"x": STREAMS["x"]}, keys="per_file").open()
+    with pytest.raises(ConfigError, match="expected 'unique' or 'per_file'"):
+        CTFDeserializer("a.ctf", {"x": STREAMS["x"]}, keys="file")
+
+
+def test_refuses_files_with_ids_among_files_without(tmp_path: Path) -> None:
+    (tmp_path / "a.ctf").write_bytes(b"|x 1 1\n")
+    (tmp_path / "b.ctf").write_bytes(b"8 |x 1 1\n")
+    with pytest.raises(CorpusError, match=r"the lines of .*a\.ctf have no ids, but those of .*b\.ctf have"):
+        CTFDeserializer(tmp_path / "*.ctf", {"x": STREAMS["x"]}).open()
+    table = CTFDeserializer(tmp_path / "*.ctf", {"x": STREAMS["x"]}, skip_sequence_ids=True).open().table
+    assert np.asarray(table.keys).tolist() == [0, 1]
+
+
+def test_a_file_without_the_defining_stream_adds_no_sequences(tmp_path: Path) -> None:
+    (tmp_path / "a.ctf").write_bytes(b"1 |s 1:1\n")
+    (tmp_path / "b.ctf").write_bytes(b"2 |s 1:1 |x 1 1\n")
+    x = dict(STREAMS["x"], defines_mb_size=True)
+    deserializer = CTFDeserializer([tmp_path / "a.ctf", tmp_path / "b.ctf"], {"x": x, "s": STREAMS["s"]}, max_errors=-1)
+    with MinibatchSource(deserializer, randomize=False, max_sweeps=1) as source:
+        assert source.next_minibatch(9).keys_of_sequences.tolist() == [2]
+    (tmp_path / "b.ctf").write_bytes(b"2 |s 1:1\n")
+    with pytest.raises(CorpusError, match="nothing is left"):
+        deserializer.open()
+
+
+# ------------------------------------------------------------------------------------------------------ states
+
+
+def states_differ(folder: Path, change: Any) -> str:
+    corpus = some_corpus(folder)
+    deserializer = CTFDeserializer(folder / "part-*.ctf", STREAMS, chunk_size_in_bytes=corpus.chunk_size)
+    with MinibatchSource(deserializer, max_sweeps=1) as source:
+        source.next_minibatch(5)
+        state = source.state_dict()
+    change()
+    with MinibatchSource(deserializer, max_sweeps=1) as source, pytest.raises(CheckpointError) as caught:
+        source.load_state_dict(state)
+    return str(caught.value)
+
+
+def test_a_refused_state_names_the_file_that_changed(tmp_path: Path) -> None:
+    def change() -> None:
+        text = (tmp_path / "part-003.ctf").read_bytes()
+        (tmp_path / "part-003.ctf").write_bytes(text.replace(b"|x 2 1", b"|x 3 1"))
+
+    assert "where part-003.ctf has other content" in states_differ(tmp_path, change)
+
+
+def test_a_refused_state_names_files_that_are_new_or_missing(tmp_path: Path) -> None:
+    def change() -> None:
+        (tmp_path / "part-001.ctf").rename(tmp_path / "part-009.ctf")
+        (tmp_path / "part-009.ctf").write_bytes(sequence_text(999, 1, is_broken=False))
+
+    assert "where part-009.ctf is new, part-001.ctf is missing" in states_differ(tmp_path, change)
+
+
+def test_a_refused_state_says_that_the_order_of_files_changed(tmp_path: Path) -> None:
+    def change() -> None:
+        (tmp_path / "part-000.ctf").rename(tmp_path / "part-x00.ctf")
+
+    assert "part-x00.ctf is new, part-000.ctf is missing" in states_differ(tmp_path, change)
+    assert concatenation.differences_of_files("2 files 0\na 1\nb 2", "2 files 1\nb 2\na 1") == (
+        "the same files in another order"
+    )
+
+
+def test_a_corpus_may_move_to_another_folder(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    corpus = some_corpus(tmp_path / "here")
+    one = CTFDeserializer(tmp_path / "here" / "part-*.ctf", STREAMS, chunk_size_in_bytes=corpus.chunk_size)
+    with MinibatchSource(one, max_sweeps=1) as source:
+        rest(source, 5, 3)
+        state, expected = source.state_dict(), rest(source, 5)
+    (tmp_path / "here").rename(tmp_path / "there")
+    other = CTFDeserializer(tmp_path / "there" / "part-*.ctf", STREAMS, chunk_size_in_bytes=corpus.chunk_size)
+    with MinibatchSource(other, max_sweeps=1) as source:
+        source.load_state_dict(state)
+        assert rest(source, 5) == expected
+
+
+def test_a_pickled_source_of_files_continues(tmp_path: Path) -> None:
+    with some_corpus(tmp_path).sources(max_sweeps=1)[1] as source:
+        rest(source, 5, 3)
+        with pickle.loads(pickle.dumps(source)) as copy:
+            assert rest(copy, 5) == rest(source, 5)
+
+
+# ------------------------------------------------------------------------------------------------------ faults
+
+
+@pytest.mark.usefixtures("few_open")
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_file_that_changes_in_mid_sweep_is_an_error(tmp_path: Path, keep: bool) -> None:
+    corpus = some_corpus(tmp_path, 20)
+    with corpus.sources(keep=keep, max_sweeps=1, randomize=False, read_ahead_in_bytes=0)[1] as source:
+        source.next_minibatch(1)
+        text = (tmp_path / "part-011.ctf").read_bytes()
+        (tmp_path / "new").write_bytes(text[::-1])
+        (tmp_path / "new").replace(tmp_path / "part-011.ctf")
+        with pytest.raises(CorpusError, match=r"part-011\.ctf: changed while in use"):
+            rest(source, 1)
+
+
+@pytest.mark.usefixtures("few_open")
+def test_a_file_that_vanishes_in_mid_sweep_is_an_error(tmp_path: Path) -> None:
+    corpus = some_corpus(tmp_path, 20)
+    with corpus.sources(max_sweeps=1, randomize=False, read_ahead_in_bytes=0)[1] as source:
+        source.next_minibatch(1)
+        (tmp_path / "part-011.ctf").unlink()
+        with pytest.raises(FileNotFoundError) as caught:
+            rest(source, 1)
+        assert caught.value.filename == str(tmp_path / "part-011.ctf")
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "message"),
+    [
+        (None, FileNotFoundError, "part-002.ctf"),
+        (b"", FormatError, r"part-002\.ctf, byte 0: the file is empty"),
+        (b"GIF89a", FormatError, r"part-002\.ctf"),
+        (b"99999999999999999999 |x 1 2\n", FormatError, r"part-002\.ctf.*a sequence id of 2\^64 or more"),
+    ],
+)
+def test_a_bad_file_in_a_list_is_named(tmp_path: Path, content: bytes | None, error: Any, message: str) -> None:
+    corpus = some_corpus(tmp_path)
+    (tmp_path / "part-002.ctf").unlink()
+    if content is not None:
+        (tmp_path / "part-002.ctf").write_bytes(content)
+    with pytest.raises(error, match=message):
+        CTFDeserializer(corpus.pattern, STREAMS).open()
+
+
+def num_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_few_files_are_open_at_a_time(tmp_path: Path, keep: bool) -> None:
+    corpus = some_corpus(tmp_path, 200)
+    before = num_descriptors()
+    for _ in range(2):
+        with corpus.sources(keep=keep, max_sweeps=1)[1] as source:
+            most = 0
+            for _ in source.minibatches(16):
+                most = max(most, num_descriptors())
+    assert most < before + 2 * concatenation.MOST_OPEN + 20
+    assert num_descriptors() <= before + 2  # the other source
+
+
+def test_files_that_cannot_be_opened_leave_nothing_open(tmp_path: Path) -> None:
+    corpus = some_corpus(tmp_path, 100)
+    (tmp_path / "part-099.ctf").write_bytes(b"")
+    before = num_descriptors()
+    with pytest.raises(FormatError):
+        CTFDeserializer(corpus.pattern, STREAMS).open()
+    assert num_descriptors() <= before
+
+
+def test_a_new_file_is_the_only_one_that_is_indexed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    some_corpus(tmp_path)
+    deserializer = CTFDeserializer(tmp_path / "part-*.ctf", STREAMS, cache_index=True)
+    deserializer.open().close()
+    from cntkio.formats.ctf import index
+
+    indexed = []
+    make_index = index.make_index
+    monkeypatch.setattr(index, "make_index", lambda file, *rest: indexed.append(file.path) or make_index(file, *rest))
+    (tmp_path / "part-005.ctf").write_bytes(sequence_text(777, 1, is_broken=False))
+    corpus = deserializer.open()
+    assert corpus.table.num_sequences == 41
+    corpus.close()
+    assert indexed == [str(tmp_path / "part-005.ctf")]
+
+
+def test_chunks_are_parsed_while_files_are_indexed(tmp_path: Path) -> None:
+    corpus = some_corpus(tmp_path)
+    deserializer = CTFDeserializer(corpus.pattern, STREAMS, chunk_size_in_bytes=corpus.chunk_size)
+    for ahead, expected in ((Ahead(1 << 20), 10), (Ahead(1 << 20, 9), 0), (Ahead(1 << 20, 10), 10), (Ahead(0), 0)):
+        opened = deserializer.open(ahead=ahead)
+        assert sorted(opened.take_parsed()) == list(range(expected))
+        opened.close()
+
+
+def test_a_list_of_one_file_is_that_file(tmp_path: Path) -> None:
+    corpus = some_corpus(tmp_path)
+    one, listed = (CTFDeserializer(path, STREAMS).open() for path in (corpus.whole, [corpus.whole]))
+    assert type(one) is type(listed)
+    assert one.fingerprint() == listed.fingerprint()
