@@ -1,6 +1,6 @@
 //! Lengths of sequences, in as few bytes as they take.
 
-use cntkio_simd::memory::prefetch;
+use cntkio_simd::prefetch;
 use std::ops::Range;
 
 /// The lengths of sequences, in samples.

@@ -4,8 +4,8 @@
 //! Most numbers take one multiplication in `f64`; where that cannot prove its result, the standard library's
 //! correctly rounding parser decides. (docs/formats/ctf.md, "Numbers")
 
+use cntkio_memory::small::Widens;
 use cntkio_simd::Kernel;
-use cntkio_simd::memory::Widens;
 
 /// A scanned decimal: `(-1)^negative * mantissa * 10^exponent`, exact while `is_exact`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

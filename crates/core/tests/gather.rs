@@ -376,7 +376,7 @@ fn a_broadcast_frame_is_taken_as_often_as_asked_for() {
 #[test]
 fn a_changed_file_is_an_error_before_and_after_gathering() {
     use cntkio_core::pack::Sources;
-    use cntkio_simd::file::{FileBytes, MappedFile, OpenFile};
+    use cntkio_memory::file::{FileBytes, MappedFile, OpenFile};
     use std::os::fd::AsRawFd;
     let path = std::env::temp_dir().join(format!("cntkio-core-changed-{}", std::process::id()));
     let written = in_blocks(&[vec![vec![(0, 1.0), (0, 2.0), (0, 3.0)]]], 1, |part| column(part, false, false, false));

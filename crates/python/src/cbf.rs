@@ -5,7 +5,7 @@ use crate::ctf::Spare;
 use crate::pool::pool;
 use cntkio_core::cbf::{self, Fault, Selected, Stream, Written};
 use cntkio_core::chunk::Bytes;
-use cntkio_simd::file::{FileBytes, MappedFile, OpenFile};
+use cntkio_memory::file::{FileBytes, MappedFile, OpenFile};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

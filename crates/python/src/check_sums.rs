@@ -2,7 +2,7 @@
 
 use crate::pool::pool;
 use cntkio_core::check_sums::{self, BLOCK_BYTES};
-use cntkio_simd::file::OpenFile;
+use cntkio_memory::file::OpenFile;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use rayon::prelude::*;

@@ -1,7 +1,7 @@
 //! Files that Python has opened, by the number that the system gave them; text that is in such a file or in memory; and
 //! the number of threads to use.
 
-use cntkio_simd::file::OpenFile;
+use cntkio_memory::file::OpenFile;
 use numpy::{PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::exceptions::{PyMemoryError, PyOSError};
 use pyo3::prelude::*;

@@ -8,7 +8,7 @@ use cntkio_core::htk::{self, ListRules};
 use cntkio_core::mlf::{self, Labels, Numbers, Rules, Scan, Unit};
 use cntkio_core::text::Text;
 use cntkio_core::{keys, timeline};
-use cntkio_simd::file::{self, OpenFile};
+use cntkio_memory::file::{self, OpenFile};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;

@@ -4,7 +4,7 @@
 //! This crate makes no decisions. A wrong argument that only a bug of the package can cause is a `ValueError`; errors
 //! in users' files are returned as data.
 
-use cntkio_simd::allocator::Recycler;
+use cntkio_memory::allocator::Recycler;
 use pyo3::prelude::*;
 
 mod cbf;

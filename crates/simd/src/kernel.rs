@@ -172,30 +172,46 @@ impl Kernel {
         unsafe { (self.0.lines_of_form)(bytes, at, end, form, most, rows) }
     }
 
-    /// Write the numbers that 8-bit forms stand for into a destination of the same length.
+    /// Write the numbers that 8-bit forms stand for into every element of a destination of the same length.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
     #[inline]
-    pub(crate) fn widen_u8(self, small: &[u8], destination: &mut [MaybeUninit<f32>]) {
+    pub fn widen_u8(self, small: &[u8], destination: &mut [MaybeUninit<f32>]) {
         // SAFETY: see above.
         unsafe { (self.0.widen_u8)(small, destination) }
     }
 
-    /// Write the numbers that 16-bit forms stand for into a destination of the same length.
+    /// Write the numbers that 16-bit forms stand for into every element of a destination of the same length.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
     #[inline]
-    pub(crate) fn widen_u16(self, small: &[u16], destination: &mut [MaybeUninit<i32>]) {
+    pub fn widen_u16(self, small: &[u16], destination: &mut [MaybeUninit<i32>]) {
         // SAFETY: see above.
         unsafe { (self.0.widen_u16)(small, destination) }
     }
 
-    /// Write the values of little-endian bytes, four for each, into a destination of as many values.
+    /// Write the values of little-endian bytes, four for each, into every element of a destination of as many values.
+    ///
+    /// # Panics
+    ///
+    /// If the destination has another length.
     #[inline]
-    pub(crate) fn floats_le(self, bytes: &[u8], destination: &mut [MaybeUninit<f32>]) {
+    pub fn floats_le(self, bytes: &[u8], destination: &mut [MaybeUninit<f32>]) {
         // SAFETY: see above.
         unsafe { (self.0.floats_le)(bytes, destination) }
     }
 
-    /// Write the values of big-endian bytes, four for each, into a destination of as many values.
+    /// Write the values of big-endian bytes, four for each, into every element of a destination of as many values.
+    ///
+    /// # Panics
+    ///
+    /// If the destination has another length.
     #[inline]
-    pub(crate) fn floats_be(self, bytes: &[u8], destination: &mut [MaybeUninit<f32>]) {
+    pub fn floats_be(self, bytes: &[u8], destination: &mut [MaybeUninit<f32>]) {
         // SAFETY: see above.
         unsafe { (self.0.floats_be)(bytes, destination) }
     }

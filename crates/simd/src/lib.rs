@@ -1,6 +1,4 @@
-//! Vector kernels for numbers in text ([`Kernel`], [`digits`]) and in bytes ([`floats`]), and the project's only
-//! `unsafe` code: copies and prefetches ([`memory`]), reads and maps of files ([`mod@file`]) and an [`allocator`].
-//! Everything public is safe.
+//! Vector kernels for numbers in text and in bytes ([`Kernel`], [`digits`]), and [`prefetch`]. Everything public is safe.
 //!
 //! A kernel consumes as many numbers as are *certain* to be in the common form, and leaves the rest, untouched, to an
 //! exact parser.
@@ -19,26 +17,22 @@
 //! middle of two float32 numbers, and a token that touches the end of the slice. Kernels may differ in *how long* their
 //! prefix is, but not in *what* is in it. No kernel reads outside the slice.
 //!
-//! The crate opens no files and reports no errors about their content.
+//! The crate starts no threads and calls no function of the operating system.
 
-pub mod allocator;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod bytes;
 pub mod digits;
-pub mod file;
-pub mod floats;
 mod forms;
 mod functions;
 mod kernel;
-pub mod memory;
 mod prefetch;
 mod scalar;
 mod short_text;
 
 pub use forms::{LineForm, MAX_NUMBERS, MAX_STREAMS, SparseColumn, SparseForm};
 pub use kernel::{KERNEL_VARIABLE, Kernel};
-pub use memory::append;
+pub use prefetch::{prefetch, prefetch_first};
 pub use short_text::ShortText;

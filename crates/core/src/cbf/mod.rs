@@ -14,7 +14,7 @@ mod write;
 pub use write::{Selected, Written, extra_size, sizes, write, write_documented};
 
 use crate::chunk::{Block, Bytes, Chunk, Column, EmptyColumn, Pool, Samples, Stored, i32_at, i32s, u32_at};
-use cntkio_simd::memory::prefetch;
+use cntkio_simd::prefetch;
 use rayon::prelude::*;
 use std::sync::Arc;
 

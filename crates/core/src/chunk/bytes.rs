@@ -1,6 +1,6 @@
 //! Bytes of files, shared by the columns that show them, and the integers in such bytes.
 
-use cntkio_simd::file::FileBytes;
+use cntkio_memory::file::FileBytes;
 use std::sync::Arc;
 
 /// Bytes of a file, shared: read into memory, or mapped.

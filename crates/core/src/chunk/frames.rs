@@ -14,7 +14,7 @@
 use super::bytes::Bytes;
 use super::ragged::{Error, Form, Gather, Located, RaggedEntries, Takes, span, try_reserve};
 use super::values::Values;
-use cntkio_simd::floats::{Floats, append_floats};
+use cntkio_memory::copy::{Floats, append_floats};
 use rayon::prelude::*;
 use std::cell::OnceCell;
 use std::ops::Range;

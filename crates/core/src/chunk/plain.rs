@@ -9,7 +9,8 @@ use super::ragged::{Error, Form, Gather, Located, RaggedEntries, Takes};
 use super::samples::Samples;
 use super::small::{Entries, Small};
 use super::values::{Precision, Values};
-use cntkio_simd::memory::{AnyWidth, append_any_width, prefetch};
+use cntkio_memory::copy::{AnyWidth, append_any_width};
+use cntkio_simd::prefetch;
 use std::ops::Range;
 
 /// Bytes of a sequence's sample offsets, and of its entries, that are prefetched.

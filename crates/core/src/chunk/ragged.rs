@@ -1,7 +1,7 @@
 //! Gathering: what a kind of samples is given ([`AllFound`], [`Takes`]), and what it appends to ([`Ragged`]).
 
 use super::values::Values;
-use cntkio_simd::memory::prefetch_first;
+use cntkio_simd::prefetch_first;
 use std::borrow::Cow;
 use std::ops::Range;
 

@@ -3,7 +3,7 @@
 use super::bytes::Bytes;
 use super::ragged::{Error, Form, Gather, Located, RaggedEntries, Takes, span, try_reserve};
 use super::values::Values;
-use cntkio_simd::memory::prefetch_first;
+use cntkio_simd::prefetch_first;
 use std::ops::Range;
 use std::sync::OnceLock;
 

@@ -7,7 +7,7 @@
 
 use super::ragged::Form;
 use super::values::{Values, expect, in_either_precision};
-use cntkio_simd::memory::Widens;
+use cntkio_memory::small::Widens;
 use std::ops::Range;
 
 /// Samples whose values are whole numbers from 0 to 255, with indices below 2^16.

@@ -11,7 +11,8 @@
 use super::bytes::{Bytes, i32s, u32_at};
 use super::ragged::{Error, Form, Gather, Located, RaggedEntries, Takes, span};
 use super::values::{Precision, Values, in_either_precision, reserve};
-use cntkio_simd::memory::{Number, append_stored, prefetch, prefetch_first};
+use cntkio_memory::copy::{Number, append_stored};
+use cntkio_simd::{prefetch, prefetch_first};
 
 /// Bytes of a sparse sequence that are prefetched.
 const AHEAD_BYTES: usize = 512;

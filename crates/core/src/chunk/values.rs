@@ -2,7 +2,8 @@
 
 use crate::memory;
 use crate::number::Element;
-use cntkio_simd::memory::{Number, WORTH_HUGE_PAGES, advise_huge_pages};
+use cntkio_memory::copy::Number;
+use cntkio_memory::huge_pages::{WORTH_HUGE_PAGES, advise_huge_pages};
 
 /// Values in single or in double precision.
 #[derive(Debug, Clone, PartialEq)]

@@ -232,7 +232,7 @@ pub fn index(
     let head_lines = join(&mut scans);
     fn all<'a, T: Copy + Send + Sync + 'a>(scans: &'a [Scan], column: impl Fn(&'a Scan) -> &'a [T]) -> Vec<T> {
         let mut out = Vec::new();
-        cntkio_simd::append(&mut out, &scans.iter().map(column).collect::<Vec<_>>());
+        cntkio_memory::copy::append(&mut out, &scans.iter().map(column).collect::<Vec<_>>());
         out
     }
     let (keys, starts) = (all(&scans, |scan| &scan.keys[..]), all(&scans, |scan| &scan.starts[..]));

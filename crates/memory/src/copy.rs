@@ -1,13 +1,11 @@
-//! Memory operations that need `unsafe`, as safe functions:
+//! Copies of many pieces into one vector: plain ([`append`]), of numbers that may be in their small form
+//! ([`append_any_width`]), and of numbers in the bytes of files ([`append_stored`], [`append_floats`]).
 //!
-//! - copies of many short pieces into one vector ([`append`], [`append_any_width`], [`append_stored`]), on several
-//!   threads and with prefetches, because the pieces are usually in no cache
-//! - conversion of numbers to a small form and back ([`Widens`])
-//! - hints to the processor and the system ([`prefetch`], [`advise_huge_pages`])
+//! Several threads copy, and prefetch what they copy next, because the pieces are usually in no cache.
 
-use crate::Kernel;
-use crate::bytes::widen;
-pub use crate::prefetch::{prefetch, prefetch_first};
+use crate::huge_pages::advise_for;
+use crate::small::Widens;
+use cntkio_simd::{Kernel, prefetch};
 use std::mem::MaybeUninit;
 
 /// A second thread helps to copy more bytes than this.
@@ -16,90 +14,16 @@ const SHARE_BYTES: usize = 128 << 10;
 const LONG_PIECE_BYTES: usize = 512;
 /// Prefetch at most this many bytes of a piece; the processor prefetches the rest of a longer piece by itself.
 const PREFETCHED_BYTES: usize = 1024;
-/// Smallest allocation, in bytes, for which [`advise_huge_pages`] is worth its system call.
-pub const WORTH_HUGE_PAGES: usize = 8 << 20;
 
 /// Append the pieces to `out`, one after the other. A call on a thread of a rayon pool uses the pool's threads.
 ///
 /// ```
 /// let mut out = vec![1];
-/// cntkio_simd::append(&mut out, &[&[2, 3], &[], &[4]]);
+/// cntkio_memory::copy::append(&mut out, &[&[2, 3], &[], &[4]]);
 /// assert_eq!(out, [1, 2, 3, 4]);
 /// ```
 pub fn append<T: Copy + Send + Sync>(out: &mut Vec<T>, pieces: &[&[T]]) {
     append_pieces(out, pieces);
-}
-
-/// Numbers that can be kept in fewer bytes while they are small.
-pub trait Widens: Copy + Send + Sync + private::Sealed {
-    /// The small form of such a number.
-    type Small: Copy + Send + Sync;
-    /// The number that a small form stands for.
-    fn widened(small: Self::Small) -> Self;
-    /// Append the small forms of the numbers and return true, if each has a small form that stands for the same bits;
-    /// otherwise append nothing and return false.
-    ///
-    /// ```
-    /// use cntkio_simd::memory::Widens;
-    ///
-    /// let mut out = vec![];
-    /// assert!(f32::narrow(&[0.0, 255.0], &mut out));
-    /// assert!(!f32::narrow(&[1.0, 0.5], &mut out) && !f32::narrow(&[-0.0], &mut out));
-    /// assert_eq!(out, [0, 255]);
-    /// ```
-    fn narrow(numbers: &[Self], out: &mut Vec<Self::Small>) -> bool;
-    /// Write the numbers that small forms stand for into a destination of the same length.
-    #[doc(hidden)]
-    fn widen(kernel: Kernel, small: &[Self::Small], destination: &mut [MaybeUninit<Self>]);
-}
-
-macro_rules! widens {
-    ($($number:ty, $small:ty, $narrow:expr, $bits:expr, $widen:expr;)*) => {$(
-        impl Widens for $number {
-            type Small = $small;
-
-            #[inline]
-            fn widened(small: $small) -> $number {
-                small.into()
-            }
-
-            fn narrow(numbers: &[$number], out: &mut Vec<$small>) -> bool {
-                let before = out.len();
-                out.reserve(numbers.len());
-                // Work in blocks, so that numbers without a small form are rejected after the first block.
-                for block in numbers.chunks(NUMBERS_NARROWED_AT_ONCE) {
-                    let mut wrong = 0;
-                    out.extend(block.iter().map(|&number| {
-                        let small: $small = $narrow(number);
-                        wrong |= $bits(<$number>::from(small)) ^ $bits(number);
-                        small
-                    }));
-                    if wrong != 0 {
-                        out.truncate(before);
-                        return false;
-                    }
-                }
-                true
-            }
-
-            #[inline]
-            fn widen(kernel: Kernel, small: &[$small], destination: &mut [MaybeUninit<$number>]) {
-                $widen(kernel, small, destination);
-            }
-        }
-    )*};
-}
-
-const NUMBERS_NARROWED_AT_ONCE: usize = 1 << 10;
-
-// The significand of a float32 from 2^23 on (float64: 2^52) has a unit of 1, so adding 2^23 (2^52) to a small whole
-// number puts that number into the lowest bits. `narrow` then compares bits, which rejects fractions, large numbers and
-// -0.
-widens! {
-    f32, u8, |number: f32| (number + 8_388_608.0).to_bits() as u8, f32::to_bits, Kernel::widen_u8;
-    f64, u8, |number: f64| (number + 4_503_599_627_370_496.0).to_bits() as u8, f64::to_bits,
-        |_, small, destination| widen(small, destination);
-    i32, u16, |number: i32| number as u16, |number: i32| number as u32, Kernel::widen_u16;
 }
 
 /// Numbers in full width, or all in their small form.
@@ -144,13 +68,35 @@ impl<T: Widens> AnyWidth<'_, T> {
 /// Append pieces of which each may be in its small form; see [`append`].
 ///
 /// ```
-/// use cntkio_simd::memory::{AnyWidth, append_any_width};
+/// use cntkio_memory::copy::{AnyWidth, append_any_width};
 ///
 /// let mut out = vec![1.0f32];
 /// append_any_width(&mut out, &[AnyWidth::Small(&[2, 255]), AnyWidth::Wide(&[-0.5])]);
 /// assert_eq!(out, [1.0, 2.0, 255.0, -0.5]);
 /// ```
 pub fn append_any_width<T: Widens>(out: &mut Vec<T>, pieces: &[AnyWidth<T>]) {
+    append_pieces(out, pieces);
+}
+
+/// Float32 values in the bytes of a file: four bytes for each. One to three bytes left over at the end are ignored.
+#[derive(Clone, Copy, Debug)]
+pub struct Floats<'a> {
+    /// The bytes.
+    pub bytes: &'a [u8],
+    /// True if the first byte of a value is its most significant.
+    pub is_big_endian: bool,
+}
+
+/// Append the values of all pieces; see [`append`].
+///
+/// ```
+/// use cntkio_memory::copy::{Floats, append_floats};
+///
+/// let mut out = vec![0.5];
+/// append_floats(&mut out, &[Floats { bytes: &[0x3f, 0x80, 0, 0], is_big_endian: true }]);
+/// assert_eq!(out, [0.5, 1.0]);
+/// ```
+pub fn append_floats(out: &mut Vec<f32>, pieces: &[Floats]) {
     append_pieces(out, pieces);
 }
 
@@ -221,20 +167,42 @@ impl<T: Widens> Piece<T> for AnyWidth<'_, T> {
     }
 }
 
+impl Piece<f32> for Floats<'_> {
+    #[inline]
+    fn size(self) -> usize {
+        self.bytes.len() / 4
+    }
+
+    #[inline]
+    fn write(self, destination: &mut [MaybeUninit<f32>], kernel: Kernel) {
+        match self.is_big_endian {
+            true => kernel.floats_be(self.bytes, destination),
+            false => kernel.floats_le(self.bytes, destination),
+        }
+    }
+
+    #[inline]
+    fn prefetch_start(self) {
+        prefetch(self.bytes, PREFETCHED_BYTES);
+    }
+
+    fn split_at(self, at: usize) -> (Self, Self) {
+        let (first, second) = self.bytes.split_at(4 * at);
+        (Floats { bytes: first, ..self }, Floats { bytes: second, ..self })
+    }
+}
+
 fn append_pieces<T: Send, P: Piece<T>>(out: &mut Vec<T>, pieces: &[P]) {
+    append_with(Kernel::selected(), out, pieces);
+}
+
+fn append_with<T: Send, P: Piece<T>>(kernel: Kernel, out: &mut Vec<T>, pieces: &[P]) {
     let total = length(pieces);
     out.reserve(total);
     advise_for(out, total);
-    fill(&mut out.spare_capacity_mut()[..total], pieces);
+    fill(kernel, &mut out.spare_capacity_mut()[..total], pieces);
     // SAFETY: memory for `total` more values is reserved, and `fill` has written each of them.
     unsafe { out.set_len(out.len() + total) };
-}
-
-/// Ask for huge pages if `count` more values are large enough for them.
-pub(crate) fn advise_for<T>(out: &mut Vec<T>, count: usize) {
-    if count * size_of::<T>() >= WORTH_HUGE_PAGES {
-        advise_huge_pages(out, out.len() + count);
-    }
 }
 
 /// Types of numbers in files, with the lowest byte first.
@@ -244,8 +212,7 @@ pub trait Number: Copy + Send + Sync + private::Sealed {
 }
 
 mod private {
-    /// Implemented only by the types of this module: `unsafe` code relies on their implementations of the traits, and
-    /// on any bytes being a valid value.
+    /// Implemented only by the types of this module: `unsafe` code relies on any bytes being a valid value.
     pub trait Sealed {}
 }
 
@@ -268,7 +235,7 @@ numbers! { f32, 4; f64, 8; i32, 4; }
 ///
 /// ```
 /// let mut out = vec![1];
-/// cntkio_simd::memory::append_stored(&mut out, &[&[2, 0, 0, 0, 255, 255, 255, 255], &[]]);
+/// cntkio_memory::copy::append_stored(&mut out, &[&[2, 0, 0, 0, 255, 255, 255, 255], &[]]);
 /// assert_eq!(out, [1, 2, -1]);
 /// ```
 pub fn append_stored<T: Number>(out: &mut Vec<T>, pieces: &[&[u8]]) {
@@ -285,7 +252,7 @@ pub fn append_stored<T: Number>(out: &mut Vec<T>, pieces: &[&[u8]]) {
     let spare = &mut out.spare_capacity_mut()[..count];
     // SAFETY: the same memory as `size` bytes; bytes have no alignment.
     let destination = unsafe { std::slice::from_raw_parts_mut(spare.as_mut_ptr().cast::<MaybeUninit<u8>>(), size) };
-    fill(destination, pieces);
+    fill(Kernel::selected(), destination, pieces);
     // SAFETY: memory for `count` more values is reserved, `fill` has written all its bytes, and any bytes are a number.
     unsafe { out.set_len(before + count) };
 }
@@ -296,22 +263,21 @@ fn length<T>(pieces: &[impl Piece<T>]) -> usize {
 }
 
 /// Write the pieces over all of `destination`, which has their total length.
-fn fill<T: Send, P: Piece<T>>(mut destination: &mut [MaybeUninit<T>], pieces: &[P]) {
+fn fill<T: Send, P: Piece<T>>(kernel: Kernel, mut destination: &mut [MaybeUninit<T>], pieces: &[P]) {
     assert!(destination.len() == length(pieces));
     if size_of_val(destination) > SHARE_BYTES && rayon::current_thread_index().is_some() {
         if let [piece] = *pieces {
             let (first, second) = piece.split_at(piece.size() / 2);
             let (first_destination, second_destination) = destination.split_at_mut(first.size());
-            rayon::join(|| fill(first_destination, &[first]), || fill(second_destination, &[second]));
+            rayon::join(|| fill(kernel, first_destination, &[first]), || fill(kernel, second_destination, &[second]));
             return;
         }
         let (first, second) = pieces.split_at(pieces.len() / 2);
         let (first_destination, second_destination) = destination.split_at_mut(length(first));
-        rayon::join(|| fill(first_destination, first), || fill(second_destination, second));
+        rayon::join(|| fill(kernel, first_destination, first), || fill(kernel, second_destination, second));
         return;
     }
     let pieces_ahead = if size_of_val(destination) / pieces.len().max(1) >= LONG_PIECE_BYTES { 2 } else { 8 };
-    let kernel = Kernel::selected();
     for (number, piece) in pieces.iter().enumerate() {
         if let Some(next) = pieces.get(number + pieces_ahead) {
             next.prefetch_start();
@@ -320,25 +286,6 @@ fn fill<T: Send, P: Piece<T>>(mut destination: &mut [MaybeUninit<T>], pieces: &[
         piece.write(piece_destination, kernel);
         destination = rest;
     }
-}
-
-/// Ask the system to back the first `count` values of a vector with huge pages, if it has them: the first use of the
-/// memory then costs a third. Only whole huge pages inside that range are advised, so no unused memory is allocated.
-pub fn advise_huge_pages<T>(values: &mut Vec<T>, count: usize) {
-    #[cfg(target_os = "linux")]
-    {
-        const HUGE_PAGE_BYTES: usize = 2 << 20;
-        let begin = values.as_mut_ptr() as usize;
-        let end = begin + count.min(values.capacity()) * size_of::<T>();
-        let (first, last) = (begin.next_multiple_of(HUGE_PAGE_BYTES), end / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES);
-        if first < last {
-            // SAFETY: the pages are inside the vector's own allocation. The advice changes neither their content nor
-            // their protection, and an error of the call changes nothing.
-            unsafe { libc::madvise(first as *mut libc::c_void, last - first, libc::MADV_HUGEPAGE) };
-        }
-    }
-    #[cfg(not(target_os = "linux"))]
-    let _ = (values, count);
 }
 
 #[cfg(test)]
@@ -360,12 +307,34 @@ mod tests {
     }
 
     #[test]
-    fn advice_does_not_change_the_values() {
-        let mut values: Vec<u32> = (0..3 << 20).collect();
-        let count = values.len();
-        advise_huge_pages(&mut values, count);
-        advise_huge_pages(&mut values, usize::MAX / 8);
-        assert!(values.iter().enumerate().all(|(at, &value)| at == value as usize));
-        advise_huge_pages(&mut Vec::<u8>::new(), 0);
+    fn every_kernel_reads_both_byte_orders_on_one_and_several_threads() {
+        let bytes: Vec<u8> = (0..1_200_003u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        let pieces: Vec<Floats> = (0..3000usize)
+            .map(|number| (number * 397 % 5000, number * 37 % 900, number % 3 > 0))
+            .chain([(1, bytes.len() - 1, true), (0, 3, true), (2, 4, false)])
+            .map(|(at, size, is_big_endian)| Floats { bytes: &bytes[at..at + size], is_big_endian })
+            .collect();
+        let value = |piece: &Floats, value: &[u8; 4]| match piece.is_big_endian {
+            true => u32::from_be_bytes(*value),
+            false => u32::from_le_bytes(*value),
+        };
+        let expected: Vec<u32> =
+            pieces.iter().flat_map(|piece| piece.bytes.as_chunks().0.iter().map(|bytes| value(piece, bytes))).collect();
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+        for kernel in Kernel::available() {
+            let (mut alone, mut together) = (vec![1.0f32], vec![1.0f32]);
+            append_with(kernel, &mut alone, &pieces);
+            pool.install(|| append_with(kernel, &mut together, &pieces));
+            let bits = |values: &[f32]| values[1..].iter().map(|value| value.to_bits()).collect::<Vec<u32>>();
+            assert!(bits(&alone) == expected && bits(&together) == expected, "{}", kernel.name());
+        }
+    }
+
+    #[test]
+    fn appends_nothing_for_no_values() {
+        let mut out = Vec::new();
+        append_floats(&mut out, &[]);
+        append_floats(&mut out, &[Floats { bytes: &[1, 2, 3], is_big_endian: false }]);
+        assert!(out.is_empty());
     }
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 ///
 /// let file = std::fs::File::open("Cargo.toml").unwrap();
 /// let mut start = [0; 9];
-/// cntkio_simd::file::OpenFile::new(file.as_raw_fd() as isize).read_exact_at(&mut start, 0).unwrap();
+/// cntkio_memory::file::OpenFile::new(file.as_raw_fd() as isize).read_exact_at(&mut start, 0).unwrap();
 /// assert_eq!(&start, b"[package]");
 /// # }
 /// ```
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn file_bytes_are_mapped_and_report_a_change_of_the_file() {
-        let path = std::env::temp_dir().join(format!("cntkio simd ü mapped {}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("cntkio memory ü mapped {}", std::process::id()));
         let content: Vec<u8> = (0..20_000u32).map(|number| (number % 251) as u8).collect();
         std::fs::write(&path, &content).unwrap();
         let file = std::fs::File::open(&path).unwrap();
@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn reads_and_writes_at_a_position_and_reports_the_end_of_the_file() {
-        let path = std::env::temp_dir().join(format!("cntkio-simd-{}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("cntkio-memory-{}", std::process::id()));
         std::fs::write(&path, b"0123456789").unwrap();
         let opened = File::options().read(true).write(true).open(&path).unwrap();
         let file = number(&opened);

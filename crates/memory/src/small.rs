@@ -1,0 +1,94 @@
+//! Conversion of numbers to a small form and back.
+
+use cntkio_simd::Kernel;
+use std::mem::MaybeUninit;
+
+/// Numbers that can be kept in fewer bytes while they are small.
+///
+/// Only this module implements the trait: `unsafe` code relies on [`widen`](Widens::widen) writing every element.
+pub trait Widens: Copy + Send + Sync + private::Sealed {
+    /// The small form of such a number.
+    type Small: Copy + Send + Sync;
+    /// The number that a small form stands for.
+    fn widened(small: Self::Small) -> Self;
+    /// Append the small forms of the numbers and return true, if each has a small form that stands for the same bits;
+    /// otherwise append nothing and return false.
+    ///
+    /// ```
+    /// use cntkio_memory::small::Widens;
+    ///
+    /// let mut out = vec![];
+    /// assert!(f32::narrow(&[0.0, 255.0], &mut out));
+    /// assert!(!f32::narrow(&[1.0, 0.5], &mut out) && !f32::narrow(&[-0.0], &mut out));
+    /// assert_eq!(out, [0, 255]);
+    /// ```
+    fn narrow(numbers: &[Self], out: &mut Vec<Self::Small>) -> bool;
+    /// Write the numbers that small forms stand for into every element of a destination of the same length.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    fn widen(kernel: Kernel, small: &[Self::Small], destination: &mut [MaybeUninit<Self>]);
+}
+
+mod private {
+    pub trait Sealed {}
+}
+
+macro_rules! widens {
+    ($($number:ty, $small:ty, $narrow:expr, $bits:expr, $widen:expr;)*) => {$(
+        impl private::Sealed for $number {}
+        impl Widens for $number {
+            type Small = $small;
+
+            #[inline]
+            fn widened(small: $small) -> $number {
+                small.into()
+            }
+
+            fn narrow(numbers: &[$number], out: &mut Vec<$small>) -> bool {
+                let before = out.len();
+                out.reserve(numbers.len());
+                // Work in blocks, so that numbers without a small form are rejected after the first block.
+                for block in numbers.chunks(NUMBERS_NARROWED_AT_ONCE) {
+                    let mut wrong = 0;
+                    out.extend(block.iter().map(|&number| {
+                        let small: $small = $narrow(number);
+                        wrong |= $bits(<$number>::from(small)) ^ $bits(number);
+                        small
+                    }));
+                    if wrong != 0 {
+                        out.truncate(before);
+                        return false;
+                    }
+                }
+                true
+            }
+
+            #[inline]
+            fn widen(kernel: Kernel, small: &[$small], destination: &mut [MaybeUninit<$number>]) {
+                $widen(kernel, small, destination);
+            }
+        }
+    )*};
+}
+
+/// Compiled without vector instructions of a kernel: numbers in double precision are rare.
+fn widen_each(small: &[u8], destination: &mut [MaybeUninit<f64>]) {
+    assert!(destination.len() == small.len());
+    for (out, &small) in destination.iter_mut().zip(small) {
+        out.write(small.into());
+    }
+}
+
+const NUMBERS_NARROWED_AT_ONCE: usize = 1 << 10;
+
+// The significand of a float32 from 2^23 on (float64: 2^52) has a unit of 1, so adding 2^23 (2^52) to a small whole
+// number puts that number into the lowest bits. `narrow` then compares bits, which rejects fractions, large numbers and
+// -0.
+widens! {
+    f32, u8, |number: f32| (number + 8_388_608.0).to_bits() as u8, f32::to_bits, Kernel::widen_u8;
+    f64, u8, |number: f64| (number + 4_503_599_627_370_496.0).to_bits() as u8, f64::to_bits,
+        |_, small, destination| widen_each(small, destination);
+    i32, u16, |number: i32| number as u16, |number: i32| number as u32, Kernel::widen_u16;
+}
