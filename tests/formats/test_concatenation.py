@@ -10,17 +10,25 @@ from typing import Any
 import numpy as np
 import pytest
 from cntkio import (
+    CBFDeserializer,
     CheckpointError,
     ConfigError,
     CorpusError,
     CTFDeserializer,
     FormatError,
+    HTKFeatureDeserializer,
+    HTKMLFBinaryDeserializer,
+    HTKMLFDeserializer,
     MinibatchSource,
+    StreamDef,
+    StreamDefs,
+    write_cbf,
 )
-from cntkio.formats import concatenation
+from cntkio.formats import concatenation, htk, mlf
 from cntkio.formats.contract import Ahead
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 from support.builders import STREAMS, rest, shown
 
 WIDTH = 120
@@ -464,3 +472,159 @@ def test_a_list_of_one_file_is_that_file(tmp_path: Path) -> None:
     one, listed = (CTFDeserializer(path, STREAMS).open() for path in (corpus.whole, [corpus.whole]))
     assert type(one) is type(listed)
     assert one.fingerprint() == listed.fingerprint()
+
+
+# ----------------------------------------------------------------------------------------------------- binary files
+
+
+def write_binaries(folder: Path, totals: list[int], layout: Any = "2.x") -> None:
+    """Write a binary corpus as one file and as several; each chunk has 4 sequences."""
+    for old in folder.glob("*"):
+        old.unlink()
+    values = np.arange(2 * sum(totals), dtype=np.float32).reshape(-1, 1, 2)
+    size = 52 if layout == "2.x" else 32
+    write_cbf(folder / "whole.cbf", {"x": values}, chunk_size_in_bytes=size, layout=layout)
+    bounds = np.cumsum([0, *totals]).tolist()
+    for index, (first, last) in enumerate(zip(bounds, bounds[1:], strict=False)):
+        write_cbf(folder / f"part-{index}.cbf", {"x": values[first:last]}, chunk_size_in_bytes=size, layout=layout)
+
+
+@pytest.mark.usefixtures("few_open")
+@pytest.mark.parametrize("layout", ["2.x", "documented"])
+@pytest.mark.parametrize("keep", [False, True])
+@laws
+@given(st.lists(st.integers(1, 4).map(lambda count: 4 * count), min_size=1, max_size=5), st.integers(1, 5), OPTIONS)
+def test_several_binary_files_deliver_the_same_minibatches_as_one(
+    folder: Path, layout: Any, keep: bool, totals: list[int], rest_of_last: int, options: dict[str, Any]
+) -> None:
+    write_binaries(folder, [*totals, rest_of_last], layout)
+
+    def minibatches(path: Path) -> list[Any]:
+        with MinibatchSource(CBFDeserializer(path, keep_data_in_memory=keep), max_sweeps=2, **options) as source:
+            return [
+                (one.keys_of_sequences.tolist(), one["x"].values.tolist(), one["x"].end_of_sweep, source.num_chunks)
+                for one in source.minibatches(5)
+            ]
+
+    assert minibatches(folder / "part-*.cbf") == minibatches(folder / "whole.cbf")
+
+
+def test_binary_files_with_different_streams_are_refused(tmp_path: Path) -> None:
+    write_cbf(tmp_path / "a.cbf", {"x": np.zeros((3, 1, 2))})
+    write_cbf(tmp_path / "b.cbf", {"x": np.zeros((3, 1, 3))})
+    with pytest.raises(
+        ConfigError, match=r"b\.cbf: its streams are 'x' \(dense, 3 wide, float64\), but the streams of"
+    ):
+        CBFDeserializer(tmp_path / "*.cbf").open()
+
+
+def test_a_broken_binary_file_is_named_with_the_key_of_the_sequence(tmp_path: Path) -> None:
+    data = {"x": csr_array(np.eye(3, dtype=np.float32))}
+    for name in ("a.cbf", "b.cbf"):
+        write_cbf(tmp_path / name, data)
+    content = bytearray((tmp_path / "b.cbf").read_bytes())
+    at = content.index(np.array([1, 1], np.int32).tobytes(), 60)  # the index of the second sequence's entry
+    content[at : at + 4] = (99).to_bytes(4, "little")
+    (tmp_path / "b.cbf").write_bytes(content)
+    with MinibatchSource(CBFDeserializer(tmp_path / "*.cbf"), max_sweeps=1, randomize=False) as source:
+        with pytest.raises(FormatError, match="99") as caught:
+            source.next_minibatch(9)
+        assert (caught.value.path, caught.value.sequence) == (str(tmp_path / "b.cbf"), 4)
+
+
+@pytest.mark.usefixtures("few_open")
+def test_a_binary_file_that_changes_in_mid_sweep_is_an_error(tmp_path: Path) -> None:
+    write_binaries(tmp_path, [4] * 9)
+    with MinibatchSource(CBFDeserializer(tmp_path / "part-*.cbf"), max_sweeps=1, randomize=False) as source:
+        write_cbf(tmp_path / "part-5.cbf", {"x": np.ones((4, 1, 2), np.float32)})
+        with pytest.raises(CorpusError, match=r"part-5\.cbf: changed while in use"):
+            list(source.minibatches(4))
+
+
+def test_a_remark_about_all_binary_files_is_made_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_binaries(tmp_path, [4] * 3)
+    streams = StreamDefs(x=StreamDef(field="x", shape=2, is_sparse=True))
+    CBFDeserializer(tmp_path / "part-*.cbf", streams).open().close()
+    assert len(caplog.records) == 1
+    assert "stream 'x' is dense, not sparse" in caplog.text
+
+
+# ----------------------------------------------------------------------------------------------------- speech
+
+
+def write_speech(folder: Path, num_files: int = 3) -> None:
+    """Write features and labels of utterances, as one list and label file and as several."""
+    everything = [(f"u{key}", np.full((3 + key % 2, 2), key, np.float32)) for key in range(4 * num_files)]
+    for index in range(num_files):
+        some = everything[4 * index : 4 * index + 4]
+        htk.write_archive(folder / f"part-{index}.ark", folder / f"part-{index}.scp", some)
+        classes = [(key, np.full(len(frames), index)) for key, frames in some]
+        mlf.write_mlf(folder / f"part-{index}.mlf", classes, ["a", "b", "c"])
+        mlf.write_binary_mlf(folder / f"part-{index}.bmlf", classes)
+    for suffix in ("scp", "mlf"):
+        texts = [path.read_text().removeprefix("#!MLF!#\n") for path in sorted(folder.glob(f"part-*.{suffix}"))]
+        (folder / f"whole.{suffix}").write_text("#!MLF!#\n" * (suffix == "mlf") + "".join(texts))
+    mlf.write_mapping(folder / "states", ["a", "b", "c"])
+
+
+def speech(folder: Path, scp: Any, labels: Any, **options: Any) -> MinibatchSource:
+    return MinibatchSource(
+        [
+            HTKFeatureDeserializer(StreamDefs(x=StreamDef(scp=scp, shape=2))),
+            HTKMLFDeserializer(folder / "states", StreamDefs(y=StreamDef(mlf=labels, shape=3))),
+        ],
+        **{"max_sweeps": 1, "randomize": False, **options},
+    )
+
+
+@pytest.mark.parametrize("frame_mode", [False, True])
+def test_several_lists_and_label_files_deliver_what_one_of_each_does(tmp_path: Path, frame_mode: bool) -> None:
+    write_speech(tmp_path)
+
+    def minibatches(source: MinibatchSource) -> Any:
+        with source:
+            return [
+                (one.keys_of_sequences.tolist(), one["x"].asarray().tolist(), one["y"].asarray().tolist())
+                for one in source.minibatches(5)
+            ]
+
+    one = minibatches(speech(tmp_path, tmp_path / "whole.scp", tmp_path / "whole.mlf", frame_mode=frame_mode))
+    lists, labels = str(tmp_path / "part-*.scp"), [tmp_path / "part-{0..1}.mlf", tmp_path / "part-2.mlf"]
+    assert minibatches(speech(tmp_path, lists, labels, frame_mode=frame_mode)) == one
+    assert sum(len(keys) for keys, *_ in one) == (42 if frame_mode else 12)
+
+
+def test_chunks_of_features_never_span_lists(tmp_path: Path) -> None:
+    write_speech(tmp_path)
+    table = HTKFeatureDeserializer(StreamDefs(x=StreamDef(scp=tmp_path / "part-*.scp", shape=2))).open().table
+    assert table.chunk_starts.tolist() == [0, 4, 8, 12]
+    assert table.files is not None
+    assert [Path(path).name for path in table.files.of(np.array([11, 0]))] == ["part-2.ark", "part-0.ark"]
+
+
+def test_refuses_an_utterance_that_is_in_two_lists(tmp_path: Path) -> None:
+    write_speech(tmp_path)
+    lines = (tmp_path / "part-0.scp").read_text().splitlines()
+    (tmp_path / "part-1.scp").write_text(f"{lines[2]}\n")
+    with pytest.raises(CorpusError, match=r"part-1\.scp: utterance 'u2' is in .*part-0\.scp, too \(1 such utterance"):
+        HTKFeatureDeserializer(StreamDefs(x=StreamDef(scp=tmp_path / "part-*.scp", shape=2))).open()
+
+
+def test_binary_label_files_may_be_a_pattern(tmp_path: Path) -> None:
+    write_speech(tmp_path)
+    labels = HTKMLFBinaryDeserializer(StreamDefs(y=StreamDef(mlf=tmp_path / "*.bmlf", shape=3)))
+    assert labels.open().table.num_sequences == 12
+    with pytest.raises(FileNotFoundError, match="No file matches the pattern"):
+        HTKMLFBinaryDeserializer(StreamDefs(y=StreamDef(mlf=tmp_path / "*.bmfl", shape=3))).open()
+
+
+@pytest.mark.parametrize(("name", "change"), [("part-1.scp", "u4"), ("part-2.mlf", '"u9')])
+def test_a_refused_state_names_the_list_or_label_file_that_changed(tmp_path: Path, name: str, change: str) -> None:
+    write_speech(tmp_path)
+    with speech(tmp_path, tmp_path / "part-*.scp", tmp_path / "part-*.mlf") as source:
+        state = source.state_dict()
+    path = tmp_path / name
+    path.write_text(path.read_text().replace(change, f"{change}9"))
+    source = speech(tmp_path, tmp_path / "part-*.scp", tmp_path / "part-*.mlf")
+    with source, pytest.raises(CheckpointError, match=f"where {name} has other content"):
+        source.load_state_dict(state)

@@ -59,6 +59,13 @@ def check_keys_of(keys: KeysOf) -> None:
         raise ConfigError(f"keys is {keys!r}; expected 'unique' or 'per_file'", key="keys")
 
 
+def changed_in_use(path: str, size: int, size_now: int) -> CorpusError:
+    """Make the error about a file that has changed since it was first opened."""
+    return CorpusError(
+        f"{path}: changed while in use ({size} bytes when opened, {size_now} now); open the corpus again"
+    )
+
+
 class FileCorpus(Corpus, Protocol):
     """A corpus of one file, as a part of a concatenation. All parts have the report in common."""
 
@@ -400,13 +407,8 @@ class Concatenation:
         return Loaded(chunk_id, loaded.chunk, None if corpus.is_sound(loaded) else loaded.findings)
 
     def fingerprint(self) -> str:
-        """Return a line for all files, and a line for each with its name and a check sum."""
-        lines = [
-            f"{PurePath(part.path).name} {hashlib.blake2b(part.fingerprint.encode(), digest_size=6).hexdigest()}"
-            for part in self._parts
-        ]
-        whole = hashlib.blake2b("\n".join(part.fingerprint for part in self._parts).encode(), digest_size=16)
-        return "\n".join([f"{len(lines)} files {whole.hexdigest()}", *lines])
+        parts = self._parts
+        return fingerprint_of_files([part.path for part in parts], [part.fingerprint for part in parts])
 
     def close(self) -> None:
         self.report.log_totals()
@@ -423,6 +425,16 @@ def _overlapping(ranges: Sequence[tuple[int, int]], indices: Sequence[int]) -> l
         if high > largest:
             largest, owner = high, index
     return sorted(found)
+
+
+def fingerprint_of_files(paths: Sequence[str], fingerprints: Sequence[str]) -> str:
+    """Return a fingerprint: a line for all files, and a line for each, with its name and a check sum."""
+    lines = [
+        f"{PurePath(path).name} {hashlib.blake2b(fingerprint.encode(), digest_size=6).hexdigest()}"
+        for path, fingerprint in zip(paths, fingerprints, strict=True)
+    ]
+    whole = hashlib.blake2b("\n".join(fingerprints).encode(), digest_size=16)
+    return "\n".join([f"{len(lines)} files {whole.hexdigest()}", *lines])
 
 
 def differences_of_files(saved: str, current: str) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +13,32 @@ import numpy.typing as npt
 from cntkio.formats.columns import Keys, Lengths, stored_keys, stored_lengths
 
 
+class Files(Protocol):
+    """The files of a corpus that has several."""
+
+    def of(self, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.str_]:
+        """Return the file of each of some sequences."""
+
+
+class ListedFiles:
+    """Files that each sequence names.
+
+    Args:
+        paths: The files.
+        files: For each sequence the index of its file.
+    """
+
+    def __init__(self, paths: Sequence[str | bytes], files: npt.NDArray[np.integer[Any]]) -> None:
+        self._paths, self._files = paths, files
+
+    def of(self, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.str_]:
+        """Return the file of each of some sequences."""
+        files, which = np.unique(self._files[sequences], return_inverse=True)
+        return np.array([os.fsdecode(self._paths[file]) for file in files.tolist()], np.str_)[which]
+
+
 class FileSpans:
-    """The files of a corpus, one after the other.
+    """Files whose sequences come one after the other.
 
     Args:
         paths: The files.
@@ -25,12 +50,12 @@ class FileSpans:
     """
 
     def __init__(self, paths: Sequence[str], starts: npt.NDArray[np.int64]) -> None:
-        self.paths, self._starts = paths, starts
+        self._paths, self._starts = paths, starts
 
     def of(self, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.str_]:
         """Return the file of each of some sequences."""
-        files, which = np.unique(np.searchsorted(self._starts, sequences, side="right") - 1, return_inverse=True)
-        return np.array([self.paths[file] for file in files.tolist()], np.str_)[which]
+        files = np.searchsorted(self._starts, sequences, side="right") - 1
+        return ListedFiles(self._paths, files).of(np.arange(len(files)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -49,7 +74,7 @@ class SequenceTable:
     lengths: Lengths
     chunk_starts: npt.NDArray[np.int64]
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict, kw_only=True)
-    files: FileSpans | None = dataclasses.field(default=None, kw_only=True)
+    files: Files | None = dataclasses.field(default=None, kw_only=True)
 
     @property
     def num_sequences(self) -> int:

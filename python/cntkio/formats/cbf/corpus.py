@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -12,16 +11,18 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import num_threads, piece_size
-from cntkio.arguments import check_fields, float_type, path_text
+from cntkio.arguments import check_fields, float_type, path_texts
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.cbf.faults import Fault
-from cntkio.formats.cbf.header import StreamHeader, read_header
+from cntkio.formats.cbf.header import Header, StreamHeader, read_header
 from cntkio.formats.cntk_options import BINARY, CntkOptions
+from cntkio.formats.concatenation import Concatenation, changed_in_use, concatenated
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded
+from cntkio.formats.file_lists import FileNames, listed_files, shown_files
 from cntkio.formats.index_cache import file_fingerprint
 from cntkio.formats.input_file import InputFile, in_utf8
 from cntkio.formats.report import Report, warn
-from cntkio.formats.table import SequenceTable
+from cntkio.formats.table import NO_SEQUENCES, SequenceTable
 from cntkio.hints import did_you_mean, suggests_keywords, wording
 from cntkio.streams import StreamDefs, StreamInformation, checked_streams, named, num_values
 
@@ -43,7 +44,7 @@ class CBFDeserializer(CntkOptions):
     ``deserializer["precision"] = "float"`` refuses a file of another precision, as CNTK does.
 
     Args:
-        filename: The file.
+        filename: The file; or several, which are one corpus: a pattern or a list (docs/where-corpora-can-be.md).
         streams: New names: for each the name in the file as its field, and optionally a shape. Samples get that shape,
             which must have as many values as the file says.
         dtype: Type of the delivered values, float32 or float64; None: each stream has its own precision.
@@ -64,7 +65,7 @@ class CBFDeserializer(CntkOptions):
         CBFDeserializer('train.cbf', StreamDefs(features=StreamDef(field='x', shape=(28, 28))))
     """
 
-    filename: str | os.PathLike[str]
+    filename: FileNames
     streams: StreamDefs = dataclasses.field(default_factory=StreamDefs)
     _: dataclasses.KW_ONLY
     dtype: npt.DTypeLike | None = None
@@ -79,7 +80,7 @@ class CBFDeserializer(CntkOptions):
 
     def __post_init__(self) -> None:
         """Check all options that can be checked without the file."""
-        self.filename = path_text("filename", self.filename)
+        self.filename = path_texts("filename", self.filename)
         check_fields(self)
         self.streams = checked_streams(self.streams)
         if self.dtype is not None:
@@ -87,22 +88,80 @@ class CBFDeserializer(CntkOptions):
 
     @property
     def label(self) -> str:
-        return os.fspath(self.filename)
+        return shown_files(self.filename)
 
     def parts(self) -> Sequence[Deserializer]:
         return (self,)
 
-    def open(self, *, text_keys: bool = False, ahead: Ahead = NOTHING_AHEAD) -> CBFCorpus:
-        """Open the file and read its header and the lengths of its sequences.
+    def open(self, *, text_keys: bool = False, ahead: Ahead = NOTHING_AHEAD) -> CBFCorpus | Concatenation:
+        """Open the files and read their headers and the lengths of their sequences.
 
-        Both arguments change nothing, because keys are numbers, and the file needs no index.
+        Both arguments change nothing, because keys are numbers, and the files need no index.
 
         Raises:
-            OSError: The file cannot be read.
-            FormatError: The file breaks the format.
-            ConfigError: A renaming or a precision does not fit the file.
+            OSError: A file cannot be read, or no file matches a pattern.
+            FormatError: A file breaks the format.
+            ConfigError: A renaming or a precision does not fit a file, or files have different streams.
         """
-        return CBFCorpus(self)
+        paths, reading = listed_files(self.filename), BinaryReading(self)
+        if len(paths) > 1:
+            return concatenated(paths, reading, self.label, [ahead] * len(paths))
+        return reading.open(paths[0], ahead)
+
+
+class BinaryReading:
+    """What all files of a corpus share, to open them.
+
+    Args:
+        options: The deserializer.
+
+    Attributes:
+        options: The same.
+        report: Errors and warnings of all files.
+        wording: How the caller writes options.
+    """
+
+    def __init__(self, options: CBFDeserializer) -> None:
+        self.options = options
+        self.report = Report(options.label)
+        self.wording = wording()
+        self._remarks: set[str] = set()
+        self._spare: _core.Spare | None = None
+
+    def open(self, path: str, ahead: Ahead) -> CBFCorpus:
+        """Open a file.
+
+        Raises:
+            OSError, FormatError, ConfigError: See `CBFDeserializer.open`.
+        """
+        return CBFCorpus(self, path)
+
+    def open_again(self, path: str, memory: BinaryMemory) -> CBFCorpus:
+        """Open a file that was open before. `CBFCorpus.use_table` sets its table.
+
+        Raises:
+            OSError: The file cannot be read any more.
+            CorpusError: The file was changed.
+        """
+        return CBFCorpus(self, path, memory)
+
+    def remark(self, path: str, what: str) -> None:
+        """Warn of a definition that does not fit a file; once, if it does not fit several.
+
+        Raises:
+            ConfigError: Warnings are errors.
+        """
+        if self.options.strict:
+            raise ConfigError(f"{path}: {what}", key="streams")
+        if what not in self._remarks:
+            self._remarks.add(what)
+            warn("%s: %s", path, what)
+
+    def spare(self, largest_chunk: int) -> _core.Spare:
+        """Return the memory of released chunks, for chunks that are about so large."""
+        if self._spare is None:
+            self._spare = _core.Spare(_SPARE_CHUNKS * min(largest_chunk, _MOST_SPARE))
+        return self._spare
 
 
 class StreamSchema(NamedTuple):
@@ -135,8 +194,28 @@ class _Parsed(NamedTuple):
     num_unused: int
 
 
+class BinaryMemory(NamedTuple):
+    """Everything that opens a file again, except for its table.
+
+    Attributes:
+        header: Its header.
+        streams: Its streams.
+        kept: The chunks that stay in memory.
+        fingerprint: Its fingerprint.
+        size: Its bytes.
+        stamp: See `TextInput`.
+    """
+
+    header: Header
+    streams: tuple[StreamInformation, ...]
+    kept: dict[int, Loaded]
+    fingerprint: str
+    size: int
+    stamp: object
+
+
 class CBFCorpus:
-    """An opened corpus in the CNTK binary format.
+    """An opened file in the CNTK binary format.
 
     Made by `CBFDeserializer.open`; `cntkio.formats.Corpus` documents its methods.
 
@@ -149,26 +228,28 @@ class CBFCorpus:
     # The keys are ordinal numbers, so, like CNTK, accept this corpus in the first place only.
     joins: Joins = "first"
 
-    def __init__(self, options: CBFDeserializer) -> None:
-        self._options = options
-        self._file = InputFile(options.label)
+    def __init__(self, reading: BinaryReading, path: str, memory: BinaryMemory | None = None) -> None:
+        self._reading, self._options = reading, reading.options
+        self._file = InputFile(path)
         self.name = self._file.path
-        self.report = Report(self.name)
-        self._wording = wording()
-        self._kept: dict[int, Loaded] = {}
+        self.report = reading.report
         try:
-            self.header = read_header(self._file)
+            if memory is not None and memory.stamp != self._file.stamp:
+                raise changed_in_use(path, memory.size, self._file.size)
+            self.header = read_header(self._file) if memory is None else memory.header
             self.layout = self.header.layout
-            self.streams = self._stream_infos()
+            self.streams = self._stream_infos() if memory is None else memory.streams
+            self._kept: dict[int, Loaded] = {} if memory is None else memory.kept
             self._schema = [
                 StreamSchema(stream.is_sparse, stream.dim, stream.is_double, info.dtype == np.float64)
                 for stream, info in zip(self.header.streams, self.streams, strict=True)
             ]
-            largest = int((self.header.ends - self.header.begins).max())
             self._binary = _core.BinaryFile(self._file.number, in_utf8(self.name))
-            self._spare = _core.Spare(_SPARE_CHUNKS * min(largest, _MOST_SPARE))
-            self.table = self._read_table()
-            self._fingerprint = file_fingerprint(self._file, self.table)
+            self._spare = reading.spare(int((self.header.ends - self.header.begins).max()))
+            self.table = NO_SEQUENCES
+            if memory is None:
+                self.table = self._read_table()
+            self._fingerprint = file_fingerprint(self._file, self.table) if memory is None else memory.fingerprint
         except BaseException:
             self._file.close()
             raise
@@ -200,14 +281,16 @@ class CBFCorpus:
         for name, definition in named(self._options.streams):
             alias = definition["stream_alias"] or name
             if alias in renamed:
-                self._remark(f"streams {renamed[alias][0]!r} and {name!r} are both {alias!r} there; the last is used")
+                self._reading.remark(
+                    self.name, f"streams {renamed[alias][0]!r} and {name!r} are both {alias!r} there; the last is used"
+                )
             renamed[alias] = (name, definition)
         for alias, (name, definition) in list(renamed.items()):
             if alias in in_file:
                 continue
             what = f"the file has no stream {alias!r} to be named {name!r}"
             if name in in_file and name not in renamed:  # such as after a conversion, which writes the new names
-                self._remark(f"{what}; its own stream {name!r} is read")
+                self._reading.remark(self.name, f"{what}; its own stream {name!r} is read")
                 renamed[name] = (name, definition)
             else:
                 names = ", ".join(map(repr, in_file))
@@ -222,7 +305,7 @@ class CBFCorpus:
         if dtype != own and not self._options.convert:
             raise ConfigError(
                 f"{self.name}: stream {name!r} is in {own}, and {dtype} is asked for; expected "
-                + self._wording.setting("dtype", str(own)),
+                + self._reading.wording.setting("dtype", str(own)),
                 key="precision",
             )
         return dtype
@@ -233,15 +316,16 @@ class CBFCorpus:
         if shape is not None and num_values(shape) != stream.dim:
             self._refuse(
                 f"stream {name!r} has {stream.dim} values a sample, not {num_values(shape)} as was asked for; "
-                f"expected {self._wording.setting('shape', stream.dim)}, a shape of as many values, or none",
+                f"expected {self._reading.wording.setting('shape', stream.dim)}, a shape of as many values, or none",
                 name,
             )
             shape = None
         # The dense form is the default of `StreamDef`: without a shape the user did not ask for it.
         if is_sparse != stream.is_sparse and (is_sparse or "dim" in definition):
-            self._remark(
+            self._reading.remark(
+                self.name,
                 f"stream {name!r} is {_form(stream.is_sparse)}, not {_form(is_sparse)} as was asked for; "
-                "it is read as it is"
+                "it is read as it is",
             )
         return stream.dim if shape is None else shape
 
@@ -249,12 +333,7 @@ class CBFCorpus:
         """Raise an error about a definition; CNTK 2.7 passes over it."""
         if not self._options.compatible:
             raise ConfigError(f"{self.name}: {what}", key=name)
-        self._remark(what)
-
-    def _remark(self, what: str) -> None:
-        if self._options.strict:
-            raise ConfigError(f"{self.name}: {what}", key="streams")
-        warn("%s: %s", self.name, what)
+        self._reading.remark(self.name, what)
 
     # ------------------------------------------------------------------------------------------------------ table
 
@@ -310,6 +389,30 @@ class CBFCorpus:
 
     def fingerprint(self) -> str:
         return self._fingerprint
+
+    @property
+    def num_lines(self) -> int:
+        return self.table.num_sequences
+
+    @property
+    def memory(self) -> BinaryMemory:
+        file = self._file
+        return BinaryMemory(self.header, self.streams, self._kept, self._fingerprint, file.size, file.stamp)
+
+    def use_table(self, table: SequenceTable) -> None:
+        self.table = table
+
+    def log_remarks(self) -> None:
+        """Do nothing: the header is checked when the file is opened."""
+
+    def require_sequences(self) -> None:
+        """Do nothing: a header has chunks, and chunks have sequences."""
+
+    def is_sound(self, loaded: Loaded) -> bool:
+        return not loaded.findings
+
+    def error_at(self, sequence_index: int, what: str) -> FormatError:
+        return FormatError(what, path=self.name, sequence=self._key(sequence_index))
 
     def load(self, chunk_id: int) -> Loaded:
         kept = self._kept.get(chunk_id)
@@ -367,6 +470,10 @@ class CBFCorpus:
             byte=int(self.header.begins[chunk_id]),
         )
 
+    def _key(self, sequence_index: int) -> int:
+        """Return the key of a sequence: its number in the corpus, once the files before this one are known."""
+        return int(self.table.keys[sequence_index]) if self.table.num_sequences else sequence_index
+
     def _error(self, chunk_id: int, fault: Fault) -> FormatError:
         header = self.header
         num_before = int(header.num_sequences[:chunk_id].sum())
@@ -375,7 +482,7 @@ class CBFCorpus:
             fault.text(dim, int(header.num_sequences[chunk_id])),
             path=self.name,
             byte=int(header.begins[chunk_id]) + fault.offset,
-            sequence=None if fault.sequence is None else num_before + fault.sequence,
+            sequence=None if fault.sequence is None else self._key(num_before + fault.sequence),
             stream=None if fault.stream is None else self.streams[fault.stream].name,
         )
         error.kind = fault.name
@@ -395,9 +502,12 @@ class CBFCorpus:
         self.report.count("chunk with unused bytes")
         self.report.log("chunk with unused bytes", lambda: error)
 
+    def release(self) -> None:
+        self._file.close()
+
     def close(self) -> None:
         self.report.log_totals()
-        self._file.close()
+        self.release()
         self._kept.clear()
 
 

@@ -17,7 +17,7 @@ from cntkio.arguments import check_fields, float_type, path_texts
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import TEXT, CntkOptions
-from cntkio.formats.concatenation import Concatenation, KeysOf, check_keys_of, concatenated
+from cntkio.formats.concatenation import Concatenation, KeysOf, changed_in_use, check_keys_of, concatenated
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded
 from cntkio.formats.ctf import tuning
 from cntkio.formats.ctf.findings import (
@@ -264,10 +264,7 @@ class TextReading:
 
         def index(file: TextInput) -> TextIndex:
             if file.stamp != memory.stamp:
-                raise CorpusError(
-                    f"{path}: changed while in use ({memory.size} bytes when opened, {file.size} now); open the "
-                    "corpus again"
-                )
+                raise changed_in_use(path, memory.size, file.size)
             return memory.known or self._index(file, NO_PASS)
 
         return CTFCorpus(self, path, index, memory.fingerprint)

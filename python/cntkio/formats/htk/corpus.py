@@ -26,7 +26,9 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import FEATURE_STREAM, FEATURES, truth
+from cntkio.formats.concatenation import fingerprint_of_files
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded, Utterances
+from cntkio.formats.file_lists import listed_files, shown_files
 from cntkio.formats.htk.frames import Frames, GatheredFrames
 from cntkio.formats.htk.header import HEADER_SIZE, FeatureFiles, Header, OpenFile
 from cntkio.formats.htk.keys import first_same
@@ -43,7 +45,7 @@ from cntkio.formats.htk.options import (
     window_of,
 )
 from cntkio.formats.report import Report, first_few
-from cntkio.formats.table import SequenceTable
+from cntkio.formats.table import ListedFiles, SequenceTable
 from cntkio.hints import suggests_keywords, wording
 from cntkio.streams import (
     LARGEST_DIM,
@@ -67,8 +69,8 @@ class HTKFeatureDeserializer(UtteranceOptions):
 
     Args:
         streams: For each stream ``StreamDef(scp=..., shape=..., context=(left, right), broadcast=...)``. `scp` is a
-            list of utterances, or several; `shape` is the number of values of a frame, or a multiple of it that
-            implies the window.
+            list of utterances, or several: a pattern, or a list of paths; `shape` is the number of values of a frame,
+            or a multiple of it that implies the window.
         prefix: Text put before each path of the lists.
         unequal_lengths: What becomes of an utterance that is not as long as in the first corpus of the source:
             ``"error"``, ``"drop"`` it, or ``"keep"`` it as it is, which is also the meaning of None. Frame mode needs
@@ -183,11 +185,15 @@ class HTKFeatureCorpus:
 
     def __init__(self, settings: FeatureSettings) -> None:
         self._settings = settings
-        self.name = ", ".join(settings.lists)
+        self._lists = listed_files(settings.lists, option="scp")
+        self.name = shown_files(self._lists)
         self.report = Report(self.name)
-        lists = [read_list(path, prefix=settings.prefix, compatible=settings.compatible) for path in settings.lists]
+        lists = [read_list(path, prefix=settings.prefix, compatible=settings.compatible) for path in self._lists]
+        # Each list has its own paths, so the path of an utterance tells its list.
+        self._first_paths = np.cumsum([0, *(len(listed.paths) for listed in lists)])
         self._listed = self._without_unwanted(join_lists(lists))
         lengths = self._listed.lengths
+        self._first_of_list = np.searchsorted(self._listed.files, self._first_paths)
         with FeatureFiles(settings.compatible) as files:
             self._model = self._open(files, 0).header
         self._check_range(self._model, 0, 1)
@@ -211,9 +217,18 @@ class HTKFeatureCorpus:
         self.table = SequenceTable(
             self._listed.keys,
             lengths,
-            _core.htk_chunk_starts(lengths, CHUNK_FRAMES),
+            self._chunk_starts(lengths),
             options={"max_sequence_length": settings.max_sequence_length},
+            files=ListedFiles(self._listed.paths, self._listed.files),
         )
+
+    def _chunk_starts(self, lengths: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
+        """Divide the utterances into chunks, none of which spans lists."""
+        parts = [np.zeros(1, np.int64)]
+        for first, last in itertools.pairwise(self._first_of_list.tolist()):
+            if first < last:
+                parts.append(first + _core.htk_chunk_starts(lengths[first:last], CHUNK_FRAMES)[1:])
+        return np.concatenate(parts)
 
     def _without_unwanted(self, listed: Listed) -> Listed:
         """Leave out utterances that are too long, and all utterances of a key that is listed several times."""
@@ -224,6 +239,8 @@ class HTKFeatureCorpus:
             listed = listed.only(~too_long)
         first = first_same(listed.keys)
         is_again = first != np.arange(len(first))
+        if is_again.any() and not self._settings.compatible:
+            self._refuse_common_keys(listed, first)
         if is_again.any():
             is_repeated = is_again.copy()
             is_repeated[first[is_again]] = True
@@ -232,6 +249,18 @@ class HTKFeatureCorpus:
         if not len(listed.keys):
             raise CorpusError(f"{self.name}: no utterance is left to read")
         return listed
+
+    def _refuse_common_keys(self, listed: Listed, first: npt.NDArray[np.uint32]) -> None:
+        """Refuse an utterance that is in two lists; `first` has the first utterance with the key of each."""
+        list_of = np.searchsorted(self._first_paths, listed.files, side="right") - 1
+        common = np.flatnonzero(list_of != list_of[first])
+        if len(common):
+            names = [self._lists[int(list_of[index])] for index in (first[common[0]], common[0])]
+            key = bytes(listed.keys[common[0]]).decode(errors="replace")
+            raise CorpusError(
+                f"{names[1]}: utterance {key!r} is in {names[0]}, too ({len(common)} such utterances in all); expected "
+                "keys that differ"
+            )
 
     def _warn(self, kind: str, keys: npt.NDArray[np.bytes_], what: str) -> None:
         if not len(keys):
@@ -306,10 +335,17 @@ class HTKFeatureCorpus:
         return int(self.table.lengths.sum(dtype=np.int64)) * self._model.frame_size
 
     def fingerprint(self) -> str:
+        of_lists = [self._fingerprint_of(index) for index in range(len(self._lists))]
+        return of_lists[0] if len(of_lists) == 1 else fingerprint_of_files(self._lists, of_lists)
+
+    def _fingerprint_of(self, index: int) -> str:
+        """Return the fingerprint of a list. It does not depend on the other lists."""
+        part = slice(*self._first_of_list[index : index + 2].tolist())
+        files = self._listed.files[part] - np.uint32(self._first_paths[index])
         digest = hashlib.blake2b(digest_size=16)
-        for part in (self.table.keys, self._listed.first, self._listed.lengths, self._listed.files):
-            digest.update(np.ascontiguousarray(part).data.cast("B"))
-        return f"{self.table.num_sequences}:{digest.hexdigest()}"
+        for column in (self.table.keys[part], self._listed.first[part], self._listed.lengths[part], files):
+            digest.update(np.ascontiguousarray(column).data.cast("B"))
+        return f"{len(files)}:{digest.hexdigest()}"
 
     def load(self, chunk_id: int) -> Loaded:
         return self.loaded(chunk_id, self.read_frames(chunk_id, memory_map=self._settings.memory_map))
@@ -350,7 +386,7 @@ class HTKFeatureCorpus:
             raise located from None
         except OSError as error:
             raise in_its_list(
-                error, settings.lists, bytes(self._listed.keys[sequence_index]), path,
+                error, self._lists, bytes(self._listed.keys[sequence_index]), path,
                 prefix=settings.prefix, compatible=settings.compatible,
             ) from None  # fmt: skip
 

@@ -18,6 +18,7 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +26,9 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import BINARY_LABELS, LABELS
+from cntkio.formats.concatenation import fingerprint_of_files
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded, Utterances
+from cntkio.formats.file_lists import listed_files, shown_files
 from cntkio.formats.htk.keys import first_same
 from cntkio.formats.htk.options import UtteranceOptions
 from cntkio.formats.input_file import InputFile, Locator
@@ -47,7 +50,7 @@ from cntkio.formats.mlf.entries import (
 from cntkio.formats.mlf.mapping import Targets, read_mapping, read_targets
 from cntkio.formats.mlf.options import LabelSettings, settings_of
 from cntkio.formats.report import Report, first_few
-from cntkio.formats.table import SequenceTable
+from cntkio.formats.table import FileSpans, SequenceTable
 from cntkio.hints import suggests_keywords
 from cntkio.streams import StreamDefs, StreamInformation
 
@@ -62,7 +65,8 @@ class HTKMLFDeserializer(UtteranceOptions):
     Args:
         label_mapping_file: File with the names of the labels in the order of their classes; None: the fourth column is
             the class.
-        streams: One stream, ``StreamDef(mlf=..., shape=number of classes)``; `mlf` is a file, or several.
+        streams: One stream, ``StreamDef(mlf=..., shape=number of classes)``; `mlf` is a file, or several: a pattern,
+            or a list of paths.
         phoneBoundaries: Whether the first frame of each row has the value 2 instead of 1.
         times: Unit of the rows' times: ``"100ns"``, ``"frames"``, or ``"auto"``, which finds out for each entry.
         frame_period: Duration of a frame in units of 100 ns.
@@ -161,7 +165,7 @@ class HTKMLFDeserializer(UtteranceOptions):
                 frame_period=settings.frame_period,
                 cache_index=settings.cache_index,
             )
-            for path in settings.paths
+            for path in listed_files(settings.paths, option="mlf")
         ]
         return MLFCorpus(settings, files, targets)
 
@@ -172,7 +176,8 @@ class HTKMLFBinaryDeserializer(UtteranceOptions):
     """Labels in binary master label files.
 
     Args:
-        streams: One stream, ``StreamDef(mlf=..., shape=number of classes)``; `mlf` is a file, or several.
+        streams: One stream, ``StreamDef(mlf=..., shape=number of classes)``; `mlf` is a file, or several: a pattern,
+            or a list of paths.
         as_class_ids: Deliver the class of each frame (int32, shape ``()``) instead of a sparse vector.
         unequal_lengths: As for `HTKMLFDeserializer`.
         compatible: As for `HTKMLFDeserializer`.
@@ -212,7 +217,8 @@ class HTKMLFBinaryDeserializer(UtteranceOptions):
             FormatError: A file breaks the format.
         """
         settings = settings_of(self, {})
-        return MLFCorpus(settings, [scan_binary(path, settings.dim) for path in settings.paths])
+        paths = listed_files(settings.paths, option="mlf")
+        return MLFCorpus(settings, [scan_binary(path, settings.dim) for path in paths])
 
 
 class MLFCorpus:
@@ -225,7 +231,7 @@ class MLFCorpus:
 
     def __init__(self, settings: LabelSettings, files: list[Entries], targets: Targets | None = None) -> None:
         self._settings, self._files, self._targets = settings, files, targets
-        self.name = ", ".join(file.path for file in files)
+        self.name = shown_files([file.path for file in files])
         self.report = Report(self.name)
         if targets is not None:
             info = StreamInformation(settings.name, 0, "dense", settings.dtype, targets.dim, settings.defines_mb_size)
@@ -248,7 +254,12 @@ class MLFCorpus:
         is_invalid = (self._faults > 0) & ~is_broken
         # A broken utterance may have no frames. It is never delivered, but the table needs a length of at least 1.
         lengths = np.where(is_broken, np.maximum(frames, 1), frames).astype(np.uint32)
-        self.table = SequenceTable(keys, lengths, _core.htk_chunk_starts(lengths, _CHUNK_FRAMES))
+        self.table = SequenceTable(
+            keys,
+            lengths,
+            _core.htk_chunk_starts(lengths, _CHUNK_FRAMES),
+            files=FileSpans([file.path for file in files], self._first_of_file),
+        )
         self._refuse_repeated(keys)
         if not len(keys):
             raise CorpusError(f"{self.name}: no entry is left to read")
@@ -335,12 +346,20 @@ class MLFCorpus:
         return bounds[1:] - bounds[:-1], self._classes.slice(begin, end)
 
     def fingerprint(self) -> str:
+        files = self._files
+        if len(files) > 1:
+            parts = [self._digest(file.keys, file.frames, *file.classes, *file.starts) for file in files]
+            return fingerprint_of_files([file.path for file in files], parts)
+        digest = self._digest(self.table.keys, self.table.lengths, *self._classes, *self._starts)
+        return f"{self.table.num_sequences}:{digest}"
+
+    def _digest(self, *columns: Any) -> str:
         digest = hashlib.blake2b(digest_size=16)
-        for part in (self.table.keys, self.table.lengths, *self._classes, *self._starts):
-            digest.update(np.ascontiguousarray(part).data.cast("B"))
+        for column in columns:
+            digest.update(np.ascontiguousarray(column).data.cast("B"))
         if self._targets is not None:
             digest.update(self._targets.rows)
-        return f"{self.table.num_sequences}:{digest.hexdigest()}"
+        return digest.hexdigest()
 
     def load(self, chunk_id: int) -> Loaded:
         begin, end = self.table.chunk_starts[chunk_id : chunk_id + 2].tolist()
