@@ -377,7 +377,6 @@ fn a_broadcast_frame_is_taken_as_often_as_asked_for() {
 fn a_changed_file_is_an_error_before_and_after_gathering() {
     use cntkio_core::pack::Sources;
     use cntkio_memory::file::{FileBytes, MappedFile, OpenFile};
-    use std::os::fd::AsRawFd;
     let path = std::env::temp_dir().join(format!("cntkio-core-changed-{}", std::process::id()));
     let written = in_blocks(&[vec![vec![(0, 1.0), (0, 2.0), (0, 3.0)]]], 1, |part| column(part, false, false, false));
     let selected = [Selected { column: 0, is_double: false }];
@@ -387,8 +386,9 @@ fn a_changed_file_is_an_error_before_and_after_gathering() {
     cbf::write(&sequences, &selected, &lengths, &mut content).unwrap();
     std::fs::write(&path, &content).unwrap();
     let file = std::fs::File::open(&path).unwrap();
-    let mapped = MappedFile::new(OpenFile::new(file.as_raw_fd() as isize), "its name".to_owned()).unwrap();
-    let bytes = FileBytes::of_file(&std::sync::Arc::new(mapped), 0, content.len(), true).unwrap();
+    let mapped = MappedFile::new(OpenFile::from(&file), "its name".to_owned()).unwrap();
+    // SAFETY: the parser checks the bytes before it uses them, and the packer copies them.
+    let bytes = unsafe { FileBytes::map(&std::sync::Arc::new(mapped), 0, content.len()) }.unwrap();
     let stream = Stream { is_sparse: false, dim: DIM, is_double: false, becomes_double: false };
     let chunk = cbf::parse(Bytes::of(bytes), 1, &[stream]).unwrap().chunk;
 

@@ -6,51 +6,65 @@
 use std::fs::File;
 use std::io::{ErrorKind, Result};
 use std::mem::ManuallyDrop;
+#[cfg(unix)]
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd as Borrowed, FromRawFd, RawFd};
+#[cfg(windows)]
+use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle as Borrowed, FromRawHandle, RawHandle};
 use std::sync::Arc;
 
-/// The number by which the system knows a file that the caller has opened and keeps open: the descriptor on Unix, the
-/// handle on Windows.
+/// A file that the caller has opened and keeps open.
 ///
 /// ```
-/// # #[cfg(unix)]
-/// # {
-/// use std::os::fd::AsRawFd;
-///
 /// let file = std::fs::File::open("Cargo.toml").unwrap();
 /// let mut start = [0; 9];
-/// cntkio_memory::file::OpenFile::new(file.as_raw_fd() as isize).read_exact_at(&mut start, 0).unwrap();
+/// cntkio_memory::file::OpenFile::from(&file).read_exact_at(&mut start, 0).unwrap();
 /// assert_eq!(&start, b"[package]");
-/// # }
 /// ```
 #[derive(Debug, Clone, Copy)]
-pub struct OpenFile(isize);
+pub struct OpenFile<'a>(Borrowed<'a>);
 
-impl OpenFile {
-    /// Take a number from the system. If it is not an open file, each use is an error.
-    pub fn new(number: isize) -> OpenFile {
-        OpenFile(number)
-    }
-
-    /// The file as the standard library's type, which must not close it.
-    fn borrow(self) -> Result<ManuallyDrop<File>> {
+impl<'a> From<&'a File> for OpenFile<'a> {
+    fn from(file: &'a File) -> OpenFile<'a> {
         #[cfg(unix)]
-        let file = {
-            use std::os::fd::{FromRawFd, RawFd};
-            let descriptor = RawFd::try_from(self.0).ok().filter(|&descriptor| descriptor >= 0);
-            let descriptor = descriptor.ok_or_else(|| std::io::Error::from_raw_os_error(libc::EBADF))?;
-            // SAFETY: the number can be a descriptor, the caller keeps the file open, and the file is not closed here.
-            unsafe { File::from_raw_fd(descriptor) }
-        };
+        return OpenFile(file.as_fd());
         #[cfg(windows)]
-        let file = {
-            use std::os::windows::io::{FromRawHandle, RawHandle};
-            if matches!(self.0, 0 | -1) {
+        return OpenFile(file.as_handle());
+    }
+}
+
+impl<'a> OpenFile<'a> {
+    /// The file with the number by which the system knows it: the descriptor on Unix, the handle on Windows. An error if
+    /// no file has such a number.
+    ///
+    /// # Safety
+    /// Nobody closes the file during `'a`.
+    pub unsafe fn borrow_raw(number: isize) -> Result<OpenFile<'a>> {
+        #[cfg(unix)]
+        {
+            let descriptor = RawFd::try_from(number).ok().filter(|&descriptor| descriptor >= 0);
+            let descriptor = descriptor.ok_or_else(|| std::io::Error::from_raw_os_error(libc::EBADF))?;
+            // SAFETY: the caller keeps the file open, and the number is not the reserved one, -1.
+            Ok(OpenFile(unsafe { Borrowed::borrow_raw(descriptor) }))
+        }
+        #[cfg(windows)]
+        {
+            if matches!(number, 0 | -1) {
                 return Err(ErrorKind::InvalidInput.into());
             }
-            // SAFETY: the caller keeps the file open, and the file is not closed here.
-            unsafe { File::from_raw_handle(self.0 as RawHandle) }
-        };
-        Ok(ManuallyDrop::new(file))
+            // SAFETY: the caller keeps the file open, and the handle is valid.
+            Ok(OpenFile(unsafe { Borrowed::borrow_raw(number as RawHandle) }))
+        }
+    }
+
+    /// The file as the type of the standard library that has its functions.
+    fn file(self) -> ManuallyDrop<File> {
+        #[cfg(unix)]
+        // SAFETY: the file is open, and `ManuallyDrop` does not close it.
+        let file = unsafe { File::from_raw_fd(self.0.as_raw_fd()) };
+        #[cfg(windows)]
+        // SAFETY: the file is open, and `ManuallyDrop` does not close it.
+        let file = unsafe { File::from_raw_handle(self.0.as_raw_handle()) };
+        ManuallyDrop::new(file)
     }
 
     /// Fill `buffer` from position `at`; an error if the file ends before the buffer is full.
@@ -60,7 +74,7 @@ impl OpenFile {
 
     /// Fill `buffer` from position `at`, as far as the file goes; returns the number of bytes.
     pub fn read_at(self, buffer: &mut [u8], at: u64) -> Result<usize> {
-        read_up_to(&*self.borrow()?, buffer, at)
+        read_up_to(&self.file(), buffer, at)
     }
 
     /// Append `size` bytes from position `at`, or fewer if the file ends before; returns their number.
@@ -68,8 +82,7 @@ impl OpenFile {
         out.reserve(size);
         #[cfg(unix)]
         let done = {
-            use std::os::fd::AsRawFd;
-            let descriptor = self.borrow()?.as_raw_fd();
+            let descriptor = self.0.as_raw_fd();
             let spare = &mut out.spare_capacity_mut()[..size];
             let mut done = 0;
             while done < size {
@@ -107,7 +120,7 @@ impl OpenFile {
 
     /// Write all bytes at position `at`.
     pub fn write_all_at(self, mut bytes: &[u8], mut at: u64) -> Result<()> {
-        let file = self.borrow()?;
+        let file = self.file();
         while !bytes.is_empty() {
             #[cfg(unix)]
             let written = file.write_at(bytes, at);
@@ -159,10 +172,17 @@ pub struct MappedFile {
 
 impl MappedFile {
     /// Share a file that the caller has opened, and may close afterwards. `name` is returned when the file has changed.
-    pub fn new(file: OpenFile, name: String) -> Result<MappedFile> {
-        let file = file.borrow()?.try_clone()?;
+    pub fn new(file: OpenFile<'_>, name: String) -> Result<MappedFile> {
+        let file = file.file().try_clone()?;
         let opened = status(&file)?;
         Ok(MappedFile { file, name, opened })
+    }
+
+    /// An error if the file ends before the last of these bytes.
+    fn check_has(&self, begin: u64, size: usize) -> Result<()> {
+        let file_size = status(&self.file)?.size;
+        let is_there = begin.checked_add(size as u64).is_some_and(|end| end <= file_size);
+        if is_there { Ok(()) } else { Err(ErrorKind::UnexpectedEof.into()) }
     }
 
     /// The file's name, if the file has changed since this value was created.
@@ -182,7 +202,6 @@ struct Status {
 /// The standard library's way asks the system for more, and takes twice as long: half a microsecond for each minibatch.
 #[cfg(unix)]
 fn status(file: &File) -> Result<Status> {
-    use std::os::fd::AsRawFd;
     let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
     // SAFETY: the pointer is valid for a write of the status.
     if unsafe { libc::fstat(file.as_raw_fd(), status.as_mut_ptr()) } != 0 {
@@ -220,27 +239,35 @@ impl FileBytes {
         FileBytes(Storage::Copied(bytes))
     }
 
-    /// Map `size` bytes of a file from position `begin` on. Copy them instead if `is_mapped` is false or the file
-    /// system does not support maps. An error if the file ends before the last of these bytes.
-    pub fn of_file(file: &Arc<MappedFile>, begin: u64, size: usize, is_mapped: bool) -> Result<FileBytes> {
-        let file_size = status(&file.file)?.size;
-        if begin.checked_add(size as u64).is_none_or(|end| end > file_size) {
-            return Err(ErrorKind::UnexpectedEof.into());
-        }
-        if size > 0 && is_mapped {
-            // SAFETY: the map is read only, and inside the file's size that was checked above. Callers check `changed`
-            // just before the use, because another process may write to the file. Any content is handled: the bytes are
-            // copied, and values read from them are checked before use.
-            let map = unsafe { memmap2::MmapOptions::new().offset(begin).len(size).populate().map(&file.file) };
-            if let Ok(map) = map {
-                return Ok(FileBytes(Storage::Mapped { file: file.clone(), map }));
-            }
-        }
+    /// Copy `size` bytes of a file from position `begin` on. An error if the file ends before the last of these bytes.
+    pub fn read(file: &MappedFile, begin: u64, size: usize) -> Result<FileBytes> {
+        file.check_has(begin, size)?;
         let mut bytes = vec![0; size];
         if read_up_to(&file.file, &mut bytes, begin)? < size {
             return Err(ErrorKind::UnexpectedEof.into());
         }
         Ok(FileBytes::here(bytes))
+    }
+
+    /// Map `size` bytes of a file from position `begin` on, or copy them if the file system does not support maps. An
+    /// error if the file ends before the last of these bytes.
+    ///
+    /// # Safety
+    /// Another process may write to the file at any time, so two reads of the same byte may differ. The caller uses the
+    /// bytes only in ways that are sound for any content and for content that changes: copies them, reads each number
+    /// once, and checks a number that was read before using it as a size or an index. Afterwards it asks
+    /// [`changed`](FileBytes::changed) whether the results are valid.
+    pub unsafe fn map(file: &Arc<MappedFile>, begin: u64, size: usize) -> Result<FileBytes> {
+        file.check_has(begin, size)?;
+        if size > 0 {
+            // SAFETY: the map is read only, and inside the file's size that was checked above. The caller expects that
+            // the bytes change.
+            let map = unsafe { memmap2::MmapOptions::new().offset(begin).len(size).populate().map(&file.file) };
+            if let Ok(map) = map {
+                return Ok(FileBytes(Storage::Mapped { file: file.clone(), map }));
+            }
+        }
+        FileBytes::read(file, begin, size)
     }
 
     /// The bytes.
@@ -271,11 +298,9 @@ impl PartialEq for FileBytes {
 mod tests {
     use super::*;
 
-    fn number(file: &File) -> OpenFile {
-        #[cfg(unix)]
-        return OpenFile::new(std::os::fd::AsRawFd::as_raw_fd(file) as isize);
-        #[cfg(windows)]
-        return OpenFile::new(std::os::windows::io::AsRawHandle::as_raw_handle(file) as isize);
+    fn mapped_bytes(file: &Arc<MappedFile>, begin: u64, size: usize) -> Result<FileBytes> {
+        // SAFETY: the test compares copies of the bytes.
+        unsafe { FileBytes::map(file, begin, size) }
     }
 
     #[test]
@@ -284,12 +309,12 @@ mod tests {
         let content: Vec<u8> = (0..20_000u32).map(|number| (number % 251) as u8).collect();
         std::fs::write(&path, &content).unwrap();
         let file = std::fs::File::open(&path).unwrap();
-        let mapped = std::sync::Arc::new(MappedFile::new(number(&file), "its name".to_owned()).unwrap());
+        let mapped = std::sync::Arc::new(MappedFile::new(OpenFile::from(&file), "its name".to_owned()).unwrap());
         drop(file); // it stays open
         for (begin, size) in [(0, 20_000), (1, 19_999), (5000, 1), (8192, 4096), (20_000, 0)] {
-            let bytes = FileBytes::of_file(&mapped, begin as u64, size, true).unwrap();
+            let bytes = mapped_bytes(&mapped, begin as u64, size).unwrap();
             assert_eq!(bytes.as_slice(), &content[begin..begin + size]);
-            let copy = FileBytes::of_file(&mapped, begin as u64, size, false).unwrap();
+            let copy = FileBytes::read(&mapped, begin as u64, size).unwrap();
             assert_eq!(bytes, copy);
             assert_eq!(
                 (bytes.changed(), bytes == FileBytes::here(content[begin..begin + size].to_vec())),
@@ -297,14 +322,13 @@ mod tests {
             );
         }
         for (begin, size) in [(0, 20_001), (20_001, 0), (u64::MAX, 1)] {
-            let kind = FileBytes::of_file(&mapped, begin, size, true).map_err(|error| error.kind());
-            assert_eq!(kind, Err(std::io::ErrorKind::UnexpectedEof));
+            for bytes in [mapped_bytes(&mapped, begin, size), FileBytes::read(&mapped, begin, size)] {
+                assert_eq!(bytes.map_err(|error| error.kind()), Err(ErrorKind::UnexpectedEof));
+            }
         }
-        let (bytes, copy) =
-            (FileBytes::of_file(&mapped, 3, 100, true).unwrap(), FileBytes::of_file(&mapped, 3, 100, false));
+        let (bytes, copy) = (mapped_bytes(&mapped, 3, 100).unwrap(), FileBytes::read(&mapped, 3, 100));
         std::fs::write(&path, &content[..10_000]).unwrap();
         assert_eq!((bytes.changed(), copy.unwrap().changed()), (Some("its name"), None));
-        assert!(MappedFile::new(OpenFile::new(-1), String::new()).is_err());
         std::fs::remove_file(path).unwrap();
     }
 
@@ -313,7 +337,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("cntkio-memory-{}", std::process::id()));
         std::fs::write(&path, b"0123456789").unwrap();
         let opened = File::options().read(true).write(true).open(&path).unwrap();
-        let file = number(&opened);
+        let file = OpenFile::from(&opened);
         let mut buffer = [0; 4];
         file.read_exact_at(&mut buffer, 3).unwrap();
         assert_eq!(&buffer, b"3456");
@@ -328,10 +352,9 @@ mod tests {
         assert_eq!(bytes, b"x2345789");
         file.write_all_at(b"abc", 9).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"012345678abc");
-        for closed in [-1, isize::MIN] {
-            let closed = OpenFile::new(closed);
-            assert!(closed.read_exact_at(&mut buffer, 0).is_err() && closed.read_at(&mut buffer, 0).is_err());
-            assert!(closed.append_read(&mut bytes, 1, 0).is_err() && closed.write_all_at(b"x", 0).is_err());
+        for impossible in [-1, isize::MIN] {
+            // SAFETY: there is no such file that could be closed.
+            assert!(unsafe { OpenFile::borrow_raw(impossible) }.is_err());
         }
         assert!(file.append_read(&mut bytes, 1, u64::MAX).is_err() && file.read_at(&mut buffer, u64::MAX).is_err());
         drop(opened);

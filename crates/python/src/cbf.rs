@@ -2,10 +2,11 @@
 
 use crate::chunk::{Chunk, parsed, plain};
 use crate::ctf::Spare;
+use crate::file::{FileNumber, mapped};
 use crate::pool::pool;
 use cntkio_core::cbf::{self, Fault, Selected, Stream, Written};
 use cntkio_core::chunk::Bytes;
-use cntkio_memory::file::{FileBytes, MappedFile, OpenFile};
+use cntkio_memory::file::{FileBytes, MappedFile};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -31,8 +32,8 @@ pub(crate) struct BinaryFile {
 impl BinaryFile {
     /// Share an open file: the caller may close it. Messages contain `name`.
     #[new]
-    fn new(file: isize, name: String) -> PyResult<BinaryFile> {
-        Ok(BinaryFile { file: Arc::new(MappedFile::new(OpenFile::new(file), name)?) })
+    fn new(file: FileNumber, name: String) -> PyResult<BinaryFile> {
+        Ok(BinaryFile { file: Arc::new(MappedFile::new(file.file()?, name)?) })
     }
 }
 
@@ -63,7 +64,8 @@ pub(crate) fn cbf_read<'py>(
     let streams: Vec<Stream> = streams.into_iter().map(stream).collect();
     let spare = &spare.get().pool;
     let parsed: std::io::Result<_> = parsed(py, || {
-        let bytes = FileBytes::of_file(&file.get().file, begin, size, memory_map)?;
+        let file = &file.get().file;
+        let bytes = if memory_map { mapped(file, begin, size)? } else { FileBytes::read(file, begin, size)? };
         Ok(pool.install(|| match most_samples {
             None => cbf::parse(Bytes::of(bytes), num_sequences, &streams),
             Some(most) => {

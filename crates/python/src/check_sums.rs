@@ -1,8 +1,8 @@
 //! Check sums of arrays and files.
 
+use crate::file::FileNumber;
 use crate::pool::pool;
 use cntkio_core::check_sums::{self, BLOCK_BYTES};
-use cntkio_memory::file::OpenFile;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use rayon::prelude::*;
@@ -23,7 +23,7 @@ pub(crate) fn of_array<'py>(
 #[pyfunction(name = "read_checked")]
 pub(crate) fn read<'py>(
     py: Python<'py>,
-    file: isize,
+    file: FileNumber,
     at: u64,
     size: usize,
     range: (usize, usize),
@@ -37,7 +37,7 @@ pub(crate) fn read<'py>(
     if begin > end || end > size {
         return Ok(None);
     }
-    let (pool, file) = (pool(num_threads)?, OpenFile::new(file));
+    let (pool, file) = (pool(num_threads)?, file.file()?);
     let read = || {
         let mut bytes = vec![0; last - first];
         let share = |(number, share): (usize, &mut [u8])| {
@@ -66,9 +66,9 @@ const SHARE_BYTES: usize = 16 * BLOCK_BYTES;
 /// # Errors
 /// The file cannot be read, or has fewer bytes.
 #[pyfunction(name = "file_check_sum")]
-pub(crate) fn of_file(py: Python<'_>, file: (isize, u64), num_threads: usize) -> PyResult<u64> {
+pub(crate) fn of_file(py: Python<'_>, file: (FileNumber, u64), num_threads: usize) -> PyResult<u64> {
     let (number, size) = file;
-    let file = OpenFile::new(number);
+    let file = number.file()?;
     let sum = |number: u64| -> std::io::Result<Vec<u64>> {
         let at = number * SHARE_BYTES as u64;
         let mut bytes = vec![0; (size - at).min(SHARE_BYTES as u64) as usize];

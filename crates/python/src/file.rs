@@ -1,12 +1,13 @@
 //! Files that Python has opened, by the number that the system gave them; text that is in such a file or in memory; and
 //! the number of threads to use.
 
-use cntkio_memory::file::OpenFile;
+use cntkio_memory::file::{FileBytes, MappedFile, OpenFile};
 use numpy::{PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::exceptions::{PyMemoryError, PyOSError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
+use std::sync::Arc;
 
 /// The exception that Python's own functions would raise, with number and text of the system's error.
 fn os_error(error: std::io::Error) -> PyErr {
@@ -20,11 +21,30 @@ fn os_error(error: std::io::Error) -> PyErr {
     }
 }
 
+/// The number of a file that Python has opened.
+#[derive(FromPyObject, Clone, Copy)]
+pub(crate) struct FileNumber(isize);
+
+impl FileNumber {
+    /// The file; an error if no file has such a number.
+    pub(crate) fn file(&self) -> std::io::Result<OpenFile<'_>> {
+        // SAFETY: the Python functions that call the core keep their files open until the call returns.
+        unsafe { OpenFile::borrow_raw(self.0) }
+    }
+}
+
+/// Map bytes of a file; an error if the file ends before the last of these bytes.
+pub(crate) fn mapped(file: &Arc<MappedFile>, begin: u64, size: usize) -> std::io::Result<FileBytes> {
+    // SAFETY: the core's parsers and packers accept any bytes: they check each number, after one read, before they use
+    // it as a size or an index, and they copy values. Results of a file that has changed are an error.
+    unsafe { FileBytes::map(file, begin, size) }
+}
+
 /// A text, as Python passes it: an open file's number and the text's size; bytes in memory with the offset of the first
 /// of them in the text; or all bytes of the text.
 #[derive(FromPyObject)]
 pub(crate) enum TextArgument<'py> {
-    File(isize, u64),
+    File(FileNumber, u64),
     Part(PyReadonlyArray1<'py, u8>, u64),
     Whole(PyReadonlyArray1<'py, u8>),
 }
@@ -32,7 +52,7 @@ pub(crate) enum TextArgument<'py> {
 impl TextArgument<'_> {
     pub(crate) fn source(&self) -> PyResult<TextSource<'_>> {
         Ok(match self {
-            TextArgument::File(number, size) => TextSource::File(OpenFile::new(*number), *size),
+            TextArgument::File(number, size) => TextSource::File(number.file().map_err(os_error)?, *size),
             TextArgument::Part(bytes, begin) => TextSource::Memory(bytes.as_slice()?, *begin),
             TextArgument::Whole(bytes) => TextSource::Memory(bytes.as_slice()?, 0),
         })
@@ -43,7 +63,7 @@ impl TextArgument<'_> {
 #[derive(Clone, Copy)]
 pub(crate) enum TextSource<'a> {
     /// An open file and the text's size.
-    File(OpenFile, u64),
+    File(OpenFile<'a>, u64),
     /// Bytes, and the offset of the first of them in the text.
     Memory(&'a [u8], u64),
 }
@@ -80,10 +100,10 @@ impl<'a> TextSource<'a> {
 
 /// Up to `size` bytes from position `at`; fewer only at the end of the file.
 #[pyfunction]
-pub(crate) fn file_read<'py>(py: Python<'py>, file: isize, at: u64, size: usize) -> PyResult<Bound<'py, PyBytes>> {
+pub(crate) fn file_read<'py>(py: Python<'py>, file: FileNumber, at: u64, size: usize) -> PyResult<Bound<'py, PyBytes>> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(size).map_err(|_| PyMemoryError::new_err(format!("no memory for {size} bytes")))?;
-    py.detach(|| OpenFile::new(file).append_read(&mut bytes, size, at)).map_err(os_error)?;
+    py.detach(|| file.file()?.append_read(&mut bytes, size, at)).map_err(os_error)?;
     Ok(PyBytes::new(py, &bytes))
 }
 
@@ -91,18 +111,18 @@ pub(crate) fn file_read<'py>(py: Python<'py>, file: isize, at: u64, size: usize)
 #[pyfunction]
 pub(crate) fn file_read_into(
     py: Python<'_>,
-    file: isize,
+    file: FileNumber,
     at: u64,
     mut buffer: PyReadwriteArray1<'_, u8>,
 ) -> PyResult<usize> {
     let buffer = buffer.as_slice_mut()?;
-    py.detach(|| OpenFile::new(file).read_at(buffer, at)).map_err(os_error)
+    py.detach(|| file.file()?.read_at(buffer, at)).map_err(os_error)
 }
 
 /// Write all bytes at position `at`.
 #[pyfunction]
-pub(crate) fn file_write(py: Python<'_>, file: isize, at: u64, bytes: PyBackedBytes) -> PyResult<()> {
-    py.detach(|| OpenFile::new(file).write_all_at(&bytes, at)).map_err(os_error)
+pub(crate) fn file_write(py: Python<'_>, file: FileNumber, at: u64, bytes: PyBackedBytes) -> PyResult<()> {
+    py.detach(|| file.file()?.write_all_at(&bytes, at)).map_err(os_error)
 }
 
 /// The number of threads that this process may run at the same time: the processors that it may use, or fewer if the

@@ -1,6 +1,7 @@
 //! HTK features and labels.
 
 use crate::chunk::Chunk;
+use crate::file::{FileNumber, mapped};
 use crate::pool::pool;
 use cntkio_core::chunk::{self, Block, Bytes, Column, Encoding, FrameStart, Frames, Runs, Samples, Targets};
 use cntkio_core::find;
@@ -8,7 +9,7 @@ use cntkio_core::htk::{self, ListRules};
 use cntkio_core::mlf::{self, Labels, Numbers, Rules, Scan, Unit};
 use cntkio_core::text::Text;
 use cntkio_core::{keys, timeline};
-use cntkio_memory::file::{self, OpenFile};
+use cntkio_memory::file;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
@@ -201,11 +202,11 @@ impl FileBytes {
     }
 
     /// Append bytes of an open file. Returns their number, which is smaller than `size` only at the file's end.
-    fn read(&self, py: Python<'_>, file: isize, at: u64, size: usize) -> PyResult<usize> {
+    fn read(&self, py: Python<'_>, file: FileNumber, at: u64, size: usize) -> PyResult<usize> {
         let mut blocks = self.take();
         let room = blocks.0.try_reserve(size);
         let read = py.detach(|| match room {
-            Ok(()) => OpenFile::new(file).append_read(&mut blocks.0, size, at),
+            Ok(()) => file.file()?.append_read(&mut blocks.0, size, at),
             Err(_) => Err(std::io::ErrorKind::OutOfMemory.into()),
         });
         self.put(blocks);
@@ -218,10 +219,10 @@ impl FileBytes {
     }
 
     /// Map bytes of an open file, all of which must exist; returns the number of the block. Messages contain `name`.
-    fn show(&self, py: Python<'_>, file: isize, name: String, at: u64, size: usize) -> PyResult<usize> {
+    fn show(&self, py: Python<'_>, file: FileNumber, name: String, at: u64, size: usize) -> PyResult<usize> {
         let shown = py.detach(|| {
-            let file = Arc::new(file::MappedFile::new(OpenFile::new(file), name)?);
-            file::FileBytes::of_file(&file, at, size, true)
+            let file = Arc::new(file::MappedFile::new(file.file()?, name)?);
+            mapped(&file, at, size)
         })?;
         let mut blocks = self.take();
         blocks.1.push(shown);
@@ -359,7 +360,7 @@ fn label_arrays(py: Python<'_>, labels: Labels) -> MLFLabels {
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn mlf_scan(
     py: Python<'_>,
-    file: (isize, usize),
+    file: (FileNumber, usize),
     is_compatible: bool,
     counts_time: Option<bool>,
     frame_period: f64,
@@ -374,7 +375,7 @@ pub(crate) fn mlf_scan(
     };
     let classes = names.map(|names| names.iter().zip(0..).map(|(name, class)| (name.to_vec(), class)).collect());
     let rules = Rules { is_compatible, unit, frame_period, classes, dim };
-    let read = |at: usize, buffer: &mut [u8]| OpenFile::new(file.0).read_exact_at(buffer, at as u64);
+    let read = |at: usize, buffer: &mut [u8]| file.0.file()?.read_exact_at(buffer, at as u64);
     let mut scan = Scan::new(Text { size: file.1, read: &read }, &rules, mlf::SHARE_BYTES);
     let pool = pool(num_threads)?;
     let labels = py.detach(|| {
@@ -395,8 +396,8 @@ pub(crate) fn mlf_scan_binary(py: Python<'_>, data: PyBackedBytes, dim: u32) -> 
 
 /// The labels in the rows of an open file, each once, sorted by their bytes.
 #[pyfunction]
-pub(crate) fn mlf_names<'py>(py: Python<'py>, file: isize, size: u64) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-    let read = |at: usize, buffer: &mut [u8]| OpenFile::new(file).read_exact_at(buffer, at as u64);
+pub(crate) fn mlf_names<'py>(py: Python<'py>, file: FileNumber, size: u64) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+    let read = |at: usize, buffer: &mut [u8]| file.file()?.read_exact_at(buffer, at as u64);
     let names = py.detach(|| mlf::label_names(Text { size: size as usize, read: &read }))?;
     Ok(names.iter().map(|name| PyBytes::new(py, name)).collect())
 }

@@ -4,6 +4,8 @@
 //! This crate makes no decisions. A wrong argument that only a bug of the package can cause is a `ValueError`; errors
 //! in users' files are returned as data.
 
+#![deny(clippy::undocumented_unsafe_blocks, unsafe_op_in_unsafe_fn)]
+
 use cntkio_memory::allocator::Recycler;
 use pyo3::prelude::*;
 
