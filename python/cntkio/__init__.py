@@ -21,6 +21,7 @@ from cntkio.formats.htk import write_archive as write_htk_archive
 from cntkio.formats.htk import write_features as write_htk_features
 from cntkio.formats.mlf import write_binary_mlf, write_mlf
 from cntkio.formats.mlf import write_mapping as write_label_mapping
+from cntkio.formats.remote import Remote
 from cntkio.hints import did_you_mean
 from cntkio.htkmlf_reader import HTKMLFReader
 from cntkio.io import (
@@ -85,6 +86,7 @@ __all__ = [
     "PlannedSteps",
     "ReaderConfig",
     "Record",
+    "Remote",
     "SourcePlan",
     "StreamConfiguration",
     "StreamDef",

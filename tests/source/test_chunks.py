@@ -30,6 +30,7 @@ class FakeCorpus:
     name = "fake"
     utterances = None
     joins = "anywhere"
+    loads_at_once = 2
 
     def __init__(self, num_chunks: int = 10, keys: Sequence[int] | None = None, num_bytes: int = 1 << 20) -> None:
         self.table = SequenceTable(

@@ -12,13 +12,15 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from cntkio.convert import write_cbf
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.detect import FileKind, detect
+from cntkio.formats.open_input import open_input
+from cntkio.formats.remote import as_url
 
 STANDARD_INPUT = "-"
 _TABLES = ("parquet", "arrow", "arrow stream")
@@ -72,7 +74,7 @@ def _rename(error: Exception, path: str, name: str) -> None:
 
 
 def _input(name: Path, target: Path, reads_tables: bool) -> Input:
-    path, shown = name, str(name)
+    path, shown = name, as_url(str(name))
     if shown == STANDARD_INPUT:
         path, shown = target, "<stdin>"
         with target.open("wb") as file:
@@ -86,7 +88,8 @@ def _input(name: Path, target: Path, reads_tables: bool) -> Input:
         corpus = target.with_suffix(".cbf")
         write_cbf(corpus, arrow().read(path))
         return Input(shown, corpus, kind._replace(call="CBFDeserializer({path!r})"), path.stat().st_size)
-    return Input(shown, path, kind, path.stat().st_size)
+    with closing(open_input(str(path))) as file:
+        return Input(shown, path, kind, file.size)
 
 
 def _without_suffix(name: Path) -> str:

@@ -57,8 +57,9 @@ def read_ctf(
         >>> corpus.keys_of_sequences, corpus["word"].offsets, corpus["word"].indices
         (array([7, 9], dtype=uint64), array([0, 2, 3]), array([3, 5, 3], dtype=int32))
     """
-    definitions = infer_streams(path) if streams is None else StreamDefs(streams)
-    options = {"subset": has_other_streams(path, definitions), **options}
+    remote = options.get("remote")
+    definitions = infer_streams(path, remote=remote) if streams is None else StreamDefs(streams)
+    options = {"subset": has_other_streams(path, definitions, remote), **options}
     deserializer = CTFDeserializer(path, definitions, **options)
     with closing(deserializer.open(ahead=Ahead(tuning.PARSED_AHEAD))) as corpus:
         minibatch = read_corpus(corpus)

@@ -161,16 +161,18 @@ def concatenated(
         for corpus in _opened(paths, form, aheads):
             index = len(parts)
             if not index:
-                streams, joins = corpus.streams, corpus.joins
-            elif corpus.streams != streams:
-                raise ConfigError(f"{corpus.name}: {_differences(corpus.streams, streams, paths[0])}", key="streams")
+                first = corpus
+            elif corpus.streams != first.streams:
+                raise ConfigError(
+                    f"{corpus.name}: {_differences(corpus.streams, first.streams, paths[0])}", key="streams"
+                )
             open_files.add(index, corpus)
             corpus.log_remarks()
             for chunk_id, loaded in corpus.take_parsed().items():
                 parsed[num_chunks + chunk_id] = loaded
             num_chunks += corpus.table.num_chunks
             parts.append(_Part(paths[index], corpus.table, corpus.num_lines, corpus.memory, corpus.fingerprint()))
-        return Concatenation(name, form.report, streams, joins, parts, open_files, parsed, keys)
+        return Concatenation(name, form.report, first, parts, open_files, parsed, keys)
     except BaseException:
         open_files.close()
         raise
@@ -283,15 +285,15 @@ class Concatenation:
         self,
         name: str,
         report: Report,
-        streams: tuple[StreamInformation, ...],
-        joins: Joins,
+        first: FileCorpus,
         parts: list[_Part],
         open_files: OpenFiles,
         parsed: dict[int, Loaded],
         keys: KeysOf,
     ) -> None:
-        self.name, self.report, self.streams = name, report, streams
-        self.joins: Joins = joins
+        self.name, self.report, self.streams = name, report, first.streams
+        self.joins: Joins = first.joins
+        self.loads_at_once = first.loads_at_once
         self._parts, self._open_files, self._parsed = parts, open_files, parsed
         self._first_chunks = np.cumsum([0, *(part.table.num_chunks for part in parts)])
         self._first_sequences = np.cumsum([0, *(part.table.num_sequences for part in parts)])

@@ -24,6 +24,8 @@ from cntkio.formats.table import SequenceTable
 from cntkio.streams import StreamInformation
 
 Joins = Literal["anywhere", "first", "alone"]
+LOADS_AT_ONCE = 2
+"""Chunks of a corpus of local files that are loaded at the same time: one is parsed, and the next one is read."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
@@ -140,6 +142,10 @@ class Corpus(Protocol):
 
         A corpus that joins alone has its own order. The findings of its chunks are the lengths of their sequences.
         """
+
+    @property
+    def loads_at_once(self) -> int:
+        """Number of chunks to load at the same time: `LOADS_AT_ONCE`, or more if loading waits for a network."""
 
     def load(self, chunk_id: int) -> Loaded:
         """Read and parse a chunk. Worker threads call this; it changes nothing."""

@@ -4,6 +4,7 @@
 
     detect(path)                 the kind; a file of no known kind counts as text in CNTK's format
     other_than(form, path)       for the error about a file that cannot be read: what its bytes are instead
+    other_in(form, text)         the same for an opened file
 
 No other module of cntkio guesses what a file is. Only the first bytes are read.
 """
@@ -18,7 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cntkio.errors import ConfigError
-from cntkio.formats.input_file import InputFile
+from cntkio.formats.open_input import open_input
+from cntkio.formats.text_input import ReadableText
 
 CBF_MAGIC = b"nib_ktnc"
 """First bytes of the binary format in its 2.x layout."""
@@ -179,6 +181,7 @@ def detect(path: str | os.PathLike[str]) -> FileKind:
 
     Raises:
         OSError: The file cannot be read.
+        ConfigError: The remote store is not known.
 
     Example:
         >>> detect("examples/iris/iris.ctf").deserializer
@@ -186,7 +189,11 @@ def detect(path: str | os.PathLike[str]) -> FileKind:
         >>> detect("examples/digits/digits.cntk").title
         'CNTK configuration'
     """
-    head, size = _beginning(path)
+    file = open_input(os.fspath(path))
+    try:
+        head, size = file.read(0, _HEAD), file.size
+    finally:
+        file.close()
     return KINDS[_form(head, size, Path(path).suffix.lower()) or "ctf"]
 
 
@@ -211,7 +218,20 @@ def other_than(form: str, path: str | os.PathLike[str], before: str = "; ") -> s
         "; this is a CNTK text corpus (CTF): use CTFDeserializer('examples/iris/iris.ctf', StreamDefs(...))"
     """
     try:
-        head, size = _beginning(path)
+        text = open_input(os.fspath(path))
+    except (OSError, ConfigError):
+        return ""
+    try:
+        return other_in(form, text, before)
+    finally:
+        text.close()
+
+
+def other_in(form: str, text: ReadableText, before: str = "; ") -> str:
+    """Say what an opened file is, as `other_than` does."""
+    path = text.path
+    try:
+        head, size = text.read(0, _HEAD), text.size
     except OSError:
         return ""
     found = _form(head, size, "")
@@ -226,15 +246,6 @@ def other_than(form: str, path: str | os.PathLike[str], before: str = "; ") -> s
 # A list without ranges (`u1=a.mfc`) looks like a configuration.
 _ALIKE = {("scp", "configuration")}
 _TEXTS = ("ctf", "scp", "mlf", "configuration")
-
-
-def _beginning(path: str | os.PathLike[str]) -> tuple[bytes, int]:
-    """Return the first bytes of a file, and its size."""
-    file = InputFile(os.fspath(path))
-    try:
-        return file.read(0, _HEAD), file.size
-    finally:
-        file.close()
 
 
 def _form(head: bytes, size: int, suffix: str) -> str | None:

@@ -24,6 +24,8 @@ from typing import Protocol, TypeAlias
 
 from cntkio.errors import ConfigError
 from cntkio.formats.input_file import hint_on_missing
+from cntkio.formats.remote import Remote, as_url, is_remote
+from cntkio.formats.stores import RemoteFiles
 from cntkio.hints import near_name
 
 FileNames: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -45,10 +47,10 @@ class Lister(Protocol):
         """Return whether a path is a file."""
 
     def is_folder(self, path: str) -> bool:
-        """Return whether a path is a folder."""
+        """Return whether a path is a folder, if that is known without opening it, or ends with a slash."""
 
     def size(self, path: str) -> int:
-        """Return the bytes of a file; 0 if it cannot be read."""
+        """Return the bytes of a file; 0 if that is not known without opening it."""
 
     def names(self, folder: str) -> list[str]:
         """Return the names of what is in a folder, in any order; none if there is no such folder."""
@@ -96,12 +98,17 @@ def _with_literal_folders(pattern: str) -> str:
 LOCAL = LocalFiles()
 
 
-def lister_of(path: str) -> Lister:
-    """Return what lists the files of the place of a path."""
-    return LOCAL
+def lister_of(path: str, remote: Remote | None = None) -> Lister:
+    """Return what lists the files of the place of a path.
+
+    Args:
+        path: A path, or a URL.
+        remote: Options of a remote store.
+    """
+    return RemoteFiles(remote) if is_remote(path, remote) else LOCAL
 
 
-def listed_files(names: FileNames, *, option: str = "filename") -> tuple[str, ...]:
+def listed_files(names: FileNames, *, option: str = "filename", remote: Remote | None = None) -> tuple[str, ...]:
     """Return the files that a path, a pattern or a sequence of them names.
 
     A file that is named by its path alone need not exist; opening it raises the error.
@@ -109,6 +116,7 @@ def listed_files(names: FileNames, *, option: str = "filename") -> tuple[str, ..
     Args:
         names: The path, pattern or sequence.
         option: The option that has them, for messages.
+        remote: Options of a remote store.
 
     Raises:
         ConfigError: A file is named twice, or the sequence is empty.
@@ -124,8 +132,8 @@ def listed_files(names: FileNames, *, option: str = "filename") -> tuple[str, ..
     given = [names] if isinstance(names, str | os.PathLike) else list(names)
     if not given:
         raise ConfigError(f"{option} is an empty list; expected at least one file", key=option)
-    patterns = [os.fspath(name) for name in given]
-    found = [(path, pattern) for pattern in patterns for path in _files_of(pattern, lister_of(pattern))]
+    patterns = [as_url(os.fspath(name)) for name in given]
+    found = [(path, pattern) for pattern in patterns for path in _files_of(pattern, lister_of(pattern, remote))]
     if len(found) > 1:
         _refuse_repeated(found, option)
     return tuple(path for path, _ in found)
@@ -144,9 +152,9 @@ def shown_files(names: FileNames) -> str:
     return shown if len(names) <= _NUM_SHOWN else f"{shown}, ... ({len(names)} in all)"
 
 
-def sizes_of(paths: Sequence[str]) -> list[int]:
-    """Return the bytes of each file; 0 for a file that cannot be read."""
-    return [lister_of(path).size(path) for path in paths]
+def sizes_of(paths: Sequence[str], remote: Remote | None = None) -> list[int]:
+    """Return the bytes of each file; 0 for a file that cannot be read, or whose store would have to be asked."""
+    return [lister_of(path, remote).size(path) for path in paths]
 
 
 def _files_of(pattern: str, lister: Lister) -> list[str]:

@@ -21,14 +21,17 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio._threads import num_threads
 from cntkio.errors import CorpusError, FormatError
+from cntkio.formats.contract import LOADS_AT_ONCE
+from cntkio.formats.remote import is_remote, shown
 from cntkio.formats.text_input import CoreText, ReadableText, Window
 from cntkio.hints import near_name
 
 _BLOCK = 1 << 20
 # Ctrl-C waits until the core has finished a window.
 WINDOW = 1 << 30
-_NUM_PROBES = 64
-_PROBE_SIZE = 4096
+_NUM_SAMPLES = 64
+SAMPLE_SIZE = 4096
+"""Bytes of each sample of a text's content."""
 # Windows reads texts otherwise without O_BINARY. Without O_NONBLOCK, a pipe would wait for its writer.
 _FLAGS = getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 
@@ -53,6 +56,9 @@ def open_to_read(path: str | bytes | os.PathLike[str]) -> int:
             raise IsADirectoryError(errno.EISDIR, "Is a folder; expected a file", os.fspath(path)) from None
         raise
     except FileNotFoundError as error:
+        if is_remote(os.fsdecode(path)):
+            advice = "only texts (CTF) are read in remote stores: copy the file to a local disk"
+            raise OSError(errno.EINVAL, f"Is a URL; {advice}", shown(os.fsdecode(path))) from None
         hint = hint_on_missing(Path(os.fsdecode(path)))
         raise FileNotFoundError(error.errno, f"{error.strerror}{hint}", os.fspath(path)) from None
     except ValueError as error:  # a zero byte
@@ -175,6 +181,9 @@ class InputFile:
             found["whole"] = _core.file_check_sum((self.number, status.st_size), num_threads())
         return found
 
+    def loads_at_once(self, chunk_size: int) -> int:
+        return LOADS_AT_ONCE
+
     @property
     def stamp(self) -> tuple[int, int]:
         """Size and time of the last change, when the file was opened."""
@@ -213,16 +222,21 @@ class InputFile:
             )
 
 
+def sample_offsets(size: int) -> list[int]:
+    """Return the offsets of the samples of a text of which `content_sum` has the check sum."""
+    last = max(size - SAMPLE_SIZE, 0)
+    return [last * number // (_NUM_SAMPLES - 1) for number in range(_NUM_SAMPLES)]
+
+
 def content_sum(text: ReadableText) -> str:
     """Return a check sum of samples of a text's content."""
     content = hashlib.blake2b(digest_size=16)
-    last = max(text.size - _PROBE_SIZE, 0)
-    offsets = [last * probe // (_NUM_PROBES - 1) for probe in range(_NUM_PROBES)]
-    if text.size <= _NUM_PROBES * _PROBE_SIZE:  # a single read takes less time
+    offsets = sample_offsets(text.size)
+    if text.size <= _NUM_SAMPLES * SAMPLE_SIZE:  # a single read takes less time
         whole = text.read(0, text.size)
-        samples = [whole[offset : offset + _PROBE_SIZE] for offset in offsets]
+        samples = [whole[offset : offset + SAMPLE_SIZE] for offset in offsets]
     else:
-        samples = [text.read(offset, _PROBE_SIZE) for offset in offsets]
+        samples = [text.read(offset, SAMPLE_SIZE) for offset in offsets]
     for sample in samples:
         content.update(sample)
     return content.hexdigest()

@@ -85,6 +85,9 @@ class TextInput(ReadableText, Protocol):
     def reach(self) -> int:
         """Most bytes to ask `source` for at once, so that memory stays bounded; a chunk is asked for at once anyway."""
 
+    def loads_at_once(self, chunk_size: int) -> int:
+        """Return how many chunks of a size in bytes to load at the same time: more if reading waits for a network."""
+
     @property
     def stamp(self) -> object:
         """Facts that are quick to get, and that a change of the stored bytes changes, as they were at the opening."""

@@ -76,7 +76,7 @@ class ChunkStore:
         self._begin()
 
     def _begin(self) -> None:
-        self._loaders = Loaders()
+        self._loaders = Loaders(max(chunks.corpus.loads_at_once for chunks in self._chunks))
         self.planned: int | None = None  # version of the timeline's plan
         self._partners: dict[int, list[list[int]]] = {}
         # Fresh memory costs as much as reading, so read further ahead only after a chunk came late.

@@ -3,7 +3,7 @@
 ::
 
     wanted, in the order of need    (corpus 0, chunk 4) (corpus 1, chunk 2) (corpus 0, chunk 5) ...
-    two worker threads              load the first wishes; the others may still be withdrawn
+    worker threads                  load the first wishes; the others may still be withdrawn
     the thread that selects         takes a loaded chunk, waits for one that is being loaded, or loads it itself
 
 Invariants: an error of a load is raised where the chunk is needed, not where it was wished for. After
@@ -16,8 +16,6 @@ from collections.abc import Iterable, Sequence
 
 from cntkio._threads import Job, Workers
 from cntkio.formats.contract import Corpus, Loaded
-
-_NUM_WORKERS = 2
 
 
 class CorpusChunks:
@@ -102,9 +100,14 @@ class CorpusChunks:
 
 
 class Loaders:
-    """Two worker threads that load the chunks wished for, in the order of the wishes."""
+    """Worker threads that load the chunks wished for, in the order of the wishes.
 
-    def __init__(self) -> None:
+    Args:
+        number: How many threads.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number = number
         self._workers: Workers | None = None
 
     def want(self, wishes: Iterable[tuple[CorpusChunks, int]]) -> None:
@@ -112,7 +115,7 @@ class Loaders:
         for chunks, chunk_id in wishes:
             if chunk_id not in chunks.in_memory and chunk_id not in chunks.loading:
                 if self._workers is None:
-                    self._workers = Workers(_NUM_WORKERS, "cntkio-load")
+                    self._workers = Workers(self._number, "cntkio-load")
                 chunks.loading[chunk_id] = self._workers.do(chunks.corpus.load, chunk_id)
 
     def close(self) -> None:

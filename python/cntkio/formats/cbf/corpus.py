@@ -17,7 +17,7 @@ from cntkio.formats.cbf.faults import Fault
 from cntkio.formats.cbf.header import Header, StreamHeader, read_header
 from cntkio.formats.cntk_options import BINARY, CntkOptions
 from cntkio.formats.concatenation import Concatenation, changed_in_use, concatenated
-from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded
+from cntkio.formats.contract import LOADS_AT_ONCE, NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
 from cntkio.formats.index_cache import file_fingerprint
 from cntkio.formats.input_file import InputFile, in_utf8
@@ -227,6 +227,7 @@ class CBFCorpus:
     utterances = None
     # The keys are ordinal numbers, so, like CNTK, accept this corpus in the first place only.
     joins: Joins = "first"
+    loads_at_once = LOADS_AT_ONCE
 
     def __init__(self, reading: BinaryReading, path: str, memory: BinaryMemory | None = None) -> None:
         self._reading, self._options = reading, reading.options

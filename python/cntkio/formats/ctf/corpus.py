@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import num_threads, piece_size
-from cntkio.arguments import check_fields, float_type, path_texts
+from cntkio.arguments import check_fields, float_type
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import TEXT, CntkOptions
@@ -42,11 +42,12 @@ from cntkio.formats.ctf.index import (
     make_index,
 )
 from cntkio.formats.ctf.infer import advice_on_streams, streams_at_the_start, streams_between
-from cntkio.formats.detect import other_than
+from cntkio.formats.detect import other_in
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files, sizes_of
 from cntkio.formats.index_cache import Written, file_fingerprint
 from cntkio.formats.input_file import Locator
 from cntkio.formats.open_input import open_input
+from cntkio.formats.remote import Remote, located
 from cntkio.formats.report import Report
 from cntkio.formats.table import NO_SEQUENCES, SequenceTable
 from cntkio.formats.text_input import TextInput
@@ -69,7 +70,8 @@ class CTFDeserializer(CntkOptions):
 
     Args:
         filename: The file; or several, which are one corpus: a pattern such as ``"train-*.ctf"`` or
-            ``"train-{000..127}.ctf"``, or a list (docs/where-corpora-can-be.md).
+            ``"train-{000..127}.ctf"``, or a list; also URLs in a remote store, such as ``"s3://bucket/train-*.ctf"``
+            (docs/where-corpora-can-be.md).
         streams: The streams to read, each with its name in the file, its dimension and its form.
         skip_sequence_ids: Read each line as a sequence, and ignore ids.
         max_errors: Number of errors that are forgiven in all; a negative number forgives any number.
@@ -81,6 +83,7 @@ class CTFDeserializer(CntkOptions):
         subset: Lines and sequences without any of the streams cost no errors: the file has other streams, too.
         keys: ``"unique"``: an id that is in two files is an error; ``"per_file"``: keys are file and id, as the number
             ``file * 10**12 + id`` (with words as ids, ``file/id``), where files count from 0.
+        remote: How to read a remote store: credentials, a cache on a local disk, requests.
 
     Raises:
         ConfigError: An option is not possible.
@@ -102,13 +105,14 @@ class CTFDeserializer(CntkOptions):
     strict: bool = False
     subset: bool = False
     keys: KeysOf = "unique"
+    remote: Remote | None = None
     has_text_keys = False
     cntk_type = "CNTKTextFormatDeserializer"
     cntk_options = TEXT
 
     def __post_init__(self) -> None:
         """Check all options that can be checked without the file."""
-        self.filename = path_texts("filename", self.filename)
+        self.filename, self.remote = located("filename", self.filename, self.remote)
         check_keys_of(self.keys)
         check_fields(self, words={"cache_index": "verify"})
         self.streams = checked_streams(self.streams)
@@ -169,9 +173,10 @@ class CTFDeserializer(CntkOptions):
                 same id.
             CorpusError: No sequence is left to read.
         """
-        paths = listed_files(self.filename)
-        sizes = sizes_of(paths)
-        reading = TextReading(self, text_keys, is_packed=ahead.is_packed, largest=max(sizes))
+        paths = listed_files(self.filename, remote=self.remote)
+        sizes = sizes_of(paths, self.remote)
+        largest = max(sizes) or self.chunk_size_in_bytes
+        reading = TextReading(self, text_keys, is_packed=ahead.is_packed, largest=largest)
         if len(paths) > 1:
             shares = ahead.shared(sizes, self.chunk_size_in_bytes)
             return concatenated(paths, reading, self.label, shares, keys=self.keys)
@@ -324,7 +329,7 @@ class CTFCorpus:
         self._reading, self._options = reading, reading.options
         self._schema, self._spare = reading.schema, reading.spare
         self.streams, self.report = reading.streams, reading.report
-        self._file = open_input(path)
+        self._file = open_input(path, reading.options.remote)
         self.name = self._file.path
         self._locator = Locator(self._file)
         try:
@@ -362,6 +367,10 @@ class CTFCorpus:
             f"{self.name}: no sequence holds {alias!r}, which defines the minibatch size; nothing is left"
             + did_you_mean(alias, [name.decode() for name in streams_at_the_start(self._file)])
         )
+
+    @property
+    def loads_at_once(self) -> int:
+        return self._file.loads_at_once(self._options.chunk_size_in_bytes)
 
     @property
     def table(self) -> SequenceTable:
@@ -413,9 +422,10 @@ class CTFCorpus:
         if part is not None:
             places = places.part(part[0] - first, part[1] - first)
             first, last = part
+        source = self._file.source(places.begin, places.end)
         try:
             chunk, counts, findings, last_straw = _core.ctf_parse(
-                self._file.source(places.begin, places.end),
+                source,
                 places.begin,
                 places.end,
                 places.starts,
@@ -481,7 +491,7 @@ class CTFCorpus:
         """The error that exceeds the budget, with advice."""
         budget = self.report.budget
         more = f" (error {budget + 1}, and {self._reading.wording.option('max_errors')} is {budget})" if budget else ""
-        more += (other := other_than("ctf", self._file.path))
+        more += (other := other_in("ctf", self._file))
         if not other and KINDS[finding.kind].name in KINDS_OF_MISFITS:
             asked = self._schema if finding.stream is None else [self._schema[finding.stream]]
             more += self._advice_on_gap(findings, finding) or advice_on_streams(

@@ -38,7 +38,7 @@ from cntkio.formats.ctf import tuning
 from cntkio.formats.ctf.findings import REMARKS, byte_text
 from cntkio.formats.ctf.lines import Start, find_start, map_lines
 from cntkio.formats.ctf.places import Places
-from cntkio.formats.detect import other_than
+from cntkio.formats.detect import other_in
 from cntkio.formats.index_cache import (
     Arrays,
     CacheWriter,
@@ -333,7 +333,7 @@ def _is_in_lines(file: TextInput, start: Start, settings: IndexSettings) -> bool
 
 
 def _error_at(file: TextInput, start: Start, what: str) -> FormatError:
-    what += other_than("ctf", file.path)
+    what += other_in("ctf", file)
     return FormatError(what, path=file.path, byte=start.offset, line=start.num_lines + 1)
 
 

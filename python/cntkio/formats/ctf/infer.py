@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cntkio import _core
-from cntkio.arguments import path_texts
 from cntkio.errors import FormatError
 from cntkio.formats.ctf.index import StreamSchema
 from cntkio.formats.ctf.lines import find_start, map_lines
-from cntkio.formats.detect import other_than
+from cntkio.formats.detect import other_in
 from cntkio.formats.file_lists import FileNames, listed_files
 from cntkio.formats.open_input import open_input
+from cntkio.formats.remote import Remote, located
 from cntkio.formats.text_input import TextInput
 from cntkio.hints import Wording, did_you_mean
 from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs
@@ -65,7 +65,7 @@ class _Seen(NamedTuple):
         return self.largest + 1 if self.is_sparse else self.most
 
 
-def infer_streams(path: FileNames) -> StreamDefs:
+def infer_streams(path: FileNames, *, remote: Remote | None = None) -> StreamDefs:
     """Find out which streams a text has: names, dense or sparse, and dimensions. Reads all of it.
 
     A stream is sparse if most of its values have an index in front. Its dimension is the largest index plus one, or the
@@ -73,6 +73,7 @@ def infer_streams(path: FileNames) -> StreamDefs:
 
     Args:
         path: A file in the CNTK text format; or several, a pattern or a list, as for `CTFDeserializer`.
+        remote: How to read remote stores.
 
     Returns:
         A `StreamDefs` with the names in the text, in the order of their first appearance.
@@ -89,8 +90,9 @@ def infer_streams(path: FileNames) -> StreamDefs:
         [('x', 3, False), ('y', 8, True)]
     """
     total: dict[bytes, _Seen] = {}
-    for file in listed_files(path_texts("path", path), option="path"):
-        _add(total, _streams_of(file))
+    paths, remote = located("path", path, remote)
+    for file in listed_files(paths, option="path", remote=remote):
+        _add(total, _streams_of(file, remote))
     streams = {}
     for name, seen in total.items():
         shape = max(1, min(seen.dim, LARGEST_DIM) if seen.is_sparse else seen.dim)
@@ -98,20 +100,20 @@ def infer_streams(path: FileNames) -> StreamDefs:
     return StreamDefs(streams)
 
 
-def _streams_of(path: str) -> dict[bytes, _Seen]:
+def _streams_of(path: str, remote: Remote | None) -> dict[bytes, _Seen]:
     """Return the streams of a file, by name."""
-    file = open_input(path)
+    file = open_input(path, remote)
     try:
         start = find_start(file)
-        other = other_than("ctf", path, before="")
+        other = other_in("ctf", file, before="")
         if other:
-            raise FormatError(other, path=path, byte=0)
+            raise FormatError(other, path=file.path, byte=0)
         found = _streams_from(file, start.offset)
     finally:
         file.close()
     if not found:
         raise FormatError(
-            "no sample, that is, no name after a pipe, in the whole file; expected |name values", path=path
+            "no sample, that is, no name after a pipe, in the whole file; expected |name values", path=file.path
         )
     return found
 
@@ -146,13 +148,14 @@ def streams_at_the_start(file: TextInput) -> dict[bytes, _Seen]:
         return {}
 
 
-def has_other_streams(path: FileNames, streams: Mapping[str, Any]) -> bool:
+def has_other_streams(path: FileNames, streams: Mapping[str, Any], remote: Remote | None = None) -> bool:
     """Return whether the first lines of a text have all these streams, and others. For `path` see `infer_streams`.
 
     Raises:
         OSError: The file cannot be read.
     """
-    file = open_input(listed_files(path_texts("path", path), option="path")[0])
+    paths, remote = located("path", path, remote)
+    file = open_input(listed_files(paths, option="path", remote=remote)[0], remote)
     try:
         known = {name.decode(errors="replace") for name in streams_at_the_start(file)}
     finally:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from cntkio._threads import Workers, num_threads
 from cntkio.errors import FormatError
 from cntkio.formats.ctf import tuning
-from cntkio.formats.detect import other_than
+from cntkio.formats.detect import other_in
 from cntkio.formats.text_input import ReadableText, TextInput, Window
 
 _T = TypeVar("_T")
@@ -46,7 +46,7 @@ def find_start(file: ReadableText) -> Start:
     """
     mark = file.read(0, len(_BYTE_ORDER_MARK))
     if mark[:2] == b"\xff\xfe":
-        raise FormatError(other_than("ctf", file.path, before=""), path=file.path, byte=0)
+        raise FormatError(other_in("ctf", file, before=""), path=file.path, byte=0)
     if not mark:
         raise FormatError("the file is empty", path=file.path, byte=0)
     offset = next((size for size in (3, 2, 1) if mark[:size] == _BYTE_ORDER_MARK[:size]), 0)

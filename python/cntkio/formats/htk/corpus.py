@@ -27,7 +27,7 @@ from cntkio import _core
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import FEATURE_STREAM, FEATURES, truth
 from cntkio.formats.concatenation import fingerprint_of_files
-from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded, Utterances
+from cntkio.formats.contract import LOADS_AT_ONCE, NOTHING_AHEAD, Ahead, Joins, Loaded, Utterances
 from cntkio.formats.file_lists import listed_files, shown_files
 from cntkio.formats.htk.frames import Frames, GatheredFrames
 from cntkio.formats.htk.header import HEADER_SIZE, FeatureFiles, Header, OpenFile
@@ -182,6 +182,7 @@ class HTKFeatureCorpus:
     """
 
     joins: Joins = "anywhere"
+    loads_at_once = LOADS_AT_ONCE
 
     def __init__(self, settings: FeatureSettings) -> None:
         self._settings = settings

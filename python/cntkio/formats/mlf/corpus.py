@@ -27,7 +27,7 @@ from cntkio import _core
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import BINARY_LABELS, LABELS
 from cntkio.formats.concatenation import fingerprint_of_files
-from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded, Utterances
+from cntkio.formats.contract import LOADS_AT_ONCE, NOTHING_AHEAD, Ahead, Joins, Loaded, Utterances
 from cntkio.formats.file_lists import listed_files, shown_files
 from cntkio.formats.htk.keys import first_same
 from cntkio.formats.htk.options import UtteranceOptions
@@ -228,6 +228,7 @@ class MLFCorpus:
     """
 
     joins: Joins = "anywhere"
+    loads_at_once = LOADS_AT_ONCE
 
     def __init__(self, settings: LabelSettings, files: list[Entries], targets: Targets | None = None) -> None:
         self._settings, self._files, self._targets = settings, files, targets

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from cntkio._threads import ForkLock
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError
-from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Joins, Loaded
+from cntkio.formats.contract import LOADS_AT_ONCE, NOTHING_AHEAD, Ahead, Joins, Loaded
 from cntkio.formats.report import Report
 from cntkio.formats.table import SequenceTable
 from cntkio.formats.user.columns import chunk_of
@@ -130,6 +130,7 @@ class _UserCorpus:
     """A user-defined deserializer whose chunks are fetched and checked."""
 
     utterances = None
+    loads_at_once = LOADS_AT_ONCE
 
     def __init__(self, deserializer: UserDeserializer) -> None:
         self._deserializer = deserializer

@@ -1,0 +1,305 @@
+"""Reading of remote objects: parts of a range in parallel, errors that may pass tried again, changes noticed.
+
+::
+
+    read_into(buffer, offset)      4 MB │ 4 MB │ 4 MB │ ...       a request for each, on threads of their own
+                                          │
+                                   at most `Remote.num_requests` are under way, of all objects together
+                                          │
+    require_unchanged()            the facts again, unless each request told the version, or none was made; one such
+                                   request of an object is under way, in addition to those for ranges
+
+Memory: the buffer, and the parts that arrived and wait for their turn to be copied, which are at most as large again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import random
+import re
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio._threads import ForkLock, Job, Workers
+from cntkio.errors import CntkIoError
+from cntkio.formats.remote import HERE, Remote
+from cntkio.formats.stores import StoredObject, changed, stored_object
+
+_T = TypeVar("_T")
+PART = 4 << 20
+"""Most bytes of a request: enough that its latency costs little, few enough that a chunk takes several in parallel."""
+FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 5.0
+_LONGEST_REASON = 300
+_QUERY = re.compile(r"(://[^\s?'\"]*)\?[^\s'\")]*")
+# Another try changes nothing about these. Of all other errors nobody knows, since each library has its own.
+_STAY = (
+    FileNotFoundError,
+    PermissionError,
+    IsADirectoryError,
+    NotADirectoryError,
+    NotImplementedError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    ImportError,
+    MemoryError,
+)
+# Libraries give 400 also to answers that were cut off.
+_STATUSES_THAT_PASS = (400, 408, 425, 429)
+
+
+class ShortReadError(OSError):
+    """A store returned less than it was asked for, as after a broken connection."""
+
+
+def may_pass(error: BaseException) -> bool:
+    """Return whether the same request may succeed later.
+
+    The status of HTTP decides, if the error or its cause has one: libraries turn it into errors of all kinds.
+
+    Example:
+        >>> may_pass(ConnectionResetError()), may_pass(PermissionError()), may_pass(TimeoutError())
+        (True, False, True)
+    """
+    for found in _causes_of(error):
+        status = _status_of(found)
+        if status is not None:
+            return status >= 500 or status in _STATUSES_THAT_PASS
+    # A missing object has no cause: other errors may hide under the same name.
+    return not isinstance(error, _STAY) or (isinstance(error, FileNotFoundError) and error.__cause__ is not None)
+
+
+def _causes_of(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _status_of(error: BaseException) -> int | None:
+    for name in ("status", "status_code", "code"):
+        status = getattr(error, name, None)
+        if isinstance(status, int) and 400 <= status <= 599:
+            return status
+    return None
+
+
+class RemoteObject:
+    """An object of a remote store that any thread reads by position.
+
+    Args:
+        stored: The object.
+        remote: How to read it.
+
+    Attributes:
+        name: Name used in messages.
+        facts: Size and version when it was opened.
+
+    Raises:
+        OSError: The object does not exist, or cannot be read.
+    """
+
+    def __init__(self, stored: StoredObject, remote: Remote) -> None:
+        self.name = stored.name
+        self._stored = stored
+        self._remote = remote
+        self._lock = ForkLock()
+        self._asking = ForkLock()
+        self._num_made = 0  # requests that were answered
+        self._num_sound = 0  # the first of them, which are known to have met the version of `facts`
+        self._num_failed = 0  # requests that were given up
+        self._failure: OSError | None = None  # of the last of them
+        self.facts = _on_a_thread(self._ask_for_facts)
+
+    def read(self, begin: int, end: int) -> bytes:
+        """Return the bytes of a range.
+
+        Raises:
+            OSError: The store cannot be read.
+            CorpusError: The object was changed or deleted, as far as the store told.
+        """
+        buffer = np.empty(end - begin, np.uint8)
+        self.read_into(buffer, begin)
+        return buffer.tobytes()
+
+    def read_into(self, buffer: npt.NDArray[np.uint8], offset: int) -> None:
+        """Fill a buffer from a position on. Raises as `read` does."""
+        bounds = np.linspace(offset, offset + len(buffer), 1 + -(-len(buffer) // PART)).astype(np.int64).tolist()
+        is_given_up = threading.Event()
+
+        def part(begin: int, end: int) -> Any:
+            return self._request(begin, end, is_given_up)
+
+        # After an interrupt nobody waits for the threads, which end with the requests that they are making.
+        workers = Workers(min(len(bounds) - 1, self._remote.num_requests), "cntkio-request")
+        try:
+            jobs: list[Job[Any]] = [workers.do(part, *pair) for pair in itertools.pairwise(bounds)]
+            for (begin, end), job in zip(itertools.pairwise(bounds), jobs, strict=True):
+                buffer[begin - offset : end - offset] = np.frombuffer(job.result(), np.uint8)
+        finally:
+            is_given_up.set()
+
+    def _request(self, begin: int, end: int, is_given_up: threading.Event) -> Any:
+        def request() -> Any:
+            content = self._stored.read(begin, end, self.facts.version)
+            if len(content) < end - begin:
+                raise ShortReadError(f"{len(content)} bytes came; expected {end - begin}")
+            if len(content) > end - begin:
+                raise NotImplementedError(
+                    f"{len(content)} bytes came; expected {end - begin}: the store ignores ranges, so copy the file to "
+                    "a local disk"
+                )
+            return content
+
+        try:
+            content = self._ask(f"bytes {begin} to {end}", request, self._remote.slots, is_given_up)
+        except OSError as error:
+            cause = error.__cause__
+            if isinstance(cause, ShortReadError) or (cause is not None and not may_pass(cause)):
+                self._check()  # a change explains the error better
+            raise
+        with self._lock.inner:
+            self._num_made += 1
+        return content
+
+    def require_unchanged(self) -> None:
+        """Ask the store whether the object is unchanged, unless that is known for all that was read.
+
+        Threads that ask at the same time share an answer: each waits for a request that began after its reads.
+
+        Raises:
+            CorpusError: It was changed or deleted.
+            OSError: The store cannot be asked.
+        """
+        num_made = 0 if self._stored.is_conditional else self._num_made
+        num_failed = self._num_failed
+        if self._num_sound < num_made:
+            with self._asking.inner:
+                self._share_failure(num_failed)
+                if self._num_sound < num_made:
+                    self._check()
+
+    def _check(self) -> None:
+        num_made = self._num_made
+        try:
+            facts = _on_a_thread(self._ask_for_facts)
+        except FileNotFoundError as error:
+            raise changed(self.name, ": it was deleted") from error
+        if facts != self.facts:
+            sizes = f" ({self.facts.size} bytes when opened, {facts.size} now)" if facts.size != self.facts.size else ""
+            raise changed(self.name, sizes)
+        with self._lock.inner:
+            self._num_sound = max(self._num_sound, num_made)
+
+    def _ask_for_facts(self) -> Facts:
+        return self._ask("its facts", self._stored.facts, contextlib.nullcontext(), threading.Event())
+
+    def _ask(
+        self,
+        what: str,
+        request: Callable[[], _T],
+        slots: contextlib.AbstractContextManager[None],
+        is_given_up: threading.Event,
+    ) -> _T:
+        """Make a request, and again after errors that may pass.
+
+        When a request is given up, all that have begun or wait are given up with their next error: otherwise each of
+        them would wait as long for a store that does not answer.
+
+        Raises:
+            OSError: The last error, with the name of the object and what was asked for.
+        """
+        num_failed = self._num_failed
+        for num_errors in itertools.count(1):
+            with slots:
+                self._share_failure(num_failed)
+                if is_given_up.is_set():
+                    raise InterruptedError(errno.EINTR, "Nobody waits for it any more", self.name)
+                try:
+                    return request()
+                except CntkIoError:
+                    raise
+                except Exception as error:
+                    found = self._named(error, what, num_errors)
+                    if not may_pass(error) or self._num_failed > num_failed:
+                        raise found from error
+                    if num_errors > self._remote.num_retries:
+                        with self._lock.inner:
+                            self._failure = found
+                            self._num_failed += 1
+                        raise found from error
+            pause = min(FIRST_PAUSE * 2 ** (num_errors - 1), _LONGEST_PAUSE)
+            is_given_up.wait(pause * random.uniform(0.5, 1.0))  # so that many processes do not return all at once
+        raise AssertionError("unreachable")
+
+    def _share_failure(self, num_failed: int) -> None:
+        """Raise the error of a request that was given up after `num_failed` others."""
+        if self._num_failed > num_failed and self._failure is not None:
+            raise OSError(*self._failure.args) from self._failure
+
+    def _named(self, error: Exception, what: str, num_tries: int) -> OSError:
+        """Return the error of the system that is nearest to an error of a store's library."""
+        causes = list(_causes_of(error))
+        status, told = next(
+            ((status, found) for found in causes if (status := _status_of(found)) is not None), (None, causes[-1])
+        )
+        is_late = status is None and isinstance(error, TimeoutError)
+        reason = f"no answer in {self._remote.timeout_in_seconds:g} s" if is_late else _reason(told)
+        is_missing = status in (404, 410) if status else isinstance(error, FileNotFoundError) and len(causes) == 1
+        if is_missing:
+            return FileNotFoundError(errno.ENOENT, "No such object", self.name)
+        if status in (401, 403) or isinstance(error, PermissionError):
+            advice = "pass credentials, such as Remote(storage_options={...})"
+            return PermissionError(errno.EACCES, f"The store refuses {what} ({reason}); {advice}", self.name)
+        if isinstance(error, IsADirectoryError):
+            return IsADirectoryError(errno.EISDIR, "Is a folder; expected a file", self.name)
+        tried = f" after {num_tries} tries" if num_tries > 1 else ""
+        return OSError(errno.ETIMEDOUT if is_late else errno.EIO, f"Cannot read {what}{tried} ({reason})", self.name)
+
+
+def _on_a_thread(work: Callable[[], _T]) -> _T:
+    """Return what a function returns. Only the main thread is interrupted, so it makes no request."""
+    return Workers(1, "cntkio-request").do(work).result()
+
+
+def _reason(error: BaseException) -> str:
+    """Return what an error says, in one line and without the queries of URLs, which may hold signatures."""
+    text = _QUERY.sub(r"\1", " ".join(str(error).split()))[:_LONGEST_REASON]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def open_object(path: str, remote: Remote | None = None) -> RemoteObject:
+    """Open an object.
+
+    Args:
+        path: A URL, or a path in the store of `remote`.
+        remote: How to read it.
+
+    Raises:
+        ConfigError: The library for the store is not installed, or the store is of an unknown kind.
+        OSError: The object does not exist, or cannot be read.
+    """
+    remote = HERE if remote is None else remote
+    return RemoteObject(stored_object(path, remote), remote)
+
+
+def write_object(stored: StoredObject, content: bytes) -> None:
+    """Write an object.
+
+    Raises:
+        OSError: The store does not accept it.
+    """
+    try:
+        stored.write(content)
+    except OSError:
+        raise
+    except Exception as error:
+        raise OSError(errno.EIO, f"The store does not accept it ({_reason(error)})", stored.name) from error

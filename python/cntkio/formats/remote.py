@@ -1,0 +1,205 @@
+"""Options of corpora that are in remote stores. (docs/where-corpora-can-be.md, "Remote stores")"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from cntkio._threads import ForkLock
+from cntkio.arguments import path_texts
+from cntkio.errors import ConfigError
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(://|::)")
+# A `pathlib.Path` makes one slash of two.
+_SCHEME_OF_PATH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(?=[^/])")
+_SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
+_UNITS = " kmgt"
+
+
+class RequestSlots:
+    """Limits how many requests are under way at the same time. A fork has slots of its own, and all of them are free.
+
+    Args:
+        number: How many.
+
+    Example:
+        >>> with RequestSlots(8):
+        ...     pass
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._lock = ForkLock()
+        self._process = os.getpid()
+        self._free = threading.Semaphore(number)
+
+    def __reduce__(self) -> tuple[type[RequestSlots], tuple[int]]:
+        return RequestSlots, (self._number,)
+
+    def __enter__(self) -> None:
+        if self._process != os.getpid():
+            with self._lock.inner:
+                if self._process != os.getpid():
+                    self._free = threading.Semaphore(self._number)
+                    self._process = os.getpid()
+        self._free.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._free.release()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Remote:
+    """How the files of a remote store are read.
+
+    Args:
+        storage_options: Options of fsspec's file system for the scheme, such as credentials and end points. `repr` does
+            not show them.
+        store: Read from this store instead of the store that the URL names: a store of obstore, a file system of
+            pyarrow, or a file system of fsspec. File names are then paths in the store.
+        cache: Folder on a local disk that keeps what was read, for later sweeps and for other processes.
+        cache_limit: Most bytes of the cache, as a number or as a text such as "50 GB"; None: no limit.
+        num_requests: Most requests that are under way at the same time, for all files with these options together.
+        num_retries: How often a request is repeated after an error that may pass, such as a status of 500, a timeout or
+            a broken connection. Errors that stay, such as a missing permission, are raised at once.
+        timeout_in_seconds: Longest time of a request. It holds for file systems of fsspec that are asynchronous, as
+            those of S3, Google, Azure and HTTP are; other stores have options of their own.
+
+    Raises:
+        ConfigError: An option is not possible.
+
+    Example:
+        >>> Remote(cache="/tmp/cntkio", cache_limit="50 GB").cache_limit
+        50000000000
+    """
+
+    storage_options: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
+    store: Any = None
+    cache: str | os.PathLike[str] | None = None
+    cache_limit: int | str | None = None
+    num_requests: int = 8
+    num_retries: int = 4
+    timeout_in_seconds: float = 60.0
+    slots: RequestSlots = dataclasses.field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name, least in (("num_requests", 1), ("num_retries", 0)):
+            number = getattr(self, name)
+            if type(number) is not int or number < least:
+                raise ConfigError(f"{name} is {number!r}; expected a whole number of at least {least}", key=name)
+        timeout = self.timeout_in_seconds
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
+            raise ConfigError(
+                f"timeout_in_seconds is {timeout!r}; expected a number greater than 0", key="timeout_in_seconds"
+            )
+        if self.store is not None and self.storage_options:
+            raise ConfigError("storage_options and store are both given; expected one of them", key="storage_options")
+        if self.cache is None and self.cache_limit is not None:
+            raise ConfigError("cache_limit is given without cache; expected the folder, too", key="cache_limit")
+        object.__setattr__(self, "cache", None if self.cache is None else os.fsdecode(self.cache))
+        object.__setattr__(self, "cache_limit", num_bytes("cache_limit", self.cache_limit))
+        object.__setattr__(self, "slots", RequestSlots(self.num_requests))
+
+
+def num_bytes(name: str, value: Any) -> int | None:
+    """Return a size in bytes, which may be a text with a unit of 1000 (kB, MB, GB, TB) or of 1024 (KiB, MiB, ...).
+
+    Raises:
+        ConfigError: It is something else.
+
+    Example:
+        >>> num_bytes("cache_limit", "1.5 GiB"), num_bytes("cache_limit", "200 MB"), num_bytes("cache_limit", 7)
+        (1610612736, 200000000, 7)
+    """
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
+        return value
+    found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is not None:
+        size = int(float(found[1]) * (1024 if found[3] else 1000) ** _UNITS.index(found[2].lower() or " "))
+        if size > 0:
+            return size
+    raise ConfigError(f'{name} is {value!r}; expected a number of bytes, or a text such as "50 GB"', key=name)
+
+
+def is_remote(path: str, remote: Remote | None = None) -> bool:
+    """Return whether a path names a file of a remote store: it has a scheme, or the options have a store.
+
+    Example:
+        >>> is_remote("s3://bucket/a.ctf"), is_remote("C:/a.ctf"), is_remote("a.ctf", Remote(store=object()))
+        (True, False, True)
+    """
+    return (remote is not None and remote.store is not None) or _SCHEME.match(as_url(path)) is not None
+
+
+def as_url(path: str) -> str:
+    """Return a URL as it was before it became a `pathlib.Path`, unless a file has this name.
+
+    Example:
+        >>> as_url("s3:/bucket/a.ctf"), as_url("folder/a.ctf"), as_url("C:/a.ctf")
+        ('s3://bucket/a.ctf', 'folder/a.ctf', 'C:/a.ctf')
+    """
+    found = _SCHEME_OF_PATH.match(path)
+    return f"{found[1]}://{path[found.end() :]}" if found and not os.path.lexists(path) else path
+
+
+def shown(url: str) -> str:
+    """Return a URL without passwords and signatures, for messages.
+
+    Example:
+        >>> shown("https://me:secret@host/a.ctf?signature=3f")
+        'https://host/a.ctf'
+    """
+    if "?" not in url and "@" not in url:
+        return url
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", "")) if parts.netloc else url
+
+
+def located(name: str, paths: Any, remote: Remote | None) -> tuple[str | list[str], Remote | None]:
+    """Return a path, or several, as text, and the options that they are read with.
+
+    A path of universal-pathlib may have options itself.
+
+    Args:
+        name: The argument, for messages.
+        paths: A text, bytes, an object of `os.PathLike`, a path of universal-pathlib, or a sequence of these.
+        remote: Options that are given; they count before those of a path.
+
+    Raises:
+        ConfigError: There is something else among them, or the options are not `Remote`, or paths have several options.
+
+    Example:
+        >>> located("filename", [b"a.ctf", "b.ctf"], None)
+        (['a.ctf', 'b.ctf'], None)
+    """
+    if not isinstance(remote, Remote | None):
+        raise ConfigError(f"remote is of the type {type(remote).__name__}; expected a cntkio.Remote", key="remote")
+    is_list = isinstance(paths, Sequence) and not isinstance(paths, str | bytes)
+    found: list[Any] = []
+    of_paths: list[dict[str, Any]] = []
+    for path in paths if is_list else [paths]:
+        options = getattr(path, "storage_options", None)
+        is_universal = options is not None and getattr(path, "protocol", "")
+        found.append(str(path) if is_universal else path)
+        if is_universal and options and options not in of_paths:
+            of_paths.append(dict(options))
+    if remote is None and of_paths:
+        if len(of_paths) > 1:
+            raise ConfigError(f"{name}: the paths have different storage_options; give one set with remote", key=name)
+        remote = Remote(storage_options=of_paths[0])
+    return path_texts(name, found if is_list else found[0]), remote
+
+
+HERE = Remote()
+"""Options for files without any; their requests count together."""

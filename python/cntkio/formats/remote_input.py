@@ -1,0 +1,148 @@
+"""A text in a remote store, as all texts are read: `cntkio.formats.text_input.TextInput`.
+
+Each request waits for the store, so bytes that several steps of opening look at are kept: the first bytes, and samples
+of the content, of which the fingerprint has a check sum, when the pass that makes the index comes by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from cntkio.errors import ConfigError
+from cntkio.formats.block_cache import BlockCache, CachedObject, cache_folder
+from cntkio.formats.contract import LOADS_AT_ONCE
+from cntkio.formats.input_file import SAMPLE_SIZE, content_sum, sample_offsets
+from cntkio.formats.objects import PART, RemoteObject, open_object
+from cntkio.formats.remote import HERE, Remote
+from cntkio.formats.stores import Facts
+from cntkio.formats.text_input import WINDOW, Bytes, CoreText, Window, windows_of_lines
+
+_HEAD = 64 << 10
+
+
+class ObjectReader(Protocol):
+    """An object that is read from its store, or through a cache."""
+
+    @property
+    def name(self) -> str:
+        """Name used in messages."""
+
+    @property
+    def facts(self) -> Facts:
+        """Size and version when it was opened."""
+
+    def read_into(self, buffer: Bytes, offset: int) -> None:
+        """Fill a buffer from a position on."""
+
+    def require_unchanged(self) -> None:
+        """Raise an error if the object is known to have changed, or the store says so."""
+
+
+def open_reader(found: RemoteObject, remote: Remote) -> ObjectReader:
+    """Return an object with its cache, if the options have one.
+
+    Raises:
+        ConfigError: The object cannot be cached.
+        OSError: The folder of the cache cannot be made.
+    """
+    if remote.cache is None:
+        return found
+    if not found.facts.version:
+        raise ConfigError(
+            f"{found.name}: the store tells neither a version nor a time of the last change, so a cache would not "
+            "notice changes; read without cache",
+            key="cache",
+        )
+    folder = cache_folder(str(remote.cache), remote.cache_limit)
+    return CachedObject(found, BlockCache(folder, found.name, found.facts.size, found.facts.version))
+
+
+class RemoteInput:
+    """A text in a remote store, a `TextInput`.
+
+    Args:
+        path: A URL, or a path in the store of `remote`.
+        remote: How to read it.
+
+    Raises:
+        ConfigError: The library for the store is not installed, or the options do not fit the store.
+        OSError: The object does not exist, or cannot be read.
+    """
+
+    local_path: Path | None = None
+    reach = WINDOW
+
+    def __init__(self, path: str, remote: Remote | None = None) -> None:
+        remote = HERE if remote is None else remote
+        self._object = open_object(path, remote)
+        self._reader = open_reader(self._object, remote)
+        self.path = self._object.name
+        self.size = self._object.facts.size
+        self._num_requests = remote.num_requests
+        self._head = b""
+        self._content = ""
+        self._samples: dict[int, bytes | None] = dict.fromkeys(sample_offsets(self.size))
+
+    def read(self, offset: int, size: int) -> bytes:
+        end = min(offset + size, self.size)
+        if offset >= end:
+            return b""
+        if end <= _HEAD:
+            if not self._head:
+                self._head = self._fetched(0, min(_HEAD, self.size)).tobytes()
+            return self._head[offset:end]
+        sample = self._samples.pop(offset, None) if size == SAMPLE_SIZE else None
+        return self._fetched(offset, end).tobytes() if sample is None else sample
+
+    def read_into(self, buffer: Bytes, offset: int) -> int:
+        size = max(min(len(buffer), self.size - offset), 0)
+        if size:
+            self._fetch_into(buffer[:size], offset)
+        return size
+
+    def _fetched(self, begin: int, end: int) -> Bytes:
+        buffer = np.empty(end - begin, np.uint8)
+        if end > begin:
+            self._fetch_into(buffer, begin)
+        return buffer
+
+    def _fetch_into(self, buffer: Bytes, begin: int) -> None:
+        """Fill a buffer, and keep the samples that are among its bytes."""
+        self._reader.read_into(buffer, begin)
+        for offset, sample in list(self._samples.items()):
+            if sample is None and begin <= offset and offset + SAMPLE_SIZE <= begin + len(buffer):
+                self._samples[offset] = buffer[offset - begin :][:SAMPLE_SIZE].tobytes()
+
+    def source(self, begin: int, end: int) -> CoreText:
+        end = min(end, self.size)
+        return self._fetched(begin, max(begin, end)), begin
+
+    def windows(self, first: int) -> Iterator[Window]:
+        return windows_of_lines(self, first)
+
+    def loads_at_once(self, chunk_size: int) -> int:
+        """Return enough for all requests that may be under way, and for chunks that are parsed or checked then."""
+        parts_of_chunk = max(min(chunk_size, self.size) // PART, 1)
+        return LOADS_AT_ONCE + 2 * self._num_requests // parts_of_chunk
+
+    @property
+    def stamp(self) -> Facts:
+        return self._object.facts
+
+    def facts(self, *, verify: bool = False) -> dict[str, Any]:
+        """Return size and version, as the store tells them now. Without a version, a check sum of samples stands in."""
+        self._object.require_unchanged()
+        found = {"size": self.size, "version": self._object.facts.version}
+        if not found["version"]:
+            self._content = found["content"] = self._content or content_sum(self)
+        return found
+
+    def require_unchanged(self) -> None:
+        self._reader.require_unchanged()
+
+    def close(self) -> None:
+        self._samples.clear()

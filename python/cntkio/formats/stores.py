@@ -1,0 +1,380 @@
+"""Objects of remote stores: their facts, and their bytes in requests of one range each.
+
+::
+
+    URL                              fsspec
+    Remote(store=...) of fsspec      fsspec
+                      of obstore     obstore
+                      of pyarrow     pyarrow
+
+Each kind of store has one class, and no scheme has code of its own. A class makes single requests: `objects` repeats
+them, limits them and makes them in parallel. The libraries are optional, and imported when they are needed.
+
+A process may fork after it has read. File systems of fsspec are made again in the fork, those of pyarrow survive it. A
+store of obstore waits forever in a fork (its threads do not exist there), so the fork raises an error instead.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from cntkio.errors import ConfigError, CorpusError
+from cntkio.formats.remote import HERE, Remote, shown
+
+# Under these names stores tell what changes whenever the content changes; the surest come first.
+_VERSIONS = ("versionid", "version", "generation", "etag", "contentmd5", "md5hash", "digest", "crc32c")
+_TIMES = ("lastmodified", "mtime", "modified", "updated", "created")
+
+
+class Facts(NamedTuple):
+    """Facts about an object.
+
+    Attributes:
+        size: Bytes.
+        version: A text that changes when the content does: a version, an e_tag or the time of the last change; empty if
+            the store tells none.
+    """
+
+    size: int
+    version: str
+
+
+class StoredObject(Protocol):
+    """An object of a store. Any thread may call the methods. All exceptions of the store's library are possible."""
+
+    @property
+    def name(self) -> str:
+        """Name used in messages."""
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether `read` fails if the object has another version."""
+
+    def facts(self) -> Facts:
+        """Ask the store for the facts."""
+
+    def read(self, begin: int, end: int, version: str) -> bytes | memoryview:
+        """Make one request for a range; the store may return less or more than that.
+
+        Raises:
+            CorpusError: The object has another version.
+        """
+
+    def write(self, content: bytes) -> None:
+        """Write the object, and replace an older one."""
+
+    def sibling(self, ending: str) -> StoredObject:
+        """Return the object whose name is longer by this ending."""
+
+
+def stored_object(path: str, remote: Remote | None = None) -> StoredObject:
+    """Return the object that a path and options name.
+
+    Raises:
+        ConfigError: The library for the store is not installed, or the store is of an unknown kind.
+    """
+    remote = HERE if remote is None else remote
+    return _kind_of(remote)[0](path, remote)
+
+
+def matching_objects(pattern: str, remote: Remote | None = None) -> list[str]:
+    """Return the names of the objects that match a pattern of ``*``, ``**``, ``?`` and ``[...]``, sorted by bytes.
+
+    Args:
+        pattern: A URL, or a path in the store of `remote`.
+        remote: Options of the store.
+
+    Raises:
+        ConfigError: The library for the store is not installed.
+        OSError: The store cannot be asked.
+
+    Example:
+        >>> import fsspec
+        >>> fsspec.filesystem("memory").pipe({"/example/a.ctf": b"", "/example/b.ctf": b"", "/example/c.txt": b""})
+        >>> matching_objects("memory://example/*.ctf")
+        ['memory:///example/a.ctf', 'memory:///example/b.ctf']
+    """
+    remote = HERE if remote is None else remote
+    return sorted(_kind_of(remote)[1](pattern, remote), key=os.fsencode)
+
+
+class RemoteFiles:
+    """Lists the files of remote stores, for patterns; a `cntkio.formats.file_lists.Lister`.
+
+    Args:
+        remote: Options of the store.
+    """
+
+    def __init__(self, remote: Remote | None) -> None:
+        self._remote = remote
+
+    def is_file(self, path: str) -> bool:
+        try:
+            stored_object(path, self._remote).facts()
+        except OSError:
+            return False
+        return True
+
+    def is_folder(self, path: str) -> bool:
+        return path.endswith("/") and bool(self.names(path))
+
+    def size(self, path: str) -> int:
+        return 0  # each would be a request
+
+    def names(self, folder: str) -> list[str]:
+        return [name.rpartition("/")[2] for name in self.matching(f"{folder.rstrip('/')}/*")]
+
+    def matching(self, pattern: str) -> list[str]:
+        return matching_objects(pattern, self._remote)
+
+
+def _kind_of(
+    remote: Remote,
+) -> tuple[Callable[[str, Remote], StoredObject], Callable[[str, Remote], Iterable[str]]]:
+    """Return what makes objects and what lists them, for the library that the store comes from."""
+    library = "fsspec" if remote.store is None else _library_of(type(remote.store))
+    if library == "obstore":
+        return _OfObstore, _listed_by_obstore
+    if library == "pyarrow":
+        return _OfPyarrow, _listed_by_pyarrow
+    if library == "fsspec":
+        return _OfFsspec, _listed_by_fsspec
+    raise ConfigError(
+        f"store is of the type {type(remote.store).__name__}; expected a store of obstore, or a file system of pyarrow "
+        "or fsspec",
+        key="store",
+    )
+
+
+def _library_of(kind: type) -> str:
+    """Return which of the known libraries a class, or one of its bases, comes from."""
+    libraries = (base.__module__.partition(".")[0] for base in kind.__mro__)
+    return next((library for library in libraries if library in ("fsspec", "obstore", "pyarrow")), "")
+
+
+def changed(name: str, how: str = "") -> CorpusError:
+    """Return the error about an object that has another content than it had when it was opened."""
+    return CorpusError(f"{name}: changed while it was read{how}; open it again")
+
+
+def version_in(info: Mapping[str, Any]) -> str:
+    """Return what a store's description of an object says about its version.
+
+    Example:
+        >>> version_in({"ETag": '"9a3"', "LastModified": "today", "size": 7})
+        'etag="9a3"'
+        >>> version_in({"mtime": 3})
+        'mtime=3'
+    """
+    by_name = {name.lower().replace("_", "").replace("-", ""): value for name, value in info.items()}
+    for name in (*_VERSIONS, *_TIMES):
+        if by_name.get(name) not in (None, "", "null"):
+            return f"{name}={by_name[name]}"
+    return ""
+
+
+# --------------------------------------------------------------------------------------------------------------- fsspec
+
+
+class _FileSystem:
+    """A file system of fsspec for this process: a fork makes its own."""
+
+    def __init__(self, url: str, remote: Remote) -> None:
+        self._url, self._remote = url, remote
+        self._given: bytes | None = None if remote.store is None else pickle.dumps(remote.store)
+        self._process = os.getpid()
+        self._made: tuple[Any, str] = self._make()
+
+    def _make(self) -> tuple[Any, str]:
+        if self._given is not None:
+            system = self._remote.store if self._process == os.getpid() else pickle.loads(self._given)
+            # As a URL, a path begins with the scheme of the file system.
+            return system, system._strip_protocol(self._url)
+        try:
+            from fsspec.core import url_to_fs
+        except ImportError as error:
+            raise ConfigError(
+                f"{shown(self._url)}: reading from a remote store needs fsspec; pip install 'cntkio[remote]'"
+            ) from error
+        try:
+            return url_to_fs(self._url, **self._remote.storage_options)
+        except (ImportError, ValueError) as error:  # the scheme needs another package, or nobody knows it
+            raise ConfigError(f"{shown(self._url)}: fsspec cannot open this URL: {error}") from error
+
+    def get(self) -> tuple[Any, str]:
+        """Return the file system, and the path in it."""
+        if self._process != os.getpid():
+            made = self._make()
+            self._made, self._process = made, os.getpid()
+        return self._made
+
+
+class _OfFsspec:
+    is_conditional = False
+
+    def __init__(self, path: str, remote: Remote) -> None:
+        self.name = shown(path)
+        self._path, self._remote = path, remote
+        self._system = _FileSystem(path, remote)
+
+    def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of the file system; an asynchronous method with a limit of time."""
+        system, path = self._system.get()
+        within = getattr(system, "fs", system)  # a file system may only forward to another
+        if not (system.async_impl and within.async_impl) or system.asynchronous:
+            return getattr(system, name)(path, *args, **kwargs)
+        from fsspec.asyn import sync
+
+        method = getattr(system, f"_{name}")
+        return sync(system.loop, method, path, *args, timeout=self._remote.timeout_in_seconds, **kwargs)
+
+    def facts(self) -> Facts:
+        system, path = self._system.get()
+        system.invalidate_cache(system._parent(path))
+        info = self._call("info")
+        if info.get("type") == "directory":
+            raise IsADirectoryError(f"{self.name} is a folder")
+        if not isinstance(info.get("size"), int):
+            raise ConfigError(f"{self.name}: the store does not tell the size; copy the file to a local disk")
+        return Facts(info["size"], version_in(info))
+
+    def read(self, begin: int, end: int, version: str) -> bytes:
+        content: bytes = self._call("cat_file", start=begin, end=end)
+        return content
+
+    def write(self, content: bytes) -> None:
+        self._call("pipe_file", content)
+
+    def sibling(self, ending: str) -> StoredObject:
+        return _OfFsspec(self._path + ending, self._remote)
+
+
+def _listed_by_fsspec(pattern: str, remote: Remote) -> list[str]:
+    system, path = _FileSystem(pattern, remote).get()
+    system.invalidate_cache()
+    names = (name for name, info in system.glob(path, detail=True).items() if info.get("type") != "directory")
+    return list(names) if remote.store is not None else [system.unstrip_protocol(name) for name in names]
+
+
+# -------------------------------------------------------------------------------------------------------------- obstore
+
+_process_of_obstore: int | None = None
+"""The process that used obstore first: its forks must not."""
+
+
+def _require_no_fork(process: int) -> None:
+    """Raise an error in a process in which obstore would wait forever.
+
+    Args:
+        process: The process that the store was made for.
+    """
+    global _process_of_obstore
+    if _process_of_obstore is None:
+        _process_of_obstore = os.getpid()
+    if not _process_of_obstore == process == os.getpid():
+        raise CorpusError(
+            "obstore was used before this process was forked, and waits forever in forks; start the workers with "
+            'multiprocessing_context="forkserver" or "spawn", or read without workers (num_workers=0), or name the '
+            "file with a URL"
+        )
+
+
+class _OfObstore:
+    is_conditional = True
+
+    def __init__(self, path: str, remote: Remote) -> None:
+        self.name = path
+        self._store = remote.store
+        self._remote = remote
+        self._process = os.getpid()
+
+    def facts(self) -> Facts:
+        _require_no_fork(self._process)
+        found = self._store.head(self.name)
+        return Facts(found["size"], version_in(found))
+
+    def read(self, begin: int, end: int, version: str) -> memoryview:
+        _require_no_fork(self._process)
+        found = self._store.get(self.name, options={"range": (begin, end)})
+        if version_in(found.meta) != version:
+            raise changed(self.name)
+        return memoryview(found.bytes())
+
+    def write(self, content: bytes) -> None:
+        _require_no_fork(self._process)
+        self._store.put(self.name, content)
+
+    def sibling(self, ending: str) -> StoredObject:
+        return _OfObstore(self.name + ending, self._remote)
+
+
+def _listed_by_obstore(pattern: str, remote: Remote) -> list[str]:
+    _require_no_fork(os.getpid())
+    return _that_match(pattern, (found["path"] for batch in remote.store.list(_folder_of(pattern)) for found in batch))
+
+
+# -------------------------------------------------------------------------------------------------------------- pyarrow
+
+
+class _OfPyarrow:
+    is_conditional = False
+
+    def __init__(self, path: str, remote: Remote) -> None:
+        self.name = path
+        self._remote = remote
+        self._file: Any = None
+
+    def facts(self) -> Facts:
+        from pyarrow.fs import FileType
+
+        found = self._remote.store.get_file_info(self.name)
+        if found.type == FileType.NotFound:
+            raise FileNotFoundError(self.name)
+        if found.type == FileType.Directory:
+            raise IsADirectoryError(f"{self.name} is a folder")
+        return Facts(found.size, version_in({"mtime": found.mtime_ns}))
+
+    def read(self, begin: int, end: int, version: str) -> memoryview:
+        if self._file is None:
+            self._file = self._remote.store.open_input_file(self.name)
+        return memoryview(self._file.read_at(end - begin, begin))
+
+    def write(self, content: bytes) -> None:
+        with self._remote.store.open_output_stream(self.name) as file:
+            file.write(content)
+
+    def sibling(self, ending: str) -> StoredObject:
+        return _OfPyarrow(self.name + ending, self._remote)
+
+
+def _listed_by_pyarrow(pattern: str, remote: Remote) -> list[str]:
+    from pyarrow.fs import FileSelector, FileType
+
+    found = remote.store.get_file_info(FileSelector(_folder_of(pattern), allow_not_found=True, recursive=True))
+    return _that_match(pattern, (info.path for info in found if info.type == FileType.File))
+
+
+# ------------------------------------------------------------------------------------------------------------- patterns
+
+
+def _folder_of(pattern: str) -> str:
+    """Return the folder above the first sign of a pattern.
+
+    Example:
+        >>> _folder_of("a/b/c*/d"), _folder_of("*.ctf")
+        ('a/b', '')
+    """
+    literal = pattern[: min((at for at in map(pattern.find, "*?[") if at >= 0), default=len(pattern))]
+    return literal.rpartition("/")[0]
+
+
+def _that_match(pattern: str, names: Iterable[str]) -> list[str]:
+    import re
+
+    from fsspec.utils import glob_translate
+
+    matches = re.compile(glob_translate(pattern)).match
+    return [name for name in names if matches(name)]

@@ -1,0 +1,178 @@
+"""Caches of remote objects: never a wrong byte, never more than the limit, whatever happens to processes and disks."""
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cntkio import CorpusError
+from cntkio.formats import block_cache
+from cntkio.formats.block_cache import BLOCK, BlockCache, CachedObject, CacheFolder
+from cntkio.formats.objects import open_object
+from cntkio.formats.remote import Remote
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.disks import small_disk
+from support.forks import repeated_in_a_fork
+
+fsspec = pytest.importorskip("fsspec", reason="the extra 'remote' is not installed")
+
+CONTENT = np.random.default_rng(0).integers(0, 256, 2 * BLOCK + 12345, np.uint8).tobytes()
+URL = "memory://block-cache/a.ctf"
+
+
+def cached(folder: Path, limit: int | None = None, content: bytes = CONTENT) -> CachedObject:
+    memory = fsspec.filesystem("memory")
+    if not memory.exists(URL) or memory.cat(URL) != content:
+        memory.pipe(URL, content)
+    found = open_object(URL, Remote())
+    blocks = BlockCache(CacheFolder(str(folder), limit), found.name, found.facts.size, found.facts.version)
+    return CachedObject(found, blocks)
+
+
+def read(found: CachedObject, begin: int, end: int) -> bytes:
+    buffer = np.empty(end - begin, np.uint8)
+    found.read_into(buffer, begin)
+    return buffer.tobytes()
+
+
+def blocks_in(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in blocks_in(folder))
+
+
+def without_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("the store was asked")
+
+    monkeypatch.setattr(block_cache.RemoteObject, "read_into", refuse)
+
+
+def test_a_second_read_asks_only_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read(cached(tmp_path), 0, len(CONTENT)) == CONTENT
+    found = cached(tmp_path)
+    without_store(monkeypatch)
+    assert read(found, 0, len(CONTENT)) == CONTENT
+    assert read(found, BLOCK - 3, 2 * BLOCK + 5) == CONTENT[BLOCK - 3 : 2 * BLOCK + 5]
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.tuples(st.integers(0, len(CONTENT)), st.integers(0, BLOCK)), max_size=5), st.sampled_from([None, BLOCK])
+)
+def test_any_range_is_read_with_any_part_in_the_cache(
+    tmp_path_factory: pytest.TempPathFactory, ranges: list[tuple[int, int]], limit: int | None
+) -> None:
+    found = cached(tmp_path_factory.mktemp("cache"), limit)
+    for begin, size in ranges:
+        end = min(begin + size, len(CONTENT))
+        assert read(found, begin, end) == CONTENT[begin:end]
+
+
+def test_small_reads_do_not_fetch_blocks(tmp_path: Path) -> None:
+    assert read(cached(tmp_path), 5, 4000) == CONTENT[5:4000]
+    assert not blocks_in(tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "longer", "folder"])
+def test_a_damaged_block_is_fetched_again(tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert read(cached(tmp_path), 0, len(CONTENT)) == CONTENT
+    block = blocks_in(tmp_path)[1]
+    content = block.read_bytes()
+    block.unlink()
+    if damage == "folder":
+        block.mkdir()
+    else:
+        position = len(content) // 2
+        damaged = {
+            "cut": content[:-1],
+            "flipped": content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :],
+            "empty": b"",
+            "longer": content + b"x",
+        }
+        block.write_bytes(damaged[damage])
+    assert read(cached(tmp_path), 0, len(CONTENT)) == CONTENT
+    assert damage == "folder" or "damaged; it is fetched again" in caplog.text
+
+
+def test_another_version_of_the_object_has_other_blocks(tmp_path: Path) -> None:
+    assert read(cached(tmp_path), 0, len(CONTENT)) == CONTENT
+    changed = bytes(len(CONTENT))
+    assert read(cached(tmp_path, content=changed), 0, len(changed)) == changed
+
+
+def test_blocks_of_a_changed_object_are_not_kept(tmp_path: Path) -> None:
+    found = cached(tmp_path)
+    fsspec.filesystem("memory").pipe(URL, bytes(len(CONTENT)))
+    with pytest.raises(CorpusError, match="changed while it was read"):
+        read(found, 0, len(CONTENT))
+    assert not blocks_in(tmp_path)
+
+
+def test_blocks_that_were_not_used_for_longest_leave_first(tmp_path: Path) -> None:
+    limit = 2 * BLOCK + BLOCK // 2
+    found = cached(tmp_path, limit)
+    read(found, 0, 2 * BLOCK)
+    first, second = blocks_in(tmp_path)
+    now = time.time_ns()
+    os.utime(first, ns=(now, now - 10**9))
+    os.utime(second, ns=(now, now - 2 * 10**9))
+    read(found, 0, BLOCK)  # now the first block is the newest
+    read(cached(tmp_path, limit), 2 * BLOCK - BLOCK // 2, len(CONTENT))
+    assert first.exists()
+    assert size_of(tmp_path) <= limit
+
+
+@pytest.mark.parametrize("limit", [1, BLOCK, BLOCK + 100, 2 * BLOCK])
+def test_the_limit_holds_after_every_read(tmp_path: Path, limit: int) -> None:
+    found = cached(tmp_path, limit)
+    for begin in range(0, len(CONTENT), BLOCK // 2):
+        end = min(begin + BLOCK, len(CONTENT))
+        assert read(found, begin, end) == CONTENT[begin:end]
+        assert size_of(tmp_path) <= limit
+
+
+def test_a_full_disk_is_reported_once_and_reading_continues(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with small_disk(tmp_path, BLOCK + (1 << 20)):
+        found = cached(tmp_path / "cache")
+        assert read(found, 0, len(CONTENT)) == CONTENT
+        assert read(found, 0, len(CONTENT)) == CONTENT
+        assert all(path.stat().st_size > 1 for path in blocks_in(tmp_path / "cache"))
+    assert caplog.text.count("the cache cannot be written") == 1
+
+
+def read_and_empty(folder: Path) -> None:
+    assert read(cached(folder), 0, len(CONTENT)) == CONTENT
+    for block in blocks_in(folder):
+        block.unlink(missing_ok=True)
+
+
+def test_a_killed_process_leaves_no_block_that_is_not_whole(tmp_path: Path) -> None:
+    for pause in (0.0, 0.003, 0.011, 0.02, 0.03, 0.05):
+        with repeated_in_a_fork(lambda: read_and_empty(tmp_path)) as wait:
+            wait()
+            time.sleep(pause)
+        for block in blocks_in(tmp_path):
+            number = int(block.name)
+            assert block.read_bytes().endswith(CONTENT[number * BLOCK :][:BLOCK])
+        assert read(cached(tmp_path), 0, len(CONTENT)) == CONTENT
+
+
+def test_processes_share_one_cache_and_its_limit(tmp_path: Path) -> None:
+    limit = 2 * BLOCK + BLOCK // 2
+    found = cached(tmp_path, limit)
+
+    def work() -> None:
+        assert read(found, 0, len(CONTENT)) == CONTENT
+
+    with repeated_in_a_fork(work) as wait, repeated_in_a_fork(work) as wait_for_other:
+        for _ in range(10):
+            wait()
+            wait_for_other()
+            work()
+    work()
+    assert size_of(tmp_path) <= limit

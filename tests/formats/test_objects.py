@@ -1,0 +1,278 @@
+"""Objects of remote stores are read in parallel, errors that may pass are tried again, and changes are noticed."""
+
+import errno
+import os
+import pickle
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from cntkio import ConfigError, CorpusError
+from cntkio.formats import objects
+from cntkio.formats.objects import RemoteObject, may_pass, open_object
+from cntkio.formats.remote import Remote, is_remote, located, shown
+from cntkio.formats.stores import matching_objects
+from support.forks import in_a_fork
+from support.range_server import RangeServer, Request, range_server
+
+fsspec = pytest.importorskip("fsspec", reason="the extra 'remote' is not installed")
+
+CONTENT = np.random.default_rng(0).integers(0, 256, 3_000_000, np.uint8).tobytes()
+QUICK = Remote(num_retries=2, timeout_in_seconds=1)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[RangeServer]:
+    pytest.importorskip("aiohttp", reason="fsspec reads http only with aiohttp")
+    monkeypatch.setattr(objects, "PART", 100_000)
+    monkeypatch.setattr(objects, "FIRST_PAUSE", 0.001)
+    with range_server(**{"a.ctf": CONTENT}) as served:
+        yield served
+
+
+def opened(server: RangeServer, remote: Remote = QUICK) -> RemoteObject:
+    return open_object(f"{server.url}/a.ctf", remote)
+
+
+def every_second(fault: str) -> Callable[[Request], str]:
+    return lambda request: fault if request.number % 2 else ""
+
+
+def always(fault: str) -> Callable[[Request], str]:
+    return lambda request: fault
+
+
+# ------------------------------------------------------------------------------------------------------------ ranges
+
+
+def test_parts_of_a_range_are_requested_at_the_same_time(server: RangeServer) -> None:
+    found = opened(server)
+    server.latency = 0.02
+    assert found.read(0, len(CONTENT)) == CONTENT
+    assert len(server.requests) == 31
+    assert 2 <= server.most_at_once <= 8
+
+
+def test_requests_of_all_objects_together_stay_within_the_limit(server: RangeServer) -> None:
+    remote = Remote(num_requests=2)
+    first, second = opened(server, remote), opened(server, remote)
+    server.latency = 0.005
+    with objects.Workers(2, "readers") as readers:
+        jobs = [readers.do(found.read, 0, 1_000_000) for found in (first, second)]
+        assert [job.result() == CONTENT[:1_000_000] for job in jobs] == [True, True]
+    assert server.most_at_once <= 2
+
+
+def test_a_part_of_an_object_is_read_and_no_more(server: RangeServer) -> None:
+    assert opened(server).read(7, 19) == CONTENT[7:19]
+    request = server.requests[-1]
+    assert (request.begin, request.end) == (7, 19)
+
+
+@pytest.mark.parametrize("kind", ["memory", "fsspec", "obstore", "pyarrow"])
+def test_every_kind_of_store_gives_facts_ranges_and_changes(kind: str, tmp_path: Any) -> None:
+    path, remote = "folder/a.ctf", Remote()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / path).write_bytes(CONTENT)
+    if kind == "memory":
+        path = f"memory://{tmp_path.name}/{path}"
+        fsspec.filesystem("memory").pipe(path, CONTENT)
+    elif kind == "fsspec":
+        remote = Remote(store=fsspec.filesystem("dir", path=str(tmp_path), target_protocol="file"))
+    elif kind == "obstore":
+        remote = Remote(store=pytest.importorskip("obstore").store.LocalStore(tmp_path))
+    else:
+        pyarrow = pytest.importorskip("pyarrow.fs")
+        remote = Remote(store=pyarrow.SubTreeFileSystem(str(tmp_path), pyarrow.LocalFileSystem()))
+    found = open_object(path, remote)
+    assert found.facts.size == len(CONTENT)
+    assert found.facts.version
+    assert found.read(10, 2_000_000) == CONTENT[10:2_000_000]
+    found.require_unchanged()
+    assert matching_objects(path.replace("a.ctf", "?.c*"), remote) == [path.replace("//", "///")]
+    assert matching_objects(path.replace("a.ctf", "?.tsv"), remote) == []
+    with pytest.raises(FileNotFoundError, match="No such object"):
+        open_object(path + "2", remote)
+    time.sleep(0.02)
+    if kind == "memory":
+        fsspec.filesystem("memory").pipe(path, CONTENT[1:])
+    else:
+        (tmp_path / path).write_bytes(CONTENT[1:])
+    with pytest.raises(CorpusError, match=r"a\.ctf: changed while it was read"):
+        found.read(5, 100)
+        found.require_unchanged()
+
+
+# ------------------------------------------------------------------------------------------------------------ faults
+
+
+@pytest.mark.parametrize("fault", ["500", "503", "429", "drop", "short"])
+def test_errors_that_pass_are_tried_again(server: RangeServer, fault: str) -> None:
+    found = opened(server)
+    server.fault = every_second(fault)
+    assert found.read(0, 250_000) == CONTENT[:250_000]
+    found.require_unchanged()
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [("500", "500"), ("drop", "ServerDisconnected"), ("short", "ContentLength"), ("whole", "the store ignores ranges")],
+)
+def test_errors_that_stay_name_object_range_and_reason(server: RangeServer, fault: str, reason: str) -> None:
+    found = opened(server)
+    server.fault = always(fault)
+    num_before = len(server.requests)
+    with pytest.raises(OSError, match=rf"Cannot read bytes 5 to 25.*{reason}.*http://.*a\.ctf") as caught:
+        found.read(5, 25)
+    assert caught.value.errno == errno.EIO
+    assert len(server.requests) - num_before <= 6  # aiohttp repeats a request that was dropped
+
+
+def test_a_missing_permission_is_not_tried_again(server: RangeServer) -> None:
+    found = opened(server)
+    server.fault = always("403")
+    with pytest.raises(PermissionError, match=r"The store refuses .* pass credentials"):
+        found.read(5, 25)
+    assert len([request for request in server.requests if request.method == "GET" and request.begin == 5]) == 1
+    with pytest.raises(PermissionError, match="storage_options"):
+        opened(server)
+
+
+def test_a_server_that_does_not_answer_is_given_up(server: RangeServer) -> None:
+    found = opened(server, Remote(num_retries=1, timeout_in_seconds=0.2))
+    server.fault = always("hang")
+    with pytest.raises(TimeoutError, match="Cannot read bytes 5 to 25 after 2 tries"):
+        found.read(5, 25)
+
+
+def test_an_interrupt_ends_a_wait_for_the_server(server: RangeServer, interruptible: None) -> None:
+    import signal
+    import threading
+
+    found = opened(server, Remote(num_retries=0, timeout_in_seconds=2))
+    server.fault = always("hang")
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        found.read(0, 10)
+    server.fault = always("")
+    assert found.read(0, 10) == CONTENT[:10]
+
+
+def test_a_changed_or_deleted_object_is_an_error(server: RangeServer) -> None:
+    found = opened(server)
+    server.files["a.ctf"] = b"x" + CONTENT[1:]
+    found.read(0, 10)
+    with pytest.raises(CorpusError, match="changed while it was read; open it again"):
+        found.require_unchanged()
+    server.files["a.ctf"] = CONTENT[:100]
+    for begin, end in ((90, 200), (200, 300)):
+        with pytest.raises(CorpusError, match=r"changed while it was read \(3000000 bytes when opened, 100 now\)"):
+            found.read(begin, end)
+    del server.files["a.ctf"]
+    with pytest.raises(CorpusError, match="it was deleted"):
+        found.read(0, 10)
+
+
+def test_the_store_is_asked_for_changes_only_after_reads(server: RangeServer) -> None:
+    found = opened(server)
+    found.read(0, 10)
+    found.require_unchanged()
+    num_before = len(server.requests)
+    found.require_unchanged()
+    assert len(server.requests) == num_before
+
+
+def test_messages_show_no_signatures_and_passwords(server: RangeServer) -> None:
+    assert shown("sftp://me:secret@host/a.ctf") == "sftp://host/a.ctf"
+    url = f"{server.url}/a.ctf?signature=secret"
+    server.fault = always("500")
+    with pytest.raises(OSError, match="500") as caught:
+        open_object(url, QUICK)
+    assert "secret" not in str(caught.value)
+
+
+def test_other_errors_of_libraries_are_judged_by_status_and_kind() -> None:
+    class AnyError(Exception):
+        status = 503
+
+    assert may_pass(AnyError())
+    AnyError.status = 404
+    assert not may_pass(AnyError())
+    assert not may_pass(TypeError())
+    hidden = FileNotFoundError("a.ctf")
+    assert not may_pass(hidden)
+    hidden.__cause__ = ConnectionResetError()
+    assert may_pass(hidden)
+
+
+# ------------------------------------------------------------------------------------------------------------ options
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_requests": 0}, "num_requests is 0; expected a whole number of at least 1"),
+        ({"num_retries": -1}, "num_retries is -1"),
+        ({"timeout_in_seconds": 0}, "timeout_in_seconds is 0; expected a number greater than 0"),
+        ({"cache_limit": 5}, "cache_limit is given without cache"),
+        ({"cache": "x", "cache_limit": "many"}, 'expected a number of bytes, or a text such as "50 GB"'),
+        ({"store": 1, "storage_options": {"a": 1}}, "storage_options and store are both given"),
+    ],
+)
+def test_refuses_options_that_are_not_possible(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Remote(**options)
+
+
+def test_options_are_pickled_and_hide_credentials() -> None:
+    remote = Remote(storage_options={"key": "secret"}, cache="folder", cache_limit="2 MB", num_requests=3)
+    assert pickle.loads(pickle.dumps(remote)) == remote
+    assert "secret" not in repr(remote)
+    assert "cache_limit=2000000" in repr(remote)
+
+
+def test_stores_of_other_kinds_and_unknown_schemes_are_refused() -> None:
+    with pytest.raises(ConfigError, match="store is of the type int; expected a store of obstore"):
+        open_object("a", Remote(store=1))
+    with pytest.raises(ConfigError, match="fsspec cannot open this URL: Protocol not known: nosuch"):
+        open_object("nosuch://a/b")
+
+
+def test_paths_with_a_scheme_are_remote() -> None:
+    assert [is_remote(path) for path in ("s3://a/b", "simplecache::http://a", "memory://a")] == [True] * 3
+    assert not any(is_remote(path) for path in ("a.ctf", "C:/a.ctf", "C:\\a.ctf", "/a:b/c", "://a"))
+
+
+def test_paths_of_universal_pathlib_bring_their_options() -> None:
+    upath = pytest.importorskip("upath")
+    path, remote = located("filename", upath.UPath("memory://a/b.ctf", anon=True), None)
+    assert remote is not None
+    assert (path, remote.storage_options) == ("memory://a/b.ctf", {"anon": True})
+    assert located("filename", upath.UPath("memory://a/b.ctf", anon=True), QUICK)[1] is QUICK
+    assert located("filename", "a.ctf", None) == ("a.ctf", None)
+
+
+# ------------------------------------------------------------------------------------------------------------ forks
+
+
+def test_a_fork_reads_what_the_parent_has_opened_with_fsspec(server: RangeServer) -> None:
+    found = opened(server)
+    assert found.read(0, 10) == CONTENT[:10]
+    assert in_a_fork(lambda: found.read(0, 250_000) == CONTENT[:250_000]) == "True"
+    assert in_a_fork(lambda: opened(server).read(3, 9) == CONTENT[3:9]) == "True"
+    given = Remote(store=fsspec.filesystem("http"))
+    found = open_object(f"{server.url}/a.ctf", given)
+    assert in_a_fork(lambda: found.read(0, 250_000) == CONTENT[:250_000]) == "True"
+    assert found.read(0, 10) == CONTENT[:10]
+
+
+def test_a_fork_raises_at_once_where_obstore_would_hang(server: RangeServer) -> None:
+    obstore = pytest.importorskip("obstore")
+    remote = Remote(store=obstore.store.HTTPStore(server.url, client_options={"allow_http": True}))
+    found = open_object("a.ctf", remote)
+    assert found.read(0, 250_000) == CONTENT[:250_000]
+    refused = "CorpusError: obstore was used before this process was forked"
+    assert in_a_fork(lambda: found.read(0, 10)).startswith(refused)
+    assert in_a_fork(lambda: open_object("a.ctf", remote)).startswith(refused)

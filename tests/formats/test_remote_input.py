@@ -1,0 +1,365 @@
+"""A text in a remote store is read as the same text in a local file: minibatches, states, places of errors."""
+
+import random
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cntkio import (
+    CBFDeserializer,
+    CntkIoError,
+    ConfigError,
+    CorpusError,
+    CTFDeserializer,
+    FormatError,
+    HTKFeatureDeserializer,
+    HTKMLFDeserializer,
+    MinibatchSource,
+    Remote,
+    StreamDef,
+    StreamDefs,
+    infer_streams,
+    read_ctf,
+)
+from cntkio.cli import main
+from cntkio.formats import block_cache, objects
+from support.forks import in_a_fork
+from support.range_server import RangeServer, Request, range_server
+
+fsspec = pytest.importorskip("fsspec", reason="the extra 'remote' is not installed")
+
+X, Y = StreamDefs(x=StreamDef(field="x", shape=2)), StreamDefs(y=StreamDef(field="y", shape=9, is_sparse=True))
+
+
+@pytest.fixture(autouse=True)
+def small_requests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user cache"))
+    monkeypatch.setattr(objects, "FIRST_PAUSE", 0.001)
+
+
+@pytest.fixture
+def server() -> Iterator[RangeServer]:
+    pytest.importorskip("aiohttp", reason="fsspec reads http only with aiohttp")
+    with range_server() as served:
+        yield served
+
+
+def in_memory(name: str, content: bytes) -> str:
+    url = f"memory://remote-input/{name}"
+    fsspec.filesystem("memory").pipe(url, content)
+    return url
+
+
+def random_corpus(choose: random.Random, stream: str, num_sequences: int) -> bytes:
+    """Return sequences with ids in a random order, of a random number of lines; some have errors."""
+    ids = list(range(num_sequences))
+    choose.shuffle(ids)
+    lines = []
+    for key in ids:
+        for _ in range(choose.randrange(1, 5)):
+            values = (
+                f"{choose.randrange(10**6)} {choose.randrange(99)}" if stream == "x" else f"{choose.randrange(9)}:1"
+            )
+            wrong = " 5 5 5" if choose.random() < 0.01 else ""
+            lines.append(f"{key} |{stream} {values}{wrong}\n")
+    return "".join(lines).encode()
+
+
+def plain(value: Any) -> Any:
+    """Return arrays as lists, so that results can be compared."""
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def outcome(
+    deserializers: list[CTFDeserializer], names: dict[str, str], partition: tuple[int, int] = (1, 0), **options: Any
+) -> Any:
+    """Return all that a source delivers, its reports and a state; or the error, with the names of the local files."""
+    try:
+        with MinibatchSource(deserializers, max_sweeps=2, **options) as source:
+            read = [source.next_minibatch(5)]
+            state = {name: source.state_dict()[name] for name in ("timeline", "data")}
+            read += source.minibatches(17, *partition)
+            counts = source.error_counts, source.warning_counts
+    except (CntkIoError, OSError) as error:
+        text = str(error)
+        for remote, local in names.items():
+            text = text.replace(remote, local)
+        return type(error), text
+    shown = [
+        (
+            plain(minibatch.keys_of_sequences),
+            [
+                (plain(data.values), plain(data.mask), data.end_of_sweep)
+                for data in minibatch.values()
+            ],
+        )
+        for minibatch in read
+        if minibatch
+    ]
+    return shown, counts, state
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_a_remote_text_equals_a_local_text(
+    seed: int, tmp_path: Path, server: RangeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose = random.Random(seed)
+    monkeypatch.setattr(objects, "PART", choose.choice((200, 1 << 20)))
+    block = choose.choice((100, 500, 1 << 20))
+    monkeypatch.setattr(block_cache, "BLOCK", block)
+    monkeypatch.setattr(block_cache, "WORTH_A_BLOCK", block // 4)
+    num_sequences = choose.randrange(1, 25)
+    contents = {f"{stream}-{seed}.ctf": random_corpus(choose, stream, num_sequences) for stream in "xy"}
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    server.files.update(contents)
+    local = {name: str(tmp_path / name) for name in contents}
+    options: dict[str, Any] = {"randomize": choose.random() < 0.7}
+    if choose.random() < 0.3:
+        options["truncation_length"] = choose.randrange(1, 4)
+    partition = (2, choose.randrange(2)) if choose.random() < 0.3 else (1, 0)
+    of_corpora = {
+        "chunk_size_in_bytes": choose.choice((100, 300, 1 << 20)),
+        "max_errors": choose.choice((0, 2, -1)),
+    }
+    joined = choose.random() < 0.5
+
+    def read(paths: dict[str, str], remote: Remote | None = None, *, cache_index: bool = False) -> Any:
+        deserializers = [
+            CTFDeserializer(path, streams, remote=remote, cache_index=cache_index, **of_corpora)
+            for path, streams in zip(paths.values(), (X, Y) if joined else (X,), strict=False)
+        ]
+        return outcome(deserializers, dict(zip(paths.values(), local.values(), strict=True)), partition, **options)
+
+    expected = read(local)
+    memory = {name: in_memory(name, content) for name, content in contents.items()}
+    http = {name: f"{server.url}/{name}" for name in contents}
+    assert read(memory) == expected
+    assert read(http) == expected
+    assert [read(http, cache_index=True) for _ in range(2)] == [expected] * 2
+    cache = Remote(cache=tmp_path / "cache", cache_limit=choose.choice((None, 2 * block + 100)))
+    assert [read(http, cache) for _ in range(2)] == [expected] * 2
+
+
+def test_every_kind_of_store_and_path_is_read(tmp_path: Path, server: RangeServer) -> None:
+    content = random_corpus(random.Random(1), "x", 40).replace(b" 5 5 5", b"")
+    path = tmp_path / "a.ctf"
+    path.write_bytes(content)
+    server.files["a.ctf"] = content
+    url = in_memory("a.ctf", content)
+    expected = outcome([CTFDeserializer(path, X)], {})
+    named: list[tuple[Any, Remote | None]] = [
+        (url, None),
+        (Path(url), None),
+        (f"{server.url}/a.ctf", None),
+        (f"simplecache::{server.url}/a.ctf", None),
+        (f"file://{path}", None),
+        ("/remote-input/a.ctf", Remote(store=fsspec.filesystem("memory"))),
+    ]
+    for name, remote in named:
+        assert outcome([CTFDeserializer(name, X, remote=remote)], {}) == expected, name
+        assert infer_streams(name, remote=remote) == infer_streams(path)
+        assert read_ctf(name, remote=remote)["x"].values.tolist() == read_ctf(path)["x"].values.tolist()
+
+
+# --------------------------------------------------------------------------------------------------------------- faults
+
+
+def sequences(number: int) -> bytes:
+    return b"".join(b"|x %d 1\n" % line for line in range(number))
+
+
+def opened(server: RangeServer, content: bytes, **options: Any) -> MinibatchSource:
+    server.files["a.ctf"] = content
+    remote = Remote(num_retries=1, timeout_in_seconds=0.2)
+    deserializer = CTFDeserializer(f"{server.url}/a.ctf", X, chunk_size_in_bytes=1000, remote=remote)
+    return MinibatchSource(deserializer, max_sweeps=1, read_ahead_in_bytes=0, randomize=False, **options)
+
+
+def replaced(server: RangeServer) -> None:
+    server.files["a.ctf"] = server.files["a.ctf"].replace(b" 1\n", b" 2\n")
+
+
+def deleted(server: RangeServer) -> None:
+    del server.files["a.ctf"]
+
+
+def answering(fault: str) -> Callable[[RangeServer], None]:
+    def begin(server: RangeServer) -> None:
+        server.fault = lambda request: fault
+
+    return begin
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "message"),
+    [
+        (replaced, CorpusError, r"a\.ctf: changed while it was read; open it again"),
+        (deleted, CorpusError, r"a\.ctf: changed while it was read: it was deleted"),
+        (answering("500"), OSError, r"Cannot read .* after 2 tries .*500.*a\.ctf"),
+        (answering("short"), OSError, r"Cannot read bytes \d+ to \d+ .*a\.ctf"),
+        (answering("hang"), TimeoutError, r"Cannot read .* \(no answer in 0\.2 s\)"),
+        (answering("403"), PermissionError, r"The store refuses"),
+    ],
+)
+def test_a_fault_in_mid_sweep_is_an_error_that_names_the_object(
+    server: RangeServer, change: Callable[[RangeServer], None], kind: type[Exception], message: str
+) -> None:
+    with opened(server, sequences(3000)) as source:
+        delivered = source.next_minibatch(10)["x"].values[:, 1].tolist()
+        change(server)
+        with pytest.raises(kind, match=message):
+            for minibatch in source.minibatches(10):
+                delivered += minibatch["x"].values[:, 1].tolist()
+        assert set(delivered) == {1.0}
+
+
+def test_faults_that_pass_change_nothing(server: RangeServer) -> None:
+    with opened(server, sequences(3000)) as source:
+        faults = random.Random(0)
+        # Each object has a request and a repetition, so two faults in a row would be an error.
+        failed: set[Any] = set()
+
+        def fault(request: Request) -> str:
+            if (request.begin, request.method) in failed or faults.random() < 0.5:
+                return ""
+            failed.add((request.begin, request.method))
+            return faults.choice(("500", "short"))
+
+        server.fault = fault
+        values = [value for minibatch in source.minibatches(10) for value in minibatch["x"].values[:, 0].tolist()]
+    assert values == list(range(3000))
+    assert failed
+
+
+def test_a_missing_object_and_a_missing_server_are_errors_of_the_system(server: RangeServer) -> None:
+    with pytest.raises(FileNotFoundError, match=r"No such object: 'http.*b\.ctf'"):
+        CTFDeserializer(f"{server.url}/b.ctf", X).open()
+    with pytest.raises(OSError, match=r"Cannot read its facts"):
+        CTFDeserializer("http://127.0.0.1:1/b.ctf", X, remote=Remote(num_retries=0)).open()
+
+
+def test_other_formats_say_that_they_read_no_urls() -> None:
+    streams = StreamDefs(x=StreamDef(shape=2, scp="memory://remote-input/a.scp"))
+    labels = StreamDefs(y=StreamDef(shape=2, mlf="memory://remote-input/a.mlf"))
+    deserializers = (
+        CBFDeserializer(in_memory("a.cbf", b""), StreamDefs(x=StreamDef(field="x"))),
+        HTKFeatureDeserializer(streams),
+        HTKMLFDeserializer("memory://remote-input/a.map", labels),
+    )
+    for deserializer in deserializers:
+        with pytest.raises(OSError, match=r"Is a URL; only texts \(CTF\) are read in remote stores: copy the file"):
+            MinibatchSource(deserializer)
+
+
+def test_errors_of_the_format_name_url_line_and_column() -> None:
+    url = in_memory("bad.ctf", b"|x 1 2\n|x 1 2 3\n")
+    with pytest.raises(FormatError, match=rf"{re.escape(url)}, line 2, column \d+ .*3 values"):
+        read_ctf(url, X)
+    url = in_memory("other.ctf", b"\xff\xfe1\x00")
+    with pytest.raises(FormatError, match="UTF-16"):
+        read_ctf(url, X)
+    url = in_memory("empty.ctf", b"")
+    with pytest.raises(FormatError, match="the file is empty"):
+        read_ctf(url, X)
+
+
+def test_a_cache_needs_a_store_that_tells_versions(server: RangeServer, tmp_path: Path) -> None:
+    server.files["a.ctf"] = sequences(10)
+    server.has_versions = False
+    url = f"{server.url}/a.ctf"
+    assert len(read_ctf(url, X)["x"].values) == 10
+    with pytest.raises(ConfigError, match="the store tells neither a version nor a time"):
+        read_ctf(url, X, remote=Remote(cache=tmp_path))
+
+
+# --------------------------------------------------------------------------------------------------------- few requests
+
+
+def test_opening_and_reading_make_few_requests(server: RangeServer) -> None:
+    content = sequences(100_000)
+    server.files["a.ctf"] = content
+    url = f"{server.url}/a.ctf"
+    deserializer = CTFDeserializer(url, X, chunk_size_in_bytes=1 << 18, cache_index=True)
+    with MinibatchSource(deserializer, max_sweeps=1) as source:
+        assert source.num_sequences == 100_000
+    # Facts, the first bytes, the pass, facts again for the cache of the index.
+    assert len(server.requests) <= 4 + -(-len(content) // objects.PART)
+    server.requests.clear()
+    with MinibatchSource(deserializer, max_sweeps=1) as source:
+        assert len(server.requests) <= 2
+        assert sum(len(minibatch["x"].values) for minibatch in source.minibatches(1000)) == 100_000
+    num_ranges = sum(request.begin is not None for request in server.requests)
+    assert num_ranges == -(-len(content) // (1 << 18))
+
+
+def test_chunks_are_requested_ahead_and_in_parallel(server: RangeServer) -> None:
+    server.files["a.ctf"] = sequences(200_000)
+    url = f"{server.url}/a.ctf"
+    deserializer = CTFDeserializer(url, X, chunk_size_in_bytes=1 << 16, cache_index=True)
+    deserializer.open().close()
+    server.latency, server.most_at_once = 0.03, 0
+    with MinibatchSource(deserializer, max_sweeps=1) as source:
+        assert sum(len(minibatch["x"].values) for minibatch in source.minibatches(1000)) == 200_000
+    assert 6 <= server.most_at_once <= 9
+
+
+def test_a_cached_corpus_is_read_from_the_disk_alone(
+    server: RangeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block_cache, "WORTH_A_BLOCK", 1000)
+    server.files["a.ctf"] = sequences(3000)
+    remote = Remote(cache=tmp_path / "cache")
+    deserializer = CTFDeserializer(f"{server.url}/a.ctf", X, cache_index=True, remote=remote)
+    expected = outcome([deserializer], {})
+    deserializer = CTFDeserializer(f"{server.url}/a.ctf", X, cache_index=True, remote=remote)
+    server.requests.clear()
+    server.fault = lambda request: "" if request.method == "HEAD" else "403"
+    assert outcome([deserializer], {}) == expected
+    assert len(server.requests) == 1
+
+
+# ---------------------------------------------------------------------------------------------------------------- forks
+
+
+def test_forks_read_after_the_parent_has_read(server: RangeServer) -> None:
+    server.files["a.ctf"] = sequences(3000)
+    source = MinibatchSource(CTFDeserializer(f"{server.url}/a.ctf", X, chunk_size_in_bytes=1000), randomize=False)
+    begin = source.next_minibatch(10)["x"].values[:, 0].tolist()
+
+    def rest() -> bool:
+        values = [source.next_minibatch(10)["x"].values[:, 0].tolist() for _ in range(299)]
+        return sum(values, begin) == list(range(3000))
+
+    assert in_a_fork(rest) == "True"
+    assert in_a_fork(rest) == "True"
+    assert rest()
+    source.close()
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_workers_of_a_data_loader_read_after_the_parent(method: str, server: RangeServer) -> None:
+    torch_data = pytest.importorskip("torch.utils.data")
+    from cntkio.torch import MinibatchDataset
+
+    server.files["a.ctf"] = sequences(3000)
+    url = f"{server.url}/a.ctf"
+    assert len(read_ctf(url, X)["x"].values) == 3000
+    source = MinibatchSource(CTFDeserializer(url, X, chunk_size_in_bytes=1000), randomize=False, max_sweeps=1)
+    dataset = MinibatchDataset(source, 100)
+    loader = torch_data.DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context=method, timeout=60)
+    values = sorted(value for batch in loader for value in batch["x"].values[:, 0].tolist())
+    assert values == list(range(3000))
+
+
+# ---------------------------------------------------------------------------------------------------------- the command
+
+
+def test_the_command_reads_urls(capsys: pytest.CaptureFixture[str]) -> None:
+    url = in_memory("command.ctf", sequences(30))
+    for verb in ("inspect", "head", "read", "stats"):
+        assert main([verb, url]) == 0, verb
+        assert "30" in capsys.readouterr().out or verb == "head"
