@@ -91,10 +91,7 @@ def outcome(
     shown = [
         (
             plain(minibatch.keys_of_sequences),
-            [
-                (plain(data.values), plain(data.mask), data.end_of_sweep)
-                for data in minibatch.values()
-            ],
+            [(plain(data.values), plain(data.mask), data.end_of_sweep) for data in minibatch.values()],
         )
         for minibatch in read
         if minibatch
@@ -360,6 +357,6 @@ def test_workers_of_a_data_loader_read_after_the_parent(method: str, server: Ran
 
 def test_the_command_reads_urls(capsys: pytest.CaptureFixture[str]) -> None:
     url = in_memory("command.ctf", sequences(30))
-    for verb in ("inspect", "head", "read", "stats"):
+    for verb in ("inspect", "head", "check", "read", "stats"):
         assert main([verb, url]) == 0, verb
         assert "30" in capsys.readouterr().out or verb == "head"

@@ -61,12 +61,12 @@ class Ahead:
         """Divide this among files that are read one after the other.
 
         Args:
-            sizes: Bytes of each file.
+            sizes: Bytes of each file; 0 if that is not known, and then nothing is prepared.
             chunk_size: Bytes of a chunk, roughly.
         """
         nothing = Ahead(0, is_packed=self.is_packed)
         num_chunks = sum(-(-size // chunk_size) for size in sizes)
-        if not self.num_bytes or (self.num_chunks is not None and num_chunks > self.num_chunks):
+        if not self.num_bytes or not all(sizes) or (self.num_chunks is not None and num_chunks > self.num_chunks):
             return [nothing] * len(sizes)
         shares, left = [], self.num_bytes
         for size in sizes:

@@ -29,7 +29,7 @@ import numpy.typing as npt
 from cntkio._threads import ForkLock, Job, Workers
 from cntkio.errors import CntkIoError
 from cntkio.formats.remote import HERE, Remote
-from cntkio.formats.stores import StoredObject, changed, stored_object
+from cntkio.formats.stores import Facts, StoredObject, changed, stored_object
 
 _T = TypeVar("_T")
 PART = 4 << 20

@@ -190,7 +190,7 @@ def located(name: str, paths: Any, remote: Remote | None) -> tuple[str | list[st
     of_paths: list[dict[str, Any]] = []
     for path in paths if is_list else [paths]:
         options = getattr(path, "storage_options", None)
-        is_universal = options is not None and getattr(path, "protocol", "")
+        is_universal = options is not None and bool(getattr(path, "protocol", None))
         found.append(str(path) if is_universal else path)
         if is_universal and options and options not in of_paths:
             of_paths.append(dict(options))

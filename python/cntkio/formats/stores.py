@@ -200,7 +200,8 @@ class _FileSystem:
                 f"{shown(self._url)}: reading from a remote store needs fsspec; pip install 'cntkio[remote]'"
             ) from error
         try:
-            return url_to_fs(self._url, **self._remote.storage_options)
+            system, path = url_to_fs(self._url, **self._remote.storage_options)
+            return system, path
         except (ImportError, ValueError) as error:  # the scheme needs another package, or nobody knows it
             raise ConfigError(f"{shown(self._url)}: fsspec cannot open this URL: {error}") from error
 

@@ -20,7 +20,8 @@ import numpy.typing as npt
 
 from cntkio.errors import FormatError
 from cntkio.formats.contract import Corpus
-from cntkio.formats.input_file import InputFile, Locator
+from cntkio.formats.input_file import Locator
+from cntkio.formats.open_input import open_input
 from cntkio.formats.report import observed
 from cntkio.minibatch import MinibatchData
 from cntkio.survey.blocks import Block
@@ -49,7 +50,7 @@ class Text:
     """
 
     def __init__(self, path: str, bounds_of: Callable[[int], tuple[int, int]], aliases: Mapping[str, str]) -> None:
-        self._file = InputFile(path)
+        self._file = open_input(path)
         self._locator = Locator(self._file)
         self._bounds_of = bounds_of
         self._patterns = {
