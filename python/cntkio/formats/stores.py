@@ -190,9 +190,7 @@ class _FileSystem:
 
     def _make(self) -> tuple[Any, str]:
         if self._given is not None:
-            system = self._remote.store if self._process == os.getpid() else pickle.loads(self._given)
-            # As a URL, a path begins with the scheme of the file system.
-            return system, system._strip_protocol(self._url)
+            return self._remote.store if self._process == os.getpid() else pickle.loads(self._given), self._url
         try:
             from fsspec.core import url_to_fs
         except ImportError as error:
@@ -233,8 +231,7 @@ class _OfFsspec:
         return sync(system.loop, method, path, *args, timeout=self._remote.timeout_in_seconds, **kwargs)
 
     def facts(self) -> Facts:
-        system, path = self._system.get()
-        system.invalidate_cache(system._parent(path))
+        self._system.get()[0].invalidate_cache()
         info = self._call("info")
         if info.get("type") == "directory":
             raise IsADirectoryError(f"{self.name} is a folder")
