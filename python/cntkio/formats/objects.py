@@ -242,8 +242,9 @@ class RemoteObject:
 
     def _share_failure(self, num_failed: int) -> None:
         """Raise the error of a request that was given up after `num_failed` others."""
-        if self._num_failed > num_failed and self._failure is not None:
-            raise OSError(*self._failure.args) from self._failure
+        failure = self._failure
+        if self._num_failed > num_failed and failure is not None:
+            raise OSError(failure.errno, failure.strerror, failure.filename) from failure
 
     def _named(self, error: Exception, what: str, num_tries: int) -> OSError:
         """Return the error of the system that is nearest to an error of a store's library."""
