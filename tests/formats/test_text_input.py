@@ -23,7 +23,7 @@ class Elsewhere:
 
     def __init__(self, path: str) -> None:
         self.path = "store://a.ctf"
-        self.local_path = None
+        self.local_path = self.companions = None
         self._file = InputFile(path)
         self.size = self._file.size
         self.close = self._file.close

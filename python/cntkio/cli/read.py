@@ -83,7 +83,7 @@ def _read_labels(one: Described, start: float) -> Facts:
 
 
 def index(options: Namespace) -> int:
-    """Open corpora twice, print how long that takes, and write the index cache of texts.
+    """Open corpora twice, print how long that takes, and write the index cache of texts: in a store, next to the text.
 
     Raises:
         CntkIoError: The data or the call are bad.
@@ -134,5 +134,6 @@ def _cache_of(corpus: Any) -> tuple[str | None, str]:
     """Return the index cache from which a text was opened, and this as words, or else why none was written."""
     written = corpus.written_cache()
     if written is None:
-        return os.fspath(corpus.index.cache), os.fspath(corpus.index.cache)
+        name = corpus.publish_index() or os.fspath(corpus.index.cache)
+        return name, name
     return None, f"none could be written: {'; '.join(written.failures)}"

@@ -22,7 +22,7 @@ import struct
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -32,7 +32,7 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio._threads import ForkLock, num_threads
 from cntkio.formats.input_file import content_sum, system_number
-from cntkio.formats.output_file import written_whole
+from cntkio.formats.output_file import write_whole, written_whole
 from cntkio.formats.table import SequenceTable
 from cntkio.formats.text_input import ReadableText, TextInput
 
@@ -201,17 +201,21 @@ class IndexCache:
         self._verify = verify
         self._before = file.facts(verify=verify)
 
+    @property
+    def _ending(self) -> str:
+        text = json.dumps(self._settings, sort_keys=True)
+        return f".{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}.index"
+
     def candidates(self) -> list[Path]:
         """Return the paths that the cache may have: next to the corpus, or else in the user's cache folder."""
-        text = json.dumps(self._settings, sort_keys=True)
-        tag = hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+        ending = self._ending
         local = self._file.local_path
         corpus = Path(self._file.path) if local is None else local.absolute()
-        found = [] if local is None else [corpus.with_name(f"{corpus.name}.{tag}.index")]
+        found = [] if local is None else [corpus.with_name(corpus.name + ending)]
         folder = _users_folder()
         if folder is not None:
             corpus_folder = hashlib.blake2b(os.fsencode(corpus.parent), digest_size=8).hexdigest()
-            found.append(folder / f"{corpus_folder}.{corpus.name}.{tag}.index")
+            found.append(folder / f"{corpus_folder}.{corpus.name}{ending}")
         return found
 
     def read(self, build: Callable[[StoredArrays], _T]) -> _T | None:
@@ -219,7 +223,7 @@ class IndexCache:
 
         Any exception of `build` means that the cache is damaged.
         """
-        for path in self.candidates():
+        for path in self._found():
             try:
                 built = build(self._open(path))
             except FileNotFoundError:
@@ -236,6 +240,19 @@ class IndexCache:
                 logger.debug("%s: index cache used", path)
                 return built
         return None
+
+    def _found(self) -> Iterator[Path]:
+        """Yield the paths that the cache may have, and then a copy of the cache next to the corpus in its store."""
+        paths = self.candidates()
+        yield from paths
+        content = self._file.companions.read(self._ending) if self._file.companions is not None and paths else None
+        if content is not None:
+            try:
+                write_whole(paths[-1], [content], is_durable=False)
+            except OSError as error:
+                logger.debug("%s: the index of the store was not copied: %s", paths[-1], error)
+                return
+            yield paths[-1]
 
     def _open(self, path: Path) -> StoredArrays:
         descriptor = os.open(path, _READ_WITHOUT_WAITING)
@@ -322,6 +339,20 @@ class IndexCache:
                 failures.append(f"{path}: {error.strerror or error}")
                 logger.debug("%s: index cache not written: %s", path, error)
         return Written(None, failures)
+
+
+def publish(file: TextInput, cache: Path) -> str:
+    """Write a copy of an index cache next to the corpus in its store, and return its name.
+
+    Args:
+        file: The opened corpus.
+        cache: Its cache on a local disk.
+
+    Raises:
+        OSError: The store does not accept it.
+    """
+    assert file.companions is not None
+    return file.companions.write("".join(cache.suffixes[-2:]), cache.read_bytes())
 
 
 class Written(NamedTuple):

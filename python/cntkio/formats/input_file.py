@@ -165,6 +165,7 @@ class InputFile:
         self.size = status.st_size
         self._time_ns = status.st_mtime_ns
 
+    companions = None
     # The core reads the file by itself, in small parts.
     reach = sys.maxsize
 

@@ -101,6 +101,7 @@ class RemoteObject:
 
     Attributes:
         name: Name used in messages.
+        stored: The object.
         facts: Size and version when it was opened.
 
     Raises:
@@ -109,7 +110,7 @@ class RemoteObject:
 
     def __init__(self, stored: StoredObject, remote: Remote) -> None:
         self.name = stored.name
-        self._stored = stored
+        self.stored = stored
         self._remote = remote
         self._lock = ForkLock()
         self._asking = ForkLock()
@@ -149,7 +150,7 @@ class RemoteObject:
 
     def _request(self, begin: int, end: int, is_given_up: threading.Event) -> Any:
         def request() -> Any:
-            content = self._stored.read(begin, end, self.facts.version)
+            content = self.stored.read(begin, end, self.facts.version)
             if len(content) < end - begin:
                 raise ShortReadError(f"{len(content)} bytes came; expected {end - begin}")
             if len(content) > end - begin:
@@ -179,7 +180,7 @@ class RemoteObject:
             CorpusError: It was changed or deleted.
             OSError: The store cannot be asked.
         """
-        num_made = 0 if self._stored.is_conditional else self._num_made
+        num_made = 0 if self.stored.is_conditional else self._num_made
         num_failed = self._num_failed
         if self._num_sound < num_made:
             with self._asking.inner:
@@ -200,7 +201,7 @@ class RemoteObject:
             self._num_sound = max(self._num_sound, num_made)
 
     def _ask_for_facts(self) -> Facts:
-        return self._ask("its facts", self._stored.facts, contextlib.nullcontext(), threading.Event())
+        return self._ask("its facts", self.stored.facts, contextlib.nullcontext(), threading.Event())
 
     def _ask(
         self,

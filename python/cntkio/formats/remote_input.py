@@ -12,13 +12,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from cntkio.errors import ConfigError
+from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.block_cache import BlockCache, CachedObject, cache_folder
 from cntkio.formats.contract import LOADS_AT_ONCE
 from cntkio.formats.input_file import SAMPLE_SIZE, content_sum, sample_offsets
-from cntkio.formats.objects import PART, RemoteObject, open_object
+from cntkio.formats.objects import PART, RemoteObject, open_object, write_object
 from cntkio.formats.remote import HERE, Remote
-from cntkio.formats.stores import Facts
+from cntkio.formats.stores import Facts, StoredObject
 from cntkio.formats.text_input import WINDOW, Bytes, CoreText, Window, windows_of_lines
 
 _HEAD = 64 << 10
@@ -61,6 +61,32 @@ def open_reader(found: RemoteObject, remote: Remote) -> ObjectReader:
     return CachedObject(found, BlockCache(folder, found.name, found.facts.size, found.facts.version))
 
 
+class RemoteCompanions:
+    """The objects next to an object; `Companions` of its text.
+
+    Args:
+        stored: The object.
+        remote: How to read it.
+    """
+
+    def __init__(self, stored: StoredObject, remote: Remote) -> None:
+        self._stored, self._remote = stored, remote
+
+    def read(self, ending: str) -> bytes | None:
+        try:
+            found = RemoteObject(self._stored.sibling(ending), self._remote)
+            content = found.read(0, found.facts.size)
+            found.require_unchanged()
+        except (OSError, CorpusError):
+            return None
+        return content
+
+    def write(self, ending: str, content: bytes) -> str:
+        sibling = self._stored.sibling(ending)
+        write_object(sibling, content)
+        return sibling.name
+
+
 class RemoteInput:
     """A text in a remote store, a `TextInput`.
 
@@ -79,6 +105,7 @@ class RemoteInput:
     def __init__(self, path: str, remote: Remote | None = None) -> None:
         remote = HERE if remote is None else remote
         self._object = open_object(path, remote)
+        self.companions = RemoteCompanions(self._object.stored, remote)
         self._reader = open_reader(self._object, remote)
         self.path = self._object.name
         self.size = self._object.facts.size

@@ -70,6 +70,20 @@ class Window(NamedTuple):
     end: int
 
 
+class Companions(Protocol):
+    """The objects of a store that are next to a text: their names begin with its name."""
+
+    def read(self, ending: str) -> bytes | None:
+        """Return the content of the object whose name has this ending; None: it cannot be read."""
+
+    def write(self, ending: str, content: bytes) -> str:
+        """Write an object, and return its name.
+
+        Raises:
+            OSError: The store does not accept it.
+        """
+
+
 class TextInput(ReadableText, Protocol):
     """An opened text."""
 
@@ -80,6 +94,10 @@ class TextInput(ReadableText, Protocol):
     @property
     def local_path(self) -> Path | None:
         """The file, next to which its index cache may be; None: it is not in the local file system."""
+
+    @property
+    def companions(self) -> Companions | None:
+        """The objects next to the text, which may have its index; None: it is a local file."""
 
     @property
     def reach(self) -> int:

@@ -44,7 +44,7 @@ from cntkio.formats.ctf.index import (
 from cntkio.formats.ctf.infer import advice_on_streams, streams_at_the_start, streams_between
 from cntkio.formats.detect import other_in
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files, sizes_of
-from cntkio.formats.index_cache import Written, file_fingerprint
+from cntkio.formats.index_cache import Written, file_fingerprint, publish
 from cntkio.formats.input_file import Locator
 from cntkio.formats.open_input import open_input
 from cntkio.formats.remote import Remote, located
@@ -561,6 +561,16 @@ class CTFCorpus:
             sequence=key_text(self.table.keys[sequence_index]),
             stream=None if finding.stream is None else self.streams[finding.stream].name,
         )
+
+    def publish_index(self) -> str | None:
+        """Write the index cache next to the corpus in its store, and return its name; None: the corpus is a local file.
+
+        Raises:
+            OSError: The store does not accept it.
+        """
+        if self._file.companions is None or self.index.cache is None:
+            return None
+        return publish(self._file, self.index.cache)
 
     def written_cache(self) -> Written | None:
         """Wait for the index cache to be written, and return where it is; None: it was there, or none was wanted."""
