@@ -1,15 +1,28 @@
 """Plans agree with what is delivered: steps, keys, origins and states, in every kind of source."""
 
+import struct
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from cntkio import ConfigError, CorpusError, CTFDeserializer, HTKMLFReader, MinibatchSource, StreamDef, StreamDefs
+from cntkio import (
+    ConfigError,
+    CorpusError,
+    CTFDeserializer,
+    HTKFeatureDeserializer,
+    HTKMLFDeserializer,
+    HTKMLFReader,
+    MinibatchSource,
+    StreamDef,
+    StreamDefs,
+    write_htk_archive,
+)
+from cntkio.source.plan import ExplainedStep
 from cntkio.timeline import BalancedPartition, GlobalPartition, Partition
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.builders import corpus_text, make, shown
+from support.builders import STREAMS, corpus_text, make, shown
 from support.interrupts import KINDS, plain, write_corpora
 
 PLANNED = [name for name in KINDS if name not in ("user-defined", "user-defined, truncated")]
@@ -30,8 +43,25 @@ def delivered(source: MinibatchSource, size: int, partition: Partition) -> list[
     return found
 
 
-def check(source: MinibatchSource, size: int, partition: Partition) -> None:
-    plan = source.plan(size, partition)
+def check_places(explained: ExplainedStep) -> None:
+    """Compare the places of sequences with the bytes that are there."""
+    for origin in explained.origins:
+        paths, path_indices, offsets, lines = origin.places
+        assert origin.places is origin.places
+        for row, index in enumerate(path_indices.tolist() if paths else []):
+            key = explained.keys[row]
+            content = Path(paths[index]).read_bytes()
+            assert offsets is not None
+            if lines is not None:
+                assert content[offsets[row] :].startswith(b"%d |" % int(key))
+                assert content.splitlines()[lines[row] - 1].startswith(b"%d |" % int(key))
+            elif paths[index].endswith(".ark"):
+                assert struct.unpack(">f", content[offsets[row] :][:4]) == (float(key.decode().removeprefix("u")),)
+
+
+def check(source: MinibatchSource, size: int, partition: Partition, *, from_here: bool = False) -> None:
+    plan = source.plan(size, partition, from_here=from_here)
+    position = source.state_dict()["timeline"]["position"] if from_here else 0
     minibatches = delivered(source, size, partition)
     steps = plan.steps(10**6)
     assert len(steps) == len(minibatches)
@@ -40,6 +70,12 @@ def check(source: MinibatchSource, size: int, partition: Partition) -> None:
         explained = plan.explain(step)
         keys = minibatch.keys_of_sequences.tolist()
         assert explained.keys.tolist() == keys
+        check_places(explained)
+        assert explained.position == state["timeline"]["position"]
+        if explained.position > position:
+            for passed in {position, explained.position - 1}:
+                assert plan.explain(position=passed).step == step
+        position = explained.position
         data = next(iter(minibatch.values()))
         assert explained.end_of_sweep == steps.ends_of_sweep[step] == data.end_of_sweep
         assert steps.num_sequences[step] == len(keys) == len(explained.num_samples)
@@ -61,39 +97,64 @@ def test_a_plan_agrees_with_what_is_delivered(name: str, size: int, folder: Path
         check(source, max(size, 2 * ("truncated" in name)), KINDS[name].partition)
 
 
+def open_any(folder: Path, kind: str, lengths: list[int], **options: Any) -> MinibatchSource:
+    """Open a source of a kind over sequences of these lengths, in small chunks."""
+    (folder / "a.ctf").write_bytes(corpus_text(lengths))
+    if kind == "text":
+        return make(folder / "a.ctf", 100, **options)
+    if kind == "joined":
+        lines = [b"%d |y %d\n" % (key, key) * length for key, length in enumerate([*lengths, 1]) if key % 2 == 0]
+        (folder / "b.ctf").write_bytes(b"".join(lines))
+        streams = StreamDefs(y=StreamDef(field="y", shape=1))
+        other = CTFDeserializer(folder / "b.ctf", streams, chunk_size_in_bytes=30)
+        first = CTFDeserializer(folder / "a.ctf", STREAMS, chunk_size_in_bytes=100)
+        return MinibatchSource([first, other], trace_level=0, **options)
+    utterances = [(f"u{key}", np.full((length, 2), key, np.float32)) for key, length in enumerate(lengths)]
+    write_htk_archive(folder / "a.ark", folder / "a.scp", utterances)
+    features = HTKFeatureDeserializer(StreamDefs(x=StreamDef(scp=folder / "a.scp", shape=2)))
+    return MinibatchSource(features, frame_mode=kind == "frames", **options)
+
+
+def partition_of(kind: str, index: int, count: int) -> Partition:
+    if kind == "cntk":
+        return Partition(index, count)
+    return BalancedPartition(index, count, "repeat") if kind == "balanced" else GlobalPartition(index, count)
+
+
 @given(
+    st.sampled_from(["text", "joined", "utterances", "frames"]),
     st.lists(st.integers(1, 6), min_size=1, max_size=30),
-    st.integers(1, 30),
+    st.lists(st.tuples(st.integers(1, 30), st.integers(0, 2)), min_size=1, max_size=4),
     st.sampled_from([0, 1, 2, 100]),
     st.sampled_from([0, 1, 3]),
     st.sampled_from(["cntk", "balanced", "global"]),
     st.integers(1, 3),
     st.data(),
 )
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_settings_and_partition_are_planned(
+@settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_settings_partition_and_sizes_that_change_are_planned(
     tmp_path: Path,
+    kind: str,
     lengths: list[int],
-    size: int,
+    sizes: list[tuple[int, int]],
     window: int,
     steps: int,
-    kind: str,
+    partition_kind: str,
     count: int,
     data: st.DataObject,
 ) -> None:
-    if steps:
-        size, kind = max(size, steps * count), "cntk" if kind == "balanced" else kind
-    index = data.draw(st.integers(0, count - 1))
-    partition = {
-        "cntk": Partition(index, count),
-        "balanced": BalancedPartition(index, count, "repeat"),
-        "global": GlobalPartition(index, count),
-    }[kind]
-    path = tmp_path / "a.ctf"
-    path.write_bytes(corpus_text(lengths))
+    if kind == "frames":
+        steps = 0
+    if steps and partition_kind == "balanced":
+        partition_kind = "cntk"
+    partition = partition_of(partition_kind, data.draw(st.integers(0, count - 1)), count)
     options = {"randomization_window_in_chunks": window, "truncation_length": steps, "max_sweeps": 2}
-    with make(path, 100, **options) as source:
-        check(source, size, partition)
+    with open_any(tmp_path, kind, lengths, **options) as source:
+        least = steps * count or 1
+        for size, num_reads in sizes[:-1]:
+            for _ in range(num_reads):
+                source.read(max(size, least), partition)
+        check(source, max(sizes[-1][0], least), partition, from_here=True)
 
 
 def test_a_plan_from_here_continues_after_reads_of_other_sizes(folder: Path) -> None:
@@ -159,6 +220,59 @@ def test_impossible_plans_are_refused(folder: Path) -> None:
             source.plan(5).where("u7")
         with pytest.raises(ConfigError, match="num_steps is '3'"):
             source.skip("3", 5)  # type: ignore[arg-type]
+
+
+def test_a_plan_from_here_stays_where_the_source_stood(folder: Path) -> None:
+    with make(folder / "a.ctf", max_sweeps=1) as source:
+        source.next_minibatch(7)
+        plan = source.plan(5, from_here=True)
+        expected = source.next_minibatch(5).keys_of_sequences.tolist()  # type: ignore[attr-defined]
+        assert plan.explain(0).keys.tolist() == expected
+
+
+def test_positions_outside_the_plan_are_refused(folder: Path) -> None:
+    with make(folder / "a.ctf", max_sweeps=1) as source:
+        source.next_minibatch(9)
+        plan = source.plan(5, from_here=True)
+        with pytest.raises(ConfigError, match="position is 3; expected at least 9, where the plan begins"):
+            plan.explain(position=3)
+        with pytest.raises(ConfigError, match="position is 90, but the data end at position 90"):
+            plan.explain(position=90)
+        for arguments in ({}, {"step": 1, "position": 20}):
+            with pytest.raises(ConfigError, match="a step or a position"):
+                plan.explain(**arguments)
+
+
+def test_places_of_labels_and_features_are_those_in_their_files(tmp_path: Path) -> None:
+    utterances = [(f"u{key}", np.full((2, 3), key, np.float32)) for key in range(5)]
+    write_htk_archive(tmp_path / "a.ark", tmp_path / "a.scp", utterances)
+    (tmp_path / "a.states").write_text("aa\n")
+    entries = [f'"u{key}"\n0 200000 aa\n.\n' for key in (3, 1, 0, 4, 2)]
+    (tmp_path / "a.mlf").write_text("#!MLF!#\n" + "".join(entries))
+    features = HTKFeatureDeserializer(StreamDefs(x=StreamDef(scp=tmp_path / "a.scp", shape=3)))
+    labels = HTKMLFDeserializer(tmp_path / "a.states", StreamDefs(y=StreamDef(mlf=tmp_path / "a.mlf", shape=1)))
+    with MinibatchSource([features, labels], randomize=False, max_sweeps=1) as source:
+        explained = source.plan(10).explain(0)
+        assert [key.decode() for key in explained.keys.tolist()] == ["u0", "u1", "u2", "u3", "u4"]
+        places = explained.origins[1].places
+        assert places.lines is not None and places.lines.tolist() == [8, 5, 14, 2, 11]
+        assert places.texts()[1] == f"{tmp_path / 'a.mlf'}:5"
+        assert explained.origins[0].places.texts()[0] == f"{tmp_path / 'a.ark'}: byte 12"
+        text = repr(explained)
+        assert text.splitlines()[0] == "Step 0: 5 sequences, 10 samples" and "a.mlf:5" in text
+        assert "<td" in explained._repr_html_() and "10 samples" in explained._repr_html_()
+
+
+def test_places_in_a_binary_corpus_are_those_of_its_chunks(folder: Path) -> None:
+    with KINDS["binary"].make(folder) as source:
+        places = source.plan(1000).explain(0).origins[0].places
+        assert places.bytes is not None and places.lines is None
+        assert len(set(places.bytes.tolist())) == source.num_chunks > 1
+        assert "a.cbf: byte" in places.texts()[0]
+    with KINDS["user-defined, global"].make(folder) as source:
+        explained = source.plan(9).explain(0)
+        assert explained.origins[0].places.bytes is None
+        assert repr(explained).startswith("Step 0:")
 
 
 def test_the_padded_area_is_that_of_the_longest_sequence(tmp_path: Path) -> None:

@@ -349,3 +349,22 @@ def test_the_pages_of_rules_agree_with_the_table() -> None:
     folder = ROOT / "docs" / "rules"
     written = {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.md")}
     assert written == pages(), "python -m cntkio.survey.rules docs/rules"
+
+
+@pytest.mark.parametrize("ids", ["7 ", ""])
+def test_all_errors_of_a_single_sequence_are_counted_and_listed(ids: str, capsys: pytest.CaptureFixture[str]) -> None:
+    write([f"{ids}|x {number} {'oops' if number % 2 else number}" for number in range(500)])
+    found = checked("a.ctf", "--stream", "x:2", "--max-findings", "200", capsys=capsys)
+    assert found["counts"] == {"bad-number": 250}
+    assert [row for _, row, _ in places(found)] == list(range(2, 402, 2))
+
+
+def test_repeated_ids_are_counted_beyond_those_that_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    write([f"{number % 400} |x {number}" for number in range(1200)])
+    found = checked("a.ctf", "--max-findings", "1000", capsys=capsys)
+    assert found["counts"] == {"repeated-id": 800}
+    assert [row for _, row, _ in places(found)] == list(range(401, 501))
+    assert main(["check", "--exit-zero", "--max-findings", "1000", "a.ctf"]) == 0
+    assert "700 more are not shown, only counted." in capsys.readouterr().out
+    Path("a.mlf").write_text("#!MLF!#\n" + "".join(f"u{index}\n0 1 a\n.\n" for index in range(30)) + '"v"\n0 1 a\n.\n')
+    assert checked("a.mlf", capsys=capsys)["counts"] == {"unquoted-key": 30}

@@ -12,6 +12,7 @@
 //! | [`number`] | the digits of a number into its correctly rounded value |
 //! | [`check_sums`] | bytes into check sums of their blocks |
 //! | [`lengths`] | lengths of sequences, in as few bytes as they take |
+//! | [`line_numbers`] | bytes of a text into the numbers of their lines |
 //! | [`chunk`] | columns of every kind, which parsers make and the packer takes |
 //! | [`text`] | a text that is read into blocks of whole lines |
 //! | [`timeline`] | lengths, a window and a seed into the order of a sweep, and into what each read delivers |
@@ -30,6 +31,7 @@ pub mod find;
 pub mod htk;
 pub mod keys;
 pub mod lengths;
+pub mod line_numbers;
 mod lines;
 pub mod memory;
 pub mod mlf;

@@ -35,6 +35,7 @@ fn schema(is_double: bool, is_compact: bool) -> Schema {
         has_words: false,
         is_compact,
         is_subset: false,
+        keeps_findings: false,
     }
 }
 

@@ -32,6 +32,7 @@ fuzz_target!(|data: &[u8]| {
         has_words: false,
         is_compact: has(2),
         is_subset: false,
+        keeps_findings: false,
     };
     let mode = if has(4) { Mode::Lines } else { Mode::Ids };
     let budget = if has(5) { u64::MAX } else { u64::from(choice >> 6) };

@@ -16,6 +16,7 @@ fuzz_target!(|data: &[u8]| {
         has_words: has(3),
         is_compact: has(4),
         is_subset: has(5),
+        keeps_findings: false,
     };
     let mode = if has(6) { Mode::Lines } else { Mode::Ids };
     if has(7) {

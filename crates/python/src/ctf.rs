@@ -118,17 +118,18 @@ pub(crate) struct CTFSchema {
 impl CTFSchema {
     /// `streams`: name in the file, whether it is sparse, dimension, whether it is in double precision.
     #[new]
-    #[pyo3(signature = (streams, *, defining=None, has_words=false, is_compact=false, is_subset=false))]
+    #[pyo3(signature = (streams, *, defining=None, has_words=false, is_compact=false, is_subset=false, keeps_findings=false))]
     fn new(
         streams: Vec<(Vec<u8>, bool, usize, bool)>,
         defining: Option<usize>,
         has_words: bool,
         is_compact: bool,
         is_subset: bool,
+        keeps_findings: bool,
     ) -> CTFSchema {
         let stream = |(name, is_sparse, dim, is_double)| Stream { name, is_sparse, dim, is_double };
         let streams = streams.into_iter().map(stream).collect();
-        CTFSchema { inner: Schema { streams, defining, has_words, is_compact, is_subset } }
+        CTFSchema { inner: Schema { streams, defining, has_words, is_compact, is_subset, keeps_findings } }
     }
 }
 

@@ -1,9 +1,12 @@
 //! Files that Python has opened, by the number that the system gave them; text that is in such a file or in memory; and
 //! the number of threads to use.
 
+use crate::pool::pool;
+use cntkio_core::line_numbers::{has_byte, line_ends_before};
+use cntkio_core::text::Text;
 use cntkio_memory::file::{FileBytes, MappedFile, OpenFile};
-use numpy::{PyReadonlyArray1, PyReadwriteArray1};
-use pyo3::exceptions::{PyMemoryError, PyOSError};
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadwriteArray1};
+use pyo3::exceptions::{PyMemoryError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
@@ -117,6 +120,43 @@ pub(crate) fn file_read_into(
 ) -> PyResult<usize> {
     let buffer = buffer.as_slice_mut()?;
     py.detach(|| file.file()?.read_at(buffer, at)).map_err(os_error)
+}
+
+/// The number of line ends of a text between an offset and each of some offsets, which ascend.
+#[pyfunction]
+pub(crate) fn text_line_ends<'py>(
+    py: Python<'py>,
+    text: TextArgument<'py>,
+    begin: usize,
+    offsets: PyReadonlyArray1<'py, u64>,
+    num_threads: usize,
+) -> PyResult<Bound<'py, PyArray1<u64>>> {
+    let (source, offsets) = (text.source()?, offsets.as_slice()?);
+    if !offsets.is_sorted() || offsets.first().is_some_and(|&first| first < begin as u64) {
+        return Err(PyValueError::new_err("not offsets that ascend"));
+    }
+    let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
+    let text = Text { size: source.end() as usize, read: &read };
+    let pool = pool(num_threads)?;
+    let counts = py.detach(|| pool.install(|| line_ends_before(text, begin, offsets))).map_err(os_error)?;
+    Ok(counts.into_pyarray(py))
+}
+
+/// True if a text has a byte between two offsets.
+#[pyfunction]
+pub(crate) fn text_has_byte(
+    py: Python<'_>,
+    text: TextArgument<'_>,
+    begin: usize,
+    end: usize,
+    byte: u8,
+    num_threads: usize,
+) -> PyResult<bool> {
+    let source = text.source()?;
+    let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
+    let text = Text { size: end.min(source.end() as usize), read: &read };
+    let pool = pool(num_threads)?;
+    py.detach(|| pool.install(|| has_byte(text, begin, byte))).map_err(os_error)
 }
 
 /// Write all bytes at position `at`.

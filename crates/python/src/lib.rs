@@ -55,7 +55,7 @@ mod _core {
     };
 
     #[pymodule_export]
-    use super::file::{available_parallelism, file_read, file_read_into, file_write};
+    use super::file::{available_parallelism, file_read, file_read_into, file_write, text_has_byte, text_line_ends};
 
     #[pymodule_export]
     use super::packed::{Packed, Whole, pack};

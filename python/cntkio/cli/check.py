@@ -141,7 +141,8 @@ def _summary(findings: Findings, shown: list[Finding], num_sequences: int, optio
         return
     kinds = ", ".join(f"{number:,} {code}" for code, number in findings.counts.most_common())
     rest = sum(findings.counts.values()) - len(shown)
-    more = f" {rest:,} more are not shown (--max-findings)." if rest and not options.statistics else ""
+    why = " (--max-findings)" if len(shown) == options.max_findings else ", only counted"
+    more = f" {rest:,} more are not shown{why}." if rest and not options.statistics else ""
     show(f"Found {counted(errors, 'error')}, {counted(warnings, 'warning')} ({kinds}).{more}")
 
 

@@ -23,6 +23,7 @@ from pathlib import PurePath
 from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from cntkio._threads import ForkLock, Job, Workers, num_threads
 from cntkio.errors import ConfigError, CorpusError, FormatError
@@ -35,7 +36,7 @@ from cntkio.formats.columns import (
     part_of_keys,
     range_of_keys,
 )
-from cntkio.formats.contract import Ahead, Corpus, Joins, Loaded
+from cntkio.formats.contract import Ahead, Corpus, Joins, Loaded, PlacesInFiles
 from cntkio.formats.report import Report
 from cntkio.formats.table import FileSpans, SequenceTable
 from cntkio.streams import StreamInformation
@@ -407,6 +408,20 @@ class Concatenation:
     def _as_own(corpus: FileCorpus, chunk_id: int, loaded: Loaded) -> Loaded:
         """Return a chunk of a file under its number here, without findings if it is sound."""
         return Loaded(chunk_id, loaded.chunk, None if corpus.is_sound(loaded) else loaded.findings)
+
+    def places(self, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
+        file_of = np.searchsorted(self._first_sequences, sequences, side="right") - 1
+        columns = np.zeros((2, len(sequences)), np.int64)
+        has_columns = [False, False]
+        for index in np.unique(file_of).tolist():
+            mine = file_of == index
+            with self._open_files.use(index) as corpus:
+                _, _, *found = corpus.places(sequences[mine] - self._first_sequences[index])
+            for number, column in enumerate(found):
+                has_columns[number] = column is not None
+                columns[number, mine] = 0 if column is None else column
+        begins, lines = (column if has else None for column, has in zip(columns, has_columns, strict=True))
+        return PlacesInFiles([part.path for part in self._parts], file_of, begins, lines)
 
     def fingerprint(self) -> str:
         parts = self._parts

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,37 @@ class Loaded:
     chunk_id: int
     chunk: Chunk
     findings: Any = None
+
+
+class PlacesInFiles(NamedTuple):
+    """Where sequences are.
+
+    Attributes:
+        paths: The files; empty if the sequences are not in files.
+        path_indices: Index of each sequence's file in `paths`, int64.
+        bytes: First byte of each sequence, from 0, int64; in a binary corpus that of its chunk, which stores all
+            sequences together. None: the sequences are not in files.
+        lines: The line of that byte, from 1, int64. None: the files have no lines.
+    """
+
+    paths: Sequence[str]
+    path_indices: npt.NDArray[np.int64]
+    bytes: npt.NDArray[np.int64] | None = None
+    lines: npt.NDArray[np.int64] | None = None
+
+    @classmethod
+    def nowhere(cls, num_sequences: int) -> PlacesInFiles:
+        """Return the places of sequences that are not in files."""
+        return cls((), np.zeros(num_sequences, np.int64))
+
+    def texts(self) -> list[str]:
+        """Return each place as compilers write it: `file:line`, or `file: byte n`; empty if there is none."""
+        paths = [self.paths[index] for index in self.path_indices.tolist()] if self.paths else []
+        if self.lines is not None:
+            return [f"{path}:{line}" for path, line in zip(paths, self.lines.tolist(), strict=True)]
+        if self.bytes is not None:
+            return [f"{path}: byte {byte}" for path, byte in zip(paths, self.bytes.tolist(), strict=True)]
+        return paths or [""] * len(self.path_indices)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -159,6 +190,14 @@ class Corpus(Protocol):
 
     def take_parsed(self) -> dict[int, Loaded]:
         """Return the chunks that were parsed while the corpus was opened. A second call returns none."""
+
+    def places(self, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
+        """Return where sequences of the table are. Counts the lines of a text up to the last of them.
+
+        Raises:
+            OSError: A file cannot be read.
+            FormatError: The header of a file breaks its format.
+        """
 
     def fingerprint(self) -> str:
         """Short text that tells this corpus from others, for checkpoints."""

@@ -5,6 +5,7 @@ A file that is missing is an error that suggests the nearest name.
 
 from __future__ import annotations
 
+import bisect
 import errno
 import hashlib
 import os
@@ -223,6 +224,15 @@ class InputFile:
             )
 
 
+def has_byte(text: ReadableText, byte: bytes) -> bool:
+    """Return whether a text has a byte. All threads search."""
+    for begin in range(0, text.size, WINDOW):
+        end = min(begin + WINDOW, text.size)
+        if _core.text_has_byte(text.source(begin, end), begin, end, byte[0], num_threads()):
+            return True
+    return False
+
+
 def sample_offsets(size: int) -> list[int]:
     """Return the offsets of the samples of a text of which `content_sum` has the check sum."""
     last = max(size - SAMPLE_SIZE, 0)
@@ -257,7 +267,8 @@ class Locator:
 
     def locate(self, byte: int) -> dict[str, Any]:
         """Return where a byte is, as the keywords of a `FormatError`."""
-        line = max(known for known in self._known if known.offset <= byte)
+        index = bisect.bisect_right(self._known, byte, key=lambda known: known.offset) - 1
+        line = self._known[index]
         offset = line.offset
         while offset < byte:
             block = self._file.read(offset, min(byte - offset, _BLOCK))
@@ -267,8 +278,24 @@ class Locator:
             if num_ends:
                 line = _KnownLine(offset + block.rfind(b"\n") + 1, line.number + num_ends)
             offset += len(block)
-        self._known.append(line)
+        if line != self._known[index]:
+            self._known.insert(index + 1, line)
         return {"path": self._file.path, "byte": byte, "line": line.number, "column": byte - line.offset + 1}
+
+    def lines_of(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the line of each of some bytes, from 1. All threads count."""
+        order = np.argsort(offsets)
+        ascending = offsets[order].astype(np.uint64)
+        lines = np.empty(len(offsets), np.int64)
+        before, last = 1, int(ascending[-1]) if len(offsets) else -1
+        for begin in range(0, last + 1, WINDOW):
+            end = min(begin + WINDOW, last)
+            first, stop = np.searchsorted(ascending, np.array([begin, begin + WINDOW], np.uint64))
+            bounds = np.append(ascending[first:stop], np.uint64(end))
+            counts = _core.text_line_ends(self._file.source(begin, end), begin, bounds, num_threads())
+            lines[order[first:stop]] = counts[:-1].astype(np.int64) + before
+            before += int(counts[-1])
+        return lines
 
     def error(self, byte: int, what: str, **details: Any) -> FormatError:
         """Make the error that says what is wrong at a byte; `details` are further keywords of `FormatError`."""

@@ -135,16 +135,19 @@ class Report:
         """True if somebody wants to know all errors and warnings one by one."""
         return self._observer is not None
 
-    def log(self, kind: str, message: str | Callable[[], Exception], *, most: int = NUM_IN_FULL) -> None:
+    def log(
+        self, kind: str, message: str | Callable[[], Exception], *, most: int = NUM_IN_FULL, stands_for: int = 1
+    ) -> None:
         """Log one error or warning in full, unless `most` of its kind have been logged.
 
         Args:
             kind: The kind under which it was counted.
             message: The text, or a function that makes it, which is called only if it is logged.
             most: How many of this kind to log.
+            stands_for: How many were counted together, of which this is the last that is known in full.
         """
         if self._observer is not None:
-            self._observer(kind, message if isinstance(message, str) else message(), 1)
+            self._observer(kind, message if isinstance(message, str) else message(), stands_for)
             return
         with self._lock.inner:
             if self._level > 0 and (self._logged[kind] < most or self._level > 1):

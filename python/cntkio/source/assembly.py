@@ -91,9 +91,11 @@ class Assembly:
             )
         lengths_in_chunk = arrangement.table.lengths.__getitem__  # not asked for: the table has all lengths
 
+        put = progress.start(is_here=is_here)
+
         def begin() -> AnyTimeline:
             timeline = recipe.timeline(options, corpora, arrangement, lengths_in_chunk)
-            progress.put(timeline, is_here=is_here)
+            put(timeline)
             return timeline
 
         def selector(timeline: AnyTimeline, chunks: NoChunks) -> Selector:

@@ -6,17 +6,20 @@ loaded. So it delivers nothing, and the source does not move.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cntkio.arguments import whole_number
-from cntkio.errors import ConfigError, CorpusError
-from cntkio.formats.contract import Corpus
+from cntkio.displays import Description, counted
+from cntkio.errors import ConfigError, CorpusError, FormatError
+from cntkio.formats.contract import Corpus, PlacesInFiles
 from cntkio.source.arrangement import Arrangement
 from cntkio.source.chunks import Taken
 from cntkio.source.hand_over import HandOver, PackOrder, Request
@@ -76,8 +79,29 @@ class PlannedSteps:
     def __len__(self) -> int:
         return len(self.positions)
 
+    @property
+    def padding(self) -> float:
+        """Share of the padded arrays of all steps that is padding."""
+        area = int(self.padded_areas.sum())
+        return 1 - int(self.num_samples.sum()) / area if area else 0.0
 
-class Origin(NamedTuple):
+    def _description(self) -> Description:
+        title = f"{counted(len(self), 'step')}, {self.padding:.0%} padding"
+        columns = (self.positions, self.num_sequences, self.num_samples, self.padded_areas)
+        rows = [
+            (str(step), *map(str, row)) for step, row in enumerate(zip(*(c.tolist() for c in columns), strict=True))
+        ]
+        return Description(title, ("step", "position", "sequences", "samples", "padded"), rows)
+
+    def __repr__(self) -> str:
+        return self._description().text()
+
+    def _repr_html_(self) -> str:
+        return self._description().html()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Origin:
     """Rows and chunks of sequences in the data of one deserializer.
 
     Attributes:
@@ -89,13 +113,28 @@ class Origin(NamedTuple):
     name: str
     sequences: npt.NDArray[np.int64]
     chunks: npt.NDArray[np.int64]
+    _find: Callable[[npt.NDArray[np.int64]], PlacesInFiles]
+
+    @functools.cached_property
+    def places(self) -> PlacesInFiles:
+        """File, first byte and line of each sequence.
+
+        They are found when they are first asked for: for lines, a text is read up to the last of the sequences.
+
+        Raises:
+            OSError: A file cannot be read.
+            FormatError: The header of a file breaks its format.
+        """
+        return self._find(self.sequences)
 
 
-class ExplainedStep(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class ExplainedStep:
     """The sequences of one step.
 
     Attributes:
         step: The step.
+        position: Position on the timeline after the step, in samples of all partitions.
         keys: Key of each sequence, as `Minibatch.keys_of_sequences` has them.
         first_samples: First sample of each sequence that is delivered, int64: 0, except in frames and truncated parts.
         num_samples: Samples of each that are delivered, int64.
@@ -104,11 +143,27 @@ class ExplainedStep(NamedTuple):
     """
 
     step: int
+    position: int
     keys: npt.NDArray[Any]
     first_samples: npt.NDArray[np.int64]
     num_samples: npt.NDArray[np.int64]
     origins: list[Origin]
     end_of_sweep: bool
+
+    def _description(self) -> Description:
+        places = [_texts(origin) for origin in self.origins]
+        keys = [key.decode(errors="replace") if isinstance(key, bytes) else str(key) for key in self.keys.tolist()]
+        numbers = (self.first_samples.tolist(), self.num_samples.tolist())
+        rows = [tuple(map(str, row)) for row in zip(keys, *numbers, *places, strict=True)]
+        title = f"Step {self.step}: {counted(len(keys), 'sequence')}, {counted(int(sum(numbers[1])), 'sample')}"
+        names = [f"place {index}" if len(places) > 1 else "place" for index in range(len(places))]
+        return Description(title, ("key", "first sample", "samples", *names), rows)
+
+    def __repr__(self) -> str:
+        return self._description().text()
+
+    def _repr_html_(self) -> str:
+        return self._description().html()
 
 
 class SourcePlan:
@@ -154,8 +209,7 @@ class SourcePlan:
                     area = len(own) * int(own.max(initial=0))
                     if order.parts is not None:
                         area = order.parts.num_slots * order.parts.num_steps
-                    bookmark = hand_over.prepared[order.first + index].bookmark
-                    position = next(iter(timeline.checkpoint(bookmark).values()))
+                    position = _position(timeline, hand_over, order.first + index)
                     rows.append((position, len(own), int(own.sum()), area, order.ends_of_sweep[index], num_needed))
             if len(rows) >= num_steps:
                 break
@@ -163,24 +217,36 @@ class SourcePlan:
         kinds = (np.uint64, np.int64, np.int64, np.int64, np.bool_, np.int64)
         return PlannedSteps(*(np.array(column, kind) for column, kind in zip(columns, kinds, strict=True)))
 
-    def explain(self, step: int) -> ExplainedStep:
+    def explain(self, step: int | None = None, *, position: int | None = None) -> ExplainedStep:
         """Return the sequences of a step: their keys, and where they are in the data.
 
+        Args:
+            step: The step.
+            position: Instead of a step: a position on the timeline, in samples of all partitions. The step that passes
+                it is explained.
+
         Raises:
-            ConfigError: The data end before the step.
+            ConfigError: The data end before the step, or neither or both are given.
             CorpusError: The source raises it before the step.
         """
-        hand_over, index = self._find(step)
+        timeline = self._begin()
+        if step is not None and position is None:
+            hand_over, index = self._find(step, timeline)
+        elif position is not None and step is None:
+            step, hand_over, index = self._find_position(position, timeline)
+        else:
+            raise ConfigError("explain takes a step or a position", key="step")
         orders = [order for order in hand_over.orders if order.first <= index < order.first + len(order.minibatches)]
         first, last = orders[0].bounds[index - orders[0].first :][:2]
         origins = []
         for order in orders:
-            name = self._corpora[order.corpus_index].name
+            corpus = self._corpora[order.corpus_index]
             chunks = np.array(order.refs.chunk_ids, np.int64)[order.refs.chunk_indices[first:last]]
-            origins.append(Origin(name, self._sequences(order)[first:last], chunks))
+            origins.append(Origin(corpus.name, self._sequences(order)[first:last], chunks, corpus.places))
         minibatch = orders[0].minibatches[index - orders[0].first]
         return ExplainedStep(
             step,
+            _position(timeline, hand_over, index),
             minibatch.keys_of_sequences,
             self._first_samples(orders[0])[first:last],
             self._num_samples(orders[0])[first:last],
@@ -245,16 +311,32 @@ class SourcePlan:
                 return
             step += len(hand_over.prepared)
 
-    def _find(self, step: int, timeline: AnyTimeline | None = None) -> tuple[HandOver, int]:
+    def _find(self, step: int, timeline: AnyTimeline) -> tuple[HandOver, int]:
         """Return the hand-over with a step, and the index of the step in it."""
         if whole_number("step", step) < 0:
             raise ConfigError(f"step is {step}; expected at least 0", key="step")
         num_steps = 0
-        for first, hand_over in self._hand_overs(self._begin() if timeline is None else timeline, NoChunks()):
+        for first, hand_over in self._hand_overs(timeline, NoChunks()):
             num_steps = first + sum(prepared.minibatch is not None for prepared in hand_over.prepared)
             if step < num_steps:
                 return hand_over, step - first
         raise ConfigError(f"step is {step}, but the data end after {num_steps} steps", key="step")
+
+    def _find_position(self, position: int, timeline: AnyTimeline) -> tuple[int, HandOver, int]:
+        """Return the step that passes a position, the hand-over with it, and the index of the step in that."""
+        begin = end = next(iter(timeline.checkpoint().values()))
+        if whole_number("position", position) < begin:
+            raise ConfigError(
+                f"position is {position}; expected at least {begin}, where the plan begins", key="position"
+            )
+        for first, hand_over in self._hand_overs(timeline, NoChunks()):
+            num_steps = sum(prepared.minibatch is not None for prepared in hand_over.prepared)
+            end = _position(timeline, hand_over, num_steps - 1) if num_steps else end
+            if num_steps and end > position:
+                positions = [_position(timeline, hand_over, index) for index in range(num_steps)]
+                index = bisect.bisect_right(positions, position)
+                return first + index, hand_over, index
+        raise ConfigError(f"position is {position}, but the data end at position {end}", key="position")
 
     def _sequences(self, order: PackOrder) -> npt.NDArray[np.int64]:
         """The number of each sequence of an order in its corpus."""
@@ -279,6 +361,19 @@ class SourcePlan:
         if partners is not None:  # the partners in the first table ascend
             sequences = np.searchsorted(partners[0], sequences)
         return self._arrangement.table.lengths[sequences].astype(np.int64)
+
+
+def _texts(origin: Origin) -> list[str]:
+    """The places of sequences for people; without them if the files cannot be read any more."""
+    try:
+        return origin.places.texts()
+    except (OSError, FormatError):
+        return [origin.name] * len(origin.sequences)
+
+
+def _position(timeline: AnyTimeline, hand_over: HandOver, index: int) -> int:
+    """The position on the timeline after a minibatch of a hand-over."""
+    return next(iter(timeline.checkpoint(hand_over.prepared[index].bookmark).values()))
 
 
 def _indices_of(keys: npt.NDArray[Any], key: str) -> npt.NDArray[np.int64]:

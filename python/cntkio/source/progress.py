@@ -6,7 +6,7 @@ Invariant: a call that fails, or is interrupted, leaves the source where it was.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from cntkio.arguments import whole_number
@@ -131,15 +131,19 @@ class Progress:
 
         self._pipeline.move(move)
 
-    def put(self, timeline: AnyTimeline, *, is_here: bool) -> Epoch:
-        """Put a new timeline at the beginning of the epoch, or where the source stands; return the epoch."""
+    def start(self, *, is_here: bool) -> Callable[[AnyTimeline], None]:
+        """Return what puts a new timeline at the beginning of the epoch, or where the source stands now."""
         delivered, epoch = self._pipeline.where()
         num_rows = self._recipe.num_rows(epoch.number)
-        if epoch.span is not None:
-            timeline.begin_epoch(*epoch.span, epoch.truncation_length, num_rows)
-        if is_here:
-            timeline.load_state(self._timeline.state(delivered.bookmark), num_rows)
-        return epoch
+        here = self._timeline.state(delivered.bookmark) if is_here else None
+
+        def put(timeline: AnyTimeline) -> None:
+            if epoch.span is not None:
+                timeline.begin_epoch(*epoch.span, epoch.truncation_length, num_rows)
+            if here is not None:
+                timeline.load_state(here, num_rows)
+
+        return put
 
     def _settings(self, epoch: Epoch) -> dict[str, Any]:
         return {**self._recipe.for_checkpoint(self._options_in(epoch)), **self._timeline.checkpoint_settings}

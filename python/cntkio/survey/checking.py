@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from cntkio.errors import FormatError
 from cntkio.formats.contract import Corpus
-from cntkio.formats.input_file import Locator
+from cntkio.formats.input_file import Locator, has_byte
 from cntkio.formats.open_input import open_input
 from cntkio.formats.report import observed
 from cntkio.minibatch import MinibatchData
@@ -71,17 +71,9 @@ class Text:
             offset += found[sample] if sample < len(found) else 0
         return self._locator.locate(offset)
 
-    def _has_carriage_returns(self) -> bool:
-        buffer = bytearray(_READ)
-        view = np.frombuffer(buffer, np.uint8)
-        for offset in range(0, self._file.size, _READ):
-            if buffer.find(b"\r", 0, self._file.read_into(view, offset)) >= 0:
-                return True
-        return False
-
     def line_ends(self) -> Finding | None:
         """Return a finding if some lines end with CR LF and others do not: the first of the fewer."""
-        if not self._has_carriage_returns():
+        if not has_byte(self._file, b"\r"):
             return None
         counts = {"CR LF": 0, "LF": 0}
         first: dict[str, int] = {}

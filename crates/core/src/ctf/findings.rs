@@ -66,19 +66,26 @@ pub struct Finding {
 pub struct Findings {
     /// Number of findings of each kind.
     pub counts: [u64; NUM_KINDS],
-    /// The first [`MOST_IN_FULL`] of each kind, in the order of the text.
+    /// The first [`MOST_IN_FULL`] of each kind, or all of them, in the order of the text.
     pub first: Vec<Finding>,
     /// The error for which no budget was left. Parsing stopped there.
     pub last_straw: Option<Finding>,
     /// Errors that may still be forgiven.
     pub(super) budget: u64,
     is_strict: bool,
+    /// Number of findings of a kind to keep in `first`.
+    most: usize,
 }
 
 impl Findings {
     /// No findings so far, and a budget of errors to forgive. If `is_strict`, a warning costs an error, too.
     pub fn new(budget: u64, is_strict: bool) -> Findings {
-        Findings { counts: [0; NUM_KINDS], first: Vec::new(), last_straw: None, budget, is_strict }
+        Findings { counts: [0; NUM_KINDS], first: Vec::new(), last_straw: None, budget, is_strict, most: MOST_IN_FULL }
+    }
+
+    /// The same, with all findings in full.
+    pub(super) fn in_full(self, is_wanted: bool) -> Findings {
+        Findings { most: if is_wanted { usize::MAX } else { self.most }, ..self }
     }
 
     /// Number of errors so far.
@@ -94,7 +101,7 @@ impl Findings {
     pub(super) fn add(&mut self, finding: Finding) -> Result<(), Stop> {
         let kind = finding.kind as usize;
         self.counts[kind] += 1;
-        if self.counts[kind] <= MOST_IN_FULL as u64 {
+        if self.counts[kind] <= self.most as u64 {
             self.first.push(finding);
         }
         if kind < NUM_ERRORS || self.is_strict {
@@ -110,8 +117,11 @@ impl Findings {
     /// Append the findings of the following text, whose sequences are numbered from `first_sequence`.
     pub(super) fn append(&mut self, next: &Findings, first_sequence: usize) {
         let renumbered = |finding: &Finding| Finding { sequence: finding.sequence + first_sequence, ..*finding };
+        let mut num_kept = self.counts;
         for finding in &next.first {
-            if self.first.iter().filter(|earlier| earlier.kind == finding.kind).count() < MOST_IN_FULL {
+            let num_kept = &mut num_kept[finding.kind as usize];
+            if *num_kept < self.most as u64 {
+                *num_kept += 1;
                 self.first.push(renumbered(finding));
             }
         }

@@ -61,22 +61,101 @@ pub fn infer(block: &[u8]) -> Option<Vec<Seen>> {
     Some(all)
 }
 
+/// True for a byte between values: up to the blank, or from 0x80 on. A single comparison, for the vectoriser.
+fn is_blank(byte: u8) -> bool {
+    byte.cast_signed() <= b' '.cast_signed()
+}
+
+/// The number of values of a sample. The inner sums fit a byte, so that the compiler adds many of them at a time.
+fn num_values(sample: &[u8]) -> u64 {
+    let Some((&first, after)) = sample.split_first() else { return 0 };
+    let pairs = sample.chunks(255).zip(after.chunks(255));
+    let count = |(before, after): (&[u8], &[u8])| {
+        let starts = before.iter().zip(after).map(|(&before, &after)| u8::from(is_blank(before) & !is_blank(after)));
+        u64::from(starts.fold(0u8, u8::wrapping_add))
+    };
+    u64::from(!is_blank(first)) + pairs.map(count).sum::<u64>()
+}
+
+/// Bytes below which a sample is too short for the vectoriser to help.
+const SHORT: usize = 64;
+
 impl Seen {
-    /// Add the values of one sample.
-    fn add(&mut self, sample: &[u8]) {
-        self.num_samples += 1;
+    /// Add the values of one sample, byte by byte.
+    fn add_value_by_value(&mut self, sample: &[u8]) {
         let mut num_values = 0;
-        for value in sample.split(|&byte| byte <= b' ' || byte >= 0x80).filter(|value| !value.is_empty()) {
+        let mut rest = sample;
+        while let Some((&byte, after)) = rest.split_first() {
+            if is_blank(byte) {
+                rest = after;
+                continue;
+            }
             num_values += 1;
-            let num_digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
-            if value.get(num_digits) == Some(&b':') {
-                self.num_indexed += 1;
-                let index = std::str::from_utf8(&value[..num_digits]).ok().and_then(|digits| digits.parse().ok());
-                self.largest_index = self.largest_index.max(index.unwrap_or(0));
+            let num_digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            if rest.get(num_digits) == Some(&b':') {
+                self.add_index(&rest[..num_digits]);
             } else {
                 self.num_plain += 1;
             }
+            let rest_of_value = rest[num_digits..].iter().take_while(|&&byte| !is_blank(byte)).count();
+            rest = &rest[num_digits + rest_of_value..];
         }
         self.most_values = self.most_values.max(num_values);
+    }
+
+    #[inline]
+    fn add_index(&mut self, digits: &[u8]) {
+        self.num_indexed += 1;
+        // So many digits fit 64 bits.
+        let index = if digits.len() < 20 {
+            Some(digits.iter().fold(0, |index, digit| 10 * index + u64::from(digit - b'0')))
+        } else {
+            std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok())
+        };
+        self.largest_index = self.largest_index.max(index.unwrap_or(0));
+    }
+
+    /// Add the values of one sample.
+    fn add(&mut self, sample: &[u8]) {
+        self.num_samples += 1;
+        if sample.len() < SHORT {
+            return self.add_value_by_value(sample);
+        }
+        let num_values = num_values(sample);
+        let before = self.num_indexed;
+        for colon in memchr::memchr_iter(b':', sample) {
+            let num_digits = sample[..colon].iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+            let (first, digits) = sample[..colon].split_at(colon - num_digits);
+            // Another colon of the value comes after other bytes than digits.
+            if first.last().is_none_or(|&byte| is_blank(byte)) {
+                self.add_index(digits);
+            }
+        }
+        self.num_plain += num_values - (self.num_indexed - before);
+        self.most_values = self.most_values.max(num_values);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_and_indices_are_counted_as_value_by_value() {
+        let alphabet = b" 12:9.a\t\x80\xff";
+        let mut state = 1u64;
+        for size in (0..40).chain([254, 255, 256, 257, 700, 99_999]) {
+            for _ in 0..200_000 / (size + 100) {
+                let mut sample = Vec::new();
+                for _ in 0..size {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    sample.push(alphabet[(state >> 33) as usize % alphabet.len()]);
+                }
+                let (mut seen, mut expected) = (Seen::default(), Seen { num_samples: 1, ..Seen::default() });
+                seen.add(&sample);
+                expected.add_value_by_value(&sample);
+                assert_eq!(seen, expected, "{:?}", sample.escape_ascii().to_string());
+            }
+        }
     }
 }

@@ -87,6 +87,8 @@ pub struct Schema {
     pub is_compact: bool,
     /// True if the file has other streams, so that a line or a sequence may lack all samples of these.
     pub is_subset: bool,
+    /// Whether all findings are kept in full, not only the first few of each kind.
+    pub keeps_findings: bool,
 }
 
 /// The place of a sequence in the text, and the number of samples that the index counted for it.

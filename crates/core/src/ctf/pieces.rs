@@ -50,7 +50,7 @@ pub fn parse_chunk(
 ) -> std::io::Result<(Chunk, Findings)> {
     let pieces: Vec<&[Extent]> = in_pieces(sequences, cut.piece).collect();
     let parse_piece = |piece: &[Extent], budget| {
-        let mut findings = Findings::new(budget, is_strict);
+        let mut findings = Findings::new(budget, is_strict).in_full(schema.keeps_findings);
         let spare = pool.and_then(|pool| pool.take());
         parse_piece(source, piece, schema, &mut findings, cut.part, spare).map(|block| (block, findings))
     };
@@ -59,7 +59,7 @@ pub fn parse_chunk(
         [piece] => vec![parse_piece(piece, budget)],
         _ => pieces.par_iter().map(|piece| parse_piece(piece, budget)).collect(),
     };
-    let mut all = Findings::new(budget, is_strict);
+    let mut all = Findings::new(budget, is_strict).in_full(schema.keeps_findings);
     let mut blocks = Vec::with_capacity(pieces.len());
     let mut first_sequence = 0;
     for (piece, parsed) in pieces.iter().zip(parsed) {

@@ -17,7 +17,7 @@ from cntkio.formats.cbf.faults import Fault
 from cntkio.formats.cbf.header import Header, StreamHeader, read_header
 from cntkio.formats.cntk_options import BINARY, CntkOptions
 from cntkio.formats.concatenation import Concatenation, changed_in_use, concatenated
-from cntkio.formats.contract import LOADS_AT_ONCE, NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded
+from cntkio.formats.contract import LOADS_AT_ONCE, NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded, PlacesInFiles
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
 from cntkio.formats.index_cache import file_fingerprint
 from cntkio.formats.input_file import InputFile, in_utf8
@@ -387,6 +387,11 @@ class CBFCorpus:
             lengths[chunk_starts[chunk_id] : chunk_starts[chunk_id + 1]] = parsed
 
     # ------------------------------------------------------------------------------------------------------- data
+
+    def places(self, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
+        chunk_ids = np.searchsorted(self.table.chunk_starts, sequences, side="right") - 1
+        begins = self.header.begins[chunk_ids].astype(np.int64)
+        return PlacesInFiles([self.name], np.zeros(len(begins), np.int64), begins)
 
     def fingerprint(self) -> str:
         return self._fingerprint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -18,7 +18,7 @@ from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import TEXT, CntkOptions
 from cntkio.formats.concatenation import Concatenation, KeysOf, changed_in_use, check_keys_of, concatenated
-from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded
+from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded, PlacesInFiles
 from cntkio.formats.ctf import tuning
 from cntkio.formats.ctf.findings import (
     KINDS,
@@ -239,15 +239,16 @@ class TextReading:
         ]
         self.names = {stream["stream_alias"].encode(): name for name, stream in streams}
         self.defining = next((info.stream_id for info in self.streams if info.defines_mb_size), None)
+        self.report = Report(options.label, options.max_errors)
         self.core_schema = _core.CTFSchema(
             self.schema,
             defining=self.defining,
             has_words=text_keys,
             is_compact=is_packed,
             is_subset=options.subset,
+            keeps_findings=self.report.is_observed,
         )
         self.spare = _core.Spare(_SPARE_CHUNKS * min(options.chunk_size_in_bytes, largest))
-        self.report = Report(options.label, options.max_errors)
         self.wording = wording()
         self.num_error_kinds = len(KINDS) if options.strict else _core.CTF_NUM_ERROR_KINDS
 
@@ -347,11 +348,12 @@ class CTFCorpus:
         """
         for kind, remark in self.index.remarks.items():
             self.report.count(kind, remark.total)
-            for example in remark.examples:
+            for left, example in zip(range(remark.total, 0, -1), remark.examples, strict=False):
                 error = partial(self._locator.error, example.offset, REMARKS[kind], sequence=example.key)
                 if self._options.strict:
                     raise error()
-                self.report.log(kind, error)
+                is_last = example is remark.examples[-1]
+                self.report.log(kind, error, stands_for=left if is_last else 1)
 
     def require_sequences(self) -> None:
         """Refuse a text of which no sequence is left.
@@ -415,13 +417,9 @@ class CTFCorpus:
         chunk_id: int,
         budget: int,
         schema: _core.CTFSchema | None = None,
-        part: tuple[int, int] | None = None,
     ) -> tuple[_core.Chunk, Findings]:
         first, last = (int(index) for index in self.table.chunk_starts[chunk_id : chunk_id + 2])
         places = self.index.places.of_chunk(chunk_id, first, last)
-        if part is not None:
-            places = places.part(part[0] - first, part[1] - first)
-            first, last = part
         source = self._file.source(places.begin, places.end)
         try:
             chunk, counts, findings, last_straw = _core.ctf_parse(
@@ -468,24 +466,8 @@ class CTFCorpus:
         for index, (kind, count) in enumerate(zip(KINDS, findings.counts, strict=True)):
             if count:
                 self.report.count(kind.name, count, is_error=index < self._reading.num_error_kinds)
-        is_observed = self.report.is_observed
-        for part in self._in_full(loaded.chunk_id, findings, None) if is_observed else [findings]:
-            for finding in part.first:
-                self.report.log(KINDS[finding.kind].name, partial(self._error, part, finding))
-
-    def _in_full(self, chunk_id: int, findings: Findings, part: tuple[int, int] | None) -> Iterator[Findings]:
-        """Yield the findings of a chunk, or of a part of it, in parts that list all of them.
-
-        The core lists the first few of each kind, so parse half of the sequences again where it has found more. Of a
-        single sequence only those are listed.
-        """
-        first, last = part or self.table.chunk_starts[chunk_id : chunk_id + 2].tolist()
-        if sum(findings.counts) == len(findings.first) or last - first == 1:
-            yield findings
-            return
-        middle = (first + last) // 2
-        for half in ((first, middle), (middle, last)):
-            yield from self._in_full(chunk_id, self._parse(chunk_id, self.report.budget, part=half)[1], half)
+        for finding in findings.first:
+            self.report.log(KINDS[finding.kind].name, partial(self._error, findings, finding))
 
     def _last_error(self, findings: Findings, finding: Finding) -> FormatError:
         """The error that exceeds the budget, with advice."""
@@ -518,6 +500,10 @@ class CTFCorpus:
             f"; the {'line' if is_line else 'sequence'} has {', '.join(map(repr, others))}; "
             f"ask for these streams, too, or forgive such errors ({self._reading.wording.setting('subset', True)})"
         )
+
+    def places(self, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
+        begins = self.index.places.first_bytes(sequences, self.table.chunk_starts)
+        return PlacesInFiles([self.name], np.zeros(len(begins), np.int64), begins, self._locator.lines_of(begins))
 
     def bounds_of(self, sequence_index: int) -> tuple[int, int]:
         """Return the first byte of a sequence, and the byte after it."""

@@ -49,11 +49,12 @@ from cntkio.formats.index_cache import (
     StoredColumn,
 )
 from cntkio.formats.input_file import Locator, content_sum
-from cntkio.formats.report import NUM_IN_FULL
 from cntkio.formats.table import SequenceTable
 from cntkio.formats.text_input import TextInput
 
 _LARGEST_CHUNK = 2**63
+# Sequences of a remark that the index keeps in full. A corpus may have millions.
+_MOST_EXAMPLES = 100
 
 
 class StreamSchema(NamedTuple):
@@ -513,7 +514,7 @@ def _judged(sequences: _Sequences, settings: IndexSettings, in_lines: bool) -> t
 
 
 def _remark(which: npt.NDArray[np.int64], sequences: _Sequences) -> Remark:
-    first = which[:NUM_IN_FULL]
+    first = which[:_MOST_EXAMPLES]
     examples = zip(sequences.offsets[first].tolist(), map(key_text, sequences.keys[first]), strict=True)
     return Remark(len(which), [Example(*example) for example in examples])
 

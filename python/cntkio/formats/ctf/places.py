@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,13 +40,6 @@ class ChunkPlaces(NamedTuple):
     def at(self, byte: int) -> tuple[int, int]:
         """Return the first byte of the sequence that has a byte of the file, and the byte after the sequence."""
         return self.sequence(max(int(np.searchsorted(self.starts, byte - self.begin, side="right")) - 1, 0))
-
-    def part(self, first: int, last: int) -> ChunkPlaces:
-        """Return the places of some of the chunk's sequences, from number `first` up to `last`."""
-        begin = self.sequence(first)[0]
-        sizes = None if self.sizes is None else self.sizes[first:last]
-        starts = self.starts[first:last] - self.starts[first]
-        return ChunkPlaces(begin, self.sequence(last - 1)[1], starts, sizes)
 
 
 class Places:
@@ -100,6 +94,21 @@ class Places:
     def chunk_at(self, byte: int) -> int:
         """Return the chunk that has a byte of the file, or else the chunk before it."""
         return max(int(np.searchsorted(self._begins, np.uint64(byte), side="right")) - 1, 0)
+
+    def first_bytes(
+        self, sequences: npt.NDArray[np.int64], chunk_starts: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
+        """Return the first byte of each of some sequences in the file."""
+        order = np.argsort(sequences)
+        ascending = sequences[order]
+        chunk_ids = np.searchsorted(chunk_starts, ascending, side="right") - 1
+        found = np.empty(len(sequences), np.int64)
+        bounds = np.flatnonzero(np.diff(chunk_ids, prepend=-1, append=-1)).tolist()
+        for begin, end in itertools.pairwise(bounds):
+            mine = ascending[begin:end]
+            starts = self._starts[int(mine[0]) : int(mine[-1]) + 1][mine - mine[0]]
+            found[order[begin:end]] = int(self._begins[chunk_ids[begin]]) + starts.astype(np.int64)
+        return found
 
     def of_chunk(self, chunk_id: int, first: int, last: int) -> ChunkPlaces:
         """Return the places of a chunk, which has the sequences from `first` up to `last`."""

@@ -27,7 +27,7 @@ from cntkio import _core
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import FEATURE_STREAM, FEATURES, truth
 from cntkio.formats.concatenation import fingerprint_of_files
-from cntkio.formats.contract import LOADS_AT_ONCE, NOTHING_AHEAD, Ahead, Joins, Loaded, Utterances
+from cntkio.formats.contract import LOADS_AT_ONCE, NOTHING_AHEAD, Ahead, Joins, Loaded, PlacesInFiles, Utterances
 from cntkio.formats.file_lists import listed_files, shown_files
 from cntkio.formats.htk.frames import Frames, GatheredFrames
 from cntkio.formats.htk.header import HEADER_SIZE, FeatureFiles, Header, OpenFile
@@ -334,6 +334,15 @@ class HTKFeatureCorpus:
     def num_bytes(self) -> int:
         """Bytes of all frames, if all files are encoded as the first file is."""
         return int(self.table.lengths.sum(dtype=np.int64)) * self._model.frame_size
+
+    def places(self, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
+        files, first_of, path_indices = np.unique(self._listed.files[sequences], return_index=True, return_inverse=True)
+        with FeatureFiles(self._settings.compatible) as opened:
+            headers = [self._open(opened, int(sequences[index])).header for index in first_of]
+        bounds = [(header.frames_offset, header.frame_size) for header in headers]
+        offsets, sizes = np.array(bounds, np.int64).reshape(-1, 2).T
+        begins = offsets[path_indices] + sizes[path_indices] * self._listed.first[sequences].astype(np.int64)
+        return PlacesInFiles([os.fsdecode(self._listed.paths[file]) for file in files], path_indices, begins)
 
     def fingerprint(self) -> str:
         of_lists = [self._fingerprint_of(index) for index in range(len(self._lists))]

@@ -17,6 +17,7 @@ import functools
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from cntkio import _core
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import BINARY_LABELS, LABELS
 from cntkio.formats.concatenation import fingerprint_of_files
-from cntkio.formats.contract import LOADS_AT_ONCE, NOTHING_AHEAD, Ahead, Joins, Loaded, Utterances
+from cntkio.formats.contract import LOADS_AT_ONCE, NOTHING_AHEAD, Ahead, Joins, Loaded, PlacesInFiles, Utterances
 from cntkio.formats.file_lists import listed_files, shown_files
 from cntkio.formats.htk.keys import first_same
 from cntkio.formats.htk.options import UtteranceOptions
@@ -294,11 +295,11 @@ class MLFCorpus:
             for (kind, words), (count, offsets) in zip(REMARKS, file.remarks, strict=True):
                 if count:
                     self.report.count(kind, count)
-                for byte in offsets:
+                for left, byte in zip(range(count, 0, -1), offsets, strict=False):
                     error = functools.partial(_located, file.path, byte, words)
                     if self._settings.strict:
                         raise error()
-                    self.report.log(kind, error)
+                    self.report.log(kind, error, stands_for=left if byte == offsets[-1] else 1)
 
     def _entry(self, sequence_index: int) -> tuple[Entries, int]:
         """Return the file of an entry, and the entry's index in it."""
@@ -345,6 +346,18 @@ class MLFCorpus:
         begin, end = self._run_bounds[sequence_index : sequence_index + 2].tolist()
         bounds = np.append(self._starts.slice(begin, end), self.table.lengths[sequence_index]).astype(np.int64)
         return bounds[1:] - bounds[:-1], self._classes.slice(begin, end)
+
+    def places(self, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
+        path_indices = np.searchsorted(self._first_of_file, sequences, side="right") - 1
+        begins = np.empty(len(sequences), np.int64)
+        lines = np.empty(len(sequences), np.int64) if self._settings.is_text else None
+        for index in np.unique(path_indices).tolist():
+            mine, file = path_indices == index, self._files[index]
+            begins[mine] = file.offsets[sequences[mine] - self._first_of_file[index]]
+            if lines is not None:
+                with closing(InputFile(file.path)) as text:
+                    lines[mine] = Locator(text).lines_of(begins[mine])
+        return PlacesInFiles([file.path for file in self._files], path_indices, begins, lines)
 
     def fingerprint(self) -> str:
         files = self._files

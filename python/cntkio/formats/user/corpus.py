@@ -24,7 +24,7 @@ import numpy.typing as npt
 from cntkio._threads import ForkLock
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError
-from cntkio.formats.contract import LOADS_AT_ONCE, NOTHING_AHEAD, Ahead, Joins, Loaded
+from cntkio.formats.contract import LOADS_AT_ONCE, NOTHING_AHEAD, Ahead, Joins, Loaded, PlacesInFiles
 from cntkio.formats.report import Report
 from cntkio.formats.table import SequenceTable
 from cntkio.formats.user.columns import chunk_of
@@ -150,6 +150,9 @@ class _UserCorpus:
             data = self._deserializer.get_chunk(chunk_id=chunk_id)
         chunk, lengths = chunk_of(f"{self.name}, chunk {chunk_id}", data, self.streams, self._defining)
         return Loaded(chunk_id, chunk, lengths)
+
+    def places(self, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
+        return PlacesInFiles.nowhere(len(sequences))
 
     def account_for(self, loaded: Loaded) -> None:
         """Do nothing: any error of a chunk is raised when it is fetched."""

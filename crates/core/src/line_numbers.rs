@@ -1,0 +1,84 @@
+//! Line numbers of bytes in a text, and the search for a byte.
+
+use crate::text::Text;
+use memchr::{memchr, memchr_iter};
+use rayon::prelude::*;
+use std::io;
+
+/// Bytes that a thread reads and counts at a time.
+const SHARE_BYTES: usize = 1 << 20;
+
+/// The number of line ends between `first` and each of some bytes, which ascend, on all threads of the current pool.
+///
+/// # Errors
+/// The text cannot be read, or ends before a byte.
+pub fn line_ends_before(text: Text, first: usize, bytes: &[u64]) -> io::Result<Vec<u64>> {
+    let end = bytes.last().map_or(first, |&last| last as usize);
+    let count = |share: usize| -> io::Result<(Vec<u64>, u64)> {
+        let begin = first + share * SHARE_BYTES;
+        let mut buffer = Vec::new();
+        text.append_to(&mut buffer, begin, SHARE_BYTES.min(end.saturating_sub(begin)))?;
+        let mine = &bytes[bytes.partition_point(|&byte| byte < begin as u64)..];
+        let mine = &mine[..mine.partition_point(|&byte| byte < (begin + SHARE_BYTES) as u64)];
+        let (mut counted, mut num_ends) = (0, 0);
+        let mut count_to = |to: usize| {
+            num_ends += memchr_iter(b'\n', buffer.get(counted..to).unwrap_or_default()).count() as u64;
+            counted = to;
+            num_ends
+        };
+        let counts = mine.iter().map(|&byte| count_to(byte as usize - begin)).collect();
+        Ok((counts, count_to(buffer.len())))
+    };
+    let shares: Vec<(Vec<u64>, u64)> =
+        (0..end.saturating_sub(first) / SHARE_BYTES + 1).into_par_iter().map(count).collect::<io::Result<_>>()?;
+    let mut before = 0;
+    let mut all = Vec::with_capacity(bytes.len());
+    for (counts, num_ends) in shares {
+        all.extend(counts.into_iter().map(|count| before + count));
+        before += num_ends;
+    }
+    Ok(all)
+}
+
+/// True if a text has a byte at `first` or later, on all threads of the current pool.
+///
+/// # Errors
+/// The text cannot be read.
+pub fn has_byte(text: Text, first: usize, byte: u8) -> io::Result<bool> {
+    let has = |share: usize| -> io::Result<bool> {
+        let mut buffer = Vec::new();
+        text.append_to(&mut buffer, first + share * SHARE_BYTES, SHARE_BYTES)?;
+        Ok(memchr(byte, &buffer).is_some())
+    };
+    let shares = (0..text.size.saturating_sub(first).div_ceil(SHARE_BYTES)).into_par_iter();
+    shares.map(has).find_any(|has| !matches!(has, Ok(false))).unwrap_or(Ok(false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_ends_are_counted_across_shares() {
+        let text: Vec<u8> = (0..SHARE_BYTES * 5 / 2).map(|at| if at * at % 97 < 9 { b'\n' } else { b'x' }).collect();
+        let read = |at: usize, buffer: &mut [u8]| {
+            buffer.copy_from_slice(text.get(at..at + buffer.len()).ok_or(io::ErrorKind::UnexpectedEof)?);
+            Ok(())
+        };
+        let of = Text { size: text.len(), read: &read };
+        let borders =
+            [0, 1, SHARE_BYTES - 1, SHARE_BYTES, SHARE_BYTES + 1, 2 * SHARE_BYTES, text.len() - 1, text.len()];
+        for chosen in [&borders[..], &borders[3..4], &borders[5..6], &[7, 7, 8], &[]] {
+            let bytes: Vec<u64> = chosen.iter().map(|&byte| byte as u64).collect();
+            let expected = |&byte: &usize| text[..byte].iter().filter(|&&byte| byte == b'\n').count() as u64;
+            let expected: Vec<u64> = chosen.iter().map(expected).collect();
+            assert_eq!(line_ends_before(of, 0, &bytes).unwrap(), expected);
+            let later: Vec<u64> = bytes.iter().filter(|&&byte| byte > 5).copied().collect();
+            let num_before = line_ends_before(of, 0, &[5]).unwrap()[0];
+            let expected: Vec<u64> = expected[bytes.len() - later.len()..].iter().map(|end| end - num_before).collect();
+            assert_eq!(line_ends_before(of, 5, &later).unwrap(), expected);
+        }
+        assert!(has_byte(of, 0, b'x').unwrap() && has_byte(of, 7, b'\n').unwrap());
+        assert!(!has_byte(of, 0, b'y').unwrap() && !has_byte(of, text.len(), b'x').unwrap());
+    }
+}
