@@ -17,7 +17,7 @@ ifeq ($(shell rustc --version 2>/dev/null),)
 $(shell rustup toolchain install >&2)
 endif
 
-.PHONY: all build debug-build demo test test-ray torch check check-targets wheel sdist test-wheel test-sdist check-dist bench loaders against-self fuzz soak docs format clean
+.PHONY: all build debug-build demo test test-ray torch check check-targets wheel sdist test-wheel test-sdist check-dist bench loaders against-self fuzz soak sanitize docs format clean
 all: build
 
 $(BIN)/python:
@@ -146,6 +146,23 @@ fuzz: build $(VENV)/.fuzz-tools
 # Random sources, restores, forks and interrupts next to the slow timeline; memory and descriptors must stay flat.
 soak: build $(VENV)/.test-tools
 	$(BIN)/python tests/fuzz/soak.py $(SOAK_SECONDS)
+
+# AddressSanitizer (of the pinned toolchain, which calls its options unstable) for the Rust tests, all kernels, and for
+# Python tests of all formats; valgrind, which has no AVX-512, for Rust tests with fewer random cases. Leaks are not
+# reported: tests leak blocks of the allocator, and Python leaks objects at its end.
+SANITIZED := target/sanitized
+SANITIZE := RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address ASAN_OPTIONS=detect_leaks=0 cargo
+HOST_VARIABLE = CARGO_TARGET_$(shell echo $(HOST) | tr a-z- A-Z_)
+sanitize: build $(VENV)/.test-tools
+	$(SANITIZE) test -q --target $(HOST) --target-dir $(SANITIZED) -p cntkio-simd -p cntkio-memory -p cntkio-core --tests
+	$(SANITIZE) build -q --target $(HOST) --target-dir $(SANITIZED) -p cntkio-python
+	rm -rf $(SANITIZED)/python && mkdir -p $(SANITIZED)/python && cp -r python/cntkio $(SANITIZED)/python/
+	cp $(SANITIZED)/$(HOST)/debug/libcntkio_core_module.so $(SANITIZED)/python/cntkio/_core.abi3.so
+	LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
+		PYTHONPATH=$(SANITIZED)/python $(BIN)/python -m pytest -p no:cacheprovider \
+		tests/formats/test_cbf.py tests/formats/test_htk.py tests/formats/test_kernels.py
+	$(HOST_VARIABLE)_RUNNER="valgrind -q --error-exitcode=1" PROPTEST_CASES=4 \
+		cargo test -q -p cntkio-simd -p cntkio-memory -p cntkio-core --lib --test kernels --test gather --test small_columns
 
 # Other readers of text stand in an environment of their own; one that cannot be installed is named as absent.
 .cache/bench/venv/.tools:
