@@ -71,7 +71,7 @@ class LocalFiles:
     def size(self, path: str) -> int:
         try:
             return os.stat(path).st_size  # noqa: PTH116 - many paths
-        except OSError:
+        except (OSError, ValueError):  # ValueError: a zero byte
             return 0
 
     def names(self, folder: str) -> list[str]:

@@ -21,7 +21,7 @@ def open_input(path: str, remote: Remote | None = None) -> TextInput:
 
     Example:
         >>> open_input("examples/iris/iris.ctf").read(0, 7)
-        b'|class '
+        b'|specie'
     """
     if is_remote(path, remote):
         return RemoteInput(as_url(path), remote)
