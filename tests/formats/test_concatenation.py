@@ -606,7 +606,7 @@ def test_refuses_an_utterance_that_is_in_two_lists(tmp_path: Path) -> None:
     write_speech(tmp_path)
     lines = (tmp_path / "part-0.scp").read_text().splitlines()
     (tmp_path / "part-1.scp").write_text(f"{lines[2]}\n")
-    with pytest.raises(CorpusError, match=r"part-1\.scp: utterance 'u2' is in .*part-0\.scp, too \(1 such utterance"):
+    with pytest.raises(FormatError, match=r"part-1\.scp, sequence u2, .*part-0\.scp has this utterance, too \(1 such"):
         HTKFeatureDeserializer(StreamDefs(x=StreamDef(scp=tmp_path / "part-*.scp", shape=2))).open()
 
 

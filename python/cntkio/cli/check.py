@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from cntkio.cli.corpora import SURVEYED_AT_ONCE, Described, Usual, described, opened, surveyed
@@ -13,8 +14,10 @@ from cntkio.cli.show import BAD_DATA, FINE, coloured, complain, show, show_json
 from cntkio.cli.spooling import Input, inputs
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, FormatError, printable
+from cntkio.formats.ctf import infer_streams
 from cntkio.formats.input_file import InputFile
 from cntkio.formats.output_file import written_whole
+from cntkio.formats.report import traced
 from cntkio.hints import did_you_mean
 from cntkio.survey import checking
 from cntkio.survey.findings import Finding, Findings
@@ -38,10 +41,13 @@ def check(options: Namespace) -> int:
     findings = Findings(most, ignored)
     num_sequences = 0
     with inputs(options.file) as files, ExitStack() as stack:
-        if options.output is not None and (len(files) > 1 or files[0].kind.form != "ctf"):
+        if options.output is not None and (len(files) > 1 or files[0].files or files[0].kind.form != "ctf"):
             raise ConfigError("--output goes with one text", key="output")
         checked = []
         for file in files:
+            if file.files:
+                num_sequences += _check_several(options, file, findings)
+                continue
             for found in _check_file(options, stack, file, findings):
                 checked.append(found)
                 num_sequences += found.corpus.table.num_sequences
@@ -53,6 +59,29 @@ def check(options: Namespace) -> int:
         if options.output is not None and checked:
             _write_sound(options, files[0], checked[0].corpus, findings)
     return BAD_DATA if findings.counts and not options.exit_zero else FINE
+
+
+def _check_several(options: Namespace, file: Input, findings: Findings) -> int:
+    """Check each file of a concatenation, and whether they belong together; return the number of sequences."""
+    if file.kind.form == "ctf" and not options.stream:
+        with suppress(FormatError):  # the file with the error will be reported
+            options = Namespace(**{**vars(options), "stream": list(infer_streams(file.names).items())})
+    num_sequences = 0
+    is_sound = True
+    for path in file.files:
+        with ExitStack() as stack:
+            one = file._replace(name=path, path=Path(path), files=())
+            corpora = [found.corpus for found in _check_file(options, stack, one, findings)]
+            num_sequences += sum(corpus.table.num_sequences for corpus in corpora)
+            is_sound = is_sound and bool(corpora)
+    if is_sound:
+        (together,) = described(options, file, Usual(max_errors=_ANY_NUMBER_OF_ERRORS))
+        try:
+            with traced(0), opened(together):
+                pass
+        except FormatError as error:
+            findings.add(Finding.of(error.kind or "repeated id", error, file.name))
+    return num_sequences
 
 
 def _check_file(options: Namespace, stack: ExitStack, file: Input, findings: Findings) -> Iterator[checking.Opened]:
@@ -85,7 +114,7 @@ def _check(options: Namespace, stack: ExitStack, one: Described, findings: Findi
 
 def _shown(finding: Finding, files: list[Input]) -> Finding:
     """Return a finding with the name of its file as the call has it."""
-    names = {str(file.path): file.name for file in files}
+    names = {str(file.path): file.name for file in files if not file.files}
     return finding._replace(path=names.get(finding.path, finding.path))
 
 

@@ -52,7 +52,7 @@ def convert(options: Namespace) -> int:
         refuse_options(options, [file])
         with progress_bar(options) as progress:
             convert_file(
-                file.path,
+                file.names,
                 target,
                 to=form,
                 streams=options.stream,

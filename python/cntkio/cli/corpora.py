@@ -152,10 +152,10 @@ def _text(options: Namespace, file: Input, usual: Usual) -> Described:
         "strict": options.strict,
         "chunk_size_in_bytes": usual.chunk_size,
     }
-    streams = streams_asked_for(options) or infer_streams(file.path)
-    written = CTFDeserializer(str(file.path), streams, max_errors=max(max_errors, 0), **keywords)
+    streams = streams_asked_for(options) or infer_streams(file.names)
+    written = CTFDeserializer(file.names, streams, max_errors=max(max_errors, 0), **keywords)
     deserializer = CTFDeserializer(
-        str(file.path), streams, max_errors=max_errors, cache_index=usual.cache_index, **keywords
+        file.names, streams, max_errors=max_errors, cache_index=usual.cache_index, **keywords
     )
     chunk_sizes = f" of at most {written.chunk_size_in_bytes:,} bytes"
     return Described(
@@ -169,13 +169,13 @@ def _text(options: Namespace, file: Input, usual: Usual) -> Described:
 
 
 def _binary(options: Namespace, file: Input, usual: Usual) -> Described:
-    deserializer = CBFDeserializer(str(file.path), streams_asked_for(options), strict=options.strict)
+    deserializer = CBFDeserializer(file.names, streams_asked_for(options), strict=options.strict)
     return Described(file, [deserializer], written=[deserializer], has_precisions=True)
 
 
 def _features(options: Namespace, file: Input, usual: Usual) -> Described:
     deserializer = speech.features_of(
-        file.path, streams_asked_for(options), prefix=options.prefix or "", strict=options.strict
+        file.names, streams_asked_for(options), prefix=options.prefix or "", strict=options.strict
     )
     chunk_sizes = f" of more than {CHUNK_FRAMES:,} samples, the last of the rest"
     facts = speech.facts_of_features(deserializer)
@@ -183,7 +183,7 @@ def _features(options: Namespace, file: Input, usual: Usual) -> Described:
 
 
 def _labels(options: Namespace, file: Input, usual: Usual) -> Described:
-    return Described(file, open_labels=cache(partial(speech.open_labels, file.path, options.mapping)))
+    return Described(file, open_labels=cache(partial(speech.open_labels, file.names, options.mapping)))
 
 
 _DESCRIBED: dict[str, Callable[[Namespace, Input, Usual], Described]] = {
@@ -252,6 +252,8 @@ def file_facts(file: Input, section: str = "") -> Facts:
     facts.add("file", file.name)
     if section:
         facts.add("section", section)
+    if file.files:
+        facts.add("files", len(file.files))
     facts.add("format", file.kind.form, file.kind.title)
     facts.add("size", file.size, f"{file.size:,} bytes")
     return facts

@@ -115,7 +115,9 @@ def _index(options: Namespace, file: Input) -> int:
             with opened(one) as corpora:
                 seconds.append(time.perf_counter() - start)
                 tables = [corpus.table for corpus in corpora]
-                if file.kind.form == "ctf":
+                if file.files and file.kind.form == "ctf":
+                    cache, state_of_cache = _caches_of(corpora[0], file)
+                elif file.kind.form == "ctf":
                     cache, state_of_cache = _cache_of(corpora[0])
     facts = file_facts(file)
     num_chunks = sum(table.num_chunks for table in tables)
@@ -128,6 +130,14 @@ def _index(options: Namespace, file: Input) -> int:
     facts.add("opened again in", seconds[-1], f"{1e3 * seconds[-1]:,.1f} ms")
     facts.show(as_json=options.json)
     return BAD_DATA if is_text and cache is None else FINE
+
+
+def _caches_of(corpus: Any, file: Input) -> tuple[str | None, str]:
+    """Return the first of the index caches from which texts were opened, and a sentence about all; None: some lack."""
+    caches = [os.fspath(cache) for cache in corpus.index_caches if cache is not None]
+    if len(caches) < len(file.files):
+        return None, f"only {len(caches)} of {len(file.files)} could be written"
+    return caches[0], f"{caches[0]}, and so on, {len(caches)} in all"
 
 
 def _cache_of(corpus: Any) -> tuple[str | None, str]:

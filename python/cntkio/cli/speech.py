@@ -15,6 +15,7 @@ from cntkio.cli.show import Facts
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.detect import detect
+from cntkio.formats.file_lists import FileNames, listed_files, shown_files
 from cntkio.formats.htk import HTKFeatureDeserializer, first_header
 from cntkio.formats.mlf import (
     HTKMLFBinaryDeserializer,
@@ -80,7 +81,7 @@ class Labels(NamedTuple):
         return self.names[label].decode(errors="replace") if self.names else str(label)
 
 
-def open_labels(path: Path, mapping: Path | None) -> Labels:
+def open_labels(path: FileNames, mapping: Path | None) -> Labels:
     """Open a label file; without a mapping file the labels in the file are the names.
 
     Raises:
@@ -91,13 +92,13 @@ def open_labels(path: Path, mapping: Path | None) -> Labels:
     if _is_binary(path):
         names = [] if mapping is None else read_mapping(mapping)
         return Labels(_binary_labels(path).open(), names)
-    names = infer_labels(path) if mapping is None else read_mapping(mapping)
+    names = read_mapping(mapping) if mapping is not None else _labels_in(path)
     if not names:
-        raise CorpusError(f"{path}: no row with a label is in it")
+        raise CorpusError(f"{shown_files(path)}: no row with a label is in it")
     return Labels(_text_labels(None, path, names).open_with(names), names)
 
 
-def named_labels(path: Path, mapping: Path | None) -> HTKMLFDeserializer | HTKMLFBinaryDeserializer:
+def named_labels(path: FileNames, mapping: Path | None) -> HTKMLFDeserializer | HTKMLFBinaryDeserializer:
     """Return the deserializer of a label file with its mapping file, as a configuration can describe it.
 
     Raises:
@@ -108,28 +109,37 @@ def named_labels(path: Path, mapping: Path | None) -> HTKMLFDeserializer | HTKML
     if _is_binary(path):
         return _binary_labels(path)
     if mapping is None:
-        raise ConfigError(f"the labels of {path} have no names; --mapping says which file has them", key="mapping")
+        raise ConfigError(
+            f"the labels of {shown_files(path)} have no names; --mapping says which file has them", key="mapping"
+        )
     return _text_labels(mapping, path, read_mapping(mapping))
 
 
-def _is_binary(path: Path) -> bool:
-    return detect(path).form == "binary mlf"
+def _labels_in(paths: FileNames) -> list[bytes]:
+    """Return the labels in label files, in the order of their bytes."""
+    return sorted(set().union(*(infer_labels(path) for path in listed_files(paths, option="FILE"))))
 
 
-def _binary_labels(path: Path) -> HTKMLFBinaryDeserializer:
-    return HTKMLFBinaryDeserializer(StreamDefs(labels=StreamDef(mlf=os.fspath(path), shape=_LARGEST_CLASS)))
+def _is_binary(paths: FileNames) -> bool:
+    return detect(listed_files(paths, option="FILE")[0]).form == "binary mlf"
 
 
-def _text_labels(mapping: Path | None, path: Path, names: list[bytes]) -> HTKMLFDeserializer:
-    streams = StreamDefs(labels=StreamDef(mlf=os.fspath(path), shape=max(1, len(names))))
+def _binary_labels(path: FileNames) -> HTKMLFBinaryDeserializer:
+    return HTKMLFBinaryDeserializer(StreamDefs(labels=StreamDef(mlf=path, shape=_LARGEST_CLASS)))
+
+
+def _text_labels(mapping: Path | None, path: FileNames, names: list[bytes]) -> HTKMLFDeserializer:
+    streams = StreamDefs(labels=StreamDef(mlf=path, shape=max(1, len(names))))
     return HTKMLFDeserializer(None if mapping is None else os.fspath(mapping), streams)
 
 
-def features_of(path: Path, streams: StreamDefs, *, prefix: str = "", strict: bool = False) -> HTKFeatureDeserializer:
+def features_of(
+    path: FileNames, streams: StreamDefs, *, prefix: str = "", strict: bool = False
+) -> HTKFeatureDeserializer:
     """Return the deserializer of a list.
 
     Args:
-        path: The list.
+        path: The list, or several.
         streams: Its stream; empty: `features`, with the dimension of the first file.
         prefix: Text to put before each path of the list.
         strict: Whether warnings are errors.
@@ -139,18 +149,20 @@ def features_of(path: Path, streams: StreamDefs, *, prefix: str = "", strict: bo
         FormatError: The first file breaks its format.
         ConfigError: More than one stream was asked for.
     """
-    streams = streams or StreamDefs(features=StreamDef(shape=first_header(path, prefix=prefix).dim))
+    streams = streams or StreamDefs(
+        features=StreamDef(shape=first_header(listed_files(path, option="FILE")[0], prefix=prefix).dim)
+    )
     if len(streams) != 1:
         raise ConfigError(f"a list of features has one stream; {len(streams)} are wanted", key="stream")
     ((name, stream),) = streams.items()
-    definition = StreamDef(scp=os.fspath(path), shape=stream.dim)
+    definition = StreamDef(scp=path, shape=stream.dim)
     return HTKFeatureDeserializer(StreamDefs({name: definition}), prefix=prefix, strict=strict)
 
 
 def facts_of_features(deserializer: HTKFeatureDeserializer) -> dict[str, int | str]:
     """Return facts about the files of a list."""
     ((_, stream),) = deserializer.streams.items()
-    header = first_header(stream.scp, prefix=deserializer.prefix)
+    header = first_header(listed_files(stream.scp, option="FILE")[0], prefix=deserializer.prefix)
     with closing(deserializer.open()) as corpus:
         num_files = corpus.num_files
     order = "big-endian" if header.is_big_endian else "little-endian"

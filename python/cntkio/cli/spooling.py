@@ -19,29 +19,48 @@ from typing import Any, BinaryIO, NamedTuple
 from cntkio.convert import write_cbf
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.detect import FileKind, detect
+from cntkio.formats.file_lists import in_one_text, listed_files, sizes_of
 from cntkio.formats.open_input import open_input
 from cntkio.formats.remote import as_url
 
 STANDARD_INPUT = "-"
 _TABLES = ("parquet", "arrow", "arrow stream")
+_CONCATENATED = ("ctf", "cbf", "scp", "mlf", "binary mlf")
 
 _OPENERS: dict[str, Callable[[Path], Any]] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
 
 
 class Input(NamedTuple):
-    """A file that the call names.
+    """A file that the call names; or several, which are one corpus.
 
     Attributes:
         name: Its name for people.
-        path: Where its bytes are.
+        path: Where its bytes are; of several, the first.
         kind: What it is.
         size: Its bytes, as they are read.
+        files: The files, if they are several.
     """
 
     name: str
     path: Path
     kind: FileKind
     size: int
+    files: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> str | list[str]:
+        """The file, or the list of files, for a deserializer."""
+        return list(self.files) or str(self.path)
+
+    def only(self) -> Path:
+        """Return the file, where several are not possible.
+
+        Raises:
+            ConfigError: There are several.
+        """
+        if self.files:
+            raise ConfigError(f"{self.name} is {len(self.files)} files; expected one", key="file")
+        return self.path
 
 
 @contextmanager
@@ -63,7 +82,7 @@ def inputs(names: list[Path], *, reads_tables: bool = True) -> Iterator[list[Inp
             yield found
         except Exception as error:
             # A message must not name a temporary file.
-            for file in found:
+            for file in (file for file in found if not file.files):
                 _rename(error, str(file.path), file.name)
             raise
 
@@ -74,14 +93,18 @@ def _rename(error: Exception, path: str, name: str) -> None:
 
 
 def _input(name: Path, target: Path, reads_tables: bool) -> Input:
-    path, shown = name, as_url(str(name))
+    shown = as_url(str(name))
+    files = (shown,) if shown == STANDARD_INPUT else listed_files(in_one_text(shown), option="FILE")
+    if len(files) > 1:
+        return _several(shown, files)
+    path, shown = Path(files[0]), files[0]
     if shown == STANDARD_INPUT:
         path, shown = target, "<stdin>"
         with target.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
     kind = detect(path)
     if kind.form in _OPENERS:
-        unpacked = target.with_name(f"{target.name}-{_without_suffix(name)}")
+        unpacked = target.with_name(f"{target.name}-{_without_suffix(path)}")
         _unpack(path, unpacked, _OPENERS[kind.form], shown)
         path, kind = unpacked, detect(unpacked)
     if reads_tables and kind.form in _TABLES:
@@ -90,6 +113,13 @@ def _input(name: Path, target: Path, reads_tables: bool) -> Input:
         return Input(shown, corpus, kind._replace(call="CBFDeserializer({path!r})"), path.stat().st_size)
     with closing(open_input(str(path))) as file:
         return Input(shown, path, kind, file.size)
+
+
+def _several(shown: str, files: tuple[str, ...]) -> Input:
+    kind = detect(files[0])
+    if kind.form not in _CONCATENATED:
+        raise ConfigError(f"{files[0]} is {kind.noun}; several files are one corpus only in CNTK's formats", key="file")
+    return Input(shown, Path(files[0]), kind, sum(sizes_of(files)), files)
 
 
 def _without_suffix(name: Path) -> str:

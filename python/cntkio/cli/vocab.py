@@ -22,7 +22,7 @@ def vocab(options: Namespace) -> int:
     with inputs([options.file]) as (file,):
         if file.kind.form != "ctf":
             raise ConfigError(f"{file.name} is {file.kind.noun}; comments are in texts", key="file")
-        found = read_vocabularies(file.path)
+        found = read_vocabularies(file.only())
     name = options.name
     if name is not None and name not in found:
         known = ", ".join(found) or "no stream"

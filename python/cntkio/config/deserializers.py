@@ -155,7 +155,7 @@ def _streams_of(section: Section) -> list[Section]:
 def text_deserializer(section: Section, context: StreamContext, known: Mapping[str, str]) -> Call:
     """Read the section of a text reader, or of a deserializer of the text format. `known` are its keys."""
     warn_of_unknown_keys(section, known)
-    path = section.file("file")
+    path = section.files("file")
     streams: dict[str, Any] = {}
     names: dict[str, str] = {}  # by the name in the file
     defining = False
@@ -190,7 +190,7 @@ def _text_stream(stream: Section) -> Record:
 def binary_deserializer(section: Section, context: StreamContext, known: Mapping[str, str]) -> Call:
     """Read the section of a binary reader, or of a deserializer of the binary format. `known` are its keys."""
     warn_of_unknown_keys(section, known)
-    path = section.file("file")
+    path = section.files("file")
     names: dict[str, str] = {}  # by the name in the file; if two streams have the same, the last by name gets it
     if section.has("input", own=True):
         streams = section.section("input", own=True)
@@ -212,7 +212,7 @@ def binary_deserializer(section: Section, context: StreamContext, known: Mapping
 def feature_deserializer(stream: Section, context: StreamContext) -> Call:
     """Read the section of a stream of features."""
     warn_of_unknown_keys(stream, keys.FEATURE_STREAM_KEYS)
-    fields: dict[str, Any] = {"scp": stream.file("scpFile", own=True), "shape": _dimension(stream, "dim")}
+    fields: dict[str, Any] = {"scp": stream.files("scpFile", own=True), "shape": _dimension(stream, "dim")}
     if stream.has("contextWindow"):
         counts = stream.integers("contextWindow", (1,))
         try:
@@ -254,7 +254,7 @@ def label_deserializer(stream: Section, context: StreamContext) -> Call:
 def _label_files(stream: Section) -> tuple[dict[str, Any], tuple[tuple[str, Any], ...]]:
     """Return the fields of a stream of labels that name files, and the keyword that names a list of files."""
     if stream.has("mlfFile", own=True):
-        return {"mlf": stream.file("mlfFile", own=True)}, ()
+        return {"mlf": stream.files("mlfFile", own=True)}, ()
     text = stream.file_name("mlfFileList", own=True)
     files = stream.texts("mlfFileList", own=True)
     if ":" in text or len(files) > 1:
@@ -348,7 +348,7 @@ def _deserializer(section: Section, index: int, context: StreamContext) -> Call:
     if target is HTKMLFDeserializer:
         return label_deserializer(_only_stream(section, keys.LABEL_DESERIALIZER), context)
     stream = _streams_of(section)[0]
-    described = StreamDef(mlf=stream.file("mlfFile", own=True), shape=_number_of_classes(stream))
+    described = StreamDef(mlf=stream.files("mlfFile", own=True), shape=_number_of_classes(stream))
     return Call(HTKMLFBinaryDeserializer, (StreamDefs({stream.name: described}),), tuple(_precision(context)))
 
 

@@ -36,6 +36,7 @@ from cntkio.config.text import (
 )
 from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import truth
+from cntkio.formats.file_lists import in_one_text
 from cntkio.formats.report import warn
 from cntkio.hints import did_you_mean
 
@@ -449,6 +450,14 @@ class Section:
     def file(self, key: str, *, own: bool = False) -> str:
         """Return a path, in the directory that an argument ``currentDirectory=`` named."""
         return self.in_directory(self.file_name(key, own=own))
+
+    def files(self, key: str, *, own: bool = False) -> str | list[str]:
+        """Return a path or a pattern as `file` does, or a list of them: an extension of CNTK's language."""
+        whole = self.file(key, own=own)
+        if isinstance(in_one_text(whole), str):
+            return whole
+        names = in_one_text(self.file_name(key, own=own))
+        return self.in_directory(names) if isinstance(names, str) else [self.in_directory(name) for name in names]
 
     def optional_file(self, key: str) -> str | None:
         """Return a path as `file` does; None if the key is missing or its value is empty."""

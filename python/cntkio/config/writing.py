@@ -306,7 +306,7 @@ def _window(config: ReaderConfig, default: Window | None, *, is_composite: bool 
 def _file(call: Call) -> list[str]:
     """Return the entries of a deserializer of one file."""
     path, *streams = call.arguments
-    lines = [_entry("file", path), *_keywords(call)]
+    lines = [_entry("file", ";".join(_texts(path))), *_keywords(call)]
     groups = []
     for name in sorted(streams[0] if streams else (), key=by_name):
         stream = streams[0][name]
@@ -326,11 +326,9 @@ def _stream(call: Call) -> list[str]:
 
 
 def _features(stream: Mapping[str, Any]) -> list[str]:
-    files = _texts(stream["scp"])
-    if len(files) > 1:
-        raise ConfigError(f"several lists cannot be written in a configuration: {files}", key="scpFile")
+    files = ";".join(_texts(stream["scp"]))
     default = StreamDef()
-    written = {field: value for field, value in stream.items() if value != default.get(field)} | {"scp": files[0]}
+    written = {field: value for field, value in stream.items() if value != default.get(field)} | {"scp": files}
     return [_entry(key, written[field]) for key, field in FEATURE_STREAM.items() if field in written]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from cntkio.arguments import path_texts
 from cntkio.convert.binary import write_cbf
 from cntkio.convert.compression import Compression, compression_of
 from cntkio.convert.corpora import FileFormat
@@ -16,6 +17,7 @@ from cntkio.errors import ConfigError
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.detect import detect
+from cntkio.formats.file_lists import FileNames, listed_files, shown_files
 from cntkio.formats.htk import HTKFeatureDeserializer, first_header
 from cntkio.streams import StreamDef, StreamDefs
 
@@ -57,7 +59,7 @@ def format_of_name(path: AnyPath) -> FileFormat:
 
 
 def convert_file(
-    source: AnyPath,
+    source: FileNames,
     target: AnyPath,
     *,
     to: FileFormat | None = None,
@@ -78,7 +80,8 @@ def convert_file(
     """Convert a file of any format to text (CTF), a binary corpus (CBF), Parquet or Arrow.
 
     Args:
-        source: A text, a binary corpus, a list of HTK features (scp), Parquet or Arrow; its content decides.
+        source: A text, a binary corpus, a list of HTK features (scp), Parquet or Arrow; its content decides. Or, of one
+            of the first three, several files, which are one corpus: a pattern or a list.
         target: The file to write.
         to: Its format; None: by its extension: ``.ctf``, ``.txt``, ``.cbf``, ``.bin``, ``.parquet``, ``.pq``,
             ``.arrow``, ``.feather`` or ``.ipc``.
@@ -143,7 +146,7 @@ def _refuse(what: str, is_written: bool, options: Mapping[str, Any]) -> None:
 
 
 def corpus_of(
-    path: AnyPath,
+    path: FileNames,
     streams: StreamDefs,
     *,
     max_errors: int = 0,
@@ -161,29 +164,31 @@ def corpus_of(
         ...     sorted(info.name for info in pieces.streams)
         ['lengths', 'species']
     """
-    kind = detect(path)
+    names = path_texts("source", path)
+    files = listed_files(names, option="source")
+    kind, first = detect(files[0]), files[0]
+    if kind.form in ("parquet", "arrow", "arrow stream") and len(files) > 1:
+        raise ConfigError(f"{shown_files(names)}: several files of Parquet or Arrow; expected one", key="source")
     if kind.form in ("parquet", "arrow", "arrow stream"):
         from cntkio import arrow  # late: Arrow is optional, and its module imports this module
 
         shapes = {name: stream.dim for name, stream in streams.items()}
-        return arrow.read(path, key=key, shapes=shapes, one_hot=one_hot)
+        return arrow.read(first, key=key, shapes=shapes, one_hot=one_hot)
     if one_hot:
         raise ConfigError("one_hot is only for columns of Parquet and Arrow", key="one_hot")
-    kind.require_deserializer(path)
+    kind.require_deserializer(first)
     if kind.form == "cbf":
-        return CBFDeserializer(os.fspath(path), streams, strict=strict)
+        return CBFDeserializer(names, streams, strict=strict)
     if kind.form == "ctf":
-        definitions = streams or infer_streams(path)
+        definitions = streams or infer_streams(names)
         return CTFDeserializer(
-            os.fspath(path), definitions, max_errors=max_errors, skip_sequence_ids=skip_sequence_ids, strict=strict
+            names, definitions, max_errors=max_errors, skip_sequence_ids=skip_sequence_ids, strict=strict
         )
     if kind.form == "scp":
-        wanted = streams or StreamDefs(features=StreamDef(shape=first_header(path, prefix=prefix).dim))
-        definitions = StreamDefs(
-            {name: StreamDef(scp=os.fspath(path), shape=stream.dim) for name, stream in wanted.items()}
-        )
+        wanted = streams or StreamDefs(features=StreamDef(shape=first_header(first, prefix=prefix).dim))
+        definitions = StreamDefs({name: StreamDef(scp=names, shape=stream.dim) for name, stream in wanted.items()})
         return HTKFeatureDeserializer(definitions, prefix=prefix, strict=strict)
     raise ConfigError(
-        f"{os.fspath(path)} is {kind.noun}; expected a text, a binary corpus, a list of features, Parquet or Arrow",
+        f"{first} is {kind.noun}; expected a text, a binary corpus, a list of features, Parquet or Arrow",
         key="source",
     )

@@ -19,7 +19,7 @@ import hashlib
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
@@ -75,6 +75,10 @@ class FileCorpus(Corpus, Protocol):
         """The number from which the keys of the next file count on; None: keys are ids."""
 
     @property
+    def index_cache(self) -> Path | None:
+        """The index cache from which the file was opened."""
+
+    @property
     def memory(self) -> Any:
         """Everything that opens the file again without a pass over it, such as its index."""
 
@@ -120,6 +124,7 @@ class _Part(NamedTuple):
         num_lines: See `FileCorpus`.
         memory: What opens it again.
         fingerprint: Its fingerprint.
+        index_cache: The index cache from which it was opened.
     """
 
     path: str
@@ -127,6 +132,7 @@ class _Part(NamedTuple):
     num_lines: int | None
     memory: Any
     fingerprint: str
+    index_cache: Path | None
 
 
 def concatenated(
@@ -150,9 +156,9 @@ def concatenated(
     parts: list[_Part] = []
 
     def open_again(index: int) -> FileCorpus:
-        path, table, _, memory, _ = parts[index]
-        corpus = form.open_again(path, memory)
-        corpus.use_table(table)
+        part = parts[index]
+        corpus = form.open_again(part.path, part.memory)
+        corpus.use_table(part.table)
         return corpus
 
     open_files = OpenFiles(open_again)
@@ -172,7 +178,16 @@ def concatenated(
             for chunk_id, loaded in corpus.take_parsed().items():
                 parsed[num_chunks + chunk_id] = loaded
             num_chunks += corpus.table.num_chunks
-            parts.append(_Part(paths[index], corpus.table, corpus.num_lines, corpus.memory, corpus.fingerprint()))
+            parts.append(
+                _Part(
+                    paths[index],
+                    corpus.table,
+                    corpus.num_lines,
+                    corpus.memory,
+                    corpus.fingerprint(),
+                    corpus.index_cache,
+                )
+            )
         return Concatenation(name, form.report, first, parts, open_files, parsed, keys)
     except BaseException:
         open_files.close()
@@ -426,6 +441,11 @@ class Concatenation:
     def fingerprint(self) -> str:
         parts = self._parts
         return fingerprint_of_files([part.path for part in parts], [part.fingerprint for part in parts])
+
+    @property
+    def index_caches(self) -> list[Path | None]:
+        """For each file the index cache from which it was opened."""
+        return [part.index_cache for part in self._parts]
 
     def close(self) -> None:
         self.report.log_totals()

@@ -139,6 +139,20 @@ def listed_files(names: FileNames, *, option: str = "filename", remote: Remote |
     return tuple(path for path, _ in found)
 
 
+def in_one_text(text: str) -> str | list[str]:
+    """Return a path or a pattern, or a list of them that is written in one text, with semicolons between them.
+
+    A file that exists under this name is that file.
+
+    Example:
+        >>> in_one_text("a.ctf; b-*.ctf"), in_one_text("a.ctf")
+        (['a.ctf', 'b-*.ctf'], 'a.ctf')
+    """
+    if ";" not in text or lister_of(text).is_file(text):
+        return text
+    return [name.strip() for name in text.split(";") if name.strip()]
+
+
 def shown_files(names: FileNames) -> str:
     """Return a path, a pattern or a list of them as messages show it.
 

@@ -228,6 +228,7 @@ class CBFCorpus:
     # The keys are ordinal numbers, so, like CNTK, accept this corpus in the first place only.
     joins: Joins = "first"
     loads_at_once = LOADS_AT_ONCE
+    index_cache = None
 
     def __init__(self, reading: BinaryReading, path: str, memory: BinaryMemory | None = None) -> None:
         self._reading, self._options = reading, reading.options

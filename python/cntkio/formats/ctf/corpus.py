@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -381,6 +382,10 @@ class CTFCorpus:
     @property
     def num_lines(self) -> int | None:
         return self.index.num_lines
+
+    @property
+    def index_cache(self) -> Path | None:
+        return self.index.cache
 
     @property
     def memory(self) -> TextMemory:

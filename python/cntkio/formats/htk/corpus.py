@@ -257,10 +257,11 @@ class HTKFeatureCorpus:
         common = np.flatnonzero(list_of != list_of[first])
         if len(common):
             names = [self._lists[int(list_of[index])] for index in (first[common[0]], common[0])]
-            key = bytes(listed.keys[common[0]]).decode(errors="replace")
-            raise CorpusError(
-                f"{names[1]}: utterance {key!r} is in {names[0]}, too ({len(common)} such utterances in all); expected "
-                "keys that differ"
+            raise FormatError(
+                f"{names[0]} has this utterance, too ({len(common)} such utterances in all); expected keys that differ",
+                path=names[1],
+                sequence=bytes(listed.keys[common[0]]).decode(errors="replace"),
+                stream=self._settings.name,
             )
 
     def _warn(self, kind: str, keys: npt.NDArray[np.bytes_], what: str) -> None:

@@ -1,0 +1,159 @@
+"""Several files as one corpus, on the command line and in configurations."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import cntkio
+import numpy as np
+import pytest
+from cntkio import CBFDeserializer, HTKFeatureDeserializer, StreamDef, StreamDefs
+from cntkio.cli import main
+from cntkio.config.writing import configuration_for
+from cntkio.formats import htk, mlf
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a corpus of three files; the name of the last has a semicolon."""
+    for index, name in enumerate(("a.ctf", "b.ctf", "c;d.ctf")):
+        (tmp_path / name).write_text("".join(f"{2 * index + line} |x {index} {line}\n" for line in range(2)))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
+    """Run the command, and return its exit status and what it printed as JSON, or else as text."""
+    status = main([*arguments])
+    printed = capsys.readouterr()
+    try:
+        return status, json.loads(printed.out)
+    except ValueError:
+        return status, printed.out + printed.err
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("name", "num_files"), [("*.ctf", 3), ("{a,b}.ctf", 2), ("b.ctf;a.ctf", 2), ("c;d.ctf", None), ("[a].ctf", None)]
+)
+def test_a_pattern_or_a_list_is_one_corpus(capsys: pytest.CaptureFixture[str], name: str, num_files: int) -> None:
+    status, facts = run(capsys, "inspect", "--json", name)
+    assert (status, facts.get("files"), facts["sequences"]) == (0, num_files, 2 * (num_files or 1))
+    assert run(capsys, "read", "--json", name)[1]["sequences"] == facts["sequences"]
+    assert run(capsys, "stats", "--json", name)[0] == 0
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_list_keeps_its_order(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = run(capsys, "head", "--json", "b.ctf;a.ctf")[1]
+    assert [sequence["key"] for sequence in shown["sequences"]] == [2, 3, 0, 1]
+
+
+def test_index_writes_a_cache_for_each_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, facts = run(capsys, "index", "--json", "*.ctf")
+    assert (status, Path(facts["cache"]).suffix) == (0, ".index")
+    assert len(list(folder.glob("*.index"))) == 3
+
+
+@pytest.mark.usefixtures("folder")
+def test_convert_writes_one_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "convert", "--json", "?.ctf", "all.cbf")[0] == 0
+    assert CBFDeserializer("all.cbf").open().table.num_sequences == 4
+    assert run(capsys, "convert", "--json", "all.cbf;all.cbf", "again.cbf")[0] == 2
+
+
+def test_check_finds_errors_of_each_file_and_ids_in_two(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "check", "--json", "*.ctf")[1]["sequences"] == 6
+    (folder / "b.ctf").write_text("1 |x 1 2\n7 |x 1 zwei\n")
+    status, report = run(capsys, "check", "--json", "*.ctf")
+    found = [(one["code"], one["filename"], one["location"]["row"]) for one in report["findings"]]
+    assert (status, found) == (1, [("repeated-id", "b.ctf", 1), ("bad-number", "b.ctf", 2)])
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (".", "Is a folder; expected a file, or a pattern such as './*.ctf'"),
+        ("*.cft", "No file matches the pattern; the folder"),
+        ("a.ctf;a.ctf", "FILE: a.ctf is named twice"),
+    ],
+)
+def test_names_that_cannot_be_meant_end_the_command(
+    capsys: pytest.CaptureFixture[str], name: str, message: str
+) -> None:
+    status, printed = run(capsys, "inspect", name)
+    assert (status, message in printed) == (2, True)
+
+
+def test_several_tables_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a.parquet", "b.parquet"):
+        (folder / name).write_bytes(b"PAR1")
+    assert "several files are one corpus only in CNTK's formats" in run(capsys, "inspect", "*.parquet")[1]
+
+
+def test_lists_and_label_files_may_be_several(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        htk.write_archive(folder / f"{name}.ark", folder / f"{name}.scp", [(name, np.zeros((3, 2), np.float32))])
+        mlf.write_mlf(folder / f"{name}.mlf", [(name, np.zeros(3, int))], [f"label of {name}".replace(" ", "-")])
+    assert run(capsys, "inspect", "--json", "*.scp")[1]["feature_files"] == 2
+    facts = run(capsys, "inspect", "--json", "*.mlf")[1]
+    assert (facts["sequences"], facts["labels"]) == (2, ["label-of-a", "label-of-b"])
+
+
+# ------------------------------------------------------------------------------------------------- configurations
+
+CONFIGURATION = """
+command = train
+train = [
+    action = "train"
+    reader = [
+        readerType = "CNTKTextFormatReader"
+        file = "%s"
+        randomize = false
+        input = [ x = [ dim = 2 ; format = dense ] ]
+    ]
+]
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "keys"),
+    [
+        ("b.ctf;a.ctf", [2, 3, 0, 1]),
+        ("b.ctf ; a.ctf", [2, 3, 0, 1]),
+        ("?.ctf", [0, 1, 2, 3]),
+        ("c;d.ctf", [4, 5]),
+        ("a.ctf;c*.ctf", [0, 1, 4, 5]),
+    ],
+)
+def test_a_configuration_names_several_files(folder: Path, file: str, keys: list[int]) -> None:
+    (folder / "a.cntk").write_text(CONFIGURATION % file)
+    with cntkio.read_config("a.cntk").open() as source:
+        source.begin_epoch(0, source.num_samples)
+        assert source.next_minibatch(100).keys_of_sequences.tolist() == keys
+
+
+def test_files_of_a_configuration_are_in_its_directory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "a.cntk").write_text(CONFIGURATION % "b.ctf;a.ctf")
+    monkeypatch.chdir("/")
+    config = cntkio.read_config(folder / "a.cntk", f"currentDirectory={folder}")
+    assert config.deserializers[0].filename == [os.path.join(folder, name) for name in ("b.ctf", "a.ctf")]  # noqa: PTH118
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_written_configuration_names_several_files() -> None:
+    streams = StreamDefs(x=StreamDef(field="x", shape=2))
+    for given, line in (
+        (cntkio.CTFDeserializer(["b.ctf", "a.ctf"], streams), 'file = "b.ctf;a.ctf"'),
+        (cntkio.CTFDeserializer("?.ctf", streams), 'file = "?.ctf"'),
+        (HTKFeatureDeserializer(StreamDefs(x=StreamDef(scp=["a.scp", "b.scp"], shape=2))), 'scpFile = "a.scp;b.scp"'),
+    ):
+        made, _ = configuration_for(given)
+        Path("w.cntk").write_text(made)
+        assert line in made
+        (again,) = cntkio.read_config("w.cntk").deserializers
+        assert (again["input"] if "scp" in line else again.filename) == (
+            given["input"] if "scp" in line else given.filename
+        )
