@@ -32,7 +32,7 @@ use std::ptr::null_mut;
 use crate::bytes;
 use crate::forms::{LineForm, MAX_NUMBERS, MAX_STEPS, SparseColumn, SparseForm, Step};
 use crate::functions::Functions;
-use crate::prefetch::{prefetch, prefetch_from};
+use crate::prefetch::{opaque, prefetch, prefetch_from};
 use crate::scalar::ends_sample;
 
 pub(crate) static KERNEL: Functions = Functions {
@@ -673,16 +673,6 @@ struct Target {
     before: u32,
     /// Number of entries of these lines written so far.
     written: usize,
-}
-
-/// Return `number`, and hide from the compiler how it was computed.
-///
-/// An empty `asm!` keeps the number in a register; `std::hint::black_box` would store it in memory.
-#[inline]
-fn opaque(mut number: u64) -> u64 {
-    // SAFETY: the assembly text is a comment, not an instruction.
-    unsafe { std::arch::asm!("/* {0} */", inout(reg) number, options(pure, nomem, nostack, preserves_flags)) };
-    number
 }
 
 /// Number of bytes that `plain_entries` reads from `at` on: this block (64), the separator after its sample (16), the

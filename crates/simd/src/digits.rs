@@ -28,7 +28,20 @@ pub fn count(word: u64) -> u32 {
 #[inline(always)]
 pub fn value(word: u64, count: u32) -> u32 {
     // Shift the last digit into the highest byte, with zeros before the first digit.
-    let digits = (word ^ ZEROS) << (64 - 8 * count);
+    combined((word ^ ZEROS) << (64 - 8 * count))
+}
+
+/// Value of the last `count` bytes of a word, which must be 0 to 8 digits.
+#[inline(always)]
+pub(crate) fn value_at_end(word: u64, count: u32) -> u32 {
+    // Twice by half, because a shift by 64 is none.
+    let digits = (word ^ ZEROS) & !(!0 >> (4 * count) >> (4 * count));
+    combined(digits)
+}
+
+/// The integer that eight bytes from 0 to 9 form, the first in the lowest bits.
+#[inline(always)]
+fn combined(digits: u64) -> u32 {
     let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8) & 0x00ff_00ff_00ff_00ff;
     let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_ffff_0000_ffff;
     fours.wrapping_mul(10_000).wrapping_add(fours >> 32) as u32
@@ -51,6 +64,9 @@ mod tests {
                 assert_eq!(value(word, count(word)), expected, "{digits} {next_byte}");
             }
         }
+        let word = word_at(b"x 501234", 0).unwrap();
+        assert_eq!([0, 1, 4, 6].map(|count| value_at_end(word, count)), [0, 4, 1234, 501_234]);
+        assert_eq!(value_at_end(word_at(b"12345678", 0).unwrap(), 8), 12_345_678);
         assert_eq!(word_at(b"12345678", 1), None);
         assert_eq!(word_at(b"1", 2), None);
     }

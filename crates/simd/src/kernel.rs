@@ -11,7 +11,7 @@ use crate::forms::{LineForm, MAX_NUMBERS, SparseColumn, SparseForm};
 use crate::functions::Functions;
 use crate::scalar;
 #[cfg(target_arch = "x86_64")]
-use crate::{avx2, avx512};
+use crate::{avx2, avx512, sse41};
 
 /// Environment variable that selects a kernel by its name, for tests.
 pub const KERNEL_VARIABLE: &str = "CNTKIO_KERNEL";
@@ -19,6 +19,8 @@ pub const KERNEL_VARIABLE: &str = "CNTKIO_KERNEL";
 /// The kernels for this architecture, the slowest first.
 static KERNELS: &[&Functions] = &[
     &scalar::KERNEL,
+    #[cfg(target_arch = "x86_64")]
+    &sse41::KERNEL,
     #[cfg(target_arch = "x86_64")]
     &avx2::KERNEL,
     #[cfg(target_arch = "x86_64")]
@@ -92,7 +94,7 @@ impl Kernel {
         })
     }
 
-    /// `scalar`, `avx2` or `avx512`.
+    /// `scalar`, `sse41`, `avx2` or `avx512`.
     pub fn name(self) -> &'static str {
         self.0.name
     }

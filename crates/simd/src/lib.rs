@@ -23,6 +23,7 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod block;
 mod bytes;
 pub mod digits;
 mod forms;
@@ -31,6 +32,8 @@ mod kernel;
 mod prefetch;
 mod scalar;
 mod short_text;
+#[cfg(target_arch = "x86_64")]
+mod sse41;
 
 pub use forms::{LineForm, MAX_NUMBERS, MAX_STREAMS, SparseColumn, SparseForm};
 pub use kernel::{KERNEL_VARIABLE, Kernel};

@@ -1,4 +1,4 @@
-//! Hints to the processor: the text or the values that are needed next.
+//! Hints: to the processor, the values that are needed next; to the compiler, a number that it must not look through.
 
 const CACHE_LINE_BYTES: usize = 64;
 
@@ -27,4 +27,14 @@ pub(crate) fn prefetch_from(address: *const u8) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;
+}
+
+/// Return `number`, and hide from the compiler how it was computed.
+///
+/// An empty `asm!` keeps the number in a register; `std::hint::black_box` would store it in memory.
+#[inline(always)]
+pub(crate) fn opaque(mut number: u64) -> u64 {
+    // SAFETY: the assembly text is a comment, not an instruction.
+    unsafe { std::arch::asm!("/* {0} */", inout(reg) number, options(pure, nomem, nostack, preserves_flags)) };
+    number
 }

@@ -22,7 +22,7 @@ pub(crate) static KERNEL: Functions = Functions {
 };
 
 /// 10^-k for k = 0 to 19, as near as float64 comes.
-const INVERSE_POWERS: [f64; 20] = [
+pub(crate) const INVERSE_POWERS: [f64; 20] = [
     1e0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10, 1e-11, 1e-12, 1e-13, 1e-14, 1e-15, 1e-16, 1e-17,
     1e-18, 1e-19,
 ];
@@ -165,7 +165,7 @@ fn short_digits(bytes: &[u8], at: usize) -> Option<(usize, u32)> {
 }
 
 /// The next element of a sparse sample, after blanks.
-enum Next {
+pub(crate) enum Next {
     /// The end of the sample, and its position.
     End(usize),
     /// An entry: the position after it, its index and its value.
@@ -175,7 +175,7 @@ enum Next {
 }
 
 #[inline(always)]
-fn next_entry(bytes: &[u8], at: usize, dim: u32) -> Next {
+pub(crate) fn next_entry(bytes: &[u8], at: usize, dim: u32) -> Next {
     let mut p = at;
     loop {
         match bytes.get(p) {
