@@ -17,7 +17,7 @@ ifeq ($(shell rustc --version 2>/dev/null),)
 $(shell rustup toolchain install >&2)
 endif
 
-.PHONY: all build debug-build demo test test-ray torch check check-targets wheel sdist test-wheel test-sdist check-dist bench loaders against-self fuzz soak sanitize docs format clean
+.PHONY: all build debug-build demo test test-arm test-ray torch check check-targets wheel sdist test-wheel test-sdist check-dist bench loaders against-self fuzz soak sanitize docs format clean
 all: build
 
 $(BIN)/python:
@@ -80,6 +80,18 @@ test: $(VENV)/.test-tools
 	cargo test -q --workspace --release
 	$(MAKE) debug-build && $(PYTEST)
 	$(MAKE) build && $(PYTEST)
+
+# The Rust tests of the crates without Python on 64-bit ARM, in an emulator. Not part of `test`: it installs Debian's
+# cross compiler and qemu, downloads a target, and takes some minutes.
+ARM := aarch64-unknown-linux-gnu
+ARM_PACKAGES := qemu-user-static gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+test-arm:
+	dpkg -s $(ARM_PACKAGES) >/dev/null 2>&1 || (apt-get update -q && apt-get install -y -q --no-install-recommends $(ARM_PACKAGES))
+	rustup target add $(ARM)
+	CARGO_TARGET_DIR=.cache/arm CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
+		CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+		CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64-static -L /usr/aarch64-linux-gnu" \
+		cargo test --release --target $(ARM) -p cntkio-simd -p cntkio-memory -p cntkio-core --tests
 
 # Ray comes last: with Ray installed, `make test` tests what needs it as well.
 test-ray: build $(VENV)/.test-tools

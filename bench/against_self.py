@@ -1,7 +1,8 @@
 """Compare the speed of the working tree with another revision of cntkio, in one run.
 
     python bench/against_self.py REVISION [--mb 128] [--repeat 5] [--size 1024] [--only floats,mnist,sparse,seqs]
-        [--orders randomized,in-order] [--kernels avx512,avx2,scalar] [--small 32] [--at-least RATIO] [--folder FOLDER]
+        [--orders randomized,in-order] [--kernels avx512,avx2,sse41,neon,scalar] [--small 32] [--at-least RATIO]
+        [--folder FOLDER]
 
 Both sides are built with cargo, from what it has in its cache: the revision from `git archive` in FOLDER/self, the
 working tree in place. Nothing is installed.
@@ -34,7 +35,7 @@ from engines import STREAMS, Answer, Engine, line, machine, rate
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 BUILT = "libcntkio_core_module.dylib" if sys.platform == "darwin" else "libcntkio_core_module.so"
-KERNELS = ("avx512", "avx2", "scalar")
+KERNELS = ("avx512", "avx2", "sse41", "neon", "scalar")
 ORDERS = {"randomized": True, "in-order": False}
 
 

@@ -28,7 +28,7 @@ pub(crate) trait Block: Copy {
     ///
     /// The processor must have the instructions of this type.
     unsafe fn load(bytes: &[u8; BLOCK_BYTES]) -> Self;
-    /// The bytes that are this one, one bit for each.
+    /// The bytes that equal `byte`, one bit for each.
     fn equal(self, byte: u8) -> u64;
     /// The bytes that are spaces or tabs, one bit for each.
     fn blanks(self) -> u64;
@@ -53,7 +53,7 @@ pub(crate) struct Token<'a> {
     pub(crate) form: &'a TokenForm,
 }
 
-/// What is the same for all tokens of one size, one number of decimals and one sign.
+/// Shuffle and factor shared by all tokens of the same size, number of decimals and sign.
 #[derive(Clone, Copy)]
 #[repr(align(32))]
 pub(crate) struct TokenForm {
@@ -414,8 +414,7 @@ fn convert<B: Block>(
 }
 
 /// Append sparse entries; see [`Kernel::sparse_f32`](crate::Kernel::sparse_f32). Blocks convert entries whose values
-/// are single digits; the scalar kernel converts samples of
-/// one entry, and a sample from its first other entry on.
+/// are single digits; the scalar kernel converts samples of a single entry, and the rest of a sample with other values.
 ///
 /// # Safety
 ///
@@ -446,7 +445,7 @@ pub(crate) unsafe fn sparse_f32<B: Block>(
         let mut colon = colon & below(end);
         let value_starts = run & (colon << 1);
         let mut index_starts = run & !(run << 1) & !value_starts;
-        // If a start's bit is added to its run of ones, the carry sets the bit after the run. A colon must stand there
+        // If a start's bit is added to its run of ones, the carry sets the bit after the run. A colon must be there,
         // and nowhere else.
         let after_indices = run.wrapping_add(index_starts) & !run;
         let colon_errors = (after_indices ^ colon) | (value_starts ^ (colon << 1));

@@ -9,6 +9,8 @@ use std::sync::OnceLock;
 
 use crate::forms::{LineForm, MAX_NUMBERS, SparseColumn, SparseForm};
 use crate::functions::Functions;
+#[cfg(target_arch = "aarch64")]
+use crate::neon;
 use crate::scalar;
 #[cfg(target_arch = "x86_64")]
 use crate::{avx2, avx512, sse41};
@@ -25,6 +27,8 @@ static KERNELS: &[&Functions] = &[
     &avx2::KERNEL,
     #[cfg(target_arch = "x86_64")]
     &avx512::KERNEL,
+    #[cfg(target_arch = "aarch64")]
+    &neon::KERNEL,
 ];
 
 /// An implementation of the kernels that this processor can run.
@@ -94,7 +98,7 @@ impl Kernel {
         })
     }
 
-    /// `scalar`, `sse41`, `avx2` or `avx512`.
+    /// `scalar`; `sse41`, `avx2` or `avx512` on x86-64; `neon` on 64-bit ARM.
     pub fn name(self) -> &'static str {
         self.0.name
     }

@@ -23,12 +23,15 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod block;
 mod bytes;
 pub mod digits;
 mod forms;
 mod functions;
 mod kernel;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod prefetch;
 mod scalar;
 mod short_text;
