@@ -9,14 +9,20 @@ partitions the ranks end at different steps, too; the last column shows their le
 sweep.
 
 The second table shows the processor time of a minibatch of one rank in one process, data included, in microseconds.
+
+The third table compares a rank with a single process that reads the same global minibatches in one sweep, each in a
+process of its own: processor time of the sweep (the least of three), and bytes of the chunks that it parses, as they
+lie in memory.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import multiprocessing
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import cntkio
 import numpy as np
@@ -89,21 +95,72 @@ def cost(path: str, chunk_size: int, counts: list[int], per_rank: int) -> None:
         line(f"{count}", *cells)
 
 
+class Counting(cntkio.CTFDeserializer):
+    """A corpus that counts the bytes of the chunks that it loads."""
+
+    def open(self, **options: Any) -> Any:
+        corpus, self.num_bytes = super().open(**options), 0
+
+        def counting(load: Callable[..., Any]) -> Callable[..., Any]:
+            def counted(*arguments: Any) -> Any:
+                loaded = load(*arguments)
+                self.num_bytes += loaded.chunk.num_bytes
+                return loaded
+
+            return counted
+
+        corpus.load, corpus.load_part = counting(corpus.load), counting(corpus.load_part)
+        return corpus
+
+
+def one_sweep(path: str, chunk_size: int, kind: str, count: int, size: int) -> tuple[float, int]:
+    """Seconds of processor time, and bytes of chunks."""
+    plain = deserializer(path, chunk_size)
+    corpus = Counting(plain.filename, plain.streams, chunk_size_in_bytes=chunk_size, cache_index=True)
+    with cntkio.MinibatchSource(corpus, max_sweeps=1) as source:
+        begin, own = time.process_time(), KINDS[kind](0, count)
+        while source.read(size, own) is not None:
+            pass
+        return time.process_time() - begin, corpus.num_bytes
+
+
+def shares_of_work(path: str, chunk_size: int, count: int, size: int) -> None:
+    print()
+    line(f"a rank of {count}", "processor time", "share", "chunks in memory", "share")
+    spawn = multiprocessing.get_context("spawn")
+    deserializer(path, chunk_size).open().close()  # from now on, the index is in its cache
+    whole: tuple[float, int] | None = None
+    for kind, ranks in [("cntk", 1), *((kind, count) for kind in KINDS)]:
+        with spawn.Pool(1, maxtasksperchild=1) as pool:
+            seconds, num_bytes = min(pool.starmap(one_sweep, 3 * [(path, chunk_size, kind, ranks, size)], chunksize=1))
+        whole = whole or (seconds, num_bytes)
+        line(
+            "a single process" if ranks == 1 else kind, f"{seconds:.2f} s", f"{seconds / whole[0]:.2f}",
+            f"{num_bytes / 1e6:.0f} MB", f"{num_bytes / whole[1]:.2f}",
+        )  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus")
-    parser.add_argument("--ranks", default="2,8,64,1024")
+    parser.add_argument("--ranks", default="2,8,64,1024", help="for the first table; empty: none")
     parser.add_argument("--per-rank", type=int, default=1024, help="samples of a rank's minibatch on average")
     parser.add_argument("--steps", type=int, default=8, help="steps that the balance is measured over")
     parser.add_argument("--chunk-size", type=int, default=65_536, help="bytes")
     parser.add_argument("--cost", default="1,8,64", help="numbers of ranks for the second table; empty: none")
+    parser.add_argument("--share", type=int, default=8, help="ranks for the third table; 0: no table")
+    parser.add_argument("--share-chunk-size", type=int, default=32 << 20, help="bytes of a chunk for the third table")
+    parser.add_argument("--size", type=int, default=65_536, help="samples of a global minibatch for the third table")
     options = parser.parse_args()
     corpus = deserializer(options.corpus, options.chunk_size).open()
     table = np.asarray(corpus.table.lengths[:]), corpus.table.chunk_starts
     print(f"{machine()}\n{options.corpus}: {len(table[0]):,} sequences, {len(table[1]) - 1:,} chunks\n")
-    balance(table, [int(count) for count in options.ranks.split(",")], options.per_rank, options.steps)
+    if options.ranks:
+        balance(table, [int(count) for count in options.ranks.split(",")], options.per_rank, options.steps)
     if options.cost:
         cost(options.corpus, options.chunk_size, [int(count) for count in options.cost.split(",")], options.per_rank)
+    if options.share:
+        shares_of_work(options.corpus, options.share_chunk_size, options.share, options.size)
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ def parse(path: str, streams: Streams) -> Answer:
 
     def work() -> None:
         for piece in pieces:
-            _core.ctf_parse(Text.text, 0, len(Text.text), *piece, schema, 0, False, threads, PIECE + LINE, spare)
+            _core.ctf_parse(Text.text, 0, len(Text.text), *piece, schema, 0, False, threads, PIECE + LINE, 0, spare)
 
     work()  # fills `spare` for the measured run
     return timed(work, bytes=len(Text.text))

@@ -183,6 +183,7 @@ def ctf_parse(
     is_strict: bool,
     num_threads: int,
     piece_size: int,
+    gap_size: int,
     spare: Spare | None,
 ) -> tuple[Chunk, list[int], list[_Finding], _Finding | None]: ...
 def chunk_order(num_chunks: int, seed: int) -> npt.NDArray[np.uint32]: ...
@@ -318,6 +319,27 @@ _Cursor = tuple[int, int, int, int, int]
 _Longs = npt.NDArray[np.int64]
 
 @final
+class Shares:
+    """The sequences of each chunk that were dealt to a rank."""
+
+    def __new__(cls, num_samples: int, num_chunks: int) -> Shares: ...
+    def deal(
+        self,
+        lengths: npt.NDArray[np.uint32],
+        chunks: npt.NDArray[np.int64],
+        indices: npt.NDArray[np.uint32],
+        bounds: list[int],
+        ends: list[int],
+        num_ranks: int,
+        rank: int,
+        by_padded_area: bool,
+    ) -> tuple[npt.NDArray[np.uint32], list[int], npt.NDArray[np.int64]]: ...
+    def filled(self, parts: list[int]) -> list[int]: ...
+    def part(self, part: int) -> npt.NDArray[np.uint32]: ...
+    def forget(self, sweep: int, parts: list[int]) -> None: ...
+    def refs(self, parts: npt.NDArray[np.int64], indices: npt.NDArray[np.uint32]) -> _ChunkRefs: ...
+
+@final
 class TimelineReader:
     """A reader of the timeline of a table."""
 
@@ -358,6 +380,7 @@ class TimelineReader:
     def pending_chunks(self) -> list[int]: ...
     @property
     def rank(self) -> tuple[int, int] | None: ...
+    def rank_at(self, cursor: _Cursor) -> tuple[int, int] | None: ...
     def chunks_at(self, sweep: int, rank: int, index: int, count: int) -> tuple[list[int], int]: ...
     def chunks_from(self, sweep: int, rank: int, limit: int, index: int, count: int) -> tuple[list[int], int]: ...
 

@@ -20,13 +20,19 @@ pub struct Text<'a> {
 }
 
 impl<'a> Text<'a> {
-    /// Read the bytes from `at` to before `end` into the front of a buffer, which grows as needed.
-    pub(crate) fn read_into(self, buffer: &'_ mut Vec<u8>, at: usize, end: usize) -> io::Result<&'_ mut [u8]> {
+    /// Read the bytes from `at` to before `end` into a buffer, which grows as needed, after its first `used` bytes.
+    pub(crate) fn read_into(
+        self,
+        buffer: &'_ mut Vec<u8>,
+        used: usize,
+        at: usize,
+        end: usize,
+    ) -> io::Result<&'_ mut [u8]> {
         let count = end.min(self.size).saturating_sub(at);
-        if buffer.len() < count {
-            buffer.resize(count, 0);
+        if buffer.len() < used + count {
+            buffer.resize(used + count, 0);
         }
-        let bytes = &mut buffer[..count];
+        let bytes = &mut buffer[used..used + count];
         (self.read)(at, bytes)?;
         Ok(bytes)
     }
@@ -124,7 +130,7 @@ impl<'a> Blocks<'a> {
     pub(crate) fn skip_to_line_start(mut self) -> Result<Blocks<'a>, Unread> {
         self.at -= 1; // a line starts here if the byte before is a line feed
         while self.at < self.end {
-            let bytes = self.text.read_into(&mut self.buffer, self.at, self.at + self.block_size)?;
+            let bytes = self.text.read_into(&mut self.buffer, 0, self.at, self.at + self.block_size)?;
             let (feed, count) = (memchr(b'\n', bytes), bytes.len());
             self.at += feed.map_or(count, |feed| feed + 1);
             if feed.is_some() {
@@ -143,7 +149,7 @@ impl<'a> Blocks<'a> {
         // With the last block, read what its last line probably has beyond the end of the range.
         let mut count = if self.wanted < left { self.wanted } else { left + self.block_size / 16 };
         loop {
-            let bytes = self.text.read_into(&mut self.buffer, begin, begin.saturating_add(count))?;
+            let bytes = self.text.read_into(&mut self.buffer, 0, begin, begin.saturating_add(count))?;
             let num_read = bytes.len();
             let line_end = if num_read < left {
                 memrchr(b'\n', bytes).map(|feed| feed + 1)

@@ -67,7 +67,7 @@ proptest! {
         part in 20usize..400, num_parts in 1usize..6, is_double: bool,
     ) {
         let text = text(&sequences);
-        let cut = Cut { piece: part * num_parts, part };
+        let cut = Cut { piece: part * num_parts, part, gap: 0 };
         let pool = Arc::new(Pool::new(1 << 20));
         let plain = parsed(&text, &schema(is_double, false), cut, None);
         // The second one is made in the memory of the first.
@@ -123,7 +123,7 @@ fn one_value_that_is_not_small_makes_the_columns_of_its_piece_plain() {
     let line = |x: &str, index: u32| format!("|x {x} 0 255 |tag {index}:1\n");
     let small: Vec<u8> = (0..100).flat_map(|index| line("1", index).into_bytes()).collect();
     let schema = schema(false, true);
-    let cut = Cut { piece: 1 << 20, part: 50 };
+    let cut = Cut { piece: 1 << 20, part: 50, gap: 0 };
     let parse = |text: &[u8]| {
         let read = |at: usize, buffer: &mut [u8]| {
             buffer.copy_from_slice(&text[at..at + buffer.len()]);
@@ -153,7 +153,7 @@ fn one_value_that_is_not_small_makes_the_columns_of_its_piece_plain() {
 #[test]
 fn a_sparse_table_is_spread_from_small_columns_as_from_plain_ones() {
     let text = b"0 |x 1 2 3 |tag 5:7 5:9 2:1\n0 |x 1 2 3 |tag 0:255\n1 |x 1 2 3 |tag 1:3\n";
-    let cut = Cut { piece: 1 << 20, part: 1 << 20 };
+    let cut = Cut { piece: 1 << 20, part: 1 << 20, gap: 0 };
     let spread = |is_compact| {
         let chunk = parsed(text, &schema(false, is_compact), cut, None);
         assert_eq!(forms(&chunk), [is_compact; 2]);

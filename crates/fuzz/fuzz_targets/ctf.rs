@@ -70,7 +70,7 @@ fuzz_target!(|data: &[u8]| {
         let other = ctf::parse_with(kernel, &followed, &sequences, &schema, &mut others);
         assert_eq!((&other, &others), (&block_of_followed, &findings_of_followed), "the {} kernel", kernel.name());
     }
-    let (pool, cut) = (Arc::new(Pool::new(1 << 20)), Cut { piece: 16, part: 5 });
+    let (pool, cut) = (Arc::new(Pool::new(1 << 20)), Cut { piece: 16, part: 5, gap: 2 });
     let chunk_of = |source: Source| {
         ctf::parse_chunk(source, &sequences, &schema, budget, has(6), cut, Some(&pool)).expect("readable text")
     };

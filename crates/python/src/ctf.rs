@@ -243,7 +243,7 @@ fn extents(
 }
 
 /// Parse the text of a chunk's sequences, which are between `begin` and `end`. Their starts count from `begin`. Without
-/// sizes each sequence ends where the next one starts.
+/// sizes each sequence ends where the next one starts. Text between sequences is read if it is at most `gap_size` long.
 ///
 /// Returns the chunk, the number of findings of each kind, the first findings of each kind, and the error that exceeded
 /// the budget, if there is one.
@@ -262,6 +262,7 @@ pub(crate) fn ctf_parse(
     is_strict: bool,
     num_threads: usize,
     piece_size: usize,
+    gap_size: usize,
     spare: Option<&Spare>,
 ) -> PyResult<(Chunk, Vec<u64>, Vec<FindingTuple>, Option<FindingTuple>)> {
     let (short, long) = match &starts {
@@ -280,7 +281,7 @@ pub(crate) fn ctf_parse(
     let spare = spare.map(|spare| &spare.pool);
     let pool = pool(num_threads)?;
     let schema = &schema.inner;
-    let cut = Cut { piece: piece_size, part: PART_BYTES };
+    let cut = Cut { piece: piece_size, part: PART_BYTES, gap: gap_size };
     let parsed = parsed(py, || {
         // A table that does not fit the text (a file that shrank, a damaged cache) must not be believed.
         let all = end.checked_sub(begin).filter(|&all| all <= text_size)?;
@@ -290,7 +291,7 @@ pub(crate) fn ctf_parse(
             extents(long.iter().copied(), sizes, all, lengths)
         }?;
         let parse = || ctf::parse_chunk(text, &sequences, schema, budget, is_strict, cut, spare);
-        let size = sequences.last().map_or(0, |last| last.end) - sequences.first().map_or(0, |first| first.start);
+        let size: usize = sequences.iter().map(|extent| extent.end - extent.start).sum();
         Some(if size <= cut.piece { parse() } else { pool.install(parse) })
     })?;
     let (chunk, findings) = parsed.ok_or_else(|| PyValueError::new_err("a sequence lies outside the text"))??;

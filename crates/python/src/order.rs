@@ -337,6 +337,12 @@ impl TimelineReader {
         self.quick(py, |state| state.reader.rank())
     }
 
+    /// Sweep and rank of the next sequence at an earlier cursor; None if the data end there.
+    fn rank_at(&self, py: Python<'_>, cursor: CursorTuple) -> Option<(u64, u32)> {
+        let (position, sweep, index, rank, count) = cursor;
+        self.quick(py, |state| state.reader.rank_at(Cursor { position, sweep, index, rank, count }))
+    }
+
     /// The chunks that can contain a sequence delivered at a rank, and the rank after them.
     fn chunks_at(&self, py: Python<'_>, sweep: u64, rank: u32, index: u64, count: u64) -> PyResult<(Vec<i64>, u32)> {
         let partition = Partition { index, count };
@@ -401,10 +407,91 @@ fn deal<'py>(
     Ok((kept.into_pyarray(py), kept_bounds))
 }
 
+/// The kept sequences, the first of each read among them, and the part of each.
+type Dealt<'py> = (Words<'py>, Vec<usize>, Longs<'py>);
+
+/// A rank's share of each chunk, from reads that are dealt before the chunks are loaded.
+#[pyclass(module = "cntkio._core")]
+pub(crate) struct Shares {
+    inner: timeline::Shares,
+}
+
+#[pymethods]
+impl Shares {
+    /// No shares yet.
+    #[new]
+    fn new(num_samples: u64, num_chunks: u64) -> PyResult<Self> {
+        if num_samples == 0 || num_chunks == 0 {
+            return Err(PyValueError::new_err("an empty table"));
+        }
+        Ok(Self { inner: timeline::Shares::new(num_samples, num_chunks) })
+    }
+
+    /// Deal several reads, or with one rank keep all. `lengths`, `chunks` and `indices` describe their sequences,
+    /// `ends` are the positions after each read.
+    #[allow(clippy::too_many_arguments)]
+    fn deal<'py>(
+        &mut self,
+        py: Python<'py>,
+        lengths: PyReadonlyArray1<'py, u32>,
+        chunks: PyReadonlyArray1<'py, i64>,
+        indices: PyReadonlyArray1<'py, u32>,
+        bounds: Vec<usize>,
+        ends: Vec<u64>,
+        num_ranks: u64,
+        rank: u64,
+        by_padded_area: bool,
+    ) -> PyResult<Dealt<'py>> {
+        let (lengths, chunks, indices) = (lengths.as_slice()?, chunks.as_slice()?, indices.as_slice()?);
+        let are_bounds = bounds.first() == Some(&0) && bounds.last() == Some(&lengths.len()) && bounds.is_sorted();
+        if !are_bounds || ends.len() + 1 != bounds.len() || [chunks.len(), indices.len()] != [lengths.len(); 2] {
+            return Err(PyValueError::new_err("not the bounds of minibatches"));
+        }
+        let load = if by_padded_area { Load::PaddedArea } else { Load::Samples };
+        let (kept, kept_bounds, parts) = py.detach(|| {
+            let (kept, kept_bounds) = timeline::deal(lengths, &bounds, num_ranks, rank, load);
+            let parts = self.inner.add(lengths, chunks, indices, &bounds, &ends, &kept);
+            (kept, kept_bounds, parts.into_iter().map(|part| part as i64).collect::<Vec<_>>())
+        });
+        Ok((kept.into_pyarray(py), kept_bounds, parts.into_pyarray(py)))
+    }
+
+    /// Those of these parts, which will get no more sequences, that have any.
+    fn filled(&mut self, parts: Vec<u64>) -> Vec<u64> {
+        parts.into_iter().filter(|&part| !self.inner.complete(part).is_empty()).collect()
+    }
+
+    /// The sequences of a part that is complete: their indices in the chunk, which ascend.
+    fn part<'py>(&mut self, py: Python<'py>, part: u64) -> Words<'py> {
+        self.inner.complete(part).to_vec().into_pyarray(py)
+    }
+
+    /// Forget parts, and all parts of earlier sweeps.
+    fn forget(&mut self, sweep: u64, parts: Vec<u64>) {
+        self.inner.forget_before(sweep);
+        parts.into_iter().for_each(|part| self.inner.forget(part));
+    }
+
+    /// Where sequences are in their parts, which are complete.
+    fn refs<'py>(
+        &mut self,
+        py: Python<'py>,
+        parts: PyReadonlyArray1<'py, i64>,
+        indices: PyReadonlyArray1<'py, u32>,
+    ) -> PyResult<(Vec<u64>, Vec<usize>, Words<'py>, Words<'py>)> {
+        let parts: Vec<u64> = parts.as_slice()?.iter().map(|&part| part as u64).collect();
+        let refs = self.inner.refs(&parts, indices.as_slice()?);
+        let (listed, firsts, part_indices, indices_in_part) =
+            refs.ok_or_else(|| PyValueError::new_err("a sequence is not in its part"))?;
+        Ok((listed, firsts, part_indices.into_pyarray(py), indices_in_part.into_pyarray(py)))
+    }
+}
+
 /// Add the timeline's reader and its functions to the compiled module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(chunk_order, module)?)?;
     module.add_function(wrap_pyfunction!(deal, module)?)?;
     module.add_function(wrap_pyfunction!(shuffled, module)?)?;
+    module.add_class::<Shares>()?;
     module.add_class::<TimelineReader>()
 }

@@ -313,8 +313,9 @@ class Concatenation:
         self._parts, self._open_files, self._parsed = parts, open_files, parsed
         self._first_chunks = np.cumsum([0, *(part.table.num_chunks for part in parts)])
         self._first_sequences = np.cumsum([0, *(part.table.num_sequences for part in parts)])
-        if not self._first_sequences[-1]:
-            with open_files.use(0) as corpus:
+        with open_files.use(0) as corpus:
+            self._loads_parts = corpus.load_part is not None
+            if not self._first_sequences[-1]:
                 corpus.require_sequences()
         self._refuse_mixed_keys()
         starts = zip(self._first_sequences.tolist(), parts, strict=False)
@@ -409,11 +410,21 @@ class Concatenation:
         with self._open_files.use(index) as corpus:
             return self._as_own(corpus, chunk_id, corpus.load(own_id))
 
+    @property
+    def load_part(self) -> Callable[[int, npt.NDArray[np.uint32]], Loaded] | None:
+        return self._load_part if self._loads_parts else None
+
+    def _load_part(self, chunk_id: int, sequences: npt.NDArray[np.uint32]) -> Loaded:
+        index, own_id = self._place(chunk_id)
+        with self._open_files.use(index) as corpus:
+            assert corpus.load_part is not None
+            return self._as_own(corpus, chunk_id, corpus.load_part(own_id, sequences))
+
     def account_for(self, loaded: Loaded) -> None:
         if loaded.findings is not None:
             index, own_id = self._place(loaded.chunk_id)
             with self._open_files.use(index) as corpus:
-                corpus.account_for(Loaded(own_id, loaded.chunk, loaded.findings))
+                corpus.account_for(dataclasses.replace(loaded, chunk_id=own_id))
 
     def take_parsed(self) -> dict[int, Loaded]:
         parsed, self._parsed = self._parsed, {}
@@ -422,7 +433,8 @@ class Concatenation:
     @staticmethod
     def _as_own(corpus: FileCorpus, chunk_id: int, loaded: Loaded) -> Loaded:
         """Return a chunk of a file under its number here, without findings if it is sound."""
-        return Loaded(chunk_id, loaded.chunk, None if corpus.is_sound(loaded) else loaded.findings)
+        findings = None if corpus.is_sound(loaded) else loaded.findings
+        return Loaded(chunk_id, loaded.chunk, findings, loaded.sequences)
 
     def places(self, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         file_of = np.searchsorted(self._first_sequences, sequences, side="right") - 1

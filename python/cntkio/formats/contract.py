@@ -4,6 +4,7 @@
 
     Deserializer    ── open() ──>  Corpus   table            the sequences, their lengths, the chunks that hold them
     (plain options)                         load(k)          chunk k's data, from any thread, in any order
+                                            load_part(k, s)  only the sequences s of it, if the format can
                                             account_for(x)   its errors against the budget, in the order of use
                                             report           errors and warnings so far
 """
@@ -36,11 +37,13 @@ class Loaded:
         chunk_id: The chunk.
         chunk: Its data.
         findings: For `Corpus.account_for`; each format has its own kind.
+        sequences: Indices in the chunk of the sequences that were loaded, uint32; None: all.
     """
 
     chunk_id: int
     chunk: Chunk
     findings: Any = None
+    sequences: npt.NDArray[np.uint32] | None = None
 
 
 class PlacesInFiles(NamedTuple):
@@ -180,6 +183,10 @@ class Corpus(Protocol):
 
     def load(self, chunk_id: int) -> Loaded:
         """Read and parse a chunk. Worker threads call this; it changes nothing."""
+
+    @property
+    def load_part(self) -> Callable[[int, npt.NDArray[np.uint32]], Loaded] | None:
+        """`load` for some sequences of a chunk: their indices in it, ascending. None: the format loads whole chunks."""
 
     def account_for(self, loaded: Loaded) -> None:
         """Count the errors of a chunk before its first use. Called in the order of use, once each time it was loaded.

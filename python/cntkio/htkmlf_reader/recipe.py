@@ -58,6 +58,8 @@ class HTKMLFRecipe(Recipe):
         corpora: Sequence[Corpus],
         arrangement: Arrangement,
         lengths_in_chunk: Callable[[int], npt.NDArray[np.uint32]],
+        *,
+        loads_parts: bool = False,
     ) -> AnyTimeline:
         self.skipped = arrangement.skipped
         own = self._own

@@ -55,15 +55,17 @@ class Assembly:
             arrangement = arrange(
                 corpora, frame_mode=options.frame_mode, strict=options.strict, skipping=recipe.skipping
             )
+            keeps_all = recipe.keeps_data_in_memory(options)
             chunks = ChunkStore(
                 corpora,
                 arrangement,
                 window_stays_in_use=options.window is not None,
-                keeps_all=recipe.keeps_data_in_memory(options),
+                keeps_all=keeps_all,
                 loads_window=opened.is_literal,
                 read_ahead_in_bytes=options.read_ahead_in_bytes,
             )
-            timeline = recipe.timeline(options, corpora, arrangement, chunks.lengths_in_chunk)
+            loads_parts = arrangement.is_of_whole_sequences and corpora[0].load_part is not None and not keeps_all
+            timeline = recipe.timeline(options, corpora, arrangement, chunks.lengths_in_chunk, loads_parts=loads_parts)
         except BaseException:
             opened.close()
             raise

@@ -28,6 +28,7 @@ from cntkio.source.loading import CorpusChunks, Loaders
 from cntkio.timeline import ChunkRefs, Plan
 
 _LEAST_READ_AHEAD = 32 << 20
+_LEAST_CHUNKS_AHEAD, _MOST_CHUNKS_AHEAD = 64, 4096
 _NUM_RECENT = 4  # recent chunks tell how large the next chunks will be
 
 
@@ -79,8 +80,10 @@ class ChunkStore:
         self._loaders = Loaders(max(chunks.corpus.loads_at_once for chunks in self._chunks))
         self.planned: int | None = None  # version of the timeline's plan
         self._partners: dict[int, list[list[int]]] = {}
-        # Fresh memory costs as much as reading, so read further ahead only after a chunk came late.
+        # Fresh memory costs as much as reading, and a plan takes time for each chunk: read further ahead only after a
+        # chunk came late.
         self._room_ahead = _LEAST_READ_AHEAD
+        self._num_ahead = _LEAST_CHUNKS_AHEAD
         self._num_waits = 0
         for chunks in self._chunks:
             chunks.set_window(set())
@@ -120,8 +123,16 @@ class ChunkStore:
             ahead: Needed afterwards, in the order of need; evaluated until the room is full.
         """
         self.planned = needed.version
+        for chunks in self._chunks:
+            chunks.set_parts(needed.parts)
         window = list(dict.fromkeys([*used, *needed.chunks]))
         wanted = list(dict.fromkeys([*window, *self._that_fit(ahead)]))
+        if len(self._chunks) == 1:
+            (chunks,) = self._chunks
+            chunks.set_window(set(window))
+            chunks.keep_only(set(wanted))
+            self._loaders.want((chunks, chunk_id) for chunk_id in wanted)
+            return
         wishes: list[tuple[CorpusChunks, int]] = []
         wanted_of: list[set[int]] = [set() for _ in self._chunks]
         for rank, table_chunk in enumerate(wanted):
@@ -150,10 +161,11 @@ class ChunkStore:
         num_waits = sum(chunks.num_waits for chunks in self._chunks)
         if num_waits > self._num_waits:
             self._room_ahead *= 2
+            self._num_ahead = min(2 * self._num_ahead, _MOST_CHUNKS_AHEAD)
         self._num_waits = num_waits
         room, room_to_load = self._read_ahead_in_bytes, self._room_ahead
-        for table_chunk in ahead:
-            size = self._expected_bytes()
+        size = self._expected_bytes()
+        for table_chunk in itertools.islice(ahead, self._num_ahead):
             room -= size
             if not self._is_in_memory(table_chunk):  # a chunk that was parsed with the index may stay
                 room_to_load -= size
@@ -162,6 +174,8 @@ class ChunkStore:
             yield table_chunk
 
     def _is_in_memory(self, table_chunk: int) -> bool:
+        if len(self._chunks) == 1:
+            return table_chunk in self._chunks[0].in_memory
         return all(
             chunk_id in chunks.in_memory
             for chunks, chunk_ids in zip(self._chunks, self._chunks_of(table_chunk), strict=True)

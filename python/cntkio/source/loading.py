@@ -12,10 +12,12 @@ an interrupted wait the chunk is loaded again. No thread exists before the first
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from cntkio._threads import Job, Workers
 from cntkio.formats.contract import Corpus, Loaded
+from cntkio.timeline import PartsOfChunks
 
 
 class CorpusChunks:
@@ -46,6 +48,21 @@ class CorpusChunks:
         self._keeps_all = keeps_all
         self._window_stays_in_use = window_stays_in_use
         self._only_window_in_use = False  # and so there is nothing to release
+        self._parts: PartsOfChunks | None = None
+
+    def set_parts(self, parts: PartsOfChunks | None) -> None:
+        """Take ids as those of parts of chunks, or of whole chunks (None). If that changes, drop what is in memory."""
+        if parts is not self._parts:
+            self.keep_only(set())
+            self._parts = parts
+            self._in_use, self.window = set(), set()
+            self._only_window_in_use = False
+
+    def how_to_load(self, chunk_id: int) -> Callable[[], Loaded]:
+        """Return what loads a chunk, or the part of a chunk that has the id. Any thread may call it."""
+        if self._parts is None or self.corpus.load_part is None:
+            return partial(self.corpus.load, chunk_id)
+        return partial(self.corpus.load_part, *self._parts.part(chunk_id))
 
     def get(self, chunk_id: int) -> Loaded:
         """Return a chunk. Wait for it if it is being loaded; load it if it is not."""
@@ -53,7 +70,7 @@ class CorpusChunks:
         if loaded is None:
             job = self.loading.pop(chunk_id, None)
             if job is None or job.withdraw():
-                loaded = self.corpus.load(chunk_id)
+                loaded = self.how_to_load(chunk_id)()
             else:
                 self.num_waits += not job.is_done
                 loaded = job.result()
@@ -116,7 +133,7 @@ class Loaders:
             if chunk_id not in chunks.in_memory and chunk_id not in chunks.loading:
                 if self._workers is None:
                     self._workers = Workers(self._number, "cntkio-load")
-                chunks.loading[chunk_id] = self._workers.do(chunks.corpus.load, chunk_id)
+                chunks.loading[chunk_id] = self._workers.do(chunks.how_to_load(chunk_id))
 
     def close(self) -> None:
         """Wait for the loads that have begun, and end the threads."""

@@ -49,6 +49,8 @@ class Recipe:
         corpora: Sequence[Corpus],
         arrangement: Arrangement,
         lengths_in_chunk: Callable[[int], npt.NDArray[np.uint32]],
+        *,
+        loads_parts: bool = False,
     ) -> AnyTimeline:
         """Make the timeline.
 
@@ -57,12 +59,14 @@ class Recipe:
             corpora: Its corpora.
             arrangement: Its sequences.
             lengths_in_chunk: Gives the lengths of a chunk's sequences, after it has loaded the chunk.
+            loads_parts: Whether parts of chunks can be loaded.
 
         Raises:
             ConfigError: An option is not possible with these corpora.
         """
         if corpora[0].joins != "alone":
-            return Timeline(arrangement.lengths, arrangement.chunk_starts, **self.for_timeline(options))
+            table = arrangement.lengths, arrangement.chunk_starts
+            return Timeline(*table, **self.for_timeline(options), loads_parts=loads_parts)
         for name, default in (("right_splice", 0), ("crosses_sweeps", True), ("local_timeline", True)):
             if getattr(options, name) != default:
                 raise ConfigError(

@@ -15,7 +15,17 @@ satisfy the protocol `AnyTimeline`. A timeline does not load chunks, pack, or re
 
 from cntkio.timeline.options import FULL_DATA_SWEEP, INFINITELY_REPEAT
 from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition, checked_partition
-from cntkio.timeline.selection import AnyTimeline, Bookmark, ChunkRefs, Parts, Plan, Reads, Selection
+from cntkio.timeline.selection import (
+    AnyTimeline,
+    Bookmark,
+    ChunkPart,
+    ChunkRefs,
+    Parts,
+    PartsOfChunks,
+    Plan,
+    Reads,
+    Selection,
+)
 from cntkio.timeline.timeline import Timeline
 from cntkio.timeline.window import (
     DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS,
@@ -37,10 +47,12 @@ __all__ = [
     "AnyTimeline",
     "BalancedPartition",
     "Bookmark",
+    "ChunkPart",
     "ChunkRefs",
     "GlobalPartition",
     "Partition",
     "Parts",
+    "PartsOfChunks",
     "Plan",
     "Reads",
     "Selection",

@@ -26,6 +26,7 @@ class DealtMinibatches:
         mode: Reads global minibatches.
         reader: The core's reader, over the whole data.
         lengths: Samples that each sequence counts for.
+        chunk_starts: First sequence of each chunk and, last, the number of sequences.
         partition: The partition, and the worker in it.
 
     Attributes:
@@ -37,10 +38,12 @@ class DealtMinibatches:
         mode: ReadMode,
         reader: TimelineReader,
         lengths: npt.NDArray[np.unsignedinteger[Any]],
+        chunk_starts: npt.NDArray[np.int64],
         partition: GlobalPartition,
     ) -> None:
-        self._mode = MergedMinibatches(mode, reader, partition.count) if partition.remainder == "merge" else mode
+        self._mode = mode
         self._lengths = lengths
+        self._chunk_starts = chunk_starts
         self._partition = partition
         self._owners = ChunkOwners(reader, partition.count) if partition.deal == "chunk" else None
         self.rounds_to_pass = partition.worker
@@ -69,9 +72,9 @@ class DealtMinibatches:
             ends = np.array([cursor[0] for cursor in cursors], np.uint64)
             kept = np.flatnonzero(self._owners.of(selection.chunks, lengths, bounds, ends) == index)
             kept_bounds = np.searchsorted(kept, bounds).tolist()
-        chunks = selection.chunks[kept]
-        refs = None if selection.refs is None else ChunkRefs.of(chunks, selection.refs.indices_in_chunk[kept])
-        own = dataclasses.replace(selection, sequences=selection.sequences[kept], chunks=chunks, refs=refs)
+        sequences = selection.sequences[kept]
+        refs = ChunkRefs(*_core.find_chunks(sequences, None, self._chunk_starts))
+        own = dataclasses.replace(selection, sequences=sequences, chunks=selection.chunks[kept], refs=refs)
         return delivery._replace(selection=own, bounds=kept_bounds)
 
     def _slots(self, selection: Selection) -> Selection:
@@ -151,9 +154,13 @@ class ChunkOwners:
             bounds: First sequence of each read and, last, the number of sequences.
             ends: Position after each read.
         """
+        num_samples = np.uint64(self._reader.num_samples)
+        last_sweep = (int(ends[-1]) - 1) // self._reader.num_samples
+        if (int(ends[-1]) - int(lengths.sum(dtype=np.uint64))) // self._reader.num_samples == last_sweep:
+            return self._of_sweep(last_sweep)[chunks]  # the usual case: all of one sweep
         passed = np.concatenate([[0], np.cumsum(lengths, dtype=np.uint64)]).astype(np.uint64)
         until_end = np.repeat(passed[bounds[1:]], np.diff(bounds)) - passed[:-1]
-        sweeps = (np.repeat(ends, np.diff(bounds)) - until_end) // np.uint64(self._reader.num_samples)
+        sweeps = (np.repeat(ends, np.diff(bounds)) - until_end) // num_samples
         owners = np.empty(len(chunks), np.int64)
         for sweep in np.unique(sweeps).tolist():
             mask = sweeps == sweep

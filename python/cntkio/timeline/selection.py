@@ -140,16 +140,39 @@ class Reads(NamedTuple):
         return cls(selection, [0, len(selection.sequences)], [selection.end_of_sweep], [bookmark])
 
 
+class ChunkPart(NamedTuple):
+    """The sequences of a chunk that a reader of its own share needs.
+
+    Attributes:
+        chunk_id: The chunk.
+        sequences: Their indices in the chunk, which ascend, uint32.
+    """
+
+    chunk_id: int
+    sequences: npt.NDArray[np.uint32]
+
+
+class PartsOfChunks(Protocol):
+    """Parts of chunks, which take the place of chunks wherever a timeline names chunks."""
+
+    def part(self, chunk_id: int) -> ChunkPart:
+        """Return the part with an id."""
+        ...
+
+
 class Plan(NamedTuple):
     """The chunks from which the next sequences can come.
 
     Attributes:
         chunks: The chunks, in order of need.
         version: Changes whenever the chunks change, so that a source need not compare them.
+        parts: If chunks are loaded in part, knows the parts. The ids of chunks, in the plan and in selections, are then
+            ids of parts, and indices in chunks are indices in parts. None: chunks are loaded as a whole.
     """
 
     chunks: list[int]
     version: int
+    parts: PartsOfChunks | None = None
 
 
 class AnyTimeline(Protocol):

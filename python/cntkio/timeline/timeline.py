@@ -15,10 +15,12 @@ import numpy.typing as npt
 
 from cntkio._core import TimelineReader
 from cntkio.errors import CheckpointError, ConfigError, CorpusError
+from cntkio.timeline.ahead import DealtAhead
 from cntkio.timeline.balanced import BalancedRounds
-from cntkio.timeline.dealing import DealtMinibatches, check_deal, is_same_deal
+from cntkio.timeline.dealing import DealtMinibatches, MergedMinibatches, check_deal, is_same_deal
 from cntkio.timeline.fields import refused, whole
 from cntkio.timeline.modes import Cursor, OnlyFull, ReadMode, TruncatedSequences, WholeSequences
+from cntkio.timeline.needs import Needs
 from cntkio.timeline.options import LARGEST_WORD, Limits, check_request, checked_limits, num_slots
 from cntkio.timeline.partition import WHOLE, BalancedPartition, GlobalPartition, Partition
 from cntkio.timeline.selection import Plan, Reads, Selection
@@ -27,7 +29,6 @@ from cntkio.timeline.window import Window
 
 _LARGEST_POSITION = 2**63 - 1
 _POSITION = "minibatchSourcePosition"
-_NUM_CHUNKS_AT_ONCE = 64
 
 
 class _Course(NamedTuple):
@@ -80,6 +81,7 @@ class Timeline:
             length: the size divided by the rows. 0: the size and the truncation length give the rows.
         only_full: Whether to skip reads that pass fewer samples than the size. If a sweep is shorter than the size,
             nothing is skipped.
+        loads_parts: Whether global partitions may name parts of chunks to load, in place of chunks.
 
     Attributes:
         num_samples: Samples in a sweep.
@@ -118,6 +120,7 @@ class Timeline:
         counts_sequences: bool = False,
         num_rows: int = 0,
         only_full: bool = False,
+        loads_parts: bool = False,
     ) -> None:
         limits = checked_limits(
             seed=seed, max_samples=max_samples, max_sweeps=max_sweeps, truncation_length=truncation_length
@@ -136,11 +139,12 @@ class Timeline:
         if not least.min():
             raise CorpusError(f"sequence number {int(least.argmin())} counts for no samples")
         self._lengths = lengths
+        self._chunk_starts = np.ascontiguousarray(chunk_starts, np.int64)
         window_size = 0 if window is None else min(window.size, LARGEST_WORD)
         self._new_reader = functools.partial(
             TimelineReader,
             self._lengths,
-            np.ascontiguousarray(chunk_starts, np.int64),
+            self._chunk_starts,
             window_in_chunks=window_size if window is not None and window.unit == "chunks" else 0,
             window_in_samples=window_size if window is not None and window.unit == "samples" else 0,
             seed=seed,
@@ -160,16 +164,13 @@ class Timeline:
         self._size_counts = size_counts
         self._counts_sequences = counts_sequences
         self._only_full = only_full
+        self._loads_parts = loads_parts
         # The size and the partition that were taken up, and the mode of reading that they gave.
         self._settings: tuple[int, Partition] | None = None
         self._mode: ReadMode | None = None
-        self._rounds: BalancedRounds | DealtMinibatches | None = None
-        # Chunks of the window, for a position of the core's reader and a partition, and the rank after them.
-        self._window_key: object = None
-        self._window_chunks: list[int] = []
-        self._next_rank = 0
-        self._plan_key: object = None
-        self._plan = Plan([], 0)
+        self._rounds: BalancedRounds | DealtMinibatches | DealtAhead | None = None
+        self._ahead: DealtAhead | None = None  # the mode of reading, if it makes the core's reader run ahead
+        self._needs = Needs(self._reader, self.num_chunks)
 
     @property
     def end(self) -> int:
@@ -183,7 +184,11 @@ class Timeline:
     @property
     def position(self) -> int:
         """Samples of all partitions passed up to the end of the last read: all that CNTK's checkpoint keeps."""
-        return self._reader.cursor[0]
+        return self._cursor[0]
+
+    @property
+    def _cursor(self) -> Cursor:
+        return self._reader.cursor if self._ahead is None else self._ahead.cursor
 
     @property
     def num_bytes(self) -> int:
@@ -215,13 +220,14 @@ class Timeline:
     def _take_up(self, size: int, partition: Partition) -> None:
         """Choose the mode of reading for a size and a partition: at the first read, and after a restore or a change."""
         check_request(size, self._course.limits)
+        self._leave_ahead()
         if self._is_randomized and self.end > _LARGEST_POSITION:
             raise ConfigError(
                 f"the data would end at sample {self.end}, but a randomized source counts up to 2^63 - 1",
                 key="max_sweeps" if self._course.limits.max_samples is None else "max_samples",
             )
         rows = 0
-        rounds: BalancedRounds | DealtMinibatches | None = None
+        rounds: BalancedRounds | DealtMinibatches | DealtAhead | None = None
         mode: ReadMode
         if isinstance(partition, BalancedPartition):
             mode = rounds = self._balanced(size, partition)
@@ -233,12 +239,28 @@ class Timeline:
             mode = OnlyFull(self._reader, mode, size)
         if isinstance(partition, GlobalPartition):
             check_deal(partition, is_randomized=self._is_randomized, is_truncated=self._is_truncated)
-            mode = rounds = DealtMinibatches(mode, self._reader, self._lengths, partition)
+            if partition.remainder == "merge":
+                mode = MergedMinibatches(mode, self._reader, partition.count)
+            mode = rounds = self._dealt(mode, partition)
             if self._settings is not None and self._settings[1].of_workers == partition.of_workers:
                 rounds.rounds_to_pass = self._rounds_to_pass()  # the turns of the same worker continue
         if not is_same_deal(self._settings, size, partition):
             self._reader.change_partition(partition.of_reads.index, partition.of_reads.count, rows)
         self._settings, self._mode, self._rounds = (size, partition), mode, rounds
+
+    def _dealt(self, mode: ReadMode, partition: GlobalPartition) -> DealtMinibatches | DealtAhead:
+        tables = self._reader, self._lengths, self._chunk_starts
+        is_shared = partition.count > 1 or partition.num_workers > 1
+        if not (self._loads_parts and is_shared) or partition.deal == "chunk" or self._is_truncated:
+            return DealtMinibatches(mode, *tables, partition)
+        self._ahead = DealtAhead(mode, *tables, partition)
+        return self._ahead
+
+    def _leave_ahead(self) -> None:
+        """Bring the core's reader back to where the last read ended."""
+        if self._ahead is not None:
+            self._reader.rewind(self._ahead.cursor)
+            self._ahead = None
 
     def _whole(self, size: int, partition: Partition) -> WholeSequences:
         size = min(size, _LARGEST_POSITION)
@@ -294,7 +316,7 @@ class Timeline:
         return 0 if self._rounds is None else self._rounds.rounds_to_pass
 
     def bookmark(self) -> _Bookmark:
-        return _Bookmark(self._settings, self._reader.cursor, self._slots(), self._rounds_to_pass(), self._course)
+        return _Bookmark(self._settings, self._cursor, self._slots(), self._rounds_to_pass(), self._course)
 
     def go_back(self, bookmark: _Bookmark, *, in_child: bool = False) -> None:
         """Go back to a bookmark of this timeline.
@@ -305,7 +327,12 @@ class Timeline:
         this process, so its reader is replaced.
         """
         if in_child:
-            self._reader = self._new_reader(end=0)
+            self._reader, self._ahead = self._new_reader(end=0), None
+            self._needs = Needs(self._reader, self.num_chunks)
+        is_same = (bookmark.settings, bookmark.course) == (self._settings, self._course)
+        if self._ahead is not None and is_same and self._ahead.go_back(bookmark.cursor, bookmark.rounds_to_pass):
+            return
+        self._leave_ahead()
         self._set_course(bookmark.course)
         self._settings = self._rounds = None
         if bookmark.settings is not None:
@@ -321,6 +348,8 @@ class Timeline:
 
     def hold(self, bookmark: _Bookmark) -> None:
         self._reader.hold(bookmark.cursor)
+        if self._ahead is not None:
+            self._ahead.hold(bookmark.cursor)
 
     def begin_epoch(
         self, begin: int, end: int, truncation_length: int | None = None, num_rows: int | None = None
@@ -345,6 +374,7 @@ class Timeline:
         """
         if not 0 <= position <= LARGEST_WORD:
             raise CheckpointError(f"position {position} is outside 0..2^64 - 1", saved=position)
+        self._leave_ahead()
         self._reader.set_position(position)
         self._settings = self._rounds = None
 
@@ -416,38 +446,12 @@ class Timeline:
         In randomized order these are the partition's chunks in the window at this position; in order, the chunk at this
         position. After the end, only the chunks of the slots remain.
         """
-        needed = self._chunks_of_window(partition.of_chunks)
-        of_slots = tuple(self._reader.pending_chunks) if self._is_truncated else ()
-        key = (self._window_key, of_slots)
-        if key != self._plan_key:
-            self._plan_key = key
-            chunks = list(dict.fromkeys([*of_slots, *needed])) if of_slots else needed
-            self._plan = Plan(chunks, self._plan.version + 1)
-        return self._plan
-
-    def _chunks_of_window(self, partition: Partition) -> list[int]:
-        where = self._reader.rank
-        key = (where, partition)
-        if key != self._window_key:
-            self._window_key = key
-            self._window_chunks, self._next_rank = (
-                ([], 0) if where is None else self._reader.chunks_at(*where, partition.index, partition.count)
-            )
-        return self._window_chunks
+        of_slots = self._reader.pending_chunks if self._is_truncated else ()
+        return self._needs.plan(self._where, partition.of_chunks, self._ahead, of_slots)
 
     def chunks_ahead(self, partition: Partition = WHOLE) -> Iterator[int]:
-        partition = partition.of_chunks
-        self._chunks_of_window(partition)
-        where = self._reader.rank
-        if where is None:
-            return
-        current, rank = where[0], self._next_rank
-        for sweep in (current, current + 1):
-            if sweep * self.num_samples >= self.end:
-                return
-            while rank < self.num_chunks:
-                chunks, rank = self._reader.chunks_from(
-                    sweep, rank, _NUM_CHUNKS_AT_ONCE, partition.index, partition.count
-                )
-                yield from chunks
-            rank = 0
+        return self._needs.ahead(self._where, partition.of_chunks, self._ahead, self.end)
+
+    @property
+    def _where(self) -> tuple[int, int] | None:
+        return self._reader.rank if self._ahead is None else self._reader.rank_at(self._ahead.cursor)

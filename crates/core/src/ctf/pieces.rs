@@ -4,10 +4,12 @@
 //! chunk   ├── piece, one thread, one block ──┼── piece ──────────────────────┤
 //!         ├─ part, read at once ─┼─ part ────┼─ part ───────────────┼─ part ──┤      all cut between sequences
 //! ```
+//!
+//! If only some sequences of a chunk are wanted, a part is read run by run: a large gap between two runs is not read.
 
 use super::builder::{builders, finish};
 use super::parse::Parser;
-use super::{Extent, Findings, Schema};
+use super::{Extent, Finding, Findings, Schema};
 use crate::chunk::{Block, Chunk, Pool};
 use crate::text::Text;
 use cntkio_simd::Kernel;
@@ -28,8 +30,10 @@ pub enum Source<'a> {
 pub struct Cut {
     /// Text that a thread parses into a block.
     pub piece: usize,
-    /// Text that is read at once, and parsed while it is in the cache.
+    /// Text that is parsed while it is in the cache.
     pub part: usize,
+    /// Largest gap between two sequences that is read along with them.
+    pub gap: usize,
 }
 
 /// Parse the sequences' text into a chunk, on all threads of the current pool if there is more than one piece.
@@ -48,11 +52,11 @@ pub fn parse_chunk(
     cut: Cut,
     pool: Option<&Arc<Pool>>,
 ) -> std::io::Result<(Chunk, Findings)> {
-    let pieces: Vec<&[Extent]> = in_pieces(sequences, cut.piece).collect();
+    let pieces: Vec<&[Extent]> = in_pieces(sequences, cut.piece, cut.gap).collect();
     let parse_piece = |piece: &[Extent], budget| {
         let mut findings = Findings::new(budget, is_strict).in_full(schema.keeps_findings);
         let spare = pool.and_then(|pool| pool.take());
-        parse_piece(source, piece, schema, &mut findings, cut.part, spare).map(|block| (block, findings))
+        parse_piece(source, piece, schema, &mut findings, cut, spare).map(|block| (block, findings))
     };
     // To hand a single piece to another thread would take as long as to parse some lines.
     let parsed: Vec<_> = match pieces[..] {
@@ -81,13 +85,24 @@ pub fn parse_chunk(
 /// takes more than one byte of text.
 pub(super) const MOST_PIECE_BYTES: usize = u32::MAX as usize;
 
-/// Cut sequences into pieces of about `size` bytes, at least one sequence each.
-fn in_pieces(sequences: &[Extent], size: usize) -> impl Iterator<Item = &[Extent]> {
+/// Bytes of a sequence, and of the gap before it if that is read along.
+fn num_read(last_end: usize, extent: &Extent, gap: usize) -> usize {
+    let before = extent.start.saturating_sub(last_end);
+    extent.end.saturating_sub(extent.start) + if before <= gap { before } else { 0 }
+}
+
+/// Cut sequences into pieces of about `size` bytes to read, at least one sequence each.
+fn in_pieces(sequences: &[Extent], size: usize, gap: usize) -> impl Iterator<Item = &[Extent]> {
     let size = size.min(MOST_PIECE_BYTES);
     let mut rest = sequences;
     std::iter::from_fn(move || {
-        let first = rest.first()?;
-        let count = rest.iter().take_while(|extent| extent.end.saturating_sub(first.start) <= size).count().max(1);
+        let (mut total, mut last_end) = (0usize, rest.first()?.start);
+        let fits = |extent: &&Extent| {
+            total = total.saturating_add(num_read(last_end, extent, gap));
+            last_end = extent.end;
+            total <= size
+        };
+        let count = rest.iter().take_while(fits).count().max(1);
         rest.split_off(..count)
     })
 }
@@ -120,7 +135,7 @@ fn parse_piece(
     sequences: &[Extent],
     schema: &Schema,
     findings: &mut Findings,
-    part_size: usize,
+    cut: Cut,
     spare: Option<Block>,
 ) -> std::io::Result<Block> {
     let mut builders = builders(schema, sequences.len(), spare);
@@ -133,19 +148,72 @@ fn parse_piece(
         }
         Source::File(text) => text,
     };
-    let first_byte = sequences.first().map_or(0, |first| first.start);
-    let last_byte = sequences.last().map_or(0, |last| last.end);
-    let mut buffer = Vec::new();
+    let mut last_end = sequences.first().map_or(0, |first| first.start);
+    let all = sequences.iter().map(|extent| num_read(std::mem::replace(&mut last_end, extent.end), extent, cut.gap));
+    let num_bytes: usize = all.sum();
+    let mut part_reader = PartReader { text, gap: cut.gap, buffer: Vec::new(), moved: Vec::new() };
     let mut number = 0;
-    for part in in_pieces(sequences, part_size) {
-        let (begin, end) = (part[0].start, part[part.len() - 1].end);
-        let bytes = text.read_into(&mut buffer, begin, end)?;
-        let ratio = (last_byte - first_byte) as f64 / bytes.len().max(1) as f64;
-        if Parser::new(bytes, begin, schema, &mut builders, findings).sequences(part, number).is_err() {
+    for part in in_pieces(sequences, cut.part, cut.gap) {
+        let (bytes, first_byte, extents) = part_reader.read(part)?;
+        let ratio = num_bytes as f64 / bytes.len().max(1) as f64;
+        let known = findings.first.len();
+        let parsed = Parser::new(bytes, first_byte, schema, &mut builders, findings).sequences(extents, number);
+        if findings.first.len() > known || findings.last_straw.is_some() {
+            let place = |found: &mut Finding| found.at = part_reader.place_in_text(part, found.at);
+            findings.first[known..].iter_mut().chain(&mut findings.last_straw).for_each(place);
+        }
+        if parsed.is_err() {
             break;
         }
         builders.iter_mut().for_each(|builder| builder.end_part(schema.is_compact, ratio));
         number += part.len();
     }
     Ok(finish(sequences.len(), builders))
+}
+
+/// Reads the sequences of a part into one buffer.
+struct PartReader<'a> {
+    text: Text<'a>,
+    gap: usize,
+    buffer: Vec<u8>,
+    /// The sequences as they lie in the buffer one after the other, counted from the first byte of the part; none if
+    /// the buffer is as the text.
+    moved: Vec<Extent>,
+}
+
+impl PartReader<'_> {
+    /// Read a part: its bytes, the place of the first, and the sequences' places. No two parts share a place, because
+    /// the parser numbers lines by their places.
+    ///
+    /// Sequences with gaps between them are moved together: the parser is faster if no other text lies between.
+    fn read<'a>(&'a mut self, part: &'a [Extent]) -> std::io::Result<(&'a [u8], usize, &'a [Extent])> {
+        let (first_byte, end) = (part[0].start, part[part.len() - 1].end);
+        let wanted: usize = part.iter().map(|extent| extent.end.saturating_sub(extent.start)).sum();
+        self.moved.clear();
+        if wanted + wanted / 8 >= end.saturating_sub(first_byte) {
+            return Ok((self.text.read_into(&mut self.buffer, 0, first_byte, end)?, first_byte, part));
+        }
+        let gap = self.gap;
+        let is_near = |one: &Extent, next: &Extent| next.start.saturating_sub(one.end) <= gap;
+        let mut used = 0;
+        for run in part.chunk_by(is_near) {
+            let (begin, end) = (run[0].start, run[run.len() - 1].end);
+            let (place, num_read) = (used, self.text.read_into(&mut self.buffer, used, begin, end)?.len());
+            for extent in run {
+                let here = |at: usize| place + at.saturating_sub(begin).min(num_read);
+                let bytes = here(extent.start)..here(extent.end).max(here(extent.start));
+                let start = first_byte + used;
+                used += bytes.len();
+                self.buffer.copy_within(bytes.clone(), used - bytes.len());
+                self.moved.push(Extent { start, end: first_byte + used, ..*extent });
+            }
+        }
+        Ok((&self.buffer[..used], first_byte, &self.moved))
+    }
+
+    /// The offset in the text of an offset that a parser of the last part found.
+    fn place_in_text(&self, part: &[Extent], at: usize) -> usize {
+        let sequence = self.moved.partition_point(|moved| moved.start <= at).checked_sub(1);
+        sequence.map_or(at, |sequence| part[sequence].start + (at - self.moved[sequence].start))
+    }
 }

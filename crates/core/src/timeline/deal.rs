@@ -2,8 +2,9 @@
 //!
 //! Every rank deals the same minibatches in the same way, and keeps its own share.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 
 /// The load of a rank that is kept even.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,24 +15,73 @@ pub enum Load {
     PaddedArea,
 }
 
-/// A rank and its load, which orders the ranks: its samples, or its padded area with one more sequence.
-#[derive(Debug, PartialEq, Eq)]
-struct Candidate {
-    load: u64,
-    rank: u64,
-    num_sequences: u64,
-    longest: u64,
+/// A rank and its load in one number, which orders the ranks: by load, then by rank.
+trait Candidate: Ord + Copy {
+    /// Ranks and loads below `2 ^ RANK_BITS` and `2 ^ LOAD_BITS` fit.
+    const RANK_BITS: u32;
+    const LOAD_BITS: u32;
+    fn new(load: u64, rank: u64) -> Self;
+    fn load(self) -> u64;
+    fn rank(self) -> u64;
 }
 
-impl Ord for Candidate {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (self.load, self.rank).cmp(&(other.load, other.rank))
+impl Candidate for u64 {
+    const RANK_BITS: u32 = 20;
+    const LOAD_BITS: u32 = 44;
+    #[inline]
+    fn new(load: u64, rank: u64) -> u64 {
+        load << Self::RANK_BITS | rank
+    }
+    #[inline]
+    fn load(self) -> u64 {
+        self >> Self::RANK_BITS
+    }
+    #[inline]
+    fn rank(self) -> u64 {
+        self & ((1 << Self::RANK_BITS) - 1)
     }
 }
 
-impl PartialOrd for Candidate {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
+impl Candidate for u128 {
+    const RANK_BITS: u32 = 64;
+    const LOAD_BITS: u32 = 64;
+    #[inline]
+    fn new(load: u64, rank: u64) -> u128 {
+        u128::from(load) << Self::RANK_BITS | u128::from(rank)
+    }
+    #[inline]
+    fn load(self) -> u64 {
+        (self >> Self::RANK_BITS) as u64
+    }
+    #[inline]
+    fn rank(self) -> u64 {
+        self as u64
+    }
+}
+
+/// Order sequences by length, the longest first; equal lengths stay in their order.
+fn longest_first(lengths: &[u32], range: Range<usize>, ordered: &mut Vec<(u32, u32)>, counts: &mut Vec<u32>) {
+    ordered.clear();
+    let longest = lengths[range.clone()].iter().copied().max().unwrap_or(0);
+    if longest as usize > 4 * range.len() {
+        ordered.extend(range.map(|at| (lengths[at], at as u32)));
+        ordered.sort_by_key(|&(length, _)| Reverse(length));
+        return;
+    }
+    // Count the sequences of each length: faster than comparing them.
+    counts.clear();
+    counts.resize(longest as usize + 2, 0);
+    lengths[range.clone()].iter().for_each(|&length| counts[(longest - length) as usize + 1] += 1);
+    let mut before = 0;
+    counts.iter_mut().for_each(|count| {
+        before += *count;
+        *count = before;
+    });
+    ordered.resize(range.len(), (0, 0));
+    for at in range {
+        let place = &mut counts[(longest - lengths[at]) as usize];
+        ordered[*place as usize] = (lengths[at], at as u32);
+        *place += 1;
     }
 }
 
@@ -44,42 +94,59 @@ impl PartialOrd for Candidate {
 /// their order.
 #[must_use]
 pub fn deal(lengths: &[u32], bounds: &[usize], num_ranks: u64, rank: u64, load: Load) -> (Vec<u32>, Vec<usize>) {
+    if num_ranks == 1 {
+        return ((0..lengths.len() as u32).collect(), bounds.to_vec());
+    }
+    let longest = lengths.iter().copied().max().unwrap_or(0);
+    let largest_load = u128::from(longest) * (lengths.len() as u128 + 1);
+    let fits = num_ranks >> u64::RANK_BITS == 0 && largest_load >> u64::LOAD_BITS == 0;
+    let deal = if fits { deal_with::<u64> } else { deal_with::<u128> };
+    deal(lengths, bounds, num_ranks, rank, load)
+}
+
+fn deal_with<C: Candidate>(
+    lengths: &[u32],
+    bounds: &[usize],
+    num_ranks: u64,
+    rank: u64,
+    load: Load,
+) -> (Vec<u32>, Vec<usize>) {
     let mut kept: Vec<u32> = Vec::new();
     let mut kept_bounds = vec![0];
-    let mut by_length = Vec::new();
+    let (mut ordered, mut counts) = (Vec::new(), Vec::new());
+    let mut areas: Vec<(u64, u64)> = Vec::new(); // number of sequences and longest sequence of each rank
+    let mut candidates = BinaryHeap::new();
     for minibatch in bounds.windows(2) {
         let begin = kept.len();
-        by_length.clear();
-        by_length.extend(minibatch[0]..minibatch[1]);
-        by_length.sort_by_key(|&at| Reverse(lengths[at]));
+        longest_first(lengths, minibatch[0]..minibatch[1], &mut ordered, &mut counts);
         // The first sequences go to the ranks in turn, because ranks without a sequence have no load.
-        let num_first = by_length.len().min(usize::try_from(num_ranks).unwrap_or(usize::MAX));
-        let (first, rest) = by_length.split_at(num_first);
-        let mut candidates = BinaryHeap::with_capacity(if rest.is_empty() { 0 } else { num_first });
-        for (candidate, &at) in first.iter().enumerate() {
-            let (candidate, length) = (candidate as u64, u64::from(lengths[at]));
-            if candidate == rank {
-                kept.push(at as u32);
-            }
-            if !rest.is_empty() {
-                let load = match load {
-                    Load::Samples => length,
-                    Load::PaddedArea => 2 * length,
-                };
-                candidates.push(Reverse(Candidate { load, rank: candidate, num_sequences: 1, longest: length }));
-            }
+        let num_first = ordered.len().min(usize::try_from(num_ranks).unwrap_or(usize::MAX));
+        let (first, rest) = ordered.split_at(num_first);
+        kept.extend(first.get(usize::try_from(rank).unwrap_or(usize::MAX)).map(|&(_, at)| at));
+        candidates.clear();
+        areas.clear();
+        if !rest.is_empty() {
+            candidates.extend(first.iter().zip(0..).map(|(&(length, _), rank)| match load {
+                Load::Samples => Reverse(C::new(length.into(), rank)),
+                Load::PaddedArea => Reverse(C::new(2 * u64::from(length), rank)),
+            }));
+            areas.extend(first.iter().map(|&(length, _)| (1, u64::from(length))));
         }
-        for &at in rest {
+        for &(length, at) in rest {
             let Some(mut top) = candidates.peek_mut() else { break };
-            let candidate = &mut top.0;
-            if candidate.rank == rank {
-                kept.push(at as u32);
+            let least = top.0;
+            if least.rank() == rank {
+                kept.push(at);
             }
-            candidate.num_sequences += 1;
-            candidate.load = match load {
-                Load::Samples => candidate.load + u64::from(lengths[at]),
-                Load::PaddedArea => (candidate.num_sequences + 1) * candidate.longest,
+            let load = match load {
+                Load::Samples => least.load() + u64::from(length),
+                Load::PaddedArea => {
+                    let (num_sequences, longest) = &mut areas[least.rank() as usize];
+                    *num_sequences += 1;
+                    (*num_sequences + 1) * *longest
+                }
             };
+            *top = Reverse(C::new(load, least.rank()));
         }
         kept[begin..].sort_unstable();
         kept_bounds.push(kept.len());
@@ -100,6 +167,27 @@ mod tests {
         let shares = shares(&[3, 9, 1, 4, 4, 2], &[0, 6], 2, Load::Samples);
         // 9 | 4 ; 9 | 4 4 ; 9 | 4 4 3 ; 9 2 | 4 4 3 ; then 11 each, so the lowest rank takes the last.
         assert_eq!(shares, [(vec![1, 2, 5], vec![0, 3]), (vec![0, 3, 4], vec![0, 3])]);
+    }
+
+    #[test]
+    fn equal_lengths_stay_in_their_order_whether_they_are_counted_or_compared() {
+        for most in [3, 1000] {
+            let lengths: Vec<u32> = (0..40).map(|at| 1 + at * at * 17 % most).collect();
+            let mut expected: Vec<(u32, u32)> = (5..40).map(|at| (lengths[at as usize], at)).collect();
+            expected.sort_by_key(|&(length, _)| Reverse(length));
+            let mut ordered = vec![(7, 7)];
+            longest_first(&lengths, 5..40, &mut ordered, &mut vec![9; 3]);
+            assert_eq!(ordered, expected);
+        }
+    }
+
+    #[test]
+    fn large_loads_are_dealt_as_small_ones() {
+        let lengths: Vec<u32> = (0..50).map(|at| 1 + at * 7 % 11).collect();
+        for load in [Load::Samples, Load::PaddedArea] {
+            let (small, large) = (deal_with::<u64>, deal_with::<u128>);
+            assert_eq!(small(&lengths, &[0, 30, 50], 3, 1, load), large(&lengths, &[0, 30, 50], 3, 1, load));
+        }
     }
 
     #[test]

@@ -14,7 +14,8 @@
 //! are consecutive, so "the home is in this window" is a comparison of two positions, and the whole shuffle runs on
 //! 32-bit numbers. The shuffle is done only as far as a read needs, and what the reader has passed is forgotten.
 //!
-//! [`Reader`] moves along that order, or along the file. [`Slots`] cuts what it delivers into truncated minibatches.
+//! [`Reader`] moves along that order, or along the file. [`Slots`] cuts what it delivers into truncated minibatches;
+//! [`deal`] shares it out among ranks, and [`Shares`] knows a rank's sequences of each chunk.
 //! Nothing here touches data, decides a setting, or knows of Python. The caller passes `pause`, which is called now and
 //! then and says whether to continue. A read that is stopped leaves the reader as it was.
 
@@ -22,6 +23,7 @@ mod deal;
 mod generator;
 mod plan;
 mod reader;
+mod shares;
 mod shuffle;
 mod slots;
 
@@ -29,6 +31,7 @@ use crate::lengths::Lengths;
 pub use deal::{Load, deal};
 pub use plan::{Randomization, Window, chunk_order};
 pub use reader::{Cursor, Delivered, Outcome, Reader, Request};
+pub use shares::{PartRefs, Shares};
 pub use shuffle::{rolling_order, shuffled};
 pub use slots::{Part, Pending, Slots, Truncation, Unread};
 

@@ -12,7 +12,7 @@
 //! | [`change_partition`](Reader::change_partition) | its count; or to the end, if the partition has nothing | | none |
 //! | [`set_count`](Reader::set_count) | its count | | none |
 //! | [`set_end`](Reader::set_end) | | | none |
-//! | [`rank`](Reader::rank), [`chunks_at`](Reader::chunks_at), [`chunks_from`](Reader::chunks_from) | | | at most the plan of a sweep |
+//! | [`rank`](Reader::rank), [`rank_at`](Reader::rank_at), [`chunks_at`](Reader::chunks_at), [`chunks_from`](Reader::chunks_from) | | | at most the plan of a sweep |
 //!
 //! The plan of a sweep (the order of chunks, one number a chunk) is kept for two sweeps, this and the next. The order
 //! of sequences is kept for one: that of the sweep that was read last.
@@ -380,7 +380,12 @@ impl Reader {
     /// The sweep and the rank (in file order: the chunk) of the next sequence; `None` when the data have ended.
     #[must_use]
     pub fn rank(&self) -> Option<(u64, u32)> {
-        let cursor = self.cursor;
+        self.rank_at(self.cursor)
+    }
+
+    /// The sweep and the rank of the next sequence at a former cursor; `None` if the data end there.
+    #[must_use]
+    pub fn rank_at(&self, cursor: Cursor) -> Option<(u64, u32)> {
         if cursor.position >= self.end {
             return None;
         }
@@ -431,7 +436,7 @@ impl Reader {
         }
         // Sequences take turns, and a chunk of fewer sequences than partitions may hold none of ours. Sequence number s
         // of this sweep has turn s - index + count; a later sweep adds its sequences to that.
-        let later_sweeps = i128::from(sweep - self.cursor.sweep) * i128::from(self.num_sequences);
+        let later_sweeps = (i128::from(sweep) - i128::from(self.cursor.sweep)) * i128::from(self.num_sequences);
         let shift = i128::from(self.cursor.count) - i128::from(self.cursor.index) + later_sweeps;
         while rank < num_chunks && chunks.len() < limit {
             let (start, end) = (table.start(rank as usize) as u64, table.start(rank as usize + 1) as u64);

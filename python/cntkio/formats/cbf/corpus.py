@@ -421,6 +421,8 @@ class CBFCorpus:
     def error_at(self, sequence_index: int, what: str) -> FormatError:
         return FormatError(what, path=self.name, sequence=self._key(sequence_index))
 
+    load_part = None
+
     def load(self, chunk_id: int) -> Loaded:
         kept = self._kept.get(chunk_id)
         if kept is not None:

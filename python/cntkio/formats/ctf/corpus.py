@@ -413,6 +413,10 @@ class CTFCorpus:
         chunk, findings = self._parse(chunk_id, self.report.budget)
         return Loaded(chunk_id, chunk, findings)
 
+    def load_part(self, chunk_id: int, sequences: npt.NDArray[np.uint32]) -> Loaded:
+        chunk, findings = self._parse(chunk_id, self.report.budget, sequences)
+        return Loaded(chunk_id, chunk, findings, sequences)
+
     def take_parsed(self) -> dict[int, Loaded]:
         parsed, self.index = self.index.parsed, self.index._replace(parsed=[])
         return {chunk_id: Loaded(chunk_id, chunk, NO_FINDINGS) for chunk_id, chunk in enumerate(parsed)}
@@ -421,10 +425,14 @@ class CTFCorpus:
         self,
         chunk_id: int,
         budget: int,
+        sequences: npt.NDArray[np.uint32] | None = None,
         schema: _core.CTFSchema | None = None,
     ) -> tuple[_core.Chunk, Findings]:
+        """Parse all sequences of a chunk, or some: their indices in it."""
         first, last = (int(index) for index in self.table.chunk_starts[chunk_id : chunk_id + 2])
-        places = self.index.places.of_chunk(chunk_id, first, last)
+        places, lengths = self.index.places.of_chunk(chunk_id, first, last), self.table.lengths[first:last]
+        if sequences is not None:
+            places, lengths = places.only(sequences), lengths[sequences]
         source = self._file.source(places.begin, places.end)
         try:
             chunk, counts, findings, last_straw = _core.ctf_parse(
@@ -433,12 +441,13 @@ class CTFCorpus:
                 places.end,
                 places.starts,
                 places.sizes,
-                self.table.lengths[first:last],
+                lengths,
                 schema or self._reading.core_schema,
                 budget=budget,
                 is_strict=self._options.strict,
                 num_threads=num_threads(),
-                piece_size=piece_size(max(places.end - places.begin, 0), tuning.PIECE),
+                piece_size=piece_size(places.num_bytes, tuning.PIECE),
+                gap_size=tuning.GAP,
                 spare=self._spare,
             )
             self._file.require_unchanged()
@@ -448,7 +457,8 @@ class CTFCorpus:
             self._file.require_unchanged()
             raise
         straw = None if last_straw is None else Finding(*last_straw)
-        return chunk, Findings(counts, [Finding(*finding) for finding in findings], straw, places.begin, first)
+        first_findings = [Finding(*finding) for finding in findings]
+        return chunk, Findings(counts, first_findings, straw, places.begin, first, sequences)
 
     def _mismatch(self) -> CorpusError:
         cache = self.index.cache
@@ -465,7 +475,7 @@ class CTFCorpus:
             if left < self.report.budget:
                 # The chunk was parsed with the whole budget. Parse it again with what is left of it, to find the first
                 # error beyond that.
-                _, findings = self._parse(loaded.chunk_id, left)
+                _, findings = self._parse(loaded.chunk_id, left, loaded.sequences)
             assert findings.last_straw is not None
             raise self._last_error(findings, findings.last_straw)
         for index, (kind, count) in enumerate(zip(KINDS, findings.counts, strict=True)):
@@ -492,7 +502,7 @@ class CTFCorpus:
         if kind not in KINDS_OF_GAPS:
             return ""
         begin = findings.first_byte + finding.offset
-        end = self.bounds_of(findings.first_sequence + finding.sequence)[1]
+        end = self.bounds_of(findings.sequence_index(finding))[1]
         is_line = kind == "line without a sample"
         asked = {schema.alias.decode() for schema in self._schema}
         known = {name.decode() for name in streams_at_the_start(self._file)}
@@ -527,14 +537,14 @@ class CTFCorpus:
         """Return true if another definition can read all values of a stream."""
         schema = _core.CTFSchema([definition], has_words=self._reading.text_keys)
         for chunk_id in range(self.table.num_chunks):
-            _, findings = self._parse(chunk_id, 2**64 - 1, schema)
+            _, findings = self._parse(chunk_id, 2**64 - 1, schema=schema)
             counts = zip(KINDS, findings.counts, strict=True)
             if any(count for kind, count in counts if kind.name in KINDS_OF_VALUES):
                 return False
         return True
 
     def _error(self, findings: Findings, finding: Finding, more: str = "") -> FormatError:
-        sequence_index = findings.first_sequence + finding.sequence
+        sequence_index = findings.sequence_index(finding)
         offset = findings.first_byte + finding.offset
         dim = 0 if finding.stream is None else self._schema[finding.stream].dim
         what = KINDS[finding.kind].words.format(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from cntkio import _core
 
 
@@ -66,7 +69,7 @@ class Finding(NamedTuple):
     Attributes:
         kind: Its index in `KINDS`.
         offset: Its byte, counted from the first byte of the chunk.
-        sequence: Its sequence, counted from the first of the chunk.
+        sequence: Its sequence, counted from the first that was parsed.
         stream: Its stream, if it has one.
         found: A number that was found; its meaning depends on the kind.
     """
@@ -87,6 +90,7 @@ class Findings(NamedTuple):
         last_straw: The error that exceeded the budget, if one did.
         first_byte: Offset of the chunk in the file.
         first_sequence: Index of its first sequence.
+        sequences: Indices in the chunk of the sequences that were parsed; None: all.
     """
 
     counts: list[int]
@@ -94,6 +98,12 @@ class Findings(NamedTuple):
     last_straw: Finding | None
     first_byte: int
     first_sequence: int
+    sequences: npt.NDArray[np.uint32] | None = None
+
+    def sequence_index(self, finding: Finding) -> int:
+        """Return the index of a finding's sequence in the table."""
+        within = finding.sequence if self.sequences is None else int(self.sequences[finding.sequence])
+        return self.first_sequence + within
 
 
 NO_FINDINGS = Findings([0] * len(KINDS), [], None, 0, 0)

@@ -41,6 +41,19 @@ class ChunkPlaces(NamedTuple):
         """Return the first byte of the sequence that has a byte of the file, and the byte after the sequence."""
         return self.sequence(max(int(np.searchsorted(self.starts, byte - self.begin, side="right")) - 1, 0))
 
+    def only(self, sequences: npt.NDArray[np.uint32]) -> ChunkPlaces:
+        """Return the places of some of the chunk's sequences, which ascend: their indices in the chunk."""
+        starts, sizes = self.starts[sequences], self.sizes
+        if sizes is None:
+            ends = np.append(self.starts[1:], np.array(self.end - self.begin, self.starts.dtype))
+            return ChunkPlaces(self.begin, self.end, starts, (ends[sequences] - starts).astype(np.uint32))
+        return ChunkPlaces(self.begin, self.end, starts, sizes[sequences])
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the sequences."""
+        return max(self.end - self.begin, 0) if self.sizes is None else int(self.sizes.sum(dtype=np.int64))
+
 
 class Places:
     """Places of all sequences. The columns may be parts of an index cache, which are read chunk by chunk.

@@ -358,6 +358,8 @@ class HTKFeatureCorpus:
             digest.update(np.ascontiguousarray(column).data.cast("B"))
         return f"{len(files)}:{digest.hexdigest()}"
 
+    load_part = None
+
     def load(self, chunk_id: int) -> Loaded:
         return self.loaded(chunk_id, self.read_frames(chunk_id, memory_map=self._settings.memory_map))
 

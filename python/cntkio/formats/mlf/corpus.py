@@ -375,6 +375,8 @@ class MLFCorpus:
             digest.update(self._targets.rows)
         return digest.hexdigest()
 
+    load_part = None
+
     def load(self, chunk_id: int) -> Loaded:
         begin, end = self.table.chunk_starts[chunk_id : chunk_id + 2].tolist()
         bounds = self._run_bounds[begin : end + 1]

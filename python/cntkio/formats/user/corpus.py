@@ -178,6 +178,7 @@ class UserTimelineCorpus(_UserCorpus):
     """
 
     joins: Joins = "alone"
+    load_part = None
 
     def __init__(self, deserializer: UserDeserializer) -> None:
         super().__init__(deserializer)
@@ -201,6 +202,7 @@ class MainTimelineCorpus(_UserCorpus):
     """
 
     joins: Joins = "anywhere"
+    load_part = None
 
     def __init__(self, deserializer: UserDeserializer) -> None:
         super().__init__(deserializer)
