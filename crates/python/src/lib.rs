@@ -21,8 +21,9 @@ mod packed;
 mod pool;
 mod text;
 
-/// NumPy arrays that own vectors of the core are freed by this allocator too.
-#[global_allocator]
+/// NumPy arrays that own vectors of the core are freed by this allocator too. AddressSanitizer needs the system's allocator
+/// instead, because it does not see the borders of blocks that are kept.
+#[cfg_attr(not(sanitized), global_allocator)]
 static ALLOCATOR: Recycler = Recycler::new();
 
 /// Return the memory that the allocator keeps for the next large arrays to the system. Returns its size in bytes.
