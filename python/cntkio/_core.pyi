@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 __version__: str
 CHECK_SUM_BLOCK: int
+THREAD_LIMITS: str
 CTF_NUM_ERROR_KINDS: int
 # Names of numbered results; a name's index is the result's number.
 CTF_KINDS: tuple[str, ...]

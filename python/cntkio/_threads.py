@@ -156,7 +156,8 @@ class Workers:
         name: Their name.
 
     Raises:
-        RuntimeError: The operating system gives no thread.
+        OSError: The operating system starts no further thread.
+        MemoryError: A thread found too little memory to begin.
 
     Example:
         >>> with Workers(2, "example") as workers:
@@ -174,7 +175,15 @@ class Workers:
         for thread in self._threads:
             # `Thread.start` takes several steps. Another thread takes them, because only the main thread is
             # interrupted.
-            _thread.start_new_thread(_start, (thread,))
+            ticket = _Ticket()
+            lost = weakref.ref(ticket, thread.begun.put)
+            try:
+                _thread.start_new_thread(_start, (thread, ticket))
+            except RuntimeError as error:
+                raise OSError(f"cannot start threads: {error}; {_core.THREAD_LIMITS}") from None
+            del ticket
+            if thread.begun.get() is lost:
+                raise MemoryError(f"no memory for another thread; there are {threading.active_count()}")
 
     def do(self, function: Callable[..., _T], *args: Any) -> Job[_T]:
         """Have a function called by one of the threads.
@@ -222,10 +231,13 @@ class _Worker(threading.Thread):
         self.number = next(self.numbers)
         self.jobs = jobs
         self.owner = owner
+        self.begun: SimpleQueue[weakref.ref[_Ticket] | None] = SimpleQueue()
+        self.ticket: _Ticket | None = None
         self._end: SimpleQueue[None] = SimpleQueue()
         self._has_ended = False
 
     def run(self) -> None:
+        self.begun.put(None)
         while isinstance(job := self.jobs.get(), Job):
             job.run()
             del job  # it may be the last reference to large data
@@ -241,10 +253,17 @@ class _Worker(threading.Thread):
             self.join()
 
 
-def _start(thread: _Worker) -> None:
+class _Ticket:
+    """An object that goes with a thread, and is lost if the thread ends before its first step, for lack of memory."""
+
+    __slots__ = ("__weakref__",)
+
+
+def _start(thread: _Worker, ticket: _Ticket) -> None:
+    thread.ticket = ticket
     try:
         thread.start()
-    except RuntimeError:  # the operating system gives no further thread
+    except (RuntimeError, MemoryError):  # the operating system starts no further thread
         thread.run()
 
 

@@ -423,7 +423,8 @@ class TruncatedMinibatchData:
         self.stream = stream
         self.values = values.reshape(*mask.shape, *stream.shape)
         self.mask = mask
-        self.continues = mask[:, 0] == 1
+        self.continues = np.zeros(len(mask), np.bool_)
+        self.continues[parts[parts[:, 1] < 0, 0]] = True
         self.parts = parts
         self.end_of_sweep = end_of_sweep
 

@@ -15,7 +15,6 @@ import gc
 import itertools
 import os
 import random
-import signal
 import sys
 import tempfile
 import time
@@ -96,18 +95,17 @@ class Reading:
     def interrupted(self, size: int, index: int, count: int) -> bool:
         """Read while an interrupt arrives at a random moment; the minibatch may be lost only as a whole."""
         before = self.source.state_dict()
-        minibatch = None
-        try:
-            signal.setitimer(signal.ITIMER_REAL, self.chance.random() * 0.002 + 1e-6)
-            minibatch = self.source.next_minibatch(size, num_data_partitions=count, partition_index=index)
-            signal.setitimer(signal.ITIMER_REAL, 0)
-        except KeyboardInterrupt:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+        delivered: list[Any] = []
+
+        def read() -> None:
+            delivered.append(self.source.next_minibatch(size, num_data_partitions=count, partition_index=index))
+
+        if interrupted_after(self.chance.random() * 0.002 + 1e-6, read):
             if self.source.state_dict() != before:
                 self.slow.read(size, index, count)
             assert self.position == self.slow.position
             return True
-        self.compare(minibatch, self.slow.read(size, index, count))
+        self.compare(delivered[0], self.slow.read(size, index, count))
         return False
 
     def in_child(self, size: int, index: int, count: int) -> None:
@@ -258,10 +256,6 @@ def is_flat(grown: Standing | None) -> bool:
     return grown is None or all(more <= allowed for more, allowed in zip(grown, ALLOWED, strict=True))
 
 
-def interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
-
-
 def main() -> int:
     """Run for the seconds that are asked for."""
     if not os.environ.items() >= ENVIRONMENT.items():
@@ -269,7 +263,6 @@ def main() -> int:
     seconds = float(sys.argv[1])
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else time.time_ns() % 2**32
     first = int(sys.argv[3]) if len(sys.argv) > 3 else 0
-    signal.signal(signal.SIGALRM, interrupt)
     counts: Counter[str] = Counter()
     standings: list[Standing] = []
     begin = time.monotonic()

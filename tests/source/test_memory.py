@@ -50,3 +50,27 @@ def test_too_large_a_request_is_a_memory_error(path: Path, name: str) -> None:
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.startswith("MemoryError: ")
     assert any(character.isdigit() for character in ran.stdout)
+
+
+@pytest.mark.parametrize("timeline", ["main", "user-defined"])
+def test_rows_without_data_take_no_memory(path: Path, timeline: str) -> None:
+    program = """
+sys.path.insert(0, sys.argv[2])
+from support.builders import peak_memory
+from support.user_formats import OneStream
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
+options = {"truncation_length": 2, "max_sweeps": 1, "randomize": False}
+opened = source(**options) if sys.argv[3] == "main" else MinibatchSource(OneStream(), **options)
+before = peak_memory()
+minibatch = opened.next_minibatch(2**27)
+assert minibatch["x"].values.shape == (2**26, 2, 2) and minibatch["x"].mask.shape == (2**26, 2)
+state = opened.state_dict()
+opened.load_state_dict(state)
+assert state["timeline"]["num_slots"] == 2**26 and len(state["timeline"]["slots"]) < 1000
+print((peak_memory() - before) >> 20)
+"""
+    code = BEGIN.replace("(2 << 30, 2 << 30)", "resource.getrlimit(resource.RLIMIT_AS)") + program
+    arguments = [sys.executable, "-c", code, path, Path(__file__).parents[1], timeline]
+    ran = subprocess.run(arguments, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    assert int(ran.stdout) < 100  # megabytes

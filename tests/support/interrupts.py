@@ -67,8 +67,12 @@ class At:
 def interrupted_after(seconds: float, action: Callable[[], Any]) -> bool:
     """Call `action`, and interrupt it after a time; return whether it was interrupted before its end."""
 
+    is_over = False
+
     def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
+        # Another thread may receive the signal, so that this thread learns of it late.
+        if not is_over:
+            raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
@@ -76,6 +80,7 @@ def interrupted_after(seconds: float, action: Callable[[], Any]) -> bool:
             signal.setitimer(signal.ITIMER_REAL, seconds)
             action()
         finally:
+            is_over = True
             signal.setitimer(signal.ITIMER_REAL, 0)
     except KeyboardInterrupt:
         return True

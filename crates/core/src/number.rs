@@ -4,6 +4,7 @@
 //! Most numbers take one multiplication in `f64`; where that cannot prove its result, the standard library's
 //! correctly rounding parser decides. (docs/formats/ctf.md, "Numbers")
 
+use cntkio_memory::copy::Number;
 use cntkio_memory::small::Widens;
 use cntkio_simd::Kernel;
 
@@ -84,7 +85,7 @@ fn digits(bytes: &[u8], mut at: usize, mut push: impl FnMut(u8)) -> usize {
 }
 
 /// A type that values are stored in.
-pub trait Element: Widens<Small = u8> + Default + From<f32> + PartialEq + std::fmt::Debug + 'static {
+pub trait Element: Number + Widens<Small = u8> + Default + From<f32> + PartialEq + std::fmt::Debug + 'static {
     /// The value of a scanned number; `text` is the number as written.
     fn round(decimal: &Decimal, text: &[u8]) -> Self;
 

@@ -10,13 +10,17 @@
 //! size class       4.5 MB                        1 of 16 MB
 //! ```
 //!
+//! Where the system has no memory, [`Reserve`] has some megabytes. Most requests of the core are small and cannot report
+//! a failure: the standard library would end the process. With the reserve the work goes on to the next large request,
+//! which can report it, or to its end.
+//!
 //! Invariant: the size of a block depends only on the requested layout, so any block can be returned to the system at
 //! any time. No thread waits: if another thread is using the list of kept blocks (or was, when this process was
 //! forked), the allocator asks the system instead.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Smaller requests go to the system's allocator.
 const LEAST_BYTES: usize = 64 << 10;
@@ -36,6 +40,65 @@ const ALIGN_BYTES: usize = 16;
 // `give` would panic on a block larger than `KEPT_BYTES`, and an allocator must not panic. The largest block has the
 // size class of `MOST_BYTES`, which is `MOST_BYTES` itself because that is a power of two.
 const _: () = assert!(MOST_BYTES.is_power_of_two() && MOST_BYTES <= KEPT_BYTES && NUM_SLOTS > 0);
+
+/// Size of the reserve in bytes. Pages of it that were never used take no memory.
+const RESERVE_BYTES: usize = 8 << 20;
+
+/// Memory for requests that the system refuses: blocks one after the other. Their memory can be used again when the
+/// last block is freed, or all blocks are.
+#[repr(C, align(64))]
+struct Reserve {
+    memory: UnsafeCell<[u8; RESERVE_BYTES]>,
+    /// The number of blocks in use in the upper half, and the end of the last block in the lower half: one number, so
+    /// that no thread waits.
+    state: AtomicU64,
+}
+
+// SAFETY: `state` gives every byte of `memory` to one block at a time.
+unsafe impl Sync for Reserve {}
+
+static RESERVE: Reserve = Reserve::new();
+
+impl Reserve {
+    const fn new() -> Reserve {
+        Reserve { memory: UnsafeCell::new([0; RESERVE_BYTES]), state: AtomicU64::new(0) }
+    }
+
+    fn start(&self) -> *mut u8 {
+        self.memory.get().cast()
+    }
+
+    /// Whether a block is in the reserve.
+    fn contains(&self, block: *mut u8) -> bool {
+        (block as usize).wrapping_sub(self.start() as usize) < RESERVE_BYTES
+    }
+
+    /// A block; null if there is no room.
+    #[cold]
+    fn alloc(&self, layout: Layout) -> *mut u8 {
+        let mut begin = 0;
+        let taken = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
+            let first = self.start() as usize + (state as u32) as usize;
+            begin = first.checked_next_multiple_of(layout.align())? - self.start() as usize;
+            let end = begin.checked_add(layout.size()).filter(|&end| end <= RESERVE_BYTES)?;
+            Some(((state >> 32) + 1) << 32 | end as u64)
+        });
+        // SAFETY: `begin` is inside the reserve.
+        if taken.is_ok() { unsafe { self.start().add(begin) } } else { std::ptr::null_mut() }
+    }
+
+    /// Free a block of this reserve.
+    #[cold]
+    fn dealloc(&self, block: *mut u8, layout: Layout) {
+        let begin = block as usize - self.start() as usize;
+        let freed = |state: u64| {
+            let (count, end) = ((state >> 32) - 1, (state as u32) as usize);
+            let end = if begin + layout.size() == end { begin } else { end };
+            Some(if count == 0 { 0 } else { count << 32 | end as u64 })
+        };
+        let _ = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, freed);
+    }
+}
 
 /// An allocator that keeps large freed blocks; see the module.
 pub struct Recycler {
@@ -206,26 +269,35 @@ fn block_of(layout: Layout) -> Option<usize> {
     Some(size.next_multiple_of(1 << (size.ilog2() - shift)))
 }
 
+/// The block, or a block of the reserve if the system has refused it.
+#[inline]
+fn or_reserve(block: *mut u8, layout: Layout) -> *mut u8 {
+    if block.is_null() { RESERVE.alloc(layout) } else { block }
+}
+
 // SAFETY: for a layout that `block_of` gives a size, the allocator returns a block of that size, new from the system or
 // kept; it is at least as large and as aligned as the layout. All other layouts go to the system's allocator unchanged.
-// `block_of` depends only on the layout, so a block is freed in the way in which it was allocated.
+// A request that the system refuses gets a block of the reserve, which fits the layout, or null. `block_of` depends only
+// on the layout, and the reserve knows its blocks by their address, so a block is freed in the way in which it was
+// allocated.
 unsafe impl GlobalAlloc for Recycler {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        match block_of(layout) {
+        let block = match block_of(layout) {
             Some(size) => self.take(size).unwrap_or_else(|| fresh(size)),
             // SAFETY: the caller fulfils the contract of `alloc`.
             None => unsafe { System.alloc(layout) },
-        }
+        };
+        or_reserve(block, layout)
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        let Some(size) = block_of(layout) else {
+        let (block, is_zero) = match block_of(layout) {
             // SAFETY: the caller fulfils the contract of `alloc_zeroed`.
-            return unsafe { System.alloc_zeroed(layout) };
+            None => (unsafe { System.alloc_zeroed(layout) }, true),
+            Some(size) => self.take(size).map_or_else(|| (fresh(size), is_mapped(size)), |used| (used, false)),
         };
-        let used = self.take(size);
-        let block = used.unwrap_or_else(|| fresh(size));
-        if !block.is_null() && (used.is_some() || !is_mapped(size)) {
+        let (block, is_zero) = if block.is_null() { (RESERVE.alloc(layout), false) } else { (block, is_zero) };
+        if !block.is_null() && !is_zero {
             // SAFETY: the block has at least the size of the layout.
             unsafe { block.write_bytes(0, layout.size()) };
         }
@@ -233,6 +305,9 @@ unsafe impl GlobalAlloc for Recycler {
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        if RESERVE.contains(pointer) {
+            return RESERVE.dealloc(pointer, layout);
+        }
         match block_of(layout) {
             Some(size) => self.give(pointer, size),
             // SAFETY: the caller fulfils the contract of `dealloc`, and the system's allocator allocated this layout.
@@ -243,20 +318,29 @@ unsafe impl GlobalAlloc for Recycler {
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         // SAFETY: the caller guarantees that the new size and this alignment form a valid layout.
         let wanted = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
-        match (block_of(layout), block_of(wanted)) {
-            // SAFETY: the caller fulfils the contract of `realloc`, and the system's allocator allocated this layout.
-            (None, None) => unsafe { System.realloc(pointer, layout, new_size) },
-            (Some(old), Some(new)) if old == new => pointer,
-            // SAFETY: the caller fulfils the contract of `realloc`; both blocks have at least the number of bytes
-            // copied, and they do not overlap.
-            _ => unsafe {
-                let new_block = self.alloc(wanted);
-                if !new_block.is_null() {
-                    new_block.copy_from_nonoverlapping(pointer, layout.size().min(new_size));
-                    self.dealloc(pointer, layout);
+        if !RESERVE.contains(pointer) {
+            match (block_of(layout), block_of(wanted)) {
+                (None, None) => {
+                    // SAFETY: the caller fulfils the contract of `realloc`, and the system's allocator allocated this
+                    // layout.
+                    let block = unsafe { System.realloc(pointer, layout, new_size) };
+                    if !block.is_null() {
+                        return block;
+                    }
                 }
-                new_block
-            },
+                (Some(old), Some(new)) if old == new => return pointer,
+                _ => {}
+            }
+        }
+        // SAFETY: the caller fulfils the contract of `realloc`; both blocks have at least the number of bytes copied,
+        // and they do not overlap.
+        unsafe {
+            let new_block = self.alloc(wanted);
+            if !new_block.is_null() {
+                new_block.copy_from_nonoverlapping(pointer, layout.size().min(new_size));
+                self.dealloc(pointer, layout);
+            }
+            new_block
         }
     }
 }
@@ -329,6 +413,30 @@ mod tests {
         }
         assert_eq!(recycler.release_kept(), sizes.iter().sum());
         assert_eq!((kept(&recycler), recycler.release_kept()), (vec![], 0));
+    }
+
+    #[test]
+    fn the_reserve_serves_requests_that_the_system_refuses() {
+        let recycler = Recycler::new();
+        let refused = Layout::from_size_align(1 << 62, 4).unwrap();
+        // SAFETY: blocks are used within their layouts and freed with the same layouts.
+        unsafe {
+            assert!(recycler.alloc(refused).is_null());
+            let (small, large) = (Layout::from_size_align(100, 64).unwrap(), layout(1 << 20));
+            let first = or_reserve(std::ptr::null_mut(), small);
+            let second = or_reserve(std::ptr::null_mut(), large);
+            assert!(RESERVE.contains(first) && RESERVE.contains(second) && (first as usize).is_multiple_of(64));
+            second.write_bytes(7, 1 << 20);
+            let moved = recycler.realloc(second, large, 2 << 20);
+            assert!(!RESERVE.contains(moved) && (0..1 << 20).all(|at| moved.add(at).read() == 7));
+            recycler.dealloc(moved, layout(2 << 20));
+            recycler.dealloc(first, small);
+            assert_eq!(RESERVE.state.load(Ordering::Relaxed), 0);
+            let all: Vec<_> = (0..9).map(|_| or_reserve(std::ptr::null_mut(), large)).collect();
+            assert!(all[..8].iter().all(|block| !block.is_null()) && all[8].is_null());
+            all[..8].iter().for_each(|&block| recycler.dealloc(block, large));
+            assert_eq!(RESERVE.state.load(Ordering::Relaxed), 0);
+        }
     }
 
     #[test]

@@ -211,6 +211,25 @@ pub trait Number: Copy + Send + Sync + private::Sealed {
     fn append_le(out: &mut Vec<Self>, bytes: &[u8]);
 }
 
+/// Zeros, in memory that is not used before other numbers are written; `None` if there is not as much.
+///
+/// ```
+/// use cntkio_memory::copy::zeros;
+///
+/// assert_eq!(zeros::<f32>(3), Some(vec![0.0; 3]));
+/// assert_eq!(zeros::<f64>(1 << 60), None);
+/// ```
+pub fn zeros<T: Number>(count: usize) -> Option<Vec<T>> {
+    let layout = std::alloc::Layout::array::<T>(count).ok()?;
+    if layout.size() == 0 {
+        return Some(Vec::new());
+    }
+    // SAFETY: the size is not 0.
+    let memory = unsafe { std::alloc::alloc_zeroed(layout) };
+    // SAFETY: the global allocator gave the memory for `count` numbers, and zero bytes are a number.
+    (!memory.is_null()).then(|| unsafe { Vec::from_raw_parts(memory.cast(), count, count) })
+}
+
 mod private {
     /// Implemented only by the types of this module: `unsafe` code relies on any bytes being a valid value.
     pub trait Sealed {}

@@ -77,6 +77,14 @@ impl<'a> OpenFile<'a> {
         read_up_to(&self.file(), buffer, at)
     }
 
+    /// At most `size`: the number of bytes that the file has from position `at` on. A file that the system makes while
+    /// it is read has no size, and may have as many bytes as are asked for.
+    pub fn most(self, size: usize, at: u64) -> Result<usize> {
+        let file = self.file().metadata()?;
+        let known = file.is_file() && file.len() > 0;
+        Ok(if known { size.min(usize::try_from(file.len().saturating_sub(at)).unwrap_or(size)) } else { size })
+    }
+
     /// Append `size` bytes from position `at`, or fewer if the file ends before; returns their number.
     pub fn append_read(self, out: &mut Vec<u8>, size: usize, at: u64) -> Result<usize> {
         out.reserve(size);

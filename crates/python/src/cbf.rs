@@ -2,7 +2,7 @@
 
 use crate::chunk::{Chunk, parsed, plain};
 use crate::ctf::Spare;
-use crate::file::{FileNumber, mapped};
+use crate::file::{FileNumber, mapped, os_error, os_error_of};
 use crate::pool::pool;
 use cntkio_core::cbf::{self, Fault, Selected, Stream, Written};
 use cntkio_core::chunk::Bytes;
@@ -33,7 +33,8 @@ impl BinaryFile {
     /// Share an open file: the caller may close it. Messages contain `name`.
     #[new]
     fn new(file: FileNumber, name: String) -> PyResult<BinaryFile> {
-        Ok(BinaryFile { file: Arc::new(MappedFile::new(file.file()?, name)?) })
+        let opened = file.file().and_then(|file| MappedFile::new(file, name.clone()));
+        Ok(BinaryFile { file: Arc::new(opened.map_err(|error| os_error_of(error, Some(&name)))?) })
     }
 }
 
@@ -73,7 +74,7 @@ pub(crate) fn cbf_read<'py>(
             }
         }))
     })?;
-    Ok(match parsed? {
+    Ok(match parsed.map_err(os_error)? {
         Ok(parsed) => {
             let lengths = parsed.lengths.into_pyarray(py);
             (Some(Chunk { inner: parsed.chunk }), parsed.num_used, lengths, None)

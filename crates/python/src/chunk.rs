@@ -202,7 +202,8 @@ pub(crate) fn pad<'py>(
             py.detach(|| pack::pad(values, offsets, steps, dim)).map(Values::F64)
         }
     };
-    padded
-        .map(|values| values_array(py, values))
-        .map_err(|_| PyValueError::new_err("offsets and steps do not fit the values"))
+    padded.map(|values| values_array(py, values)).map_err(|error| match error {
+        pack::Error::TooLarge(_) => refused(error),
+        _ => PyValueError::new_err("offsets and steps do not fit the values"),
+    })
 }

@@ -10,17 +10,27 @@ use pyo3::exceptions::{PyMemoryError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 /// The exception that Python's own functions would raise, with number and text of the system's error.
-fn os_error(error: std::io::Error) -> PyErr {
-    match error.raw_os_error() {
-        Some(number) if cfg!(unix) => {
-            let text = error.to_string();
-            let text = text.strip_suffix(&format!(" (os error {number})")).unwrap_or(&text);
-            PyOSError::new_err((number, text.to_owned()))
+pub(crate) fn os_error(error: std::io::Error) -> PyErr {
+    os_error_of(error, None)
+}
+
+/// The same with the name of the file.
+pub(crate) fn os_error_of(error: std::io::Error, name: Option<&str>) -> PyErr {
+    let number = error.raw_os_error().filter(|_| cfg!(unix));
+    let text = error.to_string();
+    let text =
+        number.and_then(|number| text.strip_suffix(&format!(" (os error {number})"))).unwrap_or(&text).to_owned();
+    match (number, name) {
+        _ if error.kind() == ErrorKind::OutOfMemory => {
+            PyMemoryError::new_err(name.map_or(text.clone(), |name| format!("{name}: {text}")))
         }
-        _ => error.into(),
+        (Some(number), Some(name)) => PyOSError::new_err((number, text, name.to_owned())),
+        (Some(number), None) => PyOSError::new_err((number, text)),
+        (None, _) => error.into(),
     }
 }
 
@@ -105,6 +115,7 @@ impl<'a> TextSource<'a> {
 #[pyfunction]
 pub(crate) fn file_read<'py>(py: Python<'py>, file: FileNumber, at: u64, size: usize) -> PyResult<Bound<'py, PyBytes>> {
     let mut bytes = Vec::new();
+    let size = file.file().and_then(|file| file.most(size, at)).map_err(os_error)?;
     bytes.try_reserve_exact(size).map_err(|_| PyMemoryError::new_err(format!("no memory for {size} bytes")))?;
     py.detach(|| file.file()?.append_read(&mut bytes, size, at)).map_err(os_error)?;
     Ok(PyBytes::new(py, &bytes))

@@ -1,7 +1,7 @@
 //! HTK features and labels.
 
 use crate::chunk::Chunk;
-use crate::file::{FileNumber, mapped};
+use crate::file::{FileNumber, mapped, os_error, os_error_of};
 use crate::pool::pool;
 use cntkio_core::chunk::{self, Block, Bytes, Column, Encoding, FrameStart, Frames, Runs, Samples, Targets};
 use cntkio_core::find;
@@ -203,14 +203,15 @@ impl FileBytes {
 
     /// Append bytes of an open file. Returns their number, which is smaller than `size` only at the file's end.
     fn read(&self, py: Python<'_>, file: FileNumber, at: u64, size: usize) -> PyResult<usize> {
+        let file = file.file().map_err(os_error)?;
+        let size = file.most(size, at).map_err(os_error)?;
         let mut blocks = self.take();
-        let room = blocks.0.try_reserve(size);
-        let read = py.detach(|| match room {
-            Ok(()) => file.file()?.append_read(&mut blocks.0, size, at),
-            Err(_) => Err(std::io::ErrorKind::OutOfMemory.into()),
-        });
+        let read = match blocks.0.try_reserve(size) {
+            Ok(()) => py.detach(|| file.append_read(&mut blocks.0, size, at)).map_err(os_error),
+            Err(_) => Err(PyMemoryError::new_err(format!("no memory for {size} bytes"))),
+        };
         self.put(blocks);
-        Ok(read?)
+        read
     }
 
     /// A copy of the bytes that were read.
@@ -221,9 +222,10 @@ impl FileBytes {
     /// Map bytes of an open file, all of which must exist; returns the number of the block. Messages contain `name`.
     fn show(&self, py: Python<'_>, file: FileNumber, name: String, at: u64, size: usize) -> PyResult<usize> {
         let shown = py.detach(|| {
-            let file = Arc::new(file::MappedFile::new(file.file()?, name)?);
+            let file = Arc::new(file::MappedFile::new(file.file()?, name.clone())?);
             mapped(&file, at, size)
-        })?;
+        });
+        let shown = shown.map_err(|error| os_error_of(error, Some(&name)))?;
         let mut blocks = self.take();
         blocks.1.push(shown);
         let number = blocks.1.len();

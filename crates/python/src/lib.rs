@@ -79,6 +79,7 @@ mod _core {
         cntkio_simd::Kernel::selected(); // now, before a fork can interrupt another thread that initialises it
         super::order::register(module)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.add("THREAD_LIMITS", super::pool::LIMITS)?;
         module.add("CHECK_SUM_BLOCK", cntkio_core::check_sums::BLOCK_BYTES)?;
         module.add("CTF_NUM_ERROR_KINDS", cntkio_core::ctf::NUM_ERRORS)?;
         // The names of numbered results; a name's index is the result's number.

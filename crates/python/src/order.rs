@@ -277,7 +277,7 @@ impl TimelineReader {
             }
         })?;
         let (parts, Outcome { end_of_sweep, .. }, position) = read.map_err(|num_slots| {
-            PyMemoryError::new_err(format!("no memory for more than {num_slots} slots of a truncated minibatch"))
+            PyMemoryError::new_err(format!("no memory for {num_slots} slots of a truncated minibatch"))
         })?;
         if parts.is_empty() {
             return Ok(None);

@@ -1,7 +1,7 @@
 //! Threads that parse, and threads that help to pack. Their first use creates them, and so does the first
 //! use after a fork, because the child has none of its parent's threads.
 
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,6 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// For each generation the generation's number, the number of threads, and the pool. A forked process uses a lock of
 /// its own, because a thread of its parent may have held the parent's lock. Generations share the 16 elements in turn.
 type Kept = [Mutex<Option<(usize, usize, Arc<ThreadPool>)>>; 16];
+
+/// What messages say about threads that the operating system does not start.
+pub(crate) const LIMITS: &str = "the limits of processes (ulimit -u, pids of the control group) or of memory (ulimit -v) \
+    leave no room, and CNTKIO_NUM_THREADS=1 takes the fewest threads";
 
 static PARSERS: Kept = [const { Mutex::new(None) }; 16];
 static HELPERS: Kept = [const { Mutex::new(None) }; 16];
@@ -41,7 +45,7 @@ fn kept(current: &Kept, num_threads: usize, what: &str) -> PyResult<Arc<ThreadPo
         .num_threads(num_threads)
         .thread_name(move |number| format!("cntkio-{what}-{number}"))
         .build()
-        .map_err(|error| PyRuntimeError::new_err(format!("cannot start threads: {error}")))?;
+        .map_err(|error| PyOSError::new_err(format!("cannot start threads: {error}; {LIMITS}")))?;
     let pool = Arc::new(pool);
     if let Some((owner, _, old)) = current.replace((generation, num_threads, pool.clone()))
         && owner != generation

@@ -134,13 +134,15 @@ class Packer:
                 f"{counted(num_samples, 'sample')}, but the sequence counts for {lengths[row]}; truncation needs "
                 f"as many in every stream"
             )
+        mask = np.zeros((parts.num_slots, parts.num_steps), np.int8)
+        # A request may ask for any number of slots: memory is used only up to the last slot with a sample.
+        used = mask[: int(parts.slot.max(initial=-1)) + 1].reshape(-1)
         # Parts that begin at or before a cell, less the parts that end there: 1 at a cell with a sample.
-        covered = np.zeros(num_cells + 1, np.int64)
+        covered = np.zeros(len(used) + 1, np.int64)
         np.add.at(covered, cells, 1)
         np.add.at(covered, cells + parts.num_samples, -1)
-        mask = np.cumsum(covered[:-1]).astype(np.int8)
-        mask[cells[parts.first_sample == 0]] = 2
-        mask = mask.reshape(parts.num_slots, parts.num_steps)
+        used[:] = np.cumsum(covered[:-1])
+        used[cells[parts.first_sample == 0]] = 2
         begin = parts.step - parts.first_sample
         spans = np.stack([parts.slot, begin, begin + lengths], axis=1)
         return {

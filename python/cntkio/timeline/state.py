@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -25,9 +25,10 @@ class State(NamedTuple):
         position: Samples of all partitions passed.
         settings: Size and partition of the last read; None: before the first read. The fields below belong to it.
         running_count: In order: the running count of sequences.
-        slots: Truncated: the slots.
+        slots: Truncated: the slots, without empty slots at the end.
         rounds_to_pass: Balanced and global partitions: rounds, or global minibatches, of other workers before the next
             of this worker.
+        num_slots: Truncated: the number of all slots.
     """
 
     position: int
@@ -35,6 +36,7 @@ class State(NamedTuple):
     running_count: int | None = None
     slots: Slots | None = None
     rounds_to_pass: int = 0
+    num_slots: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as a dict; `from_json` reads it."""
@@ -50,7 +52,7 @@ class State(NamedTuple):
         if self.running_count is not None:
             json["count"] = self.running_count
         if self.slots is not None:
-            json["slots"] = [[list(sequence) for sequence in slot] for slot in self.slots]
+            json |= slots_to_json(self.slots, self.num_slots)
         if isinstance(partition, BalancedPartition):
             turns = [partition.worker, partition.num_workers, self.rounds_to_pass]
             json["balanced"] = [partition.remainder, *turns]
@@ -74,7 +76,7 @@ class State(NamedTuple):
         slots = [
             [_in_slot(sequence) for sequence in items("slots", slot)] for slot in items("slots", json.get("slots", []))
         ]
-        return cls(position, settings, count, slots, rounds_to_pass)
+        return cls(position, settings, count, slots, rounds_to_pass, num_slots_of(json))
 
 
 def _partition(json: Mapping[str, Any]) -> tuple[Partition, int]:
@@ -128,6 +130,25 @@ def of_any_worker(json: Mapping[str, Any]) -> Mapping[str, Any]:
         {'position': 4, 'minibatch_size': 2, 'global': [0, 1, 0]}
     """
     return {**json, "global": [0, 1, 0]} if "global" in json else json
+
+
+def slots_to_json(slots: Sequence[Sequence[Iterable[Any]]], num_slots: int) -> dict[str, Any]:
+    """Return the fields of a state that hold slots.
+
+    A request may ask for any number of slots, so empty slots at the end are only counted.
+    """
+    json: dict[str, Any] = {"slots": [[list(sequence) for sequence in slot] for slot in slots]}
+    return json if len(slots) == num_slots else {**json, "num_slots": num_slots}
+
+
+def num_slots_of(json: Mapping[str, Any]) -> int:
+    """Return the number of slots of a state, with the empty slots at the end.
+
+    Raises:
+        CheckpointError: The state's fields are damaged.
+    """
+    slots = items("slots", json.get("slots", []))
+    return whole("num_slots", json.get("num_slots", len(slots)), _LARGEST_COUNT, least=len(slots))
 
 
 def check_num_slots(saved: int, current: int) -> None:

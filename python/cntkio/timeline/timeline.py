@@ -305,12 +305,11 @@ class Timeline:
     def _slots(self) -> Slots:
         return self._reader.pending if self._is_truncated else []
 
-    def _all_slots(self, bookmark: _Bookmark) -> Slots:
-        """The slots of a bookmark, with the empty slots, for which the reader keeps no memory."""
-        if bookmark.settings is None:
-            return bookmark.slots
-        rows = num_slots(*bookmark.settings, self._steps(bookmark.settings[0]))
-        return [*bookmark.slots, *([] for _ in range(rows - len(bookmark.slots)))]
+    def _num_slots(self, bookmark: _Bookmark) -> int:
+        """Number of slots of a bookmark, with the empty slots at the end, for which the reader keeps no memory."""
+        if bookmark.settings is None or not self._is_truncated:
+            return 0
+        return num_slots(*bookmark.settings, self._steps(bookmark.settings[0]))
 
     def _rounds_to_pass(self) -> int:
         return 0 if self._rounds is None else self._rounds.rounds_to_pass
@@ -390,7 +389,8 @@ class Timeline:
         Returns:
             ``position``; and after a first read ``minibatch_size``, ``partition`` (index and count), ``count`` (in
             order: the running count of sequences), ``slots`` (truncated: for each slot a list of sequence, first
-            sample not delivered, and whether its read met the end of a sweep) and ``balanced`` (balanced partitions:
+            sample not delivered, and whether its read met the end of a sweep), ``num_slots`` (if there are more, which
+            are empty) and ``balanced`` (balanced partitions:
             remainder, worker, number of workers, and the number of rounds for other workers before the next).
 
         Example:
@@ -411,12 +411,13 @@ class Timeline:
             position,
             bookmark.settings,
             None if self._is_randomized else count,
-            self._all_slots(bookmark) if self._is_truncated else None,
+            bookmark.slots if self._is_truncated else None,
             bookmark.rounds_to_pass,
+            self._num_slots(bookmark),
         ).to_json()
 
     def load_state(self, state: Mapping[str, Any], num_rows: int | None = None) -> None:
-        position, settings, count, slots, rounds_to_pass = State.from_json(state)
+        position, settings, count, slots, rounds_to_pass, saved_slots = State.from_json(state)
         slots = slots or []
         check_slots(slots, self._lengths)
         if num_rows is not None:
@@ -424,7 +425,7 @@ class Timeline:
         try:
             if settings is not None and self._is_truncated:
                 # Before anything is allocated for so many slots.
-                check_num_slots(len(slots), num_slots(*settings, self._steps(settings[0])))
+                check_num_slots(saved_slots, num_slots(*settings, self._steps(settings[0])))
             self.go_to(position)
             if position >= self.end and self._is_randomized:
                 # A partition without chunks is at the end, and a sequence need not start there.

@@ -73,8 +73,30 @@ def num_unread(slot: Iterable[InSlot]) -> int:
     return sum(sequence.length - sequence.next for sequence in slot)
 
 
-def take_cells(slots: list[list[InSlot]], num_steps: int) -> Cells | None:
-    """Take up to `num_steps` samples from each slot; None if all are empty. Sequences that end are removed."""
+_LEAST_SLOT_BYTES = 200  # of a list with one sequence
+
+
+def require_room(num_slots: int) -> None:
+    """Check that there is memory for so many more slots with a sequence in each, before they are filled.
+
+    Raises:
+        MemoryError: There is not.
+    """
+    size = num_slots * _LEAST_SLOT_BYTES
+    try:
+        np.empty(size, np.uint8)
+    except (MemoryError, ValueError):
+        raise MemoryError(f"no memory for {num_slots} slots of a truncated minibatch ({size} bytes)") from None
+
+
+def take_cells(slots: list[list[InSlot]], num_slots: int, num_steps: int) -> Cells | None:
+    """Take up to `num_steps` samples from each slot; None if all are empty. Sequences that end are removed.
+
+    Args:
+        slots: The first slots.
+        num_slots: The number of all slots. The others are empty.
+        num_steps: Steps of a minibatch.
+    """
     rows: list[tuple[int, ...]] = []
     end_of_sweep = False
     for slot_index, slot in enumerate(slots):
@@ -94,6 +116,6 @@ def take_cells(slots: list[list[InSlot]], num_steps: int) -> Cells | None:
         return None
     slot_of, chunks, indices, lengths, firsts, sizes, steps, continues_of = np.array(rows, np.int64).T.copy()
     parts = Parts(
-        slot_of, firsts, sizes, steps, continues_of.astype(np.bool_), lengths.astype(np.uint32), len(slots), num_steps
+        slot_of, firsts, sizes, steps, continues_of.astype(np.bool_), lengths.astype(np.uint32), num_slots, num_steps
     )
     return Cells(chunks, indices, parts, end_of_sweep)

@@ -22,8 +22,8 @@ from cntkio.timeline.fields import below, refused, whole, wholes
 from cntkio.timeline.options import check_request, checked_limits, num_slots
 from cntkio.timeline.partition import WHOLE, Partition
 from cntkio.timeline.selection import ChunkRefs, Parts, Plan, Reads, Selection
-from cntkio.timeline.state import check_num_slots
-from cntkio.timeline.user_slots import InSlot, Slots, num_unread, slots_from_json, take_cells
+from cntkio.timeline.state import check_num_slots, num_slots_of, slots_to_json
+from cntkio.timeline.user_slots import InSlot, Slots, num_unread, require_room, slots_from_json, take_cells
 from cntkio.timeline.user_windows import Cursor, Start, Windows
 from cntkio.timeline.window import Window
 
@@ -96,6 +96,7 @@ class UserTimeline:
         self._settings: tuple[int, Partition] | None = None
         self._has_ended = False
         self._slots: Slots = ()
+        self._num_slots = 0
         self._cursor = self._windows.window_at(Start(0, 0))
         self._plan_key: object = None
         self._plan = Plan([], 0)
@@ -135,7 +136,7 @@ class UserTimeline:
         if (minibatch_size_in_samples, partition) != self._settings:
             if self._settings is not None and self._has_ended:
                 # Like CNTK, empty the slots, although no other data follow.
-                self._slots = ((),) * len(self._slots)
+                self._slots = ()
                 return None
             self._take_up(minibatch_size_in_samples, partition)
         if self._truncation_length:
@@ -179,7 +180,8 @@ class UserTimeline:
             self._cursor = self._windows.window_at(
                 cursor.origin, cursor.passed + cursor.offset, cursor.sweeps, cursor.samples
             )
-        self._slots = ((),) * rows
+        self._slots = ()
+        self._num_slots = rows
         self._has_ended = False
         self._settings = (size, partition)
 
@@ -234,15 +236,28 @@ class UserTimeline:
         """Fill each slot, and take a truncation length of samples from each."""
         before = self.bookmark()
         try:
-            slots = [self._filled(slot, partition) for slot in self._slots]
+            slots = self._all_filled(partition)
         except BaseException:
             self.go_back(before)
             raise
-        cells = take_cells(slots, self._truncation_length)
+        cells = take_cells(slots, self._num_slots, self._truncation_length)
         self._slots = tuple(tuple(slot) for slot in slots)
         if cells is None:
             return None
         return self._selection(cells.indices, cells.chunks, cells.end_of_sweep, cells.parts)
+
+    def _all_filled(self, partition: Partition) -> list[list[InSlot]]:
+        """Fill the slots that had sequences, and then others while there are data: the rest need no memory.
+
+        Raises:
+            MemoryError: The data have no end, and there is no memory for a sequence in each slot.
+        """
+        slots = [self._filled(slot, partition) for slot in self._slots]
+        if self._limits == (None, None):
+            require_room(self._num_slots - len(slots))
+        while len(slots) < self._num_slots and not self._has_ended:
+            slots.append(self._filled((), partition))
+        return slots
 
     def _filled(self, slot: tuple[InSlot, ...], partition: Partition) -> list[InSlot]:
         filled = list(slot)
@@ -324,8 +339,8 @@ class UserTimeline:
 
         Returns:
             The keys of `checkpoint`; and after a first read ``minibatch_size``, ``partition`` (index and count) and,
-            truncated, ``slots`` (for each a list of chunk, index in the chunk, length, first sample not delivered, and
-            whether its read met the end of a sweep).
+            truncated, ``slots`` (for each slot a list of chunk, index in the chunk, length, first sample not delivered,
+            and whether its read met the end of a sweep) and ``num_slots`` (if there are more, which are empty).
         """
         bookmark = self.bookmark() if bookmark is None else bookmark
         state: dict[str, Any] = dict(self.checkpoint(bookmark))
@@ -333,7 +348,7 @@ class UserTimeline:
             size, partition = bookmark.settings
             state.update(minibatch_size=size, partition=[partition.index, partition.count])
             if self._truncation_length:
-                state["slots"] = [[list(sequence) for sequence in slot] for slot in bookmark.slots]
+                state |= slots_to_json(bookmark.slots, num_slots(*bookmark.settings, self._truncation_length))
         return state
 
     def load_state(self, state: Mapping[str, Any], num_rows: int | None = None) -> None:
@@ -355,7 +370,7 @@ class UserTimeline:
         try:
             if self._truncation_length:
                 # Before anything is allocated for so many slots.
-                check_num_slots(len(slots), num_slots(*settings, self._truncation_length))
+                check_num_slots(num_slots_of(state), num_slots(*settings, self._truncation_length))
             self._take_up(*settings)
         except ConfigError as error:
             raise refused(state, error) from error

@@ -1,16 +1,17 @@
 //! Dense tables of ragged samples: rows of equal length, and the cells of truncated minibatches.
 
 use super::{Parts, Selection, Sources, Stream, Wanted};
-use crate::chunk::{Chunk, Error, Located, RaggedEntries, Values, span, try_reserve};
+use crate::chunk::{Chunk, Error, Located, RaggedEntries, Values, span};
 use crate::number::Element;
+use cntkio_memory::copy::zeros;
 
 /// Spread ragged samples of `dim` values over `[sequences, steps, dim]`, zeros after each sequence's end.
 ///
 /// `sequence_offsets` ascend from 0, no sequence is longer than `steps`, and `values` holds all samples;
-/// otherwise `Error::Missing`.
+/// otherwise `Error::Missing`. `Error::TooLarge`: there is no memory for so many.
 pub fn pad<T: Element>(values: &[T], sequence_offsets: &[i64], steps: usize, dim: usize) -> Result<Vec<T>, Error> {
     let num_sequences = sequence_offsets.len().saturating_sub(1);
-    let mut out = vec![T::default(); num_sequences * steps * dim];
+    let mut out = table(num_sequences.checked_mul(steps).ok_or(Error::TooLarge(usize::MAX))?, dim)?;
     for (sequence, pair) in sequence_offsets.windows(2).enumerate() {
         let (first, last) = (pair[0] as usize * dim, pair[1] as usize * dim);
         let samples = values.get(first..last).filter(|samples| samples.len() <= steps * dim).ok_or(Error::Missing)?;
@@ -96,6 +97,12 @@ fn check_lengths(sources: &Sources, located: &Located, cells: &[Cell], stream: u
     })
 }
 
+/// A table of zeros, which takes memory only where values are written.
+fn table<T: Element>(num_cells: usize, dim: usize) -> Result<Vec<T>, Error> {
+    let size = num_cells.checked_mul(dim).ok_or(Error::TooLarge(usize::MAX))?;
+    zeros(size).ok_or(Error::TooLarge(size.saturating_mul(size_of::<T>())))
+}
+
 /// Write samples, which come one after the other, into their cells.
 fn fill<T: Element>(
     values: &[T],
@@ -104,10 +111,7 @@ fn fill<T: Element>(
     dim: usize,
     num_cells: usize,
 ) -> Result<Vec<T>, Error> {
-    let size = num_cells.checked_mul(dim).ok_or(Error::TooLarge(usize::MAX))?;
-    let mut out = Vec::new();
-    try_reserve(&mut out, size)?;
-    out.resize(size, T::default());
+    let mut out = table(num_cells, dim)?;
     let mut sample = 0;
     for cell in cells {
         let count = cell.num_samples as usize;

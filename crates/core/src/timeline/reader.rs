@@ -158,6 +158,11 @@ impl Reader {
         self.cursor.count = count;
     }
 
+    /// Samples before the end of the data.
+    pub fn num_left(&self) -> u64 {
+        self.end.saturating_sub(self.cursor.position)
+    }
+
     /// Move the end of the data.
     pub fn set_end(&mut self, end: u64) {
         self.end = end;

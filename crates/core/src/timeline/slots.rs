@@ -62,6 +62,9 @@ impl From<Stopped> for Unread {
     }
 }
 
+/// Sequences that the smallest queue has room for.
+const LEAST_QUEUE: usize = 4;
+
 /// Settings by which sequences are cut.
 #[derive(Clone, Copy, Debug)]
 pub struct Truncation {
@@ -133,6 +136,15 @@ impl Slots {
         Ok(Outcome { end_of_sweep, ended: self.queues.iter().all(VecDeque::is_empty) })
     }
 
+    /// Check that there is memory for a sequence in each row that the data can fill, before any is filled: without an
+    /// end of the data the rows are as many as asked for.
+    fn require_room(&self, reader: &Reader) -> Result<(), Unread> {
+        let most = usize::try_from(reader.num_left()).unwrap_or(usize::MAX);
+        let added = (self.num_slots - self.queues.len()).min(most);
+        let size = added.saturating_mul(size_of::<VecDeque<Pending>>() + LEAST_QUEUE * size_of::<Pending>());
+        Vec::<u8>::new().try_reserve_exact(size).map_err(|_| Unread::OutOfMemory(self.queues.len() + added))
+    }
+
     /// Read sequences until every queue has more than `steps` samples: a row that has exactly one minibatch left reads
     /// one more sequence.
     fn fill(
@@ -143,6 +155,7 @@ impl Slots {
         request: Request,
         pause: &mut Pause,
     ) -> Result<(), Unread> {
+        self.require_room(reader)?;
         let mut delivered = Vec::new();
         let mut has_ended = false;
         for slot in 0..self.num_slots {
@@ -150,7 +163,7 @@ impl Slots {
                 if has_ended {
                     break;
                 }
-                self.queues.try_reserve(1).map_err(|_| Unread::OutOfMemory(slot))?;
+                self.queues.try_reserve(1).map_err(|_| Unread::OutOfMemory(slot + 1))?;
                 self.queues.push(VecDeque::new());
             }
             let queue = &mut self.queues[slot];
@@ -161,7 +174,7 @@ impl Slots {
                 for &delivered in &delivered {
                     let length = table.lengths.get(delivered.sequence as usize);
                     unread += u64::from(length);
-                    queue.try_reserve(1).map_err(|_| Unread::OutOfMemory(slot))?;
+                    queue.try_reserve(1).map_err(|_| Unread::OutOfMemory(slot + 1))?;
                     queue.push_back(Pending { delivered, length, next: 0, end_of_sweep: outcome.end_of_sweep });
                 }
                 if outcome.ended {

@@ -56,6 +56,7 @@ from cntkio.streams import (
 
 # Hold longer lists against the sizes of all their files: 186 hours at 10 ms.
 _MOST_UNCHECKED_FRAMES = 1 << 26
+_MOST_UNCHECKED_FRAMES_OF_A_FILE = 1 << 20
 CHUNK_FRAMES = 90_000
 """A chunk of utterances is full when it has more frames than this: 15 minutes at 10 ms."""
 
@@ -308,16 +309,16 @@ class HTKFeatureCorpus:
             )
 
     def _require_room(self) -> None:
-        """Refuse lists of very many frames if a file has not even the bytes for its frames.
+        """Refuse many frames of a file that has not even the bytes for them.
 
-        In frame mode every frame takes memory before the first file is read.
+        In frame mode every frame takes memory before the first file is read. Files of few frames are only looked at if
+        all files together have very many.
         """
         listed = self._listed
-        if listed.lengths.sum(dtype=np.int64) <= _MOST_UNCHECKED_FRAMES:
-            return
         ends = np.zeros(len(listed.paths), np.int64)
         np.maximum.at(ends, listed.files, listed.first.astype(np.int64) + listed.lengths)
-        least = np.where(ends > 0, self._model.dim * 2 * ends + HEADER_SIZE, 0)
+        most = 0 if listed.lengths.sum(dtype=np.int64) > _MOST_UNCHECKED_FRAMES else _MOST_UNCHECKED_FRAMES_OF_A_FILE
+        least = np.where(ends > most, self._model.dim * 2 * ends + HEADER_SIZE, 0)
         for file in np.flatnonzero(least).tolist():
             size = os.stat(listed.paths[file]).st_size  # noqa: PTH116 - any bytes
             if size < least[file]:

@@ -1,0 +1,242 @@
+"""Run every format and mode with little memory: each case ends in data or in a MemoryError, never in a dead process.
+
+    python tests/faults/limited_memory.py FOLDER EVERY [CASE...]
+
+Each case runs in forks of this process, twice: without a limit, which also starts the threads, and then with an address
+space that may grow by so many more bytes. The program tries each EVERYth pair of a case and a limit. A line for each
+fork says how the fork ended.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import numpy as np
+from cntkio import (
+    CBFDeserializer,
+    CTFDeserializer,
+    HTKFeatureDeserializer,
+    HTKMLFBinaryDeserializer,
+    HTKMLFDeserializer,
+    MinibatchSource,
+    StreamDef,
+    StreamDefs,
+    _core,
+    read_ctf,
+    write_cbf,
+    write_ctf,
+)
+from cntkio.formats import htk, mlf
+from cntkio.timeline import BalancedPartition, GlobalPartition, Partition
+from support.user_formats import Named, Numbers, OneStream
+
+DIM = 16
+LENGTHS = [1 + number * 7 % 9 for number in range(3000)]
+STREAMS = StreamDefs(x=StreamDef(field="x", shape=DIM), s=StreamDef(field="s", shape=50_000, is_sparse=True))
+DENSE = StreamDefs(x=StreamDef(field="x", shape=DIM))
+ROOMS = [size << 10 for size in (0, 256, 1024, 3072, 9216, 30_720, 122_880)]
+"""Bytes by which the address space may grow."""
+HUGE = 2**31 - 1
+RIGHT = ("data", "MemoryError", "OSError('cannot start threads")
+"""How a case may end. The operating system does not say that a thread lacks memory rather than anything else."""
+
+
+def write_corpora(folder: Path) -> None:
+    """Write corpora of about 1 MB in each format."""
+    values = np.random.default_rng(0).random((sum(LENGTHS), DIM), np.float32).round(3)
+    rows = iter(values.tolist())
+    lines = []
+    for number, length in enumerate(LENGTHS):
+        for step, row in zip(range(length), rows, strict=False):
+            lines.append(f"{number} |x {' '.join(map(str, row))} |s {number * 11}:1 {number * 13 + step}:2.5\n")
+    (folder / "a.ctf").write_text("".join(lines))
+    (folder / "b.ctf").write_text("".join(f"{number} |y {number}\n" for number in range(0, 3000, 2)))
+    write_cbf(folder / "a.cbf", CTFDeserializer(folder / "a.ctf", STREAMS), chunk_size_in_bytes=1 << 18)
+    ends = np.cumsum(LENGTHS)[:-1]
+    every = [(f"u{number}", rows) for number, rows in enumerate(np.split(values, ends))]
+    htk.write_archive(folder / "a.ark", folder / "a.scp", every)
+    labels = [(key, np.arange(len(rows)) % 50) for key, rows in every]
+    mlf.write_mlf(folder / "a.mlf", labels, [f"c{index}" for index in range(50)])
+    mlf.write_mapping(folder / "states", [f"c{index}" for index in range(50)])
+    mlf.write_binary_mlf(folder / "a.bmlf", labels)
+
+
+def text(folder: Path, streams: StreamDefs = STREAMS, **options: Any) -> CTFDeserializer:
+    return CTFDeserializer(folder / "a.ctf", streams, chunk_size_in_bytes=1 << 18, **options)
+
+
+def binary(folder: Path, **options: Any) -> CBFDeserializer:
+    return CBFDeserializer(folder / "a.cbf", STREAMS, **options)
+
+
+def features(folder: Path, **options: Any) -> HTKFeatureDeserializer:
+    return HTKFeatureDeserializer(StreamDefs(f=StreamDef(scp=folder / "a.scp", shape=DIM)), **options)
+
+
+def labels(folder: Path, **options: Any) -> HTKMLFDeserializer:
+    return HTKMLFDeserializer(folder / "states", StreamDefs(l=StreamDef(mlf=folder / "a.mlf", shape=50)), **options)
+
+
+def binary_labels(folder: Path) -> HTKMLFBinaryDeserializer:
+    return HTKMLFBinaryDeserializer(StreamDefs(l=StreamDef(mlf=folder / "a.bmlf", shape=50)))
+
+
+def joined(folder: Path) -> list[Any]:
+    return [text(folder), CTFDeserializer(folder / "b.ctf", StreamDefs(y=StreamDef(field="y", shape=1)))]
+
+
+FORMATS: dict[str, Callable[[Path], Any]] = {
+    "text": text,
+    "text with index cache": lambda folder: text(folder, cache_index=True),
+    "binary": binary,
+    "binary, copied": lambda folder: binary(folder, memory_map=False),
+    "features": features,
+    "features, copied": lambda folder: features(folder, memory_map=False),
+    "features and labels": lambda folder: [features(folder), labels(folder)],
+    "features and binary labels": lambda folder: [features(folder), binary_labels(folder)],
+    "joined": joined,
+    "user-defined": lambda _: Numbers([[3, 2, 1] * 50] * 40),
+    "user-defined, global": lambda _: Named([[3, 2, 1] * 50] * 40),
+}
+MODES: dict[str, tuple[dict[str, Any], Partition]] = {
+    "in order": ({"randomize": False}, Partition()),
+    "randomized": ({}, Partition()),
+    "partition": ({}, Partition(1, 2)),
+    "balanced": ({}, BalancedPartition(1, 2)),
+    "global": ({}, GlobalPartition(1, 2)),
+    "truncated": ({"truncation_length": 4}, Partition()),
+    "frame mode": ({"frame_mode": True}, Partition()),
+}
+
+
+def read_some(deserializers: Any, options: dict[str, Any], partition: Partition) -> int:
+    """Read a sweep in small minibatches, a state in between, and a sweep at once; return the number of minibatches."""
+    num_minibatches = 0
+    with MinibatchSource(deserializers, max_sweeps=2, trace_level=0, read_ahead_in_bytes=0, **options) as source:
+        while source.read(1000, partition) and source.get_checkpoint_state()["minibatchSourcePosition"] < 6000:
+            num_minibatches += 1
+        state = source.state_dict()
+        source.load_state_dict(state)
+        minibatch = source.read(HUGE, partition)
+        return num_minibatches + bool(minibatch and [data.values.sum() for data in minibatch.values()])
+
+
+Case = tuple[Callable[[], Any], Callable[[], Any]]
+"""What runs without a limit, and what runs with it."""
+
+
+def requests(folder: Path) -> dict[str, Case]:
+    """Requests for more than any data need."""
+
+    def read(deserializers: Any, size: int = HUGE, **options: Any) -> None:
+        with MinibatchSource(deserializers, **options) as source:
+            minibatch = source.read(size)
+            assert minibatch and minibatch.keys_of_sequences.size
+            source.load_state_dict(source.state_dict())
+            while source.read(size):
+                pass
+
+    def rows(deserializers: Any, **options: Any) -> Case:
+        options |= {"truncation_length": 2, "trace_level": 0}
+        few = {"truncation_length": 2, "trace_level": 0, "max_samples": 9}
+        return lambda: read(deserializers, 4, **few), lambda: read(deserializers, **options)
+
+    def wide(streams: StreamDefs, narrow: StreamDefs, **options: Any) -> Case:
+        options |= {"max_samples": 8, "trace_level": 0}
+        return (
+            lambda: read(text(folder, narrow, max_errors=-1), 4, **options),
+            lambda: read(text(folder, streams, max_errors=-1), 4, **options),
+        )
+
+    dense = StreamDefs(x=StreamDef(field="x", shape=HUGE))
+    sparse = StreamDefs(s=StreamDef(field="s", shape=HUGE, is_sparse=True))
+    of_any_size = StreamDefs(s=StreamDef(field="s", shape=50_000, is_sparse=True))
+    return {
+        "many rows": rows(text(folder), max_sweeps=1),
+        "many rows without end": rows(text(folder)),
+        "many rows of user-defined": rows(OneStream(), max_sweeps=1),
+        "many rows of user-defined without end": rows(OneStream()),
+        "wide samples": wide(dense, DENSE),
+        "wide truncated samples": wide(dense, DENSE, truncation_length=2),
+        "wide cells": wide(sparse, of_any_size, truncation_length=2),
+    }
+
+
+def cases(folder: Path) -> dict[str, Case]:
+    """All cases by name."""
+    found: dict[str, Callable[[], Any]] = {}
+    for (name, make), (mode, (options, partition)) in itertools.product(FORMATS.items(), MODES.items()):
+        if mode == "frame mode" and "features" not in name:
+            continue
+        if mode == "truncated" and name in ("joined", "user-defined", "user-defined, global"):
+            continue  # their streams have different lengths
+        if name == "user-defined" and mode in ("balanced", "global"):
+            continue
+        found[f"{name}, {mode}"] = lambda make=make, options=options, partition=partition: read_some(
+            make(folder), options, partition
+        )
+    found["whole text"] = lambda: read_ctf(folder / "a.ctf", STREAMS)
+    found["text to binary"] = lambda: write_cbf(folder / "out.cbf", text(folder))
+    found["binary to text"] = lambda: write_ctf(folder / "out.ctf", binary(folder))
+    return {name: (case, case) for name, case in found.items()} | requests(folder)
+
+
+def outcome(case: Case, room: int) -> str:
+    """Run a case in a fork with so much room; return how it ended."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.dup2(writing, 2)
+        word = b"\ndata"
+        try:
+            signal.alarm(30)
+            case[0]()
+            gc.collect()
+            _core.release_kept_memory()
+            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            limit = pages * resource.getpagesize() + room
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+            case[1]()
+        except MemoryError as error:
+            word = b"\nMemoryError: " + str(error).encode()
+        except BaseException as error:
+            word = b"\n" + repr(error).encode().replace(b'"', b"'")
+        finally:
+            os.write(2, word)
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        printed = pipe.read().decode()
+    _, status = os.waitpid(child, 0)
+    last = printed.rsplit("\n", 1)[-1]
+    return last if status == 0 and last else f"died with {status}: {printed.strip()[-300:]}"
+
+
+def main() -> int:
+    """Run the cases, and print how they ended."""
+    folder, every, *wanted = sys.argv[1:]
+    write_corpora(Path(folder))
+    pairs = [
+        pair for pair in itertools.product(cases(Path(folder)).items(), ROOMS) if pair[0][0] in (wanted or [pair[0][0]])
+    ]
+    num_wrong = 0
+    for (name, case), room in pairs[:: int(every)]:
+        ended = outcome(case, room)
+        num_wrong += not ended.startswith(RIGHT)
+        print(f"{name}, {room >> 10} KB: {ended}", flush=True)
+    print(f"{num_wrong} wrong")
+    return 1 if num_wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
