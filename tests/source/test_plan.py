@@ -263,6 +263,16 @@ def test_places_of_labels_and_features_are_those_in_their_files(tmp_path: Path) 
         assert "<td" in explained._repr_html_() and "10 samples" in explained._repr_html_()
 
 
+def test_places_in_several_files_name_the_file(tmp_path: Path) -> None:
+    for name, first in (("a.ctf", 0), ("b.ctf", 7)):
+        (tmp_path / name).write_bytes(b"".join(b"%d |x 1 2\n" % (first + key) for key in range(7)))
+    streams = StreamDefs(x=StreamDef(field="x", shape=2))
+    with MinibatchSource(CTFDeserializer([tmp_path / "a.ctf", tmp_path / "b.ctf"], streams), max_sweeps=1) as source:
+        explained = source.plan(10).explain(0)
+        check_places(explained)
+        assert set(explained.origins[0].places.path_indices.tolist()) == {0, 1}
+
+
 def test_places_in_a_binary_corpus_are_those_of_its_chunks(folder: Path) -> None:
     with KINDS["binary"].make(folder) as source:
         places = source.plan(1000).explain(0).origins[0].places

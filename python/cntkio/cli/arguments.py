@@ -18,6 +18,7 @@ from cntkio.cli.completion import completion
 from cntkio.cli.config import config
 from cntkio.cli.head import head
 from cntkio.cli.inspect import inspect
+from cntkio.cli.plan import DEALS, plan
 from cntkio.cli.read import index, read
 from cntkio.cli.stats import stats
 from cntkio.cli.vocab import vocab
@@ -52,6 +53,7 @@ def parser(arguments: Sequence[str] = ()) -> Parser:
         _add_check,
         _add_rule,
         _add_vocab,
+        _add_plan,
         _add_read,
         _add_config,
         _add_index,
@@ -148,6 +150,37 @@ def _add_vocab(verbs: Any) -> None:
         nargs="?",
         help="print the words of this stream, one on a line, in the order of their indices; by default the streams",
     )
+
+
+def _add_plan(verbs: Any) -> None:
+    added = _verb(
+        verbs,
+        plan,
+        "print how a corpus will be batched and shuffled, without reading data",
+        [
+            "cntkio plan --minibatch-size 256 examples/alice/train.ctf",
+            "cntkio plan --chunk-size 50000 --window 2 --compare window=8 examples/alice/train.ctf",
+            "cntkio plan --chunk-size 50000 --ranks 4 --rank 3 --step 7 examples/alice/train.ctf",
+        ],
+        " With --step, --position or --key: which sequences a step delivers, and which steps deliver a sequence.",
+    )
+    _add_corpora(added)
+    option = added.group("options of the plan")
+    option("--minibatch-size", metavar="SAMPLES", type=_positive, default=1024, help="of all ranks together (1024)")
+    option("--window", metavar="CHUNKS", type=_whole, help="chunks to shuffle within; 0: in order (128)")
+    option("--ranks", metavar="N", type=_positive, default=1, help="number of ranks (1)")
+    option("--deal", choices=tuple(DEALS), default="cntk", help="how ranks share the data (cntk)")
+    option("--seed", metavar="N", type=_whole, default=0, help="seed of the first sweep (0)")
+    option(
+        "--truncation-length", metavar="N", type=_whole, default=0, help="samples of a part of a sequence (0: whole)"
+    )
+    option("--compare", metavar="NAME=VALUE,...", action="append", help="also plan with these changes; may be repeated")
+    option("--rank", metavar="N", type=_whole, default=0, help="for the options below: the rank (0)")
+    option("--step", metavar="N", type=_whole, help="print the sequences of this step, from 0, with file and line")
+    option("--position", metavar="SAMPLES", type=_whole, help="print the step that passes this position")
+    option("--key", metavar="KEY", help="print the steps of the first sweep that deliver this sequence")
+    option("--html", metavar="FILE", type=Path, help="also write a page with pictures to FILE")
+    option("--svg", metavar="FILE", type=Path, help="also write the picture of the order to FILE")
 
 
 def _add_read(verbs: Any) -> None:
@@ -397,6 +430,12 @@ def _one_hot(text: str) -> tuple[str, int]:
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise ArgumentTypeError(f"'{text}' is not a positive whole number")
+    return int(text)
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal():
+        raise ArgumentTypeError(f"'{text}' is not a whole number")
     return int(text)
 
 

@@ -71,6 +71,10 @@ class Facts:
         """Add a field that only JSON has."""
         self._fields[name] = value
 
+    def field(self, name: str, default: Any = None) -> Any:
+        """Return the value of a field of the JSON."""
+        return self._fields.get(name, default)
+
     def show(self, *, as_json: bool) -> None:
         """Print the facts."""
         if as_json:

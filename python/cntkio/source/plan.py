@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,18 +35,22 @@ class NoChunks:
     Attributes:
         planned: Version of the timeline's plan.
         num_needed: For each call of `take`, how many chunks the window had.
+        num_loads: How many chunks would have been loaded so far; a chunk that is needed again later counts again.
     """
 
     def __init__(self) -> None:
         self.planned: int | None = None
         self.num_needed: list[int] = []
-        self._num_needed = 0
+        self.num_loads = 0
+        self._needed: set[int] = set()
 
     def plan(self, needed: Plan, used: Sequence[int], ahead: Iterator[int]) -> None:
-        self.planned, self._num_needed = needed.version, len({*used, *needed.chunks})
+        now = {*used, *needed.chunks}
+        self.num_loads += len(now - self._needed)
+        self.planned, self._needed = needed.version, now
 
     def take(self, refs: Sequence[ChunkRefs], bounds: Sequence[int]) -> Taken:
-        self.num_needed.append(self._num_needed)
+        self.num_needed.append(len(self._needed))
         return Taken([[] for _ in refs], len(bounds) - 1, None)
 
     def begin_in_child(self) -> None:
@@ -98,6 +102,20 @@ class PlannedSteps:
 
     def _repr_html_(self) -> str:
         return self._description().html()
+
+
+class PlannedSweep(NamedTuple):
+    """The steps of a sweep.
+
+    Attributes:
+        steps: The steps.
+        sequences: The sequences of all steps, one after the other, by their number in the first corpus, int64.
+        num_loads: Chunks of the first corpus that are loaded; a chunk that is loaded twice counts twice.
+    """
+
+    steps: PlannedSteps
+    sequences: npt.NDArray[np.int64]
+    num_loads: int
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -198,12 +216,26 @@ class SourcePlan:
         Raises:
             CorpusError: The source raises it in one of these steps.
         """
+        return self._walk(num_steps).steps
+
+    def sweep(self) -> PlannedSweep:
+        """Return the steps up to the first that reaches or crosses the end of a sweep, and their sequences.
+
+        Raises:
+            CorpusError: The source raises it in one of these steps.
+        """
+        return self._walk(None)
+
+    def _walk(self, num_steps: int | None) -> PlannedSweep:
+        """Walk through so many steps; None: up to the end of a sweep."""
         timeline, chunks = self._begin(), NoChunks()
         rows: list[tuple[Any, ...]] = []
+        sequences: list[npt.NDArray[np.int64]] = []
         for _, hand_over in self._hand_overs(timeline, chunks):
             of_first = [order for order in hand_over.orders if order.corpus_index == 0]
             for order, num_needed in zip(of_first, chunks.num_needed[-len(of_first) :], strict=True):
                 lengths = self._num_samples(order)
+                sequences.append(self._sequences(order))
                 for index, (first, last) in enumerate(itertools.pairwise(order.bounds)):
                     own = lengths[first:last]
                     area = len(own) * int(own.max(initial=0))
@@ -211,11 +243,15 @@ class SourcePlan:
                         area = order.parts.num_slots * order.parts.num_steps
                     position = _position(timeline, hand_over, order.first + index)
                     rows.append((position, len(own), int(own.sum()), area, order.ends_of_sweep[index], num_needed))
-            if len(rows) >= num_steps:
+            ends = [number for number, row in enumerate(rows) if row[4]] if num_steps is None else [num_steps - 1]
+            if ends and len(rows) > ends[0]:
+                rows = rows[: ends[0] + 1]
                 break
-        columns = zip(*rows[:num_steps], strict=True) if rows[:num_steps] else [()] * 6
+        columns = zip(*rows, strict=True) if rows else [()] * 6
         kinds = (np.uint64, np.int64, np.int64, np.int64, np.bool_, np.int64)
-        return PlannedSteps(*(np.array(column, kind) for column, kind in zip(columns, kinds, strict=True)))
+        steps = PlannedSteps(*(np.array(column, kind) for column, kind in zip(columns, kinds, strict=True)))
+        delivered = np.concatenate([np.zeros(0, np.int64), *sequences])[: int(steps.num_sequences.sum())]
+        return PlannedSweep(steps, delivered, chunks.num_loads)
 
     def explain(self, step: int | None = None, *, position: int | None = None) -> ExplainedStep:
         """Return the sequences of a step: their keys, and where they are in the data.

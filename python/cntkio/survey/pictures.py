@@ -8,8 +8,12 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 from cntkio.errors import printable
 from cntkio.survey.figures import QUANTILES, Figures, Histogram, Padding, StreamFigures
+from cntkio.survey.orders import OrderFigures
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _WIDTH, _HEIGHT = 480, 120
@@ -24,6 +28,7 @@ h1 { font-size: 1.4rem; }
 h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; border-bottom: 1px solid #d0d7de; }
 table { border-collapse: collapse; margin: .5rem 0; }
 td, th { padding: .15rem 1rem .15rem 0; text-align: left; vertical-align: top; }
+.side { display: inline-block; vertical-align: top; margin-right: 2rem; max-width: 34rem; }
 figure { margin: .5rem 2rem .5rem 0; display: inline-block; }
 figcaption { color: #57606a; font-size: .85rem; }
 rect { fill: #2f6fab; }
@@ -74,9 +79,14 @@ def page(title: str, facts: Iterable[tuple[str, str]], corpora: Iterable[Figures
         facts: Names and facts about the file.
         corpora: The figures of each corpus.
     """
-    body = [f"<h1>{_text(title)}</h1>", _table(facts)]
+    body = [_table(facts)]
     for found in corpora:
         body.extend(_corpus(found))
+    return _page(title, body)
+
+
+def _page(title: str, body: Iterable[str]) -> str:
+    body = [f"<h1>{_text(title)}</h1>", *body]
     return (
         '<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -84,6 +94,41 @@ def page(title: str, facts: Iterable[tuple[str, str]], corpora: Iterable[Figures
         + "\n".join(body)
         + "\n</body>\n</html>\n"
     )
+
+
+def order_page(corpora: Iterable[tuple[str, Sequence[tuple[str, OrderFigures]]]]) -> str:
+    """Return a page of HTML about the order of corpora, each with one or several settings side by side."""
+    body = []
+    for name, settings in corpora:
+        body.append(f"<h2>{_text(name)}</h2>")
+        for setting, found in settings:
+            facts = [
+                ("setting", setting),
+                ("steps", f"{found.num_steps:,}"),
+                ("padding", f"{100 * found.padding:.1f} %"),
+                ("ranks wait", f"{100 * found.waiting:.1f} % of the time"),
+                ("chunks in memory", f"{found.most_chunks:,}"),
+                ("shuffling", f"{100 * found.shuffling:.1f} % of a full shuffle"),
+            ]
+            drawings = _figure(order_drawing(found.map), "place in the data (down) by place in the sweep (right)")
+            if found.sizes is not None and found.sizes.lowest != found.sizes.highest:
+                drawings += _figure(_histogram(found.sizes), "samples of a step")
+            body.append(f'<div class="side">{_table(facts)}{drawings}</div>')
+    return _page("Plan", body)
+
+
+def order_drawing(cells: npt.NDArray[np.int64]) -> str:
+    """Draw how many sequences of each part of the data (rows) come in each part of a sweep (columns), as SVG."""
+    num_rows, num_columns = cells.shape
+    width, height, most = _WIDTH / num_columns, _WIDTH / 2 / num_rows, max(int(cells.max(initial=0)), 1)
+    parts = [
+        f'<rect x="{column * width:.1f}" y="{row * height:.1f}" width="{width:.1f}" height="{height:.1f}" '
+        f'fill="#2f6fab" opacity="{cells[row, column] / most:.2f}"/>'
+        for row, column in np.argwhere(cells).tolist()
+    ]
+    frame = f'<rect x="0.5" y="0.5" width="{_WIDTH - 1}" height="{_WIDTH // 2 - 1}" style="fill: none; stroke: #888"/>'
+    size = f'width="{_WIDTH}" height="{_WIDTH // 2}" viewBox="0 0 {_WIDTH} {_WIDTH // 2}"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">{"".join(parts)}{frame}</svg>'
 
 
 def _corpus(found: Figures) -> Iterable[str]:

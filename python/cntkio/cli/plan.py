@@ -1,0 +1,246 @@
+"""The verb `plan`: how a corpus will be batched, and what a step delivers, without reading data. (docs/plan.md)"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cntkio.cli.corpora import Described, Usual, described, file_facts
+from cntkio.cli.show import FINE, Facts, Paragraphs, complain
+from cntkio.cli.spooling import inputs
+from cntkio.displays import counted
+from cntkio.errors import ConfigError
+from cntkio.formats.output_file import written_whole
+from cntkio.hints import did_you_mean
+from cntkio.source import ExplainedStep, MinibatchSource, SourcePlan
+from cntkio.survey.orders import OrderFigures, RankSteps, order_figures
+from cntkio.survey.pictures import bars, number, order_drawing, order_page
+from cntkio.timeline import INFINITELY_REPEAT, BalancedPartition, GlobalPartition, Partition
+
+_MOST_RANKS = 4096
+DEALS: dict[str, Callable[[int, int], Partition]] = {
+    "cntk": Partition,
+    "balanced": BalancedPartition,
+    "global": GlobalPartition,
+}
+"""How ranks share the data."""
+
+
+class Setting(NamedTuple):
+    """Options of a plan, as the command line has them.
+
+    Attributes:
+        minibatch_size: Samples of a minibatch of all ranks.
+        window: Chunks within which sequences are shuffled; 0: in order; None: the default of a source.
+        ranks: Number of ranks.
+        deal: How they share the data.
+        seed: Seed of the first sweep.
+        truncation_length: Samples of a part of a truncated sequence; 0: sequences are not truncated.
+    """
+
+    minibatch_size: int = 1024
+    window: int | None = None
+    ranks: int = 1
+    deal: str = "cntk"
+    seed: int = 0
+    truncation_length: int = 0
+
+    @classmethod
+    def of(cls, options: Namespace) -> Setting:
+        """Return the setting of a call."""
+        return cls(*(getattr(options, name) for name in cls._fields))
+
+    def changed(self, text: str) -> Setting:
+        """Return the setting with changes such as `window=16,ranks=4`.
+
+        Raises:
+            ConfigError: A name or a value is not possible.
+        """
+        changes: dict[str, Any] = {}
+        for change in text.split(","):
+            name, equals, value = change.partition("=")
+            field = name.strip().lstrip("-").replace("-", "_")
+            if field not in self._fields or not equals:
+                known = ", ".join(name.replace("_", "-") for name in self._fields)
+                hint = did_you_mean(field, self._fields)
+                raise ConfigError(f"--compare {change!r}: expected NAME=VALUE with one of {known}{hint}", key="compare")
+            if field != "deal" and not value.strip().isdecimal():
+                raise ConfigError(f"--compare {change!r}: expected a whole number", key="compare")
+            changes[field] = value.strip() if field == "deal" else int(value)
+        return self._replace(**changes)
+
+    def check(self) -> None:
+        """Refuse what no source can do.
+
+        Raises:
+            ConfigError: There is something.
+        """
+        if self.deal not in DEALS:
+            raise ConfigError(f"deal={self.deal}: expected one of {', '.join(DEALS)}", key="deal")
+        if not 1 <= self.ranks <= _MOST_RANKS:
+            raise ConfigError(f"ranks={self.ranks}: expected 1 to {_MOST_RANKS}", key="ranks")
+
+    def open(self, one: Described) -> MinibatchSource:
+        """Open a source of a corpus."""
+        options: dict[str, Any] = {"randomize": self.window != 0}
+        if self.window:
+            options["randomization_window_in_chunks"] = self.window
+        return one.open(
+            max_sweeps=INFINITELY_REPEAT,
+            randomization_seed=self.seed,
+            truncation_length=self.truncation_length,
+            **options,
+        )
+
+    def plan(self, source: MinibatchSource, rank: int) -> SourcePlan:
+        """Return the plan of a rank."""
+        return source.plan(self.minibatch_size, DEALS[self.deal](rank, self.ranks))
+
+    def text(self) -> str:
+        """Return the setting for people."""
+        window = {None: "the default window", 0: "in order"}.get(self.window, f"window {self.window}")
+        ranks = f", {self.ranks} ranks ({self.deal})" if self.ranks > 1 else ""
+        truncated = f", truncated to {self.truncation_length}" if self.truncation_length else ""
+        return f"{self.minibatch_size:,} samples, {window}{ranks}{truncated}"
+
+
+def plan(options: Namespace) -> int:
+    """Print how corpora will be batched, or the sequences of a step.
+
+    Raises:
+        CntkIoError: The data or the call are bad.
+        OSError: A file cannot be read or written.
+    """
+    setting = Setting.of(options)
+    settings = [setting, *(setting.changed(text) for text in options.compare or ())]
+    for one in settings:
+        one.check()
+    if not 0 <= options.rank < setting.ranks:
+        raise ConfigError(f"--rank {options.rank}: expected 0 to {setting.ranks - 1} (--ranks)", key="rank")
+    paragraphs = Paragraphs(options)
+    shown: list[tuple[str, list[tuple[str, OrderFigures]]]] = []
+    with inputs(options.file) as files:
+        for file in files:
+            for corpus in described(options, file, Usual(cache_index=True)):
+                if corpus.open_labels is not None:
+                    raise ConfigError(f"{file.name} has labels; a plan needs the features, too (a configuration)")
+                paragraphs.begin()
+                if options.step is not None or options.position is not None or options.key is not None:
+                    _explain(options, setting, corpus)
+                    continue
+                found = [_figures(one, corpus) for one in settings]
+                _facts(corpus, settings, found).show(as_json=options.json)
+                shown.append((file.name, [(one.text(), of) for one, (of, _) in zip(settings, found, strict=True)]))
+    _write(options, shown)
+    return FINE
+
+
+def _figures(setting: Setting, corpus: Described) -> tuple[OrderFigures, dict[str, int]]:
+    """Return the figures of a sweep, and facts about the corpus."""
+    with setting.open(corpus) as source:
+        sweeps = [setting.plan(source, rank).sweep() for rank in range(setting.ranks)]
+        ranks = [
+            RankSteps(
+                sweep.steps.num_samples, sweep.steps.padded_areas, sweep.steps.num_sequences, sweep.steps.num_chunks,
+                sweep.sequences, sweep.num_loads,
+            )
+            for sweep in sweeps
+        ]  # fmt: skip
+        facts = {"sequences": source.num_sequences, "samples": source.num_samples, "chunks": source.num_chunks}
+        return order_figures(ranks, source.num_sequences), facts
+
+
+def _facts(
+    corpus: Described, settings: Sequence[Setting], found: Sequence[tuple[OrderFigures, dict[str, int]]]
+) -> Facts:
+    facts = file_facts(corpus.input, corpus.section)
+    about = found[0][1]
+    for name, count in about.items():
+        facts.add(name, count)
+    chunk_bytes = corpus.input.size / max(about["chunks"], 1)
+    rows: list[tuple[str, list[str]]] = [
+        ("setting", [one.text() for one in settings]),
+        ("steps", [f"{of.num_steps:,}" for of, _ in found]),
+        ("a step", [_means(of) for of, _ in found]),
+        ("samples of a step", [_ends(of) for of, _ in found]),
+        ("padding", [f"{100 * of.padding:.1f} %" for of, _ in found]),
+        ("ranks wait", [f"{100 * of.waiting:.1f} % of the time" for of, _ in found]),
+        ("in memory", [_in_memory(of, chunk_bytes) for of, _ in found]),
+        ("read in a sweep", [_megabytes(of.num_loads * chunk_bytes) for of, _ in found]),
+        ("shuffling", [f"{100 * of.shuffling:.1f} % of a full shuffle" for of, _ in found]),
+    ]
+    for name, texts in rows:
+        for index, text in enumerate(texts):
+            facts.add_line(name if index == 0 else "", text)
+    for one, (of, _) in zip(settings, found, strict=True):
+        fields = {**one._asdict(), **of._asdict()}
+        fields.pop("map")
+        fields["sizes"] = None if of.sizes is None else of.sizes._asdict()
+        fields["bytes_in_memory"] = round(of.most_chunks * chunk_bytes)
+        fields["bytes_read"] = round(of.num_loads * chunk_bytes)
+        facts.add_field("plans", [*facts.field("plans", []), fields])
+    return facts
+
+
+def _means(found: OrderFigures) -> str:
+    return f"{number(found.samples_of_a_step)} samples, {number(found.sequences_of_a_step)} sequences on average"
+
+
+def _in_memory(found: OrderFigures, chunk_bytes: float) -> str:
+    num_bytes = _megabytes(found.most_chunks * chunk_bytes)
+    return f"{counted(found.most_chunks, 'chunk')} at most, {num_bytes} of the file"
+
+
+def _ends(found: OrderFigures) -> str:
+    if found.sizes is None or found.sizes.lowest == found.sizes.highest:
+        return number(found.samples_of_a_step)
+    return f"{number(found.sizes.lowest)} {bars(found.sizes.counts)} {number(found.sizes.highest)}"
+
+
+def _megabytes(num_bytes: float) -> str:
+    return f"{num_bytes / 1e6:,.1f} MB" if num_bytes >= 1e5 else f"{num_bytes:,.0f} bytes"
+
+
+def _explain(options: Namespace, setting: Setting, corpus: Described) -> None:
+    with setting.open(corpus) as source:
+        plan = setting.plan(source, options.rank)
+        facts = file_facts(corpus.input, corpus.section)
+        if options.key is not None:
+            steps = plan.where(options.key)
+            facts.add("key", options.key)
+            facts.add(
+                "steps", steps, ", ".join(f"{step:,}" for step in steps) or "none of this rank in the first sweep"
+            )
+        else:
+            _add_step(facts, plan.explain(options.step, position=options.position))
+        facts.show(as_json=options.json)
+
+
+def _add_step(facts: Facts, explained: ExplainedStep) -> None:
+    facts.add("step", explained.step)
+    facts.add("position", explained.position, f"{explained.position:,} samples, after the step")
+    facts.add("sequences", len(explained.keys))
+    facts.add("samples", int(explained.num_samples.sum()))
+    places = [origin.places.texts() for origin in explained.origins]
+    for row, key in enumerate(explained.keys.tolist()):
+        shown = key.decode(errors="replace") if isinstance(key, bytes) else key
+        here = [of[row] for of in places]
+        first, count = int(explained.first_samples[row]), int(explained.num_samples[row])
+        fields = {"key": shown, "first_sample": first, "samples": count, "places": here}
+        part = f" from sample {first}" if first else ""
+        facts.add_item("delivered", fields, f"  {shown}", f"{', '.join(here)}, {counted(count, 'sample')}{part}")
+
+
+def _write(options: Namespace, shown: list[tuple[str, list[tuple[str, OrderFigures]]]]) -> None:
+    drawn: list[tuple[Path, str]] = []
+    if options.html is not None:
+        drawn.append((options.html, order_page(shown)))
+    if options.svg is not None and shown:
+        drawn.append((options.svg, order_drawing(shown[0][1][0][1].map)))
+    for path, text in drawn:
+        with written_whole(path) as target:
+            target.write(text.encode())
+        if not options.quiet:
+            complain(f"{path}: written")

@@ -1,0 +1,118 @@
+"""Figures of the order in which data are delivered: steps, padding, ranks, and how well a sweep is shuffled.
+
+The functions take arrays with a step of each rank at the same index, as `cntkio.SourcePlan` plans them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio.survey.figures import Histogram
+
+_NUM_COLUMNS, _NUM_ROWS = 60, 30
+
+
+class RankSteps(NamedTuple):
+    """A sweep of one rank.
+
+    Attributes:
+        num_samples: Samples of each step, int64.
+        padded_areas: Samples of each step when its sequences are padded to the longest, int64.
+        num_sequences: Sequences of each step, int64.
+        num_chunks: Chunks that are in memory in each step, int64.
+        sequences: The sequences in the order of delivery, int64.
+        num_loads: Chunks that are loaded.
+    """
+
+    num_samples: npt.NDArray[np.int64]
+    padded_areas: npt.NDArray[np.int64]
+    num_sequences: npt.NDArray[np.int64]
+    num_chunks: npt.NDArray[np.int64]
+    sequences: npt.NDArray[np.int64]
+    num_loads: int
+
+
+class OrderFigures(NamedTuple):
+    """Figures of a sweep of all ranks.
+
+    Attributes:
+        num_steps: Steps of the rank with the most.
+        sequences_of_a_step: Mean number of sequences of a step of a rank.
+        samples_of_a_step: The same of samples.
+        padding: Share of all padded arrays that is padding.
+        waiting: Share of the time in which a rank waits, if a step takes as long as its largest padded array.
+        most_chunks: Chunks in memory, of the rank with the most.
+        num_loads: Chunks that all ranks load.
+        shuffling: Mean distance in the data of neighbours in the order, as a share of that in a full shuffle.
+        sizes: Histogram of the samples of a step.
+        map: How many sequences stand in each part of the data (rows) and of the sweep (columns), of the first rank.
+    """
+
+    num_steps: int
+    sequences_of_a_step: float
+    samples_of_a_step: float
+    padding: float
+    waiting: float
+    most_chunks: int
+    num_loads: int
+    shuffling: float
+    sizes: Histogram | None
+    map: npt.NDArray[np.int64]
+
+
+def order_figures(ranks: Sequence[RankSteps], num_sequences: int) -> OrderFigures:
+    """Return the figures of a sweep.
+
+    Args:
+        ranks: The sweep of each rank.
+        num_sequences: Sequences of the corpus.
+
+    Example:
+        >>> ones, order = np.ones(4, np.int64), np.arange(4)
+        >>> figures = order_figures([RankSteps(ones, ones, ones, ones, order, 1)], 4)
+        >>> figures.num_steps, figures.padding, figures.waiting, figures.shuffling
+        (4, 0.0, 0.0, 0.6)
+    """
+    num_samples, areas, sequences = (
+        np.concatenate([rank[column] for rank in ranks]) for column in (0, 1, 2)
+    )  # fmt: skip
+    num_steps = max(len(rank.num_samples) for rank in ranks)
+    return OrderFigures(
+        num_steps,
+        float(sequences.mean()) if len(sequences) else 0.0,
+        float(num_samples.mean()) if len(num_samples) else 0.0,
+        1 - int(num_samples.sum()) / max(int(areas.sum()), 1),
+        _waiting([rank.padded_areas for rank in ranks], num_steps),
+        max(int(rank.num_chunks.max(initial=0)) for rank in ranks),
+        sum(rank.num_loads for rank in ranks),
+        _shuffling(ranks, num_sequences),
+        Histogram.of(num_samples),
+        _map(ranks[0].sequences, num_sequences),
+    )
+
+
+def _waiting(areas: Sequence[npt.NDArray[np.int64]], num_steps: int) -> float:
+    table = np.zeros((len(areas), num_steps), np.int64)
+    for row, of_rank in zip(table, areas, strict=True):
+        row[: len(of_rank)] = of_rank
+    longest = int(table.max(axis=0, initial=0).sum())
+    return 1 - int(table.sum()) / (longest * len(areas)) if longest else 0.0
+
+
+def _shuffling(ranks: Sequence[RankSteps], num_sequences: int) -> float:
+    distances = [np.abs(np.diff(rank.sequences)) for rank in ranks if len(rank.sequences) > 1]
+    if not distances:
+        return 1.0
+    # The mean distance of two different numbers below n is (n + 1) / 3.
+    return min(float(np.concatenate(distances).mean()) / ((num_sequences + 1) / 3), 1.0)
+
+
+def _map(sequences: npt.NDArray[np.int64], num_sequences: int) -> npt.NDArray[Any]:
+    columns = np.arange(len(sequences)) * _NUM_COLUMNS // max(len(sequences), 1)
+    rows = sequences * _NUM_ROWS // max(num_sequences, 1)
+    cells = np.bincount(rows * _NUM_COLUMNS + columns, minlength=_NUM_ROWS * _NUM_COLUMNS)
+    return cells.reshape(_NUM_ROWS, _NUM_COLUMNS)

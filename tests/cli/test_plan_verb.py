@@ -1,0 +1,108 @@
+"""The verb `plan`: figures of the order, the sequences of a step, and comparisons."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cntkio import CTFDeserializer, MinibatchSource, Partition, infer_streams
+from cntkio.cli import main
+from support.builders import corpus_text
+
+LENGTHS = [1 + key % 7 for key in range(200)]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("a.ctf").write_bytes(corpus_text(LENGTHS))
+    return tmp_path
+
+
+def planned(*arguments: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    capsys.readouterr()
+    assert main(["plan", "--json", "--quiet", "a.ctf", "--chunk-size", "1000", *arguments]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def source() -> MinibatchSource:
+    deserializer = CTFDeserializer("a.ctf", infer_streams("a.ctf"), chunk_size_in_bytes=1000)
+    return MinibatchSource(deserializer, randomization_window_in_chunks=2)
+
+
+def test_a_step_names_the_sequences_that_the_source_delivers(capsys: pytest.CaptureFixture[str]) -> None:
+    found = planned(
+        "--minibatch-size", "40", "--window", "2", "--ranks", "2", "--rank", "1", "--step", "3", capsys=capsys
+    )
+    with source() as reader:
+        partition = Partition(1, 2)
+        minibatch = [reader.read(40, partition) for _ in range(4)][-1]
+    assert minibatch is not None
+    assert [row["key"] for row in found["delivered"]] == minibatch.keys_of_sequences.tolist()
+    lines = Path("a.ctf").read_text().splitlines()
+    for row in found["delivered"]:
+        path, line = row["places"][0].rsplit(":", 1)
+        assert path == "a.ctf" and lines[int(line) - 1].startswith(f"{row['key']} |")
+    position = planned(
+        "--minibatch-size", "40", "--window", "2", "--ranks", "2", "--rank", "1", "--position",
+        str(found["position"] - 1), capsys=capsys,
+    )  # fmt: skip
+    assert position["step"] == found["step"] == 3
+    key = str(found["delivered"][0]["key"])
+    steps = planned(
+        "--minibatch-size", "40", "--window", "2", "--ranks", "2", "--rank", "1", "--key", key, capsys=capsys
+    )
+    assert 3 in steps["steps"]
+
+
+def test_a_larger_window_shuffles_better_and_needs_more_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    found = planned(
+        "--minibatch-size", "40", "--window", "0", "--compare", "window=2", "--compare", "window=100", capsys=capsys
+    )
+    in_order, small, full = found["plans"]
+    assert in_order["shuffling"] < 0.05 < small["shuffling"] < 0.8 < full["shuffling"]
+    assert in_order["most_chunks"] <= small["most_chunks"] < full["most_chunks"] == found["chunks"]
+    assert in_order["padding"] > 0 and in_order["waiting"] == 0
+    assert found["sequences"] == len(LENGTHS) and found["samples"] == sum(LENGTHS)
+
+
+def test_figures_agree_with_the_steps_of_all_ranks(capsys: pytest.CaptureFixture[str]) -> None:
+    found = planned("--minibatch-size", "40", "--window", "2", "--ranks", "2", capsys=capsys)
+    with source() as reader:
+        sweeps = [reader.plan(40, Partition(rank, 2)).sweep() for rank in range(2)]
+    areas = sum(int(sweep.steps.padded_areas.sum()) for sweep in sweeps)
+    samples = sum(int(sweep.steps.num_samples.sum()) for sweep in sweeps)
+    (figures,) = found["plans"]
+    assert figures["padding"] == pytest.approx(1 - samples / areas)
+    assert figures["num_steps"] == max(len(sweep.steps) for sweep in sweeps)
+    assert figures["num_loads"] == sum(sweep.num_loads for sweep in sweeps) >= found["chunks"]
+    assert all(sweep.steps.ends_of_sweep.tolist().index(True) == len(sweep.steps) - 1 for sweep in sweeps)
+
+
+def test_pictures_need_nothing_but_themselves(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--html", "a.html", "--svg", "a.svg", "--compare", "window=0", "a.ctf"]) == 0
+    page, drawing = Path("a.html").read_text(), Path("a.svg").read_text()
+    assert page.count("<svg") >= 2 and "in order" in page
+    assert drawing.startswith("<svg xmlns=") and drawing.count("<rect") > 10
+    for text in (page, drawing):
+        assert not re.search(r"<script|src=|href=|url\(", text)
+    assert "a.svg: written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--compare", "windw=3"], "did you mean 'window'?"),
+        (["--compare", "window"], "expected NAME=VALUE"),
+        (["--compare", "deal=none"], "expected one of cntk, balanced, global"),
+        (["--ranks", "2", "--rank", "2"], "--rank 2: expected 0 to 1"),
+        (["--ranks", "9", "--rank", "8", "--step", "1"], "the data end after 0 steps"),
+    ],
+)
+def test_impossible_plans_say_what_was_expected(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", "a.ctf", *arguments]) == 2
+    assert message in capsys.readouterr().err
