@@ -17,7 +17,7 @@ ifeq ($(shell rustc --version 2>/dev/null),)
 $(shell rustup toolchain install >&2)
 endif
 
-.PHONY: all build debug-build demo test test-arm test-ray torch check check-targets wheel sdist test-wheel test-sdist check-dist bench loaders against-self fuzz soak sanitize docs format clean
+.PHONY: all build debug-build demo test test-arm test-ray test-stores torch check check-targets wheel sdist test-wheel test-sdist check-dist bench loaders against-self fuzz soak sanitize docs format clean
 all: build
 
 $(BIN)/python:
@@ -97,6 +97,11 @@ test-arm:
 test-ray: build $(VENV)/.test-tools
 	$(BIN)/python -m pip install -q --group ray
 	$(BIN)/python -m pytest tests/adapters/test_ray.py
+
+# A server of S3 on this machine, from a large package.
+test-stores: build $(VENV)/.test-tools
+	$(BIN)/python -m pip install -q --group s3
+	$(BIN)/python -m pytest tests/formats/test_s3.py
 
 check: build $(VENV)/.check-tools
 	cargo fmt --all --check

@@ -137,7 +137,7 @@ def test_a_remote_text_equals_a_local_text(
     assert read(memory) == expected
     assert read(http) == expected
     assert [read(http, cache_index=True) for _ in range(2)] == [expected] * 2
-    cache = Remote(cache=tmp_path / "cache", cache_limit=choose.choice((None, 2 * block + 100)))
+    cache = Remote(cache=tmp_path / "cache", cache_limit=choose.choice((None, 5000 + 2 * block)))
     assert [read(http, cache) for _ in range(2)] == [expected] * 2
 
 
@@ -319,14 +319,55 @@ def test_the_command_writes_an_index_that_all_find(
 
 
 def test_chunks_are_requested_ahead_and_in_parallel(server: RangeServer) -> None:
-    server.files["a.ctf"] = sequences(200_000)
+    server.files["a.ctf"] = sequences(50_000)
     url = f"{server.url}/a.ctf"
-    deserializer = CTFDeserializer(url, X, chunk_size_in_bytes=1 << 16, cache_index=True)
+    deserializer = CTFDeserializer(url, X, chunk_size_in_bytes=1 << 14, cache_index=True)
     deserializer.open().close()
     server.latency, server.most_at_once = 0.03, 0
     with MinibatchSource(deserializer, max_sweeps=1) as source:
-        assert sum(len(minibatch["x"].values) for minibatch in source.minibatches(1000)) == 200_000
+        assert sum(len(minibatch["x"].values) for minibatch in source.minibatches(1000)) == 50_000
     assert 6 <= server.most_at_once <= 9
+
+
+def test_a_cache_that_holds_no_window_is_refused_with_the_least_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block_cache, "BLOCK", 1000)
+    url = in_memory("window.ctf", sequences(3000))
+    remote = Remote(cache=tmp_path, cache_limit="10 kB")
+    deserializer = CTFDeserializer(url, X, chunk_size_in_bytes=1000, remote=remote)
+    with MinibatchSource(deserializer, randomization_window_in_chunks=1, max_sweeps=1) as source:
+        assert source.num_sequences == 3000
+    for window in (
+        {"randomization_window_in_chunks": 7},
+        {"randomization_window_in_chunks": 0, "randomization_window_in_samples": 700},
+    ):
+        with pytest.raises(
+            ConfigError, match=r"cache_limit is 10,000 bytes, but a window of \d chunks needs"
+        ) as caught:
+            MinibatchSource(deserializer, **window)
+        least = re.search(r"needs ([\d,]+)", str(caught.value))
+        assert least is not None
+        enough = Remote(cache=tmp_path, cache_limit=int(least[1].replace(",", "")))
+        MinibatchSource(CTFDeserializer(url, X, chunk_size_in_bytes=1000, remote=enough), **window).close()
+    with pytest.raises(ConfigError, match=r"a window of 29 chunks needs 29,928"):
+        MinibatchSource([CTFDeserializer(url, X, chunk_size_in_bytes=1000, remote=remote)])
+
+
+def test_patterns_name_objects_of_a_store() -> None:
+    for number in range(3):
+        in_memory(f"parts/part-{number}.ctf", sequences(10 + number))
+    in_memory("parts/more/other.ctf", sequences(2))
+    for pattern, count in (
+        ("memory://remote-input/parts/part-*.ctf", 33),
+        ("memory://remote-input/parts/part-{2,0}.ctf", 22),
+        ("memory://remote-input/parts/part-[01].ctf", 21),
+        ("memory://remote-input/parts/**/*.ctf", 35),
+        (["memory://remote-input/parts/part-1.ctf", "memory://remote-input/parts/part-0.ctf"], 21),
+    ):
+        assert len(read_ctf(pattern, X)["x"].values) == count, pattern
+    with pytest.raises(FileNotFoundError, match=r"No file matches the pattern; .*'part-\d\.ctf'"):
+        read_ctf("memory://remote-input/parts/prat-*.ctf", X)
 
 
 def test_a_cached_corpus_is_read_from_the_disk_alone(

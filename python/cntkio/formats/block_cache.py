@@ -28,9 +28,12 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio._threads import ForkLock
+from cntkio.errors import ConfigError
+from cntkio.formats.contract import Ahead
 from cntkio.formats.index_cache import sum_of
 from cntkio.formats.objects import RemoteObject
 from cntkio.formats.output_file import written_whole
+from cntkio.formats.table import SequenceTable
 
 logger = logging.getLogger("cntkio")
 
@@ -125,6 +128,41 @@ class CacheFolder:
 def cache_folder(path: str, limit: int | None) -> CacheFolder:
     """Return the folder of a cache, which all objects of this process share."""
     return CacheFolder(path, limit)
+
+
+def require_room(
+    limit: int | str | None, ahead: Ahead, table: SequenceTable, chunk_size: int, num_bytes: int | None = None
+) -> None:
+    """Refuse a limit with which the chunks of a window would push each other out of the cache.
+
+    Args:
+        limit: Most bytes of the cache; None: no limit.
+        ahead: Says how large the window is.
+        table: The chunks.
+        chunk_size: Most bytes of a chunk.
+        num_bytes: Bytes of the corpus, if they are in one object.
+
+    Raises:
+        ConfigError: The limit is too low; the message has the least limit.
+    """
+    if limit is None:
+        return
+    num_chunks = ahead.window_in_chunks
+    if ahead.window_in_samples:
+        samples_of_chunk = int(table.lengths.sum(dtype=np.int64)) / max(table.num_chunks, 1)
+        num_chunks = int(ahead.window_in_samples / max(samples_of_chunk, 1)) + 1
+    num_chunks = min(num_chunks, table.num_chunks)
+    # A chunk begins and ends within blocks.
+    num_blocks = num_chunks * (-(-chunk_size // BLOCK) + 1)
+    if num_bytes is not None:
+        num_blocks = min(num_blocks, -(-num_bytes // BLOCK))
+    least = num_blocks * (BLOCK + _HEADER)
+    if int(limit) < least:
+        raise ConfigError(
+            f"cache_limit is {limit:,} bytes, but a window of {num_chunks:,} chunks needs {least:,}; give at least "
+            "that, or a smaller window",
+            key="cache_limit",
+        )
 
 
 class BlockCache:

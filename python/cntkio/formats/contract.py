@@ -85,11 +85,15 @@ class Ahead:
         num_bytes: Bytes of parsed data to prepare; 0: none.
         num_chunks: Prepare all chunks if the corpus has at most so many, or else none; None: as many as fit.
         is_packed: Whether all chunks will only be packed into minibatches. Such chunks may keep values in fewer bytes.
+        window_in_chunks: Chunks within which sequences are shuffled: a cache must have room for them.
+        window_in_samples: The same in samples; 0: the window is counted in chunks.
     """
 
     num_bytes: int
     num_chunks: int | None = None
     is_packed: bool = True
+    window_in_chunks: int = 1
+    window_in_samples: int = 0
 
     def shared(self, sizes: Sequence[int], chunk_size: int) -> list[Ahead]:
         """Divide this among files that are read one after the other.

@@ -102,6 +102,17 @@ class SourceOptions:
     def ahead(self) -> Ahead:
         """Data to parse while indexing: in order, the first chunks; shuffled, everything if one window spans it."""
         window = self.window
+        size = 1 if window is None else window.size
+        in_samples = window is not None and window.unit == "samples"
+        return dataclasses.replace(
+            self._parsed_ahead,
+            window_in_chunks=1 if in_samples else size,
+            window_in_samples=size if in_samples else 0,
+        )
+
+    @property
+    def _parsed_ahead(self) -> Ahead:
+        window = self.window
         if len(self.described) > 1:
             return Ahead(0)
         if window is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -17,9 +18,10 @@ from cntkio._threads import num_threads, piece_size
 from cntkio.arguments import check_fields, float_type
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
+from cntkio.formats.block_cache import require_room
 from cntkio.formats.cntk_options import TEXT, CntkOptions
 from cntkio.formats.concatenation import Concatenation, KeysOf, changed_in_use, check_keys_of, concatenated
-from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded, PlacesInFiles
+from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Corpus, Deserializer, Joins, Loaded, PlacesInFiles
 from cntkio.formats.ctf import tuning
 from cntkio.formats.ctf.findings import (
     KINDS,
@@ -180,15 +182,30 @@ class CTFDeserializer(CntkOptions):
         reading = TextReading(self, text_keys, is_packed=ahead.is_packed, largest=largest)
         if len(paths) > 1:
             shares = ahead.shared(sizes, self.chunk_size_in_bytes)
-            return concatenated(paths, reading, self.label, shares, keys=self.keys)
+            files = concatenated(paths, reading, self.label, shares, keys=self.keys)
+            with closed_after_errors(files):
+                self._require_room(ahead, files.table, None)
+            return files
         corpus = reading.open(paths[0], ahead)
-        try:
+        with closed_after_errors(corpus):
             corpus.log_remarks()
             corpus.require_sequences()
-        except BaseException:
-            corpus.close()
-            raise
+            self._require_room(ahead, corpus.table, corpus.num_bytes)
         return corpus
+
+    def _require_room(self, ahead: Ahead, table: SequenceTable, num_bytes: int | None) -> None:
+        if self.remote is not None:
+            require_room(self.remote.cache_limit, ahead, table, self.chunk_size_in_bytes, num_bytes)
+
+
+@contextlib.contextmanager
+def closed_after_errors(corpus: Corpus) -> Iterator[None]:
+    """Close a corpus if the block raises an exception."""
+    try:
+        yield
+    except BaseException:
+        corpus.close()
+        raise
 
 
 class TextReading:
@@ -370,6 +387,11 @@ class CTFCorpus:
             f"{self.name}: no sequence holds {alias!r}, which defines the minibatch size; nothing is left"
             + did_you_mean(alias, [name.decode() for name in streams_at_the_start(self._file)])
         )
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the text."""
+        return self._file.size
 
     @property
     def loads_at_once(self) -> int:

@@ -1,0 +1,88 @@
+"""A corpus in a store that speaks S3: a server of moto on this machine, which the test starts and stops."""
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cntkio import CorpusError, CTFDeserializer, MinibatchSource, Remote, StreamDef, StreamDefs
+from cntkio.formats.stores import stored_object
+
+pytest.importorskip("moto", reason="moto, which has a server of S3, is not installed (pip install --group s3)")
+s3fs = pytest.importorskip("s3fs", reason="fsspec reads S3 only with s3fs")
+
+X = StreamDefs(x=StreamDef(field="x", shape=2))
+KEYS = {"key": "testing", "secret": "testing"}
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    log = tmp_path_factory.mktemp("moto") / "log"
+    program = (
+        "import time; from moto.server import ThreadedMotoServer as Server; "
+        "server = Server('127.0.0.1', 0, verbose=False); "
+        "server.start(); print(server.get_host_and_port()[1], flush=True); time.sleep(600)"
+    )
+    environment = {**os.environ, "AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", program],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env=environment,
+        ) as server,
+    ):
+        assert server.stdout is not None
+        port = server.stdout.readline().strip()
+        assert port, log.read_text()
+        yield f"http://127.0.0.1:{port}"
+        server.kill()
+
+
+def delivered(deserializer: CTFDeserializer) -> list[object]:
+    with MinibatchSource(deserializer, max_sweeps=2) as source:
+        return [
+            (minibatch.keys_of_sequences.tolist(), minibatch["x"].values.tolist())
+            for minibatch in source.minibatches(100)
+        ]
+
+
+@pytest.mark.slow
+def test_a_corpus_in_s3_equals_a_local_corpus(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "indexes"))
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    options = {**KEYS, "endpoint_url": endpoint}
+    store = s3fs.S3FileSystem(**options)
+    store.mkdir("bucket")
+    choose = random.Random(0)
+    for number in range(3):
+        lines = [f"{1000 * number + line} |x {choose.random():.6f} {line}\n" for line in range(1000)]
+        (tmp_path / f"train-{number}.ctf").write_text("".join(lines))
+        store.put_file(str(tmp_path / f"train-{number}.ctf"), f"bucket/corpus/train-{number}.ctf")
+    expected = delivered(CTFDeserializer(tmp_path / "train-*.ctf", X, chunk_size_in_bytes=5000))
+    for remote in (
+        Remote(storage_options=options),
+        Remote(store=store),
+        Remote(storage_options=options, cache=tmp_path / "cache", cache_limit="1 GB"),
+    ):
+        path = "bucket/corpus/train-*.ctf" if remote.store is not None else "s3://bucket/corpus/train-{0..2}.ctf"
+        corpus = CTFDeserializer(path, X, chunk_size_in_bytes=5000, cache_index=True, remote=remote)
+        assert delivered(corpus) == expected
+    facts = stored_object("s3://bucket/corpus/train-0.ctf", Remote(storage_options=options)).facts()
+    assert facts.version.startswith("etag=")
+    source = MinibatchSource(
+        CTFDeserializer("s3://bucket/corpus/train-0.ctf", X, remote=Remote(storage_options=options)),
+        max_sweeps=1,
+        read_ahead_in_bytes=0,
+    )
+    with source:
+        time.sleep(0.01)
+        store.pipe_file("bucket/corpus/train-0.ctf", b"0 |x 1 2\n")
+        with pytest.raises(CorpusError, match=r"s3://bucket/corpus/train-0\.ctf: changed while it was read"):
+            list(source.minibatches(10))
