@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -520,6 +520,11 @@ def checked_minibatch(minibatch: Any) -> Minibatch:
     raise ConfigError(f"the minibatch is {found}", key="minibatch")
 
 
+FilesOf: TypeAlias = tuple[Callable[[npt.NDArray[np.int64]], npt.NDArray[np.str_]], npt.NDArray[np.int64], int, int]
+"""Finds the files of a minibatch's sequences when they are asked for: the function that returns the file of each of
+some sequences, the sequences of several minibatches, and the first and the end of this minibatch's."""
+
+
 class Minibatch(dict[str, MinibatchData]):
     """The streams of a minibatch by name; empty when the data have ended.
 
@@ -541,11 +546,14 @@ class Minibatch(dict[str, MinibatchData]):
         True
     """
 
-    __slots__ = ("_keys",)
+    __slots__ = ("_files", "_keys")
 
-    def __init__(self, streams: Mapping[str, Any], keys: Callable[[], npt.NDArray[Any]]) -> None:
+    def __init__(
+        self, streams: Mapping[str, Any], keys: Callable[[], npt.NDArray[Any]], files: FilesOf | None = None
+    ) -> None:
         super().__init__(streams)
         self._keys = keys
+        self._files = files
 
     if TYPE_CHECKING:
         # At run time a description goes through `__missing__`. In truncated mode data are `TruncatedMinibatchData`.
@@ -597,6 +605,20 @@ class Minibatch(dict[str, MinibatchData]):
     def keys_of_sequences(self) -> npt.NDArray[Any]:
         """The key of each sequence, in delivered order: uint64, or text."""
         return self._keys()
+
+    @property
+    def files_of_sequences(self) -> npt.NDArray[np.str_]:
+        """The file of each sequence, in delivered order: where the first deserializer has it. (Not kept in pickles.)
+
+        Raises:
+            ConfigError: The minibatch does not come from a source of files.
+        """
+        if self._files is None:
+            raise ConfigError(
+                "the files of these sequences are not known; expected a minibatch that a source of files has read"
+            )
+        find, sequences, first, last = self._files
+        return find(sequences[first:last])
 
     @property
     def num_sequences(self) -> int:

@@ -26,6 +26,7 @@ from cntkio import (
 )
 from cntkio.formats import concatenation, htk, mlf
 from cntkio.formats.contract import Ahead
+from cntkio.minibatch import Minibatch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
@@ -628,3 +629,36 @@ def test_a_refused_state_names_the_list_or_label_file_that_changed(tmp_path: Pat
     source = speech(tmp_path, tmp_path / "part-*.scp", tmp_path / "part-*.mlf")
     with source, pytest.raises(CheckpointError, match=f"where {name} has other content"):
         source.load_state_dict(state)
+
+
+# --------------------------------------------------------------------------------------------------- files of sequences
+
+
+@pytest.mark.parametrize("randomize", [False, True])
+def test_a_minibatch_says_which_files_its_sequences_are_in(tmp_path: Path, randomize: bool) -> None:
+    with some_corpus(tmp_path).sources(max_sweeps=1, randomize=randomize)[1] as source:
+        for minibatch in source.minibatches(10):
+            names = [f"part-{key // 8:03}.ctf" for key in minibatch.keys_of_sequences.tolist()]
+            assert [Path(path).name for path in minibatch.files_of_sequences] == names
+
+
+def test_a_join_says_which_files_of_the_first_corpus_sequences_are_in(tmp_path: Path) -> None:
+    write_speech(tmp_path)
+    with speech(tmp_path, tmp_path / "part-*.scp", tmp_path / "whole.mlf") as source:
+        files = source.next_minibatch(100).files_of_sequences
+    assert [Path(path).name for path in files] == [f"part-{index // 4}.ark" for index in range(12)]
+
+
+def test_the_file_of_a_single_file_is_that_file(tmp_path: Path) -> None:
+    corpus = some_corpus(tmp_path)
+    with corpus.sources(max_sweeps=1)[0] as source:
+        assert set(source.next_minibatch(9).files_of_sequences.tolist()) == {str(corpus.whole)}
+    with pytest.raises(ConfigError, match="expected a minibatch that a source of files has read"):
+        _ = Minibatch({}, lambda: np.zeros(0, np.uint64)).files_of_sequences
+
+
+def test_truncated_minibatches_say_which_files_their_parts_are_in(tmp_path: Path) -> None:
+    with some_corpus(tmp_path).sources(max_sweeps=1, truncation_length=1)[1] as source:
+        for minibatch in source.minibatches(10):
+            names = [f"part-{key // 8:03}.ctf" for key in minibatch.keys_of_sequences.tolist()]
+            assert [Path(path).name for path in minibatch.files_of_sequences] == names

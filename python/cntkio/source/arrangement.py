@@ -60,6 +60,7 @@ class Arrangement:
         chunk_starts: First item of each chunk and, last, the number of items.
         repeats: For each corpus, whether it is broadcast to the lengths of the first.
         skipped: How many utterances were skipped, by kind.
+        name: Name of the first corpus.
     """
 
     table: SequenceTable
@@ -72,6 +73,7 @@ class Arrangement:
     chunk_starts: npt.NDArray[np.int64]
     repeats: tuple[bool, ...]
     skipped: Mapping[str, int]
+    name: str
 
     @property
     def is_of_whole_sequences(self) -> bool:
@@ -88,6 +90,11 @@ class Arrangement:
     def partner(self, corpus_index: int, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the sequences of a corpus that belong to sequences of the table."""
         return sequences if self.partners is None else self.partners[corpus_index][sequences].astype(np.int64)
+
+    def files_of(self, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.str_]:
+        """Return the file of each of some sequences of the table, in the first corpus."""
+        files = self.tables[0].files
+        return np.full(len(sequences), self.name) if files is None else files.of(self.partner(0, sequences))
 
     def chunks_of(self, table_chunk: int) -> list[list[int]]:
         """Return for each corpus its chunks that hold sequences of a chunk of the table, ascending."""
@@ -172,6 +179,7 @@ def arrange(
         chunk_starts=chunk_starts,
         repeats=tuple(of_corpus is not None and of_corpus.is_broadcast for of_corpus in traits),
         skipped=skipped,
+        name=corpora[0].name,
     )
 
 

@@ -26,7 +26,7 @@ from cntkio.displays import counted
 from cntkio.errors import CntkIoError, CorpusError
 from cntkio.formats.contract import Corpus
 from cntkio.hints import wording
-from cntkio.minibatch import Minibatch
+from cntkio.minibatch import FilesOf, Minibatch
 from cntkio.source.arrangement import Arrangement, Located
 from cntkio.source.chunks import Taken
 from cntkio.source.fitting import BROKEN, INVALID
@@ -225,7 +225,10 @@ class Selector:
         bounds = reads.bounds[: taken.num_sound + 1]
         ends_of_sweep = reads.ends_of_sweep[: taken.num_sound]
         minibatches = [
-            Minibatch({}, self._keys_of(selection, located, first, last)) for first, last in itertools.pairwise(bounds)
+            Minibatch({}, self._keys_of(selection, located, first, last), files)
+            for (first, last), files in zip(
+                itertools.pairwise(bounds), self._files_of(selection, located, bounds), strict=False
+            )
         ]
         parts = selection.parts
         for corpus_index, chunks in enumerate(taken.chunks if minibatches else ()):
@@ -274,6 +277,13 @@ class Selector:
             return None
         lengths = self._arrangement.tables[0].lengths[self._arrangement.partner(0, located.sequences)].astype(np.uint32)
         return np.zeros(len(lengths), np.uint32), lengths
+
+    def _files_of(self, selection: Selection, located: Located, bounds: Sequence[int]) -> Iterator[FilesOf | None]:
+        """Yield for each minibatch what finds its files."""
+        if selection.keys is not None:
+            return itertools.repeat(None)
+        find, sequences = itertools.repeat(self._arrangement.files_of), itertools.repeat(located.sequences)
+        return zip(find, sequences, bounds, bounds[1:], strict=False)
 
     def _keys_of(self, selection: Selection, located: Located, first: int, last: int) -> Callable[[], npt.NDArray[Any]]:
         if selection.keys is not None:
