@@ -96,7 +96,7 @@ test-arm:
 # Ray comes last: with Ray installed, `make test` tests what needs it as well.
 test-ray: build $(VENV)/.test-tools
 	$(BIN)/python -m pip install -q --group ray
-	$(BIN)/python -m pytest tests/adapters/test_ray.py
+	$(BIN)/python -m pytest tests/adapters/test_ray.py tests/adapters/test_ray_train.py
 
 # A server of S3 on this machine, from a large package.
 test-stores: build $(VENV)/.test-tools

@@ -40,7 +40,7 @@ autodoc_typehints = "signature"
 # Longer signatures have a line for each parameter.
 maximum_signature_line_length = 88
 # Frameworks need not be installed for their modules' pages.
-autodoc_mock_imports = ["torch", "jax", "pyarrow", "ray"]
+autodoc_mock_imports = ["torch", "jax", "pyarrow", "ray", "pyspark"]
 # Docstrings are written in Markdown's habit: one backtick is code.
 default_role = "code"
 

@@ -35,8 +35,21 @@ from support import ROOT, house
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
 DATA_LANGUAGES = {"", "text", "ctf", "ebnf", "toml", "rust"}
-OPTIONAL_PACKAGES = {"torch", "torchdata", "jax", "pyarrow", "pandas", "polars", "duckdb", "datasets", "ray", "fsspec"}
-OPTIONAL_MODULES = {"arrow", "jax", "ray", "torch"}
+OPTIONAL_PACKAGES = {
+    "torch",
+    "torchdata",
+    "jax",
+    "pyarrow",
+    "pandas",
+    "polars",
+    "duckdb",
+    "datasets",
+    "ray",
+    "fsspec",
+    "pyspark",
+    "dask",
+}
+OPTIONAL_MODULES = {"arrow", "jax", "ray", "spark", "torch"}
 IS_MISSING = 77  # exit status
 DOCTEST_OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 

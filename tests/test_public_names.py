@@ -430,7 +430,7 @@ def test_the_package_has_cntks_module_io() -> None:
 
 
 def test_the_package_lists_only_public_names() -> None:
-    assert set(dir(cntkio)) == {*cntkio.__all__, "arrow", "jax", "ray", "torch"}
+    assert set(dir(cntkio)) == {*cntkio.__all__, "arrow", "jax", "ray", "spark", "torch"}
 
 
 def test_the_package_has_the_version_of_its_core() -> None:

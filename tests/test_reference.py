@@ -18,8 +18,8 @@ LEFT_OUT = {"ImageDeserializer", "Base64ImageDeserializer", "LatticeDeserializer
 def module(page: str) -> ModuleType:
     """Import the module of a page; the test is skipped if the module's framework is not installed."""
     name = MODULES[page]
-    if page in ("torch", "jax", "arrow", "ray"):
-        pytest.importorskip("pyarrow" if page == "arrow" else page, reason=f"{page} is not installed")
+    if page in ("torch", "jax", "arrow", "ray", "spark"):
+        pytest.importorskip({"arrow": "pyarrow", "spark": "pyspark"}.get(page, page), reason=f"{page} is not installed")
     return importlib.import_module(name)
 
 
@@ -31,7 +31,7 @@ def public(page: str) -> dict[str, Any]:
 
 
 def test_each_public_module_has_a_page() -> None:
-    assert set(PAGES) == {"cntkio", "convert", "transforms", "torch", "jax", "arrow", "ray"}
+    assert set(PAGES) == {"cntkio", "convert", "transforms", "torch", "jax", "arrow", "ray", "spark"}
     index = (ROOT / "docs" / "reference" / "index.md").read_text(encoding="utf-8")
     assert all(f"\n{page}\n" in index for page in PAGES)
 

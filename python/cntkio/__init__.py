@@ -114,7 +114,7 @@ __all__ = [
     "write_mlf",
 ]
 
-_FRAMEWORKS = ("arrow", "jax", "ray", "torch")
+_FRAMEWORKS = ("arrow", "jax", "ray", "spark", "torch")
 
 
 def __dir__() -> list[str]:

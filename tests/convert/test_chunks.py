@@ -8,7 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cntkio import ConfigError, CorpusError, CTFDeserializer, StreamDef, StreamDefs, UserDeserializer, write_ctf
+from cntkio import (
+    ConfigError,
+    CorpusError,
+    CTFDeserializer,
+    StreamDef,
+    StreamDefs,
+    UserDeserializer,
+    read_ctf,
+    write_ctf,
+)
 from cntkio.convert import CorpusChunks, corpus_chunks
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,3 +97,13 @@ def test_any_division_keeps_every_chunk_once(counts: list[int], num_parts: int) 
     parts = chunks.split(num_parts)
     assert [chunk_id for part in parts for chunk_id in part.chunk_ids] == list(range(len(counts)))
     assert 1 <= len(parts) <= min(num_parts, len(counts)) and all(len(part) for part in parts)
+
+
+def test_a_text_is_read_in_part(tmp_path: Path) -> None:
+    (tmp_path / "a.ctf").write_text("".join(f"{key} |x {key / 2}\n" for key in range(100)))
+    options = {"chunk_size_in_bytes": 300}
+    sizes = corpus_chunks(CTFDeserializer(tmp_path / "a.ctf", STREAMS, **options)).num_sequences  # type: ignore[arg-type]
+    part = read_ctf(tmp_path / "a.ctf", STREAMS, chunks=slice(1, 3), **options)
+    assert part.keys_of_sequences.tolist() == [*range(sizes[0], sum(sizes[:3]))]
+    with pytest.raises(ConfigError, match="expected a slice without a step"):
+        read_ctf(tmp_path / "a.ctf", STREAMS, chunks=slice(0, 4, 2), **options)

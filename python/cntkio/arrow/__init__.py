@@ -25,7 +25,7 @@ except ModuleNotFoundError as error:
 
 from cntkio.arrow.batches import RecordBatches, convert
 from cntkio.arrow.corpus import ArrowCorpus, read
-from cntkio.arrow.fields import KEY
+from cntkio.arrow.fields import KEY, signed
 from cntkio.arrow.files import write_arrow, write_parquet
 
-__all__ = ["KEY", "ArrowCorpus", "RecordBatches", "convert", "read", "write_arrow", "write_parquet"]
+__all__ = ["KEY", "ArrowCorpus", "RecordBatches", "convert", "read", "signed", "write_arrow", "write_parquet"]

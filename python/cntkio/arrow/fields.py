@@ -15,6 +15,7 @@ import pyarrow as pa
 from cntkio.errors import FormatError
 from cntkio.streams import LARGEST_DIM, StreamInformation
 
+_SIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.int64()}
 KEY = "key"
 _METADATA = b"cntkio"
 Role = Literal["key", "dense", "sparse", "ids"]
@@ -113,3 +114,26 @@ def unlisted(kind: pa.DataType) -> list[pa.DataType]:
     while pa.types.is_list(kinds[-1]) or pa.types.is_large_list(kinds[-1]) or pa.types.is_fixed_size_list(kinds[-1]):
         kinds.append(kinds[-1].value_type)
     return kinds
+
+
+def signed(schema: pa.Schema) -> pa.Schema:
+    """Return a schema of types that Spark and Java have: without unsigned numbers and lists of a fixed size.
+
+    A table is cast to it; a key of 2^63 or more does not fit.
+
+    Args:
+        schema: The schema of a corpus, such as `RecordBatches.schema`.
+
+    Example:
+        >>> signed(pa.schema([("key", pa.uint64()), ("x", pa.list_(pa.list_(pa.float32(), 2)))])).types
+        [DataType(int64), ListType(list<item: list<item: float>>)]
+    """
+
+    def type_of(kind: pa.DataType) -> pa.DataType:
+        if pa.types.is_struct(kind):
+            return pa.struct([pa.field(field.name, type_of(field.type)) for field in kind])
+        if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind) or pa.types.is_large_list(kind):
+            return pa.list_(type_of(kind.value_type))
+        return _SIGNED.get(kind, kind)
+
+    return pa.schema([pa.field(field.name, type_of(field.type)) for field in schema])

@@ -11,6 +11,7 @@ import numpy as np
 from cntkio import _core
 from cntkio._threads import num_threads
 from cntkio.convert import tuning
+from cntkio.convert.chunks import corpus_chunks
 from cntkio.convert.loading import chunks_in_order
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import Ahead, Corpus
@@ -27,9 +28,10 @@ def read_ctf(
     streams: StreamDefs | Mapping[str, Any] | None = None,
     *,
     ids: Collection[str] = (),
+    chunks: slice | None = None,
     **options: Any,
 ) -> Minibatch:
-    """Read a whole text in the CNTK text format into arrays, in its order.
+    """Read a text in the CNTK text format into arrays, in its order.
 
     Args:
         path: The file; or several, a pattern or a list, as for `CTFDeserializer`.
@@ -37,6 +39,7 @@ def read_ctf(
             has other streams, too, a sequence may lack these, and is empty.
         ids: Streams whose samples are one-hot, to read as the class of each sample: `values` are int32,
             ``[num_samples]``.
+        chunks: The chunks to read, as a slice without a step; None: all. For more, see `cntkio.convert.corpus_chunks`.
         options: As for `CTFDeserializer`.
 
     Returns:
@@ -61,6 +64,9 @@ def read_ctf(
     definitions = infer_streams(path, remote=remote) if streams is None else StreamDefs(streams)
     options = {"subset": has_other_streams(path, definitions, remote), **options}
     deserializer = CTFDeserializer(path, definitions, **options)
+    if chunks is not None:
+        minibatch = corpus_chunks(deserializer)[chunks].read()
+        return as_class_ids(minibatch, ids) if ids else minibatch
     with closing(deserializer.open(ahead=Ahead(tuning.PARSED_AHEAD))) as corpus:
         minibatch = read_corpus(corpus)
     return as_class_ids(minibatch, ids) if ids else minibatch

@@ -1,0 +1,42 @@
+"""Spark reads every sequence of a corpus once, with the same values."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="PySpark is not installed")
+if shutil.which("java") is None:
+    pytest.skip("Spark needs Java, which is not installed", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    program, folder = Path(__file__).with_name("spark_program.py"), tmp_path_factory.mktemp("spark")
+    done = subprocess.run(
+        [sys.executable, program, folder], capture_output=True, text=True, env=os.environ.copy(), timeout=280
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_rows_are_the_sequences_with_their_values(found: Any) -> None:
+    assert found["text"] == [[key, [[key, 1], [0, key]], [key % 9]] for key in range(500)]
+    assert found["schema"] == "struct<key:bigint,x:array<array<float>>,s:array<int>>"
+
+
+def test_a_task_reads_a_run_of_chunks(found: Any) -> None:
+    assert found["tasks"] == 4
+
+
+def test_binary_corpora_keep_every_key_once(found: Any) -> None:
+    assert found["binary"] == list(range(500))
+
+
+def test_an_impossible_option_is_named(found: Any) -> None:
+    assert "chunk_size_in_bytes is 0; expected at least 1" in found["wrong"]
