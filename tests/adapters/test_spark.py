@@ -27,7 +27,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_rows_are_the_sequences_with_their_values(found: Any) -> None:
     assert found["text"] == [[key, [[key, 1], [0, key]], [key % 9]] for key in range(500)]
-    assert found["schema"] == "struct<key:bigint,x:array<array<float>>,s:array<int>>"
+    assert found["schema"] == "struct<key:bigint,s:array<int>,x:array<array<float>>>"
 
 
 def test_a_task_reads_a_run_of_chunks(found: Any) -> None:
