@@ -1,7 +1,7 @@
 """Measurements of cntkio for bench/ctf.py: a JSON object per line in and out, in a process with its own settings.
 
 {"job": "sweep", "path", "streams": {name: [dimension, sparse]}, "randomize", "size"}  ->  {"seconds", "samples", ...}
-{"job": "index" | "read" | "parse" | "whole", "path", "streams"}  ->  {"seconds", "bytes"}
+{"job": "open" | "decode" | "index" | "read" | "parse" | "whole", "path", "streams"}  ->  {"seconds", "bytes"}
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +25,24 @@ from engines import Answer, timed
 IN_MEMORY = 16 << 20  # bytes of text for measurements in memory
 PIECE = 512 << 10  # bytes that a thread parses at a time; a piece and its values fit a core's cache
 LINE = 1 << 14  # bytes by which a piece may be larger
+CHUNK = 32 << 20  # bytes of text
 Streams = dict[str, tuple[int, bool]]
 
 
-def deserializer(path: str, streams: Streams) -> Any:
+def deserializer(path: str, streams: Streams, *, cached: bool = False) -> Any:
     if path.endswith(".cbf"):
         return cntkio.CBFDeserializer(path)
     defined = {
         name: cntkio.StreamDef(field=name, shape=dim, is_sparse=is_sparse) for name, (dim, is_sparse) in streams.items()
     }
-    return cntkio.CTFDeserializer(path, cntkio.StreamDefs(defined))
+    return cntkio.CTFDeserializer(path, cntkio.StreamDefs(defined), cache_index=cached)
 
 
-def sweep(path: str, streams: Streams, randomize: bool, size: int) -> Answer:
+def sweep(path: str, streams: Streams, randomize: bool, size: int, cached: bool = False) -> Answer:
     before = most_memory()
     start = time.perf_counter()
-    source = cntkio.MinibatchSource([deserializer(path, streams)], randomize=randomize, max_sweeps=1)
+    opened = deserializer(path, streams, cached=cached)
+    source = cntkio.MinibatchSource([opened], randomize=randomize, max_sweeps=1)
     samples = minibatches = 0
     minibatch = source.next_minibatch(size)
     while minibatch:
@@ -59,6 +62,27 @@ def most_memory() -> int:
 def index(path: str, streams: Streams) -> Answer:
     """Open the file and scan it: sequences, lengths, chunks."""
     return timed(lambda: deserializer(path, streams).open().close(), bytes=Path(path).stat().st_size)
+
+
+def open_and_cache(path: str, streams: Streams) -> Answer:
+    """Open the file and write its index cache."""
+    return timed(lambda: deserializer(path, streams, cached=True).open().close())
+
+
+def decode(path: str, streams: Streams) -> Answer:
+    """Decompress the file in chunks, one on each core, and do nothing else."""
+    from cntkio.formats.open_input import open_input
+
+    file = open_input(path, cache_index=True)
+    threads = int(os.environ.get("CNTKIO_NUM_THREADS") or len(os.sched_getaffinity(0)))
+
+    def work() -> None:
+        chunks = [(begin, min(begin + CHUNK, file.size)) for begin in range(0, file.size, CHUNK)]
+        with ThreadPoolExecutor(threads) as pool:
+            for _ in pool.map(lambda chunk: len(file.source(*chunk)), chunks):
+                pass
+
+    return timed(work, bytes=file.size)
 
 
 def read(path: str, streams: Streams) -> Answer:
@@ -120,7 +144,8 @@ def whole(path: str, streams: Streams) -> Answer:
 
 
 JOBS: dict[str, Callable[..., Answer]] = {
-    "sweep": sweep, "index": index, "read": read, "parse": parse, "whole": whole,
+    "open": open_and_cache, "decode": decode, "sweep": sweep, "index": index, "read": read, "parse": parse,
+    "whole": whole,
 }  # fmt: skip
 
 

@@ -92,6 +92,35 @@ def read_checked(
     file: int, at: int, size: int, range: tuple[int, int], sums: npt.NDArray[np.uint64], num_threads: int
 ) -> npt.NDArray[np.uint8] | None: ...
 
+@final
+class CompressedStream:
+    """A decompressor of all data in order, which notes access points."""
+
+    def __new__(cls, name: str, packed: int = 0, text: int = 0, *, spacing: int | None = None) -> CompressedStream: ...
+    def feed(
+        self, source: _Text, end: int, skip: int, out: npt.NDArray[np.uint8]
+    ) -> tuple[int, int, tuple[int, int, str] | None]: ...
+    @property
+    def position(self) -> tuple[int, int]: ...
+    @property
+    def is_between(self) -> bool: ...
+    def take_points(
+        self,
+    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64], npt.NDArray[np.uint64], npt.NDArray[np.uint8]]: ...
+
+def decompress(
+    name: str,
+    source: _Text,
+    texts: npt.NDArray[np.uint64],
+    places: npt.NDArray[np.uint64],
+    window_bounds: npt.NDArray[np.uint64],
+    windows: npt.NDArray[np.uint8],
+    begin: int,
+    size: int,
+    num_threads: int,
+) -> tuple[npt.NDArray[np.uint8] | None, tuple[int, int, str] | None]: ...
+def zstd_frame(text: bytes, level: int) -> bytes: ...
+
 _Text = tuple[int, int] | tuple[npt.NDArray[np.uint8], int] | npt.NDArray[np.uint8]
 
 def ctf_scan_words(

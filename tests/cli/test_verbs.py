@@ -274,7 +274,7 @@ def test_damaged_compressed_files_are_named(capsys: pytest.CaptureFixture[str]) 
         content = compress(TEXT.encode() * 100)
         Path(name).write_bytes(content[: len(content) // 2])
         assert main(["head", name]) == 1
-        assert f"{name}: the compressed file is damaged" in capsys.readouterr().err
+        assert re.search(f"{name}: the compressed file is|{name}, byte .*: the gzip data are", capsys.readouterr().err)
 
 
 # ----------------------------------------------------------------------------------------------------- shells

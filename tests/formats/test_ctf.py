@@ -490,7 +490,7 @@ def test_another_kind_of_file_is_named_with_what_reads_it(tmp_path: Path) -> Non
     path = tmp_path / "a.ctf"  # whatever its name is
     cntkio.write_cbf(tmp_path / "a.cbf", {"x": np.ones((3, 2), np.float32)})
     for content, words in (
-        (gzip.compress(text), "this is a file compressed with gzip: unpack it"),
+        (gzip.compress(b"nib_ktnc" + text), "this is a file compressed with gzip: unpack it"),
         (lzma.compress(text), "compressed with xz: unpack it"),
         (b"PAR1" + text, "this is a Parquet file: .* cntkio.arrow.read"),
         ((tmp_path / "a.cbf").read_bytes(), "CNTK binary corpus .* use CBFDeserializer"),

@@ -20,6 +20,7 @@ class Elsewhere:
 
     window = 64
     reach = 64
+    only_in_order = guide = compression = None
 
     def __init__(self, path: str) -> None:
         self.path = "store://a.ctf"
@@ -99,7 +100,7 @@ def test_a_text_elsewhere_equals_a_local_text(seed: int, tmp_path: Path, monkeyp
     monkeypatch.setattr(Elsewhere, "window", random_of_test.choice((5, 64, 1000, 1 << 20)))
     monkeypatch.setattr(Elsewhere, "reach", random_of_test.choice((5, 64, 1 << 20)))
     for module in (corpus, infer):
-        monkeypatch.setattr(module, "open_input", lambda path, _: Elsewhere(path))
+        monkeypatch.setattr(module, "open_input", lambda path, _=None, **options: Elsewhere(path))
     assert outcome(path, **options) == expected
     assert streams_of(path) == expected_streams
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -6,6 +6,7 @@ that were mended stay in `findings`, a folder for each target.
 
 import io
 import json
+import random
 import struct
 import sys
 import tempfile
@@ -19,13 +20,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from cntkio.formats import mlf
 from cntkio.formats.cbf.header import read_header
 from cntkio.formats.input_file import InputFile
+from support.packers import frames, member_of_blocks, members
 from support.recorded import folder_of
 
 from fuzz.targets import TARGETS
 
 FINDINGS = Path(__file__).with_name("findings")
 LONGEST = 4096
-RUST = ("ctf", "ctf_fast", "cbf", "htk", "mlf")
+RUST = ("ctf", "ctf_fast", "cbf", "htk", "mlf", "compressed")
 
 
 def files(area: str, *endings: str) -> list[bytes]:
@@ -89,6 +91,10 @@ def rust(target: str) -> Iterator[bytes]:
         for number, text in enumerate(files("htk", ".mlf")):
             yield bytes([number % 128, 3]) + text
         yield bytes([128, 3]) + binary_labels()
+    elif target == "compressed":
+        for number, text in enumerate(files("ctf", ".ctf", ".txt")):
+            for kind, packer in enumerate((member_of_blocks, members, frames)):
+                yield bytes([number * 34 % 256 | kind // 2, number % 60, 10, 200]) + packer(text, random.Random(number))
 
 
 def python(target: str) -> Iterator[bytes]:

@@ -11,6 +11,7 @@
 //! | [`mlf`] | label files into runs of classes |
 //! | [`number`] | the digits of a number into its correctly rounded value |
 //! | [`check_sums`] | bytes into check sums of their blocks |
+//! | [`compressed`] | gzip and zstd data into text, from any access point |
 //! | [`lengths`] | lengths of sequences, in as few bytes as they take |
 //! | [`line_numbers`] | bytes of a text into the numbers of their lines |
 //! | [`chunk`] | columns of every kind, which parsers make and the packer takes |
@@ -25,6 +26,7 @@
 pub mod cbf;
 pub mod check_sums;
 pub mod chunk;
+pub mod compressed;
 pub mod convert;
 pub mod ctf;
 pub mod find;

@@ -5,6 +5,7 @@
 //! - [`mod@file`]: reads and maps of files that the caller has opened
 //! - [`huge_pages`]: a hint to the system for large vectors
 //! - [`small`]: numbers in fewer bytes
+//! - [`inflate`]: decompression of deflate data by a library with unsafe functions
 //! - [`allocator`]: reuses the memory of large arrays
 //!
 //! The crate opens no files and reports no errors about their content. The kernels that it calls are in `cntkio_simd`.
@@ -13,4 +14,5 @@ pub mod allocator;
 pub mod copy;
 pub mod file;
 pub mod huge_pages;
+pub mod inflate;
 pub mod small;

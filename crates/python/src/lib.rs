@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 mod cbf;
 mod check_sums;
 mod chunk;
+mod compressed;
 mod ctf;
 mod file;
 mod htk;
@@ -48,6 +49,9 @@ mod _core {
 
     #[pymodule_export]
     use super::chunk::{Chunk, pad, spread};
+
+    #[pymodule_export]
+    use super::compressed::{CompressedStream, decompress, zstd_frame};
 
     #[pymodule_export]
     use super::ctf::{

@@ -28,7 +28,7 @@ from cntkio.streams import StreamDef
 _STREAM = "NAME:DIM[:sparse][:ALIAS]"
 _CORPUS = (
     "a corpus in CNTK's text or binary format, a list of HTK features (scp), a label file (MLF), a configuration, or a "
-    "Parquet or Arrow file; compressed with gzip, bzip2 or xz; - for standard input"
+    "Parquet or Arrow file; compressed with gzip, bzip2, xz or (text) zstd; - for standard input"
 )
 
 

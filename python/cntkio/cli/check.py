@@ -15,7 +15,7 @@ from cntkio.cli.spooling import Input, inputs
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, FormatError, printable
 from cntkio.formats.ctf import infer_streams
-from cntkio.formats.input_file import InputFile
+from cntkio.formats.open_input import open_input
 from cntkio.formats.output_file import written_whole
 from cntkio.formats.report import traced
 from cntkio.hints import did_you_mean
@@ -253,7 +253,7 @@ def _write_sound(options: Namespace, file: Input, corpus: Any, findings: Finding
     if options.output.exists() and options.output.samefile(file.path):
         raise ConfigError("--output is the file itself; check never changes a corpus", key="output")
     unsound = sorted({corpus.bounds_at(byte) for byte in findings.unsound.get(str(file.path), [])})
-    text = InputFile(str(file.path))
+    text = open_input(str(file.path))
     try:
         with written_whole(options.output) as target:
             begin = 0

@@ -1,4 +1,6 @@
-"""Inputs that no deserializer reads where they are: standard input, compressed files and tables.
+"""Inputs that no deserializer reads where they are: standard input, tables, and compressed files.
+
+Text of the CNTK text format in gzip or zstd is read where it is.
 
 They become temporary files, which are removed when the command ends. All other files are read where they are.
 """
@@ -20,7 +22,7 @@ from cntkio.convert import write_cbf
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.detect import FileKind, detect
 from cntkio.formats.file_lists import in_one_text, listed_files, sizes_of
-from cntkio.formats.open_input import open_input
+from cntkio.formats.open_input import open_stored
 from cntkio.formats.remote import as_url
 
 STANDARD_INPUT = "-"
@@ -111,7 +113,7 @@ def _input(name: Path, target: Path, reads_tables: bool) -> Input:
         corpus = target.with_suffix(".cbf")
         write_cbf(corpus, arrow().read(path))
         return Input(shown, corpus, kind._replace(call="CBFDeserializer({path!r})"), path.stat().st_size)
-    with closing(open_input(str(path))) as file:
+    with closing(open_stored(str(path))) as file:
         return Input(shown, path, kind, file.size)
 
 

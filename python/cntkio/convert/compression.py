@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import gzip
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol, get_args
 
+from cntkio import _core
 from cntkio.convert.pieces import AnyPath
 from cntkio.errors import ConfigError
 
@@ -50,11 +51,7 @@ def compression_of(path: AnyPath, compress: Compression | None) -> Compression:
 
 @contextlib.contextmanager
 def compressed(file: BinaryIO, compression: Compression) -> Iterator[Sink]:
-    """Compress what is written to the result, and write it to a file. The end is written if no exception occurs.
-
-    Raises:
-        ConfigError: The library for zstd is not installed.
-    """
+    """Compress what is written to the result, and write it to a file. The end is written if no exception occurs."""
     if compression == "gzip":
         packed = gzip.GzipFile("", "wb", _LEVEL_OF_GZIP, file, mtime=0)
         yield packed
@@ -70,7 +67,6 @@ def compressed(file: BinaryIO, compression: Compression) -> Iterator[Sink]:
 class _Frames:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._pack = _zstd()
         self._text = bytearray()
         self._sizes: list[tuple[int, int]] = []
 
@@ -83,7 +79,7 @@ class _Frames:
         del self._text[:begin]
 
     def _frame(self, text: bytes) -> None:
-        packed = self._pack(text)
+        packed = _core.zstd_frame(text, _LEVEL_OF_ZSTD)
         self._file.write(packed)
         self._sizes.append((len(packed), len(text)))
 
@@ -93,15 +89,3 @@ class _Frames:
         entries = b"".join(struct.pack("<II", *sizes) for sizes in self._sizes)
         table = entries + struct.pack("<IBI", len(self._sizes), 0, _SEEK_TABLE)
         self._file.write(struct.pack("<II", _SKIPPABLE_FRAME, len(table)) + table)
-
-
-def _zstd() -> Callable[[bytes], bytes]:
-    """Return the function that makes a frame with its size and a check sum."""
-    try:
-        import zstandard
-    except ModuleNotFoundError:
-        raise ConfigError(
-            "zstd needs zstandard, which is not installed: pip install 'cntkio[zstd]'", key="compress"
-        ) from None
-    pack: Callable[[bytes], bytes] = zstandard.ZstdCompressor(level=_LEVEL_OF_ZSTD, write_checksum=True).compress
-    return pack

@@ -48,7 +48,7 @@ def write_ctf(
             of classes. An array ``[sequences, samples]`` has sequences of equal length.
         renumber: Begin lines with the index of the sequence from 0, whatever the keys are.
         keys_file: Do so, and write the keys into this file: line n, from 0, is the key of sequence n.
-        compress: ``"gzip"``, ``"zstd"`` (frames of 4 MB with a seek table; needs zstandard) or ``"none"``; None: as the
+        compress: ``"gzip"``, ``"zstd"`` (frames of 4 MB with a seek table) or ``"none"``; None: as the
             name ends, in ``.gz``, ``.zst`` or anything else.
         progress: Function that is called with the number of pieces done, and their total.
 

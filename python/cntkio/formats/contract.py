@@ -87,6 +87,7 @@ class Ahead:
         is_packed: Whether all chunks will only be packed into minibatches. Such chunks may keep values in fewer bytes.
         window_in_chunks: Chunks within which sequences are shuffled: a cache must have room for them.
         window_in_samples: The same in samples; 0: the window is counted in chunks.
+        is_shuffled: Whether the chunks will be read in any other order than that of the corpus.
     """
 
     num_bytes: int
@@ -94,6 +95,7 @@ class Ahead:
     is_packed: bool = True
     window_in_chunks: int = 1
     window_in_samples: int = 0
+    is_shuffled: bool = False
 
     def shared(self, sizes: Sequence[int], chunk_size: int) -> list[Ahead]:
         """Divide this among files that are read one after the other.
@@ -102,7 +104,7 @@ class Ahead:
             sizes: Bytes of each file; 0 if that is not known, and then nothing is prepared.
             chunk_size: Bytes of a chunk, roughly.
         """
-        nothing = Ahead(0, is_packed=self.is_packed)
+        nothing = dataclasses.replace(self, num_bytes=0, num_chunks=None)
         num_chunks = sum(-(-size // chunk_size) for size in sizes)
         if not self.num_bytes or not all(sizes) or (self.num_chunks is not None and num_chunks > self.num_chunks):
             return [nothing] * len(sizes)

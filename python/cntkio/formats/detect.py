@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cntkio.errors import ConfigError
-from cntkio.formats.open_input import open_input
-from cntkio.formats.text_input import ReadableText
+from cntkio.formats.open_input import Beginning, open_stored
+from cntkio.formats.text_input import TextInput
 
 CBF_MAGIC = b"nib_ktnc"
 """First bytes of the binary format in its 2.x layout."""
@@ -189,12 +189,8 @@ def detect(path: str | os.PathLike[str]) -> FileKind:
         >>> detect("examples/digits/digits.cntk").title
         'CNTK configuration'
     """
-    file = open_input(os.fspath(path))
-    try:
-        head, size = file.read(0, _HEAD), file.size
-    finally:
-        file.close()
-    return KINDS[_form(head, size, Path(path).suffix.lower()) or "ctf"]
+    begin = _beginning(path)
+    return KINDS[_form_of(begin, Path(path).suffix.lower(), "") or "ctf"]
 
 
 def other_than(form: str, path: str | os.PathLike[str], before: str = "; ") -> str:
@@ -218,27 +214,26 @@ def other_than(form: str, path: str | os.PathLike[str], before: str = "; ") -> s
         "; this is a CNTK text corpus (CTF): use CTFDeserializer('examples/iris/iris.ctf', StreamDefs(...))"
     """
     try:
-        text = open_input(os.fspath(path))
+        return _said(form, _beginning(path), os.fspath(path), before)
     except (OSError, ConfigError):
         return ""
-    try:
-        return other_in(form, text, before)
-    finally:
-        text.close()
 
 
-def other_in(form: str, text: ReadableText, before: str = "; ") -> str:
+def other_in(form: str, text: TextInput, before: str = "; ") -> str:
     """Say what an opened file is, as `other_than` does."""
-    path = text.path
     try:
-        head, size = text.read(0, _HEAD), text.size
+        begin = Beginning(text.read(0, _HEAD), text.size, text.compression)
     except OSError:
         return ""
-    found = _form(head, size, "")
+    return _said(form, begin, text.path, before)
+
+
+def _said(form: str, begin: Beginning, path: str, before: str) -> str:
+    found = _form_of(begin, "", form)
     if found == form or (form, found) in _ALIKE:
         return ""
     if found is None:
-        return f"{before}this is not a text, for it has zero bytes" if b"\0" in head and form in _TEXTS else ""
+        return f"{before}this is not a text, for it has zero bytes" if b"\0" in begin.head and form in _TEXTS else ""
     kind = KINDS[found]
     return f"{before}this is {kind.noun}: {kind.use(path)}"
 
@@ -246,6 +241,31 @@ def other_in(form: str, text: ReadableText, before: str = "; ") -> str:
 # A list without ranges (`u1=a.mfc`) looks like a configuration.
 _ALIKE = {("scp", "configuration")}
 _TEXTS = ("ctf", "scp", "mlf", "configuration")
+
+
+def _beginning(path: str | os.PathLike[str]) -> Beginning:
+    file = open_stored(os.fspath(path))
+    try:
+        return Beginning.of(file, _HEAD)
+    finally:
+        file.close()
+
+
+def _form_of(begin: Beginning, suffix: str, text: str) -> str | None:
+    """Return the form of a file, or None if nothing shows it.
+
+    Text of the CNTK text format is read where it is, compressed or not. Other compressed content has the form of the
+    compression.
+
+    Args:
+        begin: The first bytes.
+        suffix: How its name ends.
+        text: Form of content that is compressed and of no known kind.
+    """
+    if begin.compression is None:
+        return _form(begin.head, begin.size, suffix)
+    found = _form(begin.head, 0, "") or text
+    return found if found == "ctf" else begin.compression
 
 
 def _form(head: bytes, size: int, suffix: str) -> str | None:

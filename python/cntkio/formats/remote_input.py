@@ -101,6 +101,7 @@ class RemoteInput:
 
     local_path: Path | None = None
     reach = WINDOW
+    only_in_order = guide = compression = None
 
     def __init__(self, path: str, remote: Remote | None = None) -> None:
         remote = HERE if remote is None else remote

@@ -110,6 +110,18 @@ class TextInput(ReadableText, Protocol):
     def stamp(self) -> object:
         """Facts that are quick to get, and that a change of the stored bytes changes, as they were at the opening."""
 
+    @property
+    def only_in_order(self) -> str | None:
+        """Why the text is only fast to read in order, and what to do; None: it can be read in any order."""
+
+    @property
+    def compression(self) -> str | None:
+        """How the text is compressed; None: it is stored as it is."""
+
+    @property
+    def guide(self) -> object:
+        """What `open_input` takes to open the text again without another pass over it; None: nothing is needed."""
+
     def facts(self, *, verify: bool = False) -> dict[str, Any]:
         """Return what identifies the stored bytes, as they are now: size and times, or an e_tag; JSON-able.
 

@@ -108,6 +108,7 @@ class SourceOptions:
             self._parsed_ahead,
             window_in_chunks=1 if in_samples else size,
             window_in_samples=size if in_samples else 0,
+            is_shuffled=window is not None,
         )
 
     @property

@@ -14,7 +14,7 @@ import re
 from collections import Counter, defaultdict
 from typing import NamedTuple
 
-from cntkio.formats.input_file import InputFile
+from cntkio.formats.open_input import open_input
 
 BLOCK = 4 << 20
 """Bytes that are searched at a time."""
@@ -55,7 +55,7 @@ def read_vocabularies(path: str | os.PathLike[str]) -> dict[str, Vocabulary]:
         ('Alice', 'was', 5440)
     """
     counts: Counter[tuple[bytes, bytes, bytes]] = Counter()
-    file = InputFile(os.fspath(path))
+    file = open_input(os.fspath(path))
     try:
         offset, rest = 0, b""
         while block := file.read(offset, BLOCK):

@@ -276,7 +276,13 @@ class TextReading:
         Raises:
             OSError, FormatError: See `CTFDeserializer.open`.
         """
-        return CTFCorpus(self, path, lambda file: self._index(file, FirstPass(ahead, self.schema, self.spare)))
+
+        def index(file: TextInput) -> TextIndex:
+            if ahead.is_shuffled and file.only_in_order is not None:
+                raise CorpusError(f"{file.path}: cannot be randomized: it has {file.only_in_order}")
+            return self._index(file, FirstPass(ahead, self.schema, self.spare))
+
+        return CTFCorpus(self, self._opened(path), index)
 
     def open_again(self, path: str, memory: TextMemory) -> CTFCorpus:
         """Open a file that was open before. Its table is set by `CTFCorpus.use_table`.
@@ -291,7 +297,10 @@ class TextReading:
                 raise changed_in_use(path, memory.size, file.size)
             return memory.known or self._index(file, NO_PASS)
 
-        return CTFCorpus(self, path, index, memory.fingerprint)
+        return CTFCorpus(self, self._opened(path, memory.guide), index, memory.fingerprint)
+
+    def _opened(self, path: str, guide: object = None) -> TextInput:
+        return open_input(path, self.options.remote, cache_index=self.options.cache_index, guide=guide)
 
     def _index(self, file: TextInput, first_pass: FirstPass) -> TextIndex:
         options = self.options
@@ -318,12 +327,14 @@ class TextMemory(NamedTuple):
         fingerprint: Its fingerprint.
         size: Its bytes.
         stamp: What a change of the file changes.
+        guide: For `open_input`.
     """
 
     known: TextIndex | None
     fingerprint: str
     size: int
     stamp: object
+    guide: object
 
 
 class CTFCorpus:
@@ -341,14 +352,14 @@ class CTFCorpus:
     def __init__(
         self,
         reading: TextReading,
-        path: str,
+        file: TextInput,
         index: Callable[[TextInput], TextIndex],
         fingerprint: str | None = None,
     ) -> None:
         self._reading, self._options = reading, reading.options
         self._schema, self._spare = reading.schema, reading.spare
         self.streams, self.report = reading.streams, reading.report
-        self._file = open_input(path, reading.options.remote)
+        self._file = file
         self.name = self._file.path
         self._locator = Locator(self._file)
         try:
@@ -412,9 +423,8 @@ class CTFCorpus:
     @property
     def memory(self) -> TextMemory:
         index = self.index._replace(table=NO_SEQUENCES, remarks={}, parsed=[], writer=None)
-        return TextMemory(
-            None if index.cache is not None else index, self._fingerprint, self._file.size, self._file.stamp
-        )
+        known = None if index.cache is not None else index
+        return TextMemory(known, self._fingerprint, self._file.size, self._file.stamp, self._file.guide)
 
     def use_table(self, table: SequenceTable) -> None:
         if table.num_sequences != self.table.num_sequences and self.table is not NO_SEQUENCES:

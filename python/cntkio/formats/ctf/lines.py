@@ -38,7 +38,7 @@ class Start(NamedTuple):
     num_lines: int
 
 
-def find_start(file: ReadableText) -> Start:
+def find_start(file: TextInput) -> Start:
     """Skip a byte order mark, or a part of one, and white space.
 
     Raises:

@@ -1,0 +1,69 @@
+//! Members of gzip, one after another.
+
+use cntkio_memory::inflate::{At, Damage, Inflater};
+
+/// What a step of a decoder did.
+pub(super) struct Stepped {
+    pub(super) num_read: usize,
+    pub(super) num_written: usize,
+    /// At the end of a member or a frame.
+    pub(super) is_end: bool,
+    /// At the end of a block: bits that were read and not used.
+    pub(super) unused_bits: Option<u8>,
+}
+
+/// Check sum and size at the end of a member.
+const FOOTER_BYTES: usize = 8;
+
+/// A decompressor of members.
+pub(super) struct Gzip {
+    inflater: Inflater,
+    /// The position is in a member whose begin was not seen, so that its check sum cannot be checked.
+    is_resumed: bool,
+    /// Bytes of the footer that are still to be skipped.
+    footer: usize,
+}
+
+impl Gzip {
+    pub(super) fn new() -> Result<Gzip, Damage> {
+        Ok(Gzip { inflater: Inflater::new()?, is_resumed: false, footer: 0 })
+    }
+
+    /// Resume at a block; see [`Inflater::resume`].
+    pub(super) fn resume(&mut self, window: &[u8], num_bits: u8, byte: u8) -> Result<(), Damage> {
+        self.is_resumed = true;
+        self.inflater.resume(window, num_bits, byte)
+    }
+
+    pub(super) fn window(&self) -> Vec<u8> {
+        self.inflater.window()
+    }
+
+    pub(super) fn step(
+        &mut self,
+        input: &[u8],
+        output: &mut [u8],
+        begins: bool,
+        stops_at_blocks: bool,
+    ) -> Result<Stepped, Damage> {
+        if self.footer > 0 {
+            let num_read = self.footer.min(input.len());
+            self.footer -= num_read;
+            return Ok(Stepped { num_read, num_written: 0, is_end: self.footer == 0, unused_bits: None });
+        }
+        if begins {
+            self.is_resumed = false;
+            self.inflater.begin()?;
+        }
+        let step = self.inflater.step(input, output, stops_at_blocks)?;
+        let unused_bits = match step.at {
+            At::Block { unused_bits } => Some(unused_bits),
+            At::Inside | At::End => None,
+        };
+        if step.at == At::End && self.is_resumed {
+            self.footer = FOOTER_BYTES;
+        }
+        let is_end = step.at == At::End && self.footer == 0;
+        Ok(Stepped { num_read: step.num_read, num_written: step.num_written, is_end, unused_bits })
+    }
+}

@@ -1,0 +1,63 @@
+//! Decompress any bytes in order, and again segment by segment from the access points: the same text, or faults.
+#![no_main]
+
+use cntkio_core::compressed::{Kind, Packed, Stream, decompress};
+use libfuzzer_sys::fuzz_target;
+use std::io::ErrorKind;
+
+/// More text is not looked at: a few bytes can hold very much.
+const MOST_TEXT: usize = 1 << 18;
+
+fuzz_target!(|data: &[u8]| {
+    // The first bytes choose the setting, so that the fuzzer can find all of them.
+    let Some((&[choice, spacing, first, last], bytes)) = data.split_first_chunk() else { return };
+    let kind = if choice & 1 == 0 { Kind::Gzip } else { Kind::Zstd };
+    let mut stream = Stream::new(kind, 1 + 4 * u64::from(spacing)).expect("there is memory");
+    let mut text = Vec::new();
+    for piece in bytes.chunks(1 + usize::from(choice >> 1) * 3) {
+        let mut at = 0;
+        loop {
+            let mut out = [0; 1 << 12];
+            let Ok((read, written)) = stream.feed(&piece[at..], &mut out) else { return };
+            at += read;
+            text.extend_from_slice(&out[..written]);
+            if text.len() > MOST_TEXT {
+                return;
+            }
+            if (read, written) == (0, 0) {
+                break;
+            }
+        }
+        assert_eq!(at, piece.len());
+    }
+    assert_eq!((stream.packed, stream.text), (bytes.len() as u64, text.len() as u64));
+    let points = &stream.points;
+    if !stream.is_between() || points.texts.is_empty() {
+        return;
+    }
+    let texts: Vec<u64> = points.texts.iter().copied().chain([text.len() as u64]).collect();
+    let places: Vec<u64> = points.places.iter().copied().chain([(bytes.len() as u64) << 4]).collect();
+    let window_bounds: Vec<u64> = [0].into_iter().chain(points.window_ends.iter().copied()).collect();
+    let read = |at: usize, buffer: &mut [u8]| {
+        buffer.copy_from_slice(bytes.get(at..at + buffer.len()).ok_or(ErrorKind::UnexpectedEof)?);
+        Ok(())
+    };
+    let packed = |places, texts| Packed {
+        kind,
+        read: &read,
+        texts,
+        places,
+        window_bounds: &window_bounds,
+        windows: &points.windows,
+    };
+    let begin = text.len() * usize::from(first) / 256;
+    let end = begin + (text.len() - begin) * usize::from(last) / 255;
+    let mut out = vec![0; end - begin];
+    decompress(packed(&places, &texts), begin as u64, &mut out).expect("the data are sound");
+    assert!(out == text[begin..end]);
+    // Access points of other data are faults or another text.
+    let others: Vec<u64> = places.iter().map(|&place| (place + u64::from(first)) & !8).collect();
+    let _ = decompress(packed(&others, &texts), begin as u64, &mut out);
+    let longer: Vec<u64> = texts.iter().map(|&text| text + u64::from(text > begin as u64) * u64::from(last)).collect();
+    let _ = decompress(packed(&places, &longer), begin as u64, &mut out);
+});

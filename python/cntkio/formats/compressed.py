@@ -1,0 +1,351 @@
+"""Texts that are compressed with gzip or zstd, read where they are. (docs/where-corpora-can-be.md)
+
+::
+
+    seek table of zstd ──┐
+    index cache ─────────┼──> Points ──> CompressedText     decompresses the segments that a read needs, on all cores
+    pass over the file ──┘                 _InOrder         for frames that are too large: one after another
+
+An access point is a place from which data can be decompressed: a member of gzip, a frame of zstd, or a block of gzip
+with the 32 KB of text before it. The text between two points is a segment.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple, NoReturn, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from cntkio import _core
+from cntkio._threads import ForkLock, num_threads
+from cntkio.errors import FormatError
+from cntkio.formats.columns import Column
+from cntkio.formats.index_cache import Arrays, DamagedCacheError, IndexCache, Remaking, StoredArrays, StoredColumn
+from cntkio.formats.text_input import WINDOW, Bytes, CoreText, TextInput, Window, windows_of_lines
+
+Compression = Literal["gzip", "zstd"]
+SPACING = 4 << 20
+"""Least bytes of text between two access points that the pass over a file notes."""
+FRAMES = 1 << 20
+"""Frames of zstd that begin in the same part of the text of this size are one segment."""
+LARGEST_SEGMENT = 64 << 20
+"""Frames of zstd with more text are read in order only."""
+_MAGIC: tuple[tuple[Compression, re.Pattern[bytes]], ...] = (
+    ("gzip", re.compile(rb"\x1f\x8b\x08", re.DOTALL)),
+    # A frame, or a skippable frame.
+    ("zstd", re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18", re.DOTALL)),
+)
+_PASS = 4 << 20
+_WHOLE = 2**63
+_FOOTER, _SEEK_TABLE = struct.Struct("<IBI"), 0x8F92EAB1
+_SKIPPABLE, _SKIPPABLE_FRAME = struct.Struct("<II"), 0x184D2A5E
+_HAS_SUMS, _RESERVED = 0x80, 0x7C
+
+
+def compression_of(head: bytes) -> Compression | None:
+    """Return how a file with these first bytes is compressed; None: it is not.
+
+    Example:
+        >>> compression_of(b"\\x1f\\x8b\\x08\\0"), compression_of(b"|x 1")
+        ('gzip', None)
+    """
+    return next((name for name, magic in _MAGIC if magic.match(head)), None)
+
+
+class Points(NamedTuple):
+    """Access points. Each array has one more element: the end of the last segment.
+
+    Attributes:
+        texts: Offset of each point in the text.
+        places: Its place in the compressed file, as `cntkio_core::compressed::Points` defines it.
+        window_bounds: Where its window begins in `windows`.
+        windows: The windows, concatenated.
+    """
+
+    texts: npt.NDArray[np.uint64]
+    places: npt.NDArray[np.uint64]
+    window_bounds: npt.NDArray[np.uint64]
+    windows: Column
+
+
+class CompressedText:
+    """A compressed text; a `TextInput` whose offsets are those of the decompressed text.
+
+    Args:
+        stored: The compressed file.
+        compression: How it is compressed.
+        points: Its access points.
+        guide: The same, unless they are in a file that need not stay open.
+    """
+
+    reach = WINDOW
+
+    def __init__(self, stored: TextInput, compression: Compression, points: Points, guide: Points | None) -> None:
+        self.path, self.local_path, self.close = stored.path, stored.local_path, stored.close
+        self.size = int(points.texts[-1])
+        self.companions, self.stamp, self.guide = stored.companions, stored.stamp, guide
+        self._stored, self._points = stored, points
+        self.compression: Compression = compression
+        self._recent: tuple[int, Bytes] = (-1, np.empty(0, np.uint8))
+        largest = int(np.diff(points.texts).max(initial=0))
+        self._in_order = _InOrder(stored, compression, points) if largest > LARGEST_SEGMENT else None
+        self.only_in_order = None if self._in_order is None else _advice(largest, self.path)
+
+    def facts(self, *, verify: bool = False) -> dict[str, Any]:
+        return {**self._stored.facts(verify=verify), "compression": self.compression}
+
+    def loads_at_once(self, chunk_size: int) -> int:
+        return self._stored.loads_at_once(chunk_size)
+
+    def require_unchanged(self) -> None:
+        self._stored.require_unchanged()
+
+    def read(self, offset: int, size: int) -> bytes:
+        return self._text(offset, offset + size).tobytes()
+
+    def read_into(self, buffer: Bytes, offset: int) -> int:
+        text = self._text(offset, offset + len(buffer))
+        buffer[: len(text)] = text
+        return len(text)
+
+    def source(self, begin: int, end: int) -> CoreText:
+        return self._text(begin, end), begin
+
+    def windows(self, first: int) -> Iterator[Window]:
+        return windows_of_lines(self, first)
+
+    def _text(self, begin: int, end: int) -> Bytes:
+        """Return the text from `begin` up to `end`, or up to the end of the text.
+
+        Raises:
+            CorpusError: The file was changed.
+            FormatError: The data are damaged.
+        """
+        end = min(end, self.size)
+        if begin >= end:
+            return np.empty(0, np.uint8)
+        try:
+            if self._in_order is not None:
+                return self._in_order.read(begin, end)
+            texts = self._points.texts
+            segment = int(np.searchsorted(texts, np.uint64(begin), side="right")) - 1
+            first, last = int(texts[segment]), int(texts[segment + 1])
+            if end - begin >= (last - first) // 2 or end > last:
+                return self._decompressed(begin, end)
+            # Small reads often follow each other.
+            recent, text = self._recent
+            if recent != segment:
+                text = self._decompressed(first, last)
+                self._recent = segment, text
+            return text[begin - first : end - first]
+        except (OSError, EOFError):
+            self.require_unchanged()
+            raise
+
+    def _decompressed(self, begin: int, end: int) -> Bytes:
+        points = self._points
+        first = int(np.searchsorted(points.texts, np.uint64(begin), side="right")) - 1
+        last = int(np.searchsorted(points.texts, np.uint64(end), side="left"))
+        texts, places = points.texts[first : last + 1], points.places[first : last + 1]
+        bounds = points.window_bounds[first : last + 1]
+        windows = points.windows[int(bounds[0]) : int(bounds[-1])]
+        # A point may need the last bits of the byte before it.
+        source = self._stored.source(max((int(places[0]) >> 4) - 1, 0), int(places[-1]) >> 4)
+        text, fault = _core.decompress(
+            self.compression, source, texts, places, bounds - bounds[0], windows, begin, end - begin, num_threads()
+        )
+        if text is None or fault is not None:
+            _raise_damage(self._stored, self.compression, fault)
+        return text
+
+
+def _advice(largest: int, path: str) -> str:
+    return (
+        f"a frame of {largest:,} bytes, of which nothing can be read without all that comes before. Read the corpus in "
+        f"order (randomize=False), or write frames of 4 MB: cntkio convert --compress zstd {path} NEW.ctf.zst"
+    )
+
+
+def _raise_damage(stored: TextInput, compression: str, fault: tuple[int, int, str] | None) -> NoReturn:
+    stored.require_unchanged()
+    packed, text, what = fault or (0, 0, "unknown")
+    raise FormatError(
+        f"the {compression} data are damaged near byte {packed} of the compressed file: {what}; "
+        "make the file again, or test it with the tool that made it",
+        path=stored.path,
+        byte=text,
+    )
+
+
+class _InOrder:
+    """Decompresses in order, and keeps the last text for readers that come a little later."""
+
+    def __init__(self, stored: TextInput, compression: Compression, points: Points) -> None:
+        self._stored, self._compression, self._points = stored, compression, points
+        self._lock = ForkLock()
+        self._process = -1
+        self._begin, self._kept = 0, np.empty(0, np.uint8)
+
+    def read(self, begin: int, end: int) -> Bytes:
+        with self._lock.inner:
+            position = self._begin + len(self._kept)
+            if self._process != os.getpid() or begin < self._begin or begin > position + LARGEST_SEGMENT:
+                position = self._restart(begin)
+            if end > position:
+                skipped = max(begin - position - LARGEST_SEGMENT, 0)
+                text = self._next(skipped, end - position - skipped)
+                # Keep what is asked for now, and what a reader may ask for that comes a little later.
+                first = max(min(begin, position - LARGEST_SEGMENT), self._begin)
+                kept = text[:0] if skipped else self._kept[first - self._begin :]
+                self._begin = end - len(text) - len(kept)
+                self._kept = np.concatenate([kept, text])
+            return self._kept[begin - self._begin : end - self._begin]
+
+    def _restart(self, begin: int) -> int:
+        """Go to the last access point before an offset, unless the stream is nearer; return the position."""
+        points = self._points
+        point = int(np.searchsorted(points.texts, np.uint64(begin), side="right")) - 1
+        first = int(points.texts[point])
+        position = self._begin + len(self._kept)
+        if self._process != os.getpid() or not first <= position <= begin:
+            self._stream = _core.CompressedStream(self._compression, int(points.places[point]) >> 4, first)
+            self._process, position = os.getpid(), first
+            self._begin, self._kept = first, self._kept[:0]
+        return position
+
+    def _next(self, skip: int, size: int) -> Bytes:
+        out = np.empty(size, np.uint8)
+        written = 0
+        stored = self._stored
+        while written < size:
+            begin = self._stream.position[0]
+            end = min(begin + _PASS, stored.size)
+            skipped, count, fault = self._stream.feed(stored.source(begin, end), end, skip, out[written:])
+            if fault is None and not skipped and not count and begin == end:
+                fault = (*self._stream.position, "the data end early")
+            if fault is not None:
+                self._process = -1
+                _raise_damage(stored, self._compression, fault)
+            skip -= skipped
+            written += count
+        return out
+
+
+def open_compressed(
+    stored: TextInput, compression: Compression, cache_index: bool | str, guide: object = None
+) -> CompressedText:
+    """Find the access points of a compressed file: from the seek table, from the cache, or by a pass over the file.
+
+    Args:
+        stored: The compressed file.
+        compression: How it is compressed.
+        cache_index: Whether to keep the points of a pass in an index cache; "verify": as for `IndexCache`.
+        guide: `CompressedText.guide` of the same file.
+
+    Raises:
+        FormatError: The data are damaged or incomplete.
+        CorpusError: The file was changed during the pass.
+    """
+    points = cast("Points | None", guide)
+    if points is None and compression == "zstd":
+        points = _points_of_seek_table(stored)
+    if points is None and cache_index:
+        return CompressedText(stored, compression, _cached(stored, compression, cache_index == "verify"), None)
+    points = points or pass_over(stored, compression)
+    return CompressedText(stored, compression, points, points)
+
+
+def first_text(stored: TextInput, compression: Compression, size: int) -> bytes:
+    """Return up to `size` bytes from the beginning of a compressed text, as far as the data are sound."""
+    out = np.empty(size, np.uint8)
+    end = min(_PASS, stored.size)
+    _, count, _ = _core.CompressedStream(compression).feed(stored.source(0, end), end, 0, out)
+    return out[:count].tobytes()
+
+
+def _cached(stored: TextInput, compression: Compression, verify: bool) -> Points:
+    cache = IndexCache(stored, {"format": f"{compression} access points", "spacing": SPACING}, verify=verify)
+
+    def make_again() -> Arrays:
+        stored.require_unchanged()
+        points = pass_over(stored, compression)
+        arrays = {**points._asdict(), "windows": points.windows[:]}
+        cache.write({}, arrays)
+        return arrays
+
+    def build(arrays: StoredArrays) -> Points:
+        texts, places, bounds = (arrays.read(name) for name in ("texts", "places", "window_bounds"))
+        windows = StoredColumn(arrays, "windows", Remaking(arrays.path, make_again))
+        if (
+            not len(texts) == len(places) == len(bounds) > 1
+            or texts[0] != 0
+            or bounds[-1] != len(windows)
+            or any(np.any(array[:-1] > array[1:]) for array in (texts, places, bounds))
+            or int(places[-1]) >> 4 != stored.size
+        ):
+            raise DamagedCacheError("its arrays do not belong together")
+        return Points(texts, places, bounds, windows)
+
+    points = cache.read(build)
+    if points is None:
+        made = make_again()
+        points = Points(made["texts"], made["places"], made["window_bounds"], made["windows"])
+    return points
+
+
+def pass_over(stored: TextInput, compression: Compression) -> Points:
+    """Decompress the whole file once, and note access points. All check sums are checked."""
+    stream = _core.CompressedStream(compression, spacing=SPACING)
+    nothing = np.empty(0, np.uint8)
+    try:
+        for begin in range(0, stored.size, _PASS):
+            end = min(begin + _PASS, stored.size)
+            _, _, fault = stream.feed(stored.source(begin, end), end, _WHOLE, nothing)
+            if fault is not None:
+                _raise_damage(stored, compression, fault)
+    except (OSError, EOFError):
+        stored.require_unchanged()
+        raise
+    packed, size = stream.position
+    if not stream.is_between or packed != stored.size:
+        _raise_damage(stored, compression, (packed, size, "the file ends early; it was cut off"))
+    texts, places, ends, windows = stream.take_points()
+    return Points(
+        np.append(texts, np.uint64(size)),
+        np.append(places, np.uint64(stored.size << 4)),
+        np.concatenate([np.zeros(1, np.uint64), ends]),
+        windows,
+    )
+
+
+def _points_of_seek_table(stored: TextInput) -> Points | None:
+    """Return the frames that the table at the end of a zstd file names; None: there is no such table."""
+    footer = stored.read(max(stored.size - _FOOTER.size, 0), _FOOTER.size)
+    if len(footer) < _FOOTER.size:
+        return None
+    num_frames, descriptor, magic = _FOOTER.unpack(footer)
+    width = 12 if descriptor & _HAS_SUMS else 8
+    content = num_frames * width + _FOOTER.size
+    begin = stored.size - content - _SKIPPABLE.size
+    if magic != _SEEK_TABLE or descriptor & _RESERVED or num_frames == 0 or begin < 0:
+        return None
+    if _SKIPPABLE.unpack(stored.read(begin, _SKIPPABLE.size)) != (_SKIPPABLE_FRAME, content):
+        return None
+    entries = np.frombuffer(stored.read(begin + _SKIPPABLE.size, num_frames * width), "<u4").reshape(num_frames, -1)
+    packed, texts = (np.concatenate([[0], np.cumsum(entries[:, column], dtype=np.uint64)]) for column in (0, 1))
+    if packed[-1] != begin:
+        return None  # a table of other data: the pass tells what there is
+    parts = texts[:-1] // np.uint64(FRAMES)
+    is_first = np.concatenate([[True], parts[1:] != parts[:-1], [True]])
+    places = packed.astype(np.uint64) << np.uint64(4) | np.uint64(8)
+    return Points(
+        texts.astype(np.uint64)[is_first],
+        places[is_first],
+        np.zeros(int(is_first.sum()), np.uint64),
+        np.empty(0, np.uint8),
+    )

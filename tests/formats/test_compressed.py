@@ -1,0 +1,294 @@
+"""Compressed texts: the same results as from the plain text, and located errors for damaged files."""
+
+import gzip
+import random
+import threading
+from pathlib import Path
+from typing import Any
+
+import cntkio
+import numpy as np
+import pytest
+from cntkio import (
+    CBFDeserializer,
+    CntkIoError,
+    CorpusError,
+    CTFDeserializer,
+    FormatError,
+    HTKFeatureDeserializer,
+    MinibatchSource,
+    StreamDef,
+    StreamDefs,
+)
+from cntkio.formats import compressed
+from cntkio.formats.open_input import open_input
+from support.packers import PACKERS, frames, member_of_blocks, one_frame, written_by_us
+
+STREAMS = StreamDefs(x=StreamDef(field="x", shape=2), s=StreamDef(field="s", shape=9, is_sparse=True))
+OTHER = StreamDefs(y=StreamDef(field="y", shape=1))
+
+
+def random_text(source: random.Random) -> bytes:
+    with_ids = source.random() < 0.6
+    lines = []
+    for line in range(source.randrange(1, 80)):
+        number = b"%d " % (line // source.randrange(1, 4)) if with_ids and source.random() < 0.9 else b""
+        x = b"|x %d %d" % (source.randrange(10**9), source.randrange(9))
+        s = b" |s" + b" %d:1" % source.randrange(9) * source.randrange(9)
+        bad = source.random() < 0.1
+        lines += [number, b"|x 1 a" if bad else x + s, b"|# comment" * source.randrange(3), b"\n"]
+    return b"".join(lines)
+
+
+def outcome(deserializers: list[Any], size: int, partition: tuple[int, int], **options: Any) -> Any:
+    """Everything that a source delivers, its report and a state; or the error."""
+    try:
+        with MinibatchSource(deserializers, max_sweeps=2, **options) as source:
+            read, states = [], []
+            for minibatch in source.minibatches(size, partition[1], partition[0]):
+                values = {
+                    name: (data.values.tolist(), data.mask.tolist(), data.end_of_sweep)
+                    for name, data in minibatch.items()
+                }
+                read.append((minibatch.keys_of_sequences.tolist(), values))
+                state = source.state_dict()
+                states.append((state["timeline"], state["data"]))
+            return read, states, source.error_counts, source.warning_counts
+    except CntkIoError as error:
+        return type(error), str(error)
+
+
+def small_parts(monkeypatch: pytest.MonkeyPatch, source: random.Random) -> None:
+    monkeypatch.setattr(compressed, "SPACING", source.choice((1, 30, 300, 4 << 20)))
+    monkeypatch.setattr(compressed, "FRAMES", source.choice((1, 100, 1 << 20)))
+    monkeypatch.setenv("CNTKIO_NUM_THREADS", str(source.choice((1, 3))))
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("packer", PACKERS)
+def test_a_compressed_text_equals_the_plain_text(
+    packer: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = random.Random(f"{packer} {seed}")
+    path = tmp_path / "a.ctf"
+    text = random_text(source)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "b.ctf").write_bytes(b"".join(b"%d |y %d\n" % (key, key) for key in range(80)))
+    joins = source.random() < 0.3
+    options: dict[str, Any] = {"randomize": source.random() < 0.6, "randomization_seed": seed}
+    if source.random() < 0.3:
+        options["truncation_length"] = source.randrange(1, 4)
+    settings: dict[str, Any] = {
+        "max_errors": source.choice((0, 3, -1)), "chunk_size_in_bytes": source.choice((60, 500, 1 << 20)),
+        "skip_sequence_ids": not joins and source.random() < 0.3,
+    }  # fmt: skip
+    size, partition = source.randrange(1, 30), source.choice(((0, 1), (1, 2)))
+
+    def read(cache_index: bool) -> Any:
+        deserializers = [CTFDeserializer(path, STREAMS, cache_index=cache_index, **settings)]
+        if joins:
+            deserializers.append(CTFDeserializer(tmp_path / "b.ctf", OTHER))
+        return outcome(deserializers, size, partition, **options)
+
+    path.write_bytes(text)
+    expected = read(False)
+    small_parts(monkeypatch, source)
+    path.write_bytes(PACKERS[packer](text, source))
+    assert read(False) == expected
+    assert read(True) == expected
+    assert read(True) == expected
+
+
+@pytest.mark.parametrize("packer", PACKERS)
+def test_every_part_of_a_compressed_text_is_read(packer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = random.Random(packer)
+    path = tmp_path / "a.ctf"
+    for round_ in range(20):
+        text = bytes(source.choice(b"0123 \n|x") for _ in range(source.randrange(1, 3000)))
+        small_parts(monkeypatch, source)
+        path.write_bytes(PACKERS[packer](text, source))
+        file = open_input(str(path))
+        assert (file.size, file.only_in_order) == (len(text), None)
+        for _ in range(20):
+            begin, size = source.randrange(len(text) + 9), source.randrange(len(text) + 9)
+            assert file.read(begin, size) == text[begin : begin + size], round_
+            buffer = np.zeros(size, np.uint8)
+            count = file.read_into(buffer, begin)
+            assert buffer[:count].tobytes() == text[begin : begin + size]
+        windows = [window.text.read(window.begin, 1 << 20) for window in file.windows(0)]
+        assert b"".join(windows) == text
+        file.close()
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> tuple[Path, bytes]:
+    text = b"".join(b"%d |x %d %d |s %d:1\n" % (key // 2, key, key * 7 % 1000, key % 9) for key in range(3000))
+    return tmp_path / "a.ctf.gz", text
+
+
+def test_a_large_frame_is_read_in_order_and_not_randomized(
+    corpus: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, text = corpus
+    path.write_bytes(text)
+    plain = CTFDeserializer(path, STREAMS, chunk_size_in_bytes=700)
+    expected = outcome([plain], 100, (0, 1), randomize=False)
+    for cut in (0, len(text) // 3):
+        path.write_bytes(one_frame(text[:cut], random.Random(1)) + one_frame(text[cut:], random.Random(2)))
+        monkeypatch.setattr(compressed, "LARGEST_SEGMENT", 1500)
+        assert outcome([plain], 100, (0, 1), randomize=False) == expected
+        with pytest.raises(CorpusError, match=r"cannot be randomized: it has a frame of .* cntkio convert --compress"):
+            MinibatchSource(plain)
+        file = open_input(str(path))
+        for begin in (9000, 100, 9500, 9900, 11500, 11000, 50_000, 0):
+            assert file.read(begin, 900) == text[begin : begin + 900]
+
+
+def test_several_threads_read_a_large_frame(corpus: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    path, text = corpus
+    path.write_bytes(one_frame(text, random.Random(1)))
+    monkeypatch.setattr(compressed, "LARGEST_SEGMENT", 5000)
+    file = open_input(str(path))
+    wrong: list[int] = []
+
+    def read(first: int) -> None:
+        wrong.extend(at for at in range(first, len(text), 4000) if file.read(at, 2000) != text[at : at + 2000])
+
+    threads = [threading.Thread(target=read, args=(first,)) for first in (0, 2000)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+PACKED = {"gzip": member_of_blocks, "zstd": frames, "seekable zstd": written_by_us}
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_truncated_files_are_errors(kind: str, corpus: tuple[Path, bytes]) -> None:
+    path, text = corpus
+    packed = PACKED[kind](text, random.Random(4))
+    for size in (len(packed) // 3, len(packed) // 2, len(packed) - 30):
+        path.write_bytes(packed[:size])
+        with pytest.raises(FormatError, match=r"a\.ctf\.gz, byte \d+: the (gzip|zstd) data are damaged near byte"):
+            CTFDeserializer(path, STREAMS).open()
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_flipped_bits_are_errors_or_change_nothing(kind: str, corpus: tuple[Path, bytes]) -> None:
+    path, text = corpus
+    source = random.Random(5)
+    packed = PACKED[kind](text, source)
+    path.write_bytes(packed)
+    expected = cntkio.read_ctf(path, STREAMS)["x"].values.tolist()
+    num_errors = 0
+    for _ in range(60):
+        damaged = bytearray(packed)
+        damaged[source.randrange(len(packed))] ^= 1 << source.randrange(8)
+        path.write_bytes(damaged)
+        try:
+            # Frames without a check sum may hold another text.
+            found = cntkio.read_ctf(path, STREAMS)["x"].values.tolist()
+            assert found == expected or kind == "zstd"
+        except CntkIoError as error:
+            num_errors += 1
+            assert str(path) in str(error)
+    assert num_errors > 20
+
+
+def test_a_wrong_check_sum_is_an_error(corpus: tuple[Path, bytes]) -> None:
+    path, text = corpus
+    packed = bytearray(gzip.compress(text))
+    packed[-8] ^= 1
+    path.write_bytes(packed)
+    with pytest.raises(FormatError, match="incorrect data check"):
+        CTFDeserializer(path, STREAMS).open()
+
+
+def test_what_follows_the_data_is_an_error(corpus: tuple[Path, bytes]) -> None:
+    path, text = corpus
+    for packed in (gzip.compress(text), one_frame(text, random.Random(1))):
+        path.write_bytes(packed + b"more")
+        with pytest.raises(FormatError, match="only whole members or frames may follow each other"):
+            CTFDeserializer(path, STREAMS).open()
+
+
+def test_a_file_that_is_replaced_in_mid_sweep_is_an_error(corpus: tuple[Path, bytes]) -> None:
+    path, text = corpus
+    for pack in (gzip.compress, lambda text: written_by_us(text, random.Random(1))):
+        path.write_bytes(pack(text))
+        file = open_input(str(path))
+        path.write_bytes(pack(text[::-1])[:-1000])
+        with pytest.raises(CorpusError, match="changed while in use"):
+            file.read(20_000, 5000)
+
+
+def test_empty_data_are_an_empty_file(corpus: tuple[Path, bytes]) -> None:
+    path, _ = corpus
+    for packed in (gzip.compress(b"") * 3, one_frame(b"", random.Random(1)), written_by_us(b"", random.Random(1))):
+        path.write_bytes(packed)
+        with pytest.raises(FormatError, match="the file is empty"):
+            CTFDeserializer(path, STREAMS).open()
+
+
+def test_a_seek_table_of_other_data_is_not_believed(corpus: tuple[Path, bytes]) -> None:
+    path, text = corpus
+    packed = written_by_us(text, random.Random(1))
+    path.write_bytes(one_frame(b"7 |x 7 7 |s 1:1\n", random.Random(1)) + packed)
+    assert cntkio.read_ctf(path, STREAMS)["x"].values.tolist()[0] == [7, 7]
+
+
+def test_a_table_with_wrong_sizes_is_an_error(corpus: tuple[Path, bytes]) -> None:
+    path, text = corpus
+    packed = bytearray(written_by_us(text, random.Random(1)))
+    for change, what in ((1, "hold less text than their table says"), (-1, "Destination buffer is too small")):
+        other = bytearray(packed)
+        other[-13] += change
+        path.write_bytes(other)
+        with pytest.raises(FormatError, match=what):
+            CTFDeserializer(path, STREAMS).open()
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip"])
+def test_damaged_caches_of_access_points_are_made_again(
+    damage: str, corpus: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compressed, "SPACING", 1000)
+    path, text = corpus
+    path.write_bytes(member_of_blocks(text, random.Random(1)))
+
+    def values() -> Any:
+        with MinibatchSource(CTFDeserializer(path, STREAMS, cache_index=True), max_sweeps=1) as source:
+            return [minibatch["x"].values.tolist() for minibatch in source.minibatches(100)]
+
+    expected = values()
+    caches = list(path.parent.glob("*.index"))
+    assert len(caches) == 2
+    for cache in caches:
+        content = bytearray(cache.read_bytes())
+        if damage == "flip":
+            content[len(content) // 2] ^= 1
+        cache.write_bytes(content if damage == "flip" else content[: len(content) // 2])
+        assert values() == expected
+
+
+def test_the_cache_spares_the_pass_over_the_file(corpus: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    path, text = corpus
+    path.write_bytes(gzip.compress(text))
+    deserializer = CTFDeserializer(path, STREAMS, cache_index=True)
+    deserializer.open().close()
+    monkeypatch.setattr(compressed, "pass_over", None)  # would fail
+    deserializer.open().close()
+
+
+def test_compressed_binary_corpora_say_what_to_do(corpus: tuple[Path, bytes]) -> None:
+    path, text = corpus
+    path.write_bytes(text)
+    cntkio.write_cbf(path.with_name("a.cbf"), CTFDeserializer(path, STREAMS))
+    path.write_bytes(gzip.compress(path.with_name("a.cbf").read_bytes()))
+    with pytest.raises(FormatError, match=r"this is a file compressed with gzip: unpack it \(gzip -dk"):
+        CBFDeserializer(str(path)).open()
+    path.write_bytes(one_frame(b"u1=a.mfc[0,3]\n", random.Random(1)))
+    with pytest.raises(FormatError, match=r"this is a file compressed with zstd: unpack it \(zstd -dk"):
+        HTKFeatureDeserializer(StreamDefs(f=StreamDef(scp=str(path), shape=3))).open()
