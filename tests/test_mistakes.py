@@ -56,7 +56,7 @@ def source(path: Path) -> MinibatchSource:
         # deserializers
         (lambda path: CTFDeserializer(StreamDefs(x=X), path), "filename is StreamDefs(x=StreamDef("),
         (lambda path: CTFDeserializer(None, StreamDefs(x=X)), "filename is None; expected a path"),
-        (lambda path: CBFDeserializer([path, path]), "expected a path"),
+        (lambda path: CBFDeserializer([path, 3]), "expected a path"),
         (lambda path: CTFDeserializer(path, StreamDefs(x=X), max_errors="3"), "max_errors is '3'; expected a whole"),
         (lambda path: CTFDeserializer(path, StreamDefs(x=X), chunk_size_in_bytes="1MB"), "is '1MB'; expected a whole"),
         (lambda path: CTFDeserializer(path, StreamDefs(x=X), dtype="flaot32"), "dtype is 'flaot32'; expected float32"),

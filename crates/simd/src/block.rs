@@ -339,7 +339,7 @@ unsafe fn decimals<B: Block>(
         // SAFETY: the caller fulfils the same requirement.
         next = unsafe { classify::<B>(following) };
         let tokens = Tokens { text, starts, ends, negative: negative << 1 };
-        // Many texts have as many decimals in each number, which saves a third of the work on a token.
+        // Many texts have as many decimals in each number, which saves work on each token.
         let places = ends.trailing_zeros().wrapping_sub(point.trailing_zeros());
         let uncertain = if ends.wrapping_shr(places) == point {
             let point = places as usize + 1;
@@ -402,7 +402,7 @@ fn convert<B: Block>(
         let span = last - first;
         let sign = negative.wrapping_shr(first) as usize & 1;
         let window = text[(last as usize + 1) % 128..].first_chunk().expect("an area has room for 64 windows");
-        // Without `opaque` the compiler computes four numbers in vectors, which takes three times as long.
+        // Without `opaque` the compiler computes four numbers in vectors, which takes more than twice as long.
         let number = opaque(form_number(point(first, span), span as usize, sign) as u64);
         Token { window, form: &TOKEN_FORMS[number as usize % 1024] }
     };
