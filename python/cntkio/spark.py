@@ -55,12 +55,12 @@ def register(spark: SparkSession) -> None:
 class CTFSource(DataSource):  # type: ignore[misc]
     """A text: `spark.read.format("cntkio.ctf").load(path)`. A row is a sequence; columns as for `RecordBatches`.
 
-    Options are those of `CTFDeserializer`, with the index cached by default, and `key`, `flat` and `ids` of
+    Options are the options of `CTFDeserializer`, with the index cached by default, and `key`, `flat` and `ids` of
     `RecordBatches`. Values other than texts are JSON. ``streams`` maps names to the arguments of `StreamDef`; by
     default they are inferred. ``num_partitions`` is the number of tasks: by default one for each chunk, at most 200.
 
     Raises:
-        ConfigError: There is no path, or an option is not possible.
+        ConfigError: The path is missing, or an option is not possible.
         FormatError: The corpus breaks its format.
         OSError: The file cannot be read.
     """

@@ -1,4 +1,4 @@
-"""What Spark makes of a corpus, printed as JSON, in a process of its own."""
+"""Print as JSON the rows that Spark reads from a corpus, in a process of its own."""
 
 import json
 import os

@@ -74,7 +74,7 @@ class Points(NamedTuple):
 
 
 class CompressedText:
-    """A compressed text; a `TextInput` whose offsets are those of the decompressed text.
+    """A compressed text; a `TextInput` whose offsets count in the decompressed text.
 
     Args:
         stored: The compressed file.
@@ -339,7 +339,7 @@ def _points_of_seek_table(stored: TextInput) -> Points | None:
     entries = np.frombuffer(stored.read(begin + _SKIPPABLE.size, num_frames * width), "<u4").reshape(num_frames, -1)
     packed, texts = (np.concatenate([[0], np.cumsum(entries[:, column], dtype=np.uint64)]) for column in (0, 1))
     if packed[-1] != begin:
-        return None  # a table of other data: the pass tells what there is
+        return None  # a table of other data: the pass over the frames finds them
     parts = texts[:-1] // np.uint64(FRAMES)
     is_first = np.concatenate([[True], parts[1:] != parts[:-1], [True]])
     places = packed.astype(np.uint64) << np.uint64(4) | np.uint64(8)

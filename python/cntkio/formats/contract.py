@@ -47,7 +47,7 @@ class Loaded:
 
 
 class PlacesInFiles(NamedTuple):
-    """Where sequences are.
+    """Places of sequences.
 
     Attributes:
         paths: The files; empty if the sequences are not in files.

@@ -38,7 +38,7 @@ FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
 _LONGEST_REASON = 300
 _QUERY = re.compile(r"(://[^\s?'\"]*)\?[^\s'\")]*")
-# Another try changes nothing about these. Of all other errors nobody knows, since each library has its own.
+# Another try changes nothing about these. All other errors may pass: each library has errors of its own.
 _STAY = (
     FileNotFoundError,
     PermissionError,
@@ -139,7 +139,7 @@ class RemoteObject:
         def part(begin: int, end: int) -> Any:
             return self._request(begin, end, is_given_up)
 
-        # After an interrupt nobody waits for the threads, which end with the requests that they are making.
+        # An interrupt does not wait for the threads, which end with the requests that they are making.
         workers = Workers(min(len(bounds) - 1, self._remote.num_requests), "cntkio-request")
         try:
             jobs: list[Job[Any]] = [workers.do(part, *pair) for pair in itertools.pairwise(bounds)]
@@ -223,7 +223,7 @@ class RemoteObject:
             with slots:
                 self._share_failure(num_failed)
                 if is_given_up.is_set():
-                    raise InterruptedError(errno.EINTR, "Nobody waits for it any more", self.name)
+                    raise InterruptedError(errno.EINTR, "The read that asked for it has ended", self.name)
                 try:
                     return request()
                 except CntkIoError:

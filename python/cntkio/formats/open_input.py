@@ -1,4 +1,4 @@
-"""The one place that decides how the bytes of a text are read."""
+"""The single place that decides how the bytes of a text are read."""
 
 from __future__ import annotations
 

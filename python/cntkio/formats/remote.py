@@ -58,7 +58,7 @@ class RequestSlots:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Remote:
-    """How the files of a remote store are read.
+    """Options for reading the files of a remote store.
 
     Args:
         storage_options: Options of fsspec's file system for the scheme, such as credentials and end points. `repr` does
@@ -70,8 +70,8 @@ class Remote:
         num_requests: Most requests that are under way at the same time, for all files with these options together.
         num_retries: How often a request is repeated after an error that may pass, such as a status of 500, a timeout or
             a broken connection. Errors that stay, such as a missing permission, are raised at once.
-        timeout_in_seconds: Longest time of a request. It holds for file systems of fsspec that are asynchronous, as
-            those of S3, Google, Azure and HTTP are; other stores have options of their own.
+        timeout_in_seconds: Longest time of a request. It holds for file systems of fsspec that are asynchronous,
+            such as the file systems for S3, Google, Azure and HTTP; other stores have options of their own.
 
     Raises:
         ConfigError: An option is not possible.
@@ -174,7 +174,7 @@ def located(name: str, paths: Any, remote: Remote | None) -> tuple[str | list[st
     Args:
         name: The argument, for messages.
         paths: A text, bytes, an object of `os.PathLike`, a path of universal-pathlib, or a sequence of these.
-        remote: Options that are given; they count before those of a path.
+        remote: Options that are given; they count before the options of a path.
 
     Raises:
         ConfigError: There is something else among them, or the options are not `Remote`, or paths have several options.

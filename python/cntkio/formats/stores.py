@@ -10,8 +10,8 @@
 Each kind of store has one class, and no scheme has code of its own. A class makes single requests: `objects` repeats
 them, limits them and makes them in parallel. The libraries are optional, and imported when they are needed.
 
-A process may fork after it has read. File systems of fsspec are made again in the fork, those of pyarrow survive it. A
-store of obstore waits forever in a fork (its threads do not exist there), so the fork raises an error instead.
+A process may fork after it has read. File systems of fsspec are made again in the fork, file systems of pyarrow survive
+it. A store of obstore waits forever in a fork (its threads do not exist there), so the fork raises an error instead.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ class _FileSystem:
         try:
             system, path = url_to_fs(self._url, **self._remote.storage_options)
             return system, path
-        except (ImportError, ValueError) as error:  # the scheme needs another package, or nobody knows it
+        except (ImportError, ValueError) as error:  # the scheme needs another package, or is unknown
             raise ConfigError(f"{shown(self._url)}: fsspec cannot open this URL: {error}") from error
 
     def get(self) -> tuple[Any, str]:

@@ -125,7 +125,7 @@ class TextInput(ReadableText, Protocol):
     def facts(self, *, verify: bool = False) -> dict[str, Any]:
         """Return what identifies the stored bytes, as they are now: size and times, or an e_tag; JSON-able.
 
-        An index cache is used only if the facts are those that were written with it. If ``time_ns`` or
+        An index cache is used only if its facts equal these facts. If ``time_ns`` or
         ``change_time_ns`` are among them, they are the times of the last change.
 
         Args:

@@ -51,7 +51,7 @@ class CorpusChunks:
         self._parts: PartsOfChunks | None = None
 
     def set_parts(self, parts: PartsOfChunks | None) -> None:
-        """Take ids as those of parts of chunks, or of whole chunks (None). If that changes, drop what is in memory."""
+        """Let ids count parts of chunks, or whole chunks (None). If that changes, drop all data in memory."""
         if parts is not self._parts:
             self.keep_only(set())
             self._parts = parts

@@ -7,7 +7,7 @@
     ranks of chunks       complete    | the window there       no later read has a sequence of a complete chunk
 
 A *part* is a partition's share of a chunk in one sweep. It can be loaded once its chunk is complete: once the reads
-were dealt up to where the window has left the chunk behind. Until they are delivered, dealt reads take some 20 bytes
+were dealt until the window has passed the chunk. Until they are delivered, dealt reads take some 20 bytes
 for each sequence of this partition.
 
 Invariant: which sequences a read delivers does not depend on how far reads were dealt.
@@ -66,7 +66,7 @@ class DealtAhead:
         partition: The partition, and the worker in it.
 
     Attributes:
-        rounds_to_pass: After the last delivered global minibatch, those of other workers before the next of this one.
+        rounds_to_pass: Global minibatches of other workers between the last delivered one and the next of this worker.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class DealtAhead:
 
     @property
     def cursor(self) -> Cursor:
-        """Where the reader stood after the last delivered read."""
+        """The state of the reader after the last delivered read."""
         return self._reader.cursor if self._cursor is None else self._cursor
 
     def read(self, most: int) -> Delivery | None:
@@ -166,7 +166,7 @@ class DealtAhead:
 
         Args:
             sweep: The sweep.
-            next_rank: The rank in the sweep that follows those of the chunks.
+            next_rank: The rank in the sweep after the ranks of the chunks.
             chunks: The chunks.
         """
         while self._complete < (sweep, next_rank) and self._deal():

@@ -110,7 +110,7 @@ class CBFDeserializer(CntkOptions):
 
 
 class BinaryReading:
-    """What all files of a corpus share, to open them.
+    """Settings that all files of a corpus share, to open them.
 
     Args:
         options: The deserializer.

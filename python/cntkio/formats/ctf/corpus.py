@@ -209,7 +209,7 @@ def closed_after_errors(corpus: Corpus) -> Iterator[None]:
 
 
 class TextReading:
-    """How texts are read: everything that all files of a corpus share. Opens the files.
+    """Settings that all texts of a corpus share. Opens the texts.
 
     Args:
         options: The deserializer.
@@ -320,7 +320,7 @@ class TextReading:
 
 
 class TextMemory(NamedTuple):
-    """What is kept of a text that was closed, to open it again.
+    """Facts about a closed text, to open it again.
 
     Attributes:
         known: Its index; None: it is in the cache, whose file need not stay open.
