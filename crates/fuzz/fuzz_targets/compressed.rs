@@ -1,7 +1,7 @@
 //! Decompress any bytes in order, and again segment by segment from the access points: the same text, or faults.
 #![no_main]
 
-use cntkio_core::compressed::{Kind, Packed, Stream, decompress};
+use cntkio_core::compressed::{Failure, Kind, Packed, Stream, decompress};
 use libfuzzer_sys::fuzz_target;
 use std::io::ErrorKind;
 
@@ -53,8 +53,11 @@ fuzz_target!(|data: &[u8]| {
     let begin = text.len() * usize::from(first) / 256;
     let end = begin + (text.len() - begin) * usize::from(last) / 255;
     let mut out = vec![0; end - begin];
-    decompress(packed(&places, &texts), begin as u64, &mut out).expect("the data are sound");
-    assert!(out == text[begin..end]);
+    match decompress(packed(&places, &texts), begin as u64, &mut out) {
+        Ok(()) => assert!(out == text[begin..end]),
+        // libzstd refuses some damaged frames as a whole that it accepts in pieces.
+        Err(failure) => assert!(matches!((kind, failure), (Kind::Zstd, Failure::Damaged(_)))),
+    }
     // Access points of other data are faults or another text.
     let others: Vec<u64> = places.iter().map(|&place| (place + u64::from(first)) & !8).collect();
     let _ = decompress(packed(&others, &texts), begin as u64, &mut out);
