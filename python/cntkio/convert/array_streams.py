@@ -129,26 +129,23 @@ class _Samples(Protocol):
 def _samples_of(name: str, data: Any) -> tuple[_Samples, bool]:
     """Return samples, and whether they have whole numbers that float32 would round, but no longer know it."""
     if isinstance(data, MinibatchData):
-        return _MinibatchSamples(data), False
+        return _minibatch_samples(data), False
     if isinstance(data, _Matrix):
-        return _MatrixSamples(data), False
+        rows = data.tocsr()
+        return _FlatSamples(np.arange(rows.shape[0] + 1), rows.data, rows.shape[1:], rows.indptr, rows.indices), False
     if isinstance(data, np.ndarray) and data.dtype != object:
-        return _ArraySamples(data), False
+        return _array_samples(data), False
     if isinstance(data, ArrowStream | ArrowArray):
         return _series(name, data)
     try:
         if isinstance(data, ArrayLike):
             data = np.asarray(data)
-            return (_ArraySamples(data) if data.dtype != object else _ArrayListSamples(name, list(data))), False
+            return (_array_samples(data) if data.dtype != object else _ArrayListSamples(name, list(data))), False
         if isinstance(data, list | tuple) and len(data):
             return _list_samples(name, data), False
-    except (
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ) as error:  # of a tensor that cannot be an array; lists of unequal depth
-        if isinstance(error, CntkIoError):
-            raise
+    except CntkIoError:
+        raise
+    except (RuntimeError, TypeError, ValueError) as error:  # a tensor that cannot be an array; lists of unequal depth
         raise ConfigError(f"stream {name!r}: {error}", key=name) from None
     raise ConfigError(
         f"stream {name!r} is a {type(data).__name__}; expected an array or a tensor of one sample a sequence, a "
@@ -157,11 +154,20 @@ def _samples_of(name: str, data: Any) -> tuple[_Samples, bool]:
     )
 
 
+def _array_samples(array: npt.NDArray[Any]) -> _Samples:
+    num_sequences = len(array) if array.ndim else 0
+    return _FlatSamples(np.arange(num_sequences + 1), array, array.shape[1:] or (1,))
+
+
+def _minibatch_samples(data: MinibatchData) -> _Samples:
+    return _FlatSamples(data.offsets, data.values, data.stream.shape, data.indptr, data.indices, data.stream.dtype)
+
+
 def _list_samples(name: str, data: Sequence[Any]) -> _Samples:
     if isinstance(data[0], _Matrix):
         return _MatrixListSamples(name, data)
     if isinstance(data[0], int | float | np.number | np.bool_):
-        return _ArraySamples(as_numbers(f"stream {name!r}", data))
+        return _array_samples(as_numbers(f"stream {name!r}", data))
     return _ArrayListSamples(name, data)
 
 
@@ -169,63 +175,39 @@ def _series(name: str, data: Any) -> tuple[_Samples, bool]:
     from cntkio import arrow  # late: Arrow is optional, and its module imports this module
 
     with arrow.read({name: data}).pieces() as pieces:
-        return _MinibatchSamples(joined(pieces)[name]), name in pieces.wide
+        return _minibatch_samples(joined(pieces)[name]), name in pieces.wide
 
 
-class _MinibatchSamples:
-    def __init__(self, data: MinibatchData) -> None:
-        self._data = data
-        self.num_sequences, self.is_sparse = data.num_sequences, data.is_sparse
-        self.shape, self.dtype = data.stream.shape, data.values.dtype
-        self.are_class_ids = data.stream.dtype == np.int32
-        self.num_bytes = data.values.nbytes * (2 if data.is_sparse else 1) + data.offsets.nbytes
+class _FlatSamples:
+    """The samples of all sequences, one after the other, in one array."""
+
+    def __init__(
+        self,
+        offsets: npt.NDArray[Any],
+        values: npt.NDArray[Any],
+        shape: tuple[int, ...],
+        indptr: npt.NDArray[Any] | None = None,
+        indices: npt.NDArray[Any] | None = None,
+        stream_dtype: npt.DTypeLike | None = None,
+    ) -> None:
+        self._all = _Cut(offsets, values, indptr, indices)
+        self.num_sequences, self.shape, self.dtype = len(offsets) - 1, shape, values.dtype
+        self.is_sparse = indices is not None
+        self.are_class_ids = stream_dtype == np.int32
+        self.num_bytes = values.nbytes * (2 if self.is_sparse else 1) + offsets.nbytes
 
     def precision(self) -> np.dtype[Any]:
-        return least_precision([self._data.values])
+        return least_precision([self._all.values])
 
     def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut:
-        data = self._data
-        begin, end = int(data.offsets[first]), int(data.offsets[last])
-        offsets = data.offsets[first : last + 1] - begin
-        if data.indptr is None or data.indices is None:
-            return _Cut(offsets, data.values[begin:end])
-        indptr = data.indptr[begin : end + 1]
+        offsets, values, indptr, indices = self._all
+        begin, end = int(offsets[first]), int(offsets[last])
+        offsets = offsets[first : last + 1] - begin
+        if indptr is None or indices is None:
+            return _Cut(offsets, values[begin:end])
+        indptr = indptr[begin : end + 1]
         entries = slice(int(indptr[0]), int(indptr[-1]))
-        return _Cut(offsets, data.values[entries], indptr, data.indices[entries])
-
-
-class _MatrixSamples:
-    is_sparse = True
-    are_class_ids = False
-
-    def __init__(self, matrix: _Matrix) -> None:
-        self._matrix = matrix.tocsr()
-        self.num_sequences, self.dtype = matrix.shape[0], matrix.dtype
-        self.shape: tuple[int, ...] = (matrix.shape[1],)
-        self.num_bytes = 8 * matrix.nnz + 4 * matrix.shape[0]
-
-    def precision(self) -> np.dtype[Any]:
-        return least_precision([self._matrix.data])
-
-    def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut:
-        rows = self._matrix[first:last]
-        return _Cut(np.arange(last - first + 1), rows.data, rows.indptr, rows.indices)
-
-
-class _ArraySamples:
-    is_sparse = False
-    are_class_ids = False
-
-    def __init__(self, array: npt.NDArray[Any]) -> None:
-        self._array = array
-        self.num_sequences = len(array) if array.ndim else 0
-        self.shape, self.dtype, self.num_bytes = array.shape[1:] or (1,), array.dtype, array.nbytes
-
-    def precision(self) -> np.dtype[Any]:
-        return least_precision([self._array])
-
-    def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut:
-        return _Cut(np.arange(last - first + 1), self._array[first:last])
+        return _Cut(offsets, values[entries], indptr, indices[entries])
 
 
 class _MatrixListSamples:
