@@ -70,7 +70,7 @@ def plain(url: str, size: int, part: int, num_requests: int) -> None:
 
 
 def sweep(path: str, streams: StreamDefs, chunk_size: int, *, randomize: bool, remote: Remote | None = None) -> float:
-    """Return the seconds of a sweep, without those of opening the source."""
+    """Return the seconds of a sweep; opening the source is not counted."""
     deserializer = CTFDeserializer(path, streams, chunk_size_in_bytes=chunk_size, cache_index=True, remote=remote)
     source = MinibatchSource(deserializer, randomize=randomize, max_sweeps=1)
     begin = time.perf_counter()

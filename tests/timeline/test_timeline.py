@@ -310,7 +310,7 @@ def test_errors_name_the_option_or_the_data(wrong: Any, kind: type[Exception], m
     assert issubclass(kind, ValueError) or kind is CorpusError
 
 
-# Laws
+# Invariants
 
 
 @given(chunks=some_chunks, window=some_windows, seed=some_seeds, size=some_sizes, sweeps=st.integers(1, 4))

@@ -108,7 +108,7 @@ def test_the_core_shuffles_as_the_page_says() -> None:
     assert _core.chunk_order(10, 5).tolist() == [3, 6, 2, 1, 5, 7, 8, 9, 0, 4]
 
 
-# Laws
+# Invariants
 
 
 @PATIENT

@@ -269,7 +269,7 @@ def _runs(numbers: list[int]) -> Iterator[tuple[int, int]]:
 def _copy_overlap(
     target: npt.NDArray[np.uint8], target_offset: int, content: npt.NDArray[np.uint8], content_offset: int
 ) -> None:
-    """Copy the bytes that both have; the offsets are those of their first bytes in the object."""
+    """Copy the bytes that both arrays have; each offset is the place of an array's first byte in the object."""
     begin = max(target_offset, content_offset)
     end = min(target_offset + len(target), content_offset + len(content))
     target[begin - target_offset : end - target_offset] = content[begin - content_offset : end - content_offset]

@@ -7,8 +7,8 @@
     keys     0 .. 99    100 ..   170 ..       keys that count lines or sequences continue; ids stay as they are
 
 A concatenation puts files one after the other. A join (`cntkio.source`) puts corpora next to each other, by key; each
-of them may be a concatenation. The files are opened in parallel, and few stay open: the others are opened again when
-one of their chunks is loaded, and refused if they have changed.
+of them may be a concatenation. The files are opened in parallel, and few stay open: another file is opened again when
+its next chunk is loaded, and refused if it has changed.
 """
 
 from __future__ import annotations
@@ -347,8 +347,8 @@ class Concatenation:
             other = self._parts[counts.index(not counts[0])].path
             with_ids, without = (other, self._parts[0].path) if counts[0] else (self._parts[0].path, other)
             raise CorpusError(
-                f"the lines of {without} have no ids, but those of {with_ids} have; expected ids in all files or in "
-                "none, or skip_sequence_ids=True"
+                f"the lines of {without} have no ids, but the lines of {with_ids} have ids; expected ids in all "
+                "files or in none, or skip_sequence_ids=True"
             )
 
     def _keys(self, keys: KeysOf) -> Keys:

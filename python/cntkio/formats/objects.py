@@ -216,7 +216,7 @@ class RemoteObject:
         them would wait as long for a store that does not answer.
 
         Raises:
-            OSError: The last error, with the name of the object and what was asked for.
+            OSError: The last error, with the name of the object and the requested range.
         """
         num_failed = self._num_failed
         for num_errors in itertools.count(1):

@@ -51,7 +51,7 @@ class StoredObject(Protocol):
 
     @property
     def is_conditional(self) -> bool:
-        """Whether `read` fails if the object has another version."""
+        """True if `read` fails when the object has another version."""
 
     def facts(self) -> Facts:
         """Ask the store for the facts."""

@@ -1,4 +1,4 @@
-"""The contract between texts and what they are stored in: a local file, a compressed file, an object in a store.
+"""The contract for texts, which a local file, a compressed file or an object in a store holds.
 
 ::
 
@@ -112,15 +112,15 @@ class TextInput(ReadableText, Protocol):
 
     @property
     def only_in_order(self) -> str | None:
-        """Why the text is only fast to read in order, and what to do; None: it can be read in any order."""
+        """The reason why the text is only fast to read in order, and what to do; None: any order is fast."""
 
     @property
     def compression(self) -> str | None:
-        """How the text is compressed; None: it is stored as it is."""
+        """The kind of compression; None: the text is stored as it is."""
 
     @property
     def guide(self) -> object:
-        """What `open_input` takes to open the text again without another pass over it; None: nothing is needed."""
+        """Value with which `open_input` opens the text again without another pass over it; None: it needs no value."""
 
     def facts(self, *, verify: bool = False) -> dict[str, Any]:
         """Return what identifies the stored bytes, as they are now: size and times, or an e_tag; JSON-able.
@@ -174,7 +174,7 @@ class TextInMemory:
 
 
 def windows_of_lines(text: ReadableText, first: int, size: int = WINDOW) -> Iterator[Window]:
-    """Yield windows in memory, each of about `size` bytes and of whole lines, and read the next one meanwhile.
+    """Yield windows in memory, each of about `size` bytes and of whole lines; the next window is read ahead.
 
     Args:
         text: The text.

@@ -10,7 +10,7 @@
 Invariant: which minibatches are selected together changes time only. An error in the middle of a hand-over belongs to
 the minibatch that meets it: those before it are delivered, and nothing after it was selected.
 
-One thread at a time may use a selector.
+Only one thread may use a selector at a time.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def of_partition(json: Mapping[str, Any], index: int) -> Mapping[str, Any]:
     """Return the state of another balanced partition from which the same round follows: all stand at the same position.
 
     Args:
-        json: A dict of `State.to_json`. States of other partitions than balanced ones are returned unchanged.
+        json: A dict of `State.to_json`. The state of a partition that is not balanced is returned unchanged.
         index: The other partition.
 
     Example:
@@ -123,7 +123,7 @@ def of_any_worker(json: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the state of a global partition without the turns of its worker, so that any number of workers may begin.
 
     Args:
-        json: A dict of `State.to_json`. States of other partitions than global ones are returned unchanged.
+        json: A dict of `State.to_json`. The state of a partition that is not global is returned unchanged.
 
     Example:
         >>> of_any_worker({"position": 4, "minibatch_size": 2, "global": [1, 3, 2]})

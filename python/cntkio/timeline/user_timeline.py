@@ -250,7 +250,7 @@ class UserTimeline:
         """Fill the slots that had sequences, and then others while there are data: the rest need no memory.
 
         Raises:
-            MemoryError: The data have no end, and there is no memory for a sequence in each slot.
+            MemoryError: The data have no end, and the memory is too small for a sequence in each slot.
         """
         slots = [self._filled(slot, partition) for slot in self._slots]
         if self._limits == (None, None):

@@ -63,7 +63,7 @@ def joined_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         cntkio.errors.CheckpointError: no states; expected the state of each rank
     """
     if isinstance(states, Mapping):
-        raise CheckpointError("one state; expected a list with the state of each rank")
+        raise CheckpointError("a single state; expected a list with the state of each rank")
     if not states:
         raise CheckpointError("no states; expected the state of each rank")
     ranks = [state.get("rank") for state in states]

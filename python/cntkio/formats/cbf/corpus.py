@@ -480,7 +480,7 @@ class CBFCorpus:
         )
 
     def _key(self, sequence_index: int) -> int:
-        """Return the key of a sequence: its number in the corpus, once the files before this one are known."""
+        """Return the key of a sequence: its number in the corpus, once the files before its file are known."""
         return int(self.table.keys[sequence_index]) if self.table.num_sequences else sequence_index
 
     def _error(self, chunk_id: int, fault: Fault) -> FormatError:
