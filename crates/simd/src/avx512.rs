@@ -33,7 +33,7 @@ use crate::bytes;
 use crate::forms::{LineForm, MAX_NUMBERS, MAX_STEPS, SparseColumn, SparseForm, Step};
 use crate::functions::Functions;
 use crate::prefetch::{opaque, prefetch, prefetch_from};
-use crate::scalar::ends_sample;
+use crate::scalar::{self, ends_sample};
 
 pub(crate) static KERNEL: Functions = Functions {
     name: "avx512",
@@ -551,11 +551,14 @@ with_avx512! {
 /// Write the entries of the first `end` bytes of a block, where no colon or sign is [`misplaced`], to `indices` and
 /// `values`; returns their number. `None` if an entry is not certain; the elements written then have no meaning.
 ///
+/// `CALLER` gives each caller a copy of its own, which the compiler inlines; without the inlining, `sparse_f32` is 0.93
+/// times as fast.
+///
 /// # Safety
 ///
 /// `indices` and `values` must be valid for writes of `MAX_ENTRIES` elements.
 #[inline]
-unsafe fn entries(
+unsafe fn entries<const CALLER: u8>(
     classes: &Classes,
     end: usize,
     last_index: __m512i,
@@ -626,6 +629,11 @@ fn sparse_f32(
     if dim == 0 {
         return at;
     }
+    if let Some((end, index, value)) = scalar::only_entry(bytes, at, dim) {
+        indices.push(index);
+        values.push(value);
+        return end;
+    }
     let last_index = splat_last_index(dim);
     let mut next = classify::<true>(load(bytes, at));
     loop {
@@ -641,7 +649,7 @@ fn sparse_f32(
         // SAFETY: memory for MAX_ENTRIES elements is reserved after each vector's length.
         let count = unsafe {
             let (indices, values) = (indices.as_mut_ptr().add(indices.len()), values.as_mut_ptr().add(values.len()));
-            entries(&classes, end, last_index, indices, values)
+            entries::<0>(&classes, end, last_index, indices, values)
         };
         let Some(count) = count else { return at };
         // SAFETY: `entries` wrote `count` values and `count` indices after the old lengths.
@@ -834,7 +842,7 @@ unsafe fn certain_entries(
         return None;
     }
     // SAFETY: the caller fulfils the requirements of `entries`.
-    let count = unsafe { entries(&classes, end, _mm512_set1_epi32(step.last_index as i32), indices, values) }?;
+    let count = unsafe { entries::<1>(&classes, end, _mm512_set1_epi32(step.last_index as i32), indices, values) }?;
     Some((end, sample_ends, count))
 } }
 

@@ -18,7 +18,7 @@ use std::mem::MaybeUninit;
 use crate::digits;
 use crate::prefetch::opaque;
 use crate::scalar;
-use crate::scalar::{Next, ends_sample};
+use crate::scalar::ends_sample;
 
 /// 64 bytes in vectors. A value exists only where the processor has the instructions of its type.
 pub(crate) trait Block: Copy {
@@ -42,6 +42,144 @@ pub(crate) trait Block: Copy {
     /// elements of `out` after as many values may be written, too.
     fn short_integers(self, text: &[u8; 4 + BLOCK_BYTES], ends: u64, out: &mut [MaybeUninit<f32>; MAX_TOKENS + 8]);
 }
+
+/// Define a [`Block`] of `$count` vectors of `$width` bytes, and the functions over text of its kernel's table.
+///
+/// The module that uses this macro provides these functions for the instructions `$features`:
+///
+/// - on one vector of bytes `load`, `splat`, `same`, `is_digit`, `and`, `or` and `minus`;
+/// - `mask`, which gives one bit for each byte of a block;
+/// - `values_of_two`, like [`Block::values`] for two tokens;
+/// - `runs`, the values of the runs of digits that end before each byte of a vector, in vectors of eight 16-bit integers;
+///   its argument is the vector's bytes and the four bytes before them;
+/// - `write_front`, which moves some of eight such values to the front with a shuffle, and writes eight values.
+macro_rules! kernel_of_blocks {
+    ($vector:ty, $count:literal, $width:literal, $features:literal) => {
+        /// 64 bytes. Only `load` creates such a value, so the processor has the instructions wherever there is one.
+        #[derive(Clone, Copy)]
+        struct Vectors([$vector; $count]);
+
+        impl Block for Vectors {
+            #[inline(always)]
+            unsafe fn load(bytes: &[u8; BLOCK_BYTES]) -> Vectors {
+                // SAFETY: the caller guarantees the instructions.
+                unsafe { load_block(bytes) }
+            }
+
+            #[inline(always)]
+            fn equal(self, byte: u8) -> u64 {
+                // SAFETY: there is a value of this type.
+                unsafe { equal(self, byte) }
+            }
+
+            #[inline(always)]
+            fn blanks(self) -> u64 {
+                // SAFETY: there is a value of this type.
+                unsafe { blanks(self) }
+            }
+
+            #[inline(always)]
+            fn digits(self) -> u64 {
+                // SAFETY: there is a value of this type.
+                unsafe { digits(self) }
+            }
+
+            #[inline(always)]
+            fn values(self, a: Token, b: Token, c: Token, d: Token, out: &mut [MaybeUninit<f32>; 4]) -> u32 {
+                let [low, high] = out.as_chunks_mut().0 else { unreachable!("four are two times two") };
+                // SAFETY: there is a value of this type.
+                unsafe { values_of_two(a, b, low) | values_of_two(c, d, high) << 2 }
+            }
+
+            #[inline(always)]
+            fn short_integers(
+                self,
+                text: &[u8; 4 + BLOCK_BYTES],
+                ends: u64,
+                out: &mut [MaybeUninit<f32>; MAX_TOKENS + 8],
+            ) {
+                // SAFETY: there is a value of this type.
+                unsafe { short_integers(text, ends, out) }
+            }
+        }
+
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn load_block(bytes: &[u8; BLOCK_BYTES]) -> Vectors {
+            let parts = bytes.as_chunks().0.first_chunk::<$count>().expect("vectors divide a block");
+            Vectors(parts.each_ref().map(|part| load(part)))
+        }
+
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn equal(Vectors(vectors): Vectors, byte: u8) -> u64 {
+            mask(vectors.map(|vector| same(vector, splat(byte as _))))
+        }
+
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn blanks(Vectors(vectors): Vectors) -> u64 {
+            let is_blank = |vector| or(same(vector, splat(b' ' as _)), same(vector, splat(b'\t' as _)));
+            mask(vectors.map(is_blank))
+        }
+
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn digits(Vectors(vectors): Vectors) -> u64 {
+            mask(vectors.map(|vector| is_digit(minus(vector, splat(b'0' as _)))))
+        }
+
+        /// Thousands, hundreds, tens and units of the runs of digits that end before each byte; `text` is the bytes and
+        /// the four bytes before them. A run's missing digits are zero; without a run, the units have no meaning.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn digits_of_runs(text: &[u8; 4 + $width]) -> [$vector; 4] {
+            let digits = |first: usize| {
+                let bytes = text[first..].first_chunk().expect("a vector follows the first four bytes");
+                minus(load(bytes), splat(b'0' as _))
+            };
+            let [thousands, hundreds, tens, units] = [digits(0), digits(1), digits(2), digits(3)];
+            let has_tens = is_digit(tens);
+            let has_hundreds = and(has_tens, is_digit(hundreds));
+            let has_thousands = and(has_hundreds, is_digit(thousands));
+            [and(has_thousands, thousands), and(has_hundreds, hundreds), and(has_tens, tens), units]
+        }
+
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn short_integers(text: &[u8; 4 + BLOCK_BYTES], ends: u64, out: &mut [MaybeUninit<f32>; MAX_TOKENS + 8]) {
+            let mut length = 0;
+            for part in 0..$count {
+                let eights = runs(text[$width * part..].first_chunk().expect("vectors divide a block"));
+                for (eight, values) in eights.into_iter().enumerate() {
+                    let ends = (ends >> ($width * part + 8 * eight)) as u8;
+                    let eight_out = out[length..].first_chunk_mut().expect("room for eight more");
+                    write_front(values, &TO_THE_FRONT[usize::from(ends)], eight_out);
+                    length += ends.count_ones() as usize;
+                }
+            }
+        }
+
+        #[target_feature(enable = $features)]
+        fn dense_f32(bytes: &[u8], at: usize, limit: usize, out: &mut Vec<f32>) -> usize {
+            // SAFETY: this function has the same requirement.
+            unsafe { block::dense_f32::<Vectors>(bytes, at, limit, out) }
+        }
+
+        #[target_feature(enable = $features)]
+        fn sparse_f32(bytes: &[u8], at: usize, dim: u32, indices: &mut Vec<i32>, values: &mut Vec<f32>) -> usize {
+            // SAFETY: this function has the same requirement.
+            unsafe { block::sparse_f32::<Vectors>(bytes, at, dim, indices, values) }
+        }
+
+        #[target_feature(enable = $features)]
+        fn line_ends(bytes: &[u8], out: &mut Vec<u32>) {
+            // SAFETY: this function has the same requirement.
+            unsafe { block::line_ends::<Vectors>(bytes, out) }
+        }
+    };
+}
+pub(crate) use kernel_of_blocks;
 
 pub(crate) const BLOCK_BYTES: usize = 64;
 
@@ -427,14 +565,10 @@ pub(crate) unsafe fn sparse_f32<B: Block>(
     indices: &mut Vec<i32>,
     values: &mut Vec<f32>,
 ) -> usize {
-    // A sample of one entry, such as a word, is not worth a block.
-    if let Next::Entry(end, index, value) = scalar::next_entry(bytes, at, dim) {
-        let end = end + usize::from(bytes.get(end) == Some(&b' '));
-        if bytes.get(end).is_some_and(|byte| ends_sample(*byte)) {
-            indices.push(index);
-            values.push(value);
-            return end;
-        }
+    if let Some((end, index, value)) = scalar::only_entry(bytes, at, dim) {
+        indices.push(index);
+        values.push(value);
+        return end;
     }
     while let Some(area) = at.checked_sub(MAX_TOKEN_BYTES).and_then(|_| area(bytes, at)) {
         // SAFETY: the caller fulfils the same requirement.

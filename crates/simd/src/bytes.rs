@@ -3,6 +3,29 @@
 
 use std::mem::MaybeUninit;
 
+/// Define the functions of this module once more, compiled for the instructions `$features`.
+#[cfg(target_arch = "x86_64")]
+macro_rules! loops_over_bytes {
+    ($features:literal) => {
+        #[target_feature(enable = $features)]
+        fn widen<Small: Copy, T: From<Small>>(small: &[Small], destination: &mut [MaybeUninit<T>]) {
+            bytes::widen(small, destination);
+        }
+
+        #[target_feature(enable = $features)]
+        fn floats_le(bytes: &[u8], destination: &mut [MaybeUninit<f32>]) {
+            bytes::floats_le(bytes, destination);
+        }
+
+        #[target_feature(enable = $features)]
+        fn floats_be(bytes: &[u8], destination: &mut [MaybeUninit<f32>]) {
+            bytes::floats_be(bytes, destination);
+        }
+    };
+}
+#[cfg(target_arch = "x86_64")]
+pub(crate) use loops_over_bytes;
+
 /// Write the numbers that small forms stand for into a destination of the same length.
 #[inline(always)]
 pub(crate) fn widen<Small: Copy, T: From<Small>>(small: &[Small], destination: &mut [MaybeUninit<T>]) {

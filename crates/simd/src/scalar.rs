@@ -165,7 +165,7 @@ fn short_digits(bytes: &[u8], at: usize) -> Option<(usize, u32)> {
 }
 
 /// The next element of a sparse sample, after blanks.
-pub(crate) enum Next {
+enum Next {
     /// The end of the sample, and its position.
     End(usize),
     /// An entry: the position after it, its index and its value.
@@ -175,7 +175,7 @@ pub(crate) enum Next {
 }
 
 #[inline(always)]
-pub(crate) fn next_entry(bytes: &[u8], at: usize, dim: u32) -> Next {
+fn next_entry(bytes: &[u8], at: usize, dim: u32) -> Next {
     let mut p = at;
     loop {
         match bytes.get(p) {
@@ -203,6 +203,25 @@ pub(crate) fn next_entry(bytes: &[u8], at: usize, dim: u32) -> Next {
         Some((end, value)) => Next::Entry(end, index as i32, value),
         None => Next::Uncertain,
     }
+}
+
+/// End, index and value of the only entry of the sample at `at`. `None` if the sample has another number of entries, the
+/// value is not a single digit, or the separators are not the usual ones. Vector kernels begin with this function,
+/// because a sample of one entry, such as a word, is not worth a block.
+#[inline(always)]
+pub(crate) fn only_entry(bytes: &[u8], at: usize, dim: u32) -> Option<(usize, i32, f32)> {
+    let text: &[u8; 16] = bytes.get(at..)?.first_chunk()?;
+    let word = digits::word_at(text, 1)?;
+    let length = digits::count(word) as usize;
+    let [colon, value, next, after_next] = *text[1 + length..].first_chunk()?;
+    let value = value.wrapping_sub(b'0');
+    let has_blank = is_blank(next);
+    if !is_blank(text[0]) || length == 0 || colon != b':' || value > 9 {
+        return None;
+    }
+    let index = digits::value(word, length as u32);
+    let is_only = ends_sample(if has_blank { after_next } else { next });
+    (is_only && index < dim).then_some((at + length + 3 + usize::from(has_blank), index as i32, f32::from(value)))
 }
 
 #[inline(never)]

@@ -379,6 +379,28 @@ fn consumes_plain_sparse_samples_to_the_end() {
 }
 
 #[test]
+fn consumes_samples_of_one_entry() {
+    let rest = " 1:2 3:4 5:6".repeat(20);
+    for kernel in Kernel::available() {
+        for entry in ["0:1", "49:7", "9999999:0", "1:12", "7:2.5", "3:-1"] {
+            for (before, after) in [(" ", "|"), (" ", " |"), ("\t", "\n"), (" ", "\t\r\n"), ("", "|"), ("  ", "  |")] {
+                let text = format!("|name{before}{entry}{after}name{rest}");
+                assert_eq!(check_sparse(kernel, text.as_bytes(), 5, 10_000_000), 1, "{} {text:?}", kernel.name());
+            }
+        }
+        // An index that is too large, and text that only resembles an entry.
+        for entry in
+            ["10000000:1", "123456789:1", "4294967297:1", ":1", "1", "1:", "1:x", "x:1", "1;1", "1:1:1", "1:1x"]
+        {
+            for after in ["|", " |", "\n", " \n"] {
+                let text = format!("|name {entry}{after}name{rest}");
+                assert_eq!(check_sparse(kernel, text.as_bytes(), 5, 10_000_000), 0, "{} {text:?}", kernel.name());
+            }
+        }
+    }
+}
+
+#[test]
 fn consumes_only_certain_numbers_of_hostile_text() {
     let mut random = Random(3);
     for round in 0..60_000 {
