@@ -133,6 +133,65 @@ def test_each_damage_of_a_text_is_found_once_at_its_place(code: str, capsys: pyt
     assert found["counts"] == {code: 1}
 
 
+# Without definitions the largest index and the longest dense sample are the dimensions.
+WITHOUT_DIMENSIONS = DAMAGE.keys() - {"index-out-of-range", "too-many-values"}
+
+
+@pytest.mark.parametrize("code", sorted(WITHOUT_DIMENSIONS))
+def test_each_damage_is_found_where_the_streams_are_inferred(code: str, capsys: pytest.CaptureFixture[str]) -> None:
+    number, damage, where = DAMAGE[code]
+    lines = sound_lines()
+    damage(lines)
+    write(lines)
+    found = checked("a.ctf", capsys=capsys)
+    assert places(found) == [(code, number, where(lines))]
+
+
+def test_a_misspelled_name_is_found_at_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = sound_lines()
+    edited(41, r"\|x", "|extra 5:1 |x")(lines)
+    for number in (621, 622):
+        edited(number, r"\|x", "|xx")(lines)
+    write(lines)
+    found = checked("a.ctf", capsys=capsys)
+    assert places(found) == [("unknown-name", 41, 4), ("stream-without-a-sample", 621, 5)]
+    assert found["findings"][1]["message"].endswith("is its name misspelled here?")
+    assert checked("a.ctf", *STREAMS, capsys=capsys)["counts"] == {"stream-without-a-sample": 1}
+
+
+def long_lines(late: str) -> list[str]:
+    """Lines of which the last ones are beyond those from which the streams are guessed."""
+    return [f"|x {number} {'1 ' * 20}|c {number % 9}:1" for number in range(3000)] + [late] * 100
+
+
+@pytest.mark.parametrize(
+    ("late", "counts"),
+    [
+        (f"|x 1 {'1 ' * 20}|c 70:1", {}),
+        (f"|x 1 {'1 ' * 20}|c 3:1 |new 5", {"stream-without-a-sample": 3000, "constant-stream": 1}),
+        (f"|x 1 {'1 ' * 21}|c 3:1", {"short-dense-sample": 3000}),
+        (f"|x 1 {'1 ' * 19}|c 3:1", {"short-dense-sample": 100}),
+        (f"|x 1 {'1 ' * 20}|c 3", {"missing-colon": 100}),
+        (f"|x 1:7 {'1 ' * 20}|c 3:1", {"bad-number": 100}),
+    ],
+)
+def test_streams_that_change_late_are_checked_as_inferred(
+    late: str, counts: dict[str, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(long_lines(late))
+    streams = cntkio.infer_streams("a.ctf")
+    words = [f"{name}:{of.dim}{':sparse' * of.is_sparse}" for name, of in streams.items()]
+    found = checked("a.ctf", capsys=capsys)
+    assert found["counts"] == counts
+    assert found == checked("a.ctf", *[word for stream in words for word in ("--stream", stream)], capsys=capsys)
+
+
+def test_a_sound_text_is_read_once(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cntkio.cli.check.infer_usual_streams", lambda *arguments: pytest.fail("read twice"))
+    write(long_lines(f"|x 1 {'1 ' * 20}|c 70:1"))
+    assert checked("a.ctf", capsys=capsys)["counts"] == {}
+
+
 @pytest.mark.parametrize("chunk_size", ["3000", "33554432"])
 def test_all_damage_of_a_text_together_is_found_in_order(chunk_size: str, capsys: pytest.CaptureFixture[str]) -> None:
     lines = sound_lines()

@@ -12,7 +12,15 @@ fn schema(is_double: bool) -> Schema {
     let stream =
         |name: &str, is_sparse, dim| Stream { name: name.into(), is_sparse, dim, is_double: is_double && dim != 50 };
     let streams = vec![stream("S0", true, 1000), stream("tag", true, 50), stream("x", false, 3)];
-    Schema { streams, defining: None, has_words: false, is_compact: false, is_subset: false, keeps_findings: false }
+    Schema {
+        streams,
+        defining: None,
+        has_words: false,
+        is_compact: false,
+        is_subset: false,
+        keeps_findings: false,
+        notes_unknown_names: false,
+    }
 }
 
 /// Short lines that are mostly alike, with some bytes that are not what they should be.
@@ -84,6 +92,7 @@ fn sparse_schema(random: &mut Random) -> Schema {
         is_compact: random.below(2) == 0,
         is_subset: false,
         keeps_findings: false,
+        notes_unknown_names: false,
     }
 }
 

@@ -36,6 +36,7 @@ fn schema(is_double: bool, is_compact: bool) -> Schema {
         is_compact,
         is_subset: false,
         keeps_findings: false,
+        notes_unknown_names: false,
     }
 }
 

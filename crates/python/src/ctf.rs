@@ -118,7 +118,7 @@ pub(crate) struct CTFSchema {
 impl CTFSchema {
     /// `streams`: name in the file, whether it is sparse, dimension, whether it is in double precision.
     #[new]
-    #[pyo3(signature = (streams, *, defining=None, has_words=false, is_compact=false, is_subset=false, keeps_findings=false))]
+    #[pyo3(signature = (streams, *, defining=None, has_words=false, is_compact=false, is_subset=false, keeps_findings=false, notes_unknown_names=false))]
     fn new(
         streams: Vec<(Vec<u8>, bool, usize, bool)>,
         defining: Option<usize>,
@@ -126,10 +126,13 @@ impl CTFSchema {
         is_compact: bool,
         is_subset: bool,
         keeps_findings: bool,
+        notes_unknown_names: bool,
     ) -> CTFSchema {
         let stream = |(name, is_sparse, dim, is_double)| Stream { name, is_sparse, dim, is_double };
         let streams = streams.into_iter().map(stream).collect();
-        CTFSchema { inner: Schema { streams, defining, has_words, is_compact, is_subset, keeps_findings } }
+        CTFSchema {
+            inner: Schema { streams, defining, has_words, is_compact, is_subset, keeps_findings, notes_unknown_names },
+        }
     }
 }
 

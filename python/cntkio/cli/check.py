@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -14,11 +14,13 @@ from cntkio.cli.show import BAD_DATA, FINE, coloured, complain, show, show_json
 from cntkio.cli.spooling import Input, inputs
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, FormatError, printable
-from cntkio.formats.ctf import infer_streams
+from cntkio.formats.contract import Corpus
+from cntkio.formats.ctf import guessed_streams, infer_streams, infer_usual_streams
 from cntkio.formats.open_input import open_input
 from cntkio.formats.output_file import written_whole
 from cntkio.formats.report import traced
 from cntkio.hints import did_you_mean
+from cntkio.streams import StreamDefs, num_values
 from cntkio.survey import checking
 from cntkio.survey.findings import Finding, Findings
 from cntkio.survey.rules import RULES
@@ -65,7 +67,7 @@ def _check_several(options: Namespace, file: Input, findings: Findings) -> int:
     """Check each file of a concatenation, and whether they belong together; return the number of sequences."""
     if file.kind.form == "ctf" and not options.stream:
         with suppress(FormatError):  # the file with the error will be reported
-            options = Namespace(**{**vars(options), "stream": list(infer_streams(file.names).items())})
+            options = _with_streams(options, infer_streams(file.names))
     num_sequences = 0
     is_sound = True
     for path in file.files:
@@ -84,17 +86,67 @@ def _check_several(options: Namespace, file: Input, findings: Findings) -> int:
     return num_sequences
 
 
-def _check_file(options: Namespace, stack: ExitStack, file: Input, findings: Findings) -> Iterator[checking.Opened]:
+class _OtherStreamsError(Exception):
+    """A text has other streams than its first lines."""
+
+    def __init__(self, streams: StreamDefs) -> None:
+        super().__init__()
+        self.streams = streams
+
+
+def _check_file(options: Namespace, stack: ExitStack, file: Input, findings: Findings) -> Iterable[checking.Opened]:
+    """Check a file. The streams of a text are guessed from its first lines, until something contradicts."""
+    guess = guessed_streams(file.names) if file.kind.form == "ctf" and not options.stream else StreamDefs()
+    if not guess:
+        return _check_as_asked(options, stack, file, findings)
+
+    def doubt(corpus: Corpus) -> None:
+        """Read the whole text."""
+        streams = infer_usual_streams(file.names, corpus.table.num_sequences // 100)
+        if _forms(streams) != _forms(guess):
+            raise _OtherStreamsError(streams)
+
+    try:
+        with ExitStack() as trial:
+            found = list(_check_as_asked(_with_streams(options, guess), trial, file, findings, doubt))
+            stack.push(trial.pop_all())
+    except _OtherStreamsError as other:
+        return list(_check_as_asked(_with_streams(options, other.streams), stack, file, findings, lambda corpus: None))
+    return found
+
+
+def _with_streams(options: Namespace, streams: StreamDefs) -> Namespace:
+    return Namespace(**{**vars(options), "stream": list(streams.items())})
+
+
+def _forms(streams: StreamDefs) -> list[tuple[str, bool, int]]:
+    """Return facts about streams, without the dimensions of sparse ones."""
+    return [(name, of.is_sparse, 0 if of.is_sparse else num_values(of.dim)) for name, of in streams.items()]
+
+
+def _check_as_asked(
+    options: Namespace,
+    stack: ExitStack,
+    file: Input,
+    findings: Findings,
+    doubt: Callable[[Corpus], None] | None = None,
+) -> Iterator[checking.Opened]:
     try:
         corpora = described(options, file, Usual(max_errors=_ANY_NUMBER_OF_ERRORS, chunk_size=SURVEYED_AT_ONCE))
     except FormatError as error:
         findings.add(Finding.of(error.kind, error, str(file.path)))
         return
     for one in corpora:
-        yield from _check(options, stack, one, findings)
+        yield from _check(options, stack, one, findings, doubt)
 
 
-def _check(options: Namespace, stack: ExitStack, one: Described, findings: Findings) -> Iterator[checking.Opened]:
+def _check(
+    options: Namespace,
+    stack: ExitStack,
+    one: Described,
+    findings: Findings,
+    doubt: Callable[[Corpus], None] | None,
+) -> Iterator[checking.Opened]:
     path = str(one.input.path)
 
     def open_first() -> checking.Opened:
@@ -107,7 +159,7 @@ def _check(options: Namespace, stack: ExitStack, one: Described, findings: Findi
             stack.enter_context(closing(text))
         return checking.Opened(path, corpus, text)
 
-    found = checking.check(path, open_first, lambda corpus, refuse: surveyed(options, corpus, refuse), findings)
+    found = checking.check(path, open_first, lambda corpus, refuse: surveyed(options, corpus, refuse), findings, doubt)
     if found is not None:
         yield found
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextvars import ContextVar
+from typing import NamedTuple
 
 from cntkio._threads import ForkLock
 from cntkio.errors import printable
@@ -53,17 +54,31 @@ def warn(message: str, *arguments: object) -> None:
 
 Observer = Callable[[str, "str | Exception", int], None]
 """Called with the kind of an error or a warning, the message or the error, and how many it stands for."""
-_observer: ContextVar[Observer | None] = ContextVar("observer", default=None)
+UNKNOWN_NAME = "unknown name"
+"""The kind of a name in a text of which no stream is read: a warning for observers that ask for it."""
+
+
+class _Observed(NamedTuple):
+    observer: Observer
+    kinds: Collection[str]
+
+
+_observed: ContextVar[_Observed | None] = ContextVar("observed", default=None)
 
 
 @contextlib.contextmanager
-def observed(observer: Observer) -> Iterator[None]:
-    """Hand to a function what the reports that are created within the block would log, all of it; nothing is logged."""
-    token = _observer.set(observer)
+def observed(observer: Observer, kinds: Collection[str] = ()) -> Iterator[None]:
+    """Hand to a function what the reports that are created within the block would log, all of it; nothing is logged.
+
+    Args:
+        observer: The function.
+        kinds: Kinds that nobody sees who does not ask for them, such as `UNKNOWN_NAME`.
+    """
+    token = _observed.set(_Observed(observer, kinds))
     try:
         yield
     finally:
-        _observer.reset(token)
+        _observed.reset(token)
 
 
 class Report:
@@ -98,7 +113,7 @@ class Report:
         self._warnings: Counter[str] = Counter()
         self._logged: Counter[str] = Counter()
         self._level = _trace_level.get()
-        self._observer = _observer.get()
+        self._observed = _observed.get()
         self._lock = ForkLock()
 
     @property
@@ -133,7 +148,11 @@ class Report:
     @property
     def is_observed(self) -> bool:
         """True if somebody wants to know all errors and warnings one by one."""
-        return self._observer is not None
+        return self._observed is not None
+
+    def asks_for(self, kind: str) -> bool:
+        """Return whether somebody wants to know a kind that is noted on request only."""
+        return self._observed is not None and kind in self._observed.kinds
 
     def log(
         self, kind: str, message: str | Callable[[], Exception], *, most: int = NUM_IN_FULL, stands_for: int = 1
@@ -146,8 +165,8 @@ class Report:
             most: How many of this kind to log.
             stands_for: How many were counted together, of which this is the last that is known in full.
         """
-        if self._observer is not None:
-            self._observer(kind, message if isinstance(message, str) else message(), stands_for)
+        if self._observed is not None:
+            self._observed.observer(kind, message if isinstance(message, str) else message(), stands_for)
             return
         with self._lock.inner:
             if self._level > 0 and (self._logged[kind] < most or self._level > 1):
@@ -159,8 +178,8 @@ class Report:
         with self._lock.inner:
             self._warnings[kind] += count
             self._logged[kind] += count
-            if self._observer is not None:
-                self._observer(kind, message, count)
+            if self._observed is not None:
+                self._observed.observer(kind, message, count)
             elif self._level > 0:
                 logger.warning("%s", message)
 

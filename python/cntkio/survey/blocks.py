@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
@@ -14,32 +17,70 @@ from cntkio._threads import num_threads
 from cntkio.errors import FormatError
 from cntkio.formats.contract import Corpus, Loaded
 from cntkio.minibatch import MinibatchData
-from cntkio.streams import packed_columns
+from cntkio.streams import StreamInformation, packed_columns
 
 _NUM_LOADERS = 2
 
 
-class Block(NamedTuple):
+class Outline(NamedTuple):
+    """Figures of the samples of a stream in a block.
+
+    Attributes:
+        num_samples: Their number.
+        lowest: The lowest value that is finite; infinite if there is none.
+        highest: The highest value that is finite; negative infinite if there is none.
+        is_finite: Whether all values are finite.
+        num_one_hot: Samples with a single 1 and nothing else; 0 if nobody asked.
+    """
+
+    num_samples: int
+    lowest: float
+    highest: float
+    is_finite: bool
+    num_one_hot: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Block:
     """The sequences of a chunk.
 
     Attributes:
-        chunk_id: The chunk.
+        infos: The streams.
         first_sequence: The index of its first sequence in the corpus.
         keys: Key of each sequence.
-        streams: The data of each stream, by name.
         loaded: The chunk as it was loaded, with the findings of its format.
     """
 
-    chunk_id: int
+    infos: Sequence[StreamInformation]
     first_sequence: int
     keys: npt.NDArray[Any]
-    streams: dict[str, MinibatchData]
     loaded: Loaded
 
     @property
     def num_sequences(self) -> int:
         """Number of sequences."""
         return len(self.keys)
+
+    @cached_property
+    def streams(self) -> dict[str, MinibatchData]:
+        """The data of each stream, by name. The arrays are made on first use."""
+        whole = _core.Whole(packed_columns(self.infos), self.num_sequences)
+        whole.append(self.loaded.chunk, num_threads())
+        packed = whole.finish()
+        return {
+            info.name: MinibatchData.of(info, packed, index, end_of_sweep=False)
+            for index, info in enumerate(self.infos)
+        }
+
+    @property
+    def lengths(self) -> list[npt.NDArray[np.uint32]]:
+        """The number of samples of each sequence, for each stream."""
+        return [self.loaded.chunk.lengths(index) for index in range(len(self.infos))]
+
+    def outline(self, stream_index: int, *, counts_one_hot: bool) -> Outline | None:
+        """Return figures of a stream without making arrays; None if the chunk shows a file."""
+        found = self.loaded.chunk.outline(stream_index, counts_one_hot)
+        return None if found is None else Outline(*found)
 
 
 def blocks(corpus: Corpus, refuse: Callable[[int, FormatError], None] | None = None) -> Iterator[Block]:
@@ -80,19 +121,8 @@ def blocks(corpus: Corpus, refuse: Callable[[int, FormatError], None] | None = N
                         raise
                     refuse(chunk_id - _NUM_LOADERS, error)
                     continue
-                yield _block(corpus, loaded)
+                first, last = corpus.table.chunk_starts[loaded.chunk_id : loaded.chunk_id + 2].tolist()
+                yield Block(corpus.streams, first, corpus.table.keys[first:last], loaded)
         finally:
             for future in coming:
                 future.cancel()
-
-
-def _block(corpus: Corpus, loaded: Loaded) -> Block:
-    first, last = corpus.table.chunk_starts[loaded.chunk_id : loaded.chunk_id + 2].tolist()
-    whole = _core.Whole(packed_columns(corpus.streams), last - first)
-    whole.append(loaded.chunk, num_threads())
-    packed = whole.finish()
-    streams = {
-        info.name: MinibatchData.of(info, packed, index, end_of_sweep=False)
-        for index, info in enumerate(corpus.streams)
-    }
-    return Block(loaded.chunk_id, first, corpus.table.keys[first:last], streams, loaded)

@@ -22,9 +22,10 @@ from cntkio.errors import FormatError
 from cntkio.formats.contract import Corpus
 from cntkio.formats.input_file import Locator, has_byte
 from cntkio.formats.open_input import open_input
-from cntkio.formats.report import observed
+from cntkio.formats.report import UNKNOWN_NAME, observed
 from cntkio.minibatch import MinibatchData
-from cntkio.survey.blocks import Block
+from cntkio.streams import StreamInformation
+from cntkio.survey.blocks import Block, Outline
 from cntkio.survey.findings import Finding, Findings
 
 _ENOUGH = 20
@@ -109,10 +110,16 @@ class Opened(NamedTuple):
 
 
 class Events:
-    """Errors and warnings of a format, folded so that each cause is a single finding."""
+    """Errors and warnings of a format, folded so that each cause is a single finding.
 
-    def __init__(self, path: str, findings: Findings) -> None:
-        self._path, self._findings = path, findings
+    Args:
+        path: The file.
+        findings: Where to put the findings.
+        doubt: Called before the first finding.
+    """
+
+    def __init__(self, path: str, findings: Findings, doubt: Callable[[Corpus], None] | None) -> None:
+        self._path, self._findings, self._doubt = path, findings, doubt
         self._noted: list[tuple[Finding, int]] = []
         self.unsound: set[int | str | None] = set()  # the keys of the last sequences with errors
 
@@ -120,9 +127,12 @@ class Events:
         """Note an error or a warning; for `cntkio.formats.report.observed`."""
         self._noted.append((Finding.of(kind, error, self._path), count))
 
-    def fold(self) -> None:
+    def fold(self, corpus: Corpus | None = None) -> None:
         """Make findings of what was noted since the last time."""
         noted, self._noted = self._noted, []
+        if noted and corpus is not None and self._doubt is not None:
+            doubt, self._doubt = self._doubt, None
+            doubt(corpus)
         self.unsound = {finding.sequence for finding, _ in noted if finding.rule.severity == "error"}
         for finding, count in _folded(noted):
             self._findings.add(finding, count)
@@ -136,8 +146,12 @@ def _folded(noted: Sequence[tuple[Finding, int]]) -> Iterator[tuple[Finding, int
     bare = {found.sequence for found, _ in noted if found.code == "line-without-a-sample"}
     twice = {found.sequence: found for found, _ in noted if found.code == "stream-twice-on-a-line"}
     too_many = {found.sequence for found, _ in noted if found.code == "too-many-samples"}
+    unknown = {found.sequence: found for found, _ in reversed(noted) if found.code == "unknown-name"}
+    incomplete = {found.sequence for found, _ in noted if found.code in _GAPS}
     for found, count in noted:
         sequence = found.sequence
+        if found.code == "unknown-name" and sequence in incomplete:
+            continue
         if found.code in _GAPS and sequence is not None:
             is_explained = sequence in lines or (
                 (sequence, found.stream) in samples
@@ -149,8 +163,9 @@ def _folded(noted: Sequence[tuple[Finding, int]]) -> Iterator[tuple[Finding, int
         if found.code == "stream-twice-on-a-line" and sequence in too_many:
             continue
         if found.code == "too-many-samples" and sequence in twice:
-            place = twice[sequence]
-            found = found._replace(byte=place.byte, line=place.line, column=place.column, stream=place.stream)
+            found = found.moved_to(twice[sequence])._replace(stream=twice[sequence].stream)
+        if found.code == "stream-without-a-sample" and sequence in unknown:
+            found = found.moved_to(unknown[sequence])._replace(message=f"{found.message}; is its name misspelled here?")
         yield found, count
 
 
@@ -159,6 +174,7 @@ def check(
     open_corpus: Callable[[], Opened],
     surveyed: Callable[[Corpus, Callable[[int, FormatError], None]], Iterable[Block]],
     findings: Findings,
+    doubt: Callable[[Corpus], None] | None = None,
 ) -> Opened | None:
     """Check a corpus.
 
@@ -167,6 +183,8 @@ def check(
         open_corpus: Opens it.
         surveyed: Iterates over its blocks, and passes on the chunks that break the format.
         findings: Where to put what is found.
+        doubt: Called before the first finding, if the streams are a guess: it raises an exception if they are wrong.
+            None: the call names the streams.
 
     Returns:
         The opened corpus, which the caller closes; None if it could not be opened.
@@ -174,26 +192,26 @@ def check(
     Raises:
         OSError: The file cannot be read.
     """
-    events = Events(path, findings)
+    events = Events(path, findings, doubt)
     opened = None
     try:
-        with observed(events.note):
+        with observed(events.note, () if doubt is None else (UNKNOWN_NAME,)):
             opened = open_corpus()
         corpus = opened.corpus
-        streams = {info.name: StreamCheck(opened, info.name) for info in corpus.streams}
+        streams = [StreamCheck(opened, info) for info in corpus.streams]
         lengths = LengthCheck(opened)
         for block in surveyed(corpus, lambda _, error: events.note(error.kind, error)):
-            events.fold()
-            for name, data in block.streams.items():
-                streams[name].add(block, data)
+            events.fold(corpus)
+            for stream in streams:
+                stream.add(block)
             lengths.add(block, events.unsound)
         _note_utterances(corpus, events)
-        events.fold()
+        events.fold(corpus)
     except FormatError as error:
         events.note(error.kind, error)
         events.fold()
         return opened
-    for stream in streams.values():
+    for stream in streams:
         stream.report(findings)
     lengths.report(findings)
     if opened.text is not None:
@@ -259,16 +277,34 @@ class _Exceptions:
 class StreamCheck:
     """Suspicious values of a stream."""
 
-    def __init__(self, opened: Opened, name: str) -> None:
-        self._opened, self._name = opened, name
+    def __init__(self, opened: Opened, info: StreamInformation) -> None:
+        self._opened, self._info = opened, info
         self._num_samples = 0
         self._lowest, self._highest = np.inf, -np.inf
         self._samples: set[tuple[int, ...]] = set()  # of a sparse stream: its first two forms of a sample
         self._nan, self._infinite, self._not_one_hot = _Exceptions(), _Exceptions(), _Exceptions()
         self._may_be_one_hot = True
+        self._is_wide = False
 
-    def add(self, block: Block, data: MinibatchData) -> None:
-        """Look at a block."""
+    def add(self, block: Block) -> None:
+        """Look at a block: at its outline, and at its arrays if the outline leaves a question."""
+        outline = block.outline(self._info.stream_id, counts_one_hot=self._may_be_one_hot)
+        if outline is None or not self._is_answered_by(outline):
+            self._add_arrays(block, block.streams[self._info.name])
+            return
+        self._num_samples += outline.num_samples
+        self._not_one_hot.num_seen += outline.num_samples
+        self._lowest, self._highest = min(self._lowest, outline.lowest), max(self._highest, outline.highest)
+
+    def _is_answered_by(self, outline: Outline) -> bool:
+        if self._info.is_sparse and (len(self._samples) < 2 or not self._is_wide):
+            return False
+        num_others = outline.num_samples - outline.num_one_hot
+        if num_others > _CLEARLY_NOT * outline.num_samples and outline.num_samples >= _ENOUGH:
+            self._may_be_one_hot = False
+        return outline.is_finite and (not self._may_be_one_hot or not num_others)
+
+    def _add_arrays(self, block: Block, data: MinibatchData) -> None:
         values = data.values
         if not data.num_samples:
             return
@@ -281,7 +317,9 @@ class StreamCheck:
         self._lowest, self._highest = min(self._lowest, lowest), max(self._highest, highest)
         if data.indptr is not None and data.indices is not None and len(self._samples) < 2:
             self._add_forms(data.indptr, data.indices)
-        if self._may_be_one_hot and data.stream.dim > 1:
+        # The dimension of a sparse stream may be a guess.
+        self._is_wide = self._is_wide or (data.stream.dim > 1 if data.indices is None else bool(data.indices.any()))
+        if self._may_be_one_hot and self._is_wide:
             self._add_one_hot(block, data)
 
     def _add_strange(self, block: Block, data: MinibatchData) -> None:
@@ -324,7 +362,7 @@ class StreamCheck:
 
     def report(self, findings: Findings) -> None:
         """Report what was found in all blocks."""
-        opened, name = self._opened, self._name
+        opened, name = self._opened, self._info.name
         self._nan.report(findings, "not-a-number", "the sample has a value that is NaN", opened, name)
         self._infinite.report(findings, "infinite-value", "the sample has an infinite value", opened, name)
         if self._may_be_one_hot and self._not_one_hot.are_few:
@@ -364,13 +402,13 @@ class LengthCheck:
         """Look at a block, except for sequences with errors, by their keys: an error may explain a missing sample."""
         if len(self._unequal) < 2:
             return
-        lengths = {name: data.lengths for name, data in block.streams.items()}
-        longest = np.maximum.reduce(list(lengths.values()))
+        all_lengths = block.lengths
+        longest = np.maximum.reduce(all_lengths)
         # An incomplete sequence is an error of its format.
-        is_long = (longest > 1) & (np.minimum.reduce(list(lengths.values())) > 0)
+        is_long = (longest > 1) & (np.minimum.reduce(all_lengths) > 0)
         num_long = int(is_long.sum())
-        for name, exceptions in self._unequal.items():
-            sequences = np.flatnonzero(is_long & (lengths[name] != longest))
+        for lengths, exceptions in zip(all_lengths, self._unequal.values(), strict=True):
+            sequences = np.flatnonzero(is_long & (lengths != longest))
             if unsound and len(sequences):
                 sequences = sequences[~_are_among(block.keys[sequences], unsound)]
             exceptions.add(num_long, sequences, np.zeros_like(sequences), block)

@@ -82,6 +82,10 @@ class Finding(NamedTuple):
             error.stream,
         )
 
+    def moved_to(self, other: Finding) -> Finding:
+        """Return this finding at the place of another."""
+        return self._replace(byte=other.byte, line=other.line, column=other.column)
+
     def excerpt(self) -> Excerpt | None:
         """Return the line of a text around the place; None if the file cannot be read or the place has no line."""
         if self.line is None or self.byte is None or self.column is None:

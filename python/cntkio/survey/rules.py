@@ -107,6 +107,10 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
     ("stream-twice-on-a-line", "warning", "text",
      "A stream has two samples on a line. Both are kept, so its sequence is longer than its lines.",
      "write the second sample on a line of its own, or remove it"),
+    ("unknown-name", "warning", "text",
+     "Fewer than 1 of 100 sequences have a stream of this name: perhaps it is misspelled. What follows is not read. "
+     "(Only if `--stream` does not name the streams.)",
+     "correct the name; or name all streams with `--stream`, if it is right"),
     ("repeated-id", "warning", "text",
      "Two sequences that are not neighbours have the same id. Both are read; in a join only one of them has a "
      "partner.",

@@ -23,6 +23,7 @@
 
 mod bytes;
 pub(crate) mod frames;
+mod outline;
 pub(crate) mod plain;
 mod pool;
 mod ragged;
@@ -40,6 +41,7 @@ pub(crate) use values::{expect, in_either_precision};
 
 pub use bytes::Bytes;
 pub use frames::{Encoding, FrameStart, Frames};
+pub use outline::Outline;
 pub use plain::PlainColumn;
 pub use pool::Pool;
 pub use ragged::{Error, Form, Parts, Ragged, RaggedEntries};

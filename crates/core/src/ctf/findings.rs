@@ -38,6 +38,8 @@ named! {
         ShortSample = "short dense sample",
         /// A second sample of a stream on a line.
         StreamAgain = "stream twice on a line",
+        /// The name of no stream; a finding only on request.
+        UnknownName = "unknown name",
     }
 }
 

@@ -234,6 +234,7 @@ impl<'a> LineParser<'a> {
                 self.at = self.sight.bytes.len();
                 self.add_finding(Kind::NameAtEnd, pipe, None, 0)?;
             }
+            _ if self.schema.notes_unknown_names => self.add_finding(Kind::UnknownName, pipe, None, 0)?,
             _ => {}
         }
         Ok(None)

@@ -89,6 +89,8 @@ pub struct Schema {
     pub is_subset: bool,
     /// Whether all findings are kept in full, not only the first few of each kind.
     pub keeps_findings: bool,
+    /// Whether a name of no stream is a finding.
+    pub notes_unknown_names: bool,
 }
 
 /// The place of a sequence in the text, and the number of samples that the index counted for it.

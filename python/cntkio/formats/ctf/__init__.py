@@ -14,6 +14,8 @@ an error means, and which error is one too many. Nothing here loops over lines o
 """
 
 from cntkio.formats.ctf.corpus import CTFCorpus, CTFDeserializer
-from cntkio.formats.ctf.infer import has_other_streams, infer_streams
+from cntkio.formats.ctf.infer import guessed_streams, has_other_streams, infer_streams, infer_usual_streams
 
-__all__ = ["CTFCorpus", "CTFDeserializer", "has_other_streams", "infer_streams"]
+__all__ = [
+    "CTFCorpus", "CTFDeserializer", "guessed_streams", "has_other_streams", "infer_streams", "infer_usual_streams",
+]  # fmt: skip

@@ -51,7 +51,7 @@ from cntkio.formats.index_cache import Written, file_fingerprint, publish
 from cntkio.formats.input_file import Locator
 from cntkio.formats.open_input import open_input
 from cntkio.formats.remote import Remote, located
-from cntkio.formats.report import Report
+from cntkio.formats.report import UNKNOWN_NAME, Report
 from cntkio.formats.table import NO_SEQUENCES, SequenceTable
 from cntkio.formats.text_input import TextInput
 from cntkio.hints import did_you_mean, suggests_keywords, wording
@@ -265,6 +265,7 @@ class TextReading:
             is_compact=is_packed,
             is_subset=options.subset,
             keeps_findings=self.report.is_observed,
+            notes_unknown_names=self.report.asks_for(UNKNOWN_NAME),
         )
         self.spare = _core.Spare(_SPARE_CHUNKS * min(options.chunk_size_in_bytes, largest))
         self.wording = wording()
@@ -280,7 +281,8 @@ class TextReading:
         def index(file: TextInput) -> TextIndex:
             if ahead.is_shuffled and file.only_in_order is not None:
                 raise CorpusError(f"{file.path}: cannot be randomized: it has {file.only_in_order}")
-            return self._index(file, FirstPass(ahead, self.schema, self.spare))
+            names = self.report.asks_for(UNKNOWN_NAME)
+            return self._index(file, FirstPass(ahead, self.schema, self.spare, notes_unknown_names=names))
 
         return CTFCorpus(self, self._opened(path), index)
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
+from cntkio.formats.report import UNKNOWN_NAME
 
 
 class Kind(NamedTuple):
@@ -40,6 +41,7 @@ _WORDS = {
     "too few samples": "{samples} in the longest stream, but the sequence has {lines}",
     "byte above 0x7F": "{byte} ended the sample's values; what follows it is lost",
     "stream twice on a line": "a second sample of this stream on the line; both are kept",
+    UNKNOWN_NAME: "a name that hardly any other sequence has; what follows it is not read",
     "short dense sample": "{values}, but the dimension is {dim}; the rest was filled with zeros",
 }
 # In the order of the core. The first CTF_NUM_ERROR_KINDS cost one error each.

@@ -105,11 +105,13 @@ class FirstPass(NamedTuple):
         ahead: Which chunks are needed immediately.
         schema: The streams.
         spare: Memory for their values.
+        notes_unknown_names: Whether other names are worth a warning.
     """
 
     ahead: Ahead
     schema: list[StreamSchema]
     spare: _core.Spare
+    notes_unknown_names: bool = False
 
 
 NO_PASS = FirstPass(NOTHING_AHEAD, [], _core.Spare(0))
@@ -378,7 +380,7 @@ def _parse_ahead(file: TextInput, first_pass: FirstPass, first: int, limit: int,
         return done
     source = file.source(first, file.size)
     borders = _core.ctf_chunk_borders(source, first, limit, in_lines)
-    schema = _core.CTFSchema(first_pass.schema, is_compact=True)
+    schema = _core.CTFSchema(first_pass.schema, is_compact=True, notes_unknown_names=first_pass.notes_unknown_names)
     num_bytes = num_sequences = 0
     while len(done.chunks) < len(borders) - 1:
         # Expect the next chunks to be as large as those so far.

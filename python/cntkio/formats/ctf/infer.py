@@ -89,10 +89,57 @@ def infer_streams(path: FileNames, *, remote: Remote | None = None) -> StreamDef
         >>> [(name, stream.dim, stream.is_sparse) for name, stream in infer_streams(path).items()]
         [('x', 3, False), ('y', 8, True)]
     """
+    return _definitions(_all_streams(path, remote))
+
+
+def infer_usual_streams(path: FileNames, least: int) -> StreamDefs:
+    """Find out which streams have at least `least` samples: a name that is misspelled once is not a stream.
+
+    Args:
+        path: As for `infer_streams`.
+        least: The number. If no stream has so many samples, it does not matter.
+
+    Raises:
+        OSError, FormatError: See `infer_streams`.
+    """
+    total = _all_streams(path, None)
+    return _definitions({name: seen for name, seen in total.items() if seen.num_samples >= least} or total)
+
+
+def guessed_streams(path: FileNames) -> StreamDefs:
+    """Guess from the first lines which streams a text has. Sparse streams have the largest possible dimension.
+
+    A reader with these streams that finds no fault and no other name proves that `infer_streams` returns the same
+    streams, except for the dimensions of the sparse ones.
+
+    Args:
+        path: A file in the CNTK text format.
+
+    Returns:
+        The streams; none if the first lines are not a text.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    paths, remote = located("path", path, None)
+    file = open_input(listed_files(paths, option="path", remote=remote)[0], remote)
+    try:
+        found = streams_at_the_start(file)
+    finally:
+        file.close()
+    widest = {name: seen._replace(largest=LARGEST_DIM) if seen.is_sparse else seen for name, seen in found.items()}
+    return _definitions(widest)
+
+
+def _all_streams(path: FileNames, remote: Remote | None) -> dict[bytes, _Seen]:
     total: dict[bytes, _Seen] = {}
     paths, remote = located("path", path, remote)
     for file in listed_files(paths, option="path", remote=remote):
         _add(total, _streams_of(file, remote))
+    return total
+
+
+def _definitions(total: Mapping[bytes, _Seen]) -> StreamDefs:
     streams = {}
     for name, seen in total.items():
         shape = max(1, min(seen.dim, LARGEST_DIM) if seen.is_sparse else seen.dim)
@@ -143,6 +190,7 @@ def streams_at_the_start(file: TextInput) -> dict[bytes, _Seen]:
     """Return the streams in the first lines of a file, by name; none if the file is not a text."""
     try:
         text = file.read(find_start(file).offset, _ADVICE_BYTES)
+        text = text[: text.rfind(b"\n") + 1] or text
         return dict(_by_name(_core.ctf_infer(np.frombuffer(text, np.uint8)) or ()))
     except (FormatError, OSError):
         return {}
