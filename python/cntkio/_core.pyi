@@ -358,7 +358,8 @@ class Shares:
     def __new__(cls, num_samples: int, num_chunks: int) -> Shares: ...
     def deal(
         self,
-        lengths: npt.NDArray[np.uint32],
+        lengths: npt.NDArray[np.unsignedinteger[Any]],
+        sequences: npt.NDArray[np.int64],
         chunks: npt.NDArray[np.int64],
         indices: npt.NDArray[np.uint32],
         bounds: list[int],
@@ -366,7 +367,7 @@ class Shares:
         num_ranks: int,
         rank: int,
         by_padded_area: bool,
-    ) -> tuple[npt.NDArray[np.uint32], list[int], npt.NDArray[np.int64]]: ...
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint32], list[int]]: ...
     def filled(self, parts: list[int]) -> list[int]: ...
     def part(self, part: int) -> npt.NDArray[np.uint32]: ...
     def forget(self, sweep: int, parts: list[int]) -> None: ...
@@ -401,7 +402,15 @@ class TimelineReader:
     def set_position(self, position: int) -> None: ...
     def change_partition(self, index: int, count: int, num_slots: int) -> None: ...
     def read_several(
-        self, share: int, passed: int, crosses_sweeps: bool, counts_sequences: bool, index: int, count: int, most: int
+        self,
+        share: int,
+        passed: int,
+        crosses_sweeps: bool,
+        counts_sequences: bool,
+        is_global: bool,
+        index: int,
+        count: int,
+        most: int,
     ) -> tuple[_Longs, _Longs, list[int], list[bool], list[tuple[int, int, int, int, int]], _ChunkRefs] | None: ...
     def read_truncated(
         self, steps: int, overlap: int, crosses_sweeps: bool, index: int, count: int

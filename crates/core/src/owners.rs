@@ -2,8 +2,9 @@
 //! utterances own frames.
 //!
 //! Positions in random order miss every cache, so a binary search over all owners would wait for memory many times. One
-//! table gives the owner at the start of every block of positions; a block has about as many positions as an owner, so
-//! that between two of its entries there are few owners.
+//! table gives the owner at the start of every block of positions; a block has at most about as many positions as an
+//! owner, so that between two of its entries there are few owners. With few owners the blocks are smaller: most of them
+//! have a single owner then, and the processor guesses right.
 
 /// A number of a position.
 pub(crate) trait Position: Copy + PartialOrd {
@@ -24,6 +25,9 @@ impl Position for i64 {
     }
 }
 
+/// Blocks that a small table has: it fits the fastest cache.
+const LEAST_BLOCKS: usize = 1 << 11;
+
 /// The owner at the start of each block of `1 << shift` positions and, last, the last owner.
 #[derive(Debug)]
 pub(crate) struct Owners {
@@ -36,7 +40,7 @@ impl Owners {
     pub(crate) fn new<P: Position>(starts: &[P]) -> Owners {
         let num_owners = starts.len().saturating_sub(1);
         let num_positions = starts.last().map_or(0, |last| last.as_usize());
-        let shift = (num_positions / num_owners.max(1)).max(1).ilog2();
+        let shift = (num_positions / num_owners.max(LEAST_BLOCKS)).max(1).ilog2();
         let mut of_block = Vec::with_capacity((num_positions >> shift) + 2);
         let mut owner = 0;
         for position in (0..=num_positions).step_by(1 << shift) {

@@ -207,7 +207,8 @@ impl TimelineReader {
     }
 
     /// Do at most `most` reads. Stop early after a read that changes the rank (the next read may need other chunks),
-    /// and at the end of the data. None if the data have ended before the first read.
+    /// and at the end of the data. None if the data have ended before the first read. `is_global`: the share counts the
+    /// sequences of all partitions.
     #[allow(clippy::too_many_arguments)]
     fn read_several<'py>(
         &self,
@@ -216,12 +217,13 @@ impl TimelineReader {
         passed: u64,
         crosses_sweeps: bool,
         counts_sequences: bool,
+        is_global: bool,
         index: u64,
         count: u64,
         most: usize,
     ) -> PyResult<Option<Reads<'py>>> {
-        let request =
-            Request { partition: Partition { index, count }, share, passed, crosses_sweeps, counts_sequences };
+        let partition = Partition { index, count };
+        let request = Request { partition, share, passed, crosses_sweeps, counts_sequences, is_global };
         let reads = self.run(py, |state, table, pause| {
             state.delivered.clear();
             let (mut bounds, mut ends, mut cursors) = (vec![0], Vec::new(), Vec::new());
@@ -231,13 +233,12 @@ impl TimelineReader {
                     state.reader.rewind(begin);
                     return Err(Stopped);
                 };
-                let has_some = state.delivered.len() > bounds[bounds.len() - 1];
-                if !has_some && outcome.ended {
+                if outcome.is_empty && outcome.ended {
                     break;
                 }
                 bounds.push(state.delivered.len());
                 // CNTK flags a minibatch without data in its classic readers only.
-                ends.push(outcome.end_of_sweep && (has_some || !crosses_sweeps));
+                ends.push(outcome.end_of_sweep && (!outcome.is_empty || !crosses_sweeps));
                 cursors.push(as_tuple(state.reader.cursor()));
                 if outcome.ended || state.reader.rank() != rank {
                     break;
@@ -266,7 +267,8 @@ impl TimelineReader {
         count: u64,
     ) -> PyResult<Option<TruncatedRead<'py>>> {
         let partition = Partition { index, count };
-        let request = Request { partition, share: 1, passed: u64::MAX, crosses_sweeps, counts_sequences: false };
+        let (passed, counts_sequences, is_global) = (u64::MAX, false, false);
+        let request = Request { partition, share: 1, passed, crosses_sweeps, counts_sequences, is_global };
         let truncation = Truncation { steps, overlap };
         let read = self.run(py, |state, table, pause| {
             let mut parts = Vec::new();
@@ -407,8 +409,8 @@ fn deal<'py>(
     Ok((kept.into_pyarray(py), kept_bounds))
 }
 
-/// The kept sequences, the first of each read among them, and the part of each.
-type Dealt<'py> = (Words<'py>, Vec<usize>, Longs<'py>);
+/// The kept sequences, the part of each, the index of each in its chunk, and the first of each read among them.
+type Dealt<'py> = (Longs<'py>, Longs<'py>, Words<'py>, Vec<usize>);
 
 /// A rank's share of each chunk, from reads that are dealt before the chunks are loaded.
 #[pyclass(module = "cntkio._core")]
@@ -427,13 +429,14 @@ impl Shares {
         Ok(Self { inner: timeline::Shares::new(num_samples, num_chunks) })
     }
 
-    /// Deal several reads, or with one rank keep all. `lengths`, `chunks` and `indices` describe their sequences,
-    /// `ends` are the positions after each read.
+    /// Deal several reads, or with one rank keep all. `table` has the lengths of all sequences of the table; `sequences`,
+    /// `chunks` and `indices` describe the sequences of the reads, `ends` are the positions after each read.
     #[allow(clippy::too_many_arguments)]
     fn deal<'py>(
         &mut self,
         py: Python<'py>,
-        lengths: PyReadonlyArray1<'py, u32>,
+        table: LengthsArray<'py>,
+        sequences: PyReadonlyArray1<'py, i64>,
         chunks: PyReadonlyArray1<'py, i64>,
         indices: PyReadonlyArray1<'py, u32>,
         bounds: Vec<usize>,
@@ -442,28 +445,32 @@ impl Shares {
         rank: u64,
         by_padded_area: bool,
     ) -> PyResult<Dealt<'py>> {
-        let (lengths, chunks, indices) = (lengths.as_slice()?, chunks.as_slice()?, indices.as_slice()?);
-        let are_bounds = bounds.first() == Some(&0) && bounds.last() == Some(&lengths.len()) && bounds.is_sorted();
-        if !are_bounds || ends.len() + 1 != bounds.len() || [chunks.len(), indices.len()] != [lengths.len(); 2] {
+        let (sequences, chunks, indices) = (sequences.as_slice()?, chunks.as_slice()?, indices.as_slice()?);
+        let count = sequences.len();
+        let are_bounds = bounds.first() == Some(&0) && bounds.last() == Some(&count) && bounds.is_sorted();
+        if !are_bounds || ends.len() + 1 != bounds.len() || [chunks.len(), indices.len()] != [count; 2] {
             return Err(PyValueError::new_err("not the bounds of minibatches"));
         }
+        let table = table.lengths()?;
         let load = if by_padded_area { Load::PaddedArea } else { Load::Samples };
-        let (kept, kept_bounds, parts) = py.detach(|| {
-            let (kept, kept_bounds) = timeline::deal(lengths, &bounds, num_ranks, rank, load);
-            let parts = self.inner.add(lengths, chunks, indices, &bounds, &ends, &kept);
-            (kept, kept_bounds, parts.into_iter().map(|part| part as i64).collect::<Vec<_>>())
+        let (kept, kept_bounds) = py.detach(|| {
+            let lengths: Vec<u32> = sequences.iter().map(|&sequence| table.get(sequence as usize)).collect();
+            let (kept, kept_bounds) = timeline::deal(&lengths, &bounds, num_ranks, rank, load);
+            let all = timeline::Sequences { sequences, chunks, indices, lengths: &lengths };
+            (self.inner.add(all, &bounds, &ends, &kept), kept_bounds)
         });
-        Ok((kept.into_pyarray(py), kept_bounds, parts.into_pyarray(py)))
+        let timeline::Kept { sequences, parts, indices } = kept;
+        Ok((sequences.into_pyarray(py), parts.into_pyarray(py), indices.into_pyarray(py), kept_bounds))
     }
 
     /// Those of these parts, which will get no more sequences, that have any.
-    fn filled(&mut self, parts: Vec<u64>) -> Vec<u64> {
-        parts.into_iter().filter(|&part| !self.inner.complete(part).is_empty()).collect()
+    fn filled(&self, parts: Vec<u64>) -> Vec<u64> {
+        parts.into_iter().filter(|&part| self.inner.is_filled(part)).collect()
     }
 
     /// The sequences of a part that is complete: their indices in the chunk, which ascend.
-    fn part<'py>(&mut self, py: Python<'py>, part: u64) -> Words<'py> {
-        self.inner.complete(part).to_vec().into_pyarray(py)
+    fn part<'py>(&self, py: Python<'py>, part: u64) -> Words<'py> {
+        self.inner.indices(part).into_pyarray(py)
     }
 
     /// Forget parts, and all parts of earlier sweeps.
@@ -479,8 +486,7 @@ impl Shares {
         parts: PyReadonlyArray1<'py, i64>,
         indices: PyReadonlyArray1<'py, u32>,
     ) -> PyResult<(Vec<u64>, Vec<usize>, Words<'py>, Words<'py>)> {
-        let parts: Vec<u64> = parts.as_slice()?.iter().map(|&part| part as u64).collect();
-        let refs = self.inner.refs(&parts, indices.as_slice()?);
+        let refs = self.inner.refs(parts.as_slice()?, indices.as_slice()?);
         let (listed, firsts, part_indices, indices_in_part) =
             refs.ok_or_else(|| PyValueError::new_err("a sequence is not in its part"))?;
         Ok((listed, firsts, part_indices.into_pyarray(py), indices_in_part.into_pyarray(py)))

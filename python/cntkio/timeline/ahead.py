@@ -210,10 +210,10 @@ class DealtAhead:
 
     def _dealt(self, before: Cursor, delivery: Delivery) -> _Group:
         selection, bounds, ends_of_sweep, cursors = delivery
-        sequences, chunks = selection.sequences, selection.chunks
-        indices = (sequences - self._chunk_starts[chunks]).astype(np.uint32)
-        kept, kept_bounds, parts = self._shares.deal(
-            self._lengths[sequences].astype(np.uint32), chunks, indices, bounds, [cursor[0] for cursor in cursors],
+        sequences, chunks, refs = selection.sequences, selection.chunks, selection.refs
+        indices = (sequences - self._chunk_starts[chunks]).astype(np.uint32) if refs is None else refs.indices_in_chunk
+        kept, parts, kept_indices, kept_bounds = self._shares.deal(
+            self._lengths, sequences, chunks, indices, bounds, [cursor[0] for cursor in cursors],
             self._partition.count, self._partition.index, self._partition.deal == "area",
         )  # fmt: skip
-        return _Group(before, sequences[kept], parts, indices[kept], kept_bounds, ends_of_sweep, cursors)
+        return _Group(before, kept, parts, kept_indices, kept_bounds, ends_of_sweep, cursors)

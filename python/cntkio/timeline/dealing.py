@@ -23,8 +23,7 @@ class DealtMinibatches:
     """Deliver a partition's share of each global minibatch that falls to this worker.
 
     Args:
-        mode: Reads global minibatches.
-        reader: The core's reader, over the whole data.
+        mode: Reads global minibatches; with ``deal="chunk"`` the share that the partition has of them.
         lengths: Samples that each sequence counts for.
         chunk_starts: First sequence of each chunk and, last, the number of sequences.
         partition: The partition, and the worker in it.
@@ -36,7 +35,6 @@ class DealtMinibatches:
     def __init__(
         self,
         mode: ReadMode,
-        reader: TimelineReader,
         lengths: npt.NDArray[np.unsignedinteger[Any]],
         chunk_starts: npt.NDArray[np.int64],
         partition: GlobalPartition,
@@ -45,7 +43,7 @@ class DealtMinibatches:
         self._lengths = lengths
         self._chunk_starts = chunk_starts
         self._partition = partition
-        self._owners = ChunkOwners(reader, partition.count) if partition.deal == "chunk" else None
+        self._is_shared = partition.count > 1 and partition.deal != "chunk"  # the core's reader gives the chunks' share
         self.rounds_to_pass = partition.worker
 
     def read(self, most: int) -> Delivery | None:
@@ -55,23 +53,17 @@ class DealtMinibatches:
                 return None
             if not self.rounds_to_pass:
                 self.rounds_to_pass = self._partition.num_workers - 1
-                return delivery if self._partition.count == 1 else self._share(delivery)
+                return self._share(delivery) if self._is_shared else delivery
             self.rounds_to_pass -= 1
 
     def _share(self, delivery: Delivery) -> Delivery:
-        selection, bounds, _, cursors = delivery
+        selection, bounds, _, _ = delivery
         index, count = self._partition.index, self._partition.count
         if selection.parts is not None:
             own = self._slots(selection)
             return delivery._replace(selection=own, bounds=[0, len(own.sequences)])
         lengths = self._lengths[selection.sequences].astype(np.uint32)
-        kept: npt.NDArray[Any]
-        if self._owners is None:
-            kept, kept_bounds = _core.deal(lengths, bounds, count, index, self._partition.deal == "area")
-        else:
-            ends = np.array([cursor[0] for cursor in cursors], np.uint64)
-            kept = np.flatnonzero(self._owners.of(selection.chunks, lengths, bounds, ends) == index)
-            kept_bounds = np.searchsorted(kept, bounds).tolist()
+        kept, kept_bounds = _core.deal(lengths, bounds, count, index, self._partition.deal == "area")
         sequences = selection.sequences[kept]
         refs = ChunkRefs(*_core.find_chunks(sequences, None, self._chunk_starts))
         own = dataclasses.replace(selection, sequences=sequences, chunks=selection.chunks[kept], refs=refs)
@@ -124,59 +116,6 @@ def _joined(first: Delivery, second: Delivery) -> Delivery:
     end_of_sweep = first.selection.end_of_sweep or second.selection.end_of_sweep
     selection = Selection(sequences, chunks, end_of_sweep, second.selection.position)
     return Delivery(selection, [0, len(sequences)], [end_of_sweep], second.cursors)
-
-
-class ChunkOwners:
-    """The partition that owns a chunk in a sweep, as in CNTK's partitions: the chunk's rank modulo their number.
-
-    Args:
-        reader: The core's reader, in randomized order over the whole data.
-        count: Number of partitions.
-    """
-
-    def __init__(self, reader: TimelineReader, count: int) -> None:
-        self._reader = reader
-        self._count = count
-        self._of_sweeps: dict[int, npt.NDArray[np.int64]] = {}
-
-    def of(
-        self,
-        chunks: npt.NDArray[np.int64],
-        lengths: npt.NDArray[np.uint32],
-        bounds: list[int],
-        ends: npt.NDArray[np.uint64],
-    ) -> npt.NDArray[np.int64]:
-        """Return the owner of each sequence.
-
-        Args:
-            chunks: The chunk of each sequence.
-            lengths: The length of each.
-            bounds: First sequence of each read and, last, the number of sequences.
-            ends: Position after each read.
-        """
-        num_samples = np.uint64(self._reader.num_samples)
-        last_sweep = (int(ends[-1]) - 1) // self._reader.num_samples
-        if (int(ends[-1]) - int(lengths.sum(dtype=np.uint64))) // self._reader.num_samples == last_sweep:
-            return self._of_sweep(last_sweep)[chunks]  # the usual case: all of one sweep
-        passed = np.concatenate([[0], np.cumsum(lengths, dtype=np.uint64)]).astype(np.uint64)
-        until_end = np.repeat(passed[bounds[1:]], np.diff(bounds)) - passed[:-1]
-        sweeps = (np.repeat(ends, np.diff(bounds)) - until_end) // num_samples
-        owners = np.empty(len(chunks), np.int64)
-        for sweep in np.unique(sweeps).tolist():
-            mask = sweeps == sweep
-            owners[mask] = self._of_sweep(sweep)[chunks[mask]]
-        return owners
-
-    def _of_sweep(self, sweep: int) -> npt.NDArray[np.int64]:
-        """The owner of each chunk in a sweep; kept for this sweep and the sweep before."""
-        owners = self._of_sweeps.get(sweep)
-        if owners is None:
-            order = np.array(self._reader.chunks_from(sweep, 0, 2**32, 0, 1)[0])
-            owners = np.empty(len(order), np.int64)
-            owners[order] = np.arange(len(order)) % self._count
-            self._of_sweeps = {known: self._of_sweeps[known] for known in self._of_sweeps if known == sweep - 1}
-            self._of_sweeps[sweep] = owners
-        return owners
 
 
 def check_deal(partition: GlobalPartition, *, is_randomized: bool, is_truncated: bool) -> None:

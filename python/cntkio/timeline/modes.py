@@ -49,6 +49,7 @@ class WholeSequences:
         passed: Samples of all partitions that a read passes at most.
         crosses_sweeps: Whether a read continues in the next sweep.
         counts_sequences: Whether `share` counts sequences.
+        is_global: Whether `share` counts the sequences of all partitions, in randomized order only.
     """
 
     reader: TimelineReader
@@ -57,10 +58,11 @@ class WholeSequences:
     passed: int = LARGEST_WORD
     crosses_sweeps: bool = False
     counts_sequences: bool = False
+    is_global: bool = False
 
     def read(self, most: int) -> Delivery | None:
         returned = self.reader.read_several(
-            self.share, self.passed, self.crosses_sweeps, self.counts_sequences,
+            self.share, self.passed, self.crosses_sweeps, self.counts_sequences, self.is_global,
             self.partition.index, self.partition.count, most,
         )  # fmt: skip
         if returned is None:

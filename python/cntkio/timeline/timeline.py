@@ -234,7 +234,7 @@ class Timeline:
         elif self._is_truncated:
             mode, rows = self._truncated(size, partition)
         else:
-            mode = self._whole(size, partition.of_reads)
+            mode = self._whole(size, partition)
         if self._only_full and size <= self.num_samples:
             mode = OnlyFull(self._reader, mode, size)
         if isinstance(partition, GlobalPartition):
@@ -249,11 +249,10 @@ class Timeline:
         self._settings, self._mode, self._rounds = (size, partition), mode, rounds
 
     def _dealt(self, mode: ReadMode, partition: GlobalPartition) -> DealtMinibatches | DealtAhead:
-        tables = self._reader, self._lengths, self._chunk_starts
         is_shared = partition.count > 1 or partition.num_workers > 1
         if not (self._loads_parts and is_shared) or partition.deal == "chunk" or self._is_truncated:
-            return DealtMinibatches(mode, *tables, partition)
-        self._ahead = DealtAhead(mode, *tables, partition)
+            return DealtMinibatches(mode, self._lengths, self._chunk_starts, partition)
+        self._ahead = DealtAhead(mode, self._reader, self._lengths, self._chunk_starts, partition)
         return self._ahead
 
     def _leave_ahead(self) -> None:
@@ -265,10 +264,14 @@ class Timeline:
     def _whole(self, size: int, partition: Partition) -> WholeSequences:
         size = min(size, _LARGEST_POSITION)
         if self._size_counts == "own":
-            share, passed = max(1, partition.share(size)), LARGEST_WORD
+            share, passed = max(1, partition.of_reads.share(size)), LARGEST_WORD
         else:
             share = passed = size
-        return WholeSequences(self._reader, share, partition, passed, self._crosses_sweeps, self._counts_sequences)
+        crosses_sweeps, counts_sequences = self._crosses_sweeps, self._counts_sequences
+        is_global = partition.of_reads is not partition.of_chunks
+        return WholeSequences(
+            self._reader, share, partition.of_chunks, passed, crosses_sweeps, counts_sequences, is_global
+        )
 
     def _truncated(self, size: int, partition: Partition) -> tuple[TruncatedSequences, int]:
         steps = self._steps(size)

@@ -52,7 +52,7 @@ pub fn parse_chunk(
     cut: Cut,
     pool: Option<&Arc<Pool>>,
 ) -> std::io::Result<(Chunk, Findings)> {
-    let pieces: Vec<&[Extent]> = in_pieces(sequences, cut.piece, cut.gap).collect();
+    let pieces: Vec<&[Extent]> = in_pieces(sequences, cut.piece).collect();
     let parse_piece = |piece: &[Extent], budget| {
         let mut findings = Findings::new(budget, is_strict).in_full(schema.keeps_findings);
         let spare = pool.and_then(|pool| pool.take());
@@ -81,29 +81,31 @@ pub fn parse_chunk(
     Ok((Chunk::new(blocks).of_pool(pool), all))
 }
 
+/// The most bytes of several sequences, with the gaps between them, that are read at once: they stay in the cache until
+/// the sequences are moved together.
+const MOST_RUN_BYTES: usize = 64 << 10;
+
 /// The most bytes of a piece of several sequences: a block counts its samples and entries in 32 bits, and each of them
 /// takes more than one byte of text.
 pub(super) const MOST_PIECE_BYTES: usize = u32::MAX as usize;
 
-/// Bytes of a sequence, and of the gap before it if that is read along.
-fn num_read(last_end: usize, extent: &Extent, gap: usize) -> usize {
-    let before = extent.start.saturating_sub(last_end);
-    extent.end.saturating_sub(extent.start) + if before <= gap { before } else { 0 }
+/// Bytes of a sequence.
+fn num_bytes(extent: &Extent) -> usize {
+    extent.end.saturating_sub(extent.start)
 }
 
-/// Cut sequences into pieces of about `size` bytes to read, at least one sequence each.
-fn in_pieces(sequences: &[Extent], size: usize, gap: usize) -> impl Iterator<Item = &[Extent]> {
+/// Cut sequences into pieces of about `size` bytes, at least one sequence each.
+fn in_pieces(sequences: &[Extent], size: usize) -> impl Iterator<Item = &[Extent]> {
     let size = size.min(MOST_PIECE_BYTES);
     let mut rest = sequences;
     std::iter::from_fn(move || {
-        let (mut total, mut last_end) = (0usize, rest.first()?.start);
+        let mut total = 0usize;
         let fits = |extent: &&Extent| {
-            total = total.saturating_add(num_read(last_end, extent, gap));
-            last_end = extent.end;
+            total = total.saturating_add(num_bytes(extent));
             total <= size
         };
         let count = rest.iter().take_while(fits).count().max(1);
-        rest.split_off(..count)
+        rest.split_off(..count.min(rest.len())).filter(|piece| !piece.is_empty())
     })
 }
 
@@ -148,14 +150,12 @@ fn parse_piece(
         }
         Source::File(text) => text,
     };
-    let mut last_end = sequences.first().map_or(0, |first| first.start);
-    let all = sequences.iter().map(|extent| num_read(std::mem::replace(&mut last_end, extent.end), extent, cut.gap));
-    let num_bytes: usize = all.sum();
+    let all_bytes: usize = sequences.iter().map(num_bytes).sum();
     let mut part_reader = PartReader { text, gap: cut.gap, buffer: Vec::new(), moved: Vec::new() };
     let mut number = 0;
-    for part in in_pieces(sequences, cut.part, cut.gap) {
+    for part in in_pieces(sequences, cut.part) {
         let (bytes, first_byte, extents) = part_reader.read(part)?;
-        let ratio = num_bytes as f64 / bytes.len().max(1) as f64;
+        let ratio = all_bytes as f64 / bytes.len().max(1) as f64;
         let known = findings.first.len();
         let parsed = Parser::new(bytes, first_byte, schema, &mut builders, findings).sequences(extents, number);
         if findings.first.len() > known || findings.last_straw.is_some() {
@@ -188,16 +188,22 @@ impl PartReader<'_> {
     /// Sequences with gaps between them are moved together: the parser is faster if no other text lies between.
     fn read<'a>(&'a mut self, part: &'a [Extent]) -> std::io::Result<(&'a [u8], usize, &'a [Extent])> {
         let (first_byte, end) = (part[0].start, part[part.len() - 1].end);
-        let wanted: usize = part.iter().map(|extent| extent.end.saturating_sub(extent.start)).sum();
+        let wanted: usize = part.iter().map(num_bytes).sum();
         self.moved.clear();
         if wanted + wanted / 8 >= end.saturating_sub(first_byte) {
             return Ok((self.text.read_into(&mut self.buffer, 0, first_byte, end)?, first_byte, part));
         }
-        let gap = self.gap;
-        let is_near = |one: &Extent, next: &Extent| next.start.saturating_sub(one.end) <= gap;
-        let mut used = 0;
-        for run in part.chunk_by(is_near) {
-            let (begin, end) = (run[0].start, run[run.len() - 1].end);
+        self.buffer.reserve(wanted.saturating_add(MOST_RUN_BYTES).saturating_sub(self.buffer.len()));
+        let (mut used, mut rest) = (0, part);
+        while let Some((first, later)) = rest.split_first() {
+            let (begin, mut end) = (first.start, first.end);
+            let joins = |next: &&Extent| {
+                let is_near = next.start.saturating_sub(end) <= self.gap;
+                let joins = is_near && next.end.saturating_sub(begin) <= MOST_RUN_BYTES;
+                end = if joins { next.end } else { end };
+                joins
+            };
+            let run = rest.split_off(..1 + later.iter().take_while(joins).count()).unwrap_or_default();
             let (place, num_read) = (used, self.text.read_into(&mut self.buffer, used, begin, end)?.len());
             for extent in run {
                 let here = |at: usize| place + at.saturating_sub(begin).min(num_read);

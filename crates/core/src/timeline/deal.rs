@@ -104,6 +104,14 @@ pub fn deal(lengths: &[u32], bounds: &[usize], num_ranks: u64, rank: u64, load: 
     deal(lengths, bounds, num_ranks, rank, load)
 }
 
+/// If all sequences have one length, the ranks take them in turn: those of a rank.
+fn turns_of(lengths: &[u32], num_ranks: u64, rank: u64) -> Option<impl Iterator<Item = usize>> {
+    let (first, rest) = lengths.split_first()?;
+    let are_equal = rest.iter().all(|length| length == first);
+    let word = |number| usize::try_from(number).unwrap_or(usize::MAX);
+    are_equal.then(|| (word(rank)..lengths.len()).step_by(word(num_ranks)))
+}
+
 fn deal_with<C: Candidate>(
     lengths: &[u32],
     bounds: &[usize],
@@ -118,6 +126,11 @@ fn deal_with<C: Candidate>(
     let mut candidates = BinaryHeap::new();
     for minibatch in bounds.windows(2) {
         let begin = kept.len();
+        if let Some(turns) = turns_of(&lengths[minibatch[0]..minibatch[1]], num_ranks, rank) {
+            kept.extend(turns.map(|at| (minibatch[0] + at) as u32));
+            kept_bounds.push(kept.len());
+            continue;
+        }
         longest_first(lengths, minibatch[0]..minibatch[1], &mut ordered, &mut counts);
         // The first sequences go to the ranks in turn, because ranks without a sequence have no load.
         let num_first = ordered.len().min(usize::try_from(num_ranks).unwrap_or(usize::MAX));
@@ -187,6 +200,20 @@ mod tests {
         for load in [Load::Samples, Load::PaddedArea] {
             let (small, large) = (deal_with::<u64>, deal_with::<u128>);
             assert_eq!(small(&lengths, &[0, 30, 50], 3, 1, load), large(&lengths, &[0, 30, 50], 3, 1, load));
+        }
+    }
+
+    #[test]
+    fn equal_lengths_are_dealt_in_turn() {
+        // A longer sequence goes first, and takes its rank out of the first turn.
+        for load in [Load::Samples, Load::PaddedArea] {
+            let equal = shares(&[4; 11], &[0, 11], 3, load);
+            assert_eq!(equal[1].0, [1, 4, 7, 10]);
+            let mut lengths = vec![4; 12];
+            lengths[0] = 5;
+            let other = shares(&lengths, &[0, 12], 3, load);
+            assert_eq!(other[1].0, [1, 3, 6, 9]);
+            assert_eq!(other[2].0, [2, 4, 7, 10]);
         }
     }
 

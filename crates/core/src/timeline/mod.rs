@@ -31,7 +31,7 @@ use crate::lengths::Lengths;
 pub use deal::{Load, deal};
 pub use plan::{Randomization, Window, chunk_order};
 pub use reader::{Cursor, Delivered, Outcome, Reader, Request};
-pub use shares::{PartRefs, Shares};
+pub use shares::{Kept, PartRefs, Sequences, Shares};
 pub use shuffle::{rolling_order, shuffled};
 pub use slots::{Part, Pending, Slots, Truncation, Unread};
 

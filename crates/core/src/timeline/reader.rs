@@ -36,6 +36,9 @@ pub struct Request {
     pub crosses_sweeps: bool,
     /// True if `share` and `passed` count sequences instead of samples.
     pub counts_sequences: bool,
+    /// True if `share` counts the sequences of all partitions, although only those of `partition` are delivered: its
+    /// part of a global minibatch. In randomized order only.
+    pub is_global: bool,
 }
 
 impl Request {
@@ -53,6 +56,8 @@ pub struct Outcome {
     pub end_of_sweep: bool,
     /// The data end with this read, or before it.
     pub ended: bool,
+    /// Nothing counted in the request's share.
+    pub is_empty: bool,
 }
 
 /// A delivered sequence.
@@ -274,7 +279,7 @@ impl Reader {
         let samples = self.num_samples();
         if cursor.position >= self.end {
             let end_of_sweep = cursor.position >= samples && cursor.position.is_multiple_of(samples);
-            return Ok(Outcome { end_of_sweep, ended: true });
+            return Ok(Outcome { end_of_sweep, ended: true, is_empty: true });
         }
         let partition = request.partition;
         let first_sweep = cursor.position / samples;
@@ -322,7 +327,8 @@ impl Reader {
                 }
             }
         }
-        Ok(Outcome { end_of_sweep: first_sweep != cursor.position / samples, ended: cursor.position >= self.end })
+        let end_of_sweep = first_sweep != cursor.position / samples;
+        Ok(Outcome { end_of_sweep, ended: cursor.position >= self.end, is_empty: nothing_yet })
     }
 
     fn read_randomized(
@@ -335,7 +341,7 @@ impl Reader {
         pause: &mut Pause,
     ) -> Result<Outcome, Stopped> {
         let samples = self.num_samples();
-        let mut outcome = Outcome { end_of_sweep: false, ended: false };
+        let mut outcome = Outcome { end_of_sweep: false, ended: false, is_empty: true };
         let (mut taken, mut passed) = (0, 0);
         let mut nothing_yet = true;
         let (end, previous) = (self.end, self.previous);
@@ -368,6 +374,7 @@ impl Reader {
             outcome.ended = cursor.position >= end;
             taken += took;
             passed += counted;
+            outcome.is_empty &= took == 0;
             // The rule "at least one sequence" holds for the first sweep that the read touches.
             if !is_first_sweep && moved == 0 {
                 break;
@@ -555,7 +562,8 @@ fn read_one_sweep(
         let length = walk.length(sequence);
         let counted = request.count(length);
         let is_ours = count.of(u64::from(rank)) == request.partition.index;
-        if !nothing_yet && ((is_ours && taken + counted > request.share) || passed + counted > request.passed) {
+        let counts = is_ours | request.is_global;
+        if !nothing_yet && ((counts && taken + counted > request.share) || passed + counted > request.passed) {
             break;
         }
         if moved >= until_end {
@@ -563,6 +571,8 @@ fn read_one_sweep(
         }
         if is_ours {
             out.push(Delivered { sequence: sequence as u32, chunk: walk.order.plan.chunks[rank as usize] });
+        }
+        if counts {
             taken += counted;
             nothing_yet = false;
         }

@@ -9,31 +9,108 @@
 //! A *part* is a rank's share of a chunk in one sweep. Its number is the sweep times the number of chunks, plus the chunk.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 /// A rank's share of each chunk, as far as reads were dealt.
 #[derive(Debug)]
 pub struct Shares {
     num_samples: u64,
     num_chunks: u64,
-    parts: HashMap<u64, Part>,
+    parts: OfParts<Part>,
 }
 
-/// The sequences of a part, by their indices in the chunk.
+/// The numbers of parts are few and made here, and each sequence looks one up: a multiplication mixes them enough.
+#[derive(Default)]
+struct Mixed(u64);
+
+impl Hasher for Mixed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
+    }
+    fn write_u64(&mut self, number: u64) {
+        // The map uses the highest and the lowest bits.
+        let product = u128::from(self.0 ^ number) * 0x9E37_79B9_7F4A_7C15;
+        self.0 = (product >> 64) as u64 ^ product as u64;
+    }
+}
+
+type OfParts<T> = HashMap<u64, T, BuildHasherDefault<Mixed>>;
+
+/// The sequences of a part: a bit for each sequence of the chunk.
 #[derive(Debug, Default)]
 struct Part {
-    indices: Vec<u32>,
-    /// True if the indices ascend: they are put in order once the part is complete.
-    is_in_order: bool,
+    bits: Vec<u64>,
+    /// The number of sequences before each word of bits: computed once the part is complete.
+    before: Vec<u32>,
 }
 
 impl Part {
-    fn in_order(&mut self) -> &[u32] {
-        if !self.is_in_order {
-            self.indices.sort_unstable();
-            self.is_in_order = true;
+    fn add(&mut self, index: u32) {
+        let word = (index / 64) as usize;
+        if word >= self.bits.len() {
+            self.bits.resize(word + 1, 0);
         }
-        &self.indices
+        self.bits[word] |= 1 << (index % 64);
+        self.before.clear();
     }
+
+    fn complete(&mut self) {
+        if self.before.is_empty() {
+            let mut count = 0;
+            self.before.extend(self.bits.iter().map(|word| {
+                let before = count;
+                count += word.count_ones();
+                before
+            }));
+        }
+    }
+
+    /// The place of a sequence among the sequences of the part, which is complete; `None` if it is not one of them.
+    fn place(&self, index: u32) -> Option<u32> {
+        let (word, bit) = ((index / 64) as usize, 1u64 << (index % 64));
+        let bits = *self.bits.get(word)?;
+        (bits & bit != 0).then(|| self.before[word] + (bits & (bit - 1)).count_ones())
+    }
+
+    fn indices(&self) -> Vec<u32> {
+        let count = self.bits.iter().map(|word| word.count_ones() as usize).sum();
+        let mut indices = Vec::with_capacity(count);
+        for (&word, first) in self.bits.iter().zip((0..).step_by(64)) {
+            let mut rest = word;
+            while rest != 0 {
+                indices.push(first + rest.trailing_zeros());
+                rest &= rest - 1;
+            }
+        }
+        indices
+    }
+}
+
+/// The kept sequences of several reads.
+#[derive(Debug, PartialEq)]
+pub struct Kept {
+    /// Their numbers.
+    pub sequences: Vec<i64>,
+    /// The part of each.
+    pub parts: Vec<i64>,
+    /// The index of each in its chunk.
+    pub indices: Vec<u32>,
+}
+
+/// The sequences of several reads: their numbers, chunks, indices in the chunk, and lengths.
+#[derive(Debug, Clone, Copy)]
+pub struct Sequences<'a> {
+    /// Their numbers.
+    pub sequences: &'a [i64],
+    /// The chunk of each.
+    pub chunks: &'a [i64],
+    /// The index of each in its chunk.
+    pub indices: &'a [u32],
+    /// The length of each.
+    pub lengths: &'a [u32],
 }
 
 /// A list of parts, each once, in the order of their first sequence; the first sequence of each; for each sequence the
@@ -44,46 +121,48 @@ impl Shares {
     /// No shares, of a table with so many samples and chunks.
     #[must_use]
     pub fn new(num_samples: u64, num_chunks: u64) -> Shares {
-        Shares { num_samples, num_chunks, parts: HashMap::new() }
+        Shares { num_samples, num_chunks, parts: OfParts::default() }
     }
 
-    /// Add the kept sequences of several reads, and return the part of each.
+    /// Add the kept sequences of several reads, and return them.
     ///
-    /// `lengths`, `chunks` and `indices` (in the chunk) describe all sequences of the reads, `bounds` the first sequence
-    /// of each read and, last, their number; `ends` the positions after each read. `kept` ascends.
-    pub fn add(
-        &mut self,
-        lengths: &[u32],
-        chunks: &[i64],
-        indices: &[u32],
-        bounds: &[usize],
-        ends: &[u64],
-        kept: &[u32],
-    ) -> Vec<u64> {
-        let mut parts = Vec::with_capacity(kept.len());
+    /// `all` describes all sequences of the reads, `bounds` the first sequence of each read and, last, their number; `ends`
+    /// are the positions after each read. `kept` ascends.
+    pub fn add(&mut self, all: Sequences, bounds: &[usize], ends: &[u64], kept: &[u32]) -> Kept {
+        let with_room = || Vec::with_capacity(kept.len());
+        let mut own = Kept { sequences: with_room(), parts: with_room(), indices: Vec::with_capacity(kept.len()) };
         let mut kept = kept.iter().map(|&at| at as usize).peekable();
         for (read, &end) in bounds.windows(2).zip(ends) {
-            let samples: u64 = lengths[read[0]..read[1]].iter().map(|&length| u64::from(length)).sum();
+            let samples: u64 = all.lengths[read[0]..read[1]].iter().map(|&length| u64::from(length)).sum();
             let (mut position, mut next) = (end.saturating_sub(samples), read[0]);
             let is_in_one_sweep = position / self.num_samples == end.saturating_sub(1) / self.num_samples;
+            let mut first_part = position / self.num_samples * self.num_chunks;
             while let Some(at) = kept.next_if(|&at| at < read[1]) {
                 if !is_in_one_sweep {
-                    position += lengths[next..at].iter().map(|&length| u64::from(length)).sum::<u64>();
+                    position += all.lengths[next..at].iter().map(|&length| u64::from(length)).sum::<u64>();
                     next = at;
+                    first_part = position / self.num_samples * self.num_chunks;
                 }
-                let part = position / self.num_samples * self.num_chunks + chunks[at] as u64;
-                let members = self.parts.entry(part).or_default();
-                members.is_in_order = false;
-                members.indices.push(indices[at]);
-                parts.push(part);
+                let part = first_part + all.chunks[at] as u64;
+                self.parts.entry(part).or_default().add(all.indices[at]);
+                own.sequences.push(all.sequences[at]);
+                own.parts.push(part as i64);
+                own.indices.push(all.indices[at]);
             }
         }
-        parts
+        own
     }
 
-    /// The sequences of a part that will get no more of them, in file order.
-    pub fn complete(&mut self, part: u64) -> &[u32] {
-        self.parts.get_mut(&part).map_or(&[], Part::in_order)
+    /// True if a part has any sequences.
+    #[must_use]
+    pub fn is_filled(&self, part: u64) -> bool {
+        self.parts.contains_key(&part)
+    }
+
+    /// The sequences of a part, in file order.
+    #[must_use]
+    pub fn indices(&self, part: u64) -> Vec<u32> {
+        self.parts.get(&part).map_or_else(Vec::new, Part::indices)
     }
 
     /// Forget a part.
@@ -98,23 +177,23 @@ impl Shares {
     }
 
     /// Where sequences are in their parts, which will get no more of them; `None` if a sequence is not in its part.
-    pub fn refs(&mut self, parts: &[u64], indices: &[u32]) -> Option<PartRefs> {
+    pub fn refs(&mut self, parts: &[i64], indices: &[u32]) -> Option<PartRefs> {
         let (mut listed, mut firsts) = (Vec::new(), Vec::new());
-        let mut numbers: HashMap<u64, u32> = HashMap::new();
+        let mut numbers: OfParts<u32> = OfParts::default();
         let mut part_indices = Vec::with_capacity(parts.len());
-        for (at, part) in parts.iter().enumerate() {
-            let number = *numbers.entry(*part).or_insert_with(|| {
-                listed.push(*part);
+        for (at, &part) in parts.iter().enumerate() {
+            let number = *numbers.entry(part as u64).or_insert_with(|| {
+                listed.push(part as u64);
                 firsts.push(at);
                 listed.len() as u32 - 1
             });
             part_indices.push(number);
         }
         for part in &listed {
-            self.parts.get_mut(part)?.in_order();
+            self.parts.get_mut(part)?.complete();
         }
-        let members: Vec<&[u32]> = listed.iter().map(|part| self.parts[part].indices.as_slice()).collect();
-        let place = |(&number, index)| members[number as usize].binary_search(index).ok().map(|at| at as u32);
+        let members: Vec<&Part> = listed.iter().map(|part| &self.parts[part]).collect();
+        let place = |(&number, &index)| members[number as usize].place(index);
         let indices_in_part = part_indices.iter().zip(indices).map(place).collect::<Option<_>>()?;
         Some((listed, firsts, part_indices, indices_in_part))
     }
@@ -130,17 +209,33 @@ mod tests {
         let mut shares = Shares::new(9, 2);
         let lengths = [2, 1, 3, 1, 2, 3, 2];
         let (chunks, indices) = ([1, 0, 0, 1, 0, 0, 0], [0, 2, 0, 1, 1, 0, 1]);
-        let parts = shares.add(&lengths, &chunks, &indices, &[0, 3, 7], &[6, 14], &[0, 1, 2, 4, 5, 6]);
-        assert_eq!(parts, [1, 0, 0, 0, 2, 2]); // the last two are of the second sweep
-        assert_eq!(shares.complete(0), [0, 1, 2]);
-        assert_eq!(shares.complete(1), [0]);
-        assert_eq!(shares.complete(2), [0, 1]);
-        assert_eq!(shares.complete(3), []);
-        let refs = shares.refs(&parts, &[0, 2, 0, 1, 0, 1]);
+        let all =
+            Sequences { sequences: &[3, 2, 0, 4, 1, 0, 1], chunks: &chunks, indices: &indices, lengths: &lengths };
+        let kept = shares.add(all, &[0, 3, 7], &[6, 14], &[0, 1, 2, 4, 5, 6]);
+        assert_eq!(kept.sequences, [3, 2, 0, 1, 0, 1]);
+        assert_eq!(kept.parts, [1, 0, 0, 0, 2, 2]); // the last two are of the second sweep
+        assert_eq!(kept.indices, [0, 2, 0, 1, 0, 1]);
+        assert_eq!(shares.indices(0), [0, 1, 2]);
+        assert_eq!(shares.indices(1), [0]);
+        assert_eq!(shares.indices(2), [0, 1]);
+        assert_eq!((shares.indices(3), shares.is_filled(2), shares.is_filled(3)), (vec![], true, false));
+        let refs = shares.refs(&kept.parts, &kept.indices);
         assert_eq!(refs, Some((vec![1, 0, 2], vec![0, 1, 4], vec![0, 1, 1, 1, 2, 2], vec![0, 2, 0, 1, 0, 1])));
         assert_eq!(shares.refs(&[1], &[1]), None); // not kept
         shares.forget_before(1);
-        assert_eq!(shares.complete(2), [0, 1]);
+        assert_eq!(shares.indices(2), [0, 1]);
         assert_eq!(shares.refs(&[1], &[0]), None);
+    }
+
+    #[test]
+    fn places_count_the_sequences_before_in_chunks_of_any_size() {
+        let mut part = Part::default();
+        let members: Vec<u32> = (0..500).filter(|index| index * index % 7 == 2).collect();
+        members.iter().rev().for_each(|&index| part.add(index));
+        part.complete();
+        assert_eq!(part.indices(), members);
+        for index in 0..600 {
+            assert_eq!(part.place(index), members.binary_search(&index).ok().map(|place| place as u32));
+        }
     }
 }

@@ -133,7 +133,8 @@ impl Slots {
                 }
             }
         }
-        Ok(Outcome { end_of_sweep, ended: self.queues.iter().all(VecDeque::is_empty) })
+        let ended = self.queues.iter().all(VecDeque::is_empty);
+        Ok(Outcome { end_of_sweep, ended, is_empty: ended && parts.is_empty() })
     }
 
     /// Check that there is memory for a sequence in each row that the data can fill, before any is filled: without an
