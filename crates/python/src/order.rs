@@ -151,6 +151,12 @@ impl TimelineReader {
         self.lengths.clone_ref(py)
     }
 
+    /// The array of chunk starts that the reader was created with.
+    #[getter]
+    fn chunk_starts(&self, py: Python<'_>) -> Py<PyArray1<i64>> {
+        self.chunk_starts.clone_ref(py)
+    }
+
     /// Number of samples in a sweep.
     #[getter]
     fn num_samples(&self, py: Python<'_>) -> u64 {

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -61,26 +60,15 @@ class DealtAhead:
     Args:
         mode: Reads global minibatches.
         reader: The core's reader, over the whole data. Nothing else moves it while this object is in use.
-        lengths: Samples that each sequence counts for.
-        chunk_starts: First sequence of each chunk and, last, the number of sequences.
         partition: The partition, and the worker in it.
 
     Attributes:
         rounds_to_pass: Global minibatches of other workers between the last delivered one and the next of this worker.
     """
 
-    def __init__(
-        self,
-        mode: ReadMode,
-        reader: TimelineReader,
-        lengths: npt.NDArray[np.unsignedinteger[Any]],
-        chunk_starts: npt.NDArray[np.int64],
-        partition: GlobalPartition,
-    ) -> None:
-        self._mode, self._reader = mode, reader
-        self._lengths, self._chunk_starts = lengths, chunk_starts
-        self._num_chunks = len(chunk_starts) - 1
-        self._partition = partition
+    def __init__(self, mode: ReadMode, reader: TimelineReader, partition: GlobalPartition) -> None:
+        self._mode, self._reader, self._partition = mode, reader, partition
+        self._num_chunks = len(reader.chunk_starts) - 1
         self.rounds_to_pass = partition.worker
         self._turns: int | None = None  # as `rounds_to_pass`, but after the last dealt one
         self._shares = _core.Shares(reader.num_samples, self._num_chunks)
@@ -211,9 +199,10 @@ class DealtAhead:
     def _dealt(self, before: Cursor, delivery: Delivery) -> _Group:
         selection, bounds, ends_of_sweep, cursors = delivery
         sequences, chunks, refs = selection.sequences, selection.chunks, selection.refs
-        indices = (sequences - self._chunk_starts[chunks]).astype(np.uint32) if refs is None else refs.indices_in_chunk
+        starts = self._reader.chunk_starts
+        indices = (sequences - starts[chunks]).astype(np.uint32) if refs is None else refs.indices_in_chunk
         kept, parts, kept_indices, kept_bounds = self._shares.deal(
-            self._lengths, sequences, chunks, indices, bounds, [cursor[0] for cursor in cursors],
+            self._reader.lengths, sequences, chunks, indices, bounds, [cursor[0] for cursor in cursors],
             self._partition.count, self._partition.index, self._partition.deal == "area",
         )  # fmt: skip
         return _Group(before, kept, parts, kept_indices, kept_bounds, ends_of_sweep, cursors)

@@ -6,10 +6,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._core import TimelineReader
@@ -24,24 +22,16 @@ class DealtMinibatches:
 
     Args:
         mode: Reads global minibatches; with ``deal="chunk"`` the share that the partition has of them.
-        lengths: Samples that each sequence counts for.
-        chunk_starts: First sequence of each chunk and, last, the number of sequences.
+        reader: The core's reader, over the whole data.
         partition: The partition, and the worker in it.
 
     Attributes:
         rounds_to_pass: Global minibatches of other workers before the next of this worker.
     """
 
-    def __init__(
-        self,
-        mode: ReadMode,
-        lengths: npt.NDArray[np.unsignedinteger[Any]],
-        chunk_starts: npt.NDArray[np.int64],
-        partition: GlobalPartition,
-    ) -> None:
+    def __init__(self, mode: ReadMode, reader: TimelineReader, partition: GlobalPartition) -> None:
         self._mode = mode
-        self._lengths = lengths
-        self._chunk_starts = chunk_starts
+        self._lengths, self._chunk_starts = reader.lengths, reader.chunk_starts
         self._partition = partition
         self._is_shared = partition.count > 1 and partition.deal != "chunk"  # the core's reader gives the chunks' share
         self.rounds_to_pass = partition.worker

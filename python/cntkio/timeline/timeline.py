@@ -139,12 +139,11 @@ class Timeline:
         if not least.min():
             raise CorpusError(f"sequence number {int(least.argmin())} counts for no samples")
         self._lengths = lengths
-        self._chunk_starts = np.ascontiguousarray(chunk_starts, np.int64)
         window_size = 0 if window is None else min(window.size, LARGEST_WORD)
         self._new_reader = functools.partial(
             TimelineReader,
             self._lengths,
-            self._chunk_starts,
+            np.ascontiguousarray(chunk_starts, np.int64),
             window_in_chunks=window_size if window is not None and window.unit == "chunks" else 0,
             window_in_samples=window_size if window is not None and window.unit == "samples" else 0,
             seed=seed,
@@ -251,8 +250,8 @@ class Timeline:
     def _dealt(self, mode: ReadMode, partition: GlobalPartition) -> DealtMinibatches | DealtAhead:
         is_shared = partition.count > 1 or partition.num_workers > 1
         if not (self._loads_parts and is_shared) or partition.deal == "chunk" or self._is_truncated:
-            return DealtMinibatches(mode, self._lengths, self._chunk_starts, partition)
-        self._ahead = DealtAhead(mode, self._reader, self._lengths, self._chunk_starts, partition)
+            return DealtMinibatches(mode, self._reader, partition)
+        self._ahead = DealtAhead(mode, self._reader, partition)
         return self._ahead
 
     def _leave_ahead(self) -> None:
@@ -267,11 +266,8 @@ class Timeline:
             share, passed = max(1, partition.of_reads.share(size)), LARGEST_WORD
         else:
             share = passed = size
-        crosses_sweeps, counts_sequences = self._crosses_sweeps, self._counts_sequences
-        is_global = partition.of_reads is not partition.of_chunks
-        return WholeSequences(
-            self._reader, share, partition.of_chunks, passed, crosses_sweeps, counts_sequences, is_global
-        )
+        rules = passed, self._crosses_sweeps, self._counts_sequences, partition.of_reads is not partition.of_chunks
+        return WholeSequences(self._reader, share, partition.of_chunks, *rules)
 
     def _truncated(self, size: int, partition: Partition) -> tuple[TruncatedSequences, int]:
         steps = self._steps(size)

@@ -3,7 +3,7 @@
 //! Every rank deals the same minibatches in the same way, and keeps its own share.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::ops::Range;
 
 /// The load of a rank that is kept even.
@@ -97,6 +97,9 @@ pub fn deal(lengths: &[u32], bounds: &[usize], num_ranks: u64, rank: u64, load: 
     if num_ranks == 1 {
         return ((0..lengths.len() as u32).collect(), bounds.to_vec());
     }
+    if load == Load::Samples {
+        return deal_samples(lengths, bounds, num_ranks, rank);
+    }
     let longest = lengths.iter().copied().max().unwrap_or(0);
     let largest_load = u128::from(longest) * (lengths.len() as u128 + 1);
     let fits = num_ranks >> u64::RANK_BITS == 0 && largest_load >> u64::LOAD_BITS == 0;
@@ -104,14 +107,50 @@ pub fn deal(lengths: &[u32], bounds: &[usize], num_ranks: u64, rank: u64, load: 
     deal(lengths, bounds, num_ranks, rank, load)
 }
 
-/// If all sequences have one length, the ranks take them in turn: those of a rank.
-fn turns_of(lengths: &[u32], num_ranks: u64, rank: u64) -> Option<impl Iterator<Item = usize>> {
-    let (first, rest) = lengths.split_first()?;
-    let are_equal = rest.iter().all(|length| length == first);
-    let word = |number| usize::try_from(number).unwrap_or(usize::MAX);
-    are_equal.then(|| (word(rank)..lengths.len()).step_by(word(num_ranks)))
+/// [`deal`] by samples.
+///
+/// The ranks are kept in the order of their loads. A sequence goes to the first of them, which then takes its new place.
+/// If that is the last place, then so it is for all sequences of the same length: they are dealt in turn at once.
+fn deal_samples(lengths: &[u32], bounds: &[usize], num_ranks: u64, rank: u64) -> (Vec<u32>, Vec<usize>) {
+    let mut kept: Vec<u32> = Vec::new();
+    let mut kept_bounds = vec![0];
+    let (mut ordered, mut counts) = (Vec::new(), Vec::new());
+    let mut ranks: VecDeque<(u64, u64)> = VecDeque::new(); // load and rank, the least first
+    for minibatch in bounds.windows(2) {
+        let begin = kept.len();
+        longest_first(lengths, minibatch[0]..minibatch[1], &mut ordered, &mut counts);
+        ranks.clear();
+        ranks.extend((0..num_ranks.min(ordered.len() as u64)).map(|rank| (0, rank)));
+        for run in ordered.chunk_by(|one, next| one.0 == next.0) {
+            let (length, mut rest) = (u64::from(run[0].0), run);
+            while let (Some((&(_, at), others)), Some(&(load, first))) = (rest.split_first(), ranks.front()) {
+                let place = (load + length, first);
+                if ranks.back().is_some_and(|&last| place >= last) {
+                    let place_of_rank = ranks.iter().position(|&(_, other)| other == rank);
+                    let turns = |place: usize| rest.iter().skip(place).step_by(ranks.len()).map(|&(_, at)| at);
+                    kept.extend(place_of_rank.into_iter().flat_map(turns));
+                    let (rounds, more) = (rest.len() / ranks.len(), rest.len() % ranks.len());
+                    for (place, (load, _)) in ranks.iter_mut().enumerate() {
+                        *load += length * (rounds + usize::from(place < more)) as u64;
+                    }
+                    ranks.rotate_left(more);
+                    break;
+                }
+                ranks.pop_front();
+                ranks.insert(ranks.partition_point(|&other| other < place), place);
+                if first == rank {
+                    kept.push(at);
+                }
+                rest = others;
+            }
+        }
+        kept[begin..].sort_unstable();
+        kept_bounds.push(kept.len());
+    }
+    (kept, kept_bounds)
 }
 
+/// [`deal`] by any load.
 fn deal_with<C: Candidate>(
     lengths: &[u32],
     bounds: &[usize],
@@ -126,11 +165,6 @@ fn deal_with<C: Candidate>(
     let mut candidates = BinaryHeap::new();
     for minibatch in bounds.windows(2) {
         let begin = kept.len();
-        if let Some(turns) = turns_of(&lengths[minibatch[0]..minibatch[1]], num_ranks, rank) {
-            kept.extend(turns.map(|at| (minibatch[0] + at) as u32));
-            kept_bounds.push(kept.len());
-            continue;
-        }
         longest_first(lengths, minibatch[0]..minibatch[1], &mut ordered, &mut counts);
         // The first sequences go to the ranks in turn, because ranks without a sequence have no load.
         let num_first = ordered.len().min(usize::try_from(num_ranks).unwrap_or(usize::MAX));
@@ -170,6 +204,7 @@ fn deal_with<C: Candidate>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn shares(lengths: &[u32], bounds: &[usize], num_ranks: u64, load: Load) -> Vec<(Vec<u32>, Vec<usize>)> {
         (0..num_ranks).map(|rank| deal(lengths, bounds, num_ranks, rank, load)).collect()
@@ -243,6 +278,20 @@ mod tests {
                 all.sort_unstable();
                 assert_eq!(all, (whole[0] as u32..whole[1] as u32).collect::<Vec<u32>>());
             }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn samples_are_dealt_as_any_load_is(
+            lengths in prop::collection::vec(prop_oneof![1u32..4, 1u32..40, 1u32..100_000], 0..200),
+            cut in 0usize..200,
+            num_ranks in 2u64..20,
+            rank in 0u64..20,
+        ) {
+            let bounds = [0, cut.min(lengths.len()), lengths.len()];
+            let general = deal_with::<u128>(&lengths, &bounds, num_ranks, rank, Load::Samples);
+            prop_assert_eq!(deal_samples(&lengths, &bounds, num_ranks, rank), general);
         }
     }
 }
