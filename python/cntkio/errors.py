@@ -118,9 +118,11 @@ class FormatError(CntkIoError, ValueError):
         column: int | None = None,
         sequence: int | str | None = None,
         stream: str | None = None,
+        kind: str | None = None,
     ) -> None:
         self.path = None if path is None else os.fspath(path)
         self.what = what
+        self.kind = kind
         self.byte = byte
         self.line = line
         self.column = column

@@ -18,12 +18,13 @@ import hashlib
 import itertools
 import os
 from collections import Counter
-from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cntkio import _core
+from cntkio.arguments import float_type
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import FEATURE_STREAM, FEATURES, truth
 from cntkio.formats.concatenation import fingerprint_of_files
@@ -31,7 +32,7 @@ from cntkio.formats.contract import LOADS_AT_ONCE, NOTHING_AHEAD, Ahead, Joins, 
 from cntkio.formats.file_lists import listed_files, shown_files
 from cntkio.formats.htk.frames import Frames, GatheredFrames
 from cntkio.formats.htk.header import HEADER_SIZE, FeatureFiles, Header, OpenFile
-from cntkio.formats.htk.keys import first_same
+from cntkio.formats.htk.keys import first_same, shown
 from cntkio.formats.htk.lists import Listed, in_its_list, join_lists, read_list
 from cntkio.formats.htk.options import (
     FeatureSettings,
@@ -39,7 +40,6 @@ from cntkio.formats.htk.options import (
     longest_of,
     merge_stream,
     paths_of,
-    precision_of,
     read_entry,
     size_of,
     window_of,
@@ -131,7 +131,7 @@ class HTKFeatureDeserializer(UtteranceOptions):
             compatible=self.compatible,
             strict=self.strict,
             memory_map=self.memory_map,
-            dtype=precision_of(self.dtype),
+            dtype=float_type("dtype", self.dtype),
         )
 
     def parts(self) -> tuple[HTKFeatureStream, ...]:
@@ -202,10 +202,9 @@ class HTKFeatureCorpus:
         self._require_room()
         self._left, self._right = self._window()
         dim = self._model.dim * (1 + self._left + self._right)
-        info = StreamInformation(settings.name, 0, "dense", settings.dtype, dim, settings.defines_mb_size)
-        self.streams = (info,)
+        self.streams = (StreamInformation(settings.name, 0, "dense", settings.dtype, dim, settings.defines_mb_size),)
         if settings.is_broadcast and (lengths != 1).any():
-            sequence_index = int(np.argmax(lengths != 1))
+            sequence_index = np.argmax(lengths != 1)
             raise CorpusError(
                 f"{self.name}: utterance {self._key(sequence_index)} has {lengths[sequence_index]} frames; "
                 f"an utterance of a broadcast stream has one"
@@ -226,11 +225,9 @@ class HTKFeatureCorpus:
 
     def _chunk_starts(self, lengths: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
         """Divide the utterances into chunks, none of which spans lists."""
-        parts = [np.zeros(1, np.int64)]
-        for first, last in itertools.pairwise(self._first_of_list.tolist()):
-            if first < last:
-                parts.append(first + _core.htk_chunk_starts(lengths[first:last], CHUNK_FRAMES)[1:])
-        return np.concatenate(parts)
+        bounds = itertools.pairwise(self._first_of_list)
+        starts = [first + _core.htk_chunk_starts(lengths[first:last], CHUNK_FRAMES)[1:] for first, last in bounds]
+        return np.concatenate([[0], *starts])
 
     def _without_unwanted(self, listed: Listed) -> Listed:
         """Leave out utterances that are too long, and all utterances of a key that is listed several times."""
@@ -241,13 +238,11 @@ class HTKFeatureCorpus:
             listed = listed.only(~too_long)
         first = first_same(listed.keys)
         is_again = first != np.arange(len(first))
-        if is_again.any() and not self._settings.compatible:
-            self._refuse_common_keys(listed, first)
         if is_again.any():
-            is_repeated = is_again.copy()
-            is_repeated[first[is_again]] = True
+            if not self._settings.compatible:
+                self._refuse_common_keys(listed, first)
             self._warn("repeated utterance", listed.keys[is_again], "listed several times, and left out altogether")
-            listed = listed.only(~is_repeated)
+            listed = listed.only(~np.isin(first, first[is_again]))
         if not len(listed.keys):
             raise CorpusError(f"{self.name}: no utterance is left to read")
         return listed
@@ -257,56 +252,59 @@ class HTKFeatureCorpus:
         list_of = np.searchsorted(self._first_paths, listed.files, side="right") - 1
         common = np.flatnonzero(list_of != list_of[first])
         if len(common):
-            names = [self._lists[int(list_of[index])] for index in (first[common[0]], common[0])]
+            index = common[0]
+            other = self._lists[list_of[first[index]]]
             raise FormatError(
-                f"{names[0]} has this utterance, too ({len(common)} such utterances in all); expected keys that differ",
-                path=names[1],
-                sequence=bytes(listed.keys[common[0]]).decode(errors="replace"),
+                f"{other} has this utterance, too ({len(common)} such utterances in all); expected keys that differ",
+                path=self._lists[list_of[index]],
+                sequence=shown(listed.keys[index]),
                 stream=self._settings.name,
             )
 
     def _warn(self, kind: str, keys: npt.NDArray[np.bytes_], what: str) -> None:
         if not len(keys):
             return
-        shown = first_few((bytes(key).decode(errors="replace") for key in keys), len(keys))
-        message = f"{self.name}: {len(keys)} utterances are {what}: {shown}"
+        message = f"{self.name}: {len(keys)} utterances are {what}: {first_few(map(shown, keys), len(keys))}"
         if self._settings.strict:
             raise CorpusError(message)
         self.report.log_together(kind, len(keys), message)
 
     def _window(self) -> tuple[int, int]:
         name, dim, frame_dim = self._settings.name, self._settings.dim, self._model.dim
-        left, right = self._settings.context
-        words = wording()
-        found = f"stream {name!r}: {words.option('shape')} is {dim}, but the files' frames have {frame_dim} values"
-        expected = f"expected {words.setting('shape', frame_dim)}"
-        if left or right:
-            if dim != frame_dim:
-                raise ConfigError(f"{found}; {expected}: with a context it is the values of one frame", key=name)
-            return left, right
-        if dim % frame_dim or dim // frame_dim % 2 == 0:
-            raise ConfigError(f"{found}; {expected}, or an odd multiple for a window", key=name)
-        return dim // frame_dim // 2, dim // frame_dim // 2
+        context, words = self._settings.context, wording()
+        num_frames, rest = divmod(dim, frame_dim)
+        if any(context) and dim != frame_dim:
+            advice = ": with a context it is the values of one frame"
+        elif rest or num_frames % 2 == 0:
+            advice = ", or an odd multiple for a window"
+        else:
+            return context if any(context) else (num_frames // 2, num_frames // 2)
+        raise ConfigError(
+            f"stream {name!r}: {words.option('shape')} is {dim}, but the files' frames have {frame_dim} values; "
+            f"expected {words.setting('shape', frame_dim)}{advice}",
+            key=name,
+        )
 
     def _path_of(self, sequence_index: int) -> bytes:
         return self._listed.paths[int(self._listed.files[sequence_index])]
 
-    def _key(self, sequence_index: int) -> str:
-        return bytes(self._listed.keys[sequence_index]).decode(errors="replace")
+    def _key(self, sequence_index: int | np.integer[Any]) -> str:
+        return shown(self._listed.keys[sequence_index])
 
-    def _error(self, what: str, sequence_index: int, byte: int | None = None) -> FormatError:
-        path = os.fsdecode(self._path_of(sequence_index))
-        return FormatError(what, path=path, byte=byte, sequence=self._key(sequence_index), stream=self._settings.name)
+    def _frames(self, sequence_index: int) -> str:
+        first, end = self._listed.first[sequence_index], self._listed.ends[sequence_index]
+        return f"frames {first} to {end - 1}"
+
+    def _error(self, what: str, sequence_index: int, byte: int | None = None, kind: str | None = None) -> FormatError:
+        path, key = os.fsdecode(self._path_of(sequence_index)), self._key(sequence_index)
+        return FormatError(what, path=path, byte=byte, sequence=key, stream=self._settings.name, kind=kind)
 
     def _check_range(self, header: Header, begin: int, end: int) -> None:
         """Refuse utterances that reach beyond the end of their file."""
-        ends = self._listed.first[begin:end].astype(np.int64) + self._listed.lengths[begin:end]
+        ends = self._listed.first[begin:end] + self._listed.lengths[begin:end]
         if ends.max() > header.num_frames:
-            sequence_index = begin + int(ends.argmax())
-            first = int(self._listed.first[sequence_index])
-            raise self._error(
-                f"frames {first} to {ends.max() - 1} are wanted, but the file has {header.num_frames}", sequence_index
-            )
+            index = begin + int(ends.argmax())
+            raise self._error(f"{self._frames(index)} are wanted, but the file has {header.num_frames}", index)
 
     def _require_room(self) -> None:
         """Refuse many frames of a file that has not even the bytes for them.
@@ -316,16 +314,14 @@ class HTKFeatureCorpus:
         """
         listed = self._listed
         ends = np.zeros(len(listed.paths), np.int64)
-        np.maximum.at(ends, listed.files, listed.first.astype(np.int64) + listed.lengths)
+        np.maximum.at(ends, listed.files, listed.ends)
         most = 0 if listed.lengths.sum(dtype=np.int64) > _MOST_UNCHECKED_FRAMES else _MOST_UNCHECKED_FRAMES_OF_A_FILE
         least = np.where(ends > most, self._model.dim * 2 * ends + HEADER_SIZE, 0)
         for file in np.flatnonzero(least).tolist():
             size = os.stat(listed.paths[file]).st_size  # noqa: PTH116 - any bytes
             if size < least[file]:
-                last = listed.first.astype(np.int64) + listed.lengths
-                sequence_index = int(np.argmax((listed.files == file) & (last == ends[file])))
                 what = f"frames up to {ends[file] - 1} are wanted, but the file has {size} bytes"
-                raise self._error(what, sequence_index, 0)
+                raise self._error(what, int(np.argmax((listed.files == file) & (listed.ends == ends[file]))), 0)
 
     @property
     def num_files(self) -> int:
@@ -372,21 +368,17 @@ class HTKFeatureCorpus:
             FormatError: A file breaks the format, or differs too much from the first file.
         """
         begin, end = self.table.chunk_starts[chunk_id : chunk_id + 2].tolist()
-        first, lengths = self._listed.first[begin:end].astype(np.int64), self._listed.lengths[begin:end]
-        bounds = self._run_bounds(begin, end)
-        sizes = np.add.reduceat(lengths, bounds[:-1], dtype=np.int64) * self._model.frame_size
+        part = self._listed.only(slice(begin, end))
+        # A run ends where the next utterance is in another file, or does not follow in the same file.
+        continues = (part.files[1:] == part.files[:-1]) & (part.first[1:] == part.ends[:-1])
+        bounds = np.concatenate([[0], np.flatnonzero(~continues) + 1, [end - begin]])
+        sizes = np.add.reduceat(part.lengths, bounds[:-1], dtype=np.int64) * self._model.frame_size
         gathered = GatheredFrames(sizes, memory_map=memory_map)
         mixes = Counter[str]()
         with FeatureFiles(self._settings.compatible) as files:
             for low, high in itertools.pairwise((begin + bounds).tolist()):
                 mixes.update(self._gather(gathered, files, low, high))
-        return gathered.of_utterances(first, bounds, mixes)
-
-    def _run_bounds(self, begin: int, end: int) -> npt.NDArray[np.int64]:
-        """Return where the runs of these utterances begin and, last, where the last run ends, counted from `begin`."""
-        files, first = self._listed.files[begin:end], self._listed.first[begin:end].astype(np.int64)
-        continues = (files[1:] == files[:-1]) & (first[1:] == first[:-1] + self._listed.lengths[begin : end - 1])
-        return np.concatenate([[0], np.flatnonzero(~continues) + 1, [end - begin]])
+        return gathered.of_utterances(part.first, bounds, mixes)
 
     def _open(self, files: FeatureFiles, sequence_index: int) -> OpenFile:
         """Open the file of an utterance. Errors name the utterance."""
@@ -394,28 +386,23 @@ class HTKFeatureCorpus:
         try:
             return files.open(path)
         except FormatError as error:
-            text = str(error).removeprefix(f"{error.path}, byte {error.byte}: ")
-            located = self._error(text, sequence_index, error.byte)
-            located.kind = error.kind
-            raise located from None
+            raise self._error(error.what, sequence_index, error.byte, error.kind) from None
         except OSError as error:
             raise in_its_list(
-                error, self._lists, bytes(self._listed.keys[sequence_index]), path,
+                error, self._lists, self._listed.keys[sequence_index], path,
                 prefix=settings.prefix, compatible=settings.compatible,
             ) from None  # fmt: skip
 
     def _gather(self, gathered: GatheredFrames, files: FeatureFiles, low: int, high: int) -> list[str]:
         """Gather the run of the utterances from `low` up to `high`, and return how its file differs from the first."""
-        path, file = self._path_of(low), self._open(files, low)
+        file = self._open(files, low)
         header = file.header
-        is_usual = header == self._model and not header.other_kind
-        differences = [] if is_usual else list(self._differences(header, low))
+        differences = self._differences(header, low)
         self._check_range(header, low, high)
-        first, last = int(self._listed.first[low]), int(self._listed.first[high - 1])
-        begin = header.frames_offset + first * header.frame_size
-        size = (last + int(self._listed.lengths[high - 1]) - first) * header.frame_size
-        num_read = gathered.add(file, path, begin, size)
-        if num_read < size:
+        num_frames = int(self._listed.lengths[low:high].sum(dtype=np.int64))
+        begin = header.frames_offset + int(self._listed.first[low]) * header.frame_size
+        num_read = gathered.add(file, begin, num_frames * header.frame_size)
+        if num_read < num_frames * header.frame_size:
             raise self._truncated(low, high, num_read // header.frame_size, begin + num_read)
         return differences
 
@@ -431,39 +418,31 @@ class HTKFeatureCorpus:
     def _truncated(self, low: int, high: int, num_frames: int, byte: int) -> FormatError:
         """Return the error for a file that ends within a run. It names the first utterance that is not complete."""
         ends = np.cumsum(self._listed.lengths[low:high], dtype=np.int64)
-        sequence_index = low + min(int(np.searchsorted(ends, num_frames, side="right")), high - low - 1)
-        first = int(self._listed.first[sequence_index])
-        last = first + int(self._listed.lengths[sequence_index]) - 1
-        return self._error(
-            f"the file ends within frames {first} to {last}, which its header promises", sequence_index, byte
-        )
+        index = low + int(np.searchsorted(ends, num_frames, side="right"))
+        what = f"the file ends within {self._frames(index)}, which its header promises"
+        return self._error(what, index, byte)
 
-    def _differences(self, header: Header, sequence_index: int) -> Iterator[str]:
+    def _differences(self, header: Header, sequence_index: int) -> list[str]:
         """Return how a file differs from the first file, and what else is strange about it.
 
         Raises:
             FormatError: The difference is not possible within a stream, or warnings are errors.
         """
-        model = self._model
+        model, mixed, differences = self._model, "mixed files: ", []
         if header.dim != model.dim:
             what = f"frames of {header.dim} values, but the first file has frames of {model.dim}"
             raise self._error(what, sequence_index, 0)
         if header.other_kind:
             what = f"{header.other_kind}, which is not for float vectors, but the file has the size of float vectors"
-            yield self._remark(f"{what}, and is read as such", sequence_index)
+            differences.append(f"{what}, and is read as such")
         if (header.kind, header.qualifiers, header.guid) != (model.kind, model.qualifiers, model.guid):
-            yield self._mixed(f"kind {header.kind_name}, but the first file's is {model.kind_name}", sequence_index)
+            differences.append(f"{mixed}kind {header.kind_name}, but the first file's is {model.kind_name}")
         if header.period != model.period:
             what = f"a frame shift of {header.period} (100 ns), but the first file's is {model.period}"
-            yield self._mixed(what, sequence_index)
-
-    def _mixed(self, what: str, sequence_index: int) -> str:
-        return f"mixed files: {self._remark(what, sequence_index)}"
-
-    def _remark(self, what: str, sequence_index: int) -> str:
-        if self._settings.compatible or self._settings.strict:
-            raise self._error(what, sequence_index, 0)
-        return what
+            differences.append(mixed + what)
+        if differences and (self._settings.compatible or self._settings.strict):
+            raise self._error(differences[0].removeprefix(mixed), sequence_index, 0)
+        return differences
 
     def account_for(self, loaded: Loaded) -> None:
         """Count and log differences between files."""

@@ -67,9 +67,9 @@ class GatheredFrames:
         self._num_read = 0
         self._runs: list[Run] = []
         self._encodings: list[Encoding] = []
-        self._encoding_ids: dict[bytes, int] = {}
+        self._encoding_ids: dict[tuple[bool, bytes | None], int] = {}
 
-    def add(self, file: OpenFile, path: bytes, begin: int, size: int) -> int:
+    def add(self, file: OpenFile, begin: int, size: int) -> int:
         """Read or map a run.
 
         Returns:
@@ -81,7 +81,7 @@ class GatheredFrames:
         """
         header = file.header
         if self._memory_map and size >= _SMALLEST_MAP and begin + size <= file.size:
-            block, offset = self._bytes.show(file.number, in_utf8(path), begin, size), 0
+            block, offset = self._bytes.show(file.number, in_utf8(file.path), begin, size), 0
         else:
             num_read = self._bytes.read(file.number, begin, min(size, max(file.size - begin, 0)))
             if num_read < size:
@@ -89,15 +89,16 @@ class GatheredFrames:
             block, offset = 0, self._num_read
             self._num_read += size
         # Compressed files have scales of their own.
-        key = path if header.is_compressed else (b"big" if header.is_big_endian else b"little")
-        encoding = self._encoding_ids.get(key)
-        if encoding is None:
-            encoding = self._encoding_ids[key] = len(self._encodings)
-            self._encodings.append((header.is_big_endian, _read_scales(file, path) if header.is_compressed else None))
-        self._runs.append(Run(block, offset, header.frame_size, encoding))
+        key = (header.is_big_endian, file.path if header.is_compressed else None)
+        if key not in self._encoding_ids:
+            self._encoding_ids[key] = len(self._encodings)
+            self._encodings.append((header.is_big_endian, _read_scales(file) if header.is_compressed else None))
+        self._runs.append(Run(block, offset, header.frame_size, self._encoding_ids[key]))
         return size
 
-    def of_utterances(self, first: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64], mixes: Counter[str]) -> Frames:
+    def of_utterances(
+        self, first: npt.NDArray[np.uint32], bounds: npt.NDArray[np.int64], mixes: Counter[str]
+    ) -> Frames:
         """Return the frames of the utterances.
 
         Args:
@@ -118,12 +119,12 @@ class GatheredFrames:
         )
 
 
-def _read_scales(file: OpenFile, path: bytes) -> Scales:
+def _read_scales(file: OpenFile) -> Scales:
     header = file.header
     data = _core.file_read(file.number, header.data_offset, 8 * header.dim)
     if len(data) < 8 * header.dim:
         raise FormatError(
-            "the file ends within the scales of its compressed values", path=os.fsdecode(path), byte=len(data)
+            "the file ends within the scales of its compressed values", path=os.fsdecode(file.path), byte=len(data)
         )
     both = np.frombuffer(data, ">f4" if header.is_big_endian else "<f4").astype(np.float32)
     return both[: header.dim], both[header.dim :]

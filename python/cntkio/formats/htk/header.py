@@ -14,22 +14,17 @@ from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.detect import other_than
 from cntkio.formats.input_file import open_to_read, system_number
 
-KINDS = {
-    "WAVEFORM": 0, "LPC": 1, "LPREFC": 2, "LPCEPSTRA": 3, "LPDELCEP": 4, "IREFC": 5, "MFCC": 6, "FBANK": 7,
-    "MELSPEC": 8, "USER": 9, "DISCRETE": 10, "PLP": 11,
-}  # fmt: skip
+_BASE_KINDS = "WAVEFORM LPC LPREFC LPCEPSTRA LPDELCEP IREFC MFCC FBANK MELSPEC USER DISCRETE PLP"
+KINDS = {name: code for code, name in enumerate(_BASE_KINDS.split())}
 """Codes of HTK's base kinds."""
-QUALIFIERS = {
-    "E": 0o100, "N": 0o200, "D": 0o400, "A": 0o1000, "C": 0o2000, "Z": 0o4000, "K": 0o10000, "0": 0o20000,
-    "V": 0o40000, "T": 0o100000,
-}  # fmt: skip
-"""Bits of HTK's qualifiers."""
+QUALIFIERS = {letter: 0o100 << index for index, letter in enumerate("ENDACZK0VT")}
+"""Bits of HTK's qualifiers: the bits after those of the base kind, in this order."""
 COMPRESSED, CHECKED, QUANTIZED = QUALIFIERS["C"], QUALIFIERS["K"], QUALIFIERS["V"]
 BASE_KIND = 0o77
 """Bits of a kind that hold the base kind."""
 KINDS_OF_16_BITS = {KINDS["WAVEFORM"], KINDS["IREFC"], KINDS["DISCRETE"]}
 """Base kinds whose values are integers of 16 bits, which are not features."""
-_KIND_NAMES = {code: name for name, code in KINDS.items()}
+_KIND_NAMES = dict(enumerate(KINDS))
 _ANON = 12  # CNTK's own kind: USER with a GUID after the header
 _KINDS_OF_CNTK = {KINDS["MFCC"], KINDS["FBANK"], KINDS["USER"], KINDS["PLP"], _ANON}
 HEADER_SIZE = 12
@@ -93,8 +88,9 @@ class BadHeaderError(Exception):
 
 
 def _fields(data: bytes, is_big_endian: bool) -> tuple[int, int, int, int]:
-    num_frames, period, size, kind = struct.unpack(">iIHH" if is_big_endian else "<iIHH", data[:HEADER_SIZE])
-    return int(num_frames), int(period), int(size), int(kind)
+    """Return the number of frames, the period, the bytes of a frame, and the kind with its qualifiers."""
+    fields: tuple[int, int, int, int] = struct.unpack_from(">iIHH" if is_big_endian else "<iIHH", data)
+    return fields
 
 
 def _is_plausible(data: bytes, is_big_endian: bool, file_size: int) -> bool:
@@ -174,12 +170,14 @@ class OpenFile(NamedTuple):
     """A feature file that is open.
 
     Attributes:
+        path: Its path.
         descriptor: Its descriptor.
         number: The number by which the compiled core knows it.
         size: Its size in bytes.
         header: Its header.
     """
 
+    path: bytes
     descriptor: int
     number: int
     size: int
@@ -221,15 +219,13 @@ class FeatureFiles:
             size = os.fstat(descriptor).st_size
             number = system_number(descriptor)
             data = _core.file_read(number, 0, _HEADER_AND_GUID_SIZE)
-            file = OpenFile(descriptor, number, size, parse_header(data, size, compatible=self._compatible))
-        except BadHeaderError as error:
+            file = OpenFile(path, descriptor, number, size, parse_header(data, size, compatible=self._compatible))
+        except BaseException as error:
             os.close(descriptor)
+            if not isinstance(error, BadHeaderError):
+                raise
             name = os.fsdecode(path)
-            bad = FormatError(f"{error}{other_than('htk', name)}", path=name, byte=0)
-            bad.kind = "bad header"
-            raise bad from None
-        except BaseException:
-            os.close(descriptor)
-            raise
+            what = f"{error}{other_than('htk', name)}"
+            raise FormatError(what, path=name, byte=0, kind="bad header") from None
         self._open[path] = file
         return file

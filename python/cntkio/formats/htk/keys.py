@@ -17,3 +17,8 @@ def text_rows(rows: tuple[npt.NDArray[np.uint8], int]) -> npt.NDArray[np.bytes_]
 def first_same(keys: npt.NDArray[np.bytes_]) -> npt.NDArray[np.uint32]:
     """Return for each key the index of the first equal key."""
     return _core.first_same(np.ascontiguousarray(keys).view(np.uint8), keys.dtype.itemsize)
+
+
+def shown(text: bytes) -> str:
+    """Return the text of a file, such as a key, for a message."""
+    return bytes(text).decode(errors="replace")

@@ -24,9 +24,10 @@ from cntkio import _core
 from cntkio.errors import FormatError
 from cntkio.formats.detect import other_than
 from cntkio.formats.htk.header import FeatureFiles, Header
-from cntkio.formats.htk.keys import text_rows
+from cntkio.formats.htk.keys import shown, text_rows
 from cntkio.formats.input_file import all_bytes
 
+_FOLDER = re.compile(rb"(.*)[/\\]", re.DOTALL)
 _KALDI_LINE = re.compile(rb"\S+[ \t]+[^=\r\n]+:\d+[ \t]*\r?\n")
 _WHOLE_FILE = 2**32 - 1  # the core's last frame of a line without a range
 # The words for the core's faults of lines, by name.
@@ -58,21 +59,22 @@ class Listed(NamedTuple):
     first: npt.NDArray[np.uint32]
     lengths: npt.NDArray[np.uint32]
 
-    def only(self, mask: npt.NDArray[np.bool_]) -> Listed:
-        """Return the utterances that a mask selects."""
+    def only(self, mask: npt.NDArray[np.bool_] | slice) -> Listed:
+        """Return the utterances that a mask or a slice selects."""
         return Listed(self.keys[mask], self.paths, self.files[mask], self.first[mask], self.lengths[mask])
 
-
-def _folder_of(path: bytes) -> bytes | None:
-    end = max(path.rfind(b"/"), path.rfind(b"\\"))
-    return path[:end] if end >= 0 else None
+    @property
+    def ends(self) -> npt.NDArray[np.uint32]:
+        """The frame after the last one of each utterance; at most 2^32 - 1."""
+        return self.first + self.lengths
 
 
 def _scanned(
     text: bytes, path: str | os.PathLike[str], prefix: str, compatible: bool
 ) -> _core.HTKList | _core.HTKListError:
+    folder = _FOLDER.match(os.fsencode(path))
     before = os.fsencode(prefix).replace(b"\\", b"/").rstrip(b"/")
-    return _core.htk_scan_list(text, compatible, _folder_of(os.fsencode(path)), before, sys.platform != "win32")
+    return _core.htk_scan_list(text, compatible, folder and folder[1], before, sys.platform != "win32")
 
 
 def read_list(path: str | os.PathLike[str], *, prefix: str = "", compatible: bool = False) -> Listed:
@@ -106,15 +108,14 @@ def read_list(path: str | os.PathLike[str], *, prefix: str = "", compatible: boo
         raise FormatError(other, path=path, byte=text.index(b"\0"))
     scanned = _scanned(text, name, prefix, compatible)
     if isinstance(scanned, _core.HTKListError):
-        line = text[scanned.byte :].split(b"\n", 1)[0][:100].decode(errors="replace").strip()
-        what = f"{_FAULT_WORDS[_core.LIST_FAULTS[scanned.fault]]}: {line!r}{other_than('scp', path)}"
-        error = FormatError(what, path=path, line=scanned.line, column=1, byte=scanned.byte)
-        error.kind = _core.LIST_FAULTS[scanned.fault]
-        raise error
+        kind = _core.LIST_FAULTS[scanned.fault]
+        line = shown(text[scanned.byte :].split(b"\n", 1)[0][:100]).strip()
+        what = f"{_FAULT_WORDS[kind]}: {line!r}{other_than('scp', path)}"
+        raise FormatError(what, path=path, line=scanned.line, column=1, byte=scanned.byte, kind=kind)
     paths, files, first, last = scanned.paths, scanned.files, scanned.first_frames, scanned.last_frames
     if not len(files):
         raise FormatError("no utterance; expected a line such as id=path[first,last]", path=path, byte=0)
-    lengths = last - first + np.uint32(1)
+    keys, lengths = text_rows(scanned.keys), last - first + np.uint32(1)
     is_whole = last == _WHOLE_FILE
     if is_whole.any():
         needed, index = np.unique(files[is_whole], return_inverse=True)
@@ -134,34 +135,24 @@ def read_list(path: str | os.PathLike[str], *, prefix: str = "", compatible: boo
                             path=path,
                             line=1,
                         ) from error
-                    sequence_index = int(np.argmax(files == file))
-                    key = text_rows(scanned.keys)[sequence_index]
-                    raise _naming(error, f"{name}, line {_line_of(text, sequence_index)}", key, prefix) from None
+                    key = keys[np.argmax(files == file)]
+                    raise in_its_list(error, [name], key, paths[file], prefix=prefix, compatible=compatible) from None
         lengths[is_whole] = counts[index]
-    return Listed(text_rows(scanned.keys), paths, files, first, lengths)
+    return Listed(keys, paths, files, first, lengths)
 
 
 def _num_frames(files: FeatureFiles, path: bytes) -> int:
     num_frames = files.open(path).header.num_frames
     if not num_frames:
-        error = FormatError("no frames", path=os.fsdecode(path), byte=0)
-        error.kind = "no frames"
-        raise error
+        raise FormatError("no frames", path=os.fsdecode(path), byte=0, kind="no frames")
     return num_frames
 
 
 def _line_of(text: bytes, sequence_index: int) -> int:
-    """Return the line of an utterance in a list: blank lines are none."""
+    """Return the line of an utterance in a list, where blank lines have no utterance."""
     lines = re.finditer(rb"[ \t\f]*[^ \t\f\r\n][^\r\n]*", text)
     start = next(itertools.islice(lines, sequence_index, None)).start()
     return 1 + text.count(b"\n", 0, start) + text.count(b"\r", 0, start) - text.count(b"\r\n", 0, start)
-
-
-def _naming(error: OSError, where: str, key: bytes, prefix: str) -> OSError:
-    """Return an error about a feature file with the line of the list that names the file."""
-    with_prefix = f", with the prefix {prefix!r}" if prefix else ""
-    words = f"{error.strerror} (utterance {key.decode(errors='replace')} of {where}{with_prefix})"
-    return type(error)(error.errno, words, error.filename)
 
 
 def in_its_list(
@@ -183,7 +174,9 @@ def in_its_list(
             continue
         is_it = (text_rows(scanned.keys) == key) & (scanned.files == scanned.paths.index(path))
         if is_it.any():
-            return _naming(error, f"{name}, line {_line_of(text, int(np.argmax(is_it)))}", key, prefix)
+            where = f"utterance {shown(key)} of {name}, line {_line_of(text, int(np.argmax(is_it)))}"
+            with_prefix = f", with the prefix {prefix!r}" if prefix else ""
+            return type(error)(error.errno, f"{error.strerror} ({where}{with_prefix})", error.filename)
     return error
 
 
@@ -202,11 +195,12 @@ def join_lists(lists: Sequence[Listed]) -> Listed:
     """Join several lists into one, in their order."""
     if len(lists) == 1:
         return lists[0]
-    starts = np.cumsum([0, *(len(listed.paths) for listed in lists)])
+    keys, paths, files, first, lengths = zip(*lists, strict=True)
+    starts = np.cumsum([0, *map(len, paths)]).astype(np.uint32)
     return Listed(
-        np.concatenate([listed.keys for listed in lists]),
-        [path for listed in lists for path in listed.paths],
-        np.concatenate([listed.files + np.uint32(start) for listed, start in zip(lists, starts, strict=False)]),
-        np.concatenate([listed.first for listed in lists]),
-        np.concatenate([listed.lengths for listed in lists]),
+        np.concatenate(keys),
+        [*itertools.chain(*paths)],
+        np.concatenate([part + start for part, start in zip(files, starts, strict=False)]),
+        np.concatenate(first),
+        np.concatenate(lengths),
     )

@@ -10,12 +10,12 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from cntkio.arguments import check_fields
+from cntkio.arguments import check_fields, float_type
 from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import CntkOptions, whole
 from cntkio.hints import folded
@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 _D = TypeVar("_D")
 
 Unequal = Literal["error", "drop", "keep"]
-_UNEQUAL = ("error", "drop", "keep")
+_UNEQUAL = get_args(Unequal)
 
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
@@ -53,20 +53,29 @@ class UtteranceOptions(CntkOptions):
         """Check the types of all fields, and what can be checked of the common options; return the streams as a record.
 
         Raises:
-            ConfigError: An option is not possible.
+            ConfigError: A stream has a name in the file, or an option is not possible.
         """
         check_fields(self)
-        self.dtype = precision_of(self.dtype)
+        self.dtype = float_type("dtype", self.dtype)
         checked = checked_streams(streams)
-        check_utterances(type(self).__name__, checked, self.unequal_lengths)
+        for name, stream in checked.items():
+            if stream.get("stream_alias"):
+                raise ConfigError(
+                    f"{self.label} does not support stream names: stream {name!r} has a field; expected "
+                    "StreamDef(scp=...) for features and StreamDef(mlf=...) for labels",
+                    key=name,
+                )
+        if self.unequal_lengths not in (None, *_UNEQUAL):
+            raise ConfigError(
+                f"unequal_lengths is {self.unequal_lengths!r}; expected one of {_UNEQUAL}", key="unequal_lengths"
+            )
         return checked
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore a pickle, also of version 0.1.0, where `defines_mb_size` was a private attribute."""
-        state = dict(state)
-        if state.pop("_defines_mb_size", False):
-            state["defines_mb_size"] = True
         self.__dict__.update(state)
+        if self.__dict__.pop("_defines_mb_size", False):
+            self.defines_mb_size = True
 
 
 def merge_stream(
@@ -87,17 +96,13 @@ def merge_stream(
         ConfigError: A key is unknown.
     """
     entries = {folded(key): entry for key, entry in keys.items()}
-    merged = dict(stream)
+    merged: dict[Any, Any] = dict(stream)
     for key, value in options.get(name, {}).items():
         if folded(key) not in entries:
             known = ", ".join(sorted(keys))
             raise ConfigError(f"stream {name!r}: key {key!r} is unknown; known are {known}", key=key)
-        entry = entries[folded(key)]
-        if value is None and entry is not None:
-            merged.pop(entry, None)
-        elif entry is not None:
-            merged[entry] = value
-    return merged
+        merged[entries[folded(key)]] = value
+    return {entry: value for entry, value in merged.items() if entry is not None and value is not None}
 
 
 def read_entry(name: str, stream: Mapping[str, Any], entry: str, read: Callable[[Any], _T], default: _D) -> _T | _D:
@@ -144,18 +149,6 @@ def paths_of(paths: Any) -> tuple[str, ...]:
     return (os.fspath(paths),) if isinstance(paths, str | os.PathLike) else tuple(os.fspath(path) for path in paths)
 
 
-def precision_of(dtype: npt.DTypeLike) -> np.dtype[Any]:
-    """Return the type of the delivered values.
-
-    Raises:
-        ConfigError: It is neither float32 nor float64.
-    """
-    found = np.dtype(dtype)
-    if found not in (np.float32, np.float64):
-        raise ConfigError(f"dtype is {found}; expected float32 or float64", key="dtype")
-    return found
-
-
 def window_of(context: Any) -> tuple[int, int]:
     """Return the frames to the left and to the right, from a pair, an odd total, or the text of either.
 
@@ -169,31 +162,14 @@ def window_of(context: Any) -> tuple[int, int]:
     parts = context.split(":") if isinstance(context, str) else context
     counts: list[int] = []
     with contextlib.suppress(TypeError, ValueError):
-        counts = [int(count) for count in ([parts] if isinstance(parts, int | np.integer) else parts)]
-    if len(counts) == 1 and counts[0] > 0 and counts[0] % 2:
-        return counts[0] // 2, counts[0] // 2
+        counts = [*map(int, [parts] if isinstance(parts, int | np.integer) else parts)]
+    if len(counts) == 1 and counts[0] % 2:
+        counts = [counts[0] // 2] * 2
     if len(counts) == 2 and min(counts) >= 0:
         return counts[0], counts[1]
     raise ConfigError(
         f"context is {context!r}; expected (left, right), or one odd total number of frames", key="context"
     )
-
-
-def check_utterances(deserializer: str, streams: Mapping[str, Mapping[str, Any]], unequal_lengths: Any) -> None:
-    """Check the options that deserializers of features and of labels have in common.
-
-    Raises:
-        ConfigError: A stream has a name in the file, or an option is not possible.
-    """
-    for name, stream in streams.items():
-        if stream.get("stream_alias"):
-            raise ConfigError(
-                f"{deserializer} does not support stream names: stream {name!r} has a field; expected "
-                "StreamDef(scp=...) for features and StreamDef(mlf=...) for labels",
-                key=name,
-            )
-    if unequal_lengths not in (None, *_UNEQUAL):
-        raise ConfigError(f"unequal_lengths is {unequal_lengths!r}; expected one of {_UNEQUAL}", key="unequal_lengths")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

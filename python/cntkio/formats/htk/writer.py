@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,20 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio.errors import ConfigError
-from cntkio.formats.htk.header import BASE_KIND, CHECKED, COMPRESSED, KINDS_OF_16_BITS, QUANTIZED, parse_kind
+from cntkio.formats.htk.header import (
+    BASE_KIND,
+    CHECKED,
+    COMPRESSED,
+    HEADER_SIZE,
+    KINDS_OF_16_BITS,
+    QUANTIZED,
+    parse_kind,
+)
 from cntkio.formats.numbers import as_numbers, in_precision
 from cntkio.formats.output_file import write_whole, written_whole
 
 _SMALLEST_SPAN = 2e-34  # the scales of a smaller range of values overflow
 _CHECK_BASE, _CHECK_MODULUS, _CHECK_ROW = 65536, 36897, 4096
-_HEADER_SIZE = 12
 
 
 def check_sum(data: bytes, *, big_endian: bool = True) -> int:
@@ -168,10 +175,14 @@ def write_archive(
         [('u1', 0, 1), ('u2', 2, 2)]
     """
     ranges: list[tuple[str, int, int]] = []
-
-    def pieces() -> Iterator[bytes]:
-        begin = 0
-        dim: int | None = None
+    begin, dim = 0, None
+    if parse_kind(kind) & (COMPRESSED | CHECKED):
+        raise ConfigError(
+            f"kind={kind!r}: archives have neither compression nor check sums; expected it without _C and _K",
+            key="kind",
+        )
+    Path(archive).parent.mkdir(parents=True, exist_ok=True)
+    with written_whole(archive) as file:
         for key, frames in utterances:
             if not key or set(key) & set('=[]"\n\r') or key != key.strip():
                 raise ConfigError(
@@ -183,24 +194,14 @@ def write_archive(
                     f"utterance {key}: frames {frames.shape}, expected {dim} values each", key="utterances"
                 )
             data = encode_features(frames, kind=kind, period=period, big_endian=big_endian)
-            yield data if dim is None else data[_HEADER_SIZE:]
+            file.write(data[HEADER_SIZE:] if ranges else data)
             dim = frames.shape[1]
             ranges.append((key, begin, begin + len(frames) - 1))
             begin += len(frames)
-
-    if parse_kind(kind) & (COMPRESSED | CHECKED):
-        raise ConfigError(
-            f"kind={kind!r}: archives have neither compression nor check sums; expected it without _C and _K",
-            key="kind",
-        )
-    Path(archive).parent.mkdir(parents=True, exist_ok=True)
-    with written_whole(archive) as file:
-        for piece in pieces():
-            file.write(piece)
         if not ranges:
             raise ConfigError("no utterances to write", key="utterances")
         file.seek(0)
-        file.write(struct.pack(">i" if big_endian else "<i", ranges[-1][2] + 1))
+        file.write(struct.pack(">i" if big_endian else "<i", begin))
     path = os.fspath(archive)
     lines = (os.fsencode(f"{key}{extension}={path}[{first},{last}]\n") for key, first, last in ranges)
     write_whole(Path(scp), lines)

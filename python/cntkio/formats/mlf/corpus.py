@@ -30,7 +30,7 @@ from cntkio.formats.cntk_options import BINARY_LABELS, LABELS
 from cntkio.formats.concatenation import fingerprint_of_files
 from cntkio.formats.contract import LOADS_AT_ONCE, NOTHING_AHEAD, Ahead, Joins, Loaded, PlacesInFiles, Utterances
 from cntkio.formats.file_lists import listed_files, shown_files
-from cntkio.formats.htk.keys import first_same
+from cntkio.formats.htk.keys import first_same, shown
 from cntkio.formats.htk.options import UtteranceOptions
 from cntkio.formats.input_file import InputFile, Locator
 from cntkio.formats.mlf.entries import (
@@ -53,7 +53,7 @@ from cntkio.formats.mlf.options import LabelSettings, settings_of
 from cntkio.formats.report import Report, first_few
 from cntkio.formats.table import FileSpans, SequenceTable
 from cntkio.hints import suggests_keywords
-from cntkio.streams import StreamDefs, StreamInformation
+from cntkio.streams import StorageFormat, StreamDefs, StreamInformation
 
 _CHUNK_FRAMES = 1 << 20
 
@@ -235,13 +235,10 @@ class MLFCorpus:
         self._settings, self._files, self._targets = settings, files, targets
         self.name = shown_files([file.path for file in files])
         self.report = Report(self.name)
-        if targets is not None:
-            info = StreamInformation(settings.name, 0, "dense", settings.dtype, targets.dim, settings.defines_mb_size)
-        elif settings.as_class_ids:
-            info = StreamInformation(settings.name, 0, "dense", np.int32, (), settings.defines_mb_size)
-        else:
-            info = StreamInformation(settings.name, 0, "sparse", settings.dtype, settings.dim, settings.defines_mb_size)
-        self.streams = (info,)
+        form: StorageFormat = "sparse" if targets is None and not settings.as_class_ids else "dense"
+        dtype = np.int32 if settings.as_class_ids else settings.dtype
+        shape = () if settings.as_class_ids else settings.dim if targets is None else targets.dim
+        self.streams = (StreamInformation(settings.name, 0, form, dtype, shape, settings.defines_mb_size),)
         self._warn_of_remarks()
         keys = np.concatenate([file.keys for file in files])
         self._first_of_file = np.cumsum([0, *(len(file.keys) for file in files)])
@@ -280,15 +277,13 @@ class MLFCorpus:
     def _refuse_repeated(self, keys: npt.NDArray[np.bytes_]) -> None:
         first = first_same(keys)
         again = np.flatnonzero(first != np.arange(len(first)))
-        if not len(again):
-            return
-        sequence_index = int(again[0])
-        file, index = self._entry(sequence_index)
-        what = f"a second entry of this utterance ({len(again)} in all)"
-        error = self._error(sequence_index, int(file.offsets[index]), what)
-        if not self._settings.compatible:
-            raise error
-        self.report.log_together("repeated utterance", len(again), f"{error}; the first counts")
+        if len(again):
+            file, index = self._entry(again[0])
+            what = f"a second entry of this utterance ({len(again)} in all)"
+            error = self._error(again[0], int(file.offsets[index]), what)
+            if not self._settings.compatible:
+                raise error
+            self.report.log_together("repeated utterance", len(again), f"{error}; the first counts")
 
     def _warn_of_remarks(self) -> None:
         for file in self._files:
@@ -303,15 +298,19 @@ class MLFCorpus:
 
     def _entry(self, sequence_index: int) -> tuple[Entries, int]:
         """Return the file of an entry, and the entry's index in it."""
-        file_index = int(np.searchsorted(self._first_of_file, sequence_index, side="right")) - 1
-        return self._files[file_index], sequence_index - int(self._first_of_file[file_index])
+        file_index = np.searchsorted(self._first_of_file, sequence_index, side="right") - 1
+        return self._files[file_index], sequence_index - self._first_of_file[file_index]
 
-    def _error(self, sequence_index: int, byte: int, what: str) -> FormatError:
-        path, stream = self._entry(sequence_index)[0].path, self._settings.name
-        key = bytes(self.table.keys[sequence_index]).decode(errors="replace")
+    def _error(self, sequence_index: int, byte: int, what: str, kind: str | None = None) -> FormatError:
+        path = self._entry(sequence_index)[0].path
+        details: dict[str, Any] = {
+            "sequence": shown(self.table.keys[sequence_index]),
+            "stream": self._settings.name,
+            "kind": kind,
+        }
         if not self._settings.is_text:
-            return FormatError(what, path=path, byte=byte, sequence=key, stream=stream)
-        return _located(path, byte, what, sequence=key, stream=stream)
+            return FormatError(what, path=path, byte=byte, **details)
+        return _located(path, byte, what, **details)
 
     def _complaint(self, sequence_index: int) -> FormatError:
         """Return the error for an entry that is invalid or broken."""
@@ -323,18 +322,13 @@ class MLFCorpus:
         if self._settings.is_text and fault != NO_FRAMES:
             with Path(file.path).open("rb") as text:
                 text.seek(byte)
-                row = text.readline(200).rstrip(b"\r\n").decode(errors="replace")
+                row = shown(text.readline(200).rstrip(b"\r\n"))
             what += f": {row!r}"
         if fault == UNKNOWN_LABEL and self._settings.mapping_file is not None:
             names = read_mapping(self._settings.mapping_file)
-            what += (
-                "; the file is empty"
-                if not names
-                else f"; the file has {first_few((repr(name.decode(errors='replace')) for name in names), len(names))}"
-            )
-        error = self._error(sequence_index, byte, what)
-        error.kind = FAULT_NAMES[fault]
-        return error
+            listed = first_few((repr(shown(name)) for name in names), len(names))
+            what += f"; the file has {listed}" if names else "; the file is empty"
+        return self._error(sequence_index, byte, what, FAULT_NAMES[fault])
 
     @property
     def num_rows(self) -> int:
@@ -397,9 +391,6 @@ class MLFCorpus:
         self.report.log_totals()
 
 
-def _located(path: str, byte: int, what: str, **context: str) -> FormatError:
-    text = InputFile(path)
-    try:
-        return Locator(text).error(byte, what, **context)
-    finally:
-        text.close()
+def _located(path: str, byte: int, what: str, **details: Any) -> FormatError:
+    with closing(InputFile(path)) as text:
+        return Locator(text).error(byte, what, **details)

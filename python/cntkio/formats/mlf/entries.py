@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from contextlib import closing
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +31,7 @@ from cntkio.formats.input_file import InputFile, Locator, all_bytes
 FRAME_PERIOD = 100_000
 """A frame's duration in units of 100 ns: 10 ms."""
 Times = Literal["auto", "100ns", "frames"]
-TIMES = ("auto", "100ns", "frames")
+TIMES = get_args(Times)
 
 # The words for the core's faults of entries, by name.
 _FAULT_WORDS = {
@@ -147,7 +148,7 @@ class Entries(NamedTuple):
         """Make entries from the facts and arrays of an index cache.
 
         Raises:
-            KeyError, TypeError, ValueError: The cache is damaged.
+            IndexError, KeyError, TypeError, ValueError: The cache is damaged.
         """
         width = int(facts["width"])
         keys = arrays["keys"].view(np.uint8).view(f"S{width}")
@@ -162,25 +163,11 @@ class Entries(NamedTuple):
         remarks = [(int(times), [int(byte) for byte in offsets]) for times, offsets in facts["remarks"]]
         if len(remarks) != len(REMARKS):
             raise ValueError("its remarks are damaged")
-        faults = arrays["faults"].astype(np.uint8)
-        patterns = arrays["patterns"]
-        if len(patterns) and int(patterns.max()) >= count:
-            raise ValueError("its patterns do not fit its entries")
         is_pattern = np.zeros(count, np.bool_)
-        is_pattern[patterns] = True
-        return cls(
-            path,
-            keys,
-            is_pattern,
-            arrays["at"],
-            arrays["frames"],
-            faults,
-            arrays["fault_at"],
-            ends,
-            starts,
-            classes,
-            remarks,
-        )
+        is_pattern[arrays["patterns"]] = True
+        at, frames, fault_at = arrays["at"], arrays["frames"], arrays["fault_at"]
+        faults = arrays["faults"].astype(np.uint8)
+        return cls(path, keys, is_pattern, at, frames, faults, fault_at, ends, starts, classes, remarks)
 
 
 def read_entries(
@@ -213,19 +200,16 @@ def read_entries(
         "format": "mlf", "compatible": compatible, "times": times, "frame_period": float(frame_period), "dim": dim,
         "names": digest,
     }  # fmt: skip
-    text = InputFile(path)
-    try:
+    with closing(InputFile(path)) as text:
         cache = IndexCache(text, settings) if cache_index else None
+        entries = None
         if cache is not None:
-            cached = cache.read(lambda arrays: Entries.from_cache(path, arrays.facts, arrays.read_all()))
-            if cached is not None:
-                return cached
-        entries = scan_text(text, names, dim, compatible=compatible, times=times, frame_period=frame_period)
-        if cache is not None:
-            cache.write(*entries.to_cache())
+            entries = cache.read(lambda arrays: Entries.from_cache(path, arrays.facts, arrays.read_all()))
+        if entries is None:
+            entries = scan_text(text, names, dim, compatible=compatible, times=times, frame_period=frame_period)
+            if cache is not None:
+                cache.write(*entries.to_cache())
         return entries
-    finally:
-        text.close()
 
 
 def scan_text(
@@ -237,11 +221,8 @@ def scan_text(
         counts_time = {"auto": None, "100ns": True, "frames": False}[times]
         scanned = _core.mlf_scan(text.handle, compatible, counts_time, float(frame_period), names, dim, num_threads())
         if scanned.stop is not None:
-            stop, byte = scanned.stop
-            what = _stop_words(stop) + other_than("mlf", path)
-            error = Locator(text).error(min(byte, text.size), what)
-            error.kind = _core.MLF_STOPS[stop]
-            raise error
+            kind, what, byte = _stopped(scanned.stop, "mlf", path)
+            raise Locator(text).error(min(byte, text.size), what, kind=kind)
         text.require_unchanged()
     except OSError:
         text.require_unchanged()  # a file that was truncated while it was read ends too early
@@ -258,15 +239,15 @@ def scan_binary(path: str, dim: int) -> Entries:
     """
     scanned = _core.mlf_scan_binary(all_bytes(path), dim)
     if scanned.stop is not None:
-        stop, byte = scanned.stop
-        error = FormatError(_stop_words(stop) + other_than("binary mlf", path), path=path, byte=byte)
-        error.kind = _core.MLF_STOPS[stop]
-        raise error
+        kind, what, byte = _stopped(scanned.stop, "binary mlf", path)
+        raise FormatError(what, path=path, byte=byte, kind=kind)
     return _entries_of(path, scanned)
 
 
-def _stop_words(stop: int) -> str:
-    return _STOP_WORDS[_core.MLF_STOPS[stop]]
+def _stopped(stop: tuple[int, int], form: str, path: str) -> tuple[str, str, int]:
+    """Return the kind of error that ended a scan, the words for it, and the byte."""
+    kind = _core.MLF_STOPS[stop[0]]
+    return kind, _STOP_WORDS[kind] + other_than(form, path), stop[1]
 
 
 def _entries_of(path: str, scanned: _core.MLFLabels) -> Entries:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 from cntkio import _core
 from cntkio.displays import counted
 from cntkio.errors import FormatError
 from cntkio.formats.detect import other_than
+from cntkio.formats.htk.keys import shown
 from cntkio.formats.input_file import InputFile, all_bytes
 
 _BITS = bytes.maketrans(b"01", b"\0\1")
+_LINE_END = re.compile(rb"\r\n?|\n")
 
 
 def read_mapping(path: str | os.PathLike[str]) -> list[bytes]:
@@ -35,13 +39,12 @@ def read_mapping(path: str | os.PathLike[str]) -> list[bytes]:
         raise FormatError(
             other_than("mapping", path, before="") or "a zero byte; expected a name on each line", path=path
         )
-    lines = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
     line_of: dict[bytes, int] = {}
-    for line, name in enumerate(lines, 1):
+    for line, name in enumerate(_LINE_END.split(data), 1):
         if line_of.setdefault(name, line) != line and name:
-            what = f"the name {name.decode(errors='replace')!r} for a second time, after line {line_of[name]}"
+            what = f"the name {shown(name)!r} for a second time, after line {line_of[name]}"
             raise FormatError(f"{what}; expected each name once", path=path, line=line)
-    return [name for name in line_of if name]
+    return [*filter(None, line_of)]
 
 
 class Targets(NamedTuple):
@@ -79,22 +82,21 @@ def read_targets(
         >>> read_targets(path, 2, [b"sil", b"aa"])
         Targets(dim=3, rows=b'\\x01\\x00\\x00\\x00\\x01\\x01')
     """
-    lines = all_bytes(path).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-    blanked = (line.replace(b"\t", b" ").strip(b" ") for line in lines)
+    lines = _LINE_END.split(all_bytes(path).replace(b"\t", b" "))
     expected = num_classes if names is None else len(names)
     rows: list[bytes] = []
-    for line, text in enumerate(blanked, 1):
-        if not text:
+    for line, text in enumerate(lines, 1):
+        name, _, bits = text.strip(b" ").rpartition(b" ")
+        if not bits:
             continue
-        name, _, bits = text.rpartition(b" ")
         dim = len(bits) if dim is None else dim
         if not name or bits.strip(b"01"):
             raise FormatError("expected a name, a blank, and a text of 0s and 1s", path=path, line=line)
         if len(bits) != dim:
             raise FormatError(f"{counted(len(bits), 'value')}; expected {dim}", path=path, line=line)
         if names is not None and len(rows) < expected and name.strip() != names[len(rows)]:
-            label, wanted = (text.decode(errors="replace") for text in (name, names[len(rows)]))
-            raise FormatError(f"the label {label!r}; the mapping file has {wanted!r} here", path=path, line=line)
+            what = f"the label {shown(name)!r}; the mapping file has {shown(names[len(rows)])!r} here"
+            raise FormatError(what, path=path, line=line)
         rows.append(bits)
     if len(rows) != expected:
         raise FormatError(f"targets of {len(rows)} labels; expected {expected}", path=path, line=len(lines))
@@ -116,8 +118,5 @@ def infer_labels(path: str | os.PathLike[str]) -> list[bytes]:
         >>> infer_labels(path)
         [b'aa', b'sil']
     """
-    file = InputFile(os.fspath(path))
-    try:
+    with closing(InputFile(os.fspath(path))) as file:
         return _core.mlf_names(*file.handle)
-    finally:
-        file.close()

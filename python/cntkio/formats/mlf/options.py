@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from cntkio.arguments import float_type
 from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import LABEL_STREAM, truth
 from cntkio.formats.htk.options import (
@@ -17,7 +18,6 @@ from cntkio.formats.htk.options import (
     longest_of,
     merge_stream,
     paths_of,
-    precision_of,
     read_entry,
     size_of,
 )
@@ -56,19 +56,19 @@ class LabelSettings:
     paths: tuple[str, ...]
     dim: int
     is_text: bool = False
-    mapping_file: str | os.PathLike[str] | None = None
-    target_file: str | os.PathLike[str] | None = None
-    target_dim: int | None = None
-    as_class_ids: bool = False
-    marks_starts: bool = False
-    defines_mb_size: bool = False
+    mapping_file: str | os.PathLike[str] | None
+    target_file: str | os.PathLike[str] | None
+    target_dim: int | None
+    as_class_ids: bool
+    marks_starts: bool
+    defines_mb_size: bool
     times: Times = "auto"
     frame_period: float = FRAME_PERIOD
-    unequal_lengths: Unequal = "error"
-    cache_index: bool = False
-    compatible: bool = False
-    strict: bool = False
-    dtype: np.dtype[Any] = dataclasses.field(default_factory=lambda: np.dtype(np.float32))
+    unequal_lengths: Unequal
+    cache_index: bool
+    compatible: bool
+    strict: bool
+    dtype: np.dtype[Any]
 
     def __post_init__(self) -> None:
         """Refuse options that are not possible, or that contradict each other."""
@@ -76,21 +76,21 @@ class LabelSettings:
             raise ConfigError(f"times is {self.times!r}; expected '100ns', 'frames' or 'auto'", key="times")
         if not self.frame_period > 0:
             raise ConfigError(f"frame_period is {self.frame_period}; expected more than 0", key="frame_period")
-        if self.as_class_ids and self.marks_starts:
-            raise ConfigError("as_class_ids and phoneBoundaries exclude each other", key="as_class_ids")
-        if not self.target_file:
-            if self.target_dim is not None:
-                raise ConfigError(
-                    f"targetDim={self.target_dim} is possible only with a labelToTargetMappingFile", key="targetDim"
-                )
-            return
+        if self.target_dim is not None and not self.target_file:
+            raise ConfigError(
+                f"targetDim={self.target_dim} is possible only with a labelToTargetMappingFile", key="targetDim"
+            )
         if not _is_dim(self.target_dim):
             raise ConfigError(f"targetDim is {self.target_dim!r}; expected 1 to {LARGEST_DIM} values", key="targetDim")
-        for name, is_set in (("as_class_ids", self.as_class_ids), ("phoneBoundaries", self.marks_starts)):
-            if is_set:
-                raise ConfigError(
-                    f"{name} and labelToTargetMappingFile exclude each other", key="labelToTargetMappingFile"
-                )
+        are_set = {
+            "as_class_ids": self.as_class_ids,
+            "phoneBoundaries": self.marks_starts,
+            "labelToTargetMappingFile": self.target_file,
+        }
+        chosen = [name for name, is_set in are_set.items() if is_set]
+        if len(chosen) > 1:
+            key = "labelToTargetMappingFile" if self.target_file else "as_class_ids"
+            raise ConfigError(f"{chosen[0]} and {chosen[1]} exclude each other", key=key)
 
 
 def _is_dim(dim: Any) -> bool:
@@ -147,7 +147,7 @@ def settings_of(options: LabelOptions, arguments: Mapping[str, Any]) -> LabelSet
         unequal_lengths=options.unequal_lengths or ("keep" if compatible else "error"),
         compatible=compatible,
         strict=options.strict,
-        dtype=precision_of(options.dtype),
+        dtype=float_type("dtype", options.dtype),
     )
 
 
@@ -155,5 +155,5 @@ def _listed_paths(lists: Any) -> tuple[str, ...]:
     """Return the label files of a file that has a path on each line, or of a sequence of paths."""
     if not isinstance(lists, str):
         return tuple(lists)
-    lines = os.fsdecode(all_bytes(lists)).split("\n")
-    return tuple(line.strip() for line in lines if line.strip())
+    lines = map(str.strip, os.fsdecode(all_bytes(lists)).split("\n"))
+    return tuple(filter(None, lines))
