@@ -110,17 +110,26 @@ class CompressedStream:
         self,
     ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64], npt.NDArray[np.uint64], npt.NDArray[np.uint8]]: ...
 
-def decompress(
-    name: str,
-    source: _Text,
-    texts: npt.NDArray[np.uint64],
-    places: npt.NDArray[np.uint64],
-    window_bounds: npt.NDArray[np.uint64],
-    windows: npt.NDArray[np.uint8],
-    begin: int,
-    size: int,
-    num_threads: int,
-) -> tuple[npt.NDArray[np.uint8] | None, tuple[int, int, str] | None]: ...
+class DamagedDataError(Exception):
+    """Compressed data are damaged. Its arguments: offset in the compressed data, offset in the text, what is wrong."""
+
+@final
+class Decoders:
+    """Decoders of earlier calls, whose memory later calls use."""
+
+    def __new__(cls, most: int) -> Decoders: ...
+
+_Packed = tuple[
+    str,
+    _Text,
+    npt.NDArray[np.uint64],
+    npt.NDArray[np.uint64],
+    npt.NDArray[np.uint64],
+    npt.NDArray[np.uint8],
+    Decoders,
+]
+
+def decompress(text: _Packed, begin: int, out: npt.NDArray[np.uint8], num_threads: int) -> None: ...
 def zstd_frame(text: bytes, level: int) -> bytes: ...
 
 _Text = tuple[int, int] | tuple[npt.NDArray[np.uint8], int] | npt.NDArray[np.uint8]
@@ -205,7 +214,7 @@ def ctf_index_chunks(
     spare: Spare,
 ) -> list[tuple[list[tuple[int, CTFScan]], Chunk] | None]: ...
 def ctf_parse(
-    text: _Text,
+    text: _Text | _Packed,
     begin: int,
     end: int,
     starts: npt.NDArray[np.uint32] | npt.NDArray[np.uint64],

@@ -42,6 +42,8 @@ class Elsewhere:
         assert self._file.read_into(buffer, begin) == end - begin
         return buffer, begin
 
+    source_to_parse = source
+
     def windows(self, first: int) -> Iterator[Window]:
         return windows_of_lines(self, first, self.window)
 

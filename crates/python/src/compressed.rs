@@ -1,10 +1,11 @@
 //! Compressed texts.
 
-use crate::file::TextArgument;
+use crate::file::{TextArgument, TextSource};
 use crate::pool::pool;
-use cntkio_core::compressed::{self, Failure, Fault, Kind, Packed, Stream};
-use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadwriteArray1};
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use cntkio_core::compressed::{self, Fault, Kind, Packed, SpareDecoders, Stream};
+use cntkio_core::text::ReadAt;
+use numpy::{IntoPyArray, PyReadonlyArray1, PyReadwriteArray1};
+use pyo3::exceptions::{PyException, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::sync::{Mutex, PoisonError};
@@ -129,42 +130,83 @@ impl CompressedStream {
     }
 }
 
-/// The text of some segments from `begin` on, of `size` bytes; or the fault. See `cntkio_core::compressed::Packed`.
-#[pyfunction]
-#[allow(clippy::too_many_arguments, clippy::type_complexity)]
-pub(crate) fn decompress<'py>(
-    py: Python<'py>,
-    name: &str,
-    source: TextArgument<'py>,
-    texts: PyReadonlyArray1<'py, u64>,
-    places: PyReadonlyArray1<'py, u64>,
-    window_bounds: PyReadonlyArray1<'py, u64>,
-    windows: PyReadonlyArray1<'py, u8>,
-    begin: u64,
-    size: usize,
-    num_threads: usize,
-) -> PyResult<(Option<Bound<'py, PyArray1<u8>>>, Option<FaultTuple>)> {
-    let source = source.source()?;
-    let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
-    let packed = Packed {
-        kind: kind(name)?,
-        read: &read,
-        texts: texts.as_slice()?,
-        places: places.as_slice()?,
-        window_bounds: window_bounds.as_slice()?,
-        windows: windows.as_slice()?,
-    };
-    let pool = pool(num_threads)?;
-    let work = || {
-        let mut out = vec![0; size];
-        let made = pool.install(|| compressed::decompress(packed, begin, &mut out));
-        made.map(|()| out)
-    };
-    match py.detach(work) {
-        Ok(out) => Ok((Some(out.into_pyarray(py)), None)),
-        Err(Failure::Damaged(fault)) => Ok((None, Some(tuple(fault)))),
-        Err(Failure::Unread(error)) => Err(error.into()),
+pyo3::create_exception!(
+    _core,
+    DamagedDataError,
+    PyException,
+    "Compressed data are damaged. Its arguments: offset in the compressed data, offset in the text, what is wrong."
+);
+
+/// The exception for a text that cannot be read.
+pub(crate) fn read_error(error: std::io::Error) -> PyErr {
+    match error.downcast::<Fault>() {
+        Ok(fault) => DamagedDataError::new_err(tuple(fault)),
+        Err(error) => error.into(),
     }
+}
+
+/// Decoders of earlier calls, whose memory later calls use.
+#[pyclass(frozen, module = "cntkio._core")]
+pub(crate) struct Decoders {
+    spare: SpareDecoders,
+}
+
+#[pymethods]
+impl Decoders {
+    /// Keep at most so many.
+    #[new]
+    fn new(most: usize) -> Decoders {
+        Decoders { spare: SpareDecoders::new(most) }
+    }
+}
+
+/// Some segments of a compressed text: how it is compressed, what the compressed data are read from, offsets of the
+/// access points in the text, their places, bounds of windows, windows; see `cntkio_core::compressed::Packed`.
+#[derive(FromPyObject)]
+pub(crate) struct PackedText<'py>(
+    String,
+    TextArgument<'py>,
+    PyReadonlyArray1<'py, u64>,
+    PyReadonlyArray1<'py, u64>,
+    PyReadonlyArray1<'py, u64>,
+    PyReadonlyArray1<'py, u8>,
+    PyRef<'py, Decoders>,
+);
+
+impl PackedText<'_> {
+    /// Call a function with the access points and a function that reads the compressed data.
+    pub(crate) fn source(&self) -> PyResult<TextSource<'_>> {
+        self.1.source()
+    }
+
+    pub(crate) fn packed<'a>(&'a self, read: ReadAt<'a>) -> PyResult<Packed<'a>> {
+        Ok(Packed {
+            kind: kind(&self.0)?,
+            read,
+            texts: self.2.as_slice()?,
+            places: self.3.as_slice()?,
+            window_bounds: self.4.as_slice()?,
+            windows: self.5.as_slice()?,
+            spare: &self.6.spare,
+        })
+    }
+}
+
+/// Fill an array with the text from `begin` on.
+#[pyfunction]
+pub(crate) fn decompress(
+    py: Python<'_>,
+    text: PackedText<'_>,
+    begin: u64,
+    mut out: PyReadwriteArray1<'_, u8>,
+    num_threads: usize,
+) -> PyResult<()> {
+    let source = text.source()?;
+    let read = |at: usize, buffer: &mut [u8]| source.read(buffer, at as u64);
+    let packed = text.packed(&read)?;
+    let out = out.as_slice_mut()?;
+    let pool = pool(num_threads)?;
+    py.detach(|| pool.install(|| compressed::decompress(packed, begin, out))).map_err(read_error)
 }
 
 /// Compress a text to a frame of zstd, which has its size and a check sum.

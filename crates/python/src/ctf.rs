@@ -1,7 +1,8 @@
 //! The CNTK text format.
 
 use crate::chunk::{Chunk, parsed};
-use crate::file::TextArgument;
+use crate::compressed::{PackedText, read_error};
+use crate::file::{TextArgument, TextSource};
 use crate::lengths::LengthsArray;
 use crate::pool::pool;
 use cntkio_core::chunk::Pool;
@@ -219,6 +220,23 @@ impl Spare {
     }
 }
 
+/// The text of a chunk, compressed or not.
+#[derive(FromPyObject)]
+pub(crate) enum ChunkText<'py> {
+    Plain(TextArgument<'py>),
+    Packed(PackedText<'py>),
+}
+
+impl ChunkText<'_> {
+    /// What the text is read from, or the compressed data.
+    fn source(&self) -> PyResult<TextSource<'_>> {
+        match self {
+            ChunkText::Plain(text) => text.source(),
+            ChunkText::Packed(text) => text.source(),
+        }
+    }
+}
+
 /// Kind, offset in the text, sequence, stream or None, and the number in the text.
 type FindingTuple = (u8, usize, usize, Option<usize>, u64);
 
@@ -254,7 +272,7 @@ fn extents(
 #[allow(clippy::too_many_arguments, clippy::type_complexity)]
 pub(crate) fn ctf_parse(
     py: Python<'_>,
-    text: TextArgument<'_>,
+    text: ChunkText<'_>,
     begin: u64,
     end: u64,
     starts: Starts<'_>,
@@ -275,11 +293,18 @@ pub(crate) fn ctf_parse(
     let sizes = sizes.as_ref().map(|sizes| sizes.as_slice()).transpose()?;
     let lengths = lengths.lengths()?;
     let source = text.source()?;
-    let read = |at: usize, buffer: &mut [u8]| source.read(buffer, begin.saturating_add(at as u64));
-    let text_size = source.end().saturating_sub(begin);
-    let text = match source.bytes_from(begin) {
-        Some(bytes) => Source::Memory(bytes),
-        None => Source::File(Text { size: text_size as usize, read: &read }),
+    let offset = if matches!(text, ChunkText::Packed(_)) { 0 } else { begin };
+    let read = |at: usize, buffer: &mut [u8]| source.read(buffer, offset.saturating_add(at as u64));
+    let (text, text_size) = match &text {
+        ChunkText::Packed(text) => {
+            let packed = text.packed(&read)?;
+            (Source::Packed(packed, begin), packed.texts.last().map_or(0, |&end| end.saturating_sub(begin)))
+        }
+        ChunkText::Plain(_) => {
+            let size = source.end().saturating_sub(begin);
+            let file = Text { size: size as usize, read: &read };
+            (source.bytes_from(begin).map_or(Source::File(file), Source::Memory), size)
+        }
     };
     let spare = spare.map(|spare| &spare.pool);
     let pool = pool(num_threads)?;
@@ -297,7 +322,8 @@ pub(crate) fn ctf_parse(
         let size: usize = sequences.iter().map(|extent| extent.end - extent.start).sum();
         Some(if size <= cut.piece { parse() } else { pool.install(parse) })
     })?;
-    let (chunk, findings) = parsed.ok_or_else(|| PyValueError::new_err("a sequence lies outside the text"))??;
+    let parsed = parsed.ok_or_else(|| PyValueError::new_err("a sequence lies outside the text"))?;
+    let (chunk, findings) = parsed.map_err(read_error)?;
     let tuple = |found: &Finding| (found.kind as u8, found.at, found.sequence, found.stream, found.found);
     let first = findings.first.iter().map(tuple).collect();
     let last_straw = findings.last_straw.as_ref().map(tuple);

@@ -2,7 +2,7 @@
 //! interpreter's lock while they work.
 //!
 //! This crate makes no decisions. A wrong argument that only a bug of the package can cause is a `ValueError`; errors
-//! in users' files are returned as data.
+//! in users' files are returned as data, except for compressed data that are damaged, a `DamagedDataError`.
 
 #![deny(clippy::undocumented_unsafe_blocks, unsafe_op_in_unsafe_fn)]
 
@@ -51,7 +51,7 @@ mod _core {
     use super::chunk::{Chunk, pad, spread};
 
     #[pymodule_export]
-    use super::compressed::{CompressedStream, decompress, zstd_frame};
+    use super::compressed::{CompressedStream, DamagedDataError, Decoders, decompress, zstd_frame};
 
     #[pymodule_export]
     use super::ctf::{

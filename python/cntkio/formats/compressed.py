@@ -26,7 +26,7 @@ from cntkio._threads import ForkLock, num_threads
 from cntkio.errors import FormatError
 from cntkio.formats.columns import Column
 from cntkio.formats.index_cache import Arrays, DamagedCacheError, IndexCache, Remaking, StoredArrays, StoredColumn
-from cntkio.formats.text_input import WINDOW, Bytes, CoreText, TextInput, Window, windows_of_lines
+from cntkio.formats.text_input import WINDOW, Bytes, CoreText, PackedText, TextInput, Window, windows_of_lines
 
 Compression = Literal["gzip", "zstd"]
 SPACING = 4 << 20
@@ -91,6 +91,7 @@ class CompressedText:
         self.companions, self.stamp, self.guide = stored.companions, stored.stamp, guide
         self._stored, self._points = stored, points
         self.compression: Compression = compression
+        self._decoders = _core.Decoders(num_threads())
         self._recent: tuple[int, Bytes] = (-1, np.empty(0, np.uint8))
         largest = int(np.diff(points.texts).max(initial=0))
         self._in_order = _InOrder(stored, compression, points) if largest > LARGEST_SEGMENT else None
@@ -109,12 +110,21 @@ class CompressedText:
         return self._text(offset, offset + size).tobytes()
 
     def read_into(self, buffer: Bytes, offset: int) -> int:
-        text = self._text(offset, offset + len(buffer))
-        buffer[: len(text)] = text
-        return len(text)
+        count = max(min(len(buffer), self.size - offset), 0)
+        if count < FRAMES or self._in_order is not None:
+            buffer[:count] = self._text(offset, offset + count)
+        else:
+            self._fill(buffer[:count], offset)
+        return count
 
     def source(self, begin: int, end: int) -> CoreText:
         return self._text(begin, end), begin
+
+    def source_to_parse(self, begin: int, end: int) -> CoreText | PackedText:
+        """Return the compressed data: each thread of the parser decompresses what it parses next."""
+        if self._in_order is not None or begin >= end:
+            return self.source(begin, end)
+        return self._segments(begin, min(end, self.size))
 
     def windows(self, first: int) -> Iterator[Window]:
         return windows_of_lines(self, first)
@@ -129,39 +139,49 @@ class CompressedText:
         end = min(end, self.size)
         if begin >= end:
             return np.empty(0, np.uint8)
+        if self._in_order is not None:
+            return self._in_order.read(begin, end)
+        texts = self._points.texts
+        segment = int(np.searchsorted(texts, np.uint64(begin), side="right")) - 1
+        first, last = int(texts[segment]), int(texts[segment + 1])
+        if end - begin >= (last - first) // 2 or end > last:
+            return self._decompressed(begin, end)
+        # Small reads often follow each other.
+        recent, text = self._recent
+        if recent != segment:
+            text = self._decompressed(first, last)
+            self._recent = segment, text
+        return text[begin - first : end - first]
+
+    def _decompressed(self, begin: int, end: int) -> Bytes:
+        text = np.empty(end - begin, np.uint8)
+        self._fill(text, begin)
+        return text
+
+    def _fill(self, buffer: Bytes, begin: int) -> None:
         try:
-            if self._in_order is not None:
-                return self._in_order.read(begin, end)
-            texts = self._points.texts
-            segment = int(np.searchsorted(texts, np.uint64(begin), side="right")) - 1
-            first, last = int(texts[segment]), int(texts[segment + 1])
-            if end - begin >= (last - first) // 2 or end > last:
-                return self._decompressed(begin, end)
-            # Small reads often follow each other.
-            recent, text = self._recent
-            if recent != segment:
-                text = self._decompressed(first, last)
-                self._recent = segment, text
-            return text[begin - first : end - first]
+            _core.decompress(self._segments(begin, begin + len(buffer)), begin, buffer, num_threads())
         except (OSError, EOFError):
             self.require_unchanged()
             raise
+        except _core.DamagedDataError as error:
+            self.require_unchanged()
+            raise damaged(self.path, self.compression, *error.args) from None
 
-    def _decompressed(self, begin: int, end: int) -> Bytes:
+    def _segments(self, begin: int, end: int) -> PackedText:
         points = self._points
         first = int(np.searchsorted(points.texts, np.uint64(begin), side="right")) - 1
         last = int(np.searchsorted(points.texts, np.uint64(end), side="left"))
         texts, places = points.texts[first : last + 1], points.places[first : last + 1]
         bounds = points.window_bounds[first : last + 1]
         windows = points.windows[int(bounds[0]) : int(bounds[-1])]
-        # A point may need the last bits of the byte before it.
-        source = self._stored.source(max((int(places[0]) >> 4) - 1, 0), int(places[-1]) >> 4)
-        text, fault = _core.decompress(
-            self.compression, source, texts, places, bounds - bounds[0], windows, begin, end - begin, num_threads()
-        )
-        if text is None or fault is not None:
-            _raise_damage(self._stored, self.compression, fault)
-        return text
+        try:
+            # A point may need the last bits of the byte before it.
+            source = self._stored.source(max((int(places[0]) >> 4) - 1, 0), int(places[-1]) >> 4)
+        except (OSError, EOFError):
+            self.require_unchanged()
+            raise
+        return self.compression, source, texts, places, bounds - bounds[0], windows, self._decoders
 
 
 def _advice(largest: int, path: str) -> str:
@@ -171,15 +191,19 @@ def _advice(largest: int, path: str) -> str:
     )
 
 
-def _raise_damage(stored: TextInput, compression: str, fault: tuple[int, int, str] | None) -> NoReturn:
-    stored.require_unchanged()
-    packed, text, what = fault or (0, 0, "unknown")
-    raise FormatError(
+def damaged(path: str, compression: str | None, packed: int, text: int, what: str) -> FormatError:
+    """Return the error that says where compressed data are damaged; arguments as for `_core.DamagedDataError`."""
+    return FormatError(
         f"the {compression} data are damaged near byte {packed} of the compressed file: {what}; "
         "make the file again, or test it with the tool that made it",
-        path=stored.path,
+        path=path,
         byte=text,
     )
+
+
+def _raise_damage(stored: TextInput, compression: str, fault: tuple[int, int, str]) -> NoReturn:
+    stored.require_unchanged()
+    raise damaged(stored.path, compression, *fault)
 
 
 class _InOrder:
@@ -269,7 +293,7 @@ def first_text(stored: TextInput, compression: Compression, size: int) -> bytes:
 
 
 def _cached(stored: TextInput, compression: Compression, verify: bool) -> Points:
-    cache = IndexCache(stored, {"format": f"{compression} access points", "spacing": SPACING}, verify=verify)
+    cache = IndexCache(stored, {"format": f"access points of {compression}", "spacing": SPACING}, verify=verify)
 
     def make_again() -> Arrays:
         stored.require_unchanged()
@@ -317,7 +341,7 @@ def pass_over(stored: TextInput, compression: Compression) -> Points:
     texts, places, ends, windows = stream.take_points()
     return Points(
         np.append(texts, np.uint64(size)),
-        np.append(places, np.uint64(stored.size << 4)),
+        np.append(places, np.uint64(stored.size << 4 | 8)),
         np.concatenate([np.zeros(1, np.uint64), ends]),
         windows,
     )

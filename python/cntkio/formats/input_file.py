@@ -208,6 +208,9 @@ class InputFile:
     def source(self, begin: int, end: int) -> CoreText:
         return self.handle
 
+    def source_to_parse(self, begin: int, end: int) -> CoreText:
+        return self.source(begin, end)
+
     def windows(self, first: int) -> Iterator[Window]:
         for begin in range(first, self.size, WINDOW):
             yield Window(self, first, begin, min(begin + WINDOW, self.size))

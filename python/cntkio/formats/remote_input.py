@@ -149,6 +149,9 @@ class RemoteInput:
         end = min(end, self.size)
         return self._fetched(begin, max(begin, end)), begin
 
+    def source_to_parse(self, begin: int, end: int) -> CoreText:
+        return self.source(begin, end)
+
     def windows(self, first: int) -> Iterator[Window]:
         return windows_of_lines(self, first)
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from cntkio import _core
 from cntkio._threads import Workers
 from cntkio.errors import FormatError
 
@@ -27,6 +28,16 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 CoreText: TypeAlias = tuple[int, int] | tuple[Bytes, int]
 """A text as the compiled core takes it: the number and size of an open file, or bytes in memory and the offset of the
 first of them."""
+PackedText: TypeAlias = tuple[
+    str,
+    CoreText,
+    npt.NDArray[np.uint64],
+    npt.NDArray[np.uint64],
+    npt.NDArray[np.uint64],
+    npt.NDArray[np.uint8],
+    _core.Decoders,
+]
+"""A compressed text as the parser takes it: how it is compressed, the compressed data, and their access points."""
 WINDOW = 32 << 20
 """Bytes of a window of a text that the core cannot read by itself."""
 _ROOM = 64 << 10
@@ -102,6 +113,9 @@ class TextInput(ReadableText, Protocol):
     @property
     def reach(self) -> int:
         """Most bytes to ask `source` for at once, so that memory stays bounded; a chunk is asked for at once anyway."""
+
+    def source_to_parse(self, begin: int, end: int) -> CoreText | PackedText:
+        """Return what the parser reads the bytes of a chunk from."""
 
     def loads_at_once(self, chunk_size: int) -> int:
         """Return how many chunks of a size in bytes to load at the same time: more if reading waits for a network."""

@@ -1,16 +1,7 @@
 //! Members of gzip, one after another.
 
+use super::step::Stepped;
 use cntkio_memory::inflate::{At, Damage, Inflater};
-
-/// What a step of a decoder did.
-pub(super) struct Stepped {
-    pub(super) num_read: usize,
-    pub(super) num_written: usize,
-    /// At the end of a member or a frame.
-    pub(super) is_end: bool,
-    /// At the end of a block: bits that were read and not used.
-    pub(super) unused_bits: Option<u8>,
-}
 
 /// Check sum and size at the end of a member.
 const FOOTER_BYTES: usize = 8;
@@ -29,9 +20,14 @@ impl Gzip {
         Ok(Gzip { inflater: Inflater::new()?, is_resumed: false, footer: 0 })
     }
 
+    /// Forget the member that was begun.
+    pub(super) fn begin_anew(&mut self) {
+        self.footer = 0;
+    }
+
     /// Resume at a block; see [`Inflater::resume`].
     pub(super) fn resume(&mut self, window: &[u8], num_bits: u8, byte: u8) -> Result<(), Damage> {
-        self.is_resumed = true;
+        (self.is_resumed, self.footer) = (true, 0);
         self.inflater.resume(window, num_bits, byte)
     }
 

@@ -7,14 +7,15 @@
 //!
 //! If only some sequences of a chunk are wanted, a part is read run by run: a large gap between two runs is not read.
 
-use super::builder::{builders, finish};
+use super::builder::{Builder, builders, finish};
 use super::parse::Parser;
 use super::{Extent, Finding, Findings, Schema};
 use crate::chunk::{Block, Chunk, Pool};
+use crate::compressed::{Packed, Reader};
 use crate::text::Text;
 use cntkio_simd::Kernel;
 use rayon::prelude::*;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The text of a chunk.
 #[derive(Clone, Copy)]
@@ -23,6 +24,8 @@ pub enum Source<'a> {
     Memory(&'a [u8]),
     /// To be read.
     File(Text<'a>),
+    /// To be decompressed, from an offset of the compressed text on.
+    Packed(Packed<'a>, u64),
 }
 
 /// Sizes of the parts of a chunk's text, in bytes.
@@ -52,7 +55,10 @@ pub fn parse_chunk(
     cut: Cut,
     pool: Option<&Arc<Pool>>,
 ) -> std::io::Result<(Chunk, Findings)> {
-    let pieces: Vec<&[Extent]> = in_pieces(sequences, cut.piece).collect();
+    let pieces: Vec<&[Extent]> = match source {
+        Source::Packed(packed, begin) => at_access_points(sequences, packed, begin, cut.piece),
+        Source::Memory(_) | Source::File(_) => in_pieces(sequences, cut.piece).collect(),
+    };
     let parse_piece = |piece: &[Extent], budget| {
         let mut findings = Findings::new(budget, is_strict).in_full(schema.keeps_findings);
         let spare = pool.and_then(|pool| pool.take());
@@ -109,6 +115,27 @@ fn in_pieces(sequences: &[Extent], size: usize) -> impl Iterator<Item = &[Extent
     })
 }
 
+/// Cut sequences into pieces of about `size` bytes of text that begin next to an access point, so that no thread
+/// decompresses much that belongs to another piece.
+fn at_access_points<'a>(sequences: &'a [Extent], packed: Packed, begin: u64, size: usize) -> Vec<&'a [Extent]> {
+    let all = |extent: fn(&Extent) -> usize, last: Option<&Extent>| begin + last.map_or(0, extent) as u64;
+    let range = all(|first| first.start, sequences.first())..all(|last| last.end, sequences.last());
+    let mut pieces = Vec::new();
+    let (mut rest, mut first_text, mut last_point) = (sequences, range.start, range.start);
+    for &point in packed.points_between(range.clone()).iter().chain([&range.end]) {
+        if point - first_text > size as u64 && last_point > first_text {
+            let count = rest.partition_point(|extent| begin + (extent.start as u64) < last_point);
+            let (piece, others) = rest.split_at(count);
+            pieces.push(piece);
+            (rest, first_text) = (others, last_point);
+        }
+        last_point = point;
+    }
+    pieces.push(rest);
+    pieces.retain(|piece| !piece.is_empty());
+    pieces
+}
+
 /// Parse the sequences' text into a block. Extents are clipped to `bytes`.
 ///
 /// If `findings` has a last straw afterwards, the block is incomplete.
@@ -141,15 +168,33 @@ fn parse_piece(
     spare: Option<Block>,
 ) -> std::io::Result<Block> {
     let mut builders = builders(schema, sequences.len(), spare);
-    let text = match source {
+    let (packed, begin) = match source {
         Source::Memory(bytes) => {
             let mut parser = Parser::new(bytes, 0, schema, &mut builders, findings);
             let _ = parser.sequences(sequences, 0);
             builders.iter_mut().for_each(|builder| builder.end_part(schema.is_compact, 1.0));
             return Ok(finish(sequences.len(), builders));
         }
-        Source::File(text) => text,
+        Source::File(text) => return parse_parts(text, sequences, schema, findings, cut, builders),
+        Source::Packed(packed, begin) => (packed, begin),
     };
+    let reader = Mutex::new(Reader::new(packed));
+    let read = |at: usize, buffer: &mut [u8]| {
+        reader.lock().unwrap_or_else(PoisonError::into_inner).read(begin + at as u64, buffer)
+    };
+    let size = packed.texts.last().map_or(0, |&end| end.saturating_sub(begin)) as usize;
+    parse_parts(Text { size, read: &read }, sequences, schema, findings, cut, builders)
+}
+
+/// Parse a piece that is read part by part.
+fn parse_parts(
+    text: Text,
+    sequences: &[Extent],
+    schema: &Schema,
+    findings: &mut Findings,
+    cut: Cut,
+    mut builders: Vec<Builder>,
+) -> std::io::Result<Block> {
     let all_bytes: usize = sequences.iter().map(num_bytes).sum();
     let mut part_reader = PartReader { text, gap: cut.gap, buffer: Vec::new(), moved: Vec::new() };
     let mut number = 0;

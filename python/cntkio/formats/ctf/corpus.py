@@ -20,6 +20,7 @@ from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.block_cache import require_room
 from cntkio.formats.cntk_options import TEXT, CntkOptions
+from cntkio.formats.compressed import damaged
 from cntkio.formats.concatenation import Concatenation, KeysOf, changed_in_use, check_keys_of, concatenated
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Corpus, Deserializer, Joins, Loaded, PlacesInFiles
 from cntkio.formats.ctf import tuning
@@ -467,7 +468,7 @@ class CTFCorpus:
         places, lengths = self.index.places.of_chunk(chunk_id, first, last), self.table.lengths[first:last]
         if sequences is not None:
             places, lengths = places.only(sequences), lengths[sequences]
-        source = self._file.source(places.begin, places.end)
+        source = self._file.source_to_parse(places.begin, places.end)
         try:
             chunk, counts, findings, last_straw = _core.ctf_parse(
                 source,
@@ -490,6 +491,9 @@ class CTFCorpus:
         except (OSError, EOFError):
             self._file.require_unchanged()
             raise
+        except _core.DamagedDataError as error:
+            self._file.require_unchanged()
+            raise damaged(self.name, self._file.compression, *error.args) from None
         straw = None if last_straw is None else Finding(*last_straw)
         first_findings = [Finding(*finding) for finding in findings]
         return chunk, Findings(counts, first_findings, straw, places.begin, first, sequences)

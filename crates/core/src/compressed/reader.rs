@@ -1,0 +1,284 @@
+//! The text of compressed data from access points on.
+
+use super::stream::{Decoder, Fault, Kind, Place, Points, Stream};
+use crate::text::ReadAt;
+use cntkio_memory::inflate::Damage;
+use rayon::prelude::*;
+use std::io;
+use std::ops::Range;
+use std::sync::Mutex;
+
+/// Bytes of compressed data that are read at once, and of text that is skipped at once.
+const READ_BYTES: usize = 1 << 17;
+
+/// Compressed data and their access points.
+#[derive(Clone, Copy)]
+pub struct Packed<'a> {
+    /// How they are compressed.
+    pub kind: Kind,
+    /// Reads the compressed data.
+    pub read: ReadAt<'a>,
+    /// Offset in the text of each point and, last, of the end of the last segment.
+    pub texts: &'a [u64],
+    /// Place of each point and, last, of the end of the last segment; see [`Points::places`].
+    pub places: &'a [u64],
+    /// For each point the begin of its window in `windows` and, last, the end of the last window.
+    pub window_bounds: &'a [u64],
+    /// The windows.
+    pub windows: &'a [u8],
+    /// Decoders of earlier readers.
+    pub spare: &'a SpareDecoders,
+}
+
+/// Decoders that readers have left, for later readers: their memory was used before.
+pub struct SpareDecoders {
+    most: usize,
+    kept: Mutex<Vec<Buffers>>,
+}
+
+/// A decoder and its buffers.
+struct Buffers {
+    kind: Kind,
+    decoder: Decoder,
+    input: Vec<u8>,
+    skipped: Vec<u8>,
+}
+
+impl SpareDecoders {
+    /// Keep at most so many decoders.
+    #[must_use]
+    pub fn new(most: usize) -> SpareDecoders {
+        SpareDecoders { most, kept: Mutex::default() }
+    }
+
+    /// No thread waits for another one, which may not exist in a fork of the process.
+    fn take(&self, kind: Kind) -> Result<Buffers, Damage> {
+        let spare = self.kept.try_lock().ok().and_then(|mut spare| spare.pop()).filter(|spare| spare.kind == kind);
+        spare.map_or_else(
+            || Ok(Buffers { kind, decoder: Decoder::new(kind)?, input: Vec::new(), skipped: Vec::new() }),
+            Ok,
+        )
+    }
+
+    fn give(&self, buffers: Buffers) {
+        if let Ok(mut spare) = self.kept.try_lock()
+            && spare.len() < self.most
+        {
+            spare.push(buffers);
+        }
+    }
+}
+
+impl<'a> Packed<'a> {
+    /// The last access point at or before an offset of the text.
+    fn segment_of(&self, text: u64) -> usize {
+        self.texts.partition_point(|&point| point <= text).saturating_sub(1).min(self.texts.len().saturating_sub(2))
+    }
+
+    /// An error unless the access points belong together, and the range lies between the first and the last.
+    fn check(&self, range: &Range<u64>) -> Result<(), Fault> {
+        let fits = self.texts.is_sorted()
+            && self.places.is_sorted()
+            && self.window_bounds.is_sorted()
+            && self.texts.len() > 1
+            && self.places.len() == self.texts.len()
+            && self.window_bounds.len() == self.texts.len()
+            && self.window_bounds.last().is_some_and(|&end| end <= self.windows.len() as u64)
+            && self.texts.first().is_some_and(|&first| first <= range.start)
+            && self.texts.last().is_some_and(|&last| range.end <= last);
+        let what = "access points that do not belong together";
+        if fits { Ok(()) } else { Err(Fault { packed: 0, text: range.start, what: what.to_owned() }) }
+    }
+
+    /// The offsets in the text of the access points between two offsets.
+    pub(crate) fn points_between(&self, range: Range<u64>) -> &'a [u64] {
+        let first = self.texts.partition_point(|&text| text <= range.start);
+        &self.texts[first..self.texts.partition_point(|&text| text < range.end).max(first)]
+    }
+}
+
+/// Reads parts of a text, which should follow each other: it decompresses what lies between, or begins at the access
+/// point before the part.
+pub struct Reader<'a> {
+    packed: Packed<'a>,
+    cursor: Option<Cursor>,
+}
+
+/// A position in the text.
+struct Cursor {
+    stream: Stream,
+    /// The segment that has the position. At its end, the next one.
+    segment: usize,
+    kind: Kind,
+    input: Vec<u8>,
+    /// The compressed data in `input` that were not used yet, and the offset of their end.
+    unused: Range<usize>,
+    input_end: u64,
+    skipped: Vec<u8>,
+}
+
+impl<'a> Reader<'a> {
+    /// A reader of compressed data.
+    #[must_use]
+    pub fn new(packed: Packed<'a>) -> Reader<'a> {
+        Reader { packed, cursor: None }
+    }
+
+    /// Fill a buffer with the text from an offset on. The check sums of members and frames that end on the way, or with
+    /// the buffer, are checked.
+    ///
+    /// # Errors
+    /// The data cannot be read; or they are damaged or do not match the access points, which is a [`Fault`].
+    pub fn read(&mut self, text: u64, out: &mut [u8]) -> io::Result<()> {
+        let packed = self.packed;
+        if out.is_empty() {
+            return Ok(());
+        }
+        packed.check(&(text..text.saturating_add(out.len() as u64))).map_err(io::Error::other)?;
+        let segment = packed.segment_of(text);
+        let is_ahead = |cursor: &Cursor| {
+            let at = cursor.stream.text;
+            at <= text && (cursor.segment >= segment || at == text)
+        };
+        if !self.cursor.as_ref().is_some_and(is_ahead) {
+            let buffers = match self.cursor.take() {
+                Some(cursor) => Ok(cursor.into_buffers()),
+                None => packed.spare.take(packed.kind),
+            };
+            let damage = |Damage(what)| io::Error::other(Fault { packed: 0, text, what });
+            self.cursor = Some(Cursor::at(&packed, segment, buffers.map_err(damage)?)?);
+        }
+        let done = match &mut self.cursor {
+            Some(cursor) => cursor.skip_to(&packed, text).and_then(|()| cursor.fill(&packed, out)),
+            None => Ok(()),
+        };
+        if done.is_err() {
+            self.cursor = None;
+        }
+        done
+    }
+}
+
+impl Drop for Reader<'_> {
+    fn drop(&mut self) {
+        if let Some(cursor) = self.cursor.take() {
+            self.packed.spare.give(cursor.into_buffers());
+        }
+    }
+}
+
+impl Cursor {
+    /// A cursor at the access point where a segment begins.
+    fn at(packed: &Packed, segment: usize, buffers: Buffers) -> io::Result<Cursor> {
+        let Buffers { kind, mut decoder, input, skipped } = buffers;
+        let (place, text) = (Place::from(packed.places[segment]), packed.texts[segment]);
+        let damage = |Damage(what)| io::Error::other(Fault { packed: place.byte, text, what });
+        match &mut decoder {
+            Decoder::Zstd(zstd) => zstd.begin_anew(),
+            Decoder::Gzip(gzip) if place.is_begin => gzip.begin_anew(),
+            Decoder::Gzip(gzip) => {
+                let mut byte = [0];
+                if place.num_bits > 0 {
+                    (packed.read)(place.byte.saturating_sub(1) as usize, &mut byte)?;
+                }
+                let window = packed.window_bounds[segment] as usize..packed.window_bounds[segment + 1] as usize;
+                gzip.resume(&packed.windows[window], place.num_bits, byte[0]).map_err(damage)?;
+            }
+        }
+        let stream = Stream {
+            decoder,
+            packed: place.byte,
+            text,
+            points: Points::default(),
+            spacing: u64::MAX,
+            is_between: place.is_begin,
+        };
+        Ok(Cursor { stream, segment, kind, input, unused: 0..0, input_end: place.byte, skipped })
+    }
+
+    fn into_buffers(self) -> Buffers {
+        Buffers { kind: self.kind, decoder: self.stream.decoder, input: self.input, skipped: self.skipped }
+    }
+
+    fn fault(&self, what: &str) -> io::Error {
+        io::Error::other(Fault { packed: self.stream.packed, text: self.stream.text, what: what.to_owned() })
+    }
+
+    fn skip_to(&mut self, packed: &Packed, text: u64) -> io::Result<()> {
+        let mut skipped = std::mem::take(&mut self.skipped);
+        skipped.resize(READ_BYTES, 0);
+        while self.stream.text < text {
+            let count = (text - self.stream.text).min(READ_BYTES as u64) as usize;
+            self.fill(packed, &mut skipped[..count])?;
+        }
+        self.skipped = skipped;
+        Ok(())
+    }
+
+    fn fill(&mut self, packed: &Packed, mut out: &mut [u8]) -> io::Result<()> {
+        loop {
+            while packed.texts.get(self.segment + 1) == Some(&self.stream.text) {
+                self.end_segment(packed)?;
+            }
+            if out.is_empty() {
+                return Ok(());
+            }
+            let Some(&end) = packed.texts.get(self.segment + 1) else { return Err(self.fault(ENDS_EARLY)) };
+            let count = out.len().min((end - self.stream.text) as usize);
+            let fed = self.feed(packed, &mut out[..count])?;
+            if fed == (0, 0) {
+                return Err(self.fault(ENDS_EARLY));
+            }
+            out = &mut out[fed.1..];
+        }
+    }
+
+    /// At the end of a segment's text: go to the next segment. Where a member or a frame ends, its check sum is read.
+    fn end_segment(&mut self, packed: &Packed) -> io::Result<()> {
+        let next = Place::from(packed.places[self.segment + 1]);
+        if next.is_begin {
+            let is_there = |stream: &Stream| stream.is_between() && stream.packed == next.byte;
+            while !is_there(&self.stream) {
+                if self.feed(packed, &mut [])? == (0, 0) && !is_there(&self.stream) {
+                    return Err(self.fault(HOLDS_MORE));
+                }
+            }
+        }
+        self.segment += 1;
+        Ok(())
+    }
+
+    /// Decompress something; returns how many bytes were read and written.
+    fn feed(&mut self, packed: &Packed, out: &mut [u8]) -> io::Result<(usize, usize)> {
+        if self.unused.is_empty() {
+            let end = Place::from(packed.places[self.segment + 1]).byte;
+            let count = end.saturating_sub(self.input_end).min(READ_BYTES as u64) as usize;
+            self.input.resize(READ_BYTES, 0);
+            (packed.read)(self.input_end as usize, &mut self.input[..count])?;
+            (self.unused, self.input_end) = (0..count, self.input_end + count as u64);
+        }
+        let fed = self.stream.feed(&self.input[self.unused.clone()], out).map_err(io::Error::other)?;
+        self.unused.start += fed.0;
+        Ok(fed)
+    }
+}
+
+const ENDS_EARLY: &str = "the data hold less text than their table says";
+const HOLDS_MORE: &str = "the data hold more text than their table says";
+
+/// Decompress the text from `begin` on into `out`, on all threads of the current pool, segment by segment.
+///
+/// # Errors
+/// As for [`Reader::read`].
+pub fn decompress(packed: Packed, begin: u64, out: &mut [u8]) -> io::Result<()> {
+    let end = begin + out.len() as u64;
+    packed.check(&(begin..end)).map_err(io::Error::other)?;
+    let mut jobs = Vec::new();
+    let (mut first, mut rest) = (begin, out);
+    for &last in packed.points_between(begin..end).iter().chain([&end]) {
+        let (part, others) = std::mem::take(&mut rest).split_at_mut((last - first) as usize);
+        jobs.push((first, part));
+        (first, rest) = (last, others);
+    }
+    jobs.into_par_iter().try_for_each(|(first, part)| Reader::new(packed).read(first, part))
+}

@@ -1,0 +1,191 @@
+//! A decompressor of all data in order.
+
+use super::gzip::Gzip;
+use super::zstd::Zstd;
+use cntkio_memory::inflate::Damage;
+
+/// How a text is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Members of gzip.
+    Gzip,
+    /// Frames of zstd.
+    Zstd,
+}
+
+/// Data that cannot be decompressed.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Offset in the compressed data, to which they were read.
+    pub packed: u64,
+    /// Offset in the text, up to which it was decompressed.
+    pub text: u64,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "byte {} of the compressed data: {}", self.packed, self.what)
+    }
+}
+
+impl std::error::Error for Fault {}
+
+/// Access points, in order.
+#[derive(Debug, Default)]
+pub struct Points {
+    /// Offset of each point in the text.
+    pub texts: Vec<u64>,
+    /// Place of each point in the compressed data: 16 times the offset of the first byte that is not yet used; plus 8 at
+    /// the begin of a member or a frame and at the end of the data, or else plus the number of bits of the byte before that are not yet used.
+    pub places: Vec<u64>,
+    /// For each point the end of its window in `windows`.
+    pub window_ends: Vec<u64>,
+    /// The windows, concatenated.
+    pub windows: Vec<u8>,
+}
+
+/// A place in compressed data; see [`Points::places`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub(super) byte: u64,
+    pub(super) num_bits: u8,
+    pub(super) is_begin: bool,
+}
+
+impl From<u64> for Place {
+    fn from(place: u64) -> Place {
+        Place { byte: place >> 4, num_bits: (place & 7) as u8, is_begin: place & 8 != 0 }
+    }
+}
+
+impl From<Place> for u64 {
+    fn from(place: Place) -> u64 {
+        place.byte << 4 | u64::from(place.is_begin) << 3 | u64::from(place.num_bits)
+    }
+}
+
+pub(super) enum Decoder {
+    Gzip(Gzip),
+    Zstd(Zstd),
+}
+
+impl Decoder {
+    pub(super) fn new(kind: Kind) -> Result<Decoder, Damage> {
+        Ok(match kind {
+            Kind::Gzip => Decoder::Gzip(Gzip::new()?),
+            Kind::Zstd => Decoder::Zstd(Zstd::new()),
+        })
+    }
+}
+
+/// A decompressor of all data in order.
+pub struct Stream {
+    pub(super) decoder: Decoder,
+    /// Bytes of the compressed data that were read.
+    pub packed: u64,
+    /// Bytes of the text that were written.
+    pub text: u64,
+    /// The access points so far, at least `spacing` bytes of text apart.
+    pub points: Points,
+    pub(super) spacing: u64,
+    pub(super) is_between: bool,
+}
+
+impl Stream {
+    /// A stream at the begin of compressed data. Note access points at least `spacing` bytes of text apart.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn new(kind: Kind, spacing: u64) -> Result<Stream, Fault> {
+        let decoder = Decoder::new(kind).map_err(|Damage(what)| Fault { packed: 0, text: 0, what })?;
+        Ok(Stream { decoder, packed: 0, text: 0, points: Points::default(), spacing, is_between: true })
+    }
+
+    /// True at the begin of a member or a frame, and at the end of whole data.
+    #[must_use]
+    pub fn is_between(&self) -> bool {
+        self.is_between
+    }
+
+    fn is_due(&self) -> bool {
+        self.points.texts.last().is_none_or(|&last| self.text - last >= self.spacing)
+    }
+
+    fn note(&mut self, num_bits: u8, window: &[u8]) {
+        let place = Place { byte: self.packed, num_bits, is_begin: self.is_between };
+        self.points.texts.push(self.text);
+        self.points.places.push(place.into());
+        self.points.windows.extend_from_slice(window);
+        self.points.window_ends.push(self.points.windows.len() as u64);
+    }
+
+    /// Decompress until the input is used up or the output is full; returns how many bytes were read and written.
+    ///
+    /// # Errors
+    /// The data are damaged.
+    pub fn feed(&mut self, input: &[u8], output: &mut [u8]) -> Result<(usize, usize), Fault> {
+        let (mut read, mut written) = (0, 0);
+        loop {
+            if self.is_between {
+                if let Decoder::Gzip(_) = self.decoder
+                    && self.packed > 0
+                {
+                    // Zeros may fill up the last sector of a tape or a disk.
+                    let padding = input[read..].iter().take_while(|&&byte| byte == 0).count();
+                    read += padding;
+                    self.packed += padding as u64;
+                }
+                if read == input.len() {
+                    return Ok((read, written));
+                }
+                if self.is_due() {
+                    self.note(0, &[]);
+                }
+            }
+            let (step, bits) = self.step(&input[read..], &mut output[written..])?;
+            read += step.0;
+            written += step.1;
+            if let Some(bits) = bits
+                && self.is_due()
+                && let Decoder::Gzip(gzip) = &self.decoder
+            {
+                let window = gzip.window();
+                self.packed -= u64::from(bits / 8);
+                self.note(bits % 8, &window);
+                self.packed += u64::from(bits / 8);
+            }
+            let is_stuck = step == (0, 0) && bits.is_none() && !self.is_between;
+            if is_stuck || (read == input.len() && written == output.len() && !self.is_between) {
+                return Ok((read, written));
+            }
+        }
+    }
+
+    /// A step; returns how many bytes were read and written and, at the end of a block, the number of unused bits.
+    fn step(&mut self, input: &[u8], output: &mut [u8]) -> Result<((usize, usize), Option<u8>), Fault> {
+        let was_between = self.is_between;
+        let stepped = match &mut self.decoder {
+            Decoder::Gzip(gzip) => gzip.step(input, output, was_between, self.spacing < u64::MAX),
+            Decoder::Zstd(zstd) => zstd.step(input, output),
+        };
+        match stepped {
+            Ok(stepped) => {
+                self.packed += stepped.num_read as u64;
+                self.text += stepped.num_written as u64;
+                // What ends without a byte of input had ended before.
+                self.is_between = stepped.is_end || (was_between && stepped.num_read == 0);
+                Ok(((stepped.num_read, stepped.num_written), stepped.unused_bits))
+            }
+            Err(Damage(what)) => {
+                let what = if was_between && self.packed > 0 {
+                    format!("{what}; only whole members or frames may follow each other")
+                } else {
+                    what
+                };
+                Err(Fault { packed: self.packed, text: self.text, what })
+            }
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Frames of zstd, one after another.
+//!
+//! The decoder gets a frame unit by unit: its header, each block, its check sum. So the text of damaged data does not
+//! depend on how many bytes come at a time, and libzstd never decodes a frame as a whole, by other rules.
+
+use super::step::Stepped;
+use cntkio_memory::inflate::Damage;
+use zstd_safe::{DCtx, InBuffer, OutBuffer, ResetDirective};
+
+const MAGIC: u32 = 0xFD2F_B528;
+const SKIPPABLE_MAGIC: u32 = 0x184D_2A50;
+const SKIPPABLE_HEADER_BYTES: usize = 8;
+/// Magic number and the byte that tells the size of the header.
+const LEAST_HEADER_BYTES: usize = 5;
+const BLOCK_HEADER_BYTES: usize = 3;
+const SUM_BYTES: usize = 4;
+const MOST_BLOCK_BYTES: u64 = 128 << 10;
+/// The largest window that libzstd accepts without being asked to.
+const MOST_WINDOW_BYTES: u64 = 128 << 20;
+
+/// A decompressor of frames.
+pub(super) struct Zstd {
+    context: DCtx<'static>,
+    /// The most memory for decompressed text that a frame has asked the context for.
+    ring_bytes: u64,
+    state: State,
+    /// The unit that is being collected or decompressed.
+    unit: Vec<u8>,
+    /// Bytes of the unit that libzstd has taken.
+    used: usize,
+    /// A byte of text that libzstd has written while there was no room.
+    held: Option<u8>,
+    has_sum: bool,
+    /// libzstd has written all text of the frame.
+    is_over: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Collects a unit.
+    Collects(Unit),
+    /// The unit is whole, and libzstd decompresses it. The next unit, if the frame has one.
+    Decodes(Option<Unit>),
+    /// So many bytes of a skippable frame are left.
+    Skips(u64),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Header,
+    Block,
+    Sum,
+}
+
+/// Facts in the header of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Header {
+    has_sum: bool,
+    dictionary: u32,
+    window: u64,
+    /// Bytes of the frame's text, if the header says it.
+    content: Option<u64>,
+}
+
+impl Zstd {
+    pub(super) fn new() -> Zstd {
+        let (context, state) = (DCtx::create(), State::Collects(Unit::Header));
+        Zstd { context, ring_bytes: 0, state, unit: Vec::new(), used: 0, held: None, has_sum: false, is_over: false }
+    }
+
+    /// Forget the frame that was begun.
+    pub(super) fn begin_anew(&mut self) {
+        if self.context.reset(ResetDirective::SessionOnly).is_err() {
+            (self.context, self.ring_bytes) = (DCtx::create(), 0);
+        }
+        (self.state, self.held) = (State::Collects(Unit::Header), None);
+        self.unit.clear();
+    }
+
+    pub(super) fn step(&mut self, input: &[u8], output: &mut [u8]) -> Result<Stepped, Damage> {
+        let (mut num_read, mut num_written) = (0, 0);
+        let is_end = loop {
+            match self.state {
+                State::Collects(unit) => {
+                    num_read += self.collect(unit, &input[num_read..])?;
+                    if num_read == input.len() && matches!(self.state, State::Collects(_)) {
+                        break false;
+                    }
+                }
+                State::Decodes(next) => {
+                    let room = &mut output[num_written..];
+                    let room_bytes = room.len();
+                    let (written, is_done) = self.decode(room)?;
+                    num_written += written;
+                    match next {
+                        None if is_done => {
+                            self.state = State::Collects(Unit::Header);
+                            self.unit.clear();
+                            break true;
+                        }
+                        _ if self.held.is_some() || (written == room_bytes && room_bytes > 0) => break false,
+                        Some(unit) => {
+                            self.state = State::Collects(unit);
+                            self.unit.clear();
+                        }
+                        None if room_bytes == 0 => {}
+                        None => return Err(Damage("the frame ends early".to_owned())),
+                    }
+                }
+                State::Skips(left) => {
+                    let count = left.min((input.len() - num_read) as u64);
+                    num_read += count as usize;
+                    self.state = State::Skips(left - count);
+                    if count == left {
+                        self.state = State::Collects(Unit::Header);
+                    }
+                    break count == left;
+                }
+            }
+        };
+        Ok(Stepped { num_read, num_written, is_end, unused_bits: None })
+    }
+
+    /// Let libzstd decompress the unit; returns how many bytes were written, and whether the frame is at its end.
+    fn decode(&mut self, mut room: &mut [u8]) -> Result<(usize, bool), Damage> {
+        let mut written = 0;
+        if let Some(byte) = self.held {
+            let Some((first, rest)) = room.split_first_mut() else { return Ok((0, false)) };
+            (*first, self.held, written, room) = (byte, None, 1, rest);
+            if room.is_empty() {
+                return Ok((written, self.is_over));
+            }
+        }
+        if !self.is_over {
+            let mut little = [0];
+            let has_room = !room.is_empty();
+            let mut into = OutBuffer::around(if has_room { room } else { &mut little[..] });
+            let mut from = InBuffer::around(&self.unit[self.used..]);
+            self.is_over = self.context.decompress_stream(&mut into, &mut from).map_err(damage)? == 0;
+            self.used += from.pos();
+            let count = into.pos();
+            if has_room {
+                written += count;
+            } else if count == 1 {
+                self.held = Some(little[0]);
+            }
+        }
+        Ok((written, self.is_over && self.held.is_none()))
+    }
+
+    /// Add bytes to the unit; returns how many. If it is whole, go to the next state.
+    fn collect(&mut self, unit: Unit, input: &[u8]) -> Result<usize, Damage> {
+        let mut num_read = 0;
+        loop {
+            let size = match unit {
+                Unit::Header => header_bytes(&self.unit)?,
+                Unit::Block => block_bytes(&self.unit),
+                Unit::Sum => SUM_BYTES,
+            };
+            if self.unit.len() == size {
+                self.begin(unit)?;
+                return Ok(num_read);
+            }
+            let count = (size - self.unit.len()).min(input.len() - num_read);
+            if count == 0 {
+                return Ok(num_read);
+            }
+            self.unit.extend_from_slice(&input[num_read..num_read + count]);
+            num_read += count;
+        }
+    }
+
+    /// Begin with a unit that is whole.
+    fn begin(&mut self, unit: Unit) -> Result<(), Damage> {
+        self.used = 0;
+        self.state = match unit {
+            Unit::Header if is_skippable(&self.unit) => {
+                let num_bytes = number(&self.unit[4..8]);
+                self.unit.clear();
+                State::Skips(num_bytes)
+            }
+            Unit::Header => {
+                let header = header(&self.unit);
+                self.make_ready(&header)?;
+                (self.has_sum, self.is_over) = (header.has_sum, false);
+                // Without room for text, libzstd does not look for the whole frame.
+                let mut none = [];
+                let mut into = OutBuffer::around(&mut none[..]);
+                self.context.decompress_stream(&mut into, &mut InBuffer::around(&self.unit)).map_err(damage)?;
+                self.unit.clear();
+                State::Collects(Unit::Block)
+            }
+            Unit::Block if self.unit[0] & 1 == 0 => State::Decodes(Some(Unit::Block)),
+            Unit::Block => State::Decodes(self.has_sum.then_some(Unit::Sum)),
+            Unit::Sum => State::Decodes(None),
+        };
+        Ok(())
+    }
+
+    /// Take a new context if the memory of this one is larger than the frame asks for, and the text does not fit it:
+    /// what a damaged frame yields depends on the size.
+    fn make_ready(&mut self, header: &Header) -> Result<(), Damage> {
+        if header.dictionary != 0 {
+            let id = header.dictionary;
+            return Err(Damage(format!("the frame needs the dictionary {id}; compress the text without a dictionary")));
+        }
+        if header.window > MOST_WINDOW_BYTES {
+            let (window, most) = (header.window >> 20, MOST_WINDOW_BYTES >> 20);
+            let what = format!("the frame needs a window of {window} MB; expected at most {most} MB (zstd --long=27)");
+            return Err(Damage(what));
+        }
+        let ring_bytes = header.window + 2 * header.window.min(MOST_BLOCK_BYTES);
+        let ring_bytes = header.content.map_or(ring_bytes, |content| content.min(ring_bytes));
+        if ring_bytes < self.ring_bytes && header.content != Some(ring_bytes) {
+            self.context = DCtx::create();
+            self.ring_bytes = 0;
+        }
+        self.ring_bytes = self.ring_bytes.max(ring_bytes);
+        Ok(())
+    }
+}
+
+fn damage(code: zstd_safe::ErrorCode) -> Damage {
+    Damage(zstd_safe::get_error_name(code).to_owned())
+}
+
+/// A number of little-endian bytes.
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
+}
+
+fn is_skippable(bytes: &[u8]) -> bool {
+    number(&bytes[..4]) as u32 & !15 == SKIPPABLE_MAGIC
+}
+
+/// Sizes of the optional fields of a header: of the window, the dictionary and the content.
+fn field_bytes(descriptor: u8) -> [usize; 3] {
+    let is_single_segment = descriptor & 32 != 0;
+    let content = match descriptor >> 6 {
+        0 => usize::from(is_single_segment),
+        exponent => 1 << exponent,
+    };
+    [usize::from(!is_single_segment), [0, 1, 2, 4][usize::from(descriptor & 3)], content]
+}
+
+/// The size of a header of which some bytes are known, or the number of bytes that tell it.
+fn header_bytes(known: &[u8]) -> Result<usize, Damage> {
+    let begins_with = |magic: u32, of: u32| {
+        let bytes = std::iter::zip(magic.to_le_bytes(), of.to_le_bytes());
+        std::iter::zip(known, bytes).all(|(byte, (magic, of))| byte & of == magic)
+    };
+    if begins_with(SKIPPABLE_MAGIC, !15) {
+        return Ok(if known.len() < LEAST_HEADER_BYTES { LEAST_HEADER_BYTES } else { SKIPPABLE_HEADER_BYTES });
+    }
+    if !begins_with(MAGIC, !0) {
+        return Err(Damage("neither a frame of zstd nor a skippable frame begins here".to_owned()));
+    }
+    let descriptor = known.get(LEAST_HEADER_BYTES - 1);
+    Ok(LEAST_HEADER_BYTES + descriptor.map_or(0, |&descriptor| field_bytes(descriptor).iter().sum()))
+}
+
+fn header(unit: &[u8]) -> Header {
+    let descriptor = unit[4];
+    let [window, dictionary, content] = field_bytes(descriptor);
+    let (window, rest) = unit[LEAST_HEADER_BYTES..].split_at(window);
+    let (dictionary, rest) = rest.split_at(dictionary);
+    let content = (content > 0).then(|| number(&rest[..content]) + if content == 2 { 256 } else { 0 });
+    let window = match window {
+        [window] => {
+            let base = 1 << (10 + (window >> 3));
+            base + base / 8 * u64::from(window & 7)
+        }
+        _ => content.unwrap_or(0),
+    };
+    Header { has_sum: descriptor & 4 != 0, dictionary: number(dictionary) as u32, window, content }
+}
+
+/// The size of a block with its header, of which some bytes are known, or the number of bytes that tell it.
+fn block_bytes(known: &[u8]) -> usize {
+    if known.len() < BLOCK_HEADER_BYTES {
+        return BLOCK_HEADER_BYTES;
+    }
+    let header = number(&known[..BLOCK_HEADER_BYTES]);
+    let is_repeated_byte = header >> 1 & 3 == 1;
+    BLOCK_HEADER_BYTES + if is_repeated_byte { 1 } else { (header >> 3) as usize }
+}
