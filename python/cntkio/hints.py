@@ -84,6 +84,7 @@ CONFIGURATION = Wording(
     {
         "frame_mode=False": "frameMode = false",
         "subset=True": "maxErrors = -1",
+        "skip_sequence_ids=True": "skipSequenceIds = true",
         "unequal_lengths='drop'": "readerType = HTKMLFReader",
         "dtype='float32'": "precision = float",
         "dtype='float64'": "precision = double",
@@ -95,7 +96,7 @@ COMMAND = Wording(
     "--stream {name}:{dim}:sparse{alias}",
     "'cntkio inspect {path}' without --stream",
     {"shape": "the dimension", "max_errors": "max-errors"},
-    {"subset=True": "--max-errors -1"},
+    {"subset=True": "--max-errors -1", "skip_sequence_ids=True": "--skip-sequence-ids"},
 )
 _wording = ContextVar("wording", default=PYTHON)
 

@@ -157,3 +157,27 @@ def test_a_written_configuration_names_several_files() -> None:
         assert (again["input"] if "scp" in line else again.filename) == (
             given["input"] if "scp" in line else given.filename
         )
+
+
+@pytest.mark.usefixtures("folder")
+def test_keys_of_files_with_the_same_ids_are_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("again.ctf").write_text("0 |x 7 7\n")
+    names = "a.ctf;again.ctf"
+    status, text = run(capsys, "head", names)
+    assert status == 1
+    assert "expected ids that differ, or --keys per_file" in text
+    shown = run(capsys, "head", "--json", "--keys", "per_file", names)[1]
+    assert [sequence["key"] for sequence in shown["sequences"]] == [0, 1, 10**12]
+    assert run(capsys, "convert", "--keys", "per_file", names, "both.ctf")[0] == 0
+    assert Path("both.ctf").read_text().splitlines()[-1].startswith("1000000000000")
+    streams = "input = [ x = [ dim = 2 ; format = dense ] ]"
+    lines = 'command = t ; t = [ reader = [ file = "a.ctf;again.ctf" ; keys = "{}" ; ' + streams + " ] ]"
+    for keys, expected in (("per_file", 0), ("unique", 1)):
+        Path("t.cntk").write_text(lines.format(keys))
+        assert run(capsys, "read", "t.cntk")[0] == expected
+
+
+def test_lists_of_features_have_no_keys_per_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "a.scp").write_text("u1=a.mfc[0,1]\n")
+    status, text = run(capsys, "inspect", "--keys", "per_file", "a.scp")
+    assert (status, "--keys goes with ctf files" in text) == (2, True)

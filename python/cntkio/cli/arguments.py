@@ -10,7 +10,7 @@ from argparse import ArgumentTypeError
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from cntkio.cli import convert
 from cntkio.cli.check import OUTPUT_FORMATS, check, rule
@@ -23,6 +23,8 @@ from cntkio.cli.read import index, read
 from cntkio.cli.stats import stats
 from cntkio.cli.vocab import vocab
 from cntkio.cli.words import Parser
+from cntkio.formats.concatenation import KeysOf
+from cntkio.formats.remote import REMOTE_NUMBERS
 from cntkio.streams import StreamDef
 
 _STREAM = "NAME:DIM[:sparse][:ALIAS]"
@@ -144,6 +146,7 @@ def _add_vocab(verbs: Any) -> None:
         " Such as |S0 178:1 |# BOS. The exit status is 1 if no sample has one.",
     )
     added.add_argument("file", metavar="FILE", type=Path, help="a text")
+    _add_remote_options(added)
     added.add_argument(
         "name",
         metavar="STREAM",
@@ -269,12 +272,28 @@ def _add_corpus_options(parser: Parser) -> None:
     option("--skip-sequence-ids", action="store_true", help="each line of a text is a sequence, whatever its id")
     option("--strict", action="store_true", help="every warning is an error")
     option("--chunk-size", metavar="BYTES", type=_positive, help="bytes of a text that are parsed together (32 MiB)")
+    option("--keys", choices=get_args(KeysOf), help="keys of several texts: ids, or file and id (unique)")
     option("--prefix", metavar="TEXT", help="text to put before each path of a list of features")
     option(
         "--mapping",
         metavar="FILE",
         type=Path,
         help="for a label file: the file with the names of its labels; by default the names in the label file",
+    )
+    _add_remote_options(parser)
+
+
+def _add_remote_options(parser: Parser) -> None:
+    option = parser.group("options of remote stores")
+    option("--cache", metavar="FOLDER", help="keep what is read of remote files in this folder on a local disk")
+    option("--cache-limit", metavar="SIZE", help='most bytes of the cache, such as "50 GB" (no limit)')
+    option(
+        "--remote",
+        metavar="NAME=NUMBER",
+        type=_remote_option,
+        action="append",
+        help="num_requests, the requests that are under way at the same time (8); num_retries, after errors that may "
+        "pass (4); timeout_in_seconds, of a request (60); may be repeated",
     )
 
 
@@ -417,6 +436,14 @@ def _stream(text: str) -> tuple[str, Any]:
     if not name or not colon or not size.isdecimal():
         raise ArgumentTypeError(f"'{text}' is not {_STREAM}, such as words:1323:sparse:w")
     return name, StreamDef(field=alias or name, shape=int(size), is_sparse=form == "sparse")
+
+
+def _remote_option(text: str) -> tuple[str, int]:
+    """Read one `--remote NAME=NUMBER`."""
+    name, _, value = text.partition("=")
+    if name not in REMOTE_NUMBERS or not value.isdecimal():
+        raise ArgumentTypeError(f"'{text}' is not NAME=NUMBER, where NAME is {', '.join(REMOTE_NUMBERS)}")
+    return name, int(value)
 
 
 def _one_hot(text: str) -> tuple[str, int]:

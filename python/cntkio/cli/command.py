@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from cntkio.cli.arguments import parser
 from cntkio.cli.show import BAD_CALL, BAD_DATA, FINE, complain, prints_any_text
 from cntkio.errors import CntkIoError, ConfigError
+from cntkio.formats.remote import Remote, remote_by_default
 from cntkio.hints import COMMAND, advising
 
 _INTERRUPTED = 130  # the status that a shell reports for Ctrl-C
@@ -37,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     prints_any_text()
     with _log_on_standard_error(options.quiet), advising(COMMAND):
         try:
-            status: int = options.verb(options)
+            with remote_by_default(_remote_of(options)):
+                status: int = options.verb(options)
             sys.stdout.flush()
         except ConfigError as error:
             complain(error)
@@ -58,6 +62,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             return _INTERRUPTED
     return status
+
+
+def _remote_of(options: Namespace) -> Remote:
+    """Return how the command reads remote stores.
+
+    Raises:
+        ConfigError: An option is not possible.
+    """
+    named: dict[str, Any] = dict(getattr(options, "remote", None) or ())
+    named |= {name: getattr(options, name, None) for name in ("cache", "cache_limit")}
+    return Remote(**named)
 
 
 @contextmanager

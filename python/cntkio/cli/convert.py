@@ -62,6 +62,7 @@ def convert(options: Namespace) -> int:
                 prefix=options.prefix or "",
                 one_hot=dict(options.one_hot or ()),
                 key=options.key,
+                keys=options.keys or "unique",
                 flat=_any_or_all(options.flat),
                 ids=options.ids or (),
                 renumber=options.renumber,

@@ -26,6 +26,7 @@ from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.contract import Ahead, Corpus
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.htk import CHUNK_FRAMES
+from cntkio.formats.remote import is_remote
 from cntkio.minibatch import Minibatch
 from cntkio.source import MinibatchSource
 from cntkio.streams import StreamDefs, StreamInformation
@@ -33,7 +34,7 @@ from cntkio.survey import Block, blocks
 
 # The options of corpora that each kind of file takes. A configuration says all of this itself.
 _TAKES = {
-    "ctf": {"stream", "max_errors", "skip_sequence_ids", "strict", "chunk_size"},
+    "ctf": {"stream", "max_errors", "skip_sequence_ids", "strict", "chunk_size", "keys"},
     "cbf": {"stream", "strict"},
     "scp": {"stream", "prefix", "strict"},
     "mlf": {"mapping"},
@@ -47,6 +48,7 @@ SURVEYED_AT_ONCE = 4 << 20
 # Parse so much in the pass that makes the index of a text, so that it is read only once.
 _PARSED_AHEAD = 64 << 20
 _CORPUS_OPTIONS = sorted(set().union(*_TAKES.values()))
+_REMOTE_OPTIONS = ("cache", "cache_limit", "remote")
 
 
 class Described(NamedTuple):
@@ -143,6 +145,14 @@ def refuse_options(options: Namespace, files: Sequence[Input]) -> None:
                 f"--{name.replace('_', '-')} goes with {goes_with} files; {files[0].name} is {files[0].kind.noun}",
                 key=name,
             )
+    if not any(file.kind.form == "configuration" or is_remote(str(file.path)) for file in files):
+        for name in _REMOTE_OPTIONS:
+            if getattr(options, name, None) is not None:
+                raise ConfigError(
+                    f"--{name.replace('_', '-')} goes with files of remote stores (scheme://...); {files[0].name} is "
+                    "a local file",
+                    key=name,
+                )
 
 
 def _text(options: Namespace, file: Input, usual: Usual) -> Described:
@@ -151,6 +161,7 @@ def _text(options: Namespace, file: Input, usual: Usual) -> Described:
         "skip_sequence_ids": options.skip_sequence_ids,
         "strict": options.strict,
         "chunk_size_in_bytes": usual.chunk_size,
+        "keys": options.keys or "unique",
     }
     streams = streams_asked_for(options) or infer_streams(file.names)
     written = CTFDeserializer(file.names, streams, max_errors=max(max_errors, 0), **keywords)

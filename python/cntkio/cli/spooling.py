@@ -52,7 +52,7 @@ class Input(NamedTuple):
     @property
     def names(self) -> str | list[str]:
         """The file, or the list of files, for a deserializer."""
-        return list(self.files) or str(self.path)
+        return list(self.files) or as_url(str(self.path))
 
     def only(self) -> Path:
         """Return the file, where several are not possible.

@@ -12,15 +12,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
 from cntkio.config.language import Section, folded
+from cntkio.errors import ConfigError
 from cntkio.formats import cntk_options
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.cntk_options import BINARY, FEATURE_STREAM, FEATURES, LABEL_STREAM, LABELS, TEXT, CntkOptions
+from cntkio.formats.concatenation import KeysOf
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.htk import HTKFeatureDeserializer
 from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
+from cntkio.formats.remote import Remote
 from cntkio.htkmlf_reader import DEFAULT_MAX_UTTERANCE_LENGTH
 
 _T = TypeVar("_T")
@@ -167,6 +170,40 @@ def _size_or_unlimited(section: Section, key: str, _: int | None) -> int | None:
     return section.size(key, 0) or None
 
 
+def _keys_of_files(section: Section, key: str, default: KeysOf) -> KeysOf:
+    return section.word(key, default, get_args(KeysOf))
+
+
+def _remote(section: Section, key: str, _: Remote | None) -> Remote | None:
+    """Read the section of an extension: how remote stores are read."""
+    if not section.has(key):
+        return None
+    inner = section.section(key)
+    unknown = [name for name in inner.keys if folded(name) not in {folded(option.key) for option in REMOTE}]
+    if unknown:
+        known = [option.key for option in REMOTE]
+        raise inner.error(unknown[0], f"unknown key {unknown[0]!r}; expected {', '.join(known)}", own=True)
+    values = {option.name: option.of(inner) for option in REMOTE}
+    try:
+        return Remote(**values)
+    except ConfigError as error:
+        found = next(option.key for option in REMOTE if option.name == error.key)
+        raise inner.error(found, str(error), own=True) from error
+
+
+def _optional_text(section: Section, key: str, _: str | None) -> str | None:
+    return section.text(key) if section.has(key, own=True) else None
+
+
+# Of the section of remote stores. Options of a store, such as credentials, are in the configuration of fsspec.
+_REMOTE = Remote()
+REMOTE: tuple[Option[Any], ...] = (
+    Option("cache", "cache", _optional_file, None),
+    Option("cacheLimit", "cache_limit", _optional_text, None),
+    Option("numRequests", "num_requests", Section.size, _REMOTE.num_requests),
+    Option("numRetries", "num_retries", Section.size, _REMOTE.num_retries),
+    Option("timeoutInSeconds", "timeout_in_seconds", Section.size, _REMOTE.timeout_in_seconds),
+)
 # Of deserializers.
 CHUNK_SIZE: Option[int] = _keyword(CTFDeserializer, "chunkSizeInBytes", Section.size)
 TARGETS = (
@@ -181,6 +218,8 @@ KEYWORDS: dict[type, tuple[Option[Any], ...]] = {
         _keyword(CTFDeserializer, "maxErrors", Section.integer),
         CHUNK_SIZE,
         _keyword(CTFDeserializer, "cacheIndex", Section.boolean),
+        _keyword(CTFDeserializer, "keys", _keys_of_files),
+        _keyword(CTFDeserializer, "remote", _remote),
     ),
     CBFDeserializer: (),
     HTKFeatureDeserializer: (

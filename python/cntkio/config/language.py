@@ -37,6 +37,7 @@ from cntkio.config.text import (
 from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import truth
 from cntkio.formats.file_lists import in_one_text
+from cntkio.formats.remote import is_remote
 from cntkio.formats.report import warn
 from cntkio.hints import did_you_mean
 
@@ -466,8 +467,11 @@ class Section:
     def in_directory(self, path: str) -> str:
         """Put a path into the directory that an argument ``currentDirectory=`` named.
 
-        Where no file has the path but one has it with slashes in place of backslashes, that file is meant.
+        Where no file has the path but one has it with slashes in place of backslashes, that file is meant. A URL stays
+        as it is.
         """
+        if is_remote(path):
+            return path
         given = os.path.join(self.directory, path) if self.directory else path  # noqa: PTH118 - any bytes
         slashed = os.path.join(self.directory, path.replace("\\", "/"))  # noqa: PTH118
         if "\\" in path and not os.path.exists(given) and os.path.exists(slashed):  # noqa: PTH110

@@ -299,7 +299,11 @@ class ReaderConfig:
         """Return the program that opens the same source and reads an epoch of it."""
         source = "HTKMLFReader" if self.kind == "HTKMLFReader" else "MinibatchSource"
         names = {call.name for call in self.calls} | {source}
-        names |= {name for name in ("StreamDef", "StreamDefs") if any(name in repr(call) for call in self.calls)}
+        names |= {
+            name
+            for name in ("Remote", "StreamDef", "StreamDefs")
+            if any(f"{name}(" in repr(call) for call in self.calls)
+        }
         options = [f"{key}={value!r}" for key, value in self.source_options().items()]
         calls = "[\n" + "".join(f"        {call.text(8)},\n" for call in self.calls) + "    ]"
         program = (

@@ -27,6 +27,7 @@ from cntkio.formats.cntk_options import FEATURE_STREAM
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.htk import HTKFeatureDeserializer
 from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
+from cntkio.formats.remote import Remote
 from cntkio.streams import StreamDef, StreamDefs
 from cntkio.timeline import (
     WHOLE_DATA,
@@ -368,6 +369,9 @@ def _entry(key: str, value: Any) -> str:
         return f'{key} = "{_quotable(os.fspath(value))}"'
     if isinstance(value, bool):
         return f"{key} = {str(value).lower()}"
+    if isinstance(value, Remote):
+        rows = _entries([(option.key, getattr(value, option.name), option.default) for option in keys.REMOTE])
+        return f"{key} = [ {' ; '.join(rows)} ]"
     if isinstance(value, tuple):
         return f"{key} = {':'.join(map(str, value))}"
     return f"{key} = {value}"

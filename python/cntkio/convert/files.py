@@ -15,6 +15,7 @@ from cntkio.convert.pieces import AnyPath, Progress
 from cntkio.convert.text import write_ctf
 from cntkio.errors import ConfigError
 from cntkio.formats.cbf import CBFDeserializer
+from cntkio.formats.concatenation import KeysOf
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.detect import detect
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
@@ -70,6 +71,7 @@ def convert_file(
     prefix: str = "",
     one_hot: Mapping[str, int] | None = None,
     key: str | None = None,
+    keys: KeysOf = "unique",
     flat: Collection[str] | bool = False,
     ids: Collection[str] = (),
     renumber: bool = False,
@@ -93,6 +95,7 @@ def convert_file(
         prefix: Text to put before each path of a list of features.
         one_hot: Columns of class ids in Parquet and Arrow, and their numbers of classes, as for `cntkio.arrow.read`.
         key: The column of keys in Parquet and Arrow, read and written.
+        keys: Of several texts, as for `CTFDeserializer`.
         flat: As for `cntkio.arrow.RecordBatches`, to write Parquet and Arrow.
         ids: As for `cntkio.arrow.RecordBatches`, to write Parquet and Arrow.
         renumber: As for `write_ctf`, to write text.
@@ -127,6 +130,7 @@ def convert_file(
         prefix=prefix,
         one_hot=one_hot,
         key=key,
+        keys=keys,
     )
     if form == "ctf":
         write_ctf(target, corpus, renumber=renumber, keys_file=keys_file, compress=compress, progress=progress)
@@ -155,6 +159,7 @@ def corpus_of(
     prefix: str = "",
     one_hot: Mapping[str, int] | None = None,
     key: str | None = None,
+    keys: KeysOf = "unique",
 ) -> Any:
     """Return what the writers take for a file of any format. Arguments and exceptions as for `convert_file`.
 
@@ -182,7 +187,7 @@ def corpus_of(
     if kind.form == "ctf":
         definitions = streams or infer_streams(names)
         return CTFDeserializer(
-            names, definitions, max_errors=max_errors, skip_sequence_ids=skip_sequence_ids, strict=strict
+            names, definitions, max_errors=max_errors, skip_sequence_ids=skip_sequence_ids, strict=strict, keys=keys
         )
     if kind.form == "scp":
         wanted = streams or StreamDefs(features=StreamDef(shape=first_header(first, prefix=prefix).dim))

@@ -107,6 +107,8 @@ TEXT = (
     Option("maxErrors", "max_errors", whole),
     Option("chunkSizeInBytes", "chunk_size_in_bytes", whole),
     Option("cacheIndex", "cache_index", truth),
+    Option("keys", "keys", _as_it_is),
+    Option("remote", "remote", _as_it_is),
     *_without_effect("precision frameMode keepDataInMemory traceLevel"),
 )
 """Options of the text format."""

@@ -40,6 +40,7 @@ from cntkio.formats.columns import (
 from cntkio.formats.contract import Ahead, Corpus, Joins, Loaded, PlacesInFiles
 from cntkio.formats.report import Report
 from cntkio.formats.table import FileSpans, SequenceTable
+from cntkio.hints import wording
 from cntkio.streams import StreamInformation
 
 KeysOf = Literal["unique", "per_file"]
@@ -351,7 +352,7 @@ class Concatenation:
             with_ids, without = (other, self._parts[0].path) if counts[0] else (self._parts[0].path, other)
             raise CorpusError(
                 f"the lines of {without} have no ids, but the lines of {with_ids} have ids; expected ids in all "
-                "files or in none, or skip_sequence_ids=True"
+                f"files or in none, or {wording().setting('skip_sequence_ids', True)}"
             )
 
     def _keys(self, keys: KeysOf) -> Keys:
@@ -373,7 +374,7 @@ class Concatenation:
         is_large = array >= KEYS_OF_A_FILE
         if is_large.any():
             with self._open_files.use(index) as corpus:
-                what = f"with keys='per_file', ids are below {KEYS_OF_A_FILE:,}"
+                what = f"with {wording().setting('keys', 'per_file')}, ids are below {KEYS_OF_A_FILE:,}"
                 raise corpus.error_at(int(np.argmax(is_large)), what)
         return moved_keys(keys, index * KEYS_OF_A_FILE)
 
@@ -398,7 +399,7 @@ class Concatenation:
             raise corpus.error_at(
                 sequence - int(np.argmax(file_of == file)),
                 f"{self._parts[int(file_of[earlier])].path} has this id, too ({len(again)} such ids in all); expected "
-                "ids that differ, or keys='per_file'",
+                f"ids that differ, or {wording().setting('keys', 'per_file')}",
             )
 
     # ------------------------------------------------------------------------------------------------------- data

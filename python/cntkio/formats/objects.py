@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from cntkio._threads import ForkLock, Job, Workers
 from cntkio.errors import CntkIoError
-from cntkio.formats.remote import HERE, Remote
+from cntkio.formats.remote import Remote, default_remote
 from cntkio.formats.stores import Facts, StoredObject, changed, stored_object
 
 _T = TypeVar("_T")
@@ -289,7 +289,7 @@ def open_object(path: str, remote: Remote | None = None) -> RemoteObject:
         ConfigError: The library for the store is not installed, or the store is of an unknown kind.
         OSError: The object does not exist, or cannot be read.
     """
-    remote = HERE if remote is None else remote
+    remote = default_remote() if remote is None else remote
     return RemoteObject(stored_object(path, remote), remote)
 
 

@@ -6,7 +6,8 @@ import dataclasses
 import os
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -18,6 +19,8 @@ from cntkio.errors import ConfigError
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(://|::)")
 # A `pathlib.Path` makes one slash of two.
 _SCHEME_OF_PATH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(?=[^/])")
+REMOTE_NUMBERS = ("num_requests", "num_retries", "timeout_in_seconds")
+"""Options that are numbers."""
 _SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 _UNITS = " kmgt"
 
@@ -56,7 +59,7 @@ class RequestSlots:
         self._free.release()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Remote:
     """Options for reading the files of a remote store.
 
@@ -81,14 +84,14 @@ class Remote:
         50000000000
     """
 
-    storage_options: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
+    storage_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     store: Any = None
     cache: str | os.PathLike[str] | None = None
     cache_limit: int | str | None = None
     num_requests: int = 8
     num_retries: int = 4
     timeout_in_seconds: float = 60.0
-    slots: RequestSlots = dataclasses.field(init=False, repr=False, compare=False)
+    slots: RequestSlots = dataclasses.field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         for name, least in (("num_requests", 1), ("num_retries", 0)):
@@ -107,6 +110,13 @@ class Remote:
         object.__setattr__(self, "cache", None if self.cache is None else os.fsdecode(self.cache))
         object.__setattr__(self, "cache_limit", num_bytes("cache_limit", self.cache_limit))
         object.__setattr__(self, "slots", RequestSlots(self.num_requests))
+
+    def __repr__(self) -> str:
+        """Print the options that are not at their default; credentials are never shown."""
+        options = {field.name: (getattr(self, field.name), field.default) for field in dataclasses.fields(self)}
+        del options["storage_options"], options["slots"]
+        shown = (f"{name}={value!r}" for name, (value, default) in options.items() if value != default)
+        return f"Remote({', '.join(shown)})"
 
 
 def num_bytes(name: str, value: Any) -> int | None:
@@ -201,5 +211,26 @@ def located(name: str, paths: Any, remote: Remote | None) -> tuple[str | list[st
     return path_texts(name, found if is_list else found[0]), remote
 
 
-HERE = Remote()
-"""Options for files without any; their requests count together."""
+_default = Remote()
+
+
+def default_remote() -> Remote:
+    """Return the options for files without any; requests for these files count together."""
+    return _default
+
+
+@contextmanager
+def remote_by_default(remote: Remote) -> Iterator[None]:
+    """Read files without options with these in the block, in all threads of the process.
+
+    Example:
+        >>> with remote_by_default(Remote(num_requests=2)):
+        ...     default_remote()
+        Remote(num_requests=2)
+    """
+    global _default
+    before, _default = _default, remote
+    try:
+        yield
+    finally:
+        _default = before

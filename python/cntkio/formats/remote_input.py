@@ -17,7 +17,7 @@ from cntkio.formats.block_cache import BlockCache, CachedObject, cache_folder
 from cntkio.formats.contract import LOADS_AT_ONCE
 from cntkio.formats.input_file import SAMPLE_SIZE, content_sum, sample_offsets
 from cntkio.formats.objects import PART, RemoteObject, open_object, write_object
-from cntkio.formats.remote import HERE, Remote
+from cntkio.formats.remote import Remote, default_remote
 from cntkio.formats.stores import Facts, StoredObject
 from cntkio.formats.text_input import WINDOW, Bytes, CoreText, Window, windows_of_lines
 
@@ -104,7 +104,7 @@ class RemoteInput:
     only_in_order = guide = compression = None
 
     def __init__(self, path: str, remote: Remote | None = None) -> None:
-        remote = HERE if remote is None else remote
+        remote = default_remote() if remote is None else remote
         self._object = open_object(path, remote)
         self.companions = RemoteCompanions(self._object.stored, remote)
         self._reader = open_reader(self._object, remote)

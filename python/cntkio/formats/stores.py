@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from cntkio.errors import ConfigError, CorpusError
-from cntkio.formats.remote import HERE, Remote, shown
+from cntkio.formats.remote import Remote, default_remote, shown
 
 # Under these names stores tell what changes whenever the content changes; the surest come first.
 _VERSIONS = ("versionid", "version", "generation", "etag", "contentmd5", "md5hash", "digest", "crc32c")
@@ -76,7 +76,7 @@ def stored_object(path: str, remote: Remote | None = None) -> StoredObject:
     Raises:
         ConfigError: The library for the store is not installed, or the store is of an unknown kind.
     """
-    remote = HERE if remote is None else remote
+    remote = default_remote() if remote is None else remote
     return _kind_of(remote)[0](path, remote)
 
 
@@ -97,7 +97,7 @@ def matching_objects(pattern: str, remote: Remote | None = None) -> list[str]:
         >>> matching_objects("memory://example/*.ctf")
         ['memory:///example/a.ctf', 'memory:///example/b.ctf']
     """
-    remote = HERE if remote is None else remote
+    remote = default_remote() if remote is None else remote
     return sorted(_kind_of(remote)[1](pattern, remote), key=os.fsencode)
 
 

@@ -51,7 +51,7 @@ from cntkio.formats.file_lists import FileNames, listed_files, shown_files, size
 from cntkio.formats.index_cache import Written, file_fingerprint, publish
 from cntkio.formats.input_file import Locator
 from cntkio.formats.open_input import open_input
-from cntkio.formats.remote import Remote, located
+from cntkio.formats.remote import Remote, default_remote, is_remote, located
 from cntkio.formats.report import UNKNOWN_NAME, Report
 from cntkio.formats.table import NO_SEQUENCES, SequenceTable
 from cntkio.formats.text_input import TextInput
@@ -185,18 +185,19 @@ class CTFDeserializer(CntkOptions):
             shares = ahead.shared(sizes, self.chunk_size_in_bytes)
             files = concatenated(paths, reading, self.label, shares, keys=self.keys)
             with closed_after_errors(files):
-                self._require_room(ahead, files.table, None)
+                self._require_room(paths, ahead, files.table, None)
             return files
         corpus = reading.open(paths[0], ahead)
         with closed_after_errors(corpus):
             corpus.log_remarks()
             corpus.require_sequences()
-            self._require_room(ahead, corpus.table, corpus.num_bytes)
+            self._require_room(paths, ahead, corpus.table, corpus.num_bytes)
         return corpus
 
-    def _require_room(self, ahead: Ahead, table: SequenceTable, num_bytes: int | None) -> None:
-        if self.remote is not None:
-            require_room(self.remote.cache_limit, ahead, table, self.chunk_size_in_bytes, num_bytes)
+    def _require_room(self, paths: Sequence[str], ahead: Ahead, table: SequenceTable, num_bytes: int | None) -> None:
+        if any(is_remote(path, self.remote) for path in paths):
+            limit = (self.remote or default_remote()).cache_limit
+            require_room(limit, ahead, table, self.chunk_size_in_bytes, num_bytes)
 
 
 @contextlib.contextmanager
