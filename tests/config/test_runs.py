@@ -331,7 +331,7 @@ def test_a_composite_reader_keeps_its_data_in_memory(reader: str, deserializer: 
         (
             "train=[reader=[readerType=UCIFastReader]]",
             "readerType",
-            "convert the data to CTF and use CNTKTextFormatReader",
+            "uci2ctf.* and use CNTKTextFormatReader",
         ),
         ("train=[reader=[chunkSizeInBytes=0]]", "chunkSizeInBytes", "expected at least 1"),
         ("train=[reader=[input=[x=[dim=0]]]]", "dim", "dim = 0; expected 1 to"),
@@ -349,14 +349,14 @@ def test_errors_of_a_reader_name_the_key(override: str, key: str, message: str, 
 @pytest.mark.parametrize(
     ("names", "instead"),
     [
-        ("UCIFastReader Cntk.Reader.UCIFast", "convert the data to CTF and use CNTKTextFormatReader"),
+        ("UCIFastReader Cntk.Reader.UCIFast", "uci2ctf.* and use CNTKTextFormatReader"),
         (
             "LibSVMBinaryReader Cntk.Reader.SVMBinary SparsePCReader Cntk.Reader.SparsePC DSSMReader",
             "convert the data to CTF or CBF, and use CNTKTextFormatReader or CNTKBinaryReader",
         ),
         (
             "LMSequenceReader LUSequenceReader Cntk.Reader.LMSequence Cntk.Reader.LUSequence",
-            "map words to indices, write CTF",
+            "map words to indices, write CTF .cntkio convert txt2ctf",
         ),
         ("BinaryReader Cntk.Reader.Binary", "write CBF and use CNTKBinaryReader"),
         ("Kaldi2Reader KaldiReader Cntk.Reader.Kaldi2", "convert the archives to HTK features or to CTF"),

@@ -6,27 +6,55 @@ import time
 from argparse import Namespace
 from pathlib import Path
 
-from cntkio.cli.show import FINE, Facts, Paragraphs, progress_bar
+from cntkio.cli.show import BAD_CALL, FINE, Facts, Paragraphs, complain, progress_bar, show, show_json
 from cntkio.config import ReaderConfig
-from cntkio.config.reading import readers_asked_for
+from cntkio.config.reading import Attempts, attempts, readers_asked_for
 
 
 def config(options: Namespace) -> int:
-    """Print the meaning of a configuration.
+    """Print the meaning of a configuration; of a reader that cannot be read, the reason.
 
     Raises:
         ConfigError: The configuration or the call are bad.
         OSError: A file cannot be read.
     """
-    readers = readers_asked_for(options.file, options.arguments)
-    if options.python:
-        print("\n\n".join(f"# {reader.section}\n{reader.to_python()}" for reader in readers), end="")
+    found = attempts(options.file, options.arguments)
+    if found.why_all and not options.python:
+        _list(options, found)
         return FINE
     paragraphs = Paragraphs(options)
-    for reader in readers:
+    for attempt in found.each:
+        if attempt.config is None:
+            complain(attempt.error)
+            continue
         paragraphs.begin()
-        Facts(reader.facts()).show(as_json=options.json)
-    return FINE
+        if options.python:
+            print(f"# {attempt.config.section}\n{attempt.config.to_python()}", end="")
+        else:
+            Facts(attempt.config.facts()).show(as_json=options.json)
+    return BAD_CALL if any(attempt.error for attempt in found.each) else FINE
+
+
+def _list(options: Namespace, found: Attempts) -> None:
+    """Print all sections with readers, and how to ask for one."""
+    sections = [
+        {
+            "section": attempt.section,
+            "reader": attempt.config and attempt.config.kind,
+            "error": None if attempt.error is None else str(attempt.error),
+        }
+        for attempt in found.each
+    ]
+    if options.json:
+        show_json({"file": options.file, "why": found.why_all, "sections": sections})
+        return
+    width = max(len(attempt.section) for attempt in found.each)
+    show(f"{options.file}: {found.why_all}. Sections with readers:")
+    print()
+    for section in sections:
+        show(f"  {section['section']:{width}}  {section['reader'] or section['error']}")
+    print()
+    show(f"Name sections to see what their readers do: cntkio config {options.file} {found.each[0].section}")
 
 
 def read_configuration(options: Namespace, path: Path) -> int:

@@ -166,6 +166,8 @@ def _included(
     files = []
     for name in line[len("include=") :].split("+"):
         file = os.path.join(directory, name)  # noqa: PTH118
+        if name.endswith(tuple(BLANKS)) and "\0" not in name and not os.path.exists(file):  # noqa: PTH110
+            file = file.rstrip(BLANKS)
         identity = _identity(file, position)
         if identity in chain:
             loop = including[chain.index(identity) :]

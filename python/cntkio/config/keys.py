@@ -81,9 +81,9 @@ _TYPES = (
 DESERIALIZERS = {row.name: row for row in _TYPES}
 TYPE_OF: dict[type, DeserializerType] = {row.target: row for row in _TYPES}
 
-_CTF_INSTEAD = "convert the data to CTF and use CNTKTextFormatReader"
+_CTF_INSTEAD = "convert the data to CTF (cntkio convert uci2ctf) and use CNTKTextFormatReader"
 _CTF_OR_CBF_INSTEAD = "convert the data to CTF or CBF, and use CNTKTextFormatReader or CNTKBinaryReader"
-_WORDS_INSTEAD = "map words to indices, write CTF and use CNTKTextFormatReader"
+_WORDS_INSTEAD = "map words to indices, write CTF (cntkio convert txt2ctf) and use CNTKTextFormatReader"
 _CBF_INSTEAD = "it is an old cache format, not CBF; write CBF and use CNTKBinaryReader"
 _KALDI_INSTEAD = "convert the archives to HTK features or to CTF"
 _NO_IMAGES = "images are not a format of this library"

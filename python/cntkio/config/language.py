@@ -317,6 +317,14 @@ class Section:
         position = self.position if entry is None else entry.position
         return position.error(f"{message}{self._in_section()}", key)
 
+    def _how_to_give(self, key: str) -> str:
+        """Return the argument that sets a key of this section; nothing for sections that no argument reaches."""
+        if not re.fullmatch(r"\w+(/\w+)*", self.path):
+            return ""
+        names = self.path.split("/")
+        argument = f"{''.join(f'{name}=[' for name in names)}{key}=...{']' * len(names)}"
+        return f"; write it there, or give {argument} as an argument"
+
     def warn(self, key: str, message: str, *, own: bool = False) -> None:
         """Log a warning about a key, at its entry or at the section that lacks it, unless the trace level is 0."""
         entry = self.entry(key, own=own)
@@ -403,7 +411,7 @@ class Section:
             self._require_variables(value, key)
         if default is None:
             if value is None or value.begin == value.end:
-                raise self.error(key, f"{key!r} is required, but missing or empty", own=own)
+                raise self.error(key, f"{key!r} is required, but missing or empty{self._how_to_give(key)}", own=own)
         elif value is None or value.string == "default":
             return default
         try:

@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from cntkio.arguments import path_text
 from cntkio.config import keys
@@ -112,28 +113,105 @@ def read_section(top: Section, section: str | Sequence[str] | None = None) -> Re
     return _read(reader, "" if action is None else _action_of(action))
 
 
-def readers_asked_for(path: str | os.PathLike[str], arguments: Sequence[str]) -> list[ReaderConfig]:
-    """Return what the readers of a configuration do that arguments of the command line ask for.
+class Attempt(NamedTuple):
+    """A reader, or why it cannot be read.
+
+    Attributes:
+        section: The path of its section, or of the section of its action.
+        config: The reader.
+        error: The reason.
+    """
+
+    section: str
+    config: ReaderConfig | None
+    error: ConfigError | None
+
+    def reader(self) -> ReaderConfig:
+        """Return the reader.
+
+        Raises:
+            ConfigError: It cannot be read.
+        """
+        if self.config is None:
+            raise self.error or ConfigError(self.section)
+        return self.config
+
+
+class Attempts(NamedTuple):
+    """The readers of a configuration that are asked for.
+
+    Attributes:
+        each: The readers.
+        why_all: Why these are all sections that have readers: nothing says which to use. Empty: something does.
+    """
+
+    each: list[Attempt]
+    why_all: str = ""
+
+
+def attempts(path: str | os.PathLike[str], arguments: Sequence[str]) -> Attempts:
+    """Try to read the readers of a configuration that arguments of the command line ask for.
 
     Each reader is changed as the action around it does, also if the reader itself is named.
 
     Args:
-        path: The configuration.
+        path: The configuration; or several with a plus sign between them, if no file has the whole name.
         arguments: ``key=value`` overrides; an argument without ``=`` names a section. Without a section all readers of
-            all actions are asked for, ``cvReader`` included.
+            all actions are asked for, ``cvReader`` included; if no action has one, all sections with readers.
 
     Raises:
-        ConfigError: The configuration cannot be read, a section is missing, or a reader refuses it.
+        ConfigError: The configuration cannot be read, or no section has a reader.
         OSError: The configuration cannot be read.
     """
     sections = [argument for argument in arguments if "=" not in argument]
     overrides = [argument for argument in arguments if "=" in argument]
-    all_arguments = [f"configFile={os.fspath(path)}", *overrides]
-    with _named_kinds([os.fspath(path)]):
+    name = os.fspath(path)
+    names = [name] if os.path.exists(name) else name.split("+")  # noqa: PTH110
+    all_arguments = [*(f"configFile={name}" for name in names), *overrides]
+    why_all = ""
+    with _named_kinds(names):
         top = configuration(all_arguments)
-        configs = [_read_in_action(top, section) for section in sections or readers_of(top)] or [read_section(top)]
+        asked = sections or readers_of(top) or (["reader"] if top.has("reader", own=True) else [])
+        if not asked:
+            asked = with_readers(top)
+            why_all = _why_none(top)
+            if not asked:
+                expected = (
+                    "expected such as train = [ reader = [ file = ... ] ], perhaps in a file that includes this one"
+                )
+                raise ConfigError(f"{name}: no section has a reader; {expected}", path=name)
+    found = [_attempt(top, section) for section in asked]
     warn_of_unused(top, all_arguments)
-    return configs
+    return Attempts(found, why_all)
+
+
+def _attempt(top: Section, section: str) -> Attempt:
+    try:
+        return Attempt(section, _read_in_action(top, section), None)
+    except ConfigError as error:
+        return Attempt(section, None, error)
+
+
+def _why_none(top: Section) -> str:
+    """Return why no action has a reader."""
+    names = ", ".join(map(repr, _actions_of(top)))
+    if not top.has("command"):
+        return f"the file has no 'command', and no section {names} with a reader"
+    return f"no section that 'command' names ({names}) has a reader"
+
+
+def readers_asked_for(path: str | os.PathLike[str], arguments: Sequence[str]) -> list[ReaderConfig]:
+    """Return what the readers of a configuration do that arguments of the command line ask for. See `attempts`.
+
+    Raises:
+        ConfigError: The configuration cannot be read, nothing says which of its readers to use, or one cannot be read.
+        OSError: The configuration cannot be read.
+    """
+    found = attempts(path, arguments)
+    if found.why_all:
+        sections = ", ".join(attempt.section for attempt in found.each)
+        raise ConfigError(f"{os.fspath(path)}: {found.why_all}; name a section as an argument: {sections}")
+    return [attempt.reader() for attempt in found.each]
 
 
 def _read_in_action(top: Section, section: str) -> ReaderConfig:
@@ -173,13 +251,13 @@ def _find_reader(top: Section, asked: str | Sequence[str] | None) -> tuple[Secti
 def _inner(section: Section, name: str, top: Section) -> Section:
     """Return a section in a section; if it is missing, the error lists the sections that have readers."""
     if not section.has(name):
-        readers = ", ".join(_with_readers(top)) or "none; expected such as train = [ reader = [ file = ... ] ]"
+        readers = ", ".join(with_readers(top)) or "none; expected such as train = [ reader = [ file = ... ] ]"
         hint = did_you_mean(name, section.keys)
         raise section.error(name, f"there is no section {name!r}{hint}; sections with readers: {readers}")
     return section.section(name)
 
 
-def _with_readers(top: Section) -> list[str]:
+def with_readers(top: Section) -> list[str]:
     """Return the names of the sections that have readers, or are readers."""
     names = []
     for entry in top.entries:
