@@ -131,3 +131,12 @@ def test_parts_of_all_ranks_make_up_each_chunk_once_a_sweep(
     assert {part: sorted(sequences) for part, sequences in owned.items()} == {
         part: [*range(size)] for part, size in enumerate(2 * sizes)
     }
+
+
+def test_a_plan_before_the_first_read_does_not_move_the_timeline() -> None:
+    timeline = Timeline(np.array([1], np.uint32), np.array([0, 1]), window=None, max_sweeps=3, loads_parts=True)
+    partition = GlobalPartition(0, 1, num_workers=2)
+    timeline.read(1, partition)
+    timeline.load_state(timeline.state())
+    timeline.needed_chunks(partition)
+    assert timeline.position == 1

@@ -184,6 +184,7 @@ class DealtAhead:
             return False
         self._is_sound = False  # until all of this was done
         before, num_workers = self._reader.cursor, self._partition.num_workers
+        self._cursor = self._cursor or before  # a plan may deal before the first read
         turns = self.rounds_to_pass if self._turns is None else self._turns
         delivery = self._mode.read(1 if num_workers > 1 else _READS_AT_ONCE)
         while delivery is not None and turns:
