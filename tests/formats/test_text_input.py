@@ -20,7 +20,7 @@ class Elsewhere:
 
     window = 64
     reach = 64
-    only_in_order = guide = compression = None
+    only_in_order = guide = compression = least_gap = None
 
     def __init__(self, path: str) -> None:
         self.path = "store://a.ctf"

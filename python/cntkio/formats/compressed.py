@@ -96,6 +96,8 @@ class CompressedText:
         largest = int(np.diff(points.texts).max(initial=0))
         self._in_order = _InOrder(stored, compression, points) if largest > LARGEST_SEGMENT else None
         self.only_in_order = None if self._in_order is None else _advice(largest, self.path)
+        # To read a part of a segment, all of the segment up to there is decompressed.
+        self.least_gap = None if self._in_order is not None else max(2 * largest, stored.least_gap or 0)
 
     def facts(self, *, verify: bool = False) -> dict[str, Any]:
         return {**self._stored.facts(verify=verify), "compression": self.compression}

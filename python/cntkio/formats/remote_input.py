@@ -22,6 +22,8 @@ from cntkio.formats.stores import Facts, StoredObject
 from cntkio.formats.text_input import WINDOW, Bytes, CoreText, Window, windows_of_lines
 
 _HEAD = 64 << 10
+LEAST_GAP = 1 << 20
+"""Bytes for which a request waits about as long as it takes to read them."""
 
 
 class ObjectReader(Protocol):
@@ -111,6 +113,7 @@ class RemoteInput:
         self.path = self._object.name
         self.size = self._object.facts.size
         self._num_requests = remote.num_requests
+        self.least_gap = LEAST_GAP if remote.cache is None else None
         self._head = b""
         self._content = ""
         self._samples: dict[int, bytes | None] = dict.fromkeys(sample_offsets(self.size))

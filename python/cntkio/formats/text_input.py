@@ -117,6 +117,13 @@ class TextInput(ReadableText, Protocol):
     def source_to_parse(self, begin: int, end: int) -> CoreText | PackedText:
         """Return what the parser reads the bytes of a chunk from."""
 
+    @property
+    def least_gap(self) -> int | None:
+        """Least bytes between two wanted ranges that are worth leaving out, with a `read_into` for each range.
+
+        None: `source` is best, because the core leaves out gaps by itself, or because a cache keeps all bytes.
+        """
+
     def loads_at_once(self, chunk_size: int) -> int:
         """Return how many chunks of a size in bytes to load at the same time: more if reading waits for a network."""
 

@@ -46,6 +46,7 @@ from cntkio.formats.ctf.index import (
     make_index,
 )
 from cntkio.formats.ctf.infer import advice_on_streams, streams_at_the_start, streams_between
+from cntkio.formats.ctf.places import ChunkPlaces
 from cntkio.formats.detect import other_in
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files, sizes_of
 from cntkio.formats.index_cache import Written, file_fingerprint, publish
@@ -54,7 +55,7 @@ from cntkio.formats.open_input import open_input
 from cntkio.formats.remote import Remote, default_remote, is_remote, located
 from cntkio.formats.report import UNKNOWN_NAME, Report
 from cntkio.formats.table import NO_SEQUENCES, SequenceTable
-from cntkio.formats.text_input import TextInput
+from cntkio.formats.text_input import CoreText, PackedText, TextInput
 from cntkio.hints import did_you_mean, suggests_keywords, wording
 from cntkio.streams import LARGEST_DIM, StreamInformation, check_definers, checked_streams, named, num_values
 
@@ -469,7 +470,7 @@ class CTFCorpus:
         places, lengths = self.index.places.of_chunk(chunk_id, first, last), self.table.lengths[first:last]
         if sequences is not None:
             places, lengths = places.only(sequences), lengths[sequences]
-        source = self._file.source_to_parse(places.begin, places.end)
+        source = self._source(places, is_part=sequences is not None)
         try:
             chunk, counts, findings, last_straw = _core.ctf_parse(
                 source,
@@ -498,6 +499,17 @@ class CTFCorpus:
         straw = None if last_straw is None else Finding(*last_straw)
         first_findings = [Finding(*finding) for finding in findings]
         return chunk, Findings(counts, first_findings, straw, places.begin, first, sequences)
+
+    def _source(self, places: ChunkPlaces, *, is_part: bool) -> CoreText | PackedText:
+        """Return what the core reads sequences from. Of a part, large gaps are left out: they stay zeros."""
+        size, least_gap = places.end - places.begin, self._file.least_gap if is_part else None
+        ranges = [] if least_gap is None else places.ranges(least_gap)
+        if least_gap is None or sum(end - begin for begin, end in ranges) > size - least_gap:
+            return self._file.source_to_parse(places.begin, places.end)
+        text = np.zeros(size, np.uint8)
+        for begin, end in ranges:
+            self._file.read_into(text[begin:end], places.begin + begin)
+        return text, places.begin
 
     def _mismatch(self) -> CorpusError:
         cache = self.index.cache

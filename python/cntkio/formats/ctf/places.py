@@ -49,6 +49,20 @@ class ChunkPlaces(NamedTuple):
             return ChunkPlaces(self.begin, self.end, starts, (ends[sequences] - starts).astype(np.uint32))
         return ChunkPlaces(self.begin, self.end, starts, sizes[sequences])
 
+    def ranges(self, least_gap: int) -> list[tuple[int, int]]:
+        """Return the ranges of bytes, counted from `begin`, that have all sequences and no gaps of so many bytes.
+
+        Only for places that `only` returned.
+        """
+        assert self.sizes is not None
+        if not len(self.starts):
+            return []
+        starts = self.starts.astype(np.int64)
+        ends = np.maximum.accumulate(starts + self.sizes)
+        cuts = np.flatnonzero(starts[1:] - ends[:-1] >= least_gap)
+        firsts, lasts = np.append(0, cuts + 1), np.append(cuts, len(starts) - 1)
+        return list(zip(starts[firsts].tolist(), ends[lasts].tolist(), strict=True))
+
     @property
     def num_bytes(self) -> int:
         """Bytes of the sequences."""
