@@ -1,5 +1,6 @@
 """A text in a remote store is read as the same text in a local file: minibatches, states, places of errors."""
 
+import gzip
 import random
 import re
 from collections.abc import Callable, Iterator
@@ -8,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zstandard
 from cntkio import (
     CBFDeserializer,
     CntkIoError,
@@ -25,7 +27,7 @@ from cntkio import (
     read_ctf,
 )
 from cntkio.cli import main
-from cntkio.formats import block_cache, objects
+from cntkio.formats import block_cache, objects, remote_input
 from support.forks import in_a_fork
 from support.range_server import RangeServer, Request, range_server
 
@@ -318,6 +320,32 @@ def test_the_command_writes_an_index_that_all_find(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache of a third rank"))
     corpus = CTFDeserializer("memory://remote-input/indexed.ctf", X, cache_index=True).open()
     assert corpus.table.num_sequences == 50_000
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.ZstdCompressor().compress])
+def test_indexes_of_a_pattern_are_next_to_each_object(
+    pack: Callable[[bytes], bytes],
+    server: RangeServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(remote_input, "HEAD", 100)
+    for number in range(3):
+        lines = [b"|x %d %d\n" % (number, random.Random(line).randrange(10**9)) for line in range(3000)]
+        server.files[f"many-{number}.ctf"] = pack(b"".join(lines))
+    texts = dict(server.files)
+    pattern = f"{server.url}/many-{{0..2}}.ctf"
+    assert main(["index", "--json", pattern]) == 0
+    assert f"{server.url}/many-0.ctf." in capsys.readouterr().out
+    of_each = [[name for name in server.files if name.startswith(text) and name.endswith(".index")] for text in texts]
+    assert [len(names) for names in of_each] == [1 if pack is bytes else 2] * 3
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache of another rank"))
+    server.requests.clear()
+    with MinibatchSource(CTFDeserializer(pattern, X, cache_index=True), max_sweeps=1) as source:
+        read = [one for one in server.requests if one.method == "GET" and one.path.lstrip("/") in texts]
+        assert sum((one.end or 10**9) - (one.begin or 0) for one in read) <= 400
+        assert sum(len(minibatch["x"].values) for minibatch in source.minibatches(1000)) == 9000
 
 
 def test_chunks_are_requested_ahead_and_in_parallel(server: RangeServer) -> None:

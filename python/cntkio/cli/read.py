@@ -134,7 +134,8 @@ def _index(options: Namespace, file: Input) -> int:
 
 def _caches_of(corpus: Any, file: Input) -> tuple[str | None, str]:
     """Return the first of the index caches from which texts were opened, and a sentence about all; None: some lack."""
-    caches = [os.fspath(cache) for cache in corpus.index_caches if cache is not None]
+    names = zip(corpus.publish_indexes(), corpus.index_caches, strict=True)
+    caches = [name or os.fspath(cache) for name, cache in names if cache is not None]
     if len(caches) < len(file.files):
         return None, f"only {len(caches)} of {len(file.files)} could be written"
     return caches[0], f"{caches[0]}, and so on, {len(caches)} in all"

@@ -13,17 +13,18 @@ import lzma
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from cntkio._threads import Workers
 from cntkio.convert import write_cbf
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.detect import FileKind, detect
 from cntkio.formats.file_lists import in_one_text, listed_files, sizes_of
 from cntkio.formats.open_input import open_stored
-from cntkio.formats.remote import as_url
+from cntkio.formats.remote import as_url, default_remote, is_remote
 
 STANDARD_INPUT = "-"
 _TABLES = ("parquet", "arrow", "arrow stream")
@@ -121,7 +122,20 @@ def _several(shown: str, files: tuple[str, ...]) -> Input:
     kind = detect(files[0])
     if kind.form not in _CONCATENATED:
         raise ConfigError(f"{files[0]} is {kind.noun}; several files are one corpus only in CNTK's formats", key="file")
-    return Input(shown, Path(files[0]), kind, sum(sizes_of(files)), files)
+    return Input(shown, Path(files[0]), kind, sum(_sizes_of(files)), files)
+
+
+def _sizes_of(files: Sequence[str]) -> list[int]:
+    """Return the bytes of each file, for which several requests of a store are under way at the same time."""
+
+    def size(file: str) -> int:
+        with closing(open_stored(file)) as opened:
+            return opened.size
+
+    if not any(map(is_remote, files)):
+        return sizes_of(files)
+    with Workers(default_remote().num_requests, "cntkio-sizes") as workers:
+        return [job.result() for job in [workers.do(size, file) for file in files]]
 
 
 def _without_suffix(name: Path) -> str:

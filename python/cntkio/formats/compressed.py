@@ -16,6 +16,7 @@ import os
 import re
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, cast
 
 import numpy as np
@@ -81,14 +82,23 @@ class CompressedText:
         compression: How it is compressed.
         points: Its access points.
         guide: The same, unless they are in a file that need not stay open.
+        points_cache: The index cache that has them.
     """
 
     reach = WINDOW
 
-    def __init__(self, stored: TextInput, compression: Compression, points: Points, guide: Points | None) -> None:
+    def __init__(
+        self,
+        stored: TextInput,
+        compression: Compression,
+        points: Points,
+        guide: Points | None,
+        points_cache: Path | None = None,
+    ) -> None:
         self.path, self.local_path, self.close = stored.path, stored.local_path, stored.close
         self.size = int(points.texts[-1])
         self.companions, self.stamp, self.guide = stored.companions, stored.stamp, guide
+        self.points_cache = points_cache
         self._stored, self._points = stored, points
         self.compression: Compression = compression
         self._decoders = _core.Decoders(num_threads())
@@ -281,7 +291,8 @@ def open_compressed(
     if points is None and compression == "zstd":
         points = _points_of_seek_table(stored)
     if points is None and cache_index:
-        return CompressedText(stored, compression, _cached(stored, compression, cache_index == "verify"), None)
+        points, path = _cached(stored, compression, cache_index == "verify")
+        return CompressedText(stored, compression, points, None, path)
     points = points or pass_over(stored, compression)
     return CompressedText(stored, compression, points, points)
 
@@ -294,19 +305,19 @@ def first_text(stored: TextInput, compression: Compression, size: int) -> bytes:
     return out[:count].tobytes()
 
 
-def _cached(stored: TextInput, compression: Compression, verify: bool) -> Points:
+def _cached(stored: TextInput, compression: Compression, verify: bool) -> tuple[Points, Path | None]:
+    """Return the access points from their cache, and the cache; a pass over the file writes the cache if need be."""
     cache = IndexCache(stored, {"format": f"access points of {compression}", "spacing": SPACING}, verify=verify)
 
-    def make_again() -> Arrays:
+    def made_again() -> tuple[Arrays, Path | None]:
         stored.require_unchanged()
         points = pass_over(stored, compression)
         arrays = {**points._asdict(), "windows": points.windows[:]}
-        cache.write({}, arrays)
-        return arrays
+        return arrays, cache.write({}, arrays).path
 
-    def build(arrays: StoredArrays) -> Points:
+    def build(arrays: StoredArrays) -> tuple[Points, Path | None]:
         texts, places, bounds = (arrays.read(name) for name in ("texts", "places", "window_bounds"))
-        windows = StoredColumn(arrays, "windows", Remaking(arrays.path, make_again))
+        windows = StoredColumn(arrays, "windows", Remaking(arrays.path, lambda: made_again()[0]))
         if (
             not len(texts) == len(places) == len(bounds) > 1
             or texts[0] != 0
@@ -315,13 +326,13 @@ def _cached(stored: TextInput, compression: Compression, verify: bool) -> Points
             or int(places[-1]) >> 4 != stored.size
         ):
             raise DamagedCacheError("its arrays do not belong together")
-        return Points(texts, places, bounds, windows)
+        return Points(texts, places, bounds, windows), arrays.path
 
-    points = cache.read(build)
-    if points is None:
-        made = make_again()
-        points = Points(made["texts"], made["places"], made["window_bounds"], made["windows"])
-    return points
+    found = cache.read(build)
+    if found is None:
+        made, path = made_again()
+        found = Points(made["texts"], made["places"], made["window_bounds"], made["windows"]), path
+    return found
 
 
 def pass_over(stored: TextInput, compression: Compression) -> Points:

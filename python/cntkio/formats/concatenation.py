@@ -82,6 +82,13 @@ class FileCorpus(Corpus, Protocol):
     def index_cache(self) -> Path | None:
         """The index cache from which the file was opened."""
 
+    def publish_index(self) -> str | None:
+        """Write the index cache next to the file in its store, and return its name; None: it is a local file.
+
+        Raises:
+            OSError: The store does not accept it.
+        """
+
     @property
     def memory(self) -> Any:
         """Everything that opens the file again without a pass over it, such as its index."""
@@ -462,6 +469,14 @@ class Concatenation:
     def index_caches(self) -> list[Path | None]:
         """For each file the index cache from which it was opened."""
         return [part.index_cache for part in self._parts]
+
+    def publish_indexes(self) -> list[str | None]:
+        """Write the index caches next to the files in their stores; `FileCorpus.publish_index` of each file."""
+        names = []
+        for index in range(len(self._parts)):
+            with self._open_files.use(index) as corpus:
+                names.append(corpus.publish_index())
+        return names
 
     def close(self) -> None:
         self.report.log_totals()

@@ -169,7 +169,7 @@ class InputFile:
     companions = None
     # The core reads the file by itself, in small parts.
     reach = sys.maxsize
-    only_in_order = guide = compression = least_gap = None
+    only_in_order = guide = compression = points_cache = least_gap = None
 
     def facts(self, *, verify: bool = False) -> dict[str, Any]:
         """Return size, times of change and a check sum of samples of the content."""

@@ -21,7 +21,8 @@ from cntkio.formats.remote import Remote, default_remote
 from cntkio.formats.stores import Facts, StoredObject
 from cntkio.formats.text_input import WINDOW, Bytes, CoreText, Window, windows_of_lines
 
-_HEAD = 64 << 10
+HEAD = 64 << 10
+"""Bytes of the beginning that are kept, for what looks at them one after the other."""
 LEAST_GAP = 1 << 20
 """Bytes for which a request waits about as long as it takes to read them."""
 
@@ -103,7 +104,7 @@ class RemoteInput:
 
     local_path: Path | None = None
     reach = WINDOW
-    only_in_order = guide = compression = None
+    only_in_order = guide = compression = points_cache = None
 
     def __init__(self, path: str, remote: Remote | None = None) -> None:
         remote = default_remote() if remote is None else remote
@@ -122,9 +123,9 @@ class RemoteInput:
         end = min(offset + size, self.size)
         if offset >= end:
             return b""
-        if end <= _HEAD:
+        if end <= HEAD:
             if not self._head:
-                self._head = self._fetched(0, min(_HEAD, self.size)).tobytes()
+                self._head = self._fetched(0, min(HEAD, self.size)).tobytes()
             return self._head[offset:end]
         sample = self._samples.pop(offset, None) if size == SAMPLE_SIZE else None
         return self._fetched(offset, end).tobytes() if sample is None else sample

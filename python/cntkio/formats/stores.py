@@ -95,7 +95,7 @@ def matching_objects(pattern: str, remote: Remote | None = None) -> list[str]:
         >>> import fsspec
         >>> fsspec.filesystem("memory").pipe({"/example/a.ctf": b"", "/example/b.ctf": b"", "/example/c.txt": b""})
         >>> matching_objects("memory://example/*.ctf")
-        ['memory:///example/a.ctf', 'memory:///example/b.ctf']
+        ['memory://example/a.ctf', 'memory://example/b.ctf']
     """
     remote = default_remote() if remote is None else remote
     return sorted(_kind_of(remote)[1](pattern, remote), key=os.fsencode)
@@ -253,8 +253,12 @@ class _OfFsspec:
 def _listed_by_fsspec(pattern: str, remote: Remote) -> list[str]:
     system, path = _FileSystem(pattern, remote).get()
     system.invalidate_cache()
-    names = (name for name, info in system.glob(path, detail=True).items() if info.get("type") != "directory")
-    return list(names) if remote.store is not None else [system.unstrip_protocol(name) for name in names]
+    names = [name for name, info in system.glob(path, detail=True).items() if info.get("type") != "directory"]
+    if remote.store is not None:
+        return names
+    urls = map(system.unstrip_protocol, names)
+    # Some file systems begin each path with a slash.
+    return list(urls) if ":///" in pattern else [url.replace(":///", "://", 1) for url in urls]
 
 
 # -------------------------------------------------------------------------------------------------------------- obstore

@@ -111,6 +111,10 @@ class TextInput(ReadableText, Protocol):
         """The objects next to the text, which may have its index; None: it is a local file."""
 
     @property
+    def points_cache(self) -> Path | None:
+        """The index cache with the access points of a compressed text; None: there is none."""
+
+    @property
     def reach(self) -> int:
         """Most bytes to ask `source` for at once, so that memory stays bounded; a chunk is asked for at once anyway."""
 

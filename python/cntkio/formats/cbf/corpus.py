@@ -230,6 +230,9 @@ class CBFCorpus:
     loads_at_once = LOADS_AT_ONCE
     index_cache = None
 
+    def publish_index(self) -> None:
+        """Return None: a binary file has its own index."""
+
     def __init__(self, reading: BinaryReading, path: str, memory: BinaryMemory | None = None) -> None:
         self._reading, self._options = reading, reading.options
         self._file = InputFile(path)

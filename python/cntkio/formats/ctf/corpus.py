@@ -615,13 +615,15 @@ class CTFCorpus:
         )
 
     def publish_index(self) -> str | None:
-        """Write the index cache next to the corpus in its store, and return its name; None: the corpus is a local file.
+        """Write the index caches next to the corpus in its store, and return the name of the index; None: it is local.
 
         Raises:
             OSError: The store does not accept it.
         """
         if self._file.companions is None or self.index.cache is None:
             return None
+        if self._file.points_cache is not None:
+            publish(self._file, self._file.points_cache)
         return publish(self._file, self.index.cache)
 
     def written_cache(self) -> Written | None:
