@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from cntkio import io
 from cntkio._core import __version__
 from cntkio.config import ReaderConfig, read_config
-from cntkio.convert import read_ctf, write_cbf, write_ctf
+from cntkio.convert import CommentedMinibatch, read_ctf, write_cbf, write_ctf
 from cntkio.errors import (
     CheckpointError,
     CntkIoError,
@@ -16,7 +16,7 @@ from cntkio.errors import (
     OutOfRangeError,
     UnsupportedError,
 )
-from cntkio.formats.ctf import infer_streams
+from cntkio.formats.ctf import Vocabulary, infer_streams, read_vocabularies
 from cntkio.formats.htk import write_archive as write_htk_archive
 from cntkio.formats.htk import write_features as write_htk_features
 from cntkio.formats.mlf import write_binary_mlf, write_mlf
@@ -66,6 +66,7 @@ __all__ = [
     "CTFDeserializer",
     "CheckpointError",
     "CntkIoError",
+    "CommentedMinibatch",
     "ConfigError",
     "CorpusError",
     "ExplainedStep",
@@ -98,11 +99,13 @@ __all__ = [
     "UserDeserializer",
     "UserMinibatchSource",
     "Value",
+    "Vocabulary",
     "__version__",
     "infer_streams",
     "io",
     "read_config",
     "read_ctf",
+    "read_vocabularies",
     "sequence_to_cntk_text_format",
     "transforms",
     "write_binary_mlf",

@@ -8,8 +8,8 @@ from cntkio.cli.show import BAD_DATA, FINE, complain, show, show_json
 from cntkio.cli.spooling import inputs
 from cntkio.displays import counted
 from cntkio.errors import ConfigError
+from cntkio.formats.ctf import Vocabulary, read_vocabularies
 from cntkio.hints import did_you_mean
-from cntkio.survey.vocabularies import Vocabulary, read_vocabularies
 
 
 def vocab(options: Namespace) -> int:
@@ -22,7 +22,7 @@ def vocab(options: Namespace) -> int:
     with inputs([options.file]) as (file,):
         if file.kind.form != "ctf":
             raise ConfigError(f"{file.name} is {file.kind.noun}; comments are in texts", key="file")
-        found = read_vocabularies(file.only())
+        found = read_vocabularies(file.names)
     name = options.name
     if name is not None and name not in found:
         known = ", ".join(found) or "no stream"

@@ -27,7 +27,7 @@ name when it is whole. An input that the target format cannot express is an erro
 """
 
 from cntkio.convert.array_streams import ArrayStream
-from cntkio.convert.arrays import read_ctf
+from cntkio.convert.arrays import CommentedMinibatch, read_ctf
 from cntkio.convert.binary import write_cbf
 from cntkio.convert.chunks import CorpusChunks, corpus_chunks
 from cntkio.convert.corpora import FileFormat, cbf_to_ctf, ctf_to_cbf, format_of, read_header_file
@@ -41,6 +41,7 @@ from cntkio.convert.writables import pieces_of
 __all__ = [
     "AnyPath",
     "ArrayStream",
+    "CommentedMinibatch",
     "CorpusChunks",
     "FileFormat",
     "LabelType",

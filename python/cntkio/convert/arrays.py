@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import closing
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from cntkio.convert.chunks import corpus_chunks
 from cntkio.convert.loading import chunks_in_order
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import Ahead, Corpus
-from cntkio.formats.ctf import CTFDeserializer, has_other_streams, infer_streams
+from cntkio.formats.ctf import CTFDeserializer, Vocabulary, has_other_streams, infer_streams, read_vocabularies
 from cntkio.formats.file_lists import FileNames
 from cntkio.hints import did_you_mean
 from cntkio.layouts import classes_of, no_class
@@ -23,12 +23,54 @@ from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.streams import StreamDefs, StreamInformation, packed_columns
 
 
+class CommentedMinibatch(Minibatch):
+    """All sequences of a text, and the words of its comments.
+
+    Attributes:
+        vocabularies: For each stream whose one-hot samples are followed by comments, the word of each index.
+
+    Example:
+        >>> corpus = read_ctf("examples/alice/train.ctf", comments=True)
+        >>> indices = corpus["w"].indices[corpus["w"].indptr[:5]]
+        >>> [corpus.vocabularies["w"].words[index] for index in indices.tolist()]
+        ['Alice', 'was', 'beginning', 'to', 'get']
+    """
+
+    __slots__ = ("vocabularies",)
+
+    def __init__(self, minibatch: Minibatch, vocabularies: Mapping[str, Vocabulary]) -> None:
+        keys = minibatch.keys_of_sequences
+        super().__init__(minibatch, lambda: keys)
+        self.vocabularies = dict(vocabularies)
+
+
+@overload
 def read_ctf(
     path: FileNames,
     streams: StreamDefs | Mapping[str, Any] | None = None,
     *,
     ids: Collection[str] = (),
     chunks: slice | None = None,
+    comments: Literal[False] = False,
+    **options: Any,
+) -> Minibatch: ...
+@overload
+def read_ctf(
+    path: FileNames,
+    streams: StreamDefs | Mapping[str, Any] | None = None,
+    *,
+    ids: Collection[str] = (),
+    chunks: slice | None = None,
+    comments: Literal[True],
+    **options: Any,
+) -> CommentedMinibatch: ...
+def read_ctf(
+    path: FileNames,
+    streams: StreamDefs | Mapping[str, Any] | None = None,
+    *,
+    ids: Collection[str] = (),
+    chunks: slice | None = None,
+    comments: bool = False,
     **options: Any,
 ) -> Minibatch:
     """Read a text in the CNTK text format into arrays, in its order.
@@ -40,6 +82,8 @@ def read_ctf(
         ids: Streams whose samples are one-hot, to read as the class of each sample: `values` are int32,
             ``[num_samples]``.
         chunks: The chunks to read, as a slice without a step; None: all. For more, see `cntkio.convert.corpus_chunks`.
+        comments: Whether to read the words in comments after one-hot samples, such as ``|S0 178:1 |# BOS``, too. The
+            result then is a `CommentedMinibatch`, whose `vocabularies` have the word of each index.
         options: As for `CTFDeserializer`.
 
     Returns:
@@ -66,10 +110,15 @@ def read_ctf(
     deserializer = CTFDeserializer(path, definitions, **options)
     if chunks is not None:
         minibatch = corpus_chunks(deserializer)[chunks].read()
-        return as_class_ids(minibatch, ids) if ids else minibatch
-    with closing(deserializer.open(ahead=Ahead(tuning.PARSED_AHEAD))) as corpus:
-        minibatch = read_corpus(corpus)
-    return as_class_ids(minibatch, ids) if ids else minibatch
+    else:
+        with closing(deserializer.open(ahead=Ahead(tuning.PARSED_AHEAD))) as corpus:
+            minibatch = read_corpus(corpus)
+    minibatch = as_class_ids(minibatch, ids) if ids else minibatch
+    if not comments:
+        return minibatch
+    words = read_vocabularies(path, remote=remote)
+    aliases = {name: stream["stream_alias"] for name, stream in deserializer.streams.items()}
+    return CommentedMinibatch(minibatch, {name: words[alias] for name, alias in aliases.items() if alias in words})
 
 
 def as_class_ids(minibatch: Minibatch, ids: Collection[str]) -> Minibatch:

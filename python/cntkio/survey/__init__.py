@@ -10,7 +10,6 @@
     pictures    figures as block characters, and as a page of HTML
     checking    the scan for errors, warnings and suspicious data
     findings    what a scan found, counted and listed
-    vocabularies  words from comments
     rules       the kinds of findings, and their pages
 
 Invariant: memory is bounded by a few chunks, except for histograms, whose size is bounded, and the list of findings.

@@ -6,6 +6,7 @@
     index       which sequences and chunks there are, from a pass over the text or from the cache
     findings    errors and warnings of the parser, and the words for them
     infer       which streams a text has
+    vocabularies  words from comments
     tuning      how the work is divided
     corpus      options, the opened corpus, its errors
 
@@ -15,7 +16,9 @@ an error means, and which error is one too many. Nothing here loops over lines o
 
 from cntkio.formats.ctf.corpus import CTFCorpus, CTFDeserializer
 from cntkio.formats.ctf.infer import guessed_streams, has_other_streams, infer_streams, infer_usual_streams
+from cntkio.formats.ctf.vocabularies import Vocabulary, read_vocabularies
 
 __all__ = [
-    "CTFCorpus", "CTFDeserializer", "guessed_streams", "has_other_streams", "infer_streams", "infer_usual_streams",
+    "CTFCorpus", "CTFDeserializer", "Vocabulary", "guessed_streams", "has_other_streams", "infer_streams",
+    "infer_usual_streams", "read_vocabularies",
 ]  # fmt: skip

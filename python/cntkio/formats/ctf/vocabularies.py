@@ -2,19 +2,22 @@
 
 ::
 
-    |S0 178:1 |# BOS        index 178 of stream S0 is the word BOS
+    |S0 178:1 |# BOS        index 178 of the stream S0 is the word BOS
 
 The words are counted in C, block by block; Python loops over different words only.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter, defaultdict
+from contextlib import closing
 from typing import NamedTuple
 
+from cntkio.formats.file_lists import FileNames, listed_files
 from cntkio.formats.open_input import open_input
+from cntkio.formats.remote import Remote, located
+from cntkio.formats.text_input import TextInput
 
 BLOCK = 4 << 20
 """Bytes that are searched at a time."""
@@ -37,17 +40,18 @@ class Vocabulary(NamedTuple):
     others: dict[int, dict[str, int]]
 
 
-def read_vocabularies(path: str | os.PathLike[str]) -> dict[str, Vocabulary]:
-    """Return the vocabulary of each stream of a text whose one-hot samples have comments.
+def read_vocabularies(path: FileNames, *, remote: Remote | None = None) -> dict[str, Vocabulary]:
+    """Return the vocabulary of each stream of a text whose one-hot samples have comments. Reads all of it.
 
     Args:
-        path: A file in the CNTK text format.
+        path: A file in the CNTK text format; or several, a pattern or a list, as for `CTFDeserializer`.
+        remote: How to read remote stores.
 
     Returns:
-        The vocabularies, by the name of the stream in the file; empty if no one-hot sample has a comment.
+        The vocabularies, by the name of the stream in the file; empty if no comment follows a one-hot sample.
 
     Raises:
-        OSError: The file cannot be read.
+        OSError: A file cannot be read.
 
     Example:
         >>> words = read_vocabularies("examples/alice/train.ctf")["w"]
@@ -55,23 +59,27 @@ def read_vocabularies(path: str | os.PathLike[str]) -> dict[str, Vocabulary]:
         ('Alice', 'was', 5440)
     """
     counts: Counter[tuple[bytes, bytes, bytes]] = Counter()
-    file = open_input(os.fspath(path))
-    try:
-        offset, rest = 0, b""
-        while block := file.read(offset, BLOCK):
-            offset += len(block)
-            lines, end, last = (rest + block).rpartition(b"\n")
-            counts.update(_ONE_HOT_WITH_WORD.findall(lines + end))
-            rest = last
-        counts.update(_ONE_HOT_WITH_WORD.findall(rest))
-    finally:
-        file.close()
+    paths, remote = located("path", path, remote)
+    for text in listed_files(paths, option="path", remote=remote):
+        with closing(open_input(text, remote)) as file:
+            _count_words(file, counts)
     found: dict[str, dict[int, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
     for (name, index, word), count in counts.items():
         of_index = found[name.decode(errors="replace")][int(index)]
-        text = word.decode(errors="replace")
-        of_index[text] = of_index.get(text, 0) + count
+        shown = word.decode(errors="replace")
+        of_index[shown] = of_index.get(shown, 0) + count
     return {name: _vocabulary(indices) for name, indices in found.items()}
+
+
+def _count_words(file: TextInput, counts: Counter[tuple[bytes, bytes, bytes]]) -> None:
+    """Count the words of a file, by stream, index and word."""
+    offset, rest = 0, b""
+    while block := file.read(offset, BLOCK):
+        offset += len(block)
+        lines, end, last = (rest + block).rpartition(b"\n")
+        counts.update(_ONE_HOT_WITH_WORD.findall(lines + end))
+        rest = last
+    counts.update(_ONE_HOT_WITH_WORD.findall(rest))
 
 
 def _vocabulary(indices: dict[int, dict[str, int]]) -> Vocabulary:

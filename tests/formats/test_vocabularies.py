@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from cntkio import read_ctf, read_vocabularies
 from cntkio.cli import main
-from cntkio.survey import vocabularies
-from cntkio.survey.vocabularies import read_vocabularies
+from cntkio.formats.ctf import vocabularies
+from cntkio.streams import StreamDef, StreamDefs
 
 
 @pytest.fixture(autouse=True)
@@ -57,3 +58,26 @@ def test_contradictions_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     }  # fmt: skip
     Path("none.ctf").write_text("|w 2:1\n")
     assert main(["vocab", "none.ctf"]) == 1
+
+
+def test_a_corpus_is_read_with_its_words() -> None:
+    Path("a.ctf").write_text(
+        "0 |S0 2:1 |# two |S1 1:1 |# one\n1 |S0 2:1 |# too |S1 1:1 |# one |x 1\n1 |S0 2:1 |# two\n"
+    )
+    Path("b.ctf").write_text("2 |S0 0:1 |# zero |S1 1:1 |# one |x 1\n")
+    corpus = read_ctf("a.ctf", comments=True, max_errors=9)
+    assert list(corpus) == ["S0", "S1", "x"] and corpus.keys_of_sequences.tolist() == [0, 1]
+    assert corpus.vocabularies.keys() == {"S0", "S1"}
+    streams = StreamDefs(query=StreamDef(field="S0", shape=3, is_sparse=True))
+    corpus = read_ctf(["a.ctf", "b.ctf"], streams, ids=["query"], comments=True)
+    words = corpus.vocabularies["query"]
+    assert [words.words[index] for index in corpus["query"].values.tolist()] == ["two", "two", "two", "zero"]
+    assert (words.num_samples, words.num_contradictions, words.others) == (4, 1, {2: {"too": 1}})
+    assert list(corpus.vocabularies) == ["query"]
+
+
+def test_words_of_several_files_are_one_vocabulary(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.ctf").write_text("|w 1:1 |# one\n")
+    Path("b.ctf").write_text("|w 0:1 |# zero\n")
+    assert main(["vocab", "[ab].ctf", "w"]) == 0
+    assert capsys.readouterr().out == "zero\none\n"
