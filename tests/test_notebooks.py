@@ -19,7 +19,9 @@ from cntkio import (
     StreamDefs,
     StreamInformation,
     UserDeserializer,
+    Vocabulary,
 )
+from cntkio.survey.findings import Finding, Findings
 from support import ROOT, builders, notebooks
 
 NOTEBOOKS = sorted(ROOT.glob("examples/**/*.ipynb"))
@@ -72,6 +74,8 @@ def shown(tmp_path: Path) -> dict[str, Any]:
     path.write_bytes(builders.corpus_text([1, 2, 3]))
     source = builders.make(path, max_sweeps=1)
     minibatch = source.next_minibatch(4)
+    findings = Findings(9)
+    findings.add(Finding("bad-number", "'<' in a number \x1b[2J", str(path), 7, 1, 8, 1, "x"))
     dense = CTFDeserializer(path, StreamDefs(x=builders.STREAMS.x))
     return {
         "definitions": builders.STREAMS,
@@ -86,6 +90,10 @@ def shown(tmp_path: Path) -> dict[str, Any]:
         "empty minibatch": Minibatch({}, lambda: np.empty(0)),
         "closed source": _closed(builders.make(path)),
         "truncated minibatch": MinibatchSource(dense, truncation_length=2).read(4),
+        "plan": source.plan(4),
+        "explained step": source.plan(4).explain(0),
+        "vocabulary": Vocabulary({1: "<i>"}, 3, 1, {1: {"</table>": 1}}),
+        "findings": findings,
     }
 
 
@@ -124,6 +132,17 @@ def test_a_description_of_many_streams_is_bounded() -> None:
     assert len(repr(minibatch).splitlines()) == 22 and "and 480 more" in repr(minibatch)
     assert max(map(len, repr(minibatch).splitlines())) < 250 and "\x1b" not in repr(minibatch)
     assert len(minibatch._repr_html_()) < 20_000
+
+
+def test_findings_and_vocabularies_of_any_size_are_bounded() -> None:
+    findings = Findings(10_000)
+    for number in range(5000):
+        findings.add(Finding("junk", "x" * 500, "a.ctf", number, number + 1, 1))
+    words = dict.fromkeys(range(5000), "word" * 100)
+    vocabulary = Vocabulary(words, 5000, 10**6, {7: {f"other{number}": 1 for number in range(10**5)}})
+    for thing in (findings, vocabulary):
+        assert len(repr(thing).splitlines()) == 22 and "and 4980 more" in repr(thing)
+        assert len(thing._repr_html_()) < 20_000
 
 
 def test_keys_are_completed_by_the_names_of_streams(shown: dict[str, Any]) -> None:

@@ -210,6 +210,18 @@ class SourcePlan:
         self._begin, self._selector, self._take_state = begin, selector, take_state
         self._corpora, self._arrangement, self._request = corpora, arrangement, request
 
+    def _description(self) -> Description:
+        title = f"SourcePlan: minibatches of {counted(self._request.asked, 'sample')}, {self._request.partition!r}"
+        table = self._arrangement.table
+        title += f"; {counted(table.num_sequences, 'sequence')} in {counted(table.num_chunks, 'chunk')}"
+        return Description(title, ("corpus",), [(corpus.name,) for corpus in self._corpora])
+
+    def __repr__(self) -> str:
+        return self._description().text()
+
+    def _repr_html_(self) -> str:
+        return self._description().html()
+
     def steps(self, num_steps: int) -> PlannedSteps:
         """Return the first steps: `num_steps`, or fewer if the data end.
 

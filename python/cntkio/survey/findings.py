@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from cntkio.displays import Description, counted
 from cntkio.errors import FormatError
 from cntkio.survey.rules import RULES, Rule, code_of
 
@@ -141,6 +142,17 @@ class Findings:
         num_kept = min(count, num_made, max(self._most - len(self.listed), 0))
         self.counts[code] += count
         self.listed.extend(make(index) for index in range(num_kept))
+
+    def __repr__(self) -> str:
+        return self._description().text()
+
+    def _repr_html_(self) -> str:
+        return self._description().html()
+
+    def _description(self) -> Description:
+        severities = [counted(self.num_of("error"), "error"), counted(self.num_of("warning"), "warning")]
+        rows = [(found.code, found.place, found.message, found.context) for found in self.in_order()]
+        return Description(f"Findings: {', '.join(severities)}", ("rule", "place", "message", "where"), rows)
 
     @property
     def has_room(self) -> bool:

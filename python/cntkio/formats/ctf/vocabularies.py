@@ -14,6 +14,7 @@ from collections import Counter, defaultdict
 from contextlib import closing
 from typing import NamedTuple
 
+from cntkio.displays import Description, counted
 from cntkio.formats.file_lists import FileNames, listed_files
 from cntkio.formats.open_input import open_input
 from cntkio.formats.remote import Remote, located
@@ -38,6 +39,22 @@ class Vocabulary(NamedTuple):
     num_samples: int
     num_contradictions: int
     others: dict[int, dict[str, int]]
+
+    def __repr__(self) -> str:
+        return self._description().text()
+
+    def _repr_html_(self) -> str:
+        return self._description().html()
+
+    def _description(self) -> Description:
+        counts = f"{counted(self.num_samples, 'sample')}, {counted(self.num_contradictions, 'contradiction')}"
+        rows = [
+            (str(index), word, ", ".join(f"{other} {count}" for other, count in self.others.get(index, {}).items()))
+            for index, word in self.words.items()
+        ]
+        return Description(
+            f"Vocabulary: {counted(len(self.words), 'word')}, {counts}", ("index", "word", "other words"), rows
+        )
 
 
 def read_vocabularies(path: FileNames, *, remote: Remote | None = None) -> dict[str, Vocabulary]:
