@@ -74,6 +74,7 @@ PYTHON = Wording(
     "StreamDef(field={field!r}, shape={dim})",
     "StreamDef(field={field!r}, shape={dim}, is_sparse=True)",
     "cntkio.infer_streams({path!r})",
+    settings={"cache='FOLDER'": "remote=cntkio.Remote(cache='FOLDER')"},
 )
 CONFIGURATION = Wording(
     "{name} = {value}",
@@ -85,6 +86,8 @@ CONFIGURATION = Wording(
         "frame_mode=False": "frameMode = false",
         "subset=True": "maxErrors = -1",
         "skip_sequence_ids=True": "skipSequenceIds = true",
+        "randomize=False": "randomize = false",
+        "cache='FOLDER'": "remote = [ cache = FOLDER ]",
         "unequal_lengths='drop'": "readerType = HTKMLFReader",
         "dtype='float32'": "precision = float",
         "dtype='float64'": "precision = double",
@@ -96,7 +99,11 @@ COMMAND = Wording(
     "--stream {name}:{dim}:sparse{alias}",
     "'cntkio inspect {path}' without --stream",
     {"shape": "the dimension", "max_errors": "max-errors"},
-    {"subset=True": "--max-errors -1", "skip_sequence_ids=True": "--skip-sequence-ids"},
+    {
+        "subset=True": "--max-errors -1",
+        "skip_sequence_ids=True": "--skip-sequence-ids",
+        "randomize=False": "without --randomize",
+    },
 )
 _wording = ContextVar("wording", default=PYTHON)
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cntkio import CorpusError
-from cntkio.formats import block_cache
 from cntkio.formats.block_cache import BLOCK, BlockCache, CachedObject, CacheFolder
-from cntkio.formats.objects import open_object
+from cntkio.formats.objects import RemoteObject, open_object
 from cntkio.formats.remote import Remote
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -49,7 +48,7 @@ def without_store(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("the store was asked")
 
-    monkeypatch.setattr(block_cache.RemoteObject, "read_into", refuse)
+    monkeypatch.setattr(RemoteObject, "read_into", refuse)
 
 
 def test_a_second_read_asks_only_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

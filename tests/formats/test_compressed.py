@@ -3,6 +3,7 @@
 import gzip
 import random
 import threading
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,18 @@ from cntkio import (
     FormatError,
     HTKFeatureDeserializer,
     MinibatchSource,
+    Remote,
     StreamDef,
     StreamDefs,
+    _core,
 )
-from cntkio.formats import compressed
+from cntkio.cli.command import main
+from cntkio.convert import compression
+from cntkio.formats import block_cache, compressed
 from cntkio.formats.ctf import tuning
-from cntkio.formats.open_input import open_input
+from cntkio.formats.input_file import Locator, has_byte
+from cntkio.formats.open_input import open_input, text_sizes
+from cntkio.hints import COMMAND, CONFIGURATION, PYTHON, Wording, advising
 from support.packers import PACKERS, frames, member_of_blocks, one_frame, written_by_us
 
 STREAMS = StreamDefs(x=StreamDef(field="x", shape=2), s=StreamDef(field="s", shape=9, is_sparse=True))
@@ -139,11 +146,152 @@ def test_a_large_frame_is_read_in_order_and_not_randomized(
         path.write_bytes(one_frame(text[:cut], random.Random(1)) + one_frame(text[cut:], random.Random(2)))
         monkeypatch.setattr(compressed, "LARGEST_SEGMENT", 1500)
         assert outcome([plain], 100, (0, 1), randomize=False) == expected
-        with pytest.raises(CorpusError, match=r"cannot be randomized: it has a frame of .* cntkio convert --compress"):
+        with pytest.raises(CorpusError, match=r"cannot be randomized: it has a frame with .*cntkio convert --compress"):
             MinibatchSource(plain)
         file = open_input(str(path))
         for begin in (9000, 100, 9500, 9900, 11500, 11000, 50_000, 0):
             assert file.read(begin, 900) == text[begin : begin + 900]
+
+
+WAYS_OUT: dict[str, tuple[Wording, str, str]] = {
+    "program": (PYTHON, "(randomize=False)", "(remote=cntkio.Remote(cache='FOLDER'))"),
+    "configuration": (CONFIGURATION, "(randomize = false)", "(remote = [ cache = FOLDER ])"),
+    "command": (COMMAND, "(without --randomize)", "(--cache FOLDER)"),
+}
+
+
+@pytest.mark.parametrize("caller", WAYS_OUT)
+def test_ways_out_for_large_frames_are_in_the_words_of_callers(
+    caller: str, corpus: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, text = corpus
+    path.write_bytes(one_frame(text, random.Random(1)))
+    monkeypatch.setattr(compressed, "LARGEST_SEGMENT", 1500)
+    words, *ways = WAYS_OUT[caller]
+    with advising(words), pytest.raises(CorpusError) as error:
+        MinibatchSource(CTFDeserializer(path, STREAMS))
+    for way in (*ways, f"{len(text):,} bytes", f"(cntkio convert --compress zstd {path} NEW.ctf.zst)"):
+        assert way in str(error.value)
+
+
+def randomized(path: Path, **options: Any) -> Any:
+    return outcome([CTFDeserializer(path, STREAMS, chunk_size_in_bytes=700, **options)], 100, (0, 1))
+
+
+@pytest.mark.parametrize("block", [1000, 4 << 20])
+def test_a_local_cache_makes_a_large_frame_randomizable(
+    block: int, corpus: tuple[Path, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, text = corpus
+    path.write_bytes(text)
+    expected = randomized(path)
+    path.write_bytes(one_frame(text, random.Random(1)))
+    monkeypatch.setattr(compressed, "LARGEST_SEGMENT", 1500)
+    monkeypatch.setattr(block_cache, "BLOCK", block)
+    monkeypatch.setattr(block_cache, "WORTH_A_BLOCK", 1)
+    remote = Remote(cache=tmp_path / "cache")
+    assert randomized(path, remote=remote, cache_index=True) == expected
+    # Nothing is decompressed again.
+    with monkeypatch.context() as patch:
+        patch.setattr(compressed.InOrder, "read", None)
+        assert randomized(path, remote=remote, cache_index=True) == expected
+    # Blocks that were removed or damaged come from the frame again, and so does another text.
+    blocks = sorted((tmp_path / "cache").glob("*/*"))
+    assert len(blocks) == -(-len(text) // block)
+    blocks[0].unlink()
+    blocks[-1].write_bytes(b"damaged")
+    assert randomized(path, remote=remote, cache_index=True) == expected
+    path.write_bytes(one_frame(b"|x 1 1\n" * 1000, random.Random(1)))
+    assert randomized(path, remote=remote) != expected
+
+
+def test_a_cache_too_small_for_a_large_frame_names_the_least_limit(
+    corpus: tuple[Path, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, text = corpus
+    path.write_bytes(one_frame(text, random.Random(1)))
+    monkeypatch.setattr(compressed, "LARGEST_SEGMENT", 1500)
+    least = block_cache.num_bytes_in_cache(len(text))
+    remote = Remote(cache=tmp_path / "cache", cache_limit=least - 1)
+    with pytest.raises(CorpusError, match=f"a cache_limit of {least - 1:,} bytes is too low for .it needs {least:,}."):
+        MinibatchSource(CTFDeserializer(path, STREAMS, remote=remote))
+    remote = Remote(cache=tmp_path / "cache", cache_limit=max(least, 5 << 20))
+    MinibatchSource(CTFDeserializer(path, STREAMS, remote=remote)).close()
+
+
+def test_frames_that_convert_writes_from_a_large_frame_are_randomized(
+    corpus: tuple[Path, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, text = corpus
+    path = path.with_name("a.ctf.zst")
+    path.write_bytes(one_frame(text, random.Random(1)))
+    monkeypatch.setattr(compressed, "LARGEST_SEGMENT", len(text) - 1)
+    parts = tmp_path / "NEW.ctf.zst"
+    monkeypatch.setattr(compression, "FRAME", len(text) // 3)
+    monkeypatch.setattr(compressed, "FRAMES", 1)
+    assert main(["convert", "--quiet", "--compress", "zstd", str(path), str(parts)]) == 0
+    path.write_bytes(text)
+    keys = [[keys for keys, _ in randomized(corpus)[0]] for corpus in (parts, path)]
+    assert keys[0] == keys[1]
+
+
+def test_the_ways_out_for_a_large_frame_work_as_they_are_written(
+    corpus: tuple[Path, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, text = corpus
+    path.write_bytes(one_frame(text, random.Random(1)))
+    monkeypatch.setattr(compressed, "LARGEST_SEGMENT", 1500)
+    monkeypatch.setattr(block_cache, "WORTH_A_BLOCK", 1)
+    command = ["read", "--quiet", str(path)]
+    assert main(command) == 0
+    assert main([*command, "--randomize"]) == 1
+    assert "--cache FOLDER" in capsys.readouterr().err
+    assert main([*command, "--randomize", "--cache", str(tmp_path / "command")]) == 0
+    assert list((tmp_path / "command").glob("*/*"))
+    inputs = "x = [ dim = 2; format = dense ]; s = [ dim = 9; format = sparse ]"
+    reader = f"readerType = CNTKTextFormatReader; file = {path.name}; input = [ {inputs} ]"
+    configuration = path.with_name("a.cntk")
+    for more in ("; randomize = false", "; remote = [ cache = configuration ]"):
+        configuration.write_text(f"reader = [ {reader}{more} ]")
+        MinibatchSource.from_config(configuration, section="reader").close()
+    assert list((tmp_path / "configuration").glob("*/*"))
+    configuration.write_text(f"reader = [ {reader} ]")
+    with pytest.raises(CorpusError, match=r"randomize = false\); .* \(remote = .*FOLDER"):
+        MinibatchSource.from_config(configuration, section="reader")
+
+
+LARGE = 192 << 20
+
+
+def test_a_search_of_a_large_text_takes_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "a.ctf.zst"
+    with path.open("wb") as file, compression.compressed(file, "zstd") as sink:
+        for _ in range(LARGE >> 20):
+            sink.write(memoryview(b"|x 1 1\n".ljust(1 << 20, b"\n")))
+    text = open_input(str(path))
+    assert text.size == LARGE
+    tracemalloc.start()
+    try:
+        assert not has_byte(text, b"\xff")
+        assert has_byte(text, b"x")
+        lines = Locator(text).lines_of(np.array([0, LARGE - 1, LARGE // 2, 7]))
+        assert lines.tolist() == [1, LARGE - 6 * (LARGE >> 20), (LARGE - 6 * (LARGE >> 20)) // 2 + 1, 2]
+        assert tracemalloc.get_traced_memory()[1] < 80 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_compressed_file_is_as_large_as_its_text(corpus: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    path, text = corpus
+    plain, missing = path.with_name("b.ctf"), path.with_name("c.ctf")
+    plain.write_bytes(text)
+    path.write_bytes(gzip.compress(text))
+    assert text_sizes([str(path), str(plain), str(missing)]) == [0, len(text), 0]
+    limits: list[int] = []
+    monkeypatch.setattr(_core, "Spare", lambda limit, make=_core.Spare: (limits.append(limit), make(limit))[1])
+    for file in (path, plain):
+        CTFDeserializer(file, STREAMS, chunk_size_in_bytes=2 * len(text)).open().close()
+    assert limits == [4 * len(text), 2 * len(text)]
 
 
 def test_several_threads_read_a_large_frame(corpus: tuple[Path, bytes], monkeypatch: pytest.MonkeyPatch) -> None:

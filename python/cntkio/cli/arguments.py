@@ -285,7 +285,11 @@ def _add_corpus_options(parser: Parser) -> None:
 
 def _add_remote_options(parser: Parser) -> None:
     option = parser.group("options of remote stores")
-    option("--cache", metavar="FOLDER", help="keep what is read of remote files in this folder on a local disk")
+    option(
+        "--cache",
+        metavar="FOLDER",
+        help="keep what is read of remote files, and the text of large zstd frames, in this folder on a local disk",
+    )
     option("--cache-limit", metavar="SIZE", help='most bytes of the cache, such as "50 GB" (no limit)')
     option(
         "--remote",

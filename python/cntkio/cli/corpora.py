@@ -26,6 +26,7 @@ from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.contract import Ahead, Corpus
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.htk import CHUNK_FRAMES
+from cntkio.formats.open_input import is_compressed
 from cntkio.formats.remote import is_remote
 from cntkio.minibatch import Minibatch
 from cntkio.source import MinibatchSource
@@ -146,8 +147,10 @@ def refuse_options(options: Namespace, files: Sequence[Input]) -> None:
                 key=name,
             )
     if not any(file.kind.form == "configuration" or is_remote(str(file.path)) for file in files):
+        # A cache also keeps the text of compressed files that are read in order only.
+        packed = any(is_compressed(name) for file in files for name in file.files or [str(file.path)])
         for name in _REMOTE_OPTIONS:
-            if getattr(options, name, None) is not None:
+            if getattr(options, name, None) is not None and not (packed and name != "remote"):
                 raise ConfigError(
                     f"--{name.replace('_', '-')} goes with files of remote stores (scheme://...); {files[0].name} is "
                     "a local file",

@@ -20,9 +20,9 @@ import hashlib
 import logging
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +31,8 @@ from cntkio._threads import ForkLock
 from cntkio.errors import ConfigError
 from cntkio.formats.contract import Ahead
 from cntkio.formats.index_cache import sum_of
-from cntkio.formats.objects import RemoteObject
 from cntkio.formats.output_file import written_whole
+from cntkio.formats.stores import Facts
 from cntkio.formats.table import SequenceTable
 
 logger = logging.getLogger("cntkio")
@@ -130,6 +130,11 @@ def cache_folder(path: str, limit: int | None) -> CacheFolder:
     return CacheFolder(path, limit)
 
 
+def num_bytes_in_cache(num_bytes: int) -> int:
+    """Return the bytes of the files that keep an object of this size."""
+    return num_bytes + -(-num_bytes // BLOCK) * _HEADER
+
+
 def require_room(
     limit: int | str | None, ahead: Ahead, table: SequenceTable, chunk_size: int, num_bytes: int | None = None
 ) -> None:
@@ -211,22 +216,41 @@ class BlockCache:
             self._folder.complain(error)
 
 
+class Cacheable(Protocol):
+    """An object that a cache may keep."""
+
+    @property
+    def name(self) -> str:
+        """Name used in messages."""
+
+    @property
+    def facts(self) -> Facts:
+        """Size and version when it was opened."""
+
+    @property
+    def require_unchanged(self) -> Callable[[], None]:
+        """Raise an error if the object has changed since it was opened."""
+
+    def read_into(self, buffer: npt.NDArray[np.uint8], offset: int) -> None:
+        """Fill a buffer from a position on."""
+
+
 class CachedObject:
-    """An object that is read through a cache. It has the methods and attributes of `RemoteObject`.
+    """An object that is read through a cache. It has the methods and attributes of `Cacheable`.
 
     Args:
         of: The object.
         blocks: Its blocks on the local disk.
     """
 
-    def __init__(self, of: RemoteObject, blocks: BlockCache) -> None:
+    def __init__(self, of: Cacheable, blocks: BlockCache) -> None:
         self.name = of.name
         self.facts = of.facts
         self.require_unchanged = of.require_unchanged
         self._object, self._blocks = of, blocks
 
     def read_into(self, buffer: npt.NDArray[np.uint8], offset: int) -> None:
-        """Fill a buffer from a position on. Raises as `RemoteObject.read` does."""
+        """Fill a buffer from a position on. Raises what the object raises."""
         end = offset + len(buffer)
         missing: list[int] = []
         for number in range(offset // BLOCK, -(-end // BLOCK)):

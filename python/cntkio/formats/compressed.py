@@ -4,7 +4,7 @@
 
     seek table of zstd ──┐
     index cache ─────────┼──> Points ──> CompressedText     decompresses the segments that a read needs, on all cores
-    pass over the file ──┘                 _InOrder         for frames that are too large: one after another
+    pass over the file ──┘                 InOrder         for frames that are too large: one after another
 
 An access point is a place from which data can be decompressed: a member of gzip, a frame of zstd, or a block of gzip
 with the 32 KB of text before it. The text between two points is a segment.
@@ -12,10 +12,11 @@ with the 32 KB of text before it. The text between two points is a segment.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, cast
 
@@ -25,8 +26,10 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio._threads import ForkLock, num_threads
 from cntkio.errors import FormatError
+from cntkio.formats.block_cache import BlockCache, CachedObject, CacheFolder, num_bytes_in_cache
 from cntkio.formats.columns import Column
 from cntkio.formats.index_cache import Arrays, DamagedCacheError, IndexCache, Remaking, StoredArrays, StoredColumn
+from cntkio.formats.stores import Facts
 from cntkio.formats.text_input import WINDOW, Bytes, CoreText, PackedText, TextInput, Window, windows_of_lines
 
 Compression = Literal["gzip", "zstd"]
@@ -104,10 +107,12 @@ class CompressedText:
         self._decoders = _core.Decoders(num_threads())
         self._recent: tuple[int, Bytes] = (-1, np.empty(0, np.uint8))
         largest = int(np.diff(points.texts).max(initial=0))
-        self._in_order = _InOrder(stored, compression, points) if largest > LARGEST_SEGMENT else None
-        self.only_in_order = None if self._in_order is None else _advice(largest, self.path)
-        # To read a part of a segment, all of the segment up to there is decompressed.
-        self.least_gap = None if self._in_order is not None else max(2 * largest, stored.least_gap or 0)
+        self._in_order = InOrder(stored, compression, points) if largest > LARGEST_SEGMENT else None
+        self.only_in_order = None if self._in_order is None else f"a frame with {largest:,} bytes of text"
+        self._kept: CachedObject | None = None
+        # The core leaves out what is not wanted of a local file.
+        leaves_gaps = self._in_order is None and stored.least_gap is not None
+        self.least_gap = max(2 * largest, stored.least_gap or 0) if leaves_gaps else None
 
     def facts(self, *, verify: bool = False) -> dict[str, Any]:
         return {**self._stored.facts(verify=verify), "compression": self.compression}
@@ -152,7 +157,7 @@ class CompressedText:
         if begin >= end:
             return np.empty(0, np.uint8)
         if self._in_order is not None:
-            return self._in_order.read(begin, end)
+            return self._in_order.read(begin, end) if self._kept is None else self._read_kept(self._kept, begin, end)
         texts = self._points.texts
         segment = int(np.searchsorted(texts, np.uint64(begin), side="right")) - 1
         first, last = int(texts[segment]), int(texts[segment + 1])
@@ -164,6 +169,31 @@ class CompressedText:
             text = self._decompressed(first, last)
             self._recent = segment, text
         return text[begin - first : end - first]
+
+    def keep_in(self, folder: CacheFolder) -> None:
+        """Keep the text of frames that are too large in a folder, so that it can be read in any order.
+
+        A folder with a limit that is too low is not used, and `only_in_order` says so.
+        """
+        if self._in_order is None:
+            return
+        least = num_bytes_in_cache(self.size)
+        if folder.limit is not None and folder.limit < least:
+            self.only_in_order = f"{self.only_in_order}, which a cache_limit of {folder.limit:,} bytes is too low for"
+            self.only_in_order += f" (it needs {least:,})"
+            return
+        name = self.path if self.local_path is None else os.path.abspath(self.local_path)  # noqa: PTH100 - no links
+        version = json.dumps(["text", self._stored.facts()], sort_keys=True)
+        blocks = BlockCache(folder, name, self.size, version)
+        self._kept = CachedObject(
+            _Whole(name, Facts(self.size, version), self._in_order, self.require_unchanged), blocks
+        )
+        self.only_in_order = None
+
+    def _read_kept(self, kept: CachedObject, begin: int, end: int) -> Bytes:
+        text = np.empty(end - begin, np.uint8)
+        kept.read_into(text, begin)
+        return text
 
     def _decompressed(self, begin: int, end: int) -> Bytes:
         text = np.empty(end - begin, np.uint8)
@@ -196,13 +226,6 @@ class CompressedText:
         return self.compression, source, texts, places, bounds - bounds[0], windows, self._decoders
 
 
-def _advice(largest: int, path: str) -> str:
-    return (
-        f"a frame of {largest:,} bytes, of which nothing can be read without all that comes before. Read the corpus in "
-        f"order (randomize=False), or write frames of 4 MB: cntkio convert --compress zstd {path} NEW.ctf.zst"
-    )
-
-
 def damaged(path: str, compression: str | None, packed: int, text: int, what: str) -> FormatError:
     """Return the error that says where compressed data are damaged; arguments as for `_core.DamagedDataError`."""
     return FormatError(
@@ -218,7 +241,7 @@ def _raise_damage(stored: TextInput, compression: str, fault: tuple[int, int, st
     raise damaged(stored.path, compression, *fault)
 
 
-class _InOrder:
+class InOrder:
     """Decompresses in order, and keeps the last text for readers that come a little later."""
 
     def __init__(self, stored: TextInput, compression: Compression, points: Points) -> None:
@@ -270,6 +293,18 @@ class _InOrder:
             skip -= skipped
             written += count
         return out
+
+
+class _Whole(NamedTuple):
+    """A text that is read in order, as `CachedObject` reads objects."""
+
+    name: str
+    facts: Facts
+    text: InOrder
+    require_unchanged: Callable[[], None]
+
+    def read_into(self, buffer: Bytes, offset: int) -> None:
+        buffer[:] = self.text.read(offset, offset + len(buffer))
 
 
 def open_compressed(

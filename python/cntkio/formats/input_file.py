@@ -230,8 +230,9 @@ class InputFile:
 
 def has_byte(text: ReadableText, byte: bytes) -> bool:
     """Return whether a text has a byte. All threads search."""
-    for begin in range(0, text.size, WINDOW):
-        end = min(begin + WINDOW, text.size)
+    window = min(WINDOW, text.reach)
+    for begin in range(0, text.size, window):
+        end = min(begin + window, text.size)
         if _core.text_has_byte(text.source(begin, end), begin, end, byte[0], num_threads()):
             return True
     return False
@@ -292,9 +293,10 @@ class Locator:
         ascending = offsets[order].astype(np.uint64)
         lines = np.empty(len(offsets), np.int64)
         before, last = 1, int(ascending[-1]) if len(offsets) else -1
-        for begin in range(0, last + 1, WINDOW):
-            end = min(begin + WINDOW, last)
-            first, stop = np.searchsorted(ascending, np.array([begin, begin + WINDOW], np.uint64))
+        window = min(WINDOW, self._file.reach)
+        for begin in range(0, last + 1, window):
+            end = min(begin + window, last)
+            first, stop = np.searchsorted(ascending, np.array([begin, begin + window], np.uint64))
             bounds = np.append(ascending[first:stop], np.uint64(end))
             counts = _core.text_line_ends(self._file.source(begin, end), begin, bounds, num_threads())
             lines[order[first:stop]] = counts[:-1].astype(np.int64) + before

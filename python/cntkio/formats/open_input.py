@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from cntkio.formats.block_cache import cache_folder
 from cntkio.formats.compressed import Compression, compression_of, first_text, open_compressed
-from cntkio.formats.input_file import InputFile
-from cntkio.formats.remote import Remote, as_url, is_remote
+from cntkio.formats.file_lists import sizes_of
+from cntkio.formats.input_file import InputFile, open_to_read
+from cntkio.formats.remote import Remote, as_url, default_remote, is_remote
 from cntkio.formats.remote_input import RemoteInput
 from cntkio.formats.text_input import TextInput
 
@@ -36,7 +40,13 @@ def open_input(
     stored = open_stored(path, remote)
     try:
         compression = compression_of(stored.read(0, _MAGIC_SIZE))
-        return stored if compression is None else open_compressed(stored, compression, cache_index, guide)
+        if compression is None:
+            return stored
+        text = open_compressed(stored, compression, cache_index, guide)
+        remote = default_remote() if remote is None else remote
+        if remote.cache is not None:
+            text.keep_in(cache_folder(str(remote.cache), remote.cache_limit))
+        return text
     except BaseException:
         stored.close()
         raise
@@ -45,6 +55,26 @@ def open_input(
 def open_stored(path: str, remote: Remote | None = None) -> TextInput:
     """Open a file as it is stored, compressed or not. Arguments and exceptions as for `open_input`."""
     return RemoteInput(as_url(path), remote) if is_remote(path, remote) else InputFile(path)
+
+
+def text_sizes(paths: Sequence[str], remote: Remote | None = None) -> list[int]:
+    """Return the bytes of each text; 0 if that is not known without opening it: it is compressed, or in a store."""
+    return [
+        0 if not size or is_compressed(path) else size
+        for path, size in zip(paths, sizes_of(paths, remote), strict=True)
+    ]
+
+
+def is_compressed(path: str) -> bool:
+    """Return whether a local file is compressed with gzip or zstd; False if it cannot be read."""
+    try:
+        descriptor = open_to_read(path)
+    except OSError:  # `open_input` will say why
+        return False
+    try:
+        return compression_of(os.read(descriptor, _MAGIC_SIZE)) is not None
+    finally:
+        os.close(descriptor)
 
 
 class Beginning(NamedTuple):

@@ -68,7 +68,8 @@ class Remote:
             not show them.
         store: Read from this store instead of the store that the URL names: a store of obstore, a file system of
             pyarrow, or a file system of fsspec. File names are then paths in the store.
-        cache: Folder on a local disk that keeps what was read, for later sweeps and for other processes.
+        cache: Folder on a local disk that keeps what was read, for later sweeps and for other processes; also the
+            text of zstd frames that are too large to be read in any order, wherever they are.
         cache_limit: Most bytes of the cache, as a number or as a text such as "50 GB"; None: no limit.
         num_requests: Most requests that are under way at the same time, for all files with these options together.
         num_retries: How often a request is repeated after an error that may pass, such as a status of 500, a timeout or

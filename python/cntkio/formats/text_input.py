@@ -13,6 +13,7 @@ and places of errors are the same for all ways in which a text can be stored.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -64,6 +65,10 @@ class ReadableText(Protocol):
     def source(self, begin: int, end: int) -> CoreText:
         """Return what the core reads the bytes from `begin` up to `end` from."""
 
+    @property
+    def reach(self) -> int:
+        """Most bytes to ask `source` for at once, so that memory stays bounded; a chunk is asked for at once anyway."""
+
 
 class Window(NamedTuple):
     """A part of a text for the pass that makes the index: the lines that begin from `begin` up to `end`.
@@ -114,10 +119,6 @@ class TextInput(ReadableText, Protocol):
     def points_cache(self) -> Path | None:
         """The index cache with the access points of a compressed text; None: there is none."""
 
-    @property
-    def reach(self) -> int:
-        """Most bytes to ask `source` for at once, so that memory stays bounded; a chunk is asked for at once anyway."""
-
     def source_to_parse(self, begin: int, end: int) -> CoreText | PackedText:
         """Return what the parser reads the bytes of a chunk from."""
 
@@ -137,7 +138,7 @@ class TextInput(ReadableText, Protocol):
 
     @property
     def only_in_order(self) -> str | None:
-        """The reason why the text is only fast to read in order, and what to do; None: any order is fast."""
+        """Return why the text is read in order only, as an object of "it has"; None: any order will do."""
 
     @property
     def compression(self) -> str | None:
@@ -176,6 +177,8 @@ class TextInMemory:
         content: The bytes.
         begin: Offset of the first of them.
     """
+
+    reach = sys.maxsize
 
     def __init__(self, path: str, content: Bytes, begin: int = 0) -> None:
         self.path = path

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -48,10 +49,10 @@ from cntkio.formats.ctf.index import (
 from cntkio.formats.ctf.infer import advice_on_streams, streams_at_the_start, streams_between
 from cntkio.formats.ctf.places import ChunkPlaces
 from cntkio.formats.detect import other_in
-from cntkio.formats.file_lists import FileNames, listed_files, shown_files, sizes_of
+from cntkio.formats.file_lists import FileNames, listed_files, shown_files
 from cntkio.formats.index_cache import Written, file_fingerprint, publish
 from cntkio.formats.input_file import Locator
-from cntkio.formats.open_input import open_input
+from cntkio.formats.open_input import open_input, text_sizes
 from cntkio.formats.remote import Remote, default_remote, is_remote, located
 from cntkio.formats.report import UNKNOWN_NAME, Report
 from cntkio.formats.table import NO_SEQUENCES, SequenceTable
@@ -179,8 +180,8 @@ class CTFDeserializer(CntkOptions):
             CorpusError: No sequence is left to read.
         """
         paths = listed_files(self.filename, remote=self.remote)
-        sizes = sizes_of(paths, self.remote)
-        largest = max(sizes) or self.chunk_size_in_bytes
+        sizes = text_sizes(paths, self.remote)
+        largest = max(sizes) if all(sizes) else self.chunk_size_in_bytes
         reading = TextReading(self, text_keys, is_packed=ahead.is_packed, largest=largest)
         if len(paths) > 1:
             shares = ahead.shared(sizes, self.chunk_size_in_bytes)
@@ -283,11 +284,22 @@ class TextReading:
 
         def index(file: TextInput) -> TextIndex:
             if ahead.is_shuffled and file.only_in_order is not None:
-                raise CorpusError(f"{file.path}: cannot be randomized: it has {file.only_in_order}")
+                raise CorpusError(
+                    f"{file.path}: cannot be randomized: it has {file.only_in_order}{self._ways_out(file)}"
+                )
             names = self.report.asks_for(UNKNOWN_NAME)
             return self._index(file, FirstPass(ahead, self.schema, self.spare, notes_unknown_names=names))
 
         return CTFCorpus(self, self._opened(path), index)
+
+    def _ways_out(self, file: TextInput) -> str:
+        """Return what to do with a text that is read in order only."""
+        in_order, cache = (self.wording.setting(*option) for option in (("randomize", False), ("cache", "FOLDER")))
+        convert = f"cntkio convert --compress zstd {shlex.quote(file.path)} NEW.ctf.zst"
+        return (
+            f". Read it in order ({in_order}); or keep its text, {file.size:,} bytes, in a folder on a local disk "
+            f"({cache}); or write frames of 4 MB ({convert})"
+        )
 
     def open_again(self, path: str, memory: TextMemory) -> CTFCorpus:
         """Open a file that was open before. Its table is set by `CTFCorpus.use_table`.
