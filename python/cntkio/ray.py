@@ -3,20 +3,24 @@
 ::
 
     corpus ──> CorpusChunks ──> read tasks: runs of consecutive chunks ──> blocks: one Arrow table a chunk
-    Dataset ──> blocks ──> one file of text, or one binary file, for each task
+    Dataset ──> blocks ──> a text or a binary file for each task, or one file for all
 
-A read task holds a small value, the chunks, and opens the corpus where it runs. Only this module imports Ray.
+A read task holds a small value, the chunks, and opens the corpus where it runs. Index caches travel through Ray's
+object store to machines that lack them. Only this module imports Ray.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 try:
+    import pyarrow as pa
     import ray.data
     from ray.data.block import BlockAccessor, BlockMetadata
     from ray.data.datasource import Datasink, Datasource, ReadTask
@@ -32,16 +36,27 @@ from cntkio.errors import CorpusError
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.contract import Deserializer
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
+from cntkio.formats.file_lists import FileNames, absolute_names
 from cntkio.formats.htk import HTKFeatureDeserializer
+from cntkio.formats.output_file import written_whole
 from cntkio.streams import StreamDefs
 
-__all__ = ["CorpusDatasink", "CorpusDatasource", "read_cbf", "read_ctf", "read_htk", "write"]
+__all__ = [
+    "CorpusDatasink",
+    "CorpusDatasource",
+    "read_cbf",
+    "read_ctf",
+    "read_htk",
+    "write",
+    "write_to_one_cbf",
+    "write_to_one_ctf",
+]
 
 _BYTES_OF_AN_ENTRY = 8
 
 
 def read_ctf(
-    path: str | os.PathLike[str],
+    path: FileNames,
     streams: StreamDefs | Mapping[str, Any] | None = None,
     *,
     key: str | None = KEY,
@@ -52,11 +67,12 @@ def read_ctf(
 ) -> ray.data.Dataset:
     """Read a text as a data set, a row for each sequence. Columns as for `cntkio.arrow.RecordBatches`.
 
-    The index is made here and cached, so that the tasks do not make it again: they need the cache, in their home or
-    next to the file. Rows come in any order unless Ray's `preserve_order` is set; the keys tell the order.
+    The index is made here and cached; machines that do not find the cache get a copy of it. Rows come in any order
+    unless Ray's `preserve_order` is set; the keys tell the order.
 
     Args:
-        path: The file, which every node can read.
+        path: The file, which every machine can read; or several, as for `CTFDeserializer`: a pattern, a list, URLs in a
+            remote store, compressed files.
         streams: The streams; None: all that `infer_streams` finds.
         key: As for `RecordBatches`.
         flat: As for `RecordBatches`.
@@ -68,13 +84,19 @@ def read_ctf(
         FormatError: The text breaks its format.
         OSError: The file cannot be read.
     """
-    definitions = infer_streams(path) if streams is None else StreamDefs(streams)
-    deserializer = CTFDeserializer(_absolute(path), definitions, **{"cache_index": True, **options})
-    return _read(deserializer, key, flat, ids, override_num_blocks)
+    remote = options.get("remote")
+    names = absolute_names(path, remote)
+    definitions = infer_streams(names, remote=remote) if streams is None else StreamDefs(streams)
+    deserializer = CTFDeserializer(names, definitions, **{"cache_index": True, **options})
+    chunks = corpus_chunks(deserializer)
+    with contextlib.closing(deserializer.open()) as corpus:
+        caches = [cache for cache in corpus.index_caches if cache is not None]
+    source = CorpusDatasource(chunks, key=key, flat=flat, ids=ids, index_caches=caches)
+    return ray.data.read_datasource(source, override_num_blocks=override_num_blocks)
 
 
 def read_cbf(
-    path: str | os.PathLike[str],
+    path: FileNames,
     streams: StreamDefs | Mapping[str, Any] | None = None,
     *,
     key: str | None = KEY,
@@ -83,8 +105,10 @@ def read_cbf(
     override_num_blocks: int | None = None,
 ) -> ray.data.Dataset:
     """Read a binary corpus as a data set. Arguments and exceptions as for `read_ctf`."""
-    deserializer = CBFDeserializer(_absolute(path), StreamDefs(streams or {}))
-    return _read(deserializer, key, flat, ids, override_num_blocks)
+    source = CorpusDatasource(
+        CBFDeserializer(absolute_names(path), StreamDefs(streams or {})), key=key, flat=flat, ids=ids
+    )
+    return ray.data.read_datasource(source, override_num_blocks=override_num_blocks)
 
 
 def read_htk(
@@ -109,22 +133,7 @@ def read_htk(
         FormatError: A file breaks its format.
         OSError: A file cannot be read.
     """
-    return _read(HTKFeatureDeserializer(StreamDefs(streams), **options), key, flat, (), override_num_blocks)
-
-
-def _absolute(path: str | os.PathLike[str]) -> str:
-    """Return a path for tasks, whose folder is another."""
-    return os.fspath(Path(path).absolute())
-
-
-def _read(
-    deserializer: Deserializer,
-    key: str | None,
-    flat: Collection[str] | bool,
-    ids: Collection[str],
-    override_num_blocks: int | None,
-) -> ray.data.Dataset:
-    source = CorpusDatasource(deserializer, key=key, flat=flat, ids=ids)
+    source = CorpusDatasource(HTKFeatureDeserializer(StreamDefs(streams), **options), key=key, flat=flat)
     return ray.data.read_datasource(source, override_num_blocks=override_num_blocks)
 
 
@@ -139,6 +148,7 @@ class CorpusDatasource(Datasource):  # type: ignore[misc]
         key: As for `RecordBatches`.
         flat: As for `RecordBatches`.
         ids: As for `RecordBatches`.
+        index_caches: Files that a task copies from this machine if its own lacks them.
     """
 
     def __init__(
@@ -148,8 +158,10 @@ class CorpusDatasource(Datasource):  # type: ignore[misc]
         key: str | None = KEY,
         flat: Collection[str] | bool = False,
         ids: Collection[str] = (),
+        index_caches: Iterable[Path] = (),
     ) -> None:
         super().__init__()
+        self._index_caches = {path: ray.put(path.read_bytes()) for path in index_caches}
         self._chunks = deserializer if isinstance(deserializer, CorpusChunks) else corpus_chunks(deserializer)
         self._form: dict[str, Any] = {"key": key, "flat": flat, "ids": ids}
         self._schema = RecordBatches(self._chunks, **self._form).schema
@@ -168,7 +180,7 @@ class CorpusDatasource(Datasource):  # type: ignore[misc]
         """Return at most `parallelism` tasks, each a run of consecutive chunks."""
         return [
             ReadTask(
-                functools.partial(_tables, part, self._form),
+                functools.partial(_tables, part, self._form, self._index_caches),
                 BlockMetadata(
                     num_rows=sum(part.num_sequences), size_bytes=None, exec_stats=None, input_files=(part.name,)
                 ),
@@ -179,7 +191,13 @@ class CorpusDatasource(Datasource):  # type: ignore[misc]
         ]
 
 
-def _tables(chunks: CorpusChunks, form: Mapping[str, Any]) -> Iterator[Any]:
+def _tables(chunks: CorpusChunks, form: Mapping[str, Any], index_caches: Mapping[Path, Any]) -> Iterator[pa.Table]:
+    for path, content in index_caches.items():
+        with contextlib.suppress(OSError):  # without the cache, the task makes the index again
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with written_whole(path) as file:
+                    file.write(ray.get(content))
     return RecordBatches(chunks, **form).tables()
 
 
@@ -207,6 +225,52 @@ def write(
         RayTaskError: A task failed; its cause is the exception of `write_ctf` or `write_cbf`.
     """
     dataset.write_datasink(CorpusDatasink(folder, to=to, shapes=shapes, one_hot=one_hot, renumber=renumber))
+
+
+def write_to_one_ctf(
+    dataset: ray.data.Dataset,
+    path: str | os.PathLike[str],
+    *,
+    shapes: Any = None,
+    one_hot: Mapping[str, int] | None = None,
+    renumber: bool = False,
+) -> None:
+    """Write a data set as one text. This process writes it, block by block, in the order in which Ray delivers blocks.
+
+    Args:
+        dataset: The data set.
+        path: The file.
+        shapes: As for `cntkio.arrow.read`.
+        one_hot: As for `cntkio.arrow.read`.
+        renumber: As for `cntkio.write_ctf`.
+
+    Raises:
+        CorpusError: The data set has no rows, or its columns are not streams.
+        OSError: The file cannot be written.
+    """
+    write_ctf(path, arrow.read(_in_one(dataset), shapes=shapes, one_hot=one_hot), renumber=renumber)
+
+
+def write_to_one_cbf(
+    dataset: ray.data.Dataset,
+    path: str | os.PathLike[str],
+    *,
+    shapes: Any = None,
+    one_hot: Mapping[str, int] | None = None,
+) -> None:
+    """Write a data set as one binary file. Arguments and exceptions as for `write_to_one_ctf`."""
+    write_cbf(path, arrow.read(_in_one(dataset), shapes=shapes, one_hot=one_hot))
+
+
+def _in_one(dataset: ray.data.Dataset) -> pa.RecordBatchReader:
+    """Return the blocks of a data set that have rows, one after the other."""
+    blocks = (block for block in dataset.iter_batches(batch_size=None, batch_format="pyarrow") if len(block))
+    first = next(blocks, None)
+    if first is None:
+        raise CorpusError("the data set has no sequence to write")
+    tables = itertools.chain([first], blocks)
+    batches = (batch for table in tables for batch in table.cast(first.schema).to_batches())
+    return pa.RecordBatchReader.from_batches(first.schema, batches)
 
 
 class CorpusDatasink(Datasink[str]):  # type: ignore[misc]

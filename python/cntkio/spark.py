@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 try:
@@ -31,6 +30,7 @@ from cntkio.errors import ConfigError
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.contract import Deserializer
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
+from cntkio.formats.file_lists import FileNames, absolute_names, in_one_text
 from cntkio.streams import StreamDef, StreamDefs
 
 __all__ = ["CBFSource", "CTFSource", "register"]
@@ -55,6 +55,8 @@ def register(spark: SparkSession) -> None:
 class CTFSource(DataSource):  # type: ignore[misc]
     """A text: `spark.read.format("cntkio.ctf").load(path)`. A row is a sequence; columns as for `RecordBatches`.
 
+    The path may be a pattern or a URL, or several of them with semicolons between them.
+
     Options are the options of `CTFDeserializer`, with the index cached by default, and `key`, `flat` and `ids` of
     `RecordBatches`. Values other than texts are JSON. ``streams`` maps names to the arguments of `StreamDef`; by
     default they are inferred. ``num_partitions`` is the number of tasks: by default one for each chunk, at most 200.
@@ -70,7 +72,7 @@ class CTFSource(DataSource):  # type: ignore[misc]
         given = {name: _value(text) for name, text in options.items()}
         if "path" not in given:
             raise ConfigError(f"{self.name()}: no path; expected load(path)", key="path")
-        path = str(Path(options["path"]).absolute())
+        path = absolute_names(in_one_text(options["path"]))
         del given["path"]
         self._num_parts = given.pop("num_partitions", _MOST_PARTITIONS)
         self._form = {"key": KEY, **{name: given.pop(name) for name in _OF_COLUMNS if name in given}}
@@ -83,7 +85,7 @@ class CTFSource(DataSource):  # type: ignore[misc]
         """Return the name of the format."""
         return "cntkio.ctf"
 
-    def _deserializer(self, path: str, streams: StreamDefs | None, options: dict[str, Any]) -> Deserializer:
+    def _deserializer(self, path: FileNames, streams: StreamDefs | None, options: dict[str, Any]) -> Deserializer:
         definitions = infer_streams(path) if streams is None else streams
         return CTFDeserializer(path, definitions, **{"cache_index": True, **options})
 
@@ -104,7 +106,7 @@ class CBFSource(CTFSource):
         """Return the name of the format."""
         return "cntkio.cbf"
 
-    def _deserializer(self, path: str, streams: StreamDefs | None, options: dict[str, Any]) -> Deserializer:
+    def _deserializer(self, path: FileNames, streams: StreamDefs | None, options: dict[str, Any]) -> Deserializer:
         return CBFDeserializer(path, StreamDefs() if streams is None else streams, **options)
 
 

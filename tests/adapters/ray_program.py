@@ -1,15 +1,83 @@
 """Print as JSON the rows that Ray reads from a corpus; a program, because Ray changes its process for good."""
 
+import gzip
 import json
 import os
+import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import cntkio.ray
 import ray
-from cntkio import CTFDeserializer, StreamDef, StreamDefs, arrow, read_ctf, write_cbf
+from cntkio import (
+    CBFDeserializer,
+    CorpusError,
+    CTFDeserializer,
+    StreamDef,
+    StreamDefs,
+    arrow,
+    read_ctf,
+    write_cbf,
+    write_ctf,
+)
 
 STREAMS = StreamDefs(x=StreamDef("x", 2), s=StreamDef("s", 9, is_sparse=True))
+
+
+def cntkio_text(folder: Path, corpus: CTFDeserializer) -> str:
+    write_ctf(folder / "expected.ctf", corpus)
+    return (folder / "expected.ctf").read_text()
+
+
+class _Watched(CTFDeserializer):
+    """A corpus that notes when it makes an index."""
+
+    def open(self, **options: Any) -> Any:
+        corpus = super().open(**options)
+        if corpus.written_cache() is not None:
+            Path(f"{self.filename}.scanned").touch()
+        return corpus
+
+
+def scans_of_tasks(folder: Path, text: Path) -> list[bool]:
+    """Read in tasks that find no index cache; return whether all rows come, and whether any task made the index."""
+    copy, scanned = folder / "elsewhere" / "b.ctf", folder / "elsewhere" / "b.ctf.scanned"
+    copy.parent.mkdir()
+    copy.write_bytes(text.read_bytes())
+    corpus = _Watched(copy, STREAMS, chunk_size_in_bytes=4000, cache_index=True)
+    chunks = cntkio.convert.corpus_chunks(corpus)
+    scanned.unlink()
+    caches = list(copy.parent.glob("*.index"))
+    source = cntkio.ray.CorpusDatasource(chunks, index_caches=caches)
+    for cache in caches:
+        cache.unlink()  # as on another machine
+    keys = [row["key"] for row in ray.data.read_datasource(source, override_num_blocks=2).iter_rows()]
+    return [keys == list(range(1000)), len(caches) == 1, scanned.exists()]
+
+
+class _Dying(CTFDeserializer):
+    """A corpus whose first task dies while it reads."""
+
+    def open(self, **options: Any) -> Any:
+        corpus = super().open(**options)
+        load, died = corpus.load, Path(f"{self.filename}.died")
+
+        def dying(chunk_id: int) -> Any:
+            if chunk_id == 3 and not died.exists():
+                died.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return load(chunk_id)
+
+        corpus.load = dying
+        return corpus
+
+
+def keys_when_a_read_task_is_killed(folder: Path, corpus: CTFDeserializer) -> list[object]:
+    dying = _Dying(corpus.filename, STREAMS, chunk_size_in_bytes=4000)
+    rows = ray.data.read_datasource(cntkio.ray.CorpusDatasource(dying), override_num_blocks=4)
+    keys = [row["key"] for row in rows.iter_rows()]
+    return [keys == list(range(1000)), Path(f"{corpus.filename}.died").exists()]
 
 
 def main(folder: Path) -> dict[str, object]:
@@ -35,6 +103,29 @@ def main(folder: Path) -> dict[str, object]:
     found["written"] = [key for file in files for key in read_ctf(file, STREAMS).keys_of_sequences.tolist()]
     cntkio.ray.write(rows.limit(3), folder / "binary", to="cbf", shapes=schema)
     found["written binary"] = [path.suffix for path in (folder / "binary").iterdir()]
+
+    several = [folder / f"part-{number}.ctf" for number in range(3)]
+    lines = text.read_bytes().splitlines(keepends=True)
+    for number, path in enumerate(several):
+        path.write_bytes(b"".join(lines[700 * number : 700 * (number + 1)]))
+    several[1].with_suffix(".ctf.gz").write_bytes(gzip.compress(several[1].read_bytes()))
+    several[1].unlink()
+    together = cntkio.ray.read_ctf(str(folder / "part-{0..2}.ctf*"), STREAMS, chunk_size_in_bytes=4000)
+    found["several"] = [row["key"] for row in together.iter_rows()]
+    listed = cntkio.ray.read_ctf([several[2], several[0]], chunk_size_in_bytes=4000)
+    found["listed"] = [row["key"] for row in listed.iter_rows()]
+
+    cntkio.ray.write_to_one_ctf(rows, folder / "one.ctf", shapes=schema)
+    cntkio.ray.write_to_one_cbf(rows, folder / "one.cbf", shapes=schema)
+    found["one text"] = (folder / "one.ctf").read_text() == cntkio_text(folder, corpus)
+    found["one binary"] = cntkio.convert.corpus_chunks(CBFDeserializer(folder / "one.cbf")).read().num_sequences
+    try:
+        cntkio.ray.write_to_one_ctf(rows.limit(0), folder / "none.ctf", shapes=schema)
+    except CorpusError as error:
+        found["none"] = str(error)
+
+    found["scans"] = scans_of_tasks(folder, text)
+    found["killed"] = keys_when_a_read_task_is_killed(folder, corpus)
 
     died = folder / "died"
 

@@ -44,3 +44,22 @@ def test_a_task_that_died_reads_the_same_when_it_is_repeated(found: Any) -> None
 
 def test_a_changed_corpus_is_an_error_of_the_task(found: Any) -> None:
     assert "changed since its chunks were listed" in found["changed"]
+
+
+def test_patterns_lists_and_compressed_files_are_one_corpus(found: Any) -> None:
+    assert found["several"] == list(range(1000))
+    assert found["listed"] == [*range(700, 1000), *range(350)]
+
+
+def test_a_data_set_is_written_to_one_file_in_order(found: Any) -> None:
+    assert found["one text"] is True
+    assert found["one binary"] == 1000
+    assert found["none"] == "the data set has no sequence to write"
+
+
+def test_tasks_get_the_index_that_the_driver_made(found: Any) -> None:
+    assert found["scans"] == [True, True, False]
+
+
+def test_a_killed_read_task_is_repeated_with_the_same_rows(found: Any) -> None:
+    assert found["killed"] == [True, True]

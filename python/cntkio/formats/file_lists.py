@@ -139,6 +139,19 @@ def listed_files(names: FileNames, *, option: str = "filename", remote: Remote |
     return tuple(path for path, _ in found)
 
 
+def absolute_names(names: FileNames, remote: Remote | None = None) -> str | list[str]:
+    """Return paths and patterns that mean the same in another folder. Names in a remote store stay as they are.
+
+    Example:
+        >>> absolute_names(["s3://bucket/a-*.ctf", "/data/a.ctf"])
+        ['s3://bucket/a-*.ctf', '/data/a.ctf']
+    """
+    if isinstance(names, str | os.PathLike):
+        name = os.fspath(names)
+        return name if is_remote(name, remote) else str(Path(name).absolute())
+    return [str(absolute_names(name, remote)) for name in names]
+
+
 def in_one_text(text: str) -> str | list[str]:
     """Return a path or a pattern, or a list of them that is written in one text, with semicolons between them.
 

@@ -438,6 +438,11 @@ class CTFCorpus:
         return self.index.cache
 
     @property
+    def index_caches(self) -> list[Path | None]:
+        """The index cache from which the file was opened, as a list: several files have several."""
+        return [self.index_cache]
+
+    @property
     def memory(self) -> TextMemory:
         index = self.index._replace(table=NO_SEQUENCES, remarks={}, parsed=[], writer=None)
         known = None if index.cache is not None else index
