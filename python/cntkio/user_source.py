@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from cntkio import _core
 from cntkio.arguments import whole_number
@@ -195,10 +194,9 @@ class MinibatchSourceFromData(UserMinibatchSource):
         if self._has_ended():
             return Minibatch({}, lambda: np.empty(0, np.uint64))
         begin = self._cursor
-        room = num_samples
+        room = min(num_samples, 2**62)
         if self._max_samples < FULL_DATA_SWEEP:
             room = min(room, self._max_samples - self._total_num_samples)
-        room = min(room, 2**62)
         fits = min(int(np.searchsorted(starts, starts[begin] + room, side="right")) - 1 for starts in self._starts)
         end = max(fits, begin + 1)
         samples = max(int(starts[end] - starts[begin]) for starts in self._starts)
@@ -207,9 +205,6 @@ class MinibatchSourceFromData(UserMinibatchSource):
         end_of_sweep = self._cursor == 0 or self._has_ended()
         last = min(end + partition.index, self._num_sequences)
         sequences = np.arange(begin + partition.index, last, partition.count, dtype=np.uint32)
-        return self._pack(sequences, end_of_sweep)
-
-    def _pack(self, sequences: npt.NDArray[np.uint32], end_of_sweep: bool) -> Minibatch:
         (packed,) = _core.pack(
             [([self._chunk], np.zeros(len(sequences), np.uint32), sequences, self._layout, None, [0, len(sequences)])],
             1,
@@ -232,14 +227,16 @@ class MinibatchSourceFromData(UserMinibatchSource):
         """
         if not isinstance(checkpoint, Mapping):
             raise CheckpointError(f"the checkpoint is {checkpoint!r}; expected a result of get_checkpoint_state()")
-        values = [checkpoint.get(key) for key in ("cursor", "total_num_samples")]
-        for key, value in zip(("cursor", "total_num_samples"), values, strict=True):
+        values = []
+        for key in ("cursor", "total_num_samples"):
+            value = checkpoint.get(key)
             if not isinstance(value, int | np.integer) or value < 0:
                 raise CheckpointError(
                     f"the checkpoint has no {key!r} that is a whole number from 0; it has: {dict(checkpoint)}",
                     saved=value,
                 )
-        cursor, total_num_samples = (int(value) for value in values if value is not None)
+            values.append(int(value))
+        cursor, total_num_samples = values
         if cursor >= self._num_sequences:
             raise CheckpointError(
                 f"the checkpoint is at sequence {cursor}, but there are {self._num_sequences}",
@@ -262,19 +259,20 @@ def _stream(name: str, stream_index: int, argument: Any) -> tuple[StreamInformat
         raise ConfigError(
             f"stream {name!r} is a tuple of {len(argument)}; expected data, or a pair of data and type", key=name
         )
+    where = f"data_streams, stream {name!r}"
     value, kind = argument if isinstance(argument, tuple) else (argument, None)
     if isinstance(value, np.generic):
         raise ConfigError(f"stream {name!r} is the number {value}; expected an array", key=name)
     if isinstance(value, list) and not all(isinstance(item, np.ndarray) or _is_matrix(item) for item in value):
-        value = _from_list(f"data_streams, stream {name!r}", value)
+        value = _from_list(where, value)
     if not isinstance(value, list | np.ndarray) and not _is_matrix(value):
         stream = ArrayStream(name, value, getattr(kind, "dtype", None))
         return stream.info(stream_index), stream.column(0, stream.num_sequences)
     items = value if isinstance(value, list) else [value]
     if not items:
-        raise CorpusError(f"data_streams, stream {name!r}: no sequences to read")
+        raise CorpusError(f"{where}: no sequences to read")
     dtype = np.dtype(getattr(kind, "dtype", None) or (np.float64 if items[0].dtype == np.float64 else np.float32))
-    items = [_as_numbers(name, item, dtype) for item in items]
+    items = [_as_numbers(where, item, dtype) for item in items]
     shape = getattr(kind, "shape", None)
     if isinstance(value, np.ndarray) and getattr(kind, "is_sequence", False):
         items, value = list(items[0]), []  # each item is a sequence
@@ -295,11 +293,10 @@ def _from_list(where: str, items: list[Any]) -> Any:
         raise CorpusError(f"{where}: {error}") from None
 
 
-def _as_numbers(name: str, item: Any, dtype: np.dtype[Any]) -> Any:
+def _as_numbers(where: str, item: Any, dtype: np.dtype[Any]) -> Any:
     if item.dtype.kind not in "fiub":
-        raise CorpusError(f"data_streams, stream {name!r}: values of type {item.dtype}; expected numbers")
-    where = f"data_streams, stream {name!r}"
-    if _is_matrix(item):
-        in_precision(where, item.data, dtype)
-        return item.astype(dtype, copy=False)
-    return in_precision(where, item, dtype)
+        raise CorpusError(f"{where}: values of type {item.dtype}; expected numbers")
+    if not _is_matrix(item):
+        return in_precision(where, item, dtype)
+    in_precision(where, item.data, dtype)
+    return item.astype(dtype, copy=False)

@@ -81,39 +81,24 @@ _TYPES = (
 DESERIALIZERS = {row.name: row for row in _TYPES}
 TYPE_OF: dict[type, DeserializerType] = {row.target: row for row in _TYPES}
 
-_CTF_INSTEAD = "convert the data to CTF (cntkio convert uci2ctf) and use CNTKTextFormatReader"
-_CTF_OR_CBF_INSTEAD = "convert the data to CTF or CBF, and use CNTKTextFormatReader or CNTKBinaryReader"
-_WORDS_INSTEAD = "map words to indices, write CTF (cntkio convert txt2ctf) and use CNTKTextFormatReader"
-_CBF_INSTEAD = "it is an old cache format, not CBF; write CBF and use CNTKBinaryReader"
-_KALDI_INSTEAD = "convert the archives to HTK features or to CTF"
-_NO_IMAGES = "images are not a format of this library"
-INSTEAD = {
+_ADVICE = {
     "CTFDeserializer": "it is a class of Python; write CNTKTextFormatReader, or as the type of a deserializer "
     "CNTKTextFormatDeserializer",
     "CBFDeserializer": "it is a class of Python; write CNTKBinaryReader, or as the type of a deserializer "
     "CNTKBinaryFormatDeserializer",
-    "UCIFastReader": _CTF_INSTEAD,
-    "Cntk.Reader.UCIFast": _CTF_INSTEAD,
-    "LibSVMBinaryReader": _CTF_OR_CBF_INSTEAD,
-    "Cntk.Reader.SVMBinary": _CTF_OR_CBF_INSTEAD,
-    "SparsePCReader": _CTF_OR_CBF_INSTEAD,
-    "Cntk.Reader.SparsePC": _CTF_OR_CBF_INSTEAD,
-    "DSSMReader": _CTF_OR_CBF_INSTEAD,
-    "LMSequenceReader": _WORDS_INSTEAD,
-    "Cntk.Reader.LMSequence": _WORDS_INSTEAD,
-    "LUSequenceReader": _WORDS_INSTEAD,
-    "Cntk.Reader.LUSequence": _WORDS_INSTEAD,
-    "BinaryReader": _CBF_INSTEAD,
-    "Cntk.Reader.Binary": _CBF_INSTEAD,
-    "Kaldi2Reader": _KALDI_INSTEAD,
-    "KaldiReader": _KALDI_INSTEAD,
-    "Cntk.Reader.Kaldi2": _KALDI_INSTEAD,
-    "ImageReader": _NO_IMAGES,
-    "Cntk.Deserializers.Image": _NO_IMAGES,
-    "ImageDeserializer": _NO_IMAGES,
-    "Base64ImageDeserializer": _NO_IMAGES,
+    "UCIFastReader Cntk.Reader.UCIFast": "convert the data to CTF (cntkio convert uci2ctf) and use "
+    "CNTKTextFormatReader",
+    "LibSVMBinaryReader Cntk.Reader.SVMBinary SparsePCReader Cntk.Reader.SparsePC DSSMReader": "convert the data to "
+    "CTF or CBF, and use CNTKTextFormatReader or CNTKBinaryReader",
+    "LMSequenceReader Cntk.Reader.LMSequence LUSequenceReader Cntk.Reader.LUSequence": "map words to indices, write "
+    "CTF (cntkio convert txt2ctf) and use CNTKTextFormatReader",
+    "BinaryReader Cntk.Reader.Binary": "it is an old cache format, not CBF; write CBF and use CNTKBinaryReader",
+    "Kaldi2Reader KaldiReader Cntk.Reader.Kaldi2": "convert the archives to HTK features or to CTF",
+    "ImageReader Cntk.Deserializers.Image ImageDeserializer Base64ImageDeserializer": "images are not a format of this "
+    "library",
     "LatticeDeserializer": "sequence training with lattices is not supported",
 }
+INSTEAD = {name: advice for names, advice in _ADVICE.items() for name in names.split()}
 """For readers and deserializers of CNTK that cntkio leaves out, what to use instead."""
 
 
@@ -154,8 +139,7 @@ def _keyword(target: type[CntkOptions], key: str, read: Callable[[Section, str, 
     """Return an option that a deserializer knows itself, with the name and the default that it has there."""
     shared = cntk_options.find_option(target.cntk_options, key)
     assert shared is not None and shared.field is not None
-    default = next(field.default for field in dataclasses.fields(target) if field.name == shared.field)
-    return Option(key, shared.field, read, default)
+    return Option(key, shared.field, read, cntk_options.defaults_of(target)[shared.field])
 
 
 def _optional_file(section: Section, key: str, _: str | None) -> str | None:
@@ -326,31 +310,34 @@ class WithoutEffect(NamedTuple):
     is_inherited: bool = False
 
 
-_ALWAYS_CHECKED = WithoutEffect("checkData", True, "streams are always checked", True)
-_NEVER_HASHED = WithoutEffect("hashSequenceKeys", False, "keys are compared as they are", True)
-TEXT_KEYS_WITHOUT_EFFECT = (
-    _ALWAYS_CHECKED,
-    WithoutEffect("useNumericSequenceKeys", False, "keys are compared as text, numbers by their digits", True),
-    _NEVER_HASHED,
-)
+def _keys_without_effect(are_numbers: bool, reason: str) -> tuple[WithoutEffect, ...]:
+    return (
+        WithoutEffect("checkData", True, "streams are always checked", True),
+        WithoutEffect("useNumericSequenceKeys", are_numbers, reason, True),
+        WithoutEffect("hashSequenceKeys", False, "keys are compared as they are", True),
+    )
+
+
+TEXT_KEYS_WITHOUT_EFFECT = _keys_without_effect(False, "keys are compared as text, numbers by their digits")
 """Where a corpus has words as keys, as in HTK's formats."""
-NUMERIC_KEYS_WITHOUT_EFFECT = (
-    _ALWAYS_CHECKED,
-    WithoutEffect("useNumericSequenceKeys", True, "keys that are numbers are always compared as numbers", True),
-    _NEVER_HASHED,
-)
+NUMERIC_KEYS_WITHOUT_EFFECT = _keys_without_effect(True, "keys that are numbers are always compared as numbers")
+
+
+def _all_without_effect(reason: str, **usual: bool | str | None) -> tuple[WithoutEffect, ...]:
+    """Return keys that change nothing for the same reason, with the usual value of each."""
+    return tuple(WithoutEffect(key, value, reason) for key, value in usual.items())
+
 
 _OF_SPEECH = (
-    WithoutEffect("readMethod", "blockRandomize", "only the readers of HTK have it"),
-    WithoutEffect("minibatchMode", "partial", "only HTKMLFReader has it"),
-    WithoutEffect("nbruttsineachrecurrentiter", "1", "only the readers of HTK have it"),
-    WithoutEffect("maxUtteranceLength", None, "only HTKMLFReader has it"),
-    WithoutEffect("pageFilePath", None, "only HTKMLFReader has it"),
+    *_all_without_effect(
+        "only the readers of HTK have it", readMethod="blockRandomize", nbruttsineachrecurrentiter="1"
+    ),
+    *_all_without_effect(
+        "only HTKMLFReader has it", minibatchMode="partial", maxUtteranceLength=None, pageFilePath=None
+    ),
 )
-_OF_TRUNCATION = (
-    WithoutEffect("truncated", False, "the composite reader truncates sequences"),
-    WithoutEffect("truncationLength", "0", "the composite reader truncates sequences"),
-    WithoutEffect("rightSplice", "0", "the composite reader truncates sequences"),
+_OF_TRUNCATION = _all_without_effect(
+    "the composite reader truncates sequences", truncated=False, truncationLength="0", rightSplice="0"
 )
 _LOCAL_TIMELINE = WithoutEffect("localTimeline", False, "only the composite reader has it")
 _COMPOSITE_ERRORS = WithoutEffect("maxErrors", "0", "only the composite reader has it")
@@ -364,11 +351,8 @@ _WINDOW_IS_RANDOMIZE = (
     WithoutEffect("randomizationWindow", None, "the window is the value of randomize"),
     WithoutEffect("sampleBasedRandomizationWindow", None, "the window is the value of randomize, in samples"),
 )
-_OF_DESERIALIZERS = (
-    WithoutEffect("file", None, "it belongs in the section of a deserializer"),
-    WithoutEffect("input", None, "it belongs in the section of a deserializer"),
-    WithoutEffect("skipSequenceIds", False, "it belongs in the section of a deserializer"),
-    WithoutEffect("cacheIndex", False, "it belongs in the section of a deserializer"),
+_OF_DESERIALIZERS = _all_without_effect(
+    "it belongs in the section of a deserializer", file=None, input=None, skipSequenceIds=False, cacheIndex=False
 )
 _VERBOSITY = WithoutEffect("verbosity", "0", "traceLevel says what is logged")
 READER_WITHOUT_EFFECT: dict[Kind, tuple[WithoutEffect, ...]] = {
@@ -410,29 +394,28 @@ READER_WITHOUT_EFFECT: dict[Kind, tuple[WithoutEffect, ...]] = {
 }
 """For each reader the keys that others have and it does not."""
 
-_BY_THE_READER = tuple(
-    WithoutEffect(key, usual, "the section of the reader says it")
-    for key, usual in (
-        ("randomize", True),
-        ("randomizationWindow", None),
-        ("sampleBasedRandomizationWindow", None),
-        ("randomizationSeed", "0"),
-        ("frameMode", False),
-        ("precision", "float"),
-        ("truncated", False),
-        ("truncationLength", "0"),
-    )
+_BY_THE_READER = _all_without_effect(
+    "the section of the reader says it",
+    randomize=True,
+    randomizationWindow=None,
+    sampleBasedRandomizationWindow=None,
+    randomizationSeed="0",
+    frameMode=False,
+    precision="float",
+    truncated=False,
+    truncationLength="0",
 )
 _IN_SPEECH_FILES = (
     WithoutEffect("maxErrors", "0", "the section of the reader says how many utterances may be invalid"),
     WithoutEffect("skipSequenceIds", False, "utterances are joined by key"),
     WithoutEffect("chunkSizeInBytes", None, "chunks have 15 minutes of frames"),
 )
+_OF_OTHERS = (*_OF_SPEECH, *_BY_THE_READER)
 DESERIALIZER_WITHOUT_EFFECT: dict[type[CntkOptions], tuple[WithoutEffect, ...]] = {
-    CTFDeserializer: (*_OF_SPEECH, *_BY_THE_READER),
-    CBFDeserializer: (*_OF_SPEECH, *_BY_THE_READER, *_IN_BINARY_FILES),
-    HTKFeatureDeserializer: (*_OF_SPEECH, *_BY_THE_READER, *_IN_SPEECH_FILES),
-    HTKMLFDeserializer: (*_OF_SPEECH, *_BY_THE_READER, *_IN_SPEECH_FILES),
-    HTKMLFBinaryDeserializer: (*_OF_SPEECH, *_BY_THE_READER, *_IN_SPEECH_FILES),
+    CTFDeserializer: _OF_OTHERS,
+    CBFDeserializer: (*_OF_OTHERS, *_IN_BINARY_FILES),
+    HTKFeatureDeserializer: (*_OF_OTHERS, *_IN_SPEECH_FILES),
+    HTKMLFDeserializer: (*_OF_OTHERS, *_IN_SPEECH_FILES),
+    HTKMLFBinaryDeserializer: (*_OF_OTHERS, *_IN_SPEECH_FILES),
 }
 """For each deserializer of the composite reader the same. A value that the reader's section has, too, is silent."""

@@ -186,31 +186,28 @@ class ReaderConfig:
         """Return the keyword arguments of `MinibatchSource`, or of `HTKMLFReader`, without those at their default."""
         if self.kind == "HTKMLFReader":
             return self._reader_options()
-        options: dict[str, Any] = {}
-        if self.window is None:
-            options["randomize"] = False
-        elif self.window != _DEFAULT_WINDOW:
-            options["randomization_window_in_chunks"] = self.window.size if self.window.unit == "chunks" else 0
-            if self.window.unit == "samples":
-                options["randomization_window_in_samples"] = self.window.size
-        if self.window is not None and self.randomization_seed:
-            options["randomization_seed"] = self.randomization_seed
-        if self.frame_mode:
-            options["frame_mode"] = True
-        if self.truncated:
-            options["truncation_length"] = self.steps(0, minibatch_size)
-        if self.right_splice:
-            options["right_splice"] = self.right_splice
-        if self.max_errors:
-            options["max_errors"] = self.max_errors
-        if self.keep_data_in_memory:
-            options["keep_data_in_memory"] = True
-        if self.trace_level != 1:
-            options["trace_level"] = self.trace_level
-        options["crosses_sweeps"] = False
-        if not self.local_timeline:
-            options["local_timeline"] = False
-        return options
+        window = self.window
+        in_samples = window is not None and window.unit == "samples"
+        size = 0 if window is None else window.size
+        # For each option its value, and the source's default.
+        options: dict[str, tuple[Any, Any]] = {
+            "randomize": (window is not None, True),
+            "randomization_window_in_chunks": (
+                0 if in_samples else size,
+                0 if window is None else _DEFAULT_WINDOW.size,
+            ),
+            "randomization_window_in_samples": (size if in_samples else 0, 0),
+            "randomization_seed": (0 if window is None else self.randomization_seed, 0),
+            "frame_mode": (self.frame_mode, False),
+            "truncation_length": (self.steps(0, minibatch_size), 0),
+            "right_splice": (self.right_splice, 0),
+            "max_errors": (self.max_errors, 0),
+            "keep_data_in_memory": (self.keep_data_in_memory, False),
+            "trace_level": (self.trace_level, 1),
+            "crosses_sweeps": (False, True),
+            "local_timeline": (self.local_timeline, True),
+        }
+        return {name: value for name, (value, default) in options.items() if value != default}
 
     def _reader_options(self) -> dict[str, Any]:
         """Return the keyword arguments of `HTKMLFReader`: mostly the keys of its section."""
@@ -220,12 +217,9 @@ class ReaderConfig:
         if self.window != WHOLE_DATA:
             options["randomize"] = "none" if self.window is None else self.window.size
         for option, value in self.set_options():
-            if option is keys.SEED:
-                options["randomization_seed"] = value
-            elif option is keys.COUNTS:
-                options[option.key] = value[0] if len(value) == 1 else list(value)
-            else:
-                options[option.key] = value
+            if option is keys.COUNTS:
+                value = value[0] if len(value) == 1 else list(value)
+            options["randomization_seed" if option is keys.SEED else option.key] = value
         if self.max_errors:
             options["max_errors"] = self.max_errors
         if self.trace_level != 1:

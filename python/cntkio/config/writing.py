@@ -6,7 +6,6 @@ come from the tables that reading uses.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -23,9 +22,10 @@ from cntkio.config.reading import read_section
 from cntkio.config.text import BLANKS
 from cntkio.errors import ConfigError
 from cntkio.formats.cbf import CBFDeserializer
-from cntkio.formats.cntk_options import FEATURE_STREAM
+from cntkio.formats.cntk_options import FEATURE_STREAM, defaults_of
 from cntkio.formats.ctf import CTFDeserializer
 from cntkio.formats.htk import HTKFeatureDeserializer
+from cntkio.formats.htk.options import paths_of
 from cntkio.formats.mlf import HTKMLFBinaryDeserializer, HTKMLFDeserializer
 from cntkio.formats.remote import Remote
 from cntkio.streams import StreamDef, StreamDefs
@@ -86,55 +86,40 @@ def _call_for(deserializer: Any) -> Call:
         raise ConfigError(f"{target.__name__} has no place in a configuration", key="deserializers")
     options = {option.name for option in keys.KEYWORDS[target]}
     changed: dict[str, Any] = {}
-    for field in dataclasses.fields(target):
-        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        value = getattr(deserializer, field.name)
-        if field.name in _BY_OTHER_MEANS or value == default:
+    for name, default in defaults_of(target).items():
+        value = getattr(deserializer, name)
+        if name in _BY_OTHER_MEANS or value == default:
             continue
-        if field.name not in options:
-            raise ConfigError(
-                f"{target.__name__}: {field.name}={value!r} has no key in a configuration", key=field.name
-            )
-        changed[field.name] = os.fspath(value) if isinstance(value, os.PathLike) else value
-    arguments, precision = _ARGUMENTS[target](deserializer)
+        if name not in options:
+            raise ConfigError(f"{target.__name__}: {name}={value!r} has no key in a configuration", key=name)
+        changed[name] = os.fspath(value) if isinstance(value, os.PathLike) else value
     keywords = [(option.name, changed[option.name]) for option in keys.KEYWORDS[target] if option.name in changed]
-    return Call(target, arguments, (*keywords, *precision))
+    return Call(target, _ARGUMENTS[target](deserializer), (*keywords, *_precision(deserializer)))
 
 
 # Fields of deserializers that are arguments, or that the reader's section says.
 _BY_OTHER_MEANS = ("filename", "streams", "label_mapping_file", "dtype", "convert")
 
-_Arguments = tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]
-"""Positional arguments of a deserializer, and the keywords that say its precision."""
+
+def _text_arguments(deserializer: CTFDeserializer) -> tuple[Any, ...]:
+    return deserializer.filename, deserializer.streams
 
 
-def _double(
-    deserializer: CTFDeserializer | HTKFeatureDeserializer | HTKMLFDeserializer | HTKMLFBinaryDeserializer,
-) -> tuple[tuple[str, Any], ...]:
-    return (("dtype", "float64"),) if np.dtype(deserializer.dtype) == np.float64 else ()
-
-
-def _text_arguments(deserializer: CTFDeserializer) -> _Arguments:
-    return (deserializer.filename, deserializer.streams), _double(deserializer)
-
-
-def _binary_arguments(deserializer: CBFDeserializer) -> _Arguments:
+def _binary_arguments(deserializer: CBFDeserializer) -> tuple[Any, ...]:
     renamed = {name: stream for name, stream in deserializer.streams.items() if stream["stream_alias"] != name}
-    arguments = (deserializer.filename, StreamDefs(renamed)) if renamed else (deserializer.filename,)
-    return arguments, (("dtype", _precision_of(deserializer)), ("convert", False))
+    return (deserializer.filename, StreamDefs(renamed)) if renamed else (deserializer.filename,)
 
 
-def _feature_arguments(deserializer: HTKFeatureDeserializer | HTKMLFBinaryDeserializer) -> _Arguments:
-    return (_with_paths_as_texts(deserializer.streams),), _double(deserializer)
+def _feature_arguments(deserializer: HTKFeatureDeserializer | HTKMLFBinaryDeserializer) -> tuple[Any, ...]:
+    return (_with_paths_as_texts(deserializer.streams),)
 
 
-def _label_arguments(deserializer: HTKMLFDeserializer) -> _Arguments:
+def _label_arguments(deserializer: HTKMLFDeserializer) -> tuple[Any, ...]:
     mapping = deserializer.label_mapping_file
-    arguments = (None if mapping is None else os.fspath(mapping), _with_paths_as_texts(deserializer.streams))
-    return arguments, _double(deserializer)
+    return None if mapping is None else os.fspath(mapping), _with_paths_as_texts(deserializer.streams)
 
 
-_ARGUMENTS: dict[type, Callable[[Any], _Arguments]] = {
+_ARGUMENTS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     CTFDeserializer: _text_arguments,
     CBFDeserializer: _binary_arguments,
     HTKFeatureDeserializer: _feature_arguments,
@@ -143,17 +128,20 @@ _ARGUMENTS: dict[type, Callable[[Any], _Arguments]] = {
 }
 
 
-def _precision_of(deserializer: CBFDeserializer) -> str:
-    if deserializer.dtype is not None:
-        return str(np.dtype(deserializer.dtype))
-    with closing(deserializer.open()) as corpus:
-        precisions = {str(info.dtype) for info in corpus.streams}
+def _precision(deserializer: Any) -> tuple[tuple[str, Any], ...]:
+    """Return the keywords that say the precision of a deserializer."""
+    if type(deserializer) is not CBFDeserializer:
+        return (("dtype", "float64"),) if np.dtype(deserializer.dtype) == np.float64 else ()
+    precisions = {str(np.dtype(deserializer.dtype))}
+    if deserializer.dtype is None:
+        with closing(deserializer.open()) as corpus:
+            precisions = {str(info.dtype) for info in corpus.streams}
     if len(precisions) > 1:
         raise ConfigError(
             f"{deserializer.filename}: streams of float32 and of float64; a configuration has one precision",
             key="precision",
         )
-    return precisions.pop()
+    return ("dtype", precisions.pop()), ("convert", False)
 
 
 def _with_paths_as_texts(streams: StreamDefs) -> StreamDefs:
@@ -168,21 +156,16 @@ def _with_paths_as_texts(streams: StreamDefs) -> StreamDefs:
     }
     for key in ("scp", "mlf"):
         if key in fields:
-            texts = _texts(fields[key])
-            fields[key] = texts[0] if len(texts) == 1 else texts
+            texts = paths_of(fields[key])
+            fields[key] = texts[0] if len(texts) == 1 else list(texts)
     return StreamDefs({name: StreamDef(shape=stream["dim"], **fields)})
-
-
-def _texts(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
-    """Return one path or several as a list of texts."""
-    return [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
 
 
 # ----------------------------------------------------------------------------------------------- from a ReaderConfig
 
 
 def written_config(section: str, config: ReaderConfig) -> str:
-    """Return the configuration that says what `config` does, to be read by `read_config` and by CNTK.
+    """Return the configuration of a reader, which `read_config` and CNTK read.
 
     Args:
         section: Name of the action's section.
@@ -307,7 +290,7 @@ def _window(config: ReaderConfig, default: Window | None, *, is_composite: bool 
 def _file(call: Call) -> list[str]:
     """Return the entries of a deserializer of one file."""
     path, *streams = call.arguments
-    lines = [_entry("file", ";".join(_texts(path))), *_keywords(call)]
+    lines = [_entry("file", ";".join(paths_of(path))), *_keywords(call)]
     groups = []
     for name in sorted(streams[0] if streams else (), key=by_name):
         stream = streams[0][name]
@@ -327,7 +310,7 @@ def _stream(call: Call) -> list[str]:
 
 
 def _features(stream: Mapping[str, Any]) -> list[str]:
-    files = ";".join(_texts(stream["scp"]))
+    files = ";".join(paths_of(stream["scp"]))
     default = StreamDef()
     written = {field: value for field, value in stream.items() if value != default.get(field)} | {"scp": files}
     return [_entry(key, written[field]) for key, field in FEATURE_STREAM.items() if field in written]
@@ -340,7 +323,7 @@ def _labels(name: str, stream: Mapping[str, Any], call: Call) -> list[str]:
     elif isinstance(files, str | os.PathLike):
         lines = [_entry("mlfFile", files)]
     else:
-        lines = ["mlfFileList = ( " + " : ".join(f'"{_quotable(file)}"' for file in _texts(files)) + " )"]
+        lines = ["mlfFileList = ( " + " : ".join(f'"{_quotable(file)}"' for file in paths_of(files)) + " )"]
     mapping = call.arguments[0] if call.target is HTKMLFDeserializer else None
     return [*lines, *_entries([("labelMappingFile", mapping, None)]), _entry("labelDim", stream["dim"])]
 

@@ -62,10 +62,10 @@ def whole(value: Any) -> int:
 
 
 def _precision(value: Any) -> np.dtype[Any]:
-    dtypes: dict[str, np.dtype[Any]] = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
-    if str(value).lower() not in dtypes:
+    name = str(value).lower()
+    if name not in ("float", "double"):
         raise ValueError("expected 'float' or 'double'")
-    return dtypes[str(value).lower()]
+    return np.dtype(np.float64 if name == "double" else np.float32)
 
 
 def _shown_precision(dtype: Any) -> str:
@@ -168,6 +168,14 @@ LABEL_STREAM = {
 """Keys of the section of a stream of labels, and what they set; None: nothing."""
 
 
+def defaults_of(options: Any) -> dict[str, Any]:
+    """Return the default of each field of a dataclass, an instance or the class."""
+    return {
+        field.name: field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        for field in dataclasses.fields(options)
+    }
+
+
 def find_option(options: Iterable[Option], key: str) -> Option | None:
     """Return the option of a table that has this name, CNTK's or ours; None if there is none.
 
@@ -201,10 +209,9 @@ class CntkOptions:
 
     def __repr__(self) -> str:
         """Print the call that makes this again. Options at their default are left out."""
-        arguments = []
+        arguments, defaults = [], defaults_of(self)
         for field in sorted(dataclasses.fields(self), key=lambda field: bool(field.kw_only)):
-            value = getattr(self, field.name)
-            default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+            value, default = getattr(self, field.name), defaults[field.name]
             # NumPy takes None for float64.
             if value is not default and (value is None or default is None or value != default):
                 text = repr(str(value)) if isinstance(value, np.dtype) else repr(value)
@@ -213,8 +220,8 @@ class CntkOptions:
 
     def _repr_html_(self) -> str:
         """Show what is read, and a row for each stream."""
-        title = type(self).__name__ if self.label == type(self).__name__ else f"{type(self).__name__}: {self.label}"
-        return described_streams(title, self["input"]).html()
+        kind = type(self).__name__
+        return described_streams(kind if self.label == kind else f"{kind}: {self.label}", self["input"]).html()
 
     def __setitem__(self, key: str, value: Any) -> None:
         """Set an option by CNTK's name for it, upper or lower case, or by ours; text is read as CNTK reads it.
@@ -230,22 +237,20 @@ class CntkOptions:
             if option.remark:
                 logger.warning("%s: option %r has no effect: %s", self.label, key, option.remark)
         else:
-            self._change({option.field: self._read(option, key, value), **option.implies})
+            changes = {option.field: self._read(option, key, value), **option.implies}
+            # The copy checks the changes.
+            changed = dataclasses.replace(self, **changes)
+            for name in changes:
+                setattr(self, name, getattr(changed, name))
 
     def _read(self, option: Option, key: str, value: Any) -> Any:
         if value == "default":
-            return next(field.default for field in dataclasses.fields(self) if field.name == option.field)
+            return defaults_of(self)[option.field or key]
         assert option.read is not None
         try:
             return option.read(value)
         except ValueError as error:
             raise ConfigError(f"{self.label}: option {key!r} is {value!r}; {error}", key=key) from None
-
-    def _change(self, changes: dict[str, Any]) -> None:
-        """Take over fields from a copy that was made with them, and so has checked them."""
-        changed = dataclasses.replace(self, **changes)
-        for name in changes:
-            setattr(self, name, getattr(changed, name))
 
     def __getitem__(self, key: str) -> Any:
         """Return an option by CNTK's name for it, or by ours; also ``"file"``, ``"input"`` and ``"type"``.

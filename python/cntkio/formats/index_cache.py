@@ -5,8 +5,8 @@
     magic │ size and check sum of the header │ header (JSON) │ array │ array │ ... │ check sums of the arrays' blocks
 
 A cache is used only if everything that the index depends on is unchanged: the cache's own format, the settings, and the
-corpus's size, times of change in nanoseconds and a check sum of samples of its content. Every block is held against its
-check sum when it is read. Nothing that is wrong with a cache is an error, because an index can always be made anew.
+corpus's size, times of change in nanoseconds and a check sum of samples of its content. Every block is compared with
+its check sum when it is read. No damage of a cache is an error, because an index can always be made anew.
 
 A cache is read and never mapped: a process that reads a mapped file dies if the file is cut at the same time.
 """
@@ -63,24 +63,28 @@ def file_fingerprint(file: ReadableText, table: SequenceTable, content: str | No
 
 
 class DamagedCacheError(Exception):
-    """An index cache cannot be believed."""
+    """An index cache is damaged."""
 
 
 class _Place(NamedTuple):
-    """An array in a cache: its type, its first byte, its length, and its first check sum."""
+    """An array in a cache: its type, its length, its first byte, and its first check sum."""
 
     dtype: np.dtype[Any]
-    offset: int
     length: int
+    offset: int
     first_sum: int
 
     @property
     def num_bytes(self) -> int:
         return self.length * self.dtype.itemsize
 
+    @property
+    def num_sums(self) -> int:
+        return -(-self.num_bytes // _BLOCK)
+
 
 class StoredArrays:
-    """The arrays of an index cache, which are read and checked when they are asked for.
+    """The arrays of an index cache, which are read and checked on request.
 
     Attributes:
         path: The cache.
@@ -96,11 +100,11 @@ class StoredArrays:
         for name, (kind, offset, count) in header["arrays"].items():
             if kind not in _TYPES or type(offset) is not int or type(count) is not int or offset < 0 or count < 0:
                 raise DamagedCacheError(f"array {name!r} is damaged")
-            place = _Place(np.dtype(kind), data + offset, count, num_sums)
+            place = _Place(np.dtype(kind), count, data + offset, num_sums)
             if place.offset + place.num_bytes > size:
                 raise DamagedCacheError("it is cut off")
             self._places[name] = place
-            num_sums += -(-place.num_bytes // _BLOCK)
+            num_sums += place.num_sums
         begin = data + sum(place.num_bytes for place in self._places.values())
         if size != begin + 8 * num_sums:
             raise DamagedCacheError("it is cut off, or has more bytes than it should")
@@ -114,8 +118,7 @@ class StoredArrays:
 
     def place(self, name: str) -> tuple[np.dtype[Any], int]:
         """Return the type and the length of an array."""
-        place = self._places[name]
-        return place.dtype, place.length
+        return self._places[name][:2]
 
     def read_all(self) -> dict[str, npt.NDArray[Any]]:
         """Return all arrays.
@@ -134,7 +137,7 @@ class StoredArrays:
         place = self._places[name]
         width = place.dtype.itemsize
         end = place.length if end is None else end
-        sums = self._sums[place.first_sum :][: -(-place.num_bytes // _BLOCK)]
+        sums = self._sums[place.first_sum :][: place.num_sums]
         found = _core.read_checked(
             self._number, place.offset, place.num_bytes, (begin * width, end * width), sums, num_threads()
         )
@@ -190,9 +193,9 @@ class IndexCache:
     """The index cache of one corpus, read with one set of settings.
 
     Args:
-        file: The opened corpus. The cache belongs to it, whatever stands under its name later.
-        settings: What the index depends on besides; JSON-able.
-        verify: Whether to hold all of the corpus against a check sum, which takes as long as reading it.
+        file: The opened corpus. The cache belongs to it, even if another file gets its name later.
+        settings: What else the index depends on; JSON-able.
+        verify: Whether to compare all of the corpus with a check sum, which takes as long as reading it.
     """
 
     def __init__(self, file: TextInput, settings: Mapping[str, Any], *, verify: bool = False) -> None:
@@ -285,12 +288,11 @@ class IndexCache:
     def _require_match(self, header: Mapping[str, Any]) -> None:
         if header["settings"] != self._settings:
             raise _UnfitCacheError("it was made with other settings")
-        saved = dict(header["corpus"])
-        whole = saved.pop("whole", None)
-        now = dict(self._before)
-        if saved != {name: value for name, value in now.items() if name != "whole"}:
+        saved = header["corpus"]
+        whole = saved.get("whole")
+        if {**saved, "whole": None} != {**self._before, "whole": None}:
             raise _UnfitCacheError("the corpus has changed")
-        if self._verify and whole != now["whole"]:
+        if self._verify and whole != self._before["whole"]:
             raise _UnfitCacheError(
                 "it has no check sum of the whole corpus" if whole is None else "the corpus has changed"
             )
@@ -307,18 +309,15 @@ class IndexCache:
         time.sleep(min(max(newest + _STEP_OF_TIMES - time.time(), 0), _STEP_OF_TIMES))
         if self._before != self._file.facts(verify=self._verify):
             return Written(None, [f"{self._file.path}: the file was changed while it was indexed"])
-        stored = {
-            name: np.ascontiguousarray(array, array.dtype.newbyteorder("<")).view(np.uint8)
-            for name, array in arrays.items()
-        }
-        sums = b"".join(_core.check_sums(array, num_threads()).tobytes() for array in stored.values())
+        stored = {name: np.ascontiguousarray(array, array.dtype.newbyteorder("<")) for name, array in arrays.items()}
+        sums = b"".join(_core.check_sums(array.view(np.uint8), num_threads()).tobytes() for array in stored.values())
         header: dict[str, Any] = {
             "corpus": self._before, "settings": self._settings, "facts": facts, "arrays": {},
             "sum_of_sums": sum_of(sums),
         }  # fmt: skip
         offset = 0
-        for name, array in arrays.items():
-            header["arrays"][name] = [array.dtype.newbyteorder("<").str, offset, len(array)]
+        for name, array in stored.items():
+            header["arrays"][name] = [array.dtype.str, offset, len(array)]
             offset += array.nbytes
         text = json.dumps(header).encode()
         start = _MAGIC + _SIZE_AND_SUM.pack(len(text), sum_of(text)) + text
@@ -399,7 +398,7 @@ class CacheWriter:
 
 
 class _UnfitCacheError(Exception):
-    """An index cache that may be sound, but belongs to something else."""
+    """An index cache may be sound, but belongs to another corpus, other settings or another user."""
 
 
 def _users_folder() -> Path | None:

@@ -151,9 +151,6 @@ class TensorMinibatch:
                 return Ragged(torch.from_numpy(array) if array.flags.writeable else _tensor(array), data)
         elif isinstance(self._minibatch, _Finished):
             return data
-        return self._converted(name, data)
-
-    def _converted(self, name: str, data: Data) -> Any:
         layout = self._layout
         tensors = _in_layout(data, layout if layout is None or isinstance(layout, str) else layout.get(name))
         if self._device is None:
@@ -226,16 +223,13 @@ class TensorMinibatch:
         return self._changed(lambda tensor: tensor.pin_memory())
 
     def _changed(self, change: Callable[[torch.Tensor], torch.Tensor]) -> TensorMinibatch:
-        pieces = {name: pieces.changed(change) for name, pieces in self._pieces().items()}
-        return _finished(pieces, self.keys_of_sequences, self.num_sequences, self.end_of_sweep, self.passed)
+        finished, (pieces, *rest) = self.__reduce__()
+        return finished({name: piece.changed(change) for name, piece in pieces.items()}, *rest)
 
-    def _pieces(self) -> dict[str, _Pieces]:
-        return {name: _Pieces.of(tensors) for name, tensors in self.items()}
-
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Callable[..., TensorMinibatch], tuple[Any, ...]]:
         # Tensors of a worker reach the main process in shared memory; arrays would be copied.
-        arguments = (self._pieces(), self.keys_of_sequences, self.num_sequences, self.end_of_sweep, self.passed)
-        return _finished, arguments
+        pieces = {name: _Pieces.of(tensors) for name, tensors in self.items()}
+        return _finished, (pieces, self.keys_of_sequences, self.num_sequences, self.end_of_sweep, self.passed)
 
 
 class _Finished(dict[str, Any]):
@@ -253,9 +247,9 @@ def _finished(
     end_of_sweep: bool,
     passed: object = None,
 ) -> TensorMinibatch:
+    """Put a minibatch together from the arguments that `TensorMinibatch.__reduce__` returns."""
     minibatch = _Finished({name: piece.build() for name, piece in pieces.items()})
-    minibatch.keys_of_sequences = keys
-    minibatch.num_sequences = num_sequences
+    minibatch.keys_of_sequences, minibatch.num_sequences = keys, num_sequences
     minibatch.end_of_sweep = end_of_sweep
     tensors = TensorMinibatch(minibatch)
     tensors.passed = passed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -180,20 +181,6 @@ class StreamSchema(NamedTuple):
     becomes_double: bool
 
 
-class _Parsed(NamedTuple):
-    """A parsed chunk.
-
-    Attributes:
-        chunk: Its data.
-        lengths: Lengths of its sequences, which only the documented layout has in the data; else None.
-        num_unused: Bytes that no stream uses.
-    """
-
-    chunk: _core.Chunk
-    lengths: npt.NDArray[np.uint32] | None
-    num_unused: int
-
-
 class BinaryMemory(NamedTuple):
     """Everything that opens a file again, except for its table.
 
@@ -238,23 +225,26 @@ class CBFCorpus:
         self._file = InputFile(path)
         self.name = self._file.path
         self.report = reading.report
+        self.table = NO_SEQUENCES
+        self._kept: dict[int, Loaded] = {}
         try:
-            if memory is not None and memory.stamp != self._file.stamp:
+            if memory is None:
+                self.header = read_header(self._file)
+                self.streams = self._stream_infos()
+            elif memory.stamp == self._file.stamp:
+                self.header, self.streams, self._kept, self._fingerprint, *_ = memory
+            else:
                 raise changed_in_use(path, memory.size, self._file.size)
-            self.header = read_header(self._file) if memory is None else memory.header
             self.layout = self.header.layout
-            self.streams = self._stream_infos() if memory is None else memory.streams
-            self._kept: dict[int, Loaded] = {} if memory is None else memory.kept
             self._schema = [
                 StreamSchema(stream.is_sparse, stream.dim, stream.is_double, info.dtype == np.float64)
                 for stream, info in zip(self.header.streams, self.streams, strict=True)
             ]
             self._binary = _core.BinaryFile(self._file.number, in_utf8(self.name))
             self._spare = reading.spare(int((self.header.ends - self.header.begins).max()))
-            self.table = NO_SEQUENCES
             if memory is None:
                 self.table = self._read_table()
-            self._fingerprint = file_fingerprint(self._file, self.table) if memory is None else memory.fingerprint
+                self._fingerprint = file_fingerprint(self._file, self.table)
         except BaseException:
             self._file.close()
             raise
@@ -281,7 +271,7 @@ class CBFCorpus:
         return tuple(infos.values())
 
     def _renamed(self, in_file: Mapping[str, StreamHeader]) -> dict[str, tuple[str, Mapping[str, Any]]]:
-        """The new name and the definition of each stream that the options rename, by its name in the file."""
+        """Return the new name and the definition of each stream that the options rename, by its name in the file."""
         renamed: dict[str, tuple[str, Mapping[str, Any]]] = {}
         for name, definition in named(self._options.streams):
             alias = definition["stream_alias"] or name
@@ -316,7 +306,7 @@ class CBFCorpus:
         return dtype
 
     def _shape_of(self, name: str, stream: StreamHeader, definition: Mapping[str, Any]) -> Any:
-        """The shape that is asked for, if it has as many values as the file's."""
+        """Return the shape of the definition, or the file's if the definition has none, or one of other size."""
         shape, is_sparse = definition.get("dim"), definition.get("is_sparse", False)
         if shape is not None and num_values(shape) != stream.dim:
             self._refuse(
@@ -335,7 +325,7 @@ class CBFCorpus:
         return stream.dim if shape is None else shape
 
     def _refuse(self, what: str, name: str) -> None:
-        """Raise an error about a definition; CNTK 2.7 passes over it."""
+        """Raise an error about a definition, or only warn of it, as CNTK 2.7 does."""
         if not self._options.compatible:
             raise ConfigError(f"{self.name}: {what}", key=name)
         self._reading.remark(self.name, what)
@@ -346,7 +336,7 @@ class CBFCorpus:
         chunk_starts = np.concatenate([[0], np.cumsum(self.header.num_sequences)])
         # The header was checked: the file has enough bytes for all these sequences.
         lengths = np.ones(chunk_starts[-1], "<u4")
-        if self.header.layout == "2.x":
+        if self.layout == "2.x":
             self._read_lengths(lengths, chunk_starts)
         else:
             self._parse_lengths(lengths, chunk_starts)
@@ -365,9 +355,8 @@ class CBFCorpus:
     def _read_lengths(self, lengths: npt.NDArray[np.uint32], chunk_starts: npt.NDArray[np.int64]) -> None:
         """Read the lengths of sequences, with which each chunk of the 2.x layout begins."""
         header = self.header
-        for first, last, begin in zip(
-            chunk_starts[:-1].tolist(), chunk_starts[1:].tolist(), header.begins.tolist(), strict=True
-        ):
+        parts = itertools.pairwise(chunk_starts.tolist())
+        for (first, last), begin in zip(parts, header.begins.tolist(), strict=True):
             self._file.read_into(lengths[first:last].view(np.uint8), begin)
         sums = np.add.reduceat(lengths, chunk_starts[:-1], dtype=np.int64)
         wrong = np.flatnonzero(sums != header.num_samples)
@@ -381,14 +370,12 @@ class CBFCorpus:
             )
 
     def _parse_lengths(self, lengths: npt.NDArray[np.uint32], chunk_starts: npt.NDArray[np.int64]) -> None:
-        """Learn the lengths of sequences by parsing the chunks of the documented layout that have longer sequences."""
+        """Find the lengths of sequences by parsing the chunks of the documented layout that have longer sequences."""
         header = self.header
-        if not any(stream.is_sparse for stream in header.streams):
-            return
-        for chunk_id in np.flatnonzero(header.num_samples != header.num_sequences).tolist():
-            parsed = self._parse(chunk_id).lengths
-            assert parsed is not None
-            lengths[chunk_starts[chunk_id] : chunk_starts[chunk_id + 1]] = parsed
+        if any(stream.is_sparse for stream in header.streams):
+            for chunk_id in np.flatnonzero(header.num_samples != header.num_sequences).tolist():
+                _, parsed, _ = self._parse(chunk_id)
+                lengths[chunk_starts[chunk_id] : chunk_starts[chunk_id + 1]] = parsed
 
     # ------------------------------------------------------------------------------------------------------- data
 
@@ -431,10 +418,9 @@ class CBFCorpus:
         if kept is not None:
             return kept
         chunk, lengths, num_unused = self._parse(chunk_id)
-        if lengths is not None:
-            first, last = self.table.chunk_starts[chunk_id : chunk_id + 2]
-            if not np.array_equal(lengths, self.table.lengths[first:last]):
-                raise self._samples_error(chunk_id, lengths)
+        first, last = self.table.chunk_starts[chunk_id : chunk_id + 2]
+        if self.layout == "documented" and not np.array_equal(lengths, self.table.lengths[first:last]):
+            raise self._samples_error(chunk_id, lengths)
         loaded = Loaded(chunk_id, chunk, num_unused)
         if self._options.keep_data_in_memory:
             self._kept[chunk_id] = loaded
@@ -443,12 +429,12 @@ class CBFCorpus:
     def take_parsed(self) -> dict[int, Loaded]:
         return {}
 
-    def _parse(self, chunk_id: int) -> _Parsed:
+    def _parse(self, chunk_id: int) -> tuple[_core.Chunk, npt.NDArray[np.uint32], int]:
+        """Return a chunk, the lengths of its sequences in the documented layout, and the number of unused bytes."""
         header = self.header
-        begin, end = int(header.begins[chunk_id]), int(header.ends[chunk_id])
-        is_documented = header.layout == "documented"
-        num_samples = int(header.num_samples[chunk_id])
-        size = end - begin
+        begin, num_samples = int(header.begins[chunk_id]), int(header.num_samples[chunk_id])
+        is_documented = self.layout == "documented"
+        size = int(header.ends[chunk_id]) - begin
         try:
             chunk, num_used, lengths, fault = _core.cbf_read(
                 self._binary,
@@ -468,11 +454,9 @@ class CBFCorpus:
         if fault is not None:
             raise self._error(chunk_id, Fault(*fault))
         assert chunk is not None
-        if not is_documented:
-            return _Parsed(chunk, None, size - num_used)
-        if int(lengths.sum(dtype=np.int64)) > num_samples:
+        if is_documented and lengths.sum(dtype=np.int64) > num_samples:
             raise self._samples_error(chunk_id, lengths)
-        return _Parsed(chunk, lengths, size - num_used)
+        return chunk, lengths, size - num_used
 
     def _samples_error(self, chunk_id: int, lengths: npt.NDArray[np.uint32]) -> FormatError:
         return FormatError(
@@ -490,29 +474,27 @@ class CBFCorpus:
         header = self.header
         num_before = int(header.num_sequences[:chunk_id].sum())
         dim = 0 if fault.stream is None else header.streams[fault.stream].dim
-        error = FormatError(
+        return FormatError(
             fault.text(dim, int(header.num_sequences[chunk_id])),
             path=self.name,
             byte=int(header.begins[chunk_id]) + fault.offset,
             sequence=None if fault.sequence is None else self._key(num_before + fault.sequence),
             stream=None if fault.stream is None else self.streams[fault.stream].name,
+            kind=fault.name,
         )
-        error.kind = fault.name
-        return error
 
     def account_for(self, loaded: Loaded) -> None:
-        num_unused: int = loaded.findings
-        if not num_unused:
-            return
-        error = FormatError(
-            f"the last {num_unused} bytes of chunk {loaded.chunk_id} are not used by any stream",
-            path=self.name,
-            byte=int(self.header.ends[loaded.chunk_id]) - num_unused,
-        )
-        if self._options.strict:
-            raise error
-        self.report.count("chunk with unused bytes")
-        self.report.log("chunk with unused bytes", lambda: error)
+        num_unused, kind = loaded.findings, "chunk with unused bytes"
+        if num_unused:
+            error = FormatError(
+                f"the last {num_unused} bytes of chunk {loaded.chunk_id} are not used by any stream",
+                path=self.name,
+                byte=int(self.header.ends[loaded.chunk_id]) - num_unused,
+            )
+            if self._options.strict:
+                raise error
+            self.report.count(kind)
+            self.report.log(kind, lambda: error)
 
     def release(self) -> None:
         self._file.close()

@@ -58,7 +58,7 @@ class Fault(NamedTuple):
         return _NAMES[self.kind]
 
     def text(self, dim: int = 0, num_sequences: int = 0) -> str:
-        """Say what is wrong; `dim` is the stream's dimension, `num_sequences` the number of sequences in the chunk."""
+        """Return what is wrong; `dim` is the stream's dimension, `num_sequences` the chunk's number of sequences."""
         return _WORDS[self.kind].format(
             found=self.found, limit=self.limit, last=self.limit - 1, dim=dim, sequences=num_sequences
         )

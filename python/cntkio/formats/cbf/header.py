@@ -76,10 +76,9 @@ class _Fields:
     """Reads a part of the file field by field, and checks each against the end of the part."""
 
     def __init__(self, path: str, content: bytes, begin: int) -> None:
-        self._path = path
-        self._content = content
-        self._begin = begin
+        self._path, self._content, self._begin = path, content, begin
         self._num_read = 0
+        self._last = begin
 
     @property
     def offset(self) -> int:
@@ -91,10 +90,12 @@ class _Fields:
         """Bytes that are left."""
         return len(self._content) - self._num_read
 
-    def error(self, what: str, offset: int | None = None) -> FormatError:
-        return FormatError(what, path=self._path, byte=self.offset if offset is None else offset)
+    def error(self, what: str, distance: int = 0) -> FormatError:
+        """Make an error about the last field, or about a byte at a distance from its beginning."""
+        return FormatError(what, path=self._path, byte=self._last + distance)
 
     def bytes(self, size: int, what: str) -> bytes:
+        self._last = self.offset
         if size > self.num_left:
             raise self.error(f"{what} takes {size} bytes, but {self.num_left} are left for the header")
         self._num_read += size
@@ -105,32 +106,34 @@ class _Fields:
         return value
 
     def one_of(self, form: str, what: str, names: Mapping[int, str]) -> int:
-        offset = self.offset
         value = self.number(form, what)
         if value not in names:
             expected = " or ".join(f"{number} ({name})" if name else str(number) for number, name in names.items())
-            raise self.error(f"{what} {value}; expected {expected}", offset)
+            raise self.error(f"{what} {value}; expected {expected}")
         return value
 
     def count(self, form: str, what: str, item_size: int) -> int:
         """Read how many items of at least `item_size` bytes follow; at least 1."""
-        offset = self.offset
         value = self.number(form, what)
         if value <= 0:
-            raise self.error(f"{what} is {value}; expected at least 1", offset)
+            raise self.error(f"{what} is {value}; expected at least 1")
         if value * item_size > self.num_left:
             raise self.error(
-                f"{what} is {value}, at least {value * item_size} bytes, but {self.num_left} are left for the header",
-                offset,
+                f"{what} is {value}, at least {value * item_size} bytes, but {self.num_left} are left for the header"
             )
         return value
 
     def name(self, form: str) -> str:
-        offset = self.offset
         size = self.number(form, "the length of a name")
         if not 0 <= size <= self.num_left:
-            raise self.error(f"a name of {size} bytes, but {self.num_left} are left for the header", offset)
+            raise self.error(f"a name of {size} bytes, but {self.num_left} are left for the header")
         return self.bytes(size, "a name").split(b"\0", 1)[0].decode("utf-8", "backslashreplace")
+
+    def dimension(self, form: str, what: str, stream: str, largest: int) -> int:
+        dim = self.number(form, f"a {what}")
+        if not 1 <= dim <= largest:
+            raise self.error(f"{stream} has the {what} {dim}; expected 1 to {largest}")
+        return dim
 
 
 def read_header(file: InputFile) -> Header:
@@ -162,11 +165,11 @@ def _read_2x_header(file: InputFile, head: bytes) -> Header:
 
     if file.size < _SMALLEST_FILE:
         raise error(f"the file has {file.size} bytes; the smallest possible has {_SMALLEST_FILE}", file.size)
-    (version,) = struct.unpack("<I", head[8:])
+    version = int.from_bytes(head[8:], "little")
     if version != VERSION:
         raise error(f"version {version}; expected {VERSION}", 8)
     trailer = file.size - 8
-    (begin,) = struct.unpack("<q", file.read(trailer, 8))
+    begin = int.from_bytes(file.read(trailer, 8), "little", signed=True)
     if not FIRST_CHUNK <= begin <= file.size - 24:
         raise error(
             f"the header is said to be at byte {begin}; expected {FIRST_CHUNK} to {file.size - 24}. "
@@ -185,18 +188,9 @@ def _read_2x_header(file: InputFile, head: bytes) -> Header:
         is_sparse = fields.one_of("B", "encoding", _FORMS) == 1
         name = fields.name("I")
         is_double = fields.one_of("B", "element type", _ELEMENTS) == 1
-        dim = _checked_dim(fields, is_sparse, name)
+        dim = fields.dimension("I", "dimension", f"stream {name!r}", LARGEST_DIM if is_sparse else 2**32 - 1)
         streams.append(StreamHeader(name, is_sparse, dim, is_double, offset))
     return _chunk_table(fields, "2.x", streams, num_chunks, FIRST_CHUNK, begin)
-
-
-def _checked_dim(fields: _Fields, is_sparse: bool, name: str) -> int:
-    offset = fields.offset
-    dim = fields.number("I", "a dimension")
-    largest = LARGEST_DIM if is_sparse else 2**32 - 1
-    if not 1 <= dim <= largest:
-        raise fields.error(f"stream {name!r} has the dimension {dim}; expected 1 to {largest}", offset)
-    return dim
 
 
 def _read_documented_header(file: InputFile) -> Header:
@@ -224,10 +218,7 @@ def _documented_header(fields: _Fields, file_size: int) -> Header:
         is_double = fields.one_of("i", "element type", _ELEMENTS) == 1
         if is_sparse:
             fields.one_of("i", "the flag isSequence is", {0: "", 1: ""})
-        dim_offset = fields.offset
-        dim = fields.number("i", "a sample size")
-        if dim < 1:
-            raise fields.error(f"input {name!r} has the sample size {dim}; expected 1 to {LARGEST_DIM}", dim_offset)
+        dim = fields.dimension("i", "sample size", f"input {name!r}", LARGEST_DIM)
         streams.append(StreamHeader(name, is_sparse, dim, is_double, offset))
     begin = fields.offset + 16 * num_chunks
     return _chunk_table(fields, "documented", streams, num_chunks, begin, file_size)
@@ -237,51 +228,42 @@ def _chunk_table(
     fields: _Fields, layout: Layout, streams: list[StreamHeader], num_chunks: int, first_byte: int, last_byte: int
 ) -> Header:
     """Read and check the table of the chunks, which lie from `first_byte` to `last_byte`, one after the other."""
-    table_offset = fields.offset
     rows = np.frombuffer(fields.bytes(16 * num_chunks, f"the table of {num_chunks} chunks"), CHUNK_ROW[layout])
-    offsets, sequences, samples = (rows[column].astype(np.int64) for column in ("offset", "sequences", "samples"))
+    offsets, sequences, samples = (rows[column].astype(np.int64) for column in _FIELD_OFFSETS)
     origin = first_byte if layout == "documented" else 0
     first, last = first_byte - origin, last_byte - origin
-
-    def refuse(is_bad: npt.NDArray[np.bool_], field: str, what: str) -> None:
-        if not is_bad.any():
-            return
-        chunk = int(np.argmax(is_bad))
-        words = what.format(
-            chunk=chunk,
-            offset=offsets[chunk],
-            sequences=sequences[chunk],
-            samples=samples[chunk],
-            first=first,
-            last=last,
-            before=offsets[chunk - 1] if chunk else first,
-        )
-        raise fields.error(words, table_offset + 16 * chunk + _FIELD_OFFSETS[field])
-
-    is_outside = (offsets < first) | (offsets > last)
-    refuse(is_outside, "offset", "chunk {chunk} is said to be at byte {offset}; expected {first} to {last}")
-    is_descending = np.concatenate([[False], offsets[1:] < offsets[:-1]])
-    refuse(
-        is_descending, "offset", "chunk {chunk} is said to be at byte {offset}, before the chunk before it at {before}"
-    )
-    refuse(sequences < 0, "sequences", "chunk {chunk} is said to have {sequences} sequences; expected 0 or more")
-    refuse(
-        (sequences == 0) & (samples != 0),
-        "sequences",
-        "chunk {chunk} is said to have no sequence, but {samples} samples",
-    )
-    refuse(
-        (sequences > 0) & (samples <= 0), "samples", "chunk {chunk} has {sequences} sequences, but {samples} samples"
-    )
-    if not sequences.any():
-        raise fields.error("no chunk has a sequence", table_offset)
     begins = offsets + origin
     ends = np.append(begins[1:], last_byte)
-    # A sequence takes at least 4 bytes: its length, or one value.
-    refuse(
-        (ends - begins) // 4 < sequences,
-        "sequences",
-        "chunk {chunk} is said to have {sequences} sequences, more than its bytes can hold",
+    checks = (
+        ((offsets < first) | (offsets > last), "offset", "be at byte {offset}; expected {first} to {last}"),
+        (
+            np.append(False, offsets[1:] < offsets[:-1]),
+            "offset",
+            "be at byte {offset}, before the chunk before it at {before}",
+        ),
+        (sequences < 0, "sequences", "have {sequences} sequences; expected 0 or more"),
+        ((sequences == 0) & (samples != 0), "sequences", "have no sequence, but {samples} samples"),
+        ((sequences > 0) & (samples <= 0), "samples", "have {sequences} sequences, but {samples} samples"),
+        # A sequence takes at least 4 bytes: its length, or one value.
+        (
+            (ends - begins) // 4 < sequences,
+            "sequences",
+            "have {sequences} sequences, more than its bytes can hold",
+        ),
     )
+    for is_bad, field, what in checks:
+        if is_bad.any():
+            chunk = int(np.argmax(is_bad))
+            words = what.format(
+                offset=offsets[chunk],
+                sequences=sequences[chunk],
+                samples=samples[chunk],
+                first=first,
+                last=last,
+                before=offsets[chunk - 1],
+            )
+            raise fields.error(f"chunk {chunk} is said to {words}", 16 * chunk + _FIELD_OFFSETS[field])
     is_kept = sequences > 0
+    if not is_kept.any():
+        raise fields.error("no chunk has a sequence")
     return Header(layout, streams, begins[is_kept], ends[is_kept], sequences[is_kept], samples[is_kept])

@@ -74,7 +74,7 @@ class CBFWriter:
         chunk_size_in_bytes: int = 32 << 20,
         layout: Layout = "2.x",
     ) -> None:
-        if layout not in ("2.x", "documented"):
+        if layout not in _LARGEST_COUNT:
             raise ConfigError(f"layout {layout!r}; expected '2.x' or 'documented'", key="layout")
         if chunk_size_in_bytes < 1:
             raise ConfigError(
@@ -216,33 +216,30 @@ class CBFWriter:
 
 
 def _2x_header(streams: Sequence[StreamInformation], num_chunks: int) -> bytes:
-    header = [CBF_MAGIC, struct.pack("<II", num_chunks, len(streams))]
+    header = CBF_MAGIC + struct.pack("<II", num_chunks, len(streams))
     for info in streams:
         name = info.name.encode()
-        header.append(struct.pack("<BI", info.is_sparse, len(name)) + name)
-        header.append(struct.pack("<BI", info.dtype == np.float64, info.dim))
-    return b"".join(header)
+        header += struct.pack("<BI", info.is_sparse, len(name)) + name
+        header += struct.pack("<BI", info.dtype == np.float64, info.dim)
+    return header
 
 
 def _documented_header(streams: Sequence[StreamInformation], num_chunks: int) -> bytes:
-    header = [struct.pack("<qqi", VERSION, num_chunks, len(streams))]
+    header = struct.pack("<qqi", VERSION, num_chunks, len(streams))
     for info in streams:
         name, is_double = info.name.encode(), info.dtype == np.float64
-        header.append(struct.pack("<i", len(name)) + name)
         fields = (1, 0, is_double, 1, info.dim) if info.is_sparse else (0, is_double, info.dim)
-        header.append(struct.pack(f"<{len(fields)}i", *fields))
-    return b"".join(header)
+        header += struct.pack("<i", len(name)) + name + struct.pack(f"<{len(fields)}i", *fields)
+    return header
 
 
 def _check_writable(streams: Sequence[StreamInformation], layout: Layout) -> None:
     """Refuse streams that the format cannot express."""
     if not streams:
         raise ConfigError("no stream to write; expected at least one", key="streams")
-    seen = set()
-    for info in streams:
-        if info.name in seen:
+    for index, info in enumerate(streams):
+        if any(info.name == other.name for other in streams[:index]):
             raise ConfigError(f"two streams have the name {info.name!r}", key=info.name)
-        seen.add(info.name)
         if "\0" in info.name:
             raise ConfigError(f"stream {info.name!r}: a name ends at a zero byte, so it cannot hold one", key=info.name)
         largest = LARGEST_DIM if info.is_sparse or layout == "documented" else 2**32 - 1

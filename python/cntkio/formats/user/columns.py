@@ -60,7 +60,7 @@ def column(where: str, data: Any, info: StreamInformation) -> Column:
         if why is not None:
             raise CorpusError(f"{where}, sequence {index}: {why}" if is_list else f"{where}: {why}")
     counts = np.array([item.shape[0] for item in items], np.int64)
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)]) if is_list else np.arange(counts[0] + 1)
+    offsets = np.append(0, np.cumsum(counts)) if is_list else np.arange(counts[0] + 1)
     sparse = None
     if info.is_sparse:
         sample_offsets, indices, values = _join_matrices(items, info)
@@ -117,14 +117,13 @@ def _join_matrices(
     matrices: list[Any], info: StreamInformation
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any], npt.NDArray[Any]]:
     """Return the entry at which each sample begins, and the indices and values, over all matrices."""
-    if not matrices:
-        return np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, info.dtype)
-    counts = [np.diff(matrix.indptr).astype(np.int64) for matrix in matrices]
-    in_use = [slice(matrix.indptr[0], matrix.indptr[-1]) for matrix in matrices]
-    sample_offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate(counts))])
-    indices = np.concatenate([matrix.indices[used] for matrix, used in zip(matrices, in_use, strict=True)])
-    values = np.concatenate([matrix.data[used] for matrix, used in zip(matrices, in_use, strict=True)])
-    return sample_offsets, indices, values
+    counts, indices, values = [np.zeros(1, np.int64)], [np.zeros(0, np.int32)], [np.zeros(0, info.dtype)]
+    for matrix in matrices:
+        in_use = slice(matrix.indptr[0], matrix.indptr[-1])
+        counts.append(np.diff(matrix.indptr))
+        indices.append(matrix.indices[in_use])
+        values.append(matrix.data[in_use])
+    return np.cumsum(np.concatenate(counts)), np.concatenate(indices), np.concatenate(values)
 
 
 def chunk_of(

@@ -14,6 +14,7 @@ Nothing here concerns the order: see `cntkio.timeline.user_timeline`.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -26,7 +27,7 @@ from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import LOADS_AT_ONCE, NOTHING_AHEAD, Ahead, Joins, Loaded, PlacesInFiles
 from cntkio.formats.report import Report
-from cntkio.formats.table import SequenceTable
+from cntkio.formats.table import NO_SEQUENCES, SequenceTable
 from cntkio.formats.user.columns import chunk_of
 from cntkio.streams import LARGEST_DIM, StreamInformation, check_definers
 
@@ -34,7 +35,7 @@ from cntkio.streams import LARGEST_DIM, StreamInformation, check_definers
 class UserDeserializer:
     """Base class of a format written in Python.
 
-    A subclass tells the streams, the number of chunks, and the data of each chunk; the class below is complete. Pass it
+    A subclass names the streams, the number of chunks, and the data of each chunk; the class below is complete. Pass it
     to `cntkio.MinibatchSource` like any deserializer.
 
     Attributes:
@@ -131,6 +132,7 @@ class _UserCorpus:
 
     utterances = None
     loads_at_once = LOADS_AT_ONCE
+    load_part = None
 
     def __init__(self, deserializer: UserDeserializer) -> None:
         self._deserializer = deserializer
@@ -178,13 +180,10 @@ class UserTimelineCorpus(_UserCorpus):
     """
 
     joins: Joins = "alone"
-    load_part = None
 
     def __init__(self, deserializer: UserDeserializer) -> None:
         super().__init__(deserializer)
-        no_lengths = np.zeros(0, np.uint32)
-        chunk_starts = np.zeros(self._num_chunks + 1, np.int64)
-        self.table = SequenceTable(no_lengths.astype(np.uint64), no_lengths, chunk_starts)
+        self.table = dataclasses.replace(NO_SEQUENCES, chunk_starts=np.zeros(self._num_chunks + 1, np.int64))
 
     def load(self, chunk_id: int) -> Loaded:
         return self._fetch(chunk_id)
@@ -202,7 +201,6 @@ class MainTimelineCorpus(_UserCorpus):
     """
 
     joins: Joins = "anywhere"
-    load_part = None
 
     def __init__(self, deserializer: UserDeserializer) -> None:
         super().__init__(deserializer)
@@ -212,7 +210,7 @@ class MainTimelineCorpus(_UserCorpus):
         if not len(self._chunk_ids):
             raise CorpusError(f"{self.name}: no chunk holds a sequence: there is nothing to read")
         lengths = np.concatenate(all_lengths)
-        chunk_starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes[self._chunk_ids])])
+        chunk_starts = np.append(0, np.cumsum(sizes[self._chunk_ids]))
         self.table = SequenceTable(self._keys(sizes), lengths, chunk_starts)
 
     def _lengths(self) -> Iterator[npt.NDArray[np.uint32]]:
@@ -222,9 +220,8 @@ class MainTimelineCorpus(_UserCorpus):
                 yield self._fetch(chunk_id).findings
                 continue
             lengths = _as_array(stated)
-            if not len(lengths):
-                lengths = lengths.astype(np.uint32)
-            if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or (lengths < 1).any() or (lengths >= 2**32).any():
+            are_whole = lengths.dtype.kind in "iu" or not len(lengths)
+            if lengths.ndim != 1 or not are_whole or not ((lengths >= 1) & (lengths < 2**32)).all():
                 raise CorpusError(
                     f"{self.name}, chunk {chunk_id}: chunk_lengths() returned {stated!r:.200}; expected whole "
                     f"numbers, each at least 1"
@@ -244,13 +241,14 @@ class MainTimelineCorpus(_UserCorpus):
                     f"{self.name}, chunk {chunk_id}: {size} sequences, but get_keys() returned {stated!r:.200}; "
                     f"expected a key for each"
                 )
-            if size and (array.dtype.kind not in "iuU" or (array.dtype.kind == "i" and (array < 0).any())):
+            if not size:
+                continue
+            if array.dtype.kind not in "iuU" or (array.dtype.kind == "i" and array.min() < 0):
                 raise CorpusError(
                     f"{self.name}, chunk {chunk_id}: get_keys() returned {stated!r:.200}; expected whole numbers from "
                     f"0, or texts"
                 )
-            if size:
-                keys.append(array if array.dtype.kind == "U" else array.astype(np.uint64))
+            keys.append(array if array.dtype.kind == "U" else array.astype(np.uint64))
         if len({array.dtype.kind for array in keys}) > 1:
             raise CorpusError(f"{self.name}: get_keys() returned numbers for some chunks and texts for others")
         return np.concatenate(keys)
@@ -290,7 +288,7 @@ def _as_array(items: Iterable[Any]) -> npt.NDArray[Any]:
 
 
 def _checked_streams(deserializer: UserDeserializer) -> tuple[StreamInformation, ...]:
-    """Return the streams that a deserializer tells, with their indices.
+    """Return the streams that a deserializer names, with their indices.
 
     Raises:
         ConfigError: There are none, or a stream is not possible.
@@ -313,10 +311,6 @@ def _checked_streams(deserializer: UserDeserializer) -> tuple[StreamInformation,
             raise ConfigError(
                 f"{name}, stream {info.name!r}: shape {info.shape}; expected 1 to 2^31 - 1 values", key="shape"
             )
-        streams.append(
-            StreamInformation(
-                info.name, len(streams), info.storage_format, info.dtype, info.shape, info.defines_mb_size
-            )
-        )
+        streams.append(dataclasses.replace(info, stream_id=len(streams)))
     check_definers([info.name for info in streams if info.defines_mb_size], f"{name}: ")
     return tuple(streams)
