@@ -203,7 +203,8 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
      "An utterance is longer than the limit, and is left out.",
      "raise max_sequence_length, or cut the utterance"),
     ("repeated-utterance", "warning", "lists, label files",
-     "An utterance is there several times.",
+     "An utterance is there several times. A label file is refused, and so are several lists that have the same "
+     "utterance; of a single list all its lines are left out.",
      "keep one line or entry of each utterance"),
     ("mixed-files", "warning", "feature files",
      "A feature file differs from the first file in its kind, its frame shift or its qualifiers.",

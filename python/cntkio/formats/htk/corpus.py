@@ -259,6 +259,7 @@ class HTKFeatureCorpus:
                 path=self._lists[list_of[index]],
                 sequence=shown(listed.keys[index]),
                 stream=self._settings.name,
+                kind="repeated utterance",
             )
 
     def _warn(self, kind: str, keys: npt.NDArray[np.bytes_], what: str) -> None:

@@ -280,7 +280,7 @@ class MLFCorpus:
         if len(again):
             file, index = self._entry(again[0])
             what = f"a second entry of this utterance ({len(again)} in all)"
-            error = self._error(again[0], int(file.offsets[index]), what)
+            error = self._error(again[0], int(file.offsets[index]), what, "repeated utterance")
             if not self._settings.compatible:
                 raise error
             self.report.log_together("repeated utterance", len(again), f"{error}; the first counts")
