@@ -249,9 +249,9 @@ def test_the_ways_out_for_a_large_frame_work_as_they_are_written(
     assert main([*command, "--randomize", "--cache", str(tmp_path / "command")]) == 0
     assert list((tmp_path / "command").glob("*/*"))
     inputs = "x = [ dim = 2; format = dense ]; s = [ dim = 9; format = sparse ]"
-    reader = f"readerType = CNTKTextFormatReader; file = {path.name}; input = [ {inputs} ]"
+    reader = f"readerType = CNTKTextFormatReader; file = {path}; input = [ {inputs} ]"
     configuration = path.with_name("a.cntk")
-    for more in ("; randomize = false", "; remote = [ cache = configuration ]"):
+    for more in ("; randomize = false", f"; remote = [ cache = {tmp_path / 'configuration'} ]"):
         configuration.write_text(f"reader = [ {reader}{more} ]")
         MinibatchSource.from_config(configuration, section="reader").close()
     assert list((tmp_path / "configuration").glob("*/*"))
