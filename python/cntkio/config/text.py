@@ -6,8 +6,8 @@
     Value         [ b = 1:2 ]              a part of a text
     tokens          b = 1:2                the entries of a section, or the elements of an array
 
-Invariant: every character of a `Text` knows its file, line and column, so each error message can say where. The time
-to split a text is linear in its length.
+Invariant: every character of a `Text` knows its file, line and column, so each error message names them. The time to
+split a text is linear in its length.
 
 This module does not know what a key means.
 """
@@ -15,6 +15,7 @@ This module does not know what a key means.
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import re
 from bisect import bisect_right
@@ -78,50 +79,41 @@ class Text:
         string: All its characters.
     """
 
-    __slots__ = ("_closing", "_origins", "_starts", "string")
-
     def __init__(self, pieces: Iterable[tuple[str, Origin]]) -> None:
-        strings: list[str] = []
-        self._starts: list[int] = []
-        self._origins: list[Origin] = []
-        length = 0
-        for string, origin in pieces:
-            strings.append(string)
-            self._starts.append(length)
-            self._origins.append(origin)
-            length += len(string)
-        self.string = "".join(strings)
-        self._closing: dict[int, int] | None = None
+        listed = list(pieces)
+        self.string = "".join(string for string, _ in listed)
+        self._origins = [origin for _, origin in listed]
+        # First character of each piece and, last, the length.
+        self._starts = list(itertools.accumulate((len(string) for string, _ in listed), initial=0))
+
+    def _piece(self, offset: int) -> int:
+        """Return the index of the last piece that begins at or before an offset."""
+        return bisect_right(self._starts, offset, hi=len(self._origins)) - 1
 
     def position(self, offset: int) -> Position:
         """Return where the character at this offset came from."""
-        if not self._starts:
+        if not self._origins:
             return Position(None, 1, 1)
-        piece = bisect_right(self._starts, offset) - 1
+        piece = self._piece(offset)
         path, line, column = self._origins[piece]
         return Position(path, line, column + offset - self._starts[piece])
 
     def pieces(self, begin: int, end: int) -> Iterator[tuple[str, Origin]]:
         """Yield a part of the text, to build another text from."""
-        piece = bisect_right(self._starts, begin) - 1
+        piece = self._piece(begin)
         while begin < end:
-            stop = min(end, self._starts[piece + 1]) if piece + 1 < len(self._starts) else end
+            stop = min(end, self._starts[piece + 1])
             path, line, column = self._origins[piece]
             yield self.string[begin:stop], (path, line, column + begin - self._starts[piece])
             begin, piece = stop, piece + 1
 
-    @property
+    @functools.cached_property
     def closing(self) -> dict[int, int]:
         """For each opening bracket or quote the offset at which it is closed.
 
         Raises:
             ConfigError: A bracket is not closed, or is closed by a bracket of another kind.
         """
-        if self._closing is None:
-            self._closing = self._match_brackets()
-        return self._closing
-
-    def _match_brackets(self) -> dict[int, int]:
         string = self.string
         closing: dict[int, int] = {}
         open_brackets: list[int] = []
@@ -183,13 +175,8 @@ class Value(NamedTuple):
 
     def trimmed(self) -> Value:
         """Remove the blanks around it."""
-        text, begin, end, was_quoted = self
-        string = text.string
-        while begin < end and string[begin] in BLANKS:
-            begin += 1
-        while begin < end and string[end - 1] in BLANKS:
-            end -= 1
-        return Value(text, begin, end, was_quoted)
+        begin = self.end - len(self.string.lstrip(BLANKS))
+        return self._replace(begin=begin, end=begin + len(self.string.strip(BLANKS)))
 
     def as_own_text(self) -> Value:
         """Copy it into a text of its own, where brackets that were in quotes count."""
@@ -294,5 +281,4 @@ def _repeated(token: Value) -> list[Value]:
     count = string[star + 1 :].strip()
     if not INTEGER.fullmatch(count):
         raise token.position.error(f"{string!r} in an array: expected a whole number after the '*'")
-    element = Value(token.text, token.begin, token.begin + star, token.was_quoted).trimmed()
-    return [element] * min(int(count), _MOST_ELEMENTS)
+    return [token._replace(end=token.begin + star).trimmed()] * min(int(count), _MOST_ELEMENTS)

@@ -70,13 +70,14 @@ def configuration_for(deserializers: Any, section: str = "train") -> tuple[str, 
 def _described(calls: tuple[Call, ...], section: str) -> ReaderConfig:
     """Return the reader that reads deserializers: the reader of a format, or the composite reader."""
     precision: keys.Precision = "double" if any(("dtype", "float64") in call.keywords for call in calls) else "float"
-    if len(calls) == 1 and calls[0].target is CTFDeserializer:
-        return ReaderConfig(section, "CNTKTextFormatReader", calls, precision, window=_default_text_window(calls[0]))
-    if len(calls) == 1 and calls[0].target is CBFDeserializer:
-        return ReaderConfig(section, "CNTKBinaryReader", calls, precision, window=classic_binary_window())
-    return ReaderConfig(
-        section, "composite", calls, precision, window=_default_composite_window(calls), local_timeline=True
-    )
+    kind: Kind = "composite"
+    if len(calls) == 1:
+        kind = _KINDS.get(calls[0].target, kind)
+    window = _default_window(kind, calls)
+    return ReaderConfig(section, kind, calls, precision, window=window, local_timeline=kind == "composite")
+
+
+_KINDS: dict[type, Kind] = {CTFDeserializer: "CNTKTextFormatReader", CBFDeserializer: "CNTKBinaryReader"}
 
 
 def _call_for(deserializer: Any) -> Call:
@@ -217,9 +218,7 @@ def _sizes(config: ReaderConfig) -> list[str]:
 
 
 def _file_reader(config: ReaderConfig) -> list[str]:
-    call = config.calls[0]
-    default = _default_text_window(call) if call.target is CTFDeserializer else classic_binary_window()
-    return [_entry("readerType", config.kind), *_file(call), *_window(config, default), *_attributes(config)]
+    return [_entry("readerType", config.kind), *_file(config.calls[0]), *_window(config), *_attributes(config)]
 
 
 def _htk_reader(config: ReaderConfig) -> list[str]:
@@ -238,16 +237,14 @@ def _htk_reader(config: ReaderConfig) -> list[str]:
 
 
 def _composite(config: ReaderConfig) -> list[str]:
-    lines = [*_window(config, _default_composite_window(config.calls), is_composite=True), *_attributes(config)]
-    parts = []
+    parts: list[str] = []
     for call in config.calls:
         kind = keys.TYPE_OF[call.target]
         content = _group("input", _stream(call)) if kind.has_text_keys else _file(call)
         content = [_entry("type", kind.name), _entry("module", kind.module), *content]
-        parts.append(["[", *(f"    {line}" for line in content), "]"])
-    for part in parts[:-1]:
-        part[-1] += " :"
-    return [*lines, "deserializers = (", *(f"    {line}" for part in parts for line in part), ")"]
+        parts += ["[", *(f"    {line}" for line in content), "] :"]
+    parts[-1] = "]"
+    return [*_window(config), *_attributes(config), "deserializers = (", *(f"    {line}" for line in parts), ")"]
 
 
 _LINES: dict[Kind, Callable[[ReaderConfig], list[str]]] = {
@@ -263,22 +260,22 @@ def _attributes(config: ReaderConfig) -> list[str]:
     return [_entry(option.key, value) for option, value in config.set_options()]
 
 
-def _default_text_window(call: Call) -> Window | None:
-    chunk_size = dict(call.keywords).get(keys.CHUNK_SIZE.name, keys.CHUNK_SIZE.default)
+def _default_window(kind: Kind, calls: Sequence[Call]) -> Window | None:
+    if kind == "composite":
+        return composite_window(has_text_format=any(call.target is CTFDeserializer for call in calls))
+    if kind == "CNTKBinaryReader":
+        return classic_binary_window()
+    chunk_size = dict(calls[0].keywords).get(keys.CHUNK_SIZE.name, keys.CHUNK_SIZE.default)
     return classic_text_window(chunk_size_in_bytes=chunk_size)
 
 
-def _default_composite_window(calls: Iterable[Call]) -> Window | None:
-    return composite_window(has_text_format=any(call.target is CTFDeserializer for call in calls))
-
-
-def _window(config: ReaderConfig, default: Window | None, *, is_composite: bool = False) -> list[str]:
+def _window(config: ReaderConfig) -> list[str]:
     window = config.window
     if window is None:
         return [_entry("randomize", False)]
-    if window == default:
+    if window == _default_window(config.kind, config.calls):
         return []
-    in_samples = window.unit == "samples"
+    is_composite, in_samples = config.kind == "composite", window.unit == "samples"
     lines = []
     if window != WHOLE_DATA or is_composite:
         lines.append(_entry("randomizationWindow", window.size))

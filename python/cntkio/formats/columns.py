@@ -27,7 +27,25 @@ class Column(Protocol):
     def __getitem__(self, part: slice, /) -> npt.NDArray[Any]: ...
 
 
-class CountedKeys:
+class _Numbers:
+    """Keys that are numbers, as an array and as a list."""
+
+    dtype = np.dtype(np.uint64)
+
+    def __getitem__(self, index: Any) -> Any:
+        raise NotImplementedError
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        keys: npt.NDArray[Any] = self[:]
+        return keys.astype(dtype or np.uint64, copy=False)
+
+    def tolist(self) -> list[int]:
+        """Return all keys as a list."""
+        keys: list[int] = self[:].tolist()
+        return keys
+
+
+class CountedKeys(_Numbers):
     """Keys that count up by one. They take no memory.
 
     Args:
@@ -42,8 +60,6 @@ class CountedKeys:
         >>> keys[-1], keys[1:], keys[np.array([True, False, True])]
         (np.uint64(7), array([6, 7], dtype=uint64), array([5, 7], dtype=uint64))
     """
-
-    dtype = np.dtype(np.uint64)
 
     def __init__(self, first: int, count: int) -> None:
         if not 0 <= first <= 2**64 - count:
@@ -65,27 +81,17 @@ class CountedKeys:
             positions = np.flatnonzero(positions)
         return positions.astype(np.uint64) + np.uint64(self.first)
 
-    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        keys: npt.NDArray[Any] = self[:]
-        return keys.astype(dtype or np.uint64, copy=False)
-
-    def tolist(self) -> list[int]:
-        """Return all keys as a list."""
-        return list(range(self.first, self.first + len(self)))
-
     def stored(self) -> npt.NDArray[np.uint64]:
         """Return an array that determines the keys: the first one, and their number."""
         return np.array([self.first, len(self)], np.uint64)
 
 
-class NumberKeys:
+class NumberKeys(_Numbers):
     """Keys that are numbers, kept in 32 bits if all fit. They may be read when a key is first asked for.
 
     Args:
         column: The keys, of 32 or 64 bits.
     """
-
-    dtype = np.dtype(np.uint64)
 
     def __init__(self, column: Column) -> None:
         self._column = column
@@ -96,13 +102,6 @@ class NumberKeys:
 
     def __getitem__(self, index: Any) -> Any:
         return self.stored()[index].astype(np.uint64)
-
-    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        return self.stored().astype(dtype or np.uint64)
-
-    def tolist(self) -> list[int]:
-        """Return all keys as a list."""
-        return [int(key) for key in self.stored().tolist()]
 
     def stored(self) -> npt.NDArray[Any]:
         """Return the keys in as many bits as they are kept in."""
@@ -188,17 +187,11 @@ def joined_lengths(columns: Sequence[Lengths]) -> Lengths:
     largest = [int((column[:1] if are_all_the_same(column) else column).max()) for column in filled]
     if len(set(largest)) == 1 and all(map(are_all_the_same, filled)):
         return same_lengths(largest[0], sum(map(len, filled)))
-    most = max(largest, default=0)
-    return _joined(filled, np.uint8 if most < 2**8 else np.uint16 if most < 2**16 else np.uint32)
+    return _joined(filled, np.min_scalar_type(max(largest, default=0)))
 
 
 def _joined(columns: Sequence[npt.NDArray[Any]], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    joined = np.empty(sum(map(len, columns)), dtype)
-    begin = 0
-    for column in columns:
-        joined[begin : begin + len(column)] = column
-        begin += len(column)
-    return joined
+    return np.concatenate([np.empty(0, dtype), *columns], dtype=dtype, casting="unsafe")
 
 
 def compact_lengths(lengths: npt.NDArray[np.uint32]) -> Lengths:
@@ -213,7 +206,7 @@ def compact_lengths(lengths: npt.NDArray[np.uint32]) -> Lengths:
     least, largest = (int(lengths.min()), int(lengths.max())) if len(lengths) else (0, 0)
     if least == largest:
         return same_lengths(largest, len(lengths))
-    return lengths.astype(np.uint8 if largest < 2**8 else np.uint16 if largest < 2**16 else np.uint32, copy=False)
+    return lengths.astype(np.min_scalar_type(largest), copy=False)
 
 
 def same_lengths(length: int, count: int) -> Lengths:

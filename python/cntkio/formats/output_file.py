@@ -1,9 +1,9 @@
 """Write files atomically: under a name there is always the old file or the whole new one.
 
 A file is written without a name where the system can do that (Linux: `O_TMPFILE`), and gets its name at the end, so
-that nothing stays of a process that is killed. Elsewhere it is written next to its final place as `.NAME.part`, under a
-lock. The system releases the lock of a dead process, and the next writer of the same name takes its file over. What is
-not a regular file, such as a pipe, is written directly.
+that a process that is killed leaves nothing behind. Elsewhere it is written next to its final place as `.NAME.part`,
+under a lock. The system releases the lock of a dead process, and the next writer of the same name takes its file over.
+A pipe or a device is written directly.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def written_whole(path: str | os.PathLike[str], *, is_durable: bool = True) -> I
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
-        with _Output(target, target.open("wb", buffering=0)).buffered() as file:
+        with _Output(target, os.fspath(target), "wb").buffered() as file:
             yield file
         return
     with _scratch(target) as (scratch, file):
@@ -101,28 +101,28 @@ def _scratch(target: Path) -> Iterator[tuple[_Scratch, BinaryIO]]:
         scratch.remove()
 
 
-class _Output(io.RawIOBase):
+class _Output(io.FileIO):
     """The open file under a buffer. Its errors name the file that the user asked for.
 
     Attributes:
         is_abandoned: The file will not be used: drop what is written.
     """
 
-    def __init__(self, target: Path, raw: io.FileIO) -> None:
+    def __init__(self, target: Path, file: str | int, mode: str) -> None:
         self._target = target
-        self._raw = raw
         self._num_bytes = 0
         self.is_abandoned = False
+        super().__init__(file, mode)
 
     def buffered(self) -> Any:
         """Return the file with a buffer."""
-        return io.BufferedRandom(self, _BUFFER) if self._raw.readable() else io.BufferedWriter(self, _BUFFER)
+        return io.BufferedRandom(self, _BUFFER) if self.readable() else io.BufferedWriter(self, _BUFFER)
 
     def write(self, data: Any, /) -> int:
         if self.is_abandoned:
             return memoryview(data).nbytes
         try:
-            count = self._raw.write(data) or 0
+            count = super().write(data) or 0
         except OSError as error:
             raise _named_error(error, self._target, self._num_bytes) from None
         self._num_bytes += count
@@ -131,36 +131,13 @@ class _Output(io.RawIOBase):
     def sync(self) -> None:
         """Wait until the disk has the file."""
         try:
-            os.fsync(self._raw.fileno())
+            os.fsync(self.fileno())
         except OSError as error:
             raise _named_error(error, self._target, self._num_bytes) from None
 
-    def readinto(self, buffer: Any, /) -> int:
-        return self._raw.readinto(buffer) or 0
-
-    def seek(self, offset: int, whence: int = 0, /) -> int:
-        return self._raw.seek(offset, whence)
-
-    def truncate(self, size: int | None = None, /) -> int:
-        return self._raw.truncate(size)
-
-    def readable(self) -> bool:
-        return self._raw.readable()
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return self._raw.seekable()
-
-    def fileno(self) -> int:
-        return self._raw.fileno()
-
     def close(self) -> None:
-        if not self.closed:
+        with contextlib.suppress(OSError) if self.is_abandoned else contextlib.nullcontext():
             super().close()
-            with contextlib.suppress(OSError) if self.is_abandoned else contextlib.nullcontext():
-                self._raw.close()
 
 
 def _named_error(error: OSError, target: Path, num_bytes: int) -> OSError:
@@ -275,7 +252,7 @@ def _scratch_names(target: Path) -> Iterator[Path]:
 
 
 def _scratch_of(target: Path, descriptor: int, path: Path | None) -> _Scratch:
-    return _Scratch(_Output(target, io.FileIO(descriptor, "r+")), path)
+    return _Scratch(_Output(target, descriptor, "r+"), path)
 
 
 def _is_ours(descriptor: int, path: Path) -> bool:

@@ -6,15 +6,17 @@ import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 
+from cntkio.arguments import flag
 from cntkio.errors import ConfigError
 from cntkio.timeline import WHOLE_DATA, Window
 
 ReadMethod = Literal["blockRandomize", "rollingWindow", "none"]
-READ_METHODS: tuple[ReadMethod, ...] = ("blockRandomize", "rollingWindow", "none")
+READ_METHODS: tuple[ReadMethod, ...] = get_args(ReadMethod)
+_ALL_OR_NONE: tuple[Literal["auto", "none"], ...] = ("auto", "none")
 LONGEST_UTTERANCE = 65535
 """Frames of the longest utterance that the reader takes."""
 DEFAULT_MAX_UTTERANCE_LENGTH = 10_000
@@ -66,8 +68,8 @@ class HTKMLFOptions:
             read_method=_word("readMethod", read_method, READ_METHODS),
             randomize=_randomize(randomize),
             only_full=_word("minibatchMode", minibatch_mode, ("partial", "full")) == "full",
-            frame_mode=_truth("frameMode", frame_mode),
-            truncated=_truth("truncated", truncated),
+            frame_mode=flag("frameMode", frame_mode),
+            truncated=flag("truncated", truncated),
             truncation_length=_whole_number("truncationLength", truncation_length, 0),
             counts=tuple(_whole_number("nbruttsineachrecurrentiter", count, 1) for count in listed),
             max_utterance_length=_whole_number("maxUtteranceLength", max_utterance_length, 1),
@@ -177,15 +179,9 @@ def _whole_number(name: str, value: object, least: int) -> int:
     return int(value)
 
 
-def _truth(name: str, value: object) -> bool:
-    if not isinstance(value, bool | np.bool_):
-        raise ConfigError(f"{name} is {value!r}; expected True or False", key=name)
-    return bool(value)
-
-
 def _randomize(value: object) -> int | Literal["auto", "none"]:
     if isinstance(value, bool):
         return "auto" if value else "none"
     if isinstance(value, str):
-        return "auto" if _word("randomize", value, ("auto", "none")) == "auto" else "none"
+        return _word("randomize", value, _ALL_OR_NONE)
     return _whole_number("randomize", value, 0)
