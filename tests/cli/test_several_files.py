@@ -12,6 +12,7 @@ from cntkio import CBFDeserializer, HTKFeatureDeserializer, StreamDef, StreamDef
 from cntkio.cli import main
 from cntkio.config.writing import configuration_for
 from cntkio.formats import htk, mlf
+from cntkio.formats.ctf import corpus
 
 
 @pytest.fixture
@@ -50,7 +51,13 @@ def test_a_list_keeps_its_order(capsys: pytest.CaptureFixture[str]) -> None:
     assert [sequence["key"] for sequence in shown["sequences"]] == [2, 3, 0, 1]
 
 
-def test_index_writes_a_cache_for_each_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_index_writes_a_cache_for_each_file_unless_they_are_small(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status, facts = run(capsys, "index", "--json", "*.ctf")
+    assert (status, facts["cache"]) == (0, None)
+    assert "of less than 256 KiB is made again as quickly" in run(capsys, "index", "*.ctf")[1]
+    monkeypatch.setattr(corpus, "LEAST_CACHED", 0)
     status, facts = run(capsys, "index", "--json", "*.ctf")
     assert (status, Path(facts["cache"]).suffix) == (0, ".index")
     assert len(list(folder.glob("*.index"))) == 3

@@ -11,6 +11,7 @@ import pytest
 from cntkio import CTFDeserializer, StreamDef, StreamDefs, infer_streams, read_ctf
 from cntkio.cli import main
 from cntkio.convert import convert_file
+from cntkio.formats.ctf import corpus
 from support.range_server import range_server
 from support.whereabouts import KINDS, Kind, Whereabouts
 
@@ -35,6 +36,7 @@ def where(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Whereabouts]:
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    monkeypatch.setattr(corpus, "LEAST_CACHED", 0)
     monkeypatch.chdir(tmp_path)
 
 
@@ -98,6 +100,6 @@ def test_every_function_reads_every_place(kind: Kind, shape: str, where: Whereab
     assert read["x"].values[:, 0].tolist() == list(range(50))
     convert_file(name, "copy.cbf")
     assert Path("copy.cbf").stat().st_size
-    corpus = CTFDeserializer(name, STREAMS, cache_index=True).open()
-    assert np.asarray(corpus.table.keys).tolist() == list(range(50))
-    corpus.close()
+    opened = CTFDeserializer(name, STREAMS, cache_index=True).open()
+    assert np.asarray(opened.table.keys).tolist() == list(range(50))
+    opened.close()

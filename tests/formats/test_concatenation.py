@@ -26,6 +26,7 @@ from cntkio import (
 )
 from cntkio.formats import concatenation, htk, mlf
 from cntkio.formats.contract import Ahead
+from cntkio.formats.ctf import corpus as ctf_corpus
 from cntkio.minibatch import Minibatch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -108,6 +109,11 @@ def some_corpus(folder: Path, num_files: int = 5, first_key: int = 0) -> Corpus:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("files")
+
+
+@pytest.fixture(autouse=True)
+def small_texts_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctf_corpus, "LEAST_CACHED", 0)
 
 
 @pytest.fixture
@@ -260,6 +266,17 @@ def test_lines_of_a_cached_index_are_counted_on(tmp_path: Path) -> None:
         opened = CTFDeserializer(corpus.pattern, STREAMS, cache_index=True).open()
         assert np.asarray(opened.table.keys).tolist() == list(range(6))
         opened.close()
+
+
+def test_several_small_texts_have_no_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = written(tmp_path, [sequence_text(None, 1, is_broken=False) * 3] * 2)
+    monkeypatch.setattr(ctf_corpus, "LEAST_CACHED", 4 * WIDTH)
+    (tmp_path / "part-001.ctf").write_bytes(sequence_text(None, 1, is_broken=False) * 4)
+    for _ in range(2):
+        opened = CTFDeserializer(corpus.pattern, STREAMS, cache_index=True).open()
+        assert np.asarray(opened.table.keys).tolist() == list(range(7))
+        opened.close()
+    assert [path.name[:12] for path in tmp_path.glob("*.index")] == ["part-001.ctf"]
 
 
 def test_refuses_an_id_that_is_in_two_files(tmp_path: Path) -> None:

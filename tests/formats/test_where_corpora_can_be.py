@@ -21,6 +21,7 @@ from cntkio import (
     StreamDefs,
 )
 from cntkio.formats import block_cache, compressed, concatenation, objects, text_input
+from cntkio.formats.ctf import corpus
 from support.range_server import RangeServer, range_server
 from support.whereabouts import KINDS, Kind, Whereabouts
 
@@ -53,6 +54,7 @@ def small_parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch,
         (compressed, "FRAMES", choose.choice((100, 1 << 20))),
         (text_input, "WINDOW", choose.choice((300, 32 << 20))),
         (concatenation, "MOST_OPEN", choose.choice((1, 2, 64))),
+        (corpus, "LEAST_CACHED", choose.choice((0, 1 << 18))),
     ):
         monkeypatch.setattr(module, name, value)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user cache"))
@@ -74,9 +76,9 @@ def random_text(choose: random.Random, stream: str, keys: list[int] | None) -> b
 def cut_at_chunks(path: str, text: bytes, choose: random.Random, chunk_size: int) -> list[bytes]:
     """Cut a text where some of its chunks end, so that its parts have the same chunks."""
     (stream,) = (name for name in STREAMS if f"|{name} ".encode() in text)
-    corpus = CTFDeserializer(path, STREAMS[stream], chunk_size_in_bytes=chunk_size).open()
-    begins = corpus.places(corpus.table.chunk_starts[1:-1].astype(np.int64)).bytes
-    corpus.close()
+    opened = CTFDeserializer(path, STREAMS[stream], chunk_size_in_bytes=chunk_size).open()
+    begins = opened.places(opened.table.chunk_starts[1:-1].astype(np.int64)).bytes
+    opened.close()
     assert begins is not None
     cuts = sorted(choose.sample(begins.tolist(), min(len(begins), choose.randrange(1, 5))))
     return [text[begin:end] for begin, end in itertools.pairwise([0, *cuts, len(text)])]

@@ -15,6 +15,8 @@ from cntkio.cli.show import BAD_DATA, FINE, Facts, Paragraphs
 from cntkio.cli.spooling import Input, inputs
 from cntkio.displays import counted
 from cntkio.errors import ConfigError
+from cntkio.formats.file_lists import sizes_of
+from cntkio.formats.index_cache import LEAST_CACHED
 
 
 def read(options: Namespace) -> int:
@@ -129,14 +131,20 @@ def _index(options: Namespace, file: Input) -> int:
     facts.add("opened in", seconds[0], f"{1e3 * seconds[0]:,.1f} ms")
     facts.add("opened again in", seconds[-1], f"{1e3 * seconds[-1]:,.1f} ms")
     facts.show(as_json=options.json)
-    return BAD_DATA if is_text and cache is None else FINE
+    return BAD_DATA if is_text and cache is None and state_of_cache != _ALL_SMALL else FINE
+
+
+_ALL_SMALL = f"none; the index of a text of less than {LEAST_CACHED >> 10} KiB is made again as quickly"
 
 
 def _caches_of(corpus: Any, file: Input) -> tuple[str | None, str]:
     """Return the first of the index caches from which texts were opened, and a sentence about all; None: some lack."""
     names = zip(corpus.publish_indexes(), corpus.index_caches, strict=True)
     caches = [name or os.fspath(cache) for name, cache in names if cache is not None]
-    if len(caches) < len(file.files):
+    num_small = sum(size < LEAST_CACHED for size in sizes_of(file.files) if size)
+    if not caches and num_small == len(file.files):
+        return None, _ALL_SMALL
+    if len(caches) + num_small < len(file.files):
         return None, f"only {len(caches)} of {len(file.files)} could be written"
     return caches[0], f"{caches[0]}, and so on, {len(caches)} in all"
 

@@ -50,7 +50,7 @@ from cntkio.formats.ctf.infer import advice_on_streams, streams_at_the_start, st
 from cntkio.formats.ctf.places import ChunkPlaces
 from cntkio.formats.detect import other_in
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
-from cntkio.formats.index_cache import Written, file_fingerprint, publish
+from cntkio.formats.index_cache import LEAST_CACHED, Written, file_fingerprint, publish
 from cntkio.formats.input_file import Locator
 from cntkio.formats.open_input import open_input, text_sizes
 from cntkio.formats.remote import Remote, default_remote, is_remote, located
@@ -182,7 +182,9 @@ class CTFDeserializer(CntkOptions):
         paths = listed_files(self.filename, remote=self.remote)
         sizes = text_sizes(paths, self.remote)
         largest = max(sizes) if all(sizes) else self.chunk_size_in_bytes
-        reading = TextReading(self, text_keys, is_packed=ahead.is_packed, largest=largest)
+        reading = TextReading(
+            self, text_keys, is_packed=ahead.is_packed, largest=largest, least_cached=LEAST_CACHED * (len(paths) > 1)
+        )
         if len(paths) > 1:
             shares = ahead.shared(sizes, self.chunk_size_in_bytes)
             files = concatenated(paths, reading, self.label, shares, keys=self.keys)
@@ -220,6 +222,7 @@ class TextReading:
         text_keys: Whether ids are words.
         is_packed: Whether all chunks will only be packed into minibatches.
         largest: Bytes of the largest file.
+        least_cached: Smaller local files that are not compressed have no index cache.
 
     Attributes:
         options: The same.
@@ -235,9 +238,12 @@ class TextReading:
         num_error_kinds: The first so many kinds of findings are errors.
     """
 
-    def __init__(self, options: CTFDeserializer, text_keys: bool, *, is_packed: bool, largest: int) -> None:
+    def __init__(
+        self, options: CTFDeserializer, text_keys: bool, *, is_packed: bool, largest: int, least_cached: int
+    ) -> None:
         self.options = options
         self.text_keys = text_keys
+        self._least_cached = least_cached
         streams = named(options.streams)
         self.streams = tuple(
             StreamInformation(
@@ -327,7 +333,8 @@ class TextReading:
             options.chunk_size_in_bytes,
             self.text_keys,
         )
-        if options.cache_index and not self.text_keys:
+        is_small = file.size < self._least_cached and file.local_path is not None and file.compression is None
+        if options.cache_index and not self.text_keys and not is_small:
             index = cached_index(file, settings, first_pass, verify=options.cache_index == "verify")
         else:
             index = make_index(file, settings, first_pass)
