@@ -322,18 +322,21 @@ def test_progress_shows_on_a_terminal_only() -> None:
     terminal, stderr = pty.openpty()
     arguments = ["read", "--minibatch-size", "10", "examples/alice/train.ctf"]
     command = [sys.executable, "-m", "cntkio", *arguments]
-    finished = subprocess.run(command, stdout=subprocess.PIPE, stderr=stderr, check=True, timeout=60)
-    os.close(stderr)
     drawn = b""
-    while True:
-        try:
-            drawn += os.read(terminal, 65536)
-        except OSError:
-            # Linux reports this when the other end is closed.
-            break
-    os.close(terminal)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr) as running:
+        os.close(stderr)
+        while True:
+            try:
+                drawn += os.read(terminal, 65536)  # else a slow run fills the terminal, and waits
+            except OSError:
+                # Linux reports this when the other end is closed.
+                break
+        os.close(terminal)
+        assert running.stdout is not None
+        printed = running.stdout.read()
+    assert running.returncode == 0
     assert "100 %" in drawn.decode() and drawn.endswith(b" \r")
-    assert b"\r" not in finished.stdout
+    assert b"\r" not in printed
     assert run(*arguments).stderr == ""
 
 

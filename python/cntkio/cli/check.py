@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cntkio.cli.corpora import SURVEYED_AT_ONCE, Described, Usual, described, opened, surveyed
-from cntkio.cli.show import BAD_DATA, FINE, coloured, complain, show, show_json
+from cntkio.cli.show import BAD_DATA, FINE, coloured, complain, show, show_json, wrapped
 from cntkio.cli.spooling import Input, inputs
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, FormatError, printable
@@ -183,21 +183,22 @@ def _full(options: Namespace, findings: Findings, shown: list[Finding], num_sequ
 
 
 def _show_in_full(finding: Finding) -> None:
-    colour = "red" if finding.rule.severity == "error" else "yellow"
-    print(f"{coloured(finding.code, colour, 'bold')}: {printable(finding.message)}")
-    print(f"{coloured(' -->', 'blue')} {printable(finding.place)}")
+    colour = "red" if finding.rule.severity == "error" else "magenta"
+    message = wrapped(f"{finding.code}: {printable(finding.message)}", 2)
+    print(f"{coloured(finding.code, colour, 'bold')}{message.removeprefix(finding.code)}")
+    print(f"{coloured(' -->', 'blue', 'bold')} {printable(finding.place)}")
     excerpt = finding.excerpt()
     if excerpt is not None:
         margin = len(str(finding.line))
-        bar = coloured("|", "blue")
+        bar = coloured("|", "blue", "bold")
         before, after = printable(excerpt.text[: excerpt.caret]), printable(excerpt.text[excerpt.caret :])
         print(f"{'':{margin}} {bar}")
-        print(f"{coloured(str(finding.line), 'blue')} {bar} {before}{after}")
+        print(f"{coloured(str(finding.line), 'blue', 'bold')} {bar} {before}{after}")
         caret = coloured("^", colour, "bold")
         print(f"{'':{margin}} {bar} {'':{len(before)}}{caret} {printable(finding.context)}".rstrip())
     elif finding.context:
-        print(f"  {coloured('=', 'blue')} {printable(finding.context)}")
-    print(f"{coloured('help', 'green')}: {finding.rule.help}\n")
+        print(f"  {coloured('=', 'blue', 'bold')} {printable(finding.context)}")
+    print(f"{coloured('help', 'bold')}{wrapped(f'help: {finding.rule.help}', 2).removeprefix('help')}\n")
 
 
 def _concise(options: Namespace, findings: Findings, shown: list[Finding], num_sequences: int) -> None:
@@ -224,7 +225,7 @@ def _summary(findings: Findings, shown: list[Finding], num_sequences: int, optio
     rest = sum(findings.counts.values()) - len(shown)
     why = " (--max-findings)" if len(shown) == options.max_findings else ", only counted"
     more = f" {rest:,} more are not shown{why}." if rest and not options.statistics else ""
-    show(f"Found {counted(errors, 'error')}, {counted(warnings, 'warning')} ({kinds}).{more}")
+    print(wrapped(f"Found {counted(errors, 'error')}, {counted(warnings, 'warning')} ({kinds}).{more}", 0))
 
 
 def _json(options: Namespace, findings: Findings, shown: list[Finding], num_sequences: int) -> None:

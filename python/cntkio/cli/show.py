@@ -12,6 +12,7 @@ import math
 import os
 import shutil
 import sys
+import textwrap
 import time
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +31,8 @@ _BAR_WIDTH = 40
 # Wait so many seconds before the bar shows a rate, and between two drawings that only change the rate.
 _FIRST_RATE = 1.0
 _BETWEEN_RATES = 0.5
-COLOURS = {"red": 31, "green": 32, "yellow": 33, "blue": 34, "cyan": 36, "bold": 1, "faint": 2}
+# People can read these on light and on dark grounds; not so yellow, green, cyan, and blue that is not bold.
+COLOURS = {"red": 31, "magenta": 35, "blue": 34, "bold": 1}
 
 
 class Facts:
@@ -82,7 +84,7 @@ class Facts:
             return
         width = max(len(printable(name)) for name, _ in self._lines)
         for name, text in self._lines:
-            show(f"{printable(name):{width}}  {text}")
+            print(wrapped(f"{printable(name):{width}}  {printable(text)}", width + 2))
 
 
 class Paragraphs:
@@ -160,6 +162,20 @@ def line_width() -> int:
     """Return the largest width of a line in characters: the width of the terminal, or 100."""
     is_terminal = sys.stdout.isatty()
     return shutil.get_terminal_size((_LINE_WIDTH, 24)).columns if is_terminal else _LINE_WIDTH + _REST_WIDTH
+
+
+def wrapped(text: str, indent: int) -> str:
+    """Return a line, broken between words if standard output is a terminal that is narrower.
+
+    Args:
+        text: The line, without control characters.
+        indent: Blanks before the following lines.
+    """
+    if not sys.stdout.isatty() or len(text) <= line_width():
+        return text
+    room = max(line_width() - indent, 20)
+    lines = textwrap.wrap(text[indent:], room, break_long_words=False, break_on_hyphens=False)
+    return text[:indent] + f"\n{'':{indent}}".join(lines)
 
 
 def counts(kinds: Mapping[str, int]) -> str:

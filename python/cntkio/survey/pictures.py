@@ -22,14 +22,18 @@ _MOST_BARS = 60
 _MOST_LABELS = 20
 
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 62rem; padding: 0 1rem; color: #1b1f24;
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 68rem; padding: 0 1rem; color: #1b1f24;
   background: #fff; }
+h1, h2, td, th { overflow-wrap: anywhere; }
+th { min-width: 7rem; }
+svg { max-width: 100%; height: auto; }
 h1 { font-size: 1.4rem; }
 h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; border-bottom: 1px solid #d0d7de; }
 table { border-collapse: collapse; margin: .5rem 0; }
 td, th { padding: .15rem 1rem .15rem 0; text-align: left; vertical-align: top; }
-.side { display: inline-block; vertical-align: top; margin-right: 2rem; max-width: 34rem; }
-figure { margin: .5rem 2rem .5rem 0; display: inline-block; }
+.side { display: inline-block; vertical-align: top; margin-right: 1.5rem; max-width: 480px; }
+figure { margin: .5rem 1.5rem .5rem 0; display: inline-block; vertical-align: top; max-width: min(480px, 100%); }
+.side figure { margin-right: 0; }
 figcaption { color: #57606a; font-size: .85rem; }
 rect { fill: #2f6fab; }
 rect.b { fill: #c4741f; }
@@ -209,7 +213,7 @@ def _columns(counts: Sequence[int], labels: Sequence[str], second: Sequence[int]
     width = step * (0.4 if second else 0.86)
     parts = [f'<line x1="0" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}"/>']
     for series, kind in ((counts, ""), (second, ' class="b"')):
-        shift = width if kind else 0.0
+        shift = (step - width) / 2 if not second else step / 2 - (0 if kind else width)
         for index, count in enumerate(series):
             height = (_HEIGHT - _HEADROOM) * count / most
             parts.append(
@@ -219,12 +223,13 @@ def _columns(counts: Sequence[int], labels: Sequence[str], second: Sequence[int]
     for index, label in enumerate(labels):
         if label:
             is_last = index == len(labels) - 1 and len(labels) > _MOST_LABELS
-            anchor, x = ("end", _WIDTH) if is_last else ("start" if index == 0 else "middle", (index + 0.43) * step)
+            anchor, x = ("end", _WIDTH) if is_last else ("start" if index == 0 else "middle", (index + 0.5) * step)
             x = 0 if index == 0 and len(labels) > _MOST_LABELS else x
             anchor = "middle" if index == 0 and len(labels) <= _MOST_LABELS else anchor
             parts.append(f'<text x="{x:.1f}" y="{_HEIGHT + 14}" text-anchor="{anchor}">{_text(label)}</text>')
     parts.append(f'<text x="{_WIDTH}" y="10" text-anchor="end">{most:,}{unit}</text>')
-    return f'<svg width="{_WIDTH}" height="{_HEIGHT + 20}" role="img">{"".join(parts)}</svg>'
+    size = f'width="{_WIDTH}" height="{_HEIGHT + 20}" viewBox="0 0 {_WIDTH} {_HEIGHT + 20}"'
+    return f'<svg {size} role="img">{"".join(parts)}</svg>'
 
 
 def _padding(padding: Sequence[Padding]) -> str:
