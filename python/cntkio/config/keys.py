@@ -281,16 +281,15 @@ FILE_STREAM = _known("dim format alias definesMBSize")
 FEATURE_STREAM_KEYS = _known(" ".join(FEATURE_STREAM))
 LABEL_STREAM_KEYS = _known("maxSequenceSize " + " ".join(LABEL_STREAM))
 
-_EVERYWHERE = (
-    TEXT_READER, BINARY_READER, HTK_READER, COMPOSITE_READER, TEXT_DESERIALIZER, BINARY_DESERIALIZER,
-    FEATURE_DESERIALIZER, LABEL_DESERIALIZER, FILE_STREAM, FEATURE_STREAM_KEYS, LABEL_STREAM_KEYS,
-)  # fmt: skip
 _OF_OTHER_READERS = _known(
     "elementType sectionType wrecords windowSize numCPUThreads cropType cropRatio labelMappingType start "
     "numberOfLabels labelFile labelTypes beginSequence endSequence unk wordclass mode noiseSampling startSequence "
     "ioNodeNames randomizeRange ..."
 )
-WITHOUT_WARNING = frozenset(_OF_OTHER_READERS).union(*_EVERYWHERE)
+WITHOUT_WARNING = frozenset(_OF_OTHER_READERS).union(
+    TEXT_READER, BINARY_READER, HTK_READER, COMPOSITE_READER, TEXT_DESERIALIZER, BINARY_DESERIALIZER,
+    FEATURE_DESERIALIZER, LABEL_DESERIALIZER, FILE_STREAM, FEATURE_STREAM_KEYS, LABEL_STREAM_KEYS,
+)  # fmt: skip
 """Folded keys that many sections have by habit: they belong to other sections or readers, or are the dots of a page."""
 
 

@@ -224,15 +224,11 @@ def _file_reader(config: ReaderConfig) -> list[str]:
 def _htk_reader(config: ReaderConfig) -> list[str]:
     window = config.window
     lines = [_entry("readerType", config.kind)]
-    if window is not None:
-        size = "auto" if window == WHOLE_DATA else str(window.size)
-        lines += _entries([("readMethod", config.read_method, "blockRandomize"), ("randomize", size, "auto")])
-    elif config.read_method == "rollingWindow":
-        lines += [_entry("readMethod", "rollingWindow"), _entry("randomize", "none")]
-    elif config.kind == "HTKDeserializers":
+    if window is None and config.kind == "HTKDeserializers":
         lines.append(_entry("readMethod", "none"))
     else:
-        lines.append(_entry("randomize", "none"))
+        size = "none" if window is None else "auto" if window == WHOLE_DATA else str(window.size)
+        lines += _entries([("readMethod", config.read_method, "blockRandomize"), ("randomize", size, "auto")])
     return [*lines, *_attributes(config), *(line for call in config.calls for line in _stream(call))]
 
 

@@ -144,40 +144,40 @@ KINDS = {
 }
 """The kinds, by form."""
 
-_MAGIC = (
-    (CBF_MAGIC, "cbf"),
-    (CBF_DOCUMENTED, "cbf"),
-    (b"PAR1", "parquet"),
-    (b"ARROW1", "arrow"),
-    (b"\xff\xff\xff\xff", "arrow stream"),
-    (b"MLF\1\0", "binary mlf"),
-    (b"MLF\2\0", "binary mlf"),
-    (b"\x1f\x8b", "gzip"),
-    (b"BZh", "bzip2"),
-    (b"\xfd7zXZ\0", "xz"),
-    (b"\x28\xb5\x2f\xfd", "zstd"),
-    (b"\x93NUMPY", "npy"),
-    (b"\x89HDF\r\n\x1a\n", "hdf5"),
-    (b"PK\3\4", "zip"),
-    (b"RIFF", "sound"),
-    (b"\xff\xfe", "utf-16"),
-    (b"\xfe\xff", "utf-16"),
-)
+_MAGIC = {
+    CBF_MAGIC: "cbf",
+    CBF_DOCUMENTED: "cbf",
+    b"PAR1": "parquet",
+    b"ARROW1": "arrow",
+    b"\xff\xff\xff\xff": "arrow stream",
+    b"MLF\1\0": "binary mlf",
+    b"MLF\2\0": "binary mlf",
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\0": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\x93NUMPY": "npy",
+    b"\x89HDF\r\n\x1a\n": "hdf5",
+    b"PK\3\4": "zip",
+    b"RIFF": "sound",
+    b"\xff\xfe": "utf-16",
+    b"\xfe\xff": "utf-16",
+}
 _NUMBER = rb"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 # Patterns of the first line of a text that is not empty, in the order in which they are tried.
-_FIRST_LINES = (
-    ("ctf", re.compile(rb"[^|\0]*\|\s*[^\s|].*", re.DOTALL)),
-    ("scp", re.compile(rb"\S.*\[\d+,\d+\]\s*")),
-    ("json", re.compile(rb"\{\s*([\"'}].*)?|\[\s*([\[{\"\d].*)?|\[\s*-\d.*")),
-    ("configuration", re.compile(rb"[A-Za-z_][\w.]*\s*(=|\[).*", re.DOTALL)),
-    ("svmlight", re.compile(rb"%s(,%s)*\s+(qid:\d+\s+)?(\d+:%s\s*)+(#.*)?" % ((_NUMBER,) * 3))),
-)
+_FIRST_LINES = {
+    "ctf": re.compile(rb"[^|\0]*\|\s*[^\s|].*", re.DOTALL),
+    "scp": re.compile(rb"\S.*\[\d+,\d+\]\s*"),
+    "json": re.compile(rb"\{\s*([\"'}].*)?|\[\s*([\[{\"\d].*)?|\[\s*-\d.*"),
+    "configuration": re.compile(rb"[A-Za-z_][\w.]*\s*(=|\[).*", re.DOTALL),
+    "svmlight": re.compile(rb"%s(,%s)*\s+(qid:\d+\s+)?(\d+:%s\s*)+(#.*)?" % ((_NUMBER,) * 3)),
+}
 _MOST_ARROW_METADATA = 1 << 28
 _SEPARATORS = b",\t;"
 
 
 def detect(path: str | os.PathLike[str]) -> FileKind:
-    """Find out what a file is. A file of no known kind counts as text in CNTK's format, whose errors tell more.
+    """Find out what a file is. A file of no known kind counts as text in CNTK's format, whose errors say more.
 
     Raises:
         OSError: The file cannot be read.
@@ -270,7 +270,7 @@ def _form_of(begin: Beginning, suffix: str, text: str) -> str | None:
 
 def _form(head: bytes, size: int, suffix: str) -> str | None:
     """Return the form of a file, or None if nothing shows it."""
-    form = next((form for magic, form in _MAGIC if head.startswith(magic)), None)
+    form = next((form for magic, form in _MAGIC.items() if head.startswith(magic)), None)
     if form == "arrow stream" and not 0 < int.from_bytes(head[4:8], "little") < _MOST_ARROW_METADATA:
         form = None  # the mark of a message is followed by the size of its description
     if form == "zip" and b".npy" in head[:256]:
@@ -299,7 +299,7 @@ def _form_of_text(text: bytes) -> str | None:
     lines = [line for line in lines if line and not line.startswith((b"#", b"//"))]
     if not lines:
         return None
-    for form, pattern in _FIRST_LINES:
+    for form, pattern in _FIRST_LINES.items():
         if pattern.fullmatch(lines[0]):
             return form
     # The last line may be cut off.

@@ -100,7 +100,7 @@ class StoredArrays:
         self._places: dict[str, _Place] = {}
         num_sums = 0
         for name, (kind, offset, count) in header["arrays"].items():
-            if kind not in _TYPES or type(offset) is not int or type(count) is not int or offset < 0 or count < 0:
+            if kind not in _TYPES or any(type(value) is not int or value < 0 for value in (offset, count)):
                 raise DamagedCacheError(f"array {name!r} is damaged")
             place = _Place(np.dtype(kind), count, data + offset, num_sums)
             if place.offset + place.num_bytes > size:

@@ -25,12 +25,11 @@ def least_precision(arrays: Sequence[npt.NDArray[Any]]) -> np.dtype[Any]:
         >>> least_precision([np.array([1, 2])]), least_precision([np.array([1, 2**24 + 1])])
         (dtype('float32'), dtype('float64'))
     """
-    wide = {dtype for dtype in {array.dtype for array in arrays} if dtype.kind in "fiu" and dtype.itemsize > 2}
-    wide.discard(FLOAT32)
-    if any(dtype.kind == "f" for dtype in wide):
+    dtypes = {array.dtype for array in arrays}
+    if any(dtype.kind == "f" and dtype.itemsize > 4 for dtype in dtypes):
         return FLOAT64
-    whole = (array for array in arrays if array.dtype in wide)
-    return FLOAT64 if any(not _are_within(array, _BITS[FLOAT32]) for array in whole) else FLOAT32
+    whole = (array for array in arrays if array.dtype.kind in "iu")
+    return FLOAT32 if all(_are_within(array, _BITS[FLOAT32]) for array in whole) else FLOAT64
 
 
 def in_precision(where: str, values: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -195,13 +195,13 @@ class FeatureSettings:
     name: str
     lists: tuple[str, ...]
     dim: int
-    context: tuple[int, int] = (0, 0)
-    prefix: str = ""
-    is_broadcast: bool = False
-    defines_mb_size: bool = False
-    max_sequence_length: int | None = None
-    unequal_lengths: Unequal = "keep"
-    compatible: bool = False
-    strict: bool = False
-    memory_map: bool = True
-    dtype: np.dtype[Any] = dataclasses.field(default_factory=lambda: np.dtype(np.float32))
+    context: tuple[int, int]
+    prefix: str
+    is_broadcast: bool
+    defines_mb_size: bool
+    max_sequence_length: int | None
+    unequal_lengths: Unequal
+    compatible: bool
+    strict: bool
+    memory_map: bool
+    dtype: np.dtype[Any]

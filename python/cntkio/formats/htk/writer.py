@@ -25,7 +25,7 @@ from cntkio.formats.numbers import as_numbers, in_precision
 from cntkio.formats.output_file import write_whole, written_whole
 
 _SMALLEST_SPAN = 2e-34  # the scales of a smaller range of values overflow
-_CHECK_BASE, _CHECK_MODULUS, _CHECK_ROW = 65536, 36897, 4096
+_CHECK_MODULUS = 36897
 
 
 def check_sum(data: bytes, *, big_endian: bool = True) -> int:
@@ -35,16 +35,8 @@ def check_sum(data: bytes, *, big_endian: bool = True) -> int:
         >>> check_sum(b"\\x00\\x01\\x00\\x02"), (1 * 65536 + 2) % 36897
         (28641, 28641)
     """
-    words = np.frombuffer(data, ">u2" if big_endian else "<u2").astype(np.uint64)
-    base = _CHECK_BASE % _CHECK_MODULUS
-    while len(words) > 1:
-        # Replace many digits by a single digit of a larger base. Zeros in front do not change the number.
-        row = min(_CHECK_ROW, len(words))
-        powers = np.array([pow(base, power, _CHECK_MODULUS) for power in range(row)[::-1]], np.uint64)
-        rows = np.concatenate([np.zeros(-len(words) % row, np.uint64), words]).reshape(-1, row)
-        words = rows @ powers % _CHECK_MODULUS
-        base = pow(base, row, _CHECK_MODULUS)
-    return int(words[0]) % _CHECK_MODULUS if len(words) else 0
+    words = np.frombuffer(data, ">u2" if big_endian else "<u2").astype(">u2")
+    return int.from_bytes(words.tobytes(), "big") % _CHECK_MODULUS
 
 
 def encode_features(

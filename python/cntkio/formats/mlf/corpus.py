@@ -34,14 +34,10 @@ from cntkio.formats.htk.keys import first_same, shown
 from cntkio.formats.htk.options import UtteranceOptions
 from cntkio.formats.input_file import InputFile, Locator
 from cntkio.formats.mlf.entries import (
-    CLASS_BEYOND_DIMENSION,
-    FAULT_NAMES,
-    FAULTS,
+    FAULT_WORDS,
     FRAME_PERIOD,
     LAST_INVALID,
-    NO_FRAMES,
     REMARKS,
-    UNKNOWN_LABEL,
     CompactIntegers,
     Entries,
     Times,
@@ -315,20 +311,20 @@ class MLFCorpus:
     def _complaint(self, sequence_index: int) -> FormatError:
         """Return the error for an entry that is invalid or broken."""
         file, index = self._entry(sequence_index)
-        fault, byte = int(self._faults[sequence_index]), int(file.fault_offsets[index])
-        what = FAULTS[fault]
-        if fault == CLASS_BEYOND_DIMENSION:
+        fault, byte = _core.MLF_FAULTS[self._faults[sequence_index]], int(file.fault_offsets[index])
+        what = FAULT_WORDS[fault]
+        if fault == "large class":
             what += f", which is {self._settings.dim}"
-        if self._settings.is_text and fault != NO_FRAMES:
+        if self._settings.is_text and fault != "no frames":
             with Path(file.path).open("rb") as text:
                 text.seek(byte)
                 row = shown(text.readline(200).rstrip(b"\r\n"))
             what += f": {row!r}"
-        if fault == UNKNOWN_LABEL and self._settings.mapping_file is not None:
+        if fault == "unknown label" and self._settings.mapping_file is not None:
             names = read_mapping(self._settings.mapping_file)
             listed = first_few((repr(shown(name)) for name in names), len(names))
             what += f"; the file has {listed}" if names else "; the file is empty"
-        return self._error(sequence_index, byte, what, FAULT_NAMES[fault])
+        return self._error(sequence_index, byte, what, fault)
 
     @property
     def num_rows(self) -> int:

@@ -34,7 +34,7 @@ Times = Literal["auto", "100ns", "frames"]
 TIMES = get_args(Times)
 
 # The words for the core's faults of entries, by name.
-_FAULT_WORDS = {
+FAULT_WORDS = {
     "none": "",
     "out of order": "the row does not begin where the previous row ended",
     "late start": "the first row does not begin at frame 0",
@@ -48,13 +48,8 @@ _FAULT_WORDS = {
     "no frames": "the utterance has no frames; expected times in units of 100 ns, or frame numbers",
     "wrong sum": "the runs do not sum up to the number of frames",
 }
-# In the order of the core. An utterance with a fault up to LAST_INVALID is invalid, with any other broken.
-FAULT_NAMES = _core.MLF_FAULTS
-FAULTS = tuple(_FAULT_WORDS[name] for name in FAULT_NAMES)
+# An utterance with a fault up to this one, in the order of the core, is invalid; with any other it is broken.
 LAST_INVALID = _core.MLF_FAULTS.index("late start")
-CLASS_BEYOND_DIMENSION = _core.MLF_FAULTS.index("large class")
-UNKNOWN_LABEL = _core.MLF_FAULTS.index("unknown label")
-NO_FRAMES = _core.MLF_FAULTS.index("no frames")
 # The words for what the core skips, by name.
 _REMARK_WORDS = {
     "unquoted key": "a line between entries that is not in quotes; its entry is left out",
@@ -108,10 +103,10 @@ class Entries(NamedTuple):
     Attributes:
         path: The file.
         keys: Key of each entry.
-        is_pattern: Whether each key stands for all keys that end with a slash and this key, too (``*/`` before it).
+        is_pattern: Whether each key also matches all keys that end with a slash and this key (``*/`` before it).
         offsets: Byte at which each entry begins.
         frames: Number of frames of each entry.
-        faults: Index into `FAULTS` of each entry; 0: the entry is sound.
+        faults: Index into the core's `MLF_FAULTS` of each entry; 0: the entry is sound.
         fault_offsets: Byte of the row with the fault.
         run_ends: End of each entry's runs in `starts` and `classes`.
         starts: First frame of each run.

@@ -80,8 +80,10 @@ class LabelSettings:
             raise ConfigError(
                 f"targetDim={self.target_dim} is possible only with a labelToTargetMappingFile", key="targetDim"
             )
-        if not _is_dim(self.target_dim):
-            raise ConfigError(f"targetDim is {self.target_dim!r}; expected 1 to {LARGEST_DIM} values", key="targetDim")
+        dim: Any = self.target_dim
+        is_whole = isinstance(dim, int | np.integer) and not isinstance(dim, bool)
+        if dim is not None and not (is_whole and 1 <= dim <= LARGEST_DIM):
+            raise ConfigError(f"targetDim is {dim!r}; expected 1 to {LARGEST_DIM} values", key="targetDim")
         are_set = {
             "as_class_ids": self.as_class_ids,
             "phoneBoundaries": self.marks_starts,
@@ -91,12 +93,6 @@ class LabelSettings:
         if len(chosen) > 1:
             key = "labelToTargetMappingFile" if self.target_file else "as_class_ids"
             raise ConfigError(f"{chosen[0]} and {chosen[1]} exclude each other", key=key)
-
-
-def _is_dim(dim: Any) -> bool:
-    if dim is None:
-        return True
-    return isinstance(dim, int | np.integer) and not isinstance(dim, bool) and bool(1 <= dim <= LARGEST_DIM)
 
 
 class LabelOptions(Protocol):
