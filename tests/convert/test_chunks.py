@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import pickle
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,9 @@ def keys_of(part: CorpusChunks) -> tuple[int, list[int]]:
 def test_other_processes_read_parts(chunks: CorpusChunks) -> None:
     parts = chunks.split(3)
     assert len(pickle.dumps(parts[0])) < 5000
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        found = pool.map(keys_of, parts)
+    # A `Pool` waits forever for a process that ends while it imports this module; an executor raises an error.
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as executor:
+        found = list(executor.map(keys_of, parts))
     assert all(process != os.getpid() for process, _ in found)
     assert [key for _, keys in found for key in keys] == list(range(1000))
 

@@ -13,7 +13,7 @@ import time
 import traceback
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "python")]
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 
 def main() -> int:

@@ -22,7 +22,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "python")]
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from cntkio import MinibatchSource, _core  # noqa: E402
 from slow.timeline import SlowTimeline  # noqa: E402

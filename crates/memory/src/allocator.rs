@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Where the system has no memory, [`Reserve`] has some megabytes. Most requests of the core are small and cannot report
-//! a failure: the standard library would end the process. With the reserve the work goes on to the next large request,
-//! which can report it, or to its end.
+//! a failure: the standard library would end the process. With the reserve the work continues up to the next large
+//! request, which can report the failure, or up to its end.
 //!
 //! Invariant: the size of a block depends only on the requested layout, so any block can be returned to the system at
 //! any time. No thread waits: if another thread is using the list of kept blocks (or was, when this process was
@@ -68,12 +68,12 @@ impl Reserve {
         self.memory.get().cast()
     }
 
-    /// Whether a block is in the reserve.
+    /// True if a block is in the reserve.
     fn contains(&self, block: *mut u8) -> bool {
         (block as usize).wrapping_sub(self.start() as usize) < RESERVE_BYTES
     }
 
-    /// A block; null if there is no room.
+    /// Allocate a block; null if the reserve is full.
     #[cold]
     fn alloc(&self, layout: Layout) -> *mut u8 {
         let mut begin = 0;
@@ -200,13 +200,13 @@ fn layout_of(size: usize) -> Layout {
     unsafe { Layout::from_size_align_unchecked(size, ALIGN_BYTES) }
 }
 
-/// True for blocks that are maps of their own. The system's allocator would cut them from larger maps that it keeps for
-/// long.
+/// True for blocks that are maps of their own. The system's allocator would take them from larger maps, which it returns
+/// late.
 const fn is_mapped(size: usize) -> bool {
     cfg!(target_os = "linux") && size >= LEAST_MAPPED_BYTES
 }
 
-/// A new block from the system; null if the system has no memory. Mapped blocks are filled with zeros.
+/// Get a new block from the system; null if the system has no memory. Mapped blocks are filled with zeros.
 fn fresh(size: usize) -> *mut u8 {
     #[cfg(target_os = "linux")]
     if is_mapped(size) {
@@ -421,7 +421,7 @@ mod tests {
         let refused = Layout::from_size_align(1 << 62, 4).unwrap();
         // SAFETY: blocks are used within their layouts and freed with the same layouts.
         unsafe {
-            // Without `black_box` the compiler assumes that a request succeeds whose block nobody uses.
+            // Without `black_box` the compiler removes requests whose blocks are not used, and assumes that they succeed.
             assert!(std::hint::black_box(recycler.alloc(refused)).is_null());
             let (small, large) = (Layout::from_size_align(100, 64).unwrap(), layout(1 << 20));
             let first = or_reserve(std::ptr::null_mut(), small);

@@ -46,7 +46,7 @@ impl<T: Widens> AnyWidth<'_, T> {
         }
     }
 
-    /// Some of the numbers; `None` if there are not as many.
+    /// The numbers of a range; `None` if the range ends after the last number.
     #[inline]
     pub fn get(self, range: std::ops::Range<usize>) -> Option<Self> {
         match self {
@@ -211,7 +211,7 @@ pub trait Number: Copy + Send + Sync + private::Sealed {
     fn append_le(out: &mut Vec<Self>, bytes: &[u8]);
 }
 
-/// Zeros, in memory that is not used before other numbers are written; `None` if there is not as much.
+/// Zeros. Their pages take no memory before other numbers are written; `None` if the system refuses the size.
 ///
 /// ```
 /// use cntkio_memory::copy::zeros;

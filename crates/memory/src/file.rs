@@ -37,7 +37,7 @@ impl<'a> OpenFile<'a> {
     /// no file has such a number.
     ///
     /// # Safety
-    /// Nobody closes the file during `'a`.
+    /// The file stays open during `'a`.
     pub unsafe fn borrow_raw(number: isize) -> Result<OpenFile<'a>> {
         #[cfg(unix)]
         {
@@ -77,8 +77,8 @@ impl<'a> OpenFile<'a> {
         read_up_to(&self.file(), buffer, at)
     }
 
-    /// At most `size`: the number of bytes that the file has from position `at` on. A file that the system makes while
-    /// it is read has no size, and may have as many bytes as are asked for.
+    /// The number of bytes that the file has from position `at` on, at most `size`. A file that the system generates
+    /// during the read (such as a file in `/proc`) has no known size; then the result is `size`.
     pub fn most(self, size: usize, at: u64) -> Result<usize> {
         let file = self.file().metadata()?;
         let known = file.is_file() && file.len() > 0;
@@ -207,7 +207,8 @@ struct Status {
     modified: (i64, i64),
 }
 
-/// The standard library's way asks the system for more, and takes twice as long: half a microsecond for each minibatch.
+/// Get the status with `fstat`. The standard library asks the system for more properties, which takes twice as long: half
+/// a microsecond more for each minibatch.
 #[cfg(unix)]
 fn status(file: &File) -> Result<Status> {
     let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();

@@ -1,5 +1,5 @@
 //! Decompression of deflate data, which can stop at the end of a block and resume there: safe functions around
-//! `zlib-rs`, whose safe interface does not tell where in a byte a block ends.
+//! `zlib-rs`, whose safe interface does not report the bit at which a block ends.
 
 use libz_rs_sys::{
     Z_BLOCK, Z_BUF_ERROR, Z_MEM_ERROR, Z_NO_FLUSH, Z_OK, Z_STREAM_END, inflate, inflateEnd, inflateGetDictionary,
@@ -40,7 +40,7 @@ unsafe impl Send for Inflater {}
 pub enum At {
     /// Anywhere.
     Inside,
-    /// At the end of a block that is not the last one, or of the header. So many bits were read, but not used.
+    /// At the end of the header, or of a block before the last block. Some bits were read, but not used.
     Block {
         /// Number of these bits.
         unused_bits: u8,
@@ -49,7 +49,7 @@ pub enum At {
     End,
 }
 
-/// What a step did.
+/// The outcome of a step.
 #[derive(Debug, Clone, Copy)]
 pub struct Step {
     /// Bytes of the input that were read.
@@ -68,7 +68,7 @@ impl Inflater {
     /// A decompressor that is at the header of gzip data.
     ///
     /// # Errors
-    /// There is no memory.
+    /// The system has no memory left.
     pub fn new() -> Result<Inflater, Damage> {
         let mut stream = Box::<z_stream>::default();
         let size = size_of::<z_stream>() as i32;
@@ -93,7 +93,7 @@ impl Inflater {
         self.checked(code)
     }
 
-    /// Resume at the begin of a block. No check sum is checked.
+    /// Resume at the start of a block. No check sum is checked.
     ///
     /// `window`: up to [`WINDOW_BYTES`] bytes of the data before the block. The upper `num_bits` bits of `byte` come
     /// before the input.
@@ -116,7 +116,8 @@ impl Inflater {
         self.checked(code)
     }
 
-    /// Decompress until the input is used up, the output is full, or the data end; or, if asked, a block ends.
+    /// Decompress until the input is used up, the output is full, or the data end. With `stops_at_blocks`, stop at the end
+    /// of a block, too.
     ///
     /// # Errors
     /// The input is not deflate data, or its check sum is wrong.

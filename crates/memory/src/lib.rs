@@ -1,12 +1,12 @@
-//! Memory operations that need `unsafe`, behind safe functions:
+//! Safe functions for memory operations that need `unsafe`:
 //!
 //! - [`copy`]: many pieces into one vector, on several threads and with prefetches, because the pieces are usually in no
 //!   cache
 //! - [`mod@file`]: reads and maps of files that the caller has opened
 //! - [`huge_pages`]: a hint to the system for large vectors
 //! - [`small`]: numbers in fewer bytes
-//! - [`inflate`]: decompression of deflate data by a library with unsafe functions
-//! - [`allocator`]: reuses the memory of large arrays
+//! - [`inflate`]: decompression of deflate data, by a library whose functions are unsafe
+//! - [`allocator`]: reuse of the memory of large arrays
 //!
 //! The crate opens no files and reports no errors about their content. The kernels that it calls are in `cntkio_simd`.
 

@@ -40,7 +40,8 @@ impl BinaryFile {
 
 /// Read a chunk, the `size` bytes of a file from `begin` on, as a memory map or as a copy.
 ///
-/// `streams`: whether it is sparse, dimension, whether it is double in the file, whether it is double when packed.
+/// `streams`: for each stream true if it is sparse, its dimension, true if it has double precision in the file, and true
+/// if it is packed in double precision.
 /// `most_samples`: the most samples that a stream may have, for the documented layout only.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
@@ -103,7 +104,7 @@ fn selected(columns: Vec<(usize, bool)>) -> Vec<Selected> {
 }
 
 /// The size of each sequence in a chunk of a file, and the number of samples of its longest stream, at least 1.
-/// `columns`: for each stream its number in the chunks, and whether it is written in double precision.
+/// `columns`: for each stream its number in the chunks, and true if it is written in double precision.
 #[pyfunction]
 #[allow(clippy::type_complexity)]
 pub(crate) fn cbf_sizes<'py>(

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::sync::{Mutex, PoisonError};
 
-/// Offset in the compressed data, offset in the text, and what is wrong.
+/// Offset in the compressed data, offset in the text, and the fault in words.
 type FaultTuple = (u64, u64, String);
 
 fn tuple(fault: Fault) -> FaultTuple {
@@ -28,7 +28,7 @@ fn kind(name: &str) -> PyResult<Kind> {
 /// Bytes of compressed data that are read at once.
 const READ_BYTES: usize = 1 << 18;
 
-/// A decompressor of all data in order, which notes access points.
+/// A decompressor of all data in order, which records access points.
 #[pyclass(frozen, module = "cntkio._core")]
 pub(crate) struct CompressedStream {
     inner: Mutex<Inner>,
@@ -36,15 +36,15 @@ pub(crate) struct CompressedStream {
 
 struct Inner {
     stream: Stream,
-    /// Compressed data, and text that is skipped.
+    /// Buffers for compressed data and for text that is skipped.
     input: Vec<u8>,
     skipped: Vec<u8>,
 }
 
 #[pymethods]
 impl CompressedStream {
-    /// Begin at a member or a frame: at offset `packed` of the compressed data, which is offset `text` of the text.
-    /// `spacing`: note access points at least so many bytes of text apart; None: none.
+    /// Begin at a member or a frame, at offset `packed` of the compressed data, which is offset `text` of the text.
+    /// `spacing`: record access points at least so many bytes of text apart; with None, record no access points.
     #[new]
     #[pyo3(signature = (name, packed=0, text=0, *, spacing=None))]
     fn new(name: &str, packed: u64, text: u64, spacing: Option<u64>) -> PyResult<CompressedStream> {
@@ -54,7 +54,7 @@ impl CompressedStream {
         Ok(CompressedStream { inner: Mutex::new(Inner { stream, input: Vec::new(), skipped: Vec::new() }) })
     }
 
-    /// Decompress the compressed data up to `end`, as far as the output goes: skip `skip` bytes of text first.
+    /// Skip `skip` bytes of text, and then decompress up to offset `end` of the compressed data, until the output is full.
     ///
     /// Returns the number of bytes that were skipped and written, and the fault, if there is one.
     fn feed(
@@ -111,13 +111,13 @@ impl CompressedStream {
         (inner.stream.packed, inner.stream.text)
     }
 
-    /// True at the begin of a member or a frame, and at the end of whole data.
+    /// True at the start of a member or a frame, and at the end of complete data.
     #[getter]
     fn is_between(&self) -> bool {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).stream.is_between()
     }
 
-    /// Offsets in the text, places, ends of windows, and the windows of the access points, which are forgotten.
+    /// Return and forget the access points: offsets in the text, places, ends of windows, and the windows.
     fn take_points<'py>(&self, py: Python<'py>) -> [Bound<'py, PyAny>; 4] {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let points = std::mem::take(&mut inner.stream.points);

@@ -26,7 +26,7 @@ pub(crate) struct CTFScan {
     keys: Py<PyArray1<u64>>,
     offsets: Py<PyArray1<u64>>,
     lengths: Py<PyArray1<u32>>,
-    /// Offsets of the sequences whose first line is blank or holds comments alone.
+    /// Offsets of the sequences whose first line is blank or contains only comments.
     hollow: Py<PyArray1<u64>>,
     /// Offset of an id of 2^64 or more. The scan then has no sequences.
     overflow: Option<u64>,
@@ -64,7 +64,7 @@ pub(crate) fn ctf_index(
     Ok(CTFScan { overflow, long_line, ..as_arrays(py, scan) })
 }
 
-/// For each sequence between two offsets of an open file, whether all of its lines are blank or hold comments alone.
+/// For each sequence between two offsets of an open file: true if all of its lines are blank or contain only comments.
 #[pyfunction]
 pub(crate) fn ctf_are_nothing(
     py: Python<'_>,
@@ -311,7 +311,7 @@ pub(crate) fn ctf_parse(
     let schema = &schema.inner;
     let cut = Cut { piece: piece_size, part: PART_BYTES, gap: gap_size };
     let parsed = parsed(py, || {
-        // A table that does not fit the text (a file that shrank, a damaged cache) must not be believed.
+        // A table that does not fit the text (a file that shrank, a damaged cache) must not be trusted.
         let all = end.checked_sub(begin).filter(|&all| all <= text_size)?;
         let sequences = if long.is_empty() {
             extents(short.iter().map(|&start| start.into()), sizes, all, lengths)
@@ -330,8 +330,8 @@ pub(crate) fn ctf_parse(
     Ok((Chunk { inner: chunk }, findings.counts.to_vec(), first, last_straw))
 }
 
-/// The offsets where the chunks of a file begin, of at most so many bytes each, and where the last chunk ends; as far
-/// as the text around each border tells.
+/// The offsets where the chunks of a file begin, of at most so many bytes each, and the end of the last chunk. Only
+/// the text around each border is read.
 #[pyfunction]
 pub(crate) fn ctf_chunk_borders(
     py: Python<'_>,

@@ -18,7 +18,7 @@ pub(crate) fn os_error(error: std::io::Error) -> PyErr {
     os_error_of(error, None)
 }
 
-/// The same with the name of the file.
+/// The exception of [`os_error`], with the name of the file.
 pub(crate) fn os_error_of(error: std::io::Error, name: Option<&str>) -> PyErr {
     let number = error.raw_os_error().filter(|_| cfg!(unix));
     let text = error.to_string();
@@ -72,7 +72,7 @@ impl TextArgument<'_> {
     }
 }
 
-/// Where the bytes of a text come from.
+/// The source of a text's bytes.
 #[derive(Clone, Copy)]
 pub(crate) enum TextSource<'a> {
     /// An open file and the text's size.

@@ -469,7 +469,7 @@ impl Shares {
         Ok((sequences.into_pyarray(py), parts.into_pyarray(py), indices.into_pyarray(py), kept_bounds))
     }
 
-    /// Those of these parts, which will get no more sequences, that have any.
+    /// The parts that have sequences, among some parts that are complete.
     fn filled(&self, parts: Vec<u64>) -> Vec<u64> {
         parts.into_iter().filter(|&part| self.inner.is_filled(part)).collect()
     }
@@ -485,7 +485,7 @@ impl Shares {
         parts.into_iter().for_each(|part| self.inner.forget(part));
     }
 
-    /// Where sequences are in their parts, which are complete.
+    /// The positions of sequences in their parts, which are complete.
     fn refs<'py>(
         &mut self,
         py: Python<'py>,

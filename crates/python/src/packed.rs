@@ -134,7 +134,7 @@ pub(crate) fn pack(py: Python<'_>, requests: Vec<Request<'_>>, num_threads: usiz
         for pair in bounds.windows(2) {
             let whole = Selection { chunk_of, sequences, parts };
             let selection = whole.slice(pair[0]..pair[1]).ok_or_else(|| refused(Error::Missing))?;
-            // What it takes: as much of its first chunk as it takes of that chunk's samples.
+            // Estimate the size: the minibatch takes the same share of its first chunk's bytes as of the chunk's samples.
             let counts = selection.parts.map(|parts| parts.counts);
             let num_bytes = chunks.first().map_or(0, |first| first.packed_bytes(selection.sequences.len(), counts));
             jobs.push(Job { sources, selection, num_bytes });

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// its own, because a thread of its parent may have held the parent's lock. Generations share the 16 elements in turn.
 type Kept = [Mutex<Option<(usize, usize, Arc<ThreadPool>)>>; 16];
 
-/// What messages say about threads that the operating system does not start.
+/// Advice of messages about threads that the operating system does not start.
 pub(crate) const LIMITS: &str = "the limits of processes (ulimit -u, pids of the control group) or of memory (ulimit -v) \
     leave no room, and CNTKIO_NUM_THREADS=1 takes the fewest threads";
 

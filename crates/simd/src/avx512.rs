@@ -261,7 +261,7 @@ struct Points {
 with_avx512! {
 #[inline]
 fn points(tokens: &Tokens, ends: u64) -> Points {
-    // If a point's bit is added to its token's run of ones, the carry sets the bit after the token.
+    // Adding a point's bit to the set bits of its token carries into the bit after the token.
     let after_token = tokens.body.wrapping_add(tokens.point) & !tokens.body;
     let has_point = _pext_u64(after_token >> 1, ends);
     let positions = _mm512_maskz_compress_epi8(tokens.point, block(&POSITIONS));
@@ -761,14 +761,14 @@ unsafe fn plain_entries(
         prefetch_from(bytes.as_ptr().wrapping_add(at + AHEAD_BYTES));
         let inside = below(size);
         let colon = colon & inside;
-        // For an id, subtracting all ones adds 1, and the carry removes the digits at the first byte: there must be
-        // such digits, and nothing else.
+        // For an id, `id_mask` is -1, so the subtraction adds 1, and the carry clears the digits at the first byte:
+        // there must be such digits, and nothing else.
         let run = digit & inside;
         let run = run & run.wrapping_sub(step.id_mask);
         let id_errors = step.id_mask & (colon | (!digit & 1));
         let value_starts = run & (colon << 1);
         let index_starts = run & !(run << 1) & !value_starts;
-        // If a start's bit is added to its run of ones, the carry sets the bit after the run. A colon must stand there
+        // Adding a start's bit to the set bits of its run carries into the bit after the run. A colon must be there,
         // and nowhere else.
         let after_indices = run.wrapping_add(index_starts) & !run;
         let colon_errors = (after_indices ^ colon) | (value_starts ^ (colon << 1));

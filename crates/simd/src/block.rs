@@ -274,7 +274,7 @@ fn below(count: usize) -> u64 {
     if count >= 64 { !0 } else { (1 << count) - 1 }
 }
 
-/// A mask of 64 bytes of which each stands `count` bytes later, after the last `count` bytes of the mask before it.
+/// A mask whose bits are moved by `count` bytes to later bytes; the first come from the end of the mask before it.
 #[inline(always)]
 fn later(mask: u64, before: u64, count: u32) -> u64 {
     mask << count | before >> (64 - count)
@@ -460,7 +460,7 @@ unsafe fn decimals<B: Block>(
         let point = point & body;
         let (starts, ends) = (body & !(body << 1), body & !(body >> 1));
         let num_tokens = ends.count_ones() as usize;
-        // If a point's bit is added to its token's run of ones, the carry sets the bit after the token.
+        // Adding a point's bit to the set bits of its token carries into the bit after the token.
         let has_point = body.wrapping_add(point) & !body;
         let runs_of_2 = body & (body << 1);
         let runs_of_4 = runs_of_2 & (runs_of_2 << 2);
@@ -579,7 +579,7 @@ pub(crate) unsafe fn sparse_f32<B: Block>(
         let mut colon = colon & below(end);
         let value_starts = run & (colon << 1);
         let mut index_starts = run & !(run << 1) & !value_starts;
-        // If a start's bit is added to its run of ones, the carry sets the bit after the run. A colon must be there,
+        // Adding a start's bit to the set bits of its run carries into the bit after the run. A colon must be there,
         // and nowhere else.
         let after_indices = run.wrapping_add(index_starts) & !run;
         let colon_errors = (after_indices ^ colon) | (value_starts ^ (colon << 1));

@@ -34,7 +34,7 @@ pub fn value(word: u64, count: u32) -> u32 {
 /// Value of the last `count` bytes of a word, which must be 0 to 8 digits.
 #[inline(always)]
 pub(crate) fn value_at_end(word: u64, count: u32) -> u32 {
-    // Twice by half, because a shift by 64 is none.
+    // Shift twice by half, because a shift by 64 bits does nothing.
     let digits = (word ^ ZEROS) & !(!0 >> (4 * count) >> (4 * count));
     combined(digits)
 }

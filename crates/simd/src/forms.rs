@@ -137,7 +137,7 @@ pub const MAX_NUMBERS: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineForm {
     pub(crate) skeleton: [u8; 64],
-    /// Bit k is set if a number stands before byte k of the skeleton.
+    /// Bit k is set if a number precedes byte k of the skeleton.
     pub(crate) number_positions: u64,
     /// Exclusive upper bound of each number; `u32::MAX` if there is no other bound.
     pub limits: [u32; MAX_NUMBERS],
@@ -150,7 +150,7 @@ impl LineForm {
         &self.skeleton[..size]
     }
 
-    /// True if a number stands before byte `at` of the skeleton.
+    /// True if a number precedes byte `at` of the skeleton.
     pub fn has_number_before(&self, at: usize) -> bool {
         at < 64 && self.number_positions >> at & 1 == 1
     }

@@ -4,11 +4,11 @@ use std::mem::MaybeUninit;
 
 use crate::forms::{LineForm, MAX_NUMBERS, SparseColumn, SparseForm};
 
-/// The functions of a kernel, as documented at the methods of [`Kernel`](crate::Kernel). What an instruction set does not do better
-/// than the scalar kernel is taken from the scalar kernel's table.
+/// The functions of a kernel, as documented at the methods of [`Kernel`](crate::Kernel). A function that an instruction set
+/// cannot speed up comes from the scalar kernel's table.
 ///
 /// The functions may only be called on a processor where `is_available` returns true.
-#[allow(clippy::type_complexity)] // the types are spelled out once more at the methods of `Kernel`
+#[allow(clippy::type_complexity)] // the methods of `Kernel` name the arguments
 pub(crate) struct Functions {
     pub(crate) name: &'static str,
     pub(crate) is_available: fn() -> bool,

@@ -1,4 +1,5 @@
-//! Hints: to the processor, the values that are needed next; to the compiler, a number that it must not look through.
+//! Hints: to the processor, the values that are needed next; to the compiler, a number whose origin stays
+//! hidden.
 
 const CACHE_LINE_BYTES: usize = 64;
 

@@ -44,7 +44,7 @@ impl ShortText {
         u128::from_le_bytes(*bytes) & self.mask == self.word
     }
 
-    /// True if this text stands at offset `at` of the bytes.
+    /// True if the bytes have this text at offset `at`.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn is_at(&self, bytes: &[u8], at: usize) -> bool {
         bytes.get(at..).is_some_and(|rest| rest.starts_with(&self.word.to_le_bytes()[..self.size]))

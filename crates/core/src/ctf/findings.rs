@@ -85,7 +85,7 @@ impl Findings {
         Findings { counts: [0; NUM_KINDS], first: Vec::new(), last_straw: None, budget, is_strict, most: MOST_IN_FULL }
     }
 
-    /// The same, with all findings in full.
+    /// Findings that keep every finding in full.
     pub(super) fn in_full(self, is_wanted: bool) -> Findings {
         Findings { most: if is_wanted { usize::MAX } else { self.most }, ..self }
     }

@@ -87,7 +87,7 @@ pub struct Schema {
     pub is_compact: bool,
     /// True if the file has other streams, so that a line or a sequence may lack all samples of these.
     pub is_subset: bool,
-    /// Whether all findings are kept in full, not only the first few of each kind.
+    /// True if all findings are kept in full, not only the first few of each kind.
     pub keeps_findings: bool,
     /// Whether a name of no stream is a finding.
     pub notes_unknown_names: bool,

@@ -176,7 +176,7 @@ impl Shares {
         self.parts.retain(|&part, _| part >= first);
     }
 
-    /// Where sequences are in their parts, which will get no more of them; `None` if a sequence is not in its part.
+    /// The positions of sequences in their parts, which are complete; `None` if a sequence is not in its part.
     pub fn refs(&mut self, parts: &[i64], indices: &[u32]) -> Option<PartRefs> {
         let (mut listed, mut firsts) = (Vec::new(), Vec::new());
         let mut numbers: OfParts<u32> = OfParts::default();
