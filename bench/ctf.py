@@ -1,6 +1,7 @@
 """Speed of reading text with cntkio, CNTK 2.7 and other readers, in one run.
 
     python bench/ctf.py [--mb 512] [--repeat 5] [--only floats,mnist,sparse,seqs] [--cntk PYTHON] [--folder FOLDER]
+        [--parts sweeps,small,memory,parts,peers,kernels]
 
 Every figure is the best of --repeat turns of two runs each, after a warm-up turn; MB are 10^6 bytes of
 text. A sweep is everything from the construction of the source to the end of one sweep in a Python loop of
@@ -12,6 +13,8 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -58,6 +61,28 @@ def sweeps(paths: dict[str, Path], cntk: Engine | None, repeat: int, size: int) 
                 goal,
                 GOALS[kind][2],
             )
+    for engine in engines.values():
+        engine.close()
+
+
+def kernels(paths: dict[str, Path], repeat: int, size: int) -> None:
+    """Measure randomized sweeps with each kernel of this processor, compared with the first."""
+
+    def runs_here(kernel: str) -> bool:
+        environment = os.environ | {"CNTKIO_KERNEL": kernel}
+        return (
+            subprocess.run([PYTHON, "-c", "import cntkio"], env=environment, stderr=subprocess.DEVNULL).returncode == 0
+        )
+
+    names = [name for name in ("avx512", "avx2", "sse41", "neon", "scalar") if runs_here(name)]
+    print(f"\nKernels: randomized sweeps, MB/s; in brackets divided by the speed with {names[0]}\n")
+    line("", *names)
+    engines = {name: Engine(PYTHON, HERE / "sweeps.py", CNTKIO_KERNEL=name) for name in names}
+    for kind, path in paths.items():
+        request = {"job": "sweep", "path": str(path), "streams": STREAMS[kind], "randomize": True, "size": size}
+        answers = best(repeat, {name: partial(engine.ask, **request) for name, engine in engines.items()})
+        rates = [rate(path.stat().st_size, answers[name]) for name in names]
+        line(kind, *(f"{speed:.0f} ({speed / rates[0]:.2f})" for speed in rates))
     for engine in engines.values():
         engine.close()
 
@@ -190,7 +215,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=1024, help="samples of a minibatch")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--only", default=",".join(STREAMS), help="corpora")
-    parser.add_argument("--parts", default="sweeps,small,memory,parts,peers", help="tables to print")
+    parser.add_argument("--parts", default="sweeps,small,memory,parts,peers", help="tables to print; kernels, too")
     parser.add_argument("--cntk", help="the Python of CNTK 2.7")
     parser.add_argument("--python", default=sys.executable, help="the Python that cntkio is installed in")
     parser.add_argument("--folder", type=Path, default=HERE.parent / ".cache" / "bench")
@@ -210,6 +235,8 @@ def main() -> None:
         sweeps(paths, cntk, arguments.repeat, arguments.size)
     if cntk is not None:
         cntk.close()
+    if "kernels" in wanted:
+        kernels(paths, arguments.repeat, arguments.size)
     if "small" in wanted:
         small_minibatches(paths, arguments.repeat)
     if "memory" in wanted and "floats" in paths:

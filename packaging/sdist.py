@@ -13,6 +13,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+# The first second of 1980, the earliest time that zip archives know; gzip warns of the first second of 1970.
+EPOCH = 315_532_800
 
 
 def add_crates(folder: Path) -> None:
@@ -25,7 +27,8 @@ def add_crates(folder: Path) -> None:
 
 def without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     """Leave out who packed the file, and when, so that the same sources make the same archive."""
-    entry.uid = entry.gid = entry.mtime = 0
+    entry.uid = entry.gid = 0
+    entry.mtime = EPOCH
     entry.uname = entry.gname = ""
     return entry
 
