@@ -11,6 +11,10 @@ import os
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from types import ModuleType
+from typing import Any
+
+from sphinx.util.inspect import signature as signature_of
+from sphinx.util.inspect import stringify_signature
 
 project = "cntkio"
 author = "the authors of cntkio"
@@ -68,3 +72,16 @@ def linkcode_resolve(domain: str, info: dict[str, str]) -> str | None:
     if not path.is_relative_to(_ROOT):
         return None
     return f"{_SOURCES}{path.relative_to(_ROOT).as_posix()}#L{first}-L{first + len(lines) - 1}"
+
+
+def _signature_behind_mock(_app: object, what: str, _name: str, found: Any, *more: Any) -> tuple[str, str] | None:
+    """Return the signature of a class that derives from a framework's class, which is a mock here."""
+    _options, signature, _returned = more
+    if what != "class" or signature != "(*args: Any, **kwargs: Any)":
+        return None
+    return stringify_signature(signature_of(found.__init__, bound_method=True), unqualified_typehints=True), ""
+
+
+def setup(app: Any) -> None:
+    """Connect the events of Sphinx."""
+    app.connect("autodoc-process-signature", _signature_behind_mock)

@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from cntkio import MinibatchSource, _core  # noqa: E402
-from slow.timeline import SlowTimeline  # noqa: E402
-from support.interrupts import KINDS, Lockstep, interrupted_after, sizes, write_corpora  # noqa: E402
-from support.soak_corpora import expected_minibatch, plain_minibatch, soak_corpus  # noqa: E402
+from cntkio import MinibatchSource, _core
+from slow.timeline import SlowTimeline
+from support.interrupts import KINDS, Lockstep, interrupted_after, sizes, write_corpora
+from support.soak_corpora import expected_minibatch, plain_minibatch, soak_corpus
 
 WARM_UP_ROUNDS = 40
 ROUNDS_BETWEEN_STANDINGS = 10
