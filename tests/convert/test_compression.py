@@ -1,14 +1,17 @@
 """Text is compressed while it is written, in frames that a reader can begin with anywhere."""
 
 import gzip
+import io
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import zstandard
 from cntkio import ConfigError, write_ctf
-from cntkio.convert import compression, convert_file
+from cntkio.convert import compression, convert_file, txt_to_ctf, uci_to_ctf
 
 DATA = {"x": np.arange(20_000, dtype=np.float32).reshape(-1, 4)}
 
@@ -28,7 +31,6 @@ def test_gzip_holds_the_same_text(plain: bytes, tmp_path: Path) -> None:
 
 
 def test_zstd_holds_the_same_text_in_frames_with_a_table(plain: bytes, tmp_path: Path, monkeypatch: Any) -> None:
-    zstandard = pytest.importorskip("zstandard")
     monkeypatch.setattr(compression, "FRAME", 10_000)
     convert_file(tmp_path / "plain.ctf", tmp_path / "a.ctf.zst")
     content = (tmp_path / "a.ctf.zst").read_bytes()
@@ -44,6 +46,35 @@ def test_zstd_holds_the_same_text_in_frames_with_a_table(plain: bytes, tmp_path:
     assert b"".join(texts) == plain and begin == len(content) - 17 - 8 * count
     with zstandard.open(tmp_path / "a.ctf.zst", "rb", dctx=zstandard.ZstdDecompressor()) as file:
         assert plain.startswith(file.read(10_000))
+
+
+UNPACKED_BY: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.decompress,
+    "zstd": lambda packed: zstandard.ZstdDecompressor().decompressobj().decompress(packed),
+    "none": bytes,
+}
+
+
+@pytest.mark.parametrize(("name", "compress"), [("a.gz", None), ("a.zst", None), ("a", "zstd"), ("a.gz", "none")])
+def test_converters_of_scripts_compress_as_the_text_writer_does(
+    name: str, compress: compression.Compression | None, tmp_path: Path
+) -> None:
+    (tmp_path / "words").write_text("the\ncat\n")
+    (tmp_path / "in.txt").write_text("the cat\ncat\n" * 500)
+    (tmp_path / "in.uci").write_text("".join(f"{number} 1 2\n" for number in range(500)))
+    unpacked = UNPACKED_BY[compression.compression_of(name, compress)]
+    for convert in (
+        lambda target, **options: txt_to_ctf(tmp_path / "in.txt", target, [tmp_path / "words"], **options),
+        lambda target, **options: uci_to_ctf(
+            tmp_path / "in.uci", target, features_start=1, features_dim=2, label_type="None", **options
+        ),
+    ):
+        convert(tmp_path / "plain")
+        convert(tmp_path / name, compress=compress)
+        assert unpacked((tmp_path / name).read_bytes()) == (tmp_path / "plain").read_bytes()
+        opened = io.BytesIO()
+        convert(opened, compress="gzip")
+        assert gzip.decompress(opened.getvalue()) == (tmp_path / "plain").read_bytes()
 
 
 def test_a_failure_leaves_no_packed_file(tmp_path: Path) -> None:

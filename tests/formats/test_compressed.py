@@ -2,8 +2,10 @@
 
 import gzip
 import random
+import re
 import threading
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from cntkio import (
     CTFDeserializer,
     FormatError,
     HTKFeatureDeserializer,
+    HTKMLFDeserializer,
     MinibatchSource,
     Remote,
     StreamDef,
@@ -25,7 +28,7 @@ from cntkio import (
 )
 from cntkio.cli.command import main
 from cntkio.convert import compression
-from cntkio.formats import block_cache, compressed
+from cntkio.formats import block_cache, compressed, htk
 from cntkio.formats.ctf import tuning
 from cntkio.formats.input_file import Locator, has_byte
 from cntkio.formats.open_input import open_input, text_sizes
@@ -432,13 +435,33 @@ def test_the_cache_spares_the_pass_over_the_file(corpus: tuple[Path, bytes], mon
     deserializer.open().close()
 
 
-def test_compressed_binary_corpora_say_what_to_do(corpus: tuple[Path, bytes]) -> None:
-    path, text = corpus
-    path.write_bytes(text)
-    cntkio.write_cbf(path.with_name("a.cbf"), CTFDeserializer(path, STREAMS))
-    path.write_bytes(gzip.compress(path.with_name("a.cbf").read_bytes()))
-    with pytest.raises(FormatError, match=r"this is a file compressed with gzip: unpack it \(gzip -dk"):
-        CBFDeserializer(str(path)).open()
-    path.write_bytes(one_frame(b"u1=a.mfc[0,3]\n", random.Random(1)))
-    with pytest.raises(FormatError, match=r"this is a file compressed with zstd: unpack it \(zstd -dk"):
-        HTKFeatureDeserializer(StreamDefs(f=StreamDef(scp=str(path), shape=3))).open()
+PACKERS_OF_BYTES: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "zstd": lambda content: one_frame(content, random.Random(1)),
+}
+
+
+@pytest.mark.parametrize("kind", PACKERS_OF_BYTES)
+@pytest.mark.parametrize("name", ["u1.mfc", "a.scp", "a.mlf", "states.txt", "a.cbf"])
+def test_compressed_files_of_other_formats_say_what_to_do(
+    name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    htk.write_features("u1.mfc", np.zeros((3, 2)))
+    Path("a.scp").write_text("u1=u1.mfc[0,2]\n")
+    Path("a.mlf").write_text('#!MLF!#\n"u1.lab"\n0 100000 a\n100000 300000 b\n.\n')
+    Path("states.txt").write_text("a\nb\n")
+    cntkio.write_cbf("a.cbf", {"x": np.zeros((3, 2), np.float32)})
+    features = HTKFeatureDeserializer(StreamDefs(f=StreamDef(scp="a.scp", shape=2)))
+    labels = HTKMLFDeserializer("states.txt", StreamDefs(l=StreamDef(mlf="a.mlf", shape=2)))
+    corpora = [CBFDeserializer("a.cbf")] if name == "a.cbf" else [features, labels]
+
+    def read() -> int:
+        with MinibatchSource(corpora, max_sweeps=1) as source:
+            return sum(next(iter(minibatch.values())).num_samples for minibatch in source.minibatches(100))
+
+    assert read() == 3
+    Path(name).write_bytes(PACKERS_OF_BYTES[kind](Path(name).read_bytes()))
+    unpack = f"this is a file compressed with {kind}: unpack it ({kind} -dk {name})"
+    with pytest.raises(FormatError, match=re.escape(unpack)):
+        read()

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 from cntkio._core import Dictionary
 from cntkio.convert import tuning
+from cntkio.convert.compression import Compression, Sink, compressed, compression_of
 from cntkio.convert.pieces import AnyPath, Progress
 from cntkio.errors import FormatError
 from cntkio.formats.input_file import all_bytes, open_to_read
@@ -108,17 +109,24 @@ def _known_size(path: AnyPath) -> int:
 
 
 @contextlib.contextmanager
-def output(target: AnyPath | BinaryIO) -> Iterator[BinaryIO]:
+def output(target: AnyPath | BinaryIO, compress: Compression | None) -> Iterator[Sink]:
     """Open a file that appears under its name when it is whole, or flush an open file at the end.
 
+    Args:
+        target: The file.
+        compress: As for `write_ctf`; None for an open file: it is not compressed.
+
     Raises:
+        ConfigError: There is no such compression.
         OSError: The file cannot be written.
     """
     if isinstance(target, str | os.PathLike):
-        with written_whole(target) as file:
-            yield file
+        compression = compression_of(target, compress)
+        with written_whole(target) as file, compressed(file, compression) as sink:
+            yield sink
     else:
-        yield target
+        with compressed(target, compression_of("", compress)) as sink:
+            yield sink
         target.flush()
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import BinaryIO, Literal, NamedTuple
 
 from cntkio import _core
+from cntkio.convert.compression import Compression
 from cntkio.convert.pieces import AnyPath, Progress
 from cntkio.convert.script_files import Inputs, output, read_dictionary
 from cntkio.convert.text import text_name
@@ -29,6 +30,7 @@ def txt_to_ctf(
     unknown: str | None = None,
     annotated: bool = False,
     strict: bool = False,
+    compress: Compression | None = None,
     progress: Progress | None = None,
 ) -> int:
     """Convert token files to a text corpus, as CNTK's script `txt2ctf.py` does: lines to sequences, columns to streams.
@@ -44,6 +46,7 @@ def txt_to_ctf(
         unknown: Token that replaces tokens that are not in the dictionary; None: such a token is an error.
         annotated: Whether each sample is followed by a comment with its token.
         strict: Whether a column without a token, which CNTK's reader refuses, is an error instead of a warning.
+        compress: How to pack the text: ``"gzip"``, ``"zstd"`` or ``"none"``; None: as the target's name says.
         progress: Function that is called with the number of bytes done, and their total.
 
     Returns:
@@ -68,7 +71,7 @@ def txt_to_ctf(
     tokens = [read_dictionary(path) for path in dictionaries]
     empty = _EmptyColumns(is_strict=strict)
     num_sequences = 0
-    with output(target) as out:
+    with output(target, compress) as out:
         for path, blocks in Inputs(sources, progress).files():
             num_lines = 0
             for block in blocks:
@@ -134,6 +137,7 @@ def uci_to_ctf(
     mapping_file: AnyPath | None = None,
     sparse_labels: bool = False,
     delimiter: str | None = None,
+    compress: Compression | None = None,
     progress: Progress | None = None,
 ) -> int:
     """Convert columns of numbers to ``|labels …`` and ``|features …`` in text, as CNTK's script `uci2ctf.py` does.
@@ -151,6 +155,7 @@ def uci_to_ctf(
         mapping_file: Names of the categories, one per line. The vector has a value for each, and at least `num_labels`.
         sparse_labels: Write a category as ``index:1``.
         delimiter: Separator of columns; None: white space.
+        compress: How to pack the text: ``"gzip"``, ``"zstd"`` or ``"none"``; None: as the target's name says.
         progress: Function that is called with the number of bytes done, and their total.
 
     Returns:
@@ -192,7 +197,7 @@ def uci_to_ctf(
         raise ConfigError(f"delimiter is {delimiter!r}; expected one ASCII character", key="delimiter")
     separator = None if delimiter is None else ord(delimiter)
     num_lines = 0
-    with output(target) as out:
+    with output(target, compress) as out:
         for path, blocks in Inputs(source, progress).files():
             for block in blocks:
                 text, lines, fault = _core.text_numbers(block, features, labels, separator)
