@@ -1,21 +1,26 @@
 """Global partitions: global minibatches that are dealt to all partitions. (docs/timeline.md, "Global partitions")"""
 
+import itertools
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from cntkio import (
+    CBFDeserializer,
     ConfigError,
     CTFDeserializer,
     GlobalPartition,
+    HTKFeatureDeserializer,
     MinibatchSource,
     Partition,
     StreamDef,
     StreamDefs,
     StreamInformation,
     UserDeserializer,
+    write_cbf,
 )
 from cntkio.timeline import Timeline, Window
 from cntkio.timeline.state import of_any_worker
@@ -134,6 +139,65 @@ def test_a_state_continues_on_any_number_of_ranks_and_workers(
     assert found == alone
 
 
+def of_kind(folder: Path, kind: str, lengths: list[int]) -> MinibatchSource:
+    """A source of a joined corpus, a binary corpus, utterances, or frames; samples are a key and a step."""
+    lines = [f"{key} |x {key} {step}\n" for key, length in enumerate(lengths) for step in range(length)]
+    (folder / "kind.ctf").write_text("".join(lines))
+    text = CTFDeserializer(folder / "kind.ctf", STREAMS, chunk_size_in_bytes=100)
+    options: dict[str, Any] = {"max_sweeps": 2, "randomization_window_in_chunks": 3}
+    if kind == "joined":
+        others = [f"{key} |y {step}\n" for key, length in enumerate(lengths) for step in range(length)]
+        (folder / "other.ctf").write_text("".join(reversed(others)))
+        y = StreamDefs(y=StreamDef(field="y", shape=1))
+        return MinibatchSource([text, CTFDeserializer(folder / "other.ctf", y, chunk_size_in_bytes=70)], **options)
+    if kind == "binary":
+        write_cbf(folder / "kind.cbf", text, chunk_size_in_bytes=100)
+        return MinibatchSource(CBFDeserializer(folder / "kind.cbf"), **options)
+    for key, length in enumerate(lengths):
+        frames = np.array([(key, step) for step in range(length)], ">f4").tobytes()
+        (folder / f"{key}.mfc").write_bytes(struct.pack(">iihh", length, 100_000, 8, 9) + frames)
+    (folder / "list.scp").write_text(
+        "".join(f"u{key}={folder}/{key}.mfc[0,{n - 1}]\n" for key, n in enumerate(lengths))
+    )
+    features = StreamDefs(x=StreamDef(scp=str(folder / "list.scp"), shape=2))
+    return MinibatchSource(HTKFeatureDeserializer(features), frame_mode=kind == "frames", **options)
+
+
+@pytest.mark.parametrize("kind", ["joined", "binary", "utterances", "frames"])
+@settings(laws, max_examples=8)
+@given(LENGTHS, st.lists(st.tuples(st.integers(1, 9), st.integers(1, 2)), min_size=2, max_size=3), st.data())
+def test_every_kind_of_source_continues_on_any_number_of_ranks(
+    folder: Path, kind: str, lengths: list[int], jobs: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    size = data.draw(st.integers(1, 30))
+    with of_kind(folder, kind, lengths) as source:
+        alone = [(sorted(samples), flag) for samples, flag in read_all(source, size, Partition())]
+    found: list[Found] = []
+    state = None
+    for at, (count, num_workers) in enumerate(jobs):
+        is_last = at == len(jobs) - 1
+        steps = len(alone) - len(found) if is_last else data.draw(st.integers(0, len(alone) - len(found)))
+        shares: list[list[Found]] = [[] for _ in range(steps)]
+        for index, worker in itertools.product(range(count), range(num_workers)):
+            with of_kind(folder, kind, lengths) as source:
+                if state is not None:
+                    source.load_state_dict(state)
+                partition = GlobalPartition(index, count, worker=worker, num_workers=num_workers)
+                for step in range(worker, steps, num_workers):
+                    share = read(source, size, partition)
+                    assert share is not None
+                    shares[step].append(share)
+                    if step == steps - 1:
+                        taken = source.state_dict()
+                        state_after = {**taken, "timeline": of_any_worker(taken["timeline"])}
+                if is_last and worker == steps % num_workers:
+                    assert read(source, size, partition) is None
+        if steps:
+            state = state_after
+        found.extend(union(share) for share in shares)
+    assert found == alone
+
+
 @laws
 @given(LENGTHS, OPTIONS, st.integers(1, 30), st.integers(2, 3), st.data())
 def test_a_worker_continues_where_its_state_was_taken(
@@ -231,3 +295,16 @@ def test_a_user_defined_timeline_has_no_global_partitions() -> None:
 
     with MinibatchSource([Numbers()]) as source, pytest.raises(ConfigError, match="no global partitions"):
         source.read(2, GlobalPartition(0, 2))
+
+
+def test_the_most_loaded_of_64_ranks_has_at_most_two_percent_more() -> None:
+    lengths = np.random.default_rng(0).integers(1, 40, 40_000).astype(np.uint32)  # as in bench/corpora.py, seqs.ctf
+    chunk_starts = np.arange(0, 40_001, 100)
+    loads = []
+    for index in range(64):
+        timeline = Timeline(lengths, chunk_starts, window=Window(128, "chunks"), max_sweeps=1)
+        reads = iter(lambda source=timeline, index=index: source.read(65_536, GlobalPartition(index, 64)), None)
+        loads.append([int(lengths[selection.sequences].sum()) for selection in reads])
+    steps = np.array(loads)[:, :-1]  # the last minibatch of the sweep is small
+    assert steps.shape[1] == 12
+    assert (steps.max(axis=0) <= 1.02 * steps.mean(axis=0)).all()
