@@ -1,5 +1,6 @@
 """A corpus in a store that speaks S3: a server of moto on this machine, which the test starts and stops."""
 
+import gzip
 import os
 import random
 import subprocess
@@ -10,11 +11,13 @@ from pathlib import Path
 
 import pytest
 from cntkio import CorpusError, CTFDeserializer, MinibatchSource, Remote, StreamDef, StreamDefs
+from cntkio.cli import main
 from cntkio.formats.stores import stored_object
 
 pytest.importorskip("moto", reason="moto, which has a server of S3, is not installed (pip install --group s3)")
 s3fs = pytest.importorskip("s3fs", reason="fsspec reads S3 only with s3fs")
 
+fsspec_conf = pytest.importorskip("fsspec.config", reason="the extra 'remote' is not installed").conf
 X = StreamDefs(x=StreamDef(field="x", shape=2))
 KEYS = {"key": "testing", "secret": "testing"}
 
@@ -74,6 +77,19 @@ def test_a_corpus_in_s3_equals_a_local_corpus(endpoint: str, tmp_path: Path, mon
         path = "bucket/corpus/train-*.ctf" if remote.store is not None else "s3://bucket/corpus/train-{0..2}.ctf"
         corpus = CTFDeserializer(path, X, chunk_size_in_bytes=5000, cache_index=True, remote=remote)
         assert delivered(corpus) == expected
+    s3_store = pytest.importorskip("obstore.store", reason="obstore is not installed").S3Store
+    of_obstore = s3_store(
+        "bucket",
+        endpoint=endpoint,
+        access_key_id="testing",
+        secret_access_key="testing",
+        region="us-east-1",
+        client_options={"allow_http": True},
+    )
+    for path in ("corpus/train-*.ctf", "corpus/train-{0..2}.ctf"):
+        for cache in (None, tmp_path / "cache of obstore"):
+            corpus = CTFDeserializer(path, X, chunk_size_in_bytes=5000, remote=Remote(store=of_obstore, cache=cache))
+            assert delivered(corpus) == expected
     facts = stored_object("s3://bucket/corpus/train-0.ctf", Remote(storage_options=options)).facts()
     assert facts.version.startswith("etag=")
     source = MinibatchSource(
@@ -86,3 +102,24 @@ def test_a_corpus_in_s3_equals_a_local_corpus(endpoint: str, tmp_path: Path, mon
         store.pipe_file("bucket/corpus/train-0.ctf", b"0 |x 1 2\n")
         with pytest.raises(CorpusError, match=r"s3://bucket/corpus/train-0\.ctf: changed while it was read"):
             list(source.minibatches(10))
+
+
+@pytest.mark.slow
+def test_the_command_indexes_and_reads_compressed_objects_in_s3(
+    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "indexes"))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setitem(fsspec_conf, "s3", {"endpoint_url": endpoint})
+    store = s3fs.S3FileSystem(**KEYS, endpoint_url=endpoint)
+    store.mkdir("packed")
+    for number in range(2):
+        text = b"".join(b"%d |x %d 1\n" % (key, key) for key in range(100 * number, 100 * number + 100))
+        store.pipe_file(f"packed/{number}.ctf.gz", gzip.compress(text))
+    pattern = "s3://packed/*.ctf.gz"
+    assert main(["index", pattern]) == 0
+    assert len(store.glob("packed/*.index")) == 4
+    assert main(["read", "--json", "--cache", str(tmp_path / "cache"), pattern]) == 0
+    assert '"sequences": 200' in capsys.readouterr().out
