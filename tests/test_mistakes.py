@@ -66,6 +66,10 @@ def source(path: Path) -> MinibatchSource:
             "expected the mapping file first, then the streams",
         ),
         (lambda path: HTKFeatureDeserializer(StreamDef(scp="a.scp", shape=2)), "with a name for each stream"),
+        (
+            lambda path: HTKFeatureDeserializer(StreamDefs(x=StreamDef(scp="a.scp", shape=2)), dtype="flaot32"),
+            "dtype is 'flaot32'; expected float32 or float64",
+        ),
         (lambda path: read_ctf(None), "path is None; expected a path"),
         (lambda path: infer_streams(3), "path is 3; expected a path"),
         (lambda path: read_config(None), "path is None; expected a path"),

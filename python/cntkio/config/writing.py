@@ -1,4 +1,4 @@
-"""From a `ReaderConfig` or deserializers to the configuration that says the same. (docs/configuration.md, "Writing")
+"""Write the configuration of a `ReaderConfig`, or of deserializers. (docs/configuration.md, "Writing")
 
 Invariant: reading a written configuration gives the same `ReaderConfig`; an option without a key is refused. The keys
 come from the tables that reading uses.

@@ -137,8 +137,8 @@ class Utterances:
         broken: Utterances that cannot be delivered at all.
         is_literal: Whether errors are raised when an utterance is reached, and empty minibatches are delivered, as in
             CNTK 2.7.
-        is_pattern: Utterances whose key stands for all keys that end with a slash and this key, too; None: there are
-            none.
+        is_pattern: Utterances whose key also matches all keys that end with a slash and this key; None: no utterance
+            has such a key.
         complaint: Makes the error that says what is wrong with an utterance that is invalid or broken.
     """
 

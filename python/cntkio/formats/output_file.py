@@ -1,9 +1,9 @@
 """Write files atomically: under a name there is always the old file or the whole new one.
 
 A file is written without a name where the system can do that (Linux: `O_TMPFILE`), and gets its name at the end, so
-that a process that is killed leaves nothing behind. Elsewhere it is written next to its final place as `.NAME.part`,
-under a lock. The system releases the lock of a dead process, and the next writer of the same name takes its file over.
-A pipe or a device is written directly.
+that a process that is killed leaves no file. Elsewhere it is written next to its final place as `.NAME.part`, under a
+lock. The system releases the lock of a dead process, and the next writer of the same name takes its file over. A pipe
+or a device is written directly.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def written_whole(path: str | os.PathLike[str], *, is_durable: bool = True) -> I
             old file or the whole new one.
 
     Raises:
-        OSError: It cannot be written; the error names `path`, and tells what is there now.
+        OSError: It cannot be written; the error names `path`, and says what is there now.
 
     Example:
         >>> import tempfile
@@ -141,7 +141,7 @@ class _Output(io.FileIO):
 
 
 def _named_error(error: OSError, target: Path, num_bytes: int) -> OSError:
-    """Return an error that names the user's file, and tells what is there now."""
+    """Return an error that names the user's file, and says what is there now."""
     what = error.strerror or str(error)
     if error.errno in _FULL:
         with contextlib.suppress(OSError):

@@ -68,7 +68,7 @@ _observed: ContextVar[_Observed | None] = ContextVar("observed", default=None)
 
 @contextlib.contextmanager
 def observed(observer: Observer, kinds: Collection[str] = ()) -> Iterator[None]:
-    """Hand to a function what the reports that are created within the block would log, all of it; nothing is logged.
+    """Pass all that the reports created within the block would log to a function; nothing is logged.
 
     Args:
         observer: The function.

@@ -10,8 +10,8 @@
     corpus      options, the opened corpus
     writer      writes files
 
-Headers are read here, chunks by the compiled core. No count in a file is believed before it was compared with the bytes
-that are there.
+Headers are read here, chunks by the compiled core. No count in a file is used before it is compared with the number of
+bytes that the file has.
 """
 
 from cntkio.formats.cbf.corpus import CBFCorpus, CBFDeserializer

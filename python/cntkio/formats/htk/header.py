@@ -18,7 +18,7 @@ _BASE_KINDS = "WAVEFORM LPC LPREFC LPCEPSTRA LPDELCEP IREFC MFCC FBANK MELSPEC U
 KINDS = {name: code for code, name in enumerate(_BASE_KINDS.split())}
 """Codes of HTK's base kinds."""
 QUALIFIERS = {letter: 0o100 << index for index, letter in enumerate("ENDACZK0VT")}
-"""Bits of HTK's qualifiers: the bits after those of the base kind, in this order."""
+"""Bits of HTK's qualifiers: they follow the bits of the base kind in this order."""
 COMPRESSED, CHECKED, QUANTIZED = QUALIFIERS["C"], QUALIFIERS["K"], QUALIFIERS["V"]
 BASE_KIND = 0o77
 """Bits of a kind that hold the base kind."""

@@ -48,7 +48,7 @@ FAULT_WORDS = {
     "no frames": "the utterance has no frames; expected times in units of 100 ns, or frame numbers",
     "wrong sum": "the runs do not sum up to the number of frames",
 }
-# An utterance with a fault up to this one, in the order of the core, is invalid; with any other it is broken.
+# In the core's order of faults: an utterance with a fault up to "late start" is invalid, with a later fault broken.
 LAST_INVALID = _core.MLF_FAULTS.index("late start")
 # The words for what the core skips, by name.
 _REMARK_WORDS = {
