@@ -174,6 +174,36 @@ def test_options_that_a_file_does_not_take_are_refused(
         assert message in capsys.readouterr().err
 
 
+# For each option a value that changes nothing, and the kinds of files that take the option.
+OPTIONS: dict[str, tuple[list[str], set[str]]] = {
+    "--stream": ([], {"a.ctf", "a.ctf.gz", "a.ctf.bz2", "a.ctf.xz", "a.cbf", "a.scp", "a.parquet", "a.arrow"}),
+    "--max-errors": (["3"], {"a.ctf", "a.ctf.gz", "a.ctf.bz2", "a.ctf.xz"}),
+    "--chunk-size": (["1000000"], {"a.ctf", "a.ctf.gz", "a.ctf.bz2", "a.ctf.xz"}),
+    "--skip-sequence-ids": ([], {"a.ctf", "a.ctf.gz", "a.ctf.bz2", "a.ctf.xz"}),
+    "--strict": ([], {"a.ctf", "a.ctf.gz", "a.ctf.bz2", "a.ctf.xz", "a.cbf", "a.scp"}),
+    "--prefix": (["."], {"a.scp"}),
+    "--mapping": (["labels.txt"], {"a.mlf", "a.bmlf"}),
+}
+
+
+@pytest.mark.parametrize("verb", ["inspect", "head", "stats", "check", "read", "index"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_verb_takes_the_same_options_of_a_kind_of_file(
+    kind: str, verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    KINDS[kind](kind)
+    Path("labels.txt").write_text("aa\nsil\n")
+    for option, (values, kinds) in OPTIONS.items():
+        stream = ["features:3"] if kind == "a.scp" else ["x:2"]
+        words = [option, *(stream if option == "--stream" else values)]
+        status = main([verb, kind, *words])
+        printed = capsys.readouterr()
+        if kind in kinds:
+            assert (status, printed.err) == (0, ""), words
+        else:
+            assert status == 2 and f"{option} goes with" in printed.err, words
+
+
 def test_options_of_texts_have_an_effect(capsys: pytest.CaptureFixture[str]) -> None:
     Path("a.ctf").write_text(TEXT + "9 |x oops 1 |y 1:1\n")
     assert main(["head", "a.ctf"]) == 1
