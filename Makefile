@@ -101,7 +101,7 @@ test-arm:
 test-ray: build $(VENV)/.test-tools
 	$(BIN)/python -m pip install -q --group ray
 	$(BIN)/python -m pytest tests/adapters/test_ray.py tests/adapters/test_ray_train.py
-	$(BIN)/python -m pytest tests/test_documents.py -k ray
+	$(BIN)/python -m pytest tests/test_documents.py tests/test_reference.py -k ray
 
 # A server of S3 on this machine, from a large package.
 test-stores: build $(VENV)/.test-tools

@@ -83,6 +83,11 @@ def read_ctf(
     Raises:
         FormatError: The text breaks its format.
         OSError: The file cannot be read.
+
+    Example:
+        >>> _ = ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, ignore_reinit_error=True)
+        >>> read_ctf("examples/iris/iris.ctf", flat=True, ids=["species"]).sort("key").take(1)[0]["species"]
+        0
     """
     remote = options.get("remote")
     names = absolute_names(path, remote)
@@ -104,7 +109,16 @@ def read_cbf(
     ids: Collection[str] = (),
     override_num_blocks: int | None = None,
 ) -> ray.data.Dataset:
-    """Read a binary corpus as a data set. Arguments and exceptions as for `read_ctf`."""
+    """Read a binary corpus as a data set. Arguments and exceptions as for `read_ctf`.
+
+    Example:
+        >>> import tempfile
+        >>> _ = ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, ignore_reinit_error=True)
+        >>> path = Path(tempfile.mkdtemp(), "a.cbf")
+        >>> write_cbf(path, {"x": [[1, 2], [3, 4]]})
+        >>> read_cbf(path).count()
+        2
+    """
     source = CorpusDatasource(
         CBFDeserializer(absolute_names(path), StreamDefs(streams or {})), key=key, flat=flat, ids=ids
     )
@@ -132,6 +146,17 @@ def read_htk(
         ConfigError: An option is not possible.
         FormatError: A file breaks its format.
         OSError: A file cannot be read.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from cntkio import StreamDef, write_htk_features
+        >>> _ = ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, ignore_reinit_error=True)
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> write_htk_features(folder / "a.mfc", np.ones((5, 3), np.float32))
+        >>> _ = (folder / "a.scp").write_text(f"a={folder}/a.mfc[0,4]\\n")
+        >>> read_htk({"x": StreamDef(scp=str(folder / "a.scp"), shape=3)}).count()
+        1
     """
     source = CorpusDatasource(HTKFeatureDeserializer(StreamDefs(streams), **options), key=key, flat=flat)
     return ray.data.read_datasource(source, override_num_blocks=override_num_blocks)
@@ -223,6 +248,14 @@ def write(
 
     Raises:
         RayTaskError: A task failed; its cause is the exception of `write_ctf` or `write_cbf`.
+
+    Example:
+        >>> import tempfile
+        >>> _ = ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, ignore_reinit_error=True)
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> write(read_ctf("examples/iris/iris.ctf", override_num_blocks=1).repartition(1), folder)
+        >>> [path.name for path in sorted(folder.iterdir())]
+        ['000000.ctf']
     """
     dataset.write_datasink(CorpusDatasink(folder, to=to, shapes=shapes, one_hot=one_hot, renumber=renumber))
 
@@ -247,6 +280,14 @@ def write_to_one_ctf(
     Raises:
         CorpusError: The data set has no rows, or its columns are not streams.
         OSError: The file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> _ = ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, ignore_reinit_error=True)
+        >>> path = Path(tempfile.mkdtemp(), "iris.ctf")
+        >>> write_to_one_ctf(read_ctf("examples/iris/iris.ctf"), path)
+        >>> sorted(infer_streams(path))
+        ['lengths', 'species']
     """
     write_ctf(path, arrow.read(_in_one(dataset), shapes=shapes, one_hot=one_hot), renumber=renumber)
 
@@ -258,7 +299,16 @@ def write_to_one_cbf(
     shapes: Any = None,
     one_hot: Mapping[str, int] | None = None,
 ) -> None:
-    """Write a data set as one binary file. Arguments and exceptions as for `write_to_one_ctf`."""
+    """Write a data set as one binary file. Arguments and exceptions as for `write_to_one_ctf`.
+
+    Example:
+        >>> import tempfile
+        >>> _ = ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, ignore_reinit_error=True)
+        >>> path = Path(tempfile.mkdtemp(), "iris.cbf")
+        >>> write_to_one_cbf(read_ctf("examples/iris/iris.ctf"), path)
+        >>> read_cbf(path).count()
+        150
+    """
     write_cbf(path, arrow.read(_in_one(dataset), shapes=shapes, one_hot=one_hot))
 
 
