@@ -238,6 +238,13 @@ def test_convert_names_an_input_that_it_does_not_convert(
     assert not Path("a.cbf").exists()
 
 
+def test_convert_reads_a_text_in_chunks_of_the_requested_size() -> None:
+    ipc = pytest.importorskip("pyarrow.ipc")
+    Path("two.ctf").write_text("1 |x 1\n2 |x 2\n")
+    assert main(["convert", "--chunk-size", "1", "two.ctf", "two.arrow"]) == 0
+    assert ipc.open_file("two.arrow").num_record_batches == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -70,3 +70,11 @@ def test_every_format_has_an_extension() -> None:
     names = ["a.ctf", "a.cbf", "a.parquet", "a.arrow"]
     assert [format_of_name(name) for name in names] == ["ctf", "cbf", "parquet", "arrow"]
     assert convert.convert_file is convert_file
+
+
+@pytest.mark.parametrize(("size", "num_chunks"), [(1, 2), (1000, 1)])
+def test_a_text_is_read_in_chunks_of_the_requested_size(text: Path, tmp_path: Path, size: int, num_chunks: int) -> None:
+    totals = set()
+    convert_file(text, tmp_path / "b.ctf", chunk_size_in_bytes=size, progress=lambda _, total: totals.add(total))
+    assert (tmp_path / "b.ctf").read_text() == TEXT
+    assert totals == {num_chunks}

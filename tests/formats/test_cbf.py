@@ -237,7 +237,8 @@ def test_reading_a_changed_file_is_an_error(tmp_path: Path, randomize: bool) -> 
 
 def test_without_a_memory_map_a_truncated_file_is_an_error(tmp_path: Path) -> None:
     path = in_chunks(tmp_path / "a.cbf")
-    with MinibatchSource(CBFDeserializer(path, memory_map=False), randomize=False) as source:
+    corpus = CBFDeserializer(path, memory_map=False)
+    with MinibatchSource(corpus, randomize=False, read_ahead_in_bytes=0) as source:
         assert source.next_minibatch(1000)
         path.write_bytes(path.read_bytes()[:5000])
         with pytest.raises(CorpusError, match=r"a\.cbf: changed while in use"):

@@ -424,6 +424,16 @@ def test_files_of_many_kinds_make_one_stream(tmp_path: Path) -> None:
         read(features(lists, strict=True))
 
 
+def test_a_compressed_file_of_any_name_keeps_its_scales(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    values = np.array([[1, -40], [5, 2]], np.float32)
+    htk.write_features("big", values, kind="MFCC", compressed=True)
+    htk.write_features("plain", values, kind="MFCC")
+    Path("all.scp").write_text("a=big[0,1]\nb=plain[0,1]\n")
+    for utterance in read(features(Path("all.scp"))):
+        np.testing.assert_allclose(utterance["F"], values, atol=1e-2)
+
+
 def test_options_by_cntks_names_are_kept_by_copies_and_shown(corpus: Path) -> None:
     text = labels(corpus / "a.mlf", None)
     binary = HTKMLFBinaryDeserializer(StreamDefs(L=StreamDef(mlf=str(corpus / "a.bmlf"), shape=3)))

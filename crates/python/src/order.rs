@@ -441,7 +441,7 @@ impl Shares {
     fn deal<'py>(
         &mut self,
         py: Python<'py>,
-        table: LengthsArray<'py>,
+        lengths: LengthsArray<'py>,
         sequences: PyReadonlyArray1<'py, i64>,
         chunks: PyReadonlyArray1<'py, i64>,
         indices: PyReadonlyArray1<'py, u32>,
@@ -457,7 +457,7 @@ impl Shares {
         if !are_bounds || ends.len() + 1 != bounds.len() || [chunks.len(), indices.len()] != [count; 2] {
             return Err(PyValueError::new_err("not the bounds of minibatches"));
         }
-        let table = table.lengths()?;
+        let table = lengths.lengths()?;
         let load = if by_padded_area { Load::PaddedArea } else { Load::Samples };
         let (kept, kept_bounds) = py.detach(|| {
             let lengths: Vec<u32> = sequences.iter().map(|&sequence| table.get(sequence as usize)).collect();

@@ -63,6 +63,7 @@ def convert(options: Namespace) -> int:
                 one_hot=dict(options.one_hot or ()),
                 key=options.key,
                 keys=options.keys or "unique",
+                chunk_size_in_bytes=options.chunk_size or 32 << 20,
                 flat=_any_or_all(options.flat),
                 ids=options.ids or (),
                 renumber=options.renumber,

@@ -72,6 +72,7 @@ def convert_file(
     one_hot: Mapping[str, int] | None = None,
     key: str | None = None,
     keys: KeysOf = "unique",
+    chunk_size_in_bytes: int = 32 << 20,
     flat: Collection[str] | bool = False,
     ids: Collection[str] = (),
     renumber: bool = False,
@@ -96,6 +97,7 @@ def convert_file(
         one_hot: Columns of class ids in Parquet and Arrow, and their numbers of classes, as for `cntkio.arrow.read`.
         key: The column of keys in Parquet and Arrow, read and written.
         keys: Of several texts, as for `CTFDeserializer`.
+        chunk_size_in_bytes: Of a text that is read, as for `CTFDeserializer`: about so much is in memory at once.
         flat: As for `cntkio.arrow.RecordBatches`, to write Parquet and Arrow.
         ids: As for `cntkio.arrow.RecordBatches`, to write Parquet and Arrow.
         renumber: As for `write_ctf`, to write text.
@@ -131,6 +133,7 @@ def convert_file(
         one_hot=one_hot,
         key=key,
         keys=keys,
+        chunk_size_in_bytes=chunk_size_in_bytes,
     )
     if form == "ctf":
         write_ctf(target, corpus, renumber=renumber, keys_file=keys_file, compress=compress, progress=progress)
@@ -160,6 +163,7 @@ def corpus_of(
     one_hot: Mapping[str, int] | None = None,
     key: str | None = None,
     keys: KeysOf = "unique",
+    chunk_size_in_bytes: int = 32 << 20,
 ) -> Any:
     """Return what the writers take for a file of any format. Arguments and exceptions as for `convert_file`.
 
@@ -187,7 +191,13 @@ def corpus_of(
     if kind.form == "ctf":
         definitions = streams or infer_streams(names)
         return CTFDeserializer(
-            names, definitions, max_errors=max_errors, skip_sequence_ids=skip_sequence_ids, strict=strict, keys=keys
+            names,
+            definitions,
+            max_errors=max_errors,
+            skip_sequence_ids=skip_sequence_ids,
+            strict=strict,
+            keys=keys,
+            chunk_size_in_bytes=chunk_size_in_bytes,
         )
     if kind.form == "scp":
         wanted = streams or StreamDefs(features=StreamDef(shape=first_header(first, prefix=prefix).dim))
