@@ -339,6 +339,13 @@ def test_rule_explains_a_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert "did you mean 'bad-number'?" in capsys.readouterr().err
 
 
+def test_rule_prints_colours_unescaped(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert main(["rule", "bad-number"]) == 0
+    assert capsys.readouterr().out.startswith("\x1b[1mbad-number\x1b[0m\n")
+
+
 def test_the_pages_of_rules_agree_with_the_table() -> None:
     folder = ROOT / "docs" / "rules"
     written = {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.md")}

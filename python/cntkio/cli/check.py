@@ -346,6 +346,6 @@ def rule(options: Namespace) -> int:
     if options.json:
         show_json(found._asdict())
     else:
-        show(coloured(found.code, "bold"))
+        print(coloured(found.code, "bold"))
         print(f"\n{found.meaning}\n\nseverity  {found.severity}\nfound in  {found.formats}\nhelp      {found.help}")
     return FINE

@@ -4,7 +4,7 @@
 
     seek table of zstd ──┐
     index cache ─────────┼──> Points ──> CompressedText     decompresses the segments that a read needs, on all cores
-    pass over the file ──┘                 InOrder         for frames that are too large: one after another
+    pass over the file ──┘                 InOrder          for frames that are too large: one after another
 
 An access point is a place from which data can be decompressed: a member of gzip, a frame of zstd, or a block of gzip
 with the 32 KB of text before it. The text between two points is a segment.
