@@ -53,6 +53,8 @@ class BalancedRounds:
             )
         self._reader = reader
         self._num_sequences = num_sequences
+        self._counts_sequences = counts_sequences
+        self._longest = 1 if counts_sequences else int(reader.lengths.max(initial=1))
         self._partition = partition
         self._num_larger = size % partition.count
         self._larger, self._smaller = (
@@ -77,34 +79,46 @@ class BalancedRounds:
         """Read the next round, and return this partition's minibatch; None: the data have ended."""
         index, count, drops = self._partition.index, self._partition.count, self._partition.remainder == "drop"
         while True:
-            dealt, end_of_sweep = self._dealt()
-            if len(dealt) == count:
+            deliveries, end_of_sweep = self._dealt()
+            if sum(len(delivery.ends_of_sweep) for delivery in deliveries) == count:
                 if drops and not end_of_sweep:
                     end_of_sweep = self._pass_remainder()
-                return dataclasses.replace(dealt[index], end_of_sweep=end_of_sweep, position=self._reader.cursor[0])
-            num_left = sum(len(selection.sequences) for selection in dealt)
+                return _part(deliveries, index, end_of_sweep, self._reader.cursor[0])
+            num_left = sum(len(delivery.selection.sequences) for delivery in deliveries)
             if num_left >= count or (num_left and not drops):
-                sequences, chunks = self._cut(dealt)[index]
+                sequences, chunks = self._cut(deliveries)[index]
                 return Selection(sequences, chunks, end_of_sweep, self._reader.cursor[0])
             if not end_of_sweep:
                 return None
 
-    def _dealt(self) -> tuple[list[Selection], bool]:
+    def _dealt(self) -> tuple[list[Delivery], bool]:
         """Read a minibatch for each partition, as long as the sweep lasts; return them, and whether the sweep ended."""
-        dealt: list[Selection] = []
-        for index in range(self._partition.count):
-            delivery = (self._larger if index < self._num_larger else self._smaller).read(1)
+        deliveries: list[Delivery] = []
+        num_read, count = 0, self._partition.count
+        while num_read < count:
+            mode, end = (self._larger, self._num_larger) if num_read < self._num_larger else (self._smaller, count)
+            delivery = mode.read(min(end - num_read, self._num_reads_in_the_sweep()))
             if delivery is None:
                 break
-            dealt.append(delivery.selection)
+            deliveries.append(delivery)
+            num_read += len(delivery.ends_of_sweep)
             if delivery.selection.end_of_sweep:
-                return dealt, True
-        return dealt, False
+                return deliveries, True
+        return deliveries, False
 
-    def _cut(self, dealt: list[Selection]) -> list[npt.NDArray[np.int64]]:
+    def _num_reads_in_the_sweep(self) -> int:
+        """Return a number of reads of which none but the last can reach the end of the sweep; at least 1."""
+        position, _, index, _, _ = self._reader.cursor
+        num_samples = self._reader.num_samples
+        left = self._num_sequences - index if self._counts_sequences else num_samples - position % num_samples
+        return max((left - 1) // max(self._larger.share, self._longest), 1)
+
+    def _cut(self, deliveries: list[Delivery]) -> list[npt.NDArray[np.int64]]:
         """Cut the last minibatches of a sweep so that each partition gets one of them: rows of sequences and chunks."""
         count = self._partition.count
-        minibatches = [np.stack([selection.sequences, selection.chunks]) for selection in dealt]
+        minibatches: list[npt.NDArray[np.int64]] = []
+        for selection, bounds, *_ in deliveries:
+            minibatches += np.split(np.stack([selection.sequences, selection.chunks]), bounds[1:-1], axis=1)
         num_left = sum(minibatch.shape[1] for minibatch in minibatches)
         if num_left < count:
             left = np.concatenate(minibatches, axis=1)
@@ -122,3 +136,16 @@ class BalancedRounds:
             return False
         rest = WholeSequences(self._reader, _LARGEST_SHARE).read(1)
         return rest is not None and rest.selection.end_of_sweep
+
+
+def _part(deliveries: list[Delivery], index: int, end_of_sweep: bool, position: int) -> Selection:
+    """Return one of the minibatches of several deliveries."""
+    for selection, bounds, *_ in deliveries:
+        if index >= len(bounds) - 1:
+            index -= len(bounds) - 1
+        elif len(bounds) == 2:
+            return dataclasses.replace(selection, end_of_sweep=end_of_sweep, position=position)
+        else:
+            part = slice(bounds[index], bounds[index + 1])
+            return Selection(selection.sequences[part], selection.chunks[part], end_of_sweep, position)
+    raise IndexError(index)
