@@ -108,7 +108,7 @@ class Counting(cntkio.CTFDeserializer):
 
 
 class Sweep(NamedTuple):
-    """What a rank does in a sweep: seconds of processor time, and minibatches."""
+    """Measure a rank's work in a sweep: seconds of processor time, and minibatches."""
 
     seconds: float
     num_minibatches: int

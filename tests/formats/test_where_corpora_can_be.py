@@ -86,7 +86,7 @@ def cut_at_chunks(path: str, text: bytes, choose: random.Random, chunk_size: int
 
 @dataclasses.dataclass
 class Setting:
-    """How a corpus is read."""
+    """A way to read a corpus."""
 
     options: dict[str, Any]
     of_corpora: dict[str, Any]
@@ -131,7 +131,7 @@ def shown(minibatch: Any) -> Any:
 
 @dataclasses.dataclass
 class Outcome:
-    """What a source delivers: minibatches, a state after each, counts of errors, and the error that ended it."""
+    """All that a source delivers: minibatches, a state after each, counts of errors, and the error that ended it."""
 
     minibatches: list[Any]
     states: list[Any]

@@ -228,7 +228,7 @@ pub(crate) enum ChunkText<'py> {
 }
 
 impl ChunkText<'_> {
-    /// What the text is read from, or the compressed data.
+    /// The source of the text, or the compressed data.
     fn source(&self) -> PyResult<TextSource<'_>> {
         match self {
             ChunkText::Plain(text) => text.source(),

@@ -120,7 +120,7 @@ def _with_streams(options: Namespace, streams: StreamDefs) -> Namespace:
 
 
 def _forms(streams: StreamDefs) -> list[tuple[str, bool, int]]:
-    """Return facts about streams, without the dimensions of sparse ones."""
+    """Return facts about streams, without the dimensions of sparse streams."""
     return [(name, of.is_sparse, 0 if of.is_sparse else num_values(of.dim)) for name, of in streams.items()]
 
 

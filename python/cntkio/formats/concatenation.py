@@ -50,7 +50,7 @@ _LEAST_THREADS = 4  # reading waits for the disk
 MOST_OPEN = 64
 """Files of a concatenation that stay open when no thread uses them."""
 _NUM_SHOWN = 3
-# A text stays the same when it is compressed, so states of the one continue with the other.
+# A text stays the same when it is compressed, so a state of the plain text continues with the compressed text.
 _ENDINGS_OF_COMPRESSED = (".gz", ".bgz", ".zst")
 
 

@@ -46,7 +46,7 @@ _BLOCK = _core.CHECK_SUM_BLOCK
 _MOST_HEADER = 1 << 24
 _TYPES = frozenset(("|u1", "<u2", "<u4", "<u8", "<i8"))
 LEAST_CACHED = 256 << 10
-"""Of several local texts, those of fewer bytes have no cache: to open it takes longer than to make the index again."""
+"""Of several local texts, texts of fewer bytes have no cache: to open it takes longer than to make the index again."""
 # A pipe under the name of a cache must not block.
 _READ_WITHOUT_WAITING = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
 # A file system notes the time of a change in steps of up to some milliseconds.

@@ -72,7 +72,7 @@ def observed(observer: Observer, kinds: Collection[str] = ()) -> Iterator[None]:
 
     Args:
         observer: The function.
-        kinds: Kinds that nobody sees who does not ask for them, such as `UNKNOWN_NAME`.
+        kinds: Kinds that are reported only on request, such as `UNKNOWN_NAME`.
     """
     token = _observed.set(_Observed(observer, kinds))
     try:

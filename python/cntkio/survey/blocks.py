@@ -30,7 +30,7 @@ class Outline(NamedTuple):
         lowest: The lowest value that is finite; infinite if there is none.
         highest: The highest value that is finite; negative infinite if there is none.
         is_finite: Whether all values are finite.
-        num_one_hot: Samples with a single 1 and nothing else; 0 if nobody asked.
+        num_one_hot: Samples with a single 1 and nothing else; 0 if the caller does not ask for them.
     """
 
     num_samples: int

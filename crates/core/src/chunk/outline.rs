@@ -14,13 +14,13 @@ pub struct Outline {
     pub highest: f64,
     /// True if no value is infinite or NaN.
     pub is_finite: bool,
-    /// Samples with a single 1 and nothing else; 0 if nobody asked.
+    /// Samples with a single 1 and nothing else; 0 if the caller does not ask for them.
     pub num_one_hot: usize,
 }
 
 const NUM_LANES: usize = 16;
 
-/// What the figures need of a type of values.
+/// The operations on a type of values that the figures need.
 trait Value: Copy + PartialEq {
     const ZERO: Self;
     const ONE: Self;

@@ -14,7 +14,7 @@ const READ_BYTES: usize = 1 << 17;
 /// Compressed data and their access points.
 #[derive(Clone, Copy)]
 pub struct Packed<'a> {
-    /// How they are compressed.
+    /// The kind of compression.
     pub kind: Kind,
     /// Reads the compressed data.
     pub read: ReadAt<'a>,
@@ -51,7 +51,7 @@ impl SpareDecoders {
         SpareDecoders { most, kept: Mutex::default() }
     }
 
-    /// No thread waits for another one, which may not exist in a fork of the process.
+    /// No thread waits for another thread, which may not exist in a fork of the process.
     fn take(&self, kind: Kind) -> Result<Buffers, Damage> {
         let spare = self.kept.try_lock().ok().and_then(|mut spare| spare.pop()).filter(|spare| spare.kind == kind);
         spare.map_or_else(

@@ -4,7 +4,7 @@ use super::gzip::Gzip;
 use super::zstd::Zstd;
 use cntkio_memory::inflate::Damage;
 
-/// How a text is compressed.
+/// A kind of compression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Members of gzip.
@@ -20,7 +20,7 @@ pub struct Fault {
     pub packed: u64,
     /// Offset in the text, up to which it was decompressed.
     pub text: u64,
-    /// What is wrong.
+    /// The fault, in words.
     pub what: String,
 }
 
@@ -97,7 +97,7 @@ impl Stream {
     /// A stream at the begin of compressed data. Note access points at least `spacing` bytes of text apart.
     ///
     /// # Errors
-    /// There is no memory.
+    /// The memory is exhausted.
     pub fn new(kind: Kind, spacing: u64) -> Result<Stream, Fault> {
         let decoder = Decoder::new(kind).map_err(|Damage(what)| Fault { packed: 0, text: 0, what })?;
         Ok(Stream { decoder, packed: 0, text: 0, points: Points::default(), spacing, is_between: true })

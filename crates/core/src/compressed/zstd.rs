@@ -28,7 +28,7 @@ pub(super) struct Zstd {
     unit: Vec<u8>,
     /// Bytes of the unit that libzstd has taken.
     used: usize,
-    /// A byte of text that libzstd has written while there was no room.
+    /// A byte of text that libzstd has written while the output was full.
     held: Option<u8>,
     has_sum: bool,
     /// libzstd has written all text of the frame.
@@ -197,7 +197,7 @@ impl Zstd {
         Ok(())
     }
 
-    /// Take a new context if the memory of this one is larger than the frame asks for, and the text does not fit it:
+    /// Take a new context if the memory of the old context is larger than the frame asks for, and the text does not fit it:
     /// what a damaged frame yields depends on the size.
     fn make_ready(&mut self, header: &Header) -> Result<(), Damage> {
         if header.dictionary != 0 {

@@ -89,7 +89,7 @@ pub struct Schema {
     pub is_subset: bool,
     /// True if all findings are kept in full, not only the first few of each kind.
     pub keeps_findings: bool,
-    /// Whether a name of no stream is a finding.
+    /// True if a name that belongs to no stream is a finding.
     pub notes_unknown_names: bool,
 }
 

@@ -36,7 +36,7 @@ pub struct Request {
     pub crosses_sweeps: bool,
     /// True if `share` and `passed` count sequences instead of samples.
     pub counts_sequences: bool,
-    /// True if `share` counts the sequences of all partitions, although only those of `partition` are delivered: its
+    /// True if `share` counts the sequences of all partitions, although only sequences of `partition` are delivered: its
     /// part of a global minibatch. In randomized order only.
     pub is_global: bool,
 }
@@ -56,7 +56,7 @@ pub struct Outcome {
     pub end_of_sweep: bool,
     /// The data end with this read, or before it.
     pub ended: bool,
-    /// Nothing counted in the request's share.
+    /// No sequence counted in the request's share.
     pub is_empty: bool,
 }
 

@@ -110,7 +110,7 @@ def guessed_streams(path: FileNames) -> StreamDefs:
     """Guess from the first lines which streams a text has. Sparse streams have the largest possible dimension.
 
     A reader with these streams that finds no fault and no other name proves that `infer_streams` returns the same
-    streams, except for the dimensions of the sparse ones.
+    streams, except for the dimensions of sparse streams.
 
     Args:
         path: A file in the CNTK text format.
