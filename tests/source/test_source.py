@@ -395,6 +395,32 @@ def test_there_is_no_thread_before_the_first_read(path: Path) -> None:
         assert set(threading.enumerate()) == before
 
 
+TWO_SWEEPS = """
+import sys, time
+from pathlib import Path
+from cntkio import CTFDeserializer, MinibatchSource, StreamDef
+
+text = Path(sys.argv[1], "a.ctf")
+text.write_text("".join(f"{number * 7} |x {number} 1\\n" for number in range(2000)))
+for _ in range(2):  # the second time from the index cache
+    corpus = CTFDeserializer(text, {"x": StreamDef(field="x", shape=2)}, cache_index=True)
+    with MinibatchSource(corpus, max_sweeps=1) as source:
+        assert sum(minibatch["x"].num_samples for minibatch in source.minibatches(100)) == 2000
+deadline = time.monotonic() + 10
+while (count := len(list(Path("/proc/self/task").iterdir()))) > 4 and time.monotonic() < deadline:
+    time.sleep(0.05)  # threads of the sources are about to end
+print(count)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the threads of a process")
+def test_a_closed_source_leaves_only_the_threads_of_the_pools(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", TWO_SWEEPS, str(tmp_path)]
+    environment = {**os.environ, "CNTKIO_NUM_THREADS": "2"}
+    left = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=100)
+    assert int(left.stdout) <= 4  # the main thread, two that parse, one that helps to pack
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.parametrize("reads_before", [0, 2])
 def test_a_child_process_continues_independently(path: Path, method: str, reads_before: int) -> None:

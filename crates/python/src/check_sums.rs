@@ -79,5 +79,6 @@ pub(crate) fn of_file(py: Python<'_>, file: (FileNumber, u64), num_threads: usiz
     let shares = 0..size.div_ceil(SHARE_BYTES as u64);
     let sums = py.detach(|| pool.install(|| shares.into_par_iter().map(sum).collect::<std::io::Result<Vec<_>>>()))?;
     let sums: Vec<u8> = sums.iter().flatten().flat_map(|sum| sum.to_le_bytes()).collect();
-    Ok(check_sums::check_sums(&sums).iter().fold(size, |all, sum| all.rotate_left(1) ^ sum))
+    let sums = py.detach(|| pool.install(|| check_sums::check_sums(&sums)));
+    Ok(sums.iter().fold(size, |all, sum| all.rotate_left(1) ^ sum))
 }

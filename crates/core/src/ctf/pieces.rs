@@ -66,6 +66,7 @@ pub fn parse_chunk(
     };
     // To hand a single piece to another thread would take as long as to parse some lines.
     let parsed: Vec<_> = match pieces[..] {
+        [] => Vec::new(),
         [piece] => vec![parse_piece(piece, budget)],
         _ => pieces.par_iter().map(|piece| parse_piece(piece, budget)).collect(),
     };
