@@ -11,7 +11,8 @@ Each measurement is a separate process, which reads a corpus of --mb twice and r
 take turns, and the side that begins changes with each turn. A row shows the best of --repeat turns of each side in MB/s
 (10^6 bytes of text), and the speed of the working tree divided by the speed of the revision: above 1 the working tree
 is faster. The last rows show the cost of a minibatch of --small samples beyond its share of a minibatch of --size
-samples, in microseconds; --small 0 omits these rows. With --at-least the exit status is 1 if a ratio is lower.
+samples, in microseconds, for data in memory; --small 0 omits these rows. With --at-least the exit status is 1 if a
+ratio is lower.
 
 A sweep is everything from the construction of the source to the end of one sweep in a Python loop of minibatches.
 corpora.py writes the corpora; kernels that this processor lacks are skipped.
@@ -37,6 +38,7 @@ ROOT = HERE.parent
 BUILT = "libcntkio_core_module.dylib" if sys.platform == "darwin" else "libcntkio_core_module.so"
 KERNELS = ("avx512", "avx2", "sse41", "neon", "scalar")
 ORDERS = {"randomized": True, "in-order": False}
+SMALL_MINIBATCHES = 32_768
 
 
 class Side(NamedTuple):
@@ -58,11 +60,11 @@ class Side(NamedTuple):
             raise RuntimeError(started.stderr)
         return started.returncode == 0
 
-    def measure(self, kernel: str = "", **request: object) -> Answer:
-        """The faster of two sweeps in a new process."""
+    def measure(self, kernel: str = "", job: str = "sweep", **request: object) -> Answer:
+        """The faster of two runs of a job in a new process."""
         engine = Engine(sys.executable, HERE / "sweeps.py", **self.settings(kernel))
         try:
-            return min((engine.ask(job="sweep", **request) for _ in range(2)), key=lambda answer: answer["seconds"])
+            return min((engine.ask(job=job, **request) for _ in range(2)), key=lambda answer: answer["seconds"])
         finally:
             engine.close()
 
@@ -135,7 +137,11 @@ def sweep(side: Side, *, kernel: str, path: Path, kind: str, randomize: bool, si
 
 def costs_of_small(sides: list[Side], path: Path, kind: str, options: argparse.Namespace) -> list[float]:
     """Seconds that a small minibatch costs beyond its share of a large minibatch, for each side."""
-    measure = partial(sweep, path=path, kind=kind, kernel="", randomize=True)
+
+    def measure(side: Side, size: int) -> Answer:
+        count = SMALL_MINIBATCHES * options.small // size
+        return side.measure(job="minibatches", path=str(path), streams=STREAMS[kind], size=size, count=count)
+
     of_small = in_turns(options.repeat, sides, partial(measure, size=options.small))
     of_large = in_turns(options.repeat, sides, partial(measure, size=options.size))
     return [

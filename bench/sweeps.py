@@ -1,6 +1,7 @@
 """Measurements of cntkio for bench/ctf.py: a JSON object per line in and out, in a process with its own settings.
 
 {"job": "sweep", "path", "streams": {name: [dimension, sparse]}, "randomize", "size"}  ->  {"seconds", "samples", ...}
+{"job": "minibatches", "path", "streams", "size", "count"}  ->  {"seconds", "samples", "minibatches"}
 {"job": "open" | "decode" | "index" | "read" | "parse" | "whole", "path", "streams"}  ->  {"seconds", "bytes"}
 """
 
@@ -52,6 +53,20 @@ def sweep(path: str, streams: Streams, randomize: bool, size: int, cached: bool 
     seconds = time.perf_counter() - start
     counts = {"samples": samples, "minibatches": minibatches}
     return {"seconds": seconds, "memory_before": before, "most_memory": most_memory(), **counts}
+
+
+def minibatches(path: str, streams: Streams, size: int, count: int) -> Answer:
+    """Read so many minibatches of data that are in memory, after a sweep that brought them there."""
+    source = cntkio.MinibatchSource([deserializer(path, streams)], keep_data_in_memory=True)
+    while not any(data.end_of_sweep for data in source.next_minibatch(1 << 16).values()):
+        pass
+    samples = 0
+    start = time.perf_counter()
+    for _ in range(count):
+        samples += max(data.num_samples for data in source.next_minibatch(size).values())
+    seconds = time.perf_counter() - start
+    source.close()
+    return {"seconds": seconds, "samples": samples, "minibatches": count}
 
 
 def most_memory() -> int:
@@ -156,7 +171,7 @@ def whole(path: str, streams: Streams) -> Answer:
 
 JOBS: dict[str, Callable[..., Answer]] = {
     "open": open_and_cache, "decode": decode, "sweep": sweep, "index": index, "read": read, "parse": parse,
-    "whole": whole,
+    "whole": whole, "minibatches": minibatches,
 }  # fmt: skip
 
 
