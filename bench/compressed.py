@@ -75,7 +75,7 @@ def main() -> None:
                 runs[suffix, "decoder"] = lambda path=path: engine.ask(job="decode", path=str(path), streams={})
         if cntk is not None:
             request = {"path": str(plain), "streams": STREAMS[name], "randomize": False, "size": 4096}
-            runs["cntk", False] = lambda request=request: cntk.ask(job="sweep", **request)
+            runs["cntk", False] = lambda request=request: cntk.ask(**request)
         found = best(options.repeat, runs)  # type: ignore[arg-type]
         for suffix in paths:
             decoder = speed(size, found[suffix, "decoder"]) if suffix else float("inf")  # type: ignore[index]
