@@ -11,7 +11,7 @@ from typing import get_args
 
 import numpy as np
 
-from cntkio.cli.corpora import refuse_options
+from cntkio.cli.corpora import Usual, refuse_options
 from cntkio.cli.show import FINE, Facts, progress_bar
 from cntkio.cli.spooling import inputs
 from cntkio.convert import (
@@ -63,7 +63,7 @@ def convert(options: Namespace) -> int:
                 one_hot=dict(options.one_hot or ()),
                 key=options.key,
                 keys=options.keys or "unique",
-                chunk_size_in_bytes=options.chunk_size or 32 << 20,
+                chunk_size_in_bytes=options.chunk_size or Usual().chunk_size,
                 flat=_any_or_all(options.flat),
                 ids=options.ids or (),
                 renumber=options.renumber,

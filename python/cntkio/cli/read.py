@@ -15,8 +15,8 @@ from cntkio.cli.show import BAD_DATA, FINE, Facts, Paragraphs
 from cntkio.cli.spooling import Input, inputs
 from cntkio.displays import counted
 from cntkio.errors import ConfigError
-from cntkio.formats.file_lists import sizes_of
 from cntkio.formats.index_cache import LEAST_CACHED
+from cntkio.formats.open_input import text_sizes
 
 
 def read(options: Namespace) -> int:
@@ -141,7 +141,7 @@ def _caches_of(corpus: Any, file: Input) -> tuple[str | None, str]:
     """Return the first of the index caches from which texts were opened, and a sentence about all; None: some lack."""
     names = zip(corpus.publish_indexes(), corpus.index_caches, strict=True)
     caches = [name or os.fspath(cache) for name, cache in names if cache is not None]
-    num_small = sum(size < LEAST_CACHED for size in sizes_of(file.files) if size)
+    num_small = sum(0 < size < LEAST_CACHED for size in text_sizes(file.files))
     if not caches and num_small == len(file.files):
         return None, _ALL_SMALL
     if len(caches) + num_small < len(file.files):

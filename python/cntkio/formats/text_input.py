@@ -138,7 +138,7 @@ class TextInput(ReadableText, Protocol):
 
     @property
     def only_in_order(self) -> str | None:
-        """Return why the text is read in order only, as an object of "it has"; None: any order will do."""
+        """The part of the text, such as "a frame with 9 bytes of text", that allows only one order; None: any order."""
 
     @property
     def compression(self) -> str | None:

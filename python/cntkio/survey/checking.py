@@ -288,21 +288,23 @@ class StreamCheck:
 
     def add(self, block: Block) -> None:
         """Look at a block: at its outline, and at its arrays if the outline leaves a question."""
-        outline = block.outline(self._info.stream_id, counts_one_hot=self._may_be_one_hot)
-        if outline is None or not self._is_answered_by(outline):
+        outline = None
+        if not self._info.is_sparse or (len(self._samples) > 1 and self._is_wide):
+            outline = block.outline(self._info.stream_id, counts_one_hot=self._may_be_one_hot)
+        if outline is None or not self._add_outline(outline):
             self._add_arrays(block, block.streams[self._info.name])
-            return
-        self._num_samples += outline.num_samples
-        self._not_one_hot.num_seen += outline.num_samples
-        self._lowest, self._highest = min(self._lowest, outline.lowest), max(self._highest, outline.highest)
 
-    def _is_answered_by(self, outline: Outline) -> bool:
-        if self._info.is_sparse and (len(self._samples) < 2 or not self._is_wide):
-            return False
+    def _add_outline(self, outline: Outline) -> bool:
+        """Add the figures of a block; return False, and add nothing, if some of its samples may be findings."""
         num_others = outline.num_samples - outline.num_one_hot
         if num_others > _CLEARLY_NOT * outline.num_samples and outline.num_samples >= _ENOUGH:
             self._may_be_one_hot = False
-        return outline.is_finite and (not self._may_be_one_hot or not num_others)
+        if not outline.is_finite or (self._may_be_one_hot and num_others):
+            return False
+        self._num_samples += outline.num_samples
+        self._not_one_hot.num_seen += outline.num_samples
+        self._lowest, self._highest = min(self._lowest, outline.lowest), max(self._highest, outline.highest)
+        return True
 
     def _add_arrays(self, block: Block, data: MinibatchData) -> None:
         values = data.values

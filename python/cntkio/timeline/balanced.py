@@ -107,7 +107,7 @@ class BalancedRounds:
         return deliveries, False
 
     def _num_reads_in_the_sweep(self) -> int:
-        """Return a number of reads of which none but the last can reach the end of the sweep; at least 1."""
+        """Return a number of reads that cannot reach the end of the sweep; 1 if already the next read may reach it."""
         position, _, index, _, _ = self._reader.cursor
         num_samples = self._reader.num_samples
         left = self._num_sequences - index if self._counts_sequences else num_samples - position % num_samples

@@ -4,7 +4,7 @@
 
     |S0 178:1 |# BOS        index 178 of the stream S0 is the word BOS
 
-The words are counted in C, block by block; Python loops over different words only.
+`re` and `Counter` work on blocks of whole lines; a loop of Python runs over different words only.
 """
 
 from __future__ import annotations
@@ -90,13 +90,16 @@ def read_vocabularies(path: FileNames, *, remote: Remote | None = None) -> dict[
 
 def _count_words(file: TextInput, counts: Counter[tuple[bytes, bytes, bytes]]) -> None:
     """Count the words of a file, by stream, index and word."""
-    offset, rest = 0, b""
+    offset = 0
+    rest: list[bytes] = []  # of a line whose end is not read yet
     while block := file.read(offset, BLOCK):
         offset += len(block)
-        lines, end, last = (rest + block).rpartition(b"\n")
-        counts.update(_ONE_HOT_WITH_WORD.findall(lines + end))
-        rest = last
-    counts.update(_ONE_HOT_WITH_WORD.findall(rest))
+        lines, end, last = block.rpartition(b"\n")
+        if end:
+            counts.update(_ONE_HOT_WITH_WORD.findall(b"".join([*rest, lines])))
+            rest = []
+        rest.append(last)
+    counts.update(_ONE_HOT_WITH_WORD.findall(b"".join(rest)))
 
 
 def _vocabulary(indices: dict[int, dict[str, int]]) -> Vocabulary:
