@@ -151,7 +151,8 @@ def test_a_file_that_changes_in_mid_sweep_is_an_error(change: str, kind: str, ra
     options: dict[str, Any] = {"randomize": randomize, "max_sweeps": 1, "read_ahead_in_bytes": 0}
     corpus = CTFDeserializer(path, STREAMS, chunk_size_in_bytes=8000)
     with MinibatchSource(corpus, randomization_window_in_chunks=1, **options) as source:
-        delivered = source.next_minibatch(10)["x"].values.tolist()
+        # The thread that loads chunks after the first minibatch could notice the time of the change before it is reset.
+        delivered = [] if change == "damaged unnoticed" else source.next_minibatch(10)["x"].values.tolist()
         status = path.stat()
         with path.open("r+b") as file:
             if change == "truncated":
