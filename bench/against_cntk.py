@@ -724,7 +724,7 @@ def features(setting: Setting) -> list[str]:
 
 
 def is_wrapped(text: bytes) -> bool:
-    """Tell if a line begins with a number of more than 64 bits."""
+    """Return whether a line begins with a number of more than 64 bits."""
     return any(int(run) > LARGEST_ID for run in re.findall(rb"(?:\A\xef?\xbb?\xbf?\s*|\n)([0-9]{20,})", text))
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,6 @@ from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.detect import detect, other_than
 from cntkio.formats.input_file import open_to_read
 
-_T = TypeVar("_T")
 _ROWS_AT_ONCE = 4096
 _BYTES_AT_ONCE = 16 << 20
 _DAMAGE = (pa.ArrowException, UnicodeDecodeError, OverflowError, EOFError, OSError, ValueError, TypeError, KeyError)
@@ -112,69 +111,68 @@ def _opened_file(path: str) -> Iterator[Table]:
     os.close(open_to_read(path))
     kind = detect(path).form
     if kind == "parquet":
-        file = _read(path, "footer", lambda: parquet.ParquetFile(path, page_checksum_verification=True))
+        with _reading(path, "footer"):
+            file = parquet.ParquetFile(path, page_checksum_verification=True)
         with file:
-            schema = _read(path, "schema", lambda: _checked_schema(file.schema_arrow))
-            rows = _read(path, "footer", lambda: int(file.metadata.num_rows))
+            with _reading(path, "footer"):
+                rows = int(file.metadata.num_rows)
+            with _reading(path, "schema"):
+                schema = _checked_schema(file.schema_arrow)
             yield Table(path, schema, _small(_parquet_batches(path, file)), -(-rows // _ROWS_AT_ONCE))
     elif kind == "arrow stream":
         with pa.memory_map(path) as memory:
-            stream = _read(path, "schema", lambda: ipc.open_stream(memory))
-            schema = _read(path, "schema", lambda: _checked_schema(stream.schema))
-            yield Table(path, schema, _small(_stream_batches(path, stream)), 0)
+            with _reading(path, "schema"):
+                stream = ipc.open_stream(memory)
+            with _reading(path, "schema"):
+                schema = _checked_schema(stream.schema)
+            yield Table(path, schema, _small(_validated(path, stream)), 0)
     elif kind == "arrow":
         with pa.memory_map(path) as memory:
-            file = _read(path, "footer", lambda: ipc.open_file(memory))
-            schema = _read(path, "schema", lambda: _checked_schema(file.schema))
-            total = _read(path, "footer", lambda: int(file.num_record_batches))
-            batches = (
-                _read(path, f"batch {index}", lambda index=index: _checked(file.get_batch(index)))  # type: ignore[misc]
-                for index in range(total)
-            )
-            yield Table(path, schema, _small(batches), total)
+            with _reading(path, "footer"):
+                file = ipc.open_file(memory)
+                total = int(file.num_record_batches)
+            with _reading(path, "schema"):
+                schema = _checked_schema(file.schema)
+            yield Table(path, schema, _small(_validated(path, map(file.get_batch, range(total)))), total)
     else:
         what = "this is neither a Parquet nor an Arrow file" + other_than("parquet", path)
         raise FormatError(what, path=path, byte=0)
 
 
-def _stream_batches(path: str, stream: ipc.RecordBatchStreamReader) -> Iterator[pa.RecordBatch]:
-    for index in itertools.count():
-        try:
-            batch = stream.read_next_batch()
-        except StopIteration:
-            return
-        except _DAMAGE as error:
-            raise _damage(path, f"batch {index}", error) from None
-        yield _read(path, f"batch {index}", lambda batch=batch: _checked(batch))  # type: ignore[misc]
-
-
 def _parquet_batches(path: str, file: parquet.ParquetFile) -> Iterator[pa.RecordBatch]:
     for group in range(file.num_row_groups):
         where = f"row group {group}"
-        batches = _read(path, where, lambda group=group: file.iter_batches(_ROWS_AT_ONCE, row_groups=[group]))  # type: ignore[misc]
-        expected = _read(path, where, lambda group=group: int(file.metadata.row_group(group).num_rows))  # type: ignore[misc]
+        with _reading(path, where):
+            batches = file.iter_batches(_ROWS_AT_ONCE, row_groups=[group])
+            expected = int(file.metadata.row_group(group).num_rows)
         count = 0
-        while (batch := _read(path, where, lambda batches=batches: next(batches, None))) is not None:  # type: ignore[misc]
+        for batch in _validated(path, batches, where):
             count += batch.num_rows
-            yield _read(path, where, lambda batch=batch: _checked(batch))  # type: ignore[misc]
+            yield batch
         if count != expected:
             raise FormatError(f"{where} is damaged: {count} rows, but the footer says {expected}", path=path)
 
 
-def _read(path: str, where: str, read: Callable[[], _T]) -> _T:
-    """Return what pyarrow reads, or raise what says where the file is damaged."""
+def _validated(path: str, batches: Iterator[pa.RecordBatch], where: str | None = None) -> Iterator[pa.RecordBatch]:
+    """Read and check batches one by one. `where` is what contains them; None: each batch stands alone in the file."""
+    for index in itertools.count():
+        with _reading(path, where or f"batch {index}"):
+            batch = next(batches, None)
+            if batch is None:
+                return
+            batch.validate(full=True)
+        yield batch
+
+
+@contextlib.contextmanager
+def _reading(path: str, where: str) -> Iterator[None]:
+    """Raise an error that says where the file is damaged, if pyarrow cannot read it while the block runs."""
     try:
-        return read()
-    except FormatError:
-        raise
+        yield
     except _DAMAGE as error:
-        raise _damage(path, where, error) from None
-
-
-def _damage(path: str, where: str, error: Exception) -> Exception:
-    if isinstance(error, OSError) and error.errno is not None:
-        return error
-    return FormatError(f"{where} is damaged: {(str(error) or repr(error)).splitlines()[0]}", path=path)
+        if isinstance(error, FormatError) or (isinstance(error, OSError) and error.errno is not None):
+            raise
+        raise FormatError(f"{where} is damaged: {(str(error) or repr(error)).splitlines()[0]}", path=path) from None
 
 
 def _checked_schema(schema: pa.Schema) -> pa.Schema:
@@ -186,11 +184,6 @@ def _checked_schema(schema: pa.Schema) -> pa.Schema:
         if pa.types.is_nested(field.type):
             fields.extend(field.type.field(index) for index in range(field.type.num_fields))
     return schema
-
-
-def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
-    batch.validate(full=True)
-    return batch
 
 
 def _small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

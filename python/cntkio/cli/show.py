@@ -31,7 +31,7 @@ _BAR_WIDTH = 40
 # Wait so many seconds before the bar shows a rate, and between two drawings that only change the rate.
 _FIRST_RATE = 1.0
 _BETWEEN_RATES = 0.5
-# People can read these on light and on dark grounds; not so yellow, green, cyan, and blue that is not bold.
+# Readable on light and on dark grounds, unlike yellow, green, cyan, and blue that is not bold.
 COLOURS = {"red": 31, "magenta": 35, "blue": 34, "bold": 1}
 
 

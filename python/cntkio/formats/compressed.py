@@ -258,7 +258,7 @@ class InOrder:
             if end > position:
                 skipped = max(begin - position - LARGEST_SEGMENT, 0)
                 text = self._next(skipped, end - position - skipped)
-                # Keep what is asked for now, and what a reader may ask for that comes a little later.
+                # Keep the requested bytes, and those before them that another reader may request soon.
                 first = max(min(begin, position - LARGEST_SEGMENT), self._begin)
                 kept = text[:0] if skipped else self._kept[first - self._begin :]
                 self._begin = end - len(text) - len(kept)

@@ -30,7 +30,7 @@ from cntkio.survey.findings import Finding, Findings
 
 _ENOUGH = 20
 _MOST_EXCEPTIONS = 0.01
-# Once more than this share of a block's samples break it, the stream has no such rule.
+# If more than this share of a block's samples break a rule, the rule does not apply to the stream.
 _CLEARLY_NOT = 0.1
 _NUM_TRIED = 512
 _KEPT = 1000

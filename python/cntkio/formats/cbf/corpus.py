@@ -159,7 +159,7 @@ class BinaryReading:
             warn("%s: %s", path, what)
 
     def spare(self, largest_chunk: int) -> _core.Spare:
-        """Return the memory of released chunks, for chunks that are about so large."""
+        """Return the memory of a released chunk of about this size, if there is one."""
         if self._spare is None:
             self._spare = _core.Spare(_SPARE_CHUNKS * min(largest_chunk, _MOST_SPARE))
         return self._spare
