@@ -644,7 +644,7 @@ def as_cntk_rounds(number: bytes) -> bytes:
 
 
 def is_rounding(mine: Record, theirs: Record, text: bytes) -> bool:
-    """Tell if two streams differ only because CNTK does not round some numbers of the text correctly."""
+    """Return whether two streams differ only because CNTK does not round some numbers of the text correctly."""
     if mine | {"values": None} != theirs | {"values": None}:
         return False
     here, there = (np.frombuffer(base64.b64decode(stream["values"]), "<f4") for stream in (mine, theirs))
@@ -729,7 +729,7 @@ def is_wrapped(text: bytes) -> bool:
 
 
 def ends_short(text: bytes, streams: Iterable[Record]) -> bool:
-    """Tell if the text may end inside a dense sample that has too few values."""
+    """Return whether the text may end inside a dense sample that has too few values."""
     last = text[text.rfind(b"|") + 1 :]
     if re.search(rb"[\x00-\x08\x0a-\x1f\x80-\xff]", last) is not None:
         return False
@@ -738,7 +738,7 @@ def ends_short(text: bytes, streams: Iterable[Record]) -> bool:
 
 
 def has_nothing(text: bytes, options: Record) -> str:
-    """Tell how a text uses lines without content, which cost errors in CNTK: "none", "within" sequences, or "fatal"."""
+    """Return how a text uses lines without content, an error in CNTK: "none", "within" sequences, or "fatal"."""
     blank = rb"[\x00-\x09\x0b-\x20]*"
     comments = rb"(?:\|#[^|\n]*)+"
     in_lines = options.get("skipSequenceIds") or text.lstrip(b"\xef\xbb\xbf \t\n\v\f\r")[:1] == b"|"

@@ -52,7 +52,7 @@ class Side(NamedTuple):
         return {"PYTHONPATH": str(self.python), "PYTHONDONTWRITEBYTECODE": "1", **chosen}
 
     def has(self, kernel: str) -> bool:
-        """Tell if the package starts with this kernel on this machine."""
+        """Return whether the package starts with this kernel on this machine."""
         program = f"import cntkio; assert cntkio.__file__.startswith({str(self.python)!r}), cntkio.__file__"
         environment = os.environ | self.settings(kernel)
         started = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)

@@ -84,7 +84,7 @@ def blocks(page: str) -> Iterator[Block]:
 
 
 def agrees(shown: str, printed: str) -> bool:
-    """Tell if a printed text matches the text of the page, where `...` stands for any text."""
+    """Return whether a printed text matches the text of the page, where `...` stands for any text."""
     pattern = ".*?".join(re.escape(part) for part in _trimmed(shown).split("..."))
     return re.fullmatch(pattern, _trimmed(printed), re.DOTALL) is not None
 

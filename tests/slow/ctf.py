@@ -205,7 +205,7 @@ def scan(
 
 
 def is_nothing(line: bytes, symbolic_ids: bool) -> bool:
-    """Tell if a line is blank or has only comments. An id is not content, but a line with an id is not blank."""
+    """Return whether a line is blank or has only comments. An id is not content, but a line with an id is not blank."""
     has_id = re.match(rb"[^ \t\n\v\f\r|]+" if symbolic_ids else rb"[0-9]+", line)
     content = line[has_id.end() :] if has_id else line
     before, *comments = content.split(b"|")
@@ -236,7 +236,7 @@ def decimal(digits: bytes) -> int:
 
 
 def contains(line: bytes, alias: bytes) -> bool:
-    """Tell if a line contains the stream: a search in the text, not a parse, so that broken samples count as well."""
+    """Return whether a line contains the stream: a search, not a parse, so that broken samples count as well."""
     place = line.find(b"|" + alias)
     while place >= 0:
         after = line[place + 1 + len(alias) :]

@@ -81,12 +81,12 @@ def DictionaryValue(value: Any) -> Any:
 
 
 def are_equal(one: Any, other: Any) -> bool:
-    """Tell if two values are equal."""
+    """Return whether two values are equal."""
     return one.shape == other.shape and np.array_equal(one.asarray(), other.asarray())
 
 
 def is_tensor(data: Any) -> bool:
-    """Tell if `sequence_to_cntk_text_format` treats an object as dense: an array, or nested lists of numbers."""
+    """Return whether `sequence_to_cntk_text_format` treats an object as dense: an array, or nested lists of numbers."""
     if isinstance(data, np.ndarray):
         return True
     return isinstance(data, list) and all(
