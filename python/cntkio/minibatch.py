@@ -144,9 +144,10 @@ class MinibatchData:
         """Sparse: the index of each entry, as in the file, neither sorted nor summed; int32. Dense: None."""
         return self.arrays.indices
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        arrays = self.arrays._replace(values=self.values.reshape(-1))
-        return (MinibatchData, (self.stream, *arrays, self.end_of_sweep))
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        """Keep the arrays alone, not the packer's result with the other streams."""
+        state = {"stream": self.stream, "end_of_sweep": self.end_of_sweep, "_arrays": self.arrays, "_packed": None}
+        return None, state
 
     def __repr__(self) -> str:
         counts = f"num_sequences={self.num_sequences}, num_samples={self.num_samples}"
@@ -520,9 +521,16 @@ def checked_minibatch(minibatch: Any) -> Minibatch:
     raise ConfigError(f"the minibatch is {found}", key="minibatch")
 
 
-FilesOf: TypeAlias = tuple[Callable[[npt.NDArray[np.int64]], npt.NDArray[np.str_]], npt.NDArray[np.int64], int, int]
-"""Finds the files of a minibatch's sequences when they are asked for: the function that returns the file of each of
-some sequences, the sequences of several minibatches, and the first and the end of this minibatch's."""
+_NamedFiles: TypeAlias = tuple[npt.NDArray[np.str_], npt.NDArray[np.int64]]
+
+FilesOf: TypeAlias = tuple[Callable[[npt.NDArray[np.int64]], _NamedFiles], npt.NDArray[np.int64], int, int]
+"""Finds the files of a minibatch's sequences when they are asked for: the function that returns the names of files, and
+for each of some sequences the index of its file; the sequences of several minibatches; the first and the end of this
+minibatch's."""
+
+
+def _named_files(names: npt.NDArray[np.str_], which: npt.NDArray[np.int64]) -> _NamedFiles:
+    return names, which
 
 
 class Minibatch(dict[str, MinibatchData]):
@@ -554,6 +562,16 @@ class Minibatch(dict[str, MinibatchData]):
         super().__init__(streams)
         self._keys = keys
         self._files = files
+
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        """Keep keys and files as arrays: what finds them belongs to the source."""
+        found: FilesOf | None = None
+        if self._files is not None:
+            find, sequences, first, last = self._files
+            names, which = find(sequences[first:last])
+            found = functools.partial(_named_files, names), which, 0, len(which)
+        own: Any = super().__getstate__()  # of a subclass, more than here
+        return None, {**own[1], "_keys": functools.partial(np.asarray, self.keys_of_sequences), "_files": found}
 
     if TYPE_CHECKING:
         # At run time a description goes through `__missing__`. In truncated mode data are `TruncatedMinibatchData`.
@@ -608,7 +626,7 @@ class Minibatch(dict[str, MinibatchData]):
 
     @property
     def files_of_sequences(self) -> npt.NDArray[np.str_]:
-        """The file of each sequence, in delivered order: where the first deserializer has it. (Not kept in pickles.)
+        """The file of each sequence, in delivered order: where the first deserializer has it.
 
         Raises:
             ConfigError: The minibatch does not come from a source of files.
@@ -618,7 +636,8 @@ class Minibatch(dict[str, MinibatchData]):
                 "the files of these sequences are not known; expected a minibatch that a source of files has read"
             )
         find, sequences, first, last = self._files
-        return find(sequences[first:last])
+        names, which = find(sequences[first:last])
+        return names[which]
 
     @property
     def num_sequences(self) -> int:

@@ -187,6 +187,24 @@ def test_a_data_set_inside_another_has_no_wrong_state(corpus: Path) -> None:
         dataset.state_dict()
 
 
+class Plain(IterableDataset):  # type: ignore[type-arg, misc]
+    """A program's own data set, which delivers minibatches of arrays."""
+
+    def __init__(self, corpus: Path) -> None:
+        self.corpus = corpus
+
+    def __iter__(self) -> Any:
+        with builders.make(self.corpus, randomize=False, max_sweeps=1) as source:
+            yield from source.minibatches(30)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_minibatches_of_a_programs_own_data_set_come_from_workers(corpus: Path, workers: int) -> None:
+    received = list(DataLoader(Plain(corpus), batch_size=None, num_workers=workers))
+    assert list(map(builders.shown, received)) == list(map(builders.shown, Plain(corpus)))
+    assert {*received[3].files_of_sequences.tolist()} == {str(corpus)}
+
+
 def test_loaders_of_other_data_sets_iterate_as_before() -> None:
     loader = DataLoader(range(4), batch_size=2, num_workers=1)  # type: ignore[arg-type]
     running = iter(loader)

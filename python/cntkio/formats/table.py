@@ -5,19 +5,22 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from cntkio.formats.columns import Keys, Lengths, stored_keys, stored_lengths
 
+NamedFiles: TypeAlias = tuple[npt.NDArray[np.str_], npt.NDArray[np.int64]]
+"""The files of some sequences: their names, and for each sequence the index of its file among the names."""
+
 
 class Files(Protocol):
     """The files of a corpus that has several."""
 
-    def of(self, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.str_]:
-        """Return the file of each of some sequences."""
+    def of(self, sequences: npt.NDArray[np.int64]) -> NamedFiles:
+        """Return the files of some sequences."""
 
 
 class ListedFiles:
@@ -31,10 +34,10 @@ class ListedFiles:
     def __init__(self, paths: Sequence[str | bytes], files: npt.NDArray[np.integer[Any]]) -> None:
         self._paths, self._files = paths, files
 
-    def of(self, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.str_]:
-        """Return the file of each of some sequences."""
+    def of(self, sequences: npt.NDArray[np.int64]) -> NamedFiles:
+        """Return the files of some sequences."""
         files, which = np.unique(self._files[sequences], return_inverse=True)
-        return np.array([os.fsdecode(self._paths[file]) for file in files.tolist()], np.str_)[which]
+        return np.array([os.fsdecode(self._paths[file]) for file in files.tolist()], np.str_), which
 
 
 class FileSpans:
@@ -45,15 +48,16 @@ class FileSpans:
         starts: First sequence of each file and, last, the number of sequences.
 
     Example:
-        >>> FileSpans(["a.ctf", "b.ctf"], np.array([0, 2, 5])).of(np.array([1, 4])).tolist()
-        ['a.ctf', 'b.ctf']
+        >>> names, which = FileSpans(["a.ctf", "b.ctf"], np.array([0, 2, 5])).of(np.array([1, 4, 0]))
+        >>> names[which].tolist()
+        ['a.ctf', 'b.ctf', 'a.ctf']
     """
 
     def __init__(self, paths: Sequence[str], starts: npt.NDArray[np.int64]) -> None:
         self._paths, self._starts = paths, starts
 
-    def of(self, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.str_]:
-        """Return the file of each of some sequences."""
+    def of(self, sequences: npt.NDArray[np.int64]) -> NamedFiles:
+        """Return the files of some sequences."""
         files = np.searchsorted(self._starts, sequences, side="right") - 1
         return ListedFiles(self._paths, files).of(np.arange(len(files)))
 

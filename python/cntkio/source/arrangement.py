@@ -24,7 +24,7 @@ from cntkio import _core
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import Corpus
 from cntkio.formats.report import warn
-from cntkio.formats.table import SequenceTable
+from cntkio.formats.table import NamedFiles, SequenceTable
 from cntkio.source.fitting import Skipping, flags_of, judge_lengths, skip_unusable
 from cntkio.source.join import join
 from cntkio.streams import check_definers
@@ -91,10 +91,12 @@ class Arrangement:
         """Return the sequences of a corpus that belong to sequences of the table."""
         return sequences if self.partners is None else self.partners[corpus_index][sequences].astype(np.int64)
 
-    def files_of(self, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.str_]:
-        """Return the file of each of some sequences of the table, in the first corpus."""
+    def files_of(self, sequences: npt.NDArray[np.int64]) -> NamedFiles:
+        """Return the files of some sequences of the table, in the first corpus."""
         files = self.tables[0].files
-        return np.full(len(sequences), self.name) if files is None else files.of(self.partner(0, sequences))
+        if files is None:
+            return np.array([self.name]), np.zeros(len(sequences), np.int64)
+        return files.of(self.partner(0, sequences))
 
     def chunks_of(self, table_chunk: int) -> list[list[int]]:
         """Return for each corpus its chunks that hold sequences of a chunk of the table, ascending."""
