@@ -31,6 +31,7 @@ class FakeCorpus:
     utterances = None
     joins = "anywhere"
     loads_at_once = 2
+    load_part = None
 
     def __init__(self, num_chunks: int = 10, keys: Sequence[int] | None = None, num_bytes: int = 1 << 20) -> None:
         self.table = SequenceTable(

@@ -67,7 +67,7 @@ fn no_flipped_bit_takes_more_than_ten_times_the_chunk() {
             let check = |bytes: &[u8], num_sequences: usize| {
                 let most_samples = 2 * bytes.len() as u64;
                 let parse = || match is_documented {
-                    false => cbf::parse(Bytes::new(bytes.to_vec()), num_sequences, &streams).is_ok(),
+                    false => cbf::parse(Bytes::new(bytes.to_vec()), num_sequences, &streams, None).is_ok(),
                     true => cbf::parse_documented(bytes, num_sequences, &streams, most_samples, 1 << 20, None).is_ok(),
                 };
                 let mut is_fine = false;

@@ -84,7 +84,14 @@ fn stored(sequences: &[Vec<Sample>], is_sparse: bool, is_double: bool, becomes_d
     let mut bytes = vec![0; sizes.iter().sum::<u64>() as usize];
     cbf::write(&written, &selected, &lengths, &mut bytes).unwrap();
     let stream = Stream { is_sparse, dim: DIM, is_double, becomes_double };
-    cbf::parse(Bytes::new(bytes), sequences.len(), &[stream]).unwrap().chunk
+    let whole = cbf::parse(Bytes::new(bytes.clone()), sequences.len(), &[stream], None).unwrap();
+    let own: Vec<u32> = (0..sequences.len() as u32).filter(|number| number * number % 5 < 2).collect();
+    let part = cbf::parse(Bytes::new(bytes), sequences.len(), &[stream], Some(&own)).unwrap();
+    let plain = |chunk, own| pack::in_full_width(chunk, own).unwrap();
+    assert_eq!(plain(&part.chunk, None), plain(&whole.chunk, Some(&own)));
+    assert!(part.chunk.num_bytes() <= whole.chunk.num_bytes() + 8 * own.len());
+    assert_eq!(part.num_used, whole.num_used);
+    whole.chunk
 }
 
 /// Frames of two values, and what their samples are.
@@ -298,7 +305,7 @@ proptest! {
         // All chunks, one after the other, as they are and in full width.
         let all = || samples.iter().flatten().map(|samples| &samples[..]);
         let expected = packed(all(), is_sparse, is_double);
-        let plain: Vec<Chunk> = chunks.iter().map(|chunk| pack::in_full_width(chunk).unwrap()).collect();
+        let plain: Vec<Chunk> = chunks.iter().map(|chunk| pack::in_full_width(chunk, None).unwrap()).collect();
         prop_assert!(plain.iter().all(|chunk| chunk.as_plain().is_some()));
         for chunks in [chunks, &plain] {
             let mut whole = Whole::new(&[wanted], all().count());
@@ -390,7 +397,7 @@ fn a_changed_file_is_an_error_before_and_after_gathering() {
     // SAFETY: the parser checks the bytes before it uses them, and the packer copies them.
     let bytes = unsafe { FileBytes::map(&std::sync::Arc::new(mapped), 0, content.len()) }.unwrap();
     let stream = Stream { is_sparse: false, dim: DIM, is_double: false, becomes_double: false };
-    let chunk = cbf::parse(Bytes::of(bytes), 1, &[stream]).unwrap().chunk;
+    let chunk = cbf::parse(Bytes::of(bytes), 1, &[stream], None).unwrap().chunk;
 
     let (handles, wanted) = ([&chunk], [Wanted { stream: 0, is_sparse: false, is_double: false }]);
     let selection = Selection { chunk_of: &[0], sequences: &[0], parts: None };

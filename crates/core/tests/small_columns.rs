@@ -108,7 +108,7 @@ proptest! {
             whole.finish().iter().map(bits).collect::<Vec<_>>()
         };
         prop_assert_eq!(whole(&small), whole(&plain));
-        let made_plain = pack::in_full_width(&small).unwrap();
+        let made_plain = pack::in_full_width(&small, None).unwrap();
         prop_assert!(made_plain.as_plain().is_some());
         prop_assert_eq!(whole(&made_plain), whole(&plain));
     }

@@ -23,8 +23,8 @@ fuzz_target!(|data: &[u8]| {
         if is_documented {
             return cbf::parse_documented(bytes, num_sequences, &streams, 1 << 16, piece, None);
         }
-        let parsed = cbf::parse(Bytes::new(bytes.to_vec()), num_sequences, &streams)?;
-        Ok(Parsed { chunk: pack::in_full_width(&parsed.chunk).expect("a checked chunk can be packed"), ..parsed })
+        let parsed = cbf::parse(Bytes::new(bytes.to_vec()), num_sequences, &streams, None)?;
+        Ok(Parsed { chunk: pack::in_full_width(&parsed.chunk, None).expect("a checked chunk can be packed"), ..parsed })
     };
     let (whole, in_pieces) = (parse(bytes, usize::MAX), parse(bytes, 16));
     let Ok(Parsed { chunk, num_used, lengths }) = whole else {
@@ -32,6 +32,12 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     assert_eq!(in_pieces.map(|parsed| (parsed.num_used, parsed.lengths)), Ok((num_used, lengths)));
+    if !is_documented {
+        let own: Vec<u32> = (0..chunk.num_sequences() as u32).step_by(2).collect();
+        let part = cbf::parse(Bytes::new(bytes.to_vec()), num_sequences, &streams, Some(&own));
+        let part = part.expect("sequences of a sound chunk are sound").chunk;
+        assert_eq!(pack::in_full_width(&part, None), pack::in_full_width(&chunk, Some(&own)));
+    }
     for block in chunk.blocks() {
         block.columns.iter().for_each(|column| column.check(block.num_sequences).expect("columns belong together"));
     }

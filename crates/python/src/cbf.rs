@@ -43,6 +43,7 @@ impl BinaryFile {
 /// `streams`: for each stream true if it is sparse, its dimension, true if it has double precision in the file, and true
 /// if it is packed in double precision.
 /// `most_samples`: the most samples that a stream may have, for the documented layout only.
+/// `own`: keep only these sequences, counted in the chunk, which ascend; for the 2.x layout only.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn cbf_read<'py>(
@@ -57,6 +58,7 @@ pub(crate) fn cbf_read<'py>(
     num_threads: usize,
     piece_size: usize,
     spare: Py<Spare>,
+    own: Option<PyReadonlyArray1<'py, u32>>,
 ) -> PyResult<ParsedChunk<'py>> {
     let pool = pool(num_threads)?;
     if streams.iter().any(|&(_, dim, ..)| dim == 0 || u32::try_from(dim).is_err()) {
@@ -65,11 +67,17 @@ pub(crate) fn cbf_read<'py>(
     let stream = |(is_sparse, dim, is_double, becomes_double)| Stream { is_sparse, dim, is_double, becomes_double };
     let streams: Vec<Stream> = streams.into_iter().map(stream).collect();
     let spare = &spare.get().pool;
+    let own = own.as_ref().map(|own| own.as_slice()).transpose()?;
+    let exist =
+        |own: &[u32]| own.is_sorted_by(|a, b| a < b) && own.last().is_none_or(|&last| (last as usize) < num_sequences);
+    if !own.is_none_or(exist) {
+        return Err(PyValueError::new_err("expected ascending sequences of the chunk"));
+    }
     let parsed: std::io::Result<_> = parsed(py, || {
         let file = &file.get().file;
         let bytes = if memory_map { mapped(file, begin, size)? } else { FileBytes::read(file, begin, size)? };
         Ok(pool.install(|| match most_samples {
-            None => cbf::parse(Bytes::of(bytes), num_sequences, &streams),
+            None => cbf::parse(Bytes::of(bytes), num_sequences, &streams, own),
             Some(most) => {
                 cbf::parse_documented(bytes.as_slice(), num_sequences, &streams, most, piece_size, Some(spare))
             }

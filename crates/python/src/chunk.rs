@@ -69,8 +69,15 @@ impl Chunk {
         if chunk.inner.as_plain().is_some() {
             return Ok(slf.unbind());
         }
-        let inner = py.detach(|| pack::in_full_width(&chunk.inner)).map_err(refused)?;
+        let inner = py.detach(|| pack::in_full_width(&chunk.inner, None)).map_err(refused)?;
         Py::new(py, Chunk { inner })
+    }
+
+    /// A copy of some sequences, with dense and sparse columns in full width only.
+    fn only(&self, py: Python<'_>, sequences: PyReadonlyArray1<'_, u32>) -> PyResult<Chunk> {
+        let sequences = sequences.as_slice()?;
+        let inner = py.detach(|| pack::in_full_width(&self.inner, Some(sequences))).map_err(refused)?;
+        Ok(Chunk { inner })
     }
 
     fn __repr__(&self) -> String {

@@ -75,11 +75,6 @@ class Arrangement:
     skipped: Mapping[str, int]
     name: str
 
-    @property
-    def is_of_whole_sequences(self) -> bool:
-        """True if the items are the sequences of a single corpus, all of which are sound."""
-        return self.partners is None and self.finder is None and self.flags is None
-
     def locate(self, items: npt.NDArray[np.int64]) -> Located:
         """Return the sequences of items."""
         if self.finder is None:

@@ -64,7 +64,8 @@ class Assembly:
                 loads_window=opened.is_literal,
                 read_ahead_in_bytes=options.read_ahead_in_bytes,
             )
-            loads_parts = arrangement.is_of_whole_sequences and corpora[0].load_part is not None and not keeps_all
+            can_load_parts = any(corpus.load_part is not None for corpus in corpora)
+            loads_parts = arrangement.finder is None and can_load_parts and not keeps_all
             timeline = recipe.timeline(options, corpora, arrangement, chunks.lengths_in_chunk, loads_parts=loads_parts)
         except BaseException:
             opened.close()

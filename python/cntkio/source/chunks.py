@@ -6,6 +6,9 @@
     in memory              yes                        up to the room for it             no
     chunks of corpora      one chunk of the table needs one or several chunks of each corpus: its partners'
 
+A plan may name parts of chunks in place of chunks. Then the store loads these parts of the only corpus, and pieces of
+the chunks of joined corpora (`cntkio.source.pieces`).
+
 Invariant: the store changes time and memory only. Which chunks are needed, and in which order, is the timeline's; which
 of their errors count, and when, is the same whatever is in memory.
 
@@ -25,7 +28,8 @@ from cntkio import _core
 from cntkio.formats.contract import Corpus
 from cntkio.source.arrangement import Arrangement
 from cntkio.source.loading import CorpusChunks, Loaders
-from cntkio.timeline import ChunkRefs, Plan
+from cntkio.source.pieces import Pieces, pieces_of_corpora
+from cntkio.timeline import ChunkRefs, PartsOfChunks, Plan
 
 _LEAST_READ_AHEAD = 32 << 20
 _LEAST_CHUNKS_AHEAD, _MOST_CHUNKS_AHEAD = 64, 4096
@@ -74,6 +78,8 @@ class ChunkStore:
         self._arrangement = arrangement
         self._loads_window = loads_window
         self._read_ahead_in_bytes = read_ahead_in_bytes
+        self._parts: PartsOfChunks | None = None
+        self._pieces: list[Pieces | None] = [None] * len(corpora)
         self._begin()
 
     def _begin(self) -> None:
@@ -110,6 +116,10 @@ class ChunkStore:
         lengths: npt.NDArray[np.uint32] = self._chunks[0].get(chunk_id).findings
         return lengths
 
+    def pieces(self, corpus_index: int) -> Pieces | None:
+        """Return the pieces that are loaded in place of the chunks of a joined corpus; None: chunks are loaded."""
+        return self._pieces[corpus_index]
+
     # ------------------------------------------------------------------------------------------- loading ahead
 
     def plan(self, needed: Plan, used: Sequence[int], ahead: Iterator[int]) -> None:
@@ -123,11 +133,10 @@ class ChunkStore:
             ahead: Needed afterwards, in the order of need; evaluated until the room is full.
         """
         self.planned = needed.version
-        for chunks in self._chunks:
-            chunks.set_parts(needed.parts)
+        self._set_parts(needed.parts)
         window = list(dict.fromkeys([*used, *needed.chunks]))
         wanted = list(dict.fromkeys([*window, *self._that_fit(ahead)]))
-        if len(self._chunks) == 1:
+        if self._arrangement.partners is None:
             (chunks,) = self._chunks
             chunks.set_window(set(window))
             chunks.keep_only(set(wanted))
@@ -148,9 +157,26 @@ class ChunkStore:
         if len(wanted) == len(window):
             self._set_windows(wanted_of)
         self._partners = {table_chunk: self._partners[table_chunk] for table_chunk in wanted}
+        for pieces in self._pieces:
+            if pieces is not None:
+                pieces.keep_only(self._partners)
         for chunks, chunk_ids_to_keep in zip(self._chunks, wanted_of, strict=True):
             chunks.keep_only(chunk_ids_to_keep)
         self._loaders.want(wishes)
+
+    def _set_parts(self, parts: PartsOfChunks | None) -> None:
+        """Let the chunks of the table be parts of chunks, or whole chunks (None)."""
+        if parts is self._parts:
+            return
+        self._parts, self._partners = parts, {}
+        if self._arrangement.partners is None:
+            self._chunks[0].set_parts(parts)
+            return
+        corpora = [chunks.corpus for chunks in self._chunks]
+        none: list[Pieces | None] = [None] * len(corpora)
+        self._pieces = none if parts is None else pieces_of_corpora(parts, corpora, self._arrangement)
+        for chunks, pieces in zip(self._chunks, self._pieces, strict=True):
+            chunks.set_parts(pieces)
 
     def _set_windows(self, windows: Sequence[set[int]]) -> None:
         for chunks, window in zip(self._chunks, windows, strict=True):
@@ -174,7 +200,7 @@ class ChunkStore:
             yield table_chunk
 
     def _is_in_memory(self, table_chunk: int) -> bool:
-        if len(self._chunks) == 1:
+        if self._arrangement.partners is None:
             return table_chunk in self._chunks[0].in_memory
         return all(
             chunk_id in chunks.in_memory
@@ -192,10 +218,17 @@ class ChunkStore:
         return max(1, sum(sizes) // len(sizes) * len(self._chunks)) if sizes else self._read_ahead_in_bytes // 4
 
     def _chunks_of(self, table_chunk: int) -> list[list[int]]:
-        """For each corpus its chunks that hold sequences of a chunk of the table."""
+        """For each corpus its chunks, or pieces of chunks, that hold sequences of a chunk of the table."""
         chunk_ids = self._partners.get(table_chunk)
-        if chunk_ids is None:
-            chunk_ids = self._partners[table_chunk] = self._arrangement.chunks_of(table_chunk)
+        if chunk_ids is None and self._parts is not None:
+            whole_chunk = self._parts.part(table_chunk).chunk_id
+            chunk_ids = [
+                self._arrangement.chunks_of(whole_chunk)[corpus_index] if pieces is None else pieces.ids(table_chunk)
+                for corpus_index, pieces in enumerate(self._pieces)
+            ]
+        elif chunk_ids is None:
+            chunk_ids = self._arrangement.chunks_of(table_chunk)
+        self._partners[table_chunk] = chunk_ids
         return chunk_ids
 
     # ------------------------------------------------------------------------------------------------- in use

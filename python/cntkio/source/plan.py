@@ -53,6 +53,9 @@ class NoChunks:
         self.num_needed.append(len(self._needed))
         return Taken([[] for _ in refs], len(bounds) - 1, None)
 
+    def pieces(self, corpus_index: int) -> None:
+        """Return None: a plan names whole chunks."""
+
     def begin_in_child(self) -> None:
         """Do nothing."""
 

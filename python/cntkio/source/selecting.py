@@ -31,6 +31,7 @@ from cntkio.source.arrangement import Arrangement, Located
 from cntkio.source.chunks import Taken
 from cntkio.source.fitting import BROKEN, INVALID
 from cntkio.source.hand_over import HandOver, PackOrder, Prepared, Request, Standing
+from cntkio.source.pieces import Pieces
 from cntkio.timeline import AnyTimeline, Bookmark, ChunkRefs, Partition, Plan, Reads, Selection
 
 
@@ -45,6 +46,9 @@ class Chunks(Protocol):
 
     def take(self, refs: Sequence[ChunkRefs], bounds: Sequence[int]) -> Taken:
         """Take chunks into use."""
+
+    def pieces(self, corpus_index: int) -> Pieces | None:
+        """Return the pieces that are loaded in place of the chunks of a joined corpus; None: chunks are loaded."""
 
     def begin_in_child(self) -> None:
         """Begin in a fork of the process."""
@@ -263,6 +267,9 @@ class Selector:
             return located.refs[corpus_index]
         if self._arrangement.partners is None and located.frames is None and selection.refs is not None:
             return selection.refs
+        pieces = self._chunks.pieces(corpus_index)
+        if pieces is not None and selection.refs is not None:
+            return pieces.refs(selection.refs)
         return self._arrangement.refs_of(corpus_index, located.sequences)
 
     def _samples_of(

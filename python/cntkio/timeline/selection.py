@@ -116,7 +116,8 @@ class Selection:
     def where(self, mask: npt.NDArray[np.bool_]) -> Selection:
         """Return the sequences of the table for which `mask` is true."""
         parts = None if self.parts is None else self.parts.where(mask)
-        return Selection(self.sequences[mask], self.chunks[mask], self.end_of_sweep, self.position, parts)
+        refs = None if self.refs is None else ChunkRefs.of(self.chunks[mask], self.refs.indices_in_chunk[mask])
+        return Selection(self.sequences[mask], self.chunks[mask], self.end_of_sweep, self.position, parts, refs)
 
 
 class Reads(NamedTuple):

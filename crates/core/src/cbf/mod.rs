@@ -174,67 +174,121 @@ fn build(
 // ------------------------------------------------------------------------------------------------ 2.x layout
 
 /// Check a chunk of the 2.x layout, and keep its bytes as they are: the packer copies sequences straight from there.
-pub fn parse(file: Bytes, num_sequences: usize, streams: &[Stream]) -> Result<Parsed, Fault> {
+///
+/// `own`: keep only these sequences, which ascend, and check the contents of these only.
+pub fn parse(file: Bytes, num_sequences: usize, streams: &[Stream], own: Option<&[u32]>) -> Result<Parsed, Fault> {
     let mut walk = Walk { bytes: file.as_slice(), at: 0, stream: 0 };
     let list = (num_sequences as u64).saturating_mul(4);
     walk.take(list, Kind::LengthList, None).map_err(|fault| Fault { stream: None, ..fault })?;
     let mut columns = Vec::with_capacity(streams.len());
     for (number, stream) in streams.iter().enumerate() {
         walk.stream = number;
-        let (starts, sequence_offsets) = sequences(&mut walk, stream, num_sequences)?;
+        let Places { starts, ends, sequence_offsets } = match own {
+            None => sequences(&mut walk, stream, num_sequences)?,
+            Some(own) => own_sequences(&mut walk, stream, num_sequences, own)?,
+        };
         let Stream { is_sparse, dim, is_double, becomes_double } = *stream;
-        let stored = Stored { dim, is_sparse, is_double, becomes_double, bytes: file.clone(), starts };
+        let stored = Stored { dim, is_sparse, is_double, becomes_double, bytes: file.clone(), starts, ends };
         columns.push(Column { sequence_offsets, samples: Samples::Stored(stored) });
     }
     let num_used = walk.at;
-    let chunk = Chunk::new(vec![Block { num_sequences, columns }]);
+    let num_kept = own.map_or(num_sequences, <[u32]>::len);
+    let chunk = Chunk::new(vec![Block { num_sequences: num_kept, columns }]);
     Ok(Parsed { chunk, num_used, lengths: Vec::new() })
 }
 
-/// The first byte of each sequence of a stream and, last, the end of the last sequence; and the same in samples.
-///
-/// Each number of samples is read once: if the file changes later, the table still describes what was checked.
-fn sequences(walk: &mut Walk, stream: &Stream, num_sequences: usize) -> Result<(Vec<usize>, Vec<u32>), Fault> {
-    let width = stream.width() as u64;
-    // A sequence takes at least its count. If there are fewer bytes, the loop finds that out.
-    let most_sequences = num_sequences.min((walk.bytes.len() - walk.at) / 4);
-    let (mut starts, mut sequence_offsets) =
-        (Vec::with_capacity(most_sequences + 1), Vec::with_capacity(most_sequences + 1));
-    let mut total = 0u32;
-    sequence_offsets.push(total);
-    for sequence in 0..num_sequences {
-        let start = walk.at;
-        starts.push(start);
-        let num_samples = if stream.is_sparse {
-            walk.take(8, Kind::Count, Some(sequence))?;
-            let num_samples = u32_at(walk.bytes, start);
-            let num_values = i32_at(walk.bytes, start + 4);
-            let Ok(num_values) = u32::try_from(num_values) else {
-                return Err(walk.fault(Kind::NegativeValues, start + 4, Some(sequence), num_values.into()));
-            };
-            let size = u64::from(num_values) * (width + 4) + u64::from(num_samples) * 4;
-            let values_at = walk.take(size, Kind::Sparse, Some(sequence))?;
-            // At once, while the bytes are on their way into the cache.
-            check_sparse(walk, stream, sequence, values_at, num_values as usize)?;
-            num_samples
-        } else {
-            walk.take(4, Kind::Count, Some(sequence))?;
-            let num_samples = u32_at(walk.bytes, start);
-            let size = u64::from(num_samples).saturating_mul((stream.dim as u64).saturating_mul(width));
-            walk.take(size, Kind::Dense, Some(sequence))?;
-            // Most often sequences are of one length: ask for the counts that follow.
-            let ahead = walk.at + AHEAD_SEQUENCES * (walk.at - start);
-            prefetch(walk.bytes.get(ahead..ahead + 4).unwrap_or_default(), 4);
-            num_samples
-        };
-        total = total.checked_add(num_samples).ok_or_else(|| {
+/// The places of a stream's sequences.
+#[derive(Default)]
+struct Places {
+    /// The first byte of each sequence and, last, the end of the last sequence.
+    starts: Vec<usize>,
+    /// The end of each sequence, if other sequences lie in between.
+    ends: Option<Vec<usize>>,
+    /// The first sample of each sequence and, last, the number of samples.
+    sequence_offsets: Vec<u32>,
+}
+
+impl Places {
+    fn with_room(most_sequences: usize) -> Places {
+        let mut sequence_offsets = Vec::with_capacity(most_sequences + 1);
+        sequence_offsets.push(0);
+        Places { starts: Vec::with_capacity(most_sequences + 1), ends: None, sequence_offsets }
+    }
+
+    /// Add the samples of the sequence that starts at a byte.
+    fn add_samples(&mut self, walk: &Walk, start: usize, sequence: usize, num_samples: u32) -> Result<(), Fault> {
+        let total = self.sequence_offsets[self.sequence_offsets.len() - 1];
+        self.sequence_offsets.push(total.checked_add(num_samples).ok_or_else(|| {
             let found = u64::from(total) + u64::from(num_samples);
             Fault { limit: u32::MAX.into(), ..walk.fault(Kind::TooManySamples, start, Some(sequence), counted(found)) }
-        })?;
-        sequence_offsets.push(total);
+        })?);
+        Ok(())
     }
-    starts.push(walk.at);
-    Ok((starts, sequence_offsets))
+}
+
+/// Find and check all sequences of a stream.
+///
+/// Each number of samples is read once: if the file changes later, the table still describes what was checked.
+fn sequences(walk: &mut Walk, stream: &Stream, num_sequences: usize) -> Result<Places, Fault> {
+    // A sequence takes at least its count. If there are fewer bytes, the loop finds that out.
+    let mut places = Places::with_room(num_sequences.min((walk.bytes.len() - walk.at) / 4));
+    for sequence in 0..num_sequences {
+        let start = walk.at;
+        places.starts.push(start);
+        let num_samples = pass(walk, stream, sequence, true)?;
+        places.add_samples(walk, start, sequence, num_samples)?;
+    }
+    places.starts.push(walk.at);
+    Ok(places)
+}
+
+/// Find some sequences of a stream, and check these. The others are passed, which needs their counts only.
+fn own_sequences(walk: &mut Walk, stream: &Stream, num_sequences: usize, own: &[u32]) -> Result<Places, Fault> {
+    let mut places = Places::with_room(own.len().min((walk.bytes.len() - walk.at) / 4));
+    let mut ends = Vec::with_capacity(places.starts.capacity());
+    let mut own = own.iter().peekable();
+    for sequence in 0..num_sequences {
+        let start = walk.at;
+        let is_own = own.next_if(|&&next| next as usize == sequence).is_some();
+        let num_samples = pass(walk, stream, sequence, is_own)?;
+        if is_own {
+            places.starts.push(start);
+            ends.push(walk.at);
+            places.add_samples(walk, start, sequence, num_samples)?;
+        }
+    }
+    places.starts.push(walk.at);
+    places.ends = Some(ends);
+    Ok(places)
+}
+
+/// Pass a sequence and return its number of samples. With `is_checked`, check the contents of a sparse sequence.
+#[inline(always)]
+fn pass(walk: &mut Walk, stream: &Stream, sequence: usize, is_checked: bool) -> Result<u32, Fault> {
+    let (start, width) = (walk.at, stream.width() as u64);
+    if !stream.is_sparse {
+        walk.take(4, Kind::Count, Some(sequence))?;
+        let num_samples = u32_at(walk.bytes, start);
+        let size = u64::from(num_samples).saturating_mul((stream.dim as u64).saturating_mul(width));
+        walk.take(size, Kind::Dense, Some(sequence))?;
+        // Most often sequences are of one length: ask for the counts that follow.
+        let ahead = walk.at + AHEAD_SEQUENCES * (walk.at - start);
+        prefetch(walk.bytes.get(ahead..ahead + 4).unwrap_or_default(), 4);
+        return Ok(num_samples);
+    }
+    walk.take(8, Kind::Count, Some(sequence))?;
+    let num_samples = u32_at(walk.bytes, start);
+    let num_values = i32_at(walk.bytes, start + 4);
+    let Ok(num_values) = u32::try_from(num_values) else {
+        return Err(walk.fault(Kind::NegativeValues, start + 4, Some(sequence), num_values.into()));
+    };
+    let size = u64::from(num_values) * (width + 4) + u64::from(num_samples) * 4;
+    let values_at = walk.take(size, Kind::Sparse, Some(sequence))?;
+    if is_checked {
+        // At once, while the bytes are on their way into the cache.
+        check_sparse(walk, stream, sequence, values_at, num_values as usize)?;
+    }
+    Ok(num_samples)
 }
 
 /// Distance of the prefetched bytes from the check, and the most bytes that are prefetched at a time.

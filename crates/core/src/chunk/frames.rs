@@ -107,9 +107,14 @@ impl Frames {
         Ok(())
     }
 
-    /// Bytes of the frames and of their table.
-    pub(crate) fn num_bytes(&self) -> usize {
-        size_of_val(&self.starts[..]) + self.blocks.iter().map(|block| block.as_slice().len()).sum::<usize>()
+    /// Bytes of the frames and of their table. A mapped block may have other frames in between, which take no memory.
+    pub(crate) fn num_bytes(&self, sequence_offsets: &[u32]) -> usize {
+        let size = |(start, pair): (&FrameStart, &[u32])| {
+            let frame_size = self.encodings.get(start.encoding as usize)?.frame_size(self.frame_dim);
+            Some((pair[1] - pair[0]) as usize * frame_size)
+        };
+        let sizes = self.starts.iter().zip(sequence_offsets.windows(2)).filter_map(size);
+        size_of_val(&self.starts[..]) + sizes.sum::<usize>()
     }
 
     /// All bytes of a sequence of so many frames, and their encoding.

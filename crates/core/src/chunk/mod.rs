@@ -95,7 +95,7 @@ impl Column {
             Samples::Dense { .. } | Samples::Sparse { .. } => self.as_plain().map_or(0, |plain| plain.num_bytes()),
             Samples::Small(small) => small.num_bytes(),
             Samples::Stored(stored) => stored.num_bytes(),
-            Samples::Frames(frames) => frames.num_bytes(),
+            Samples::Frames(frames) => frames.num_bytes(&self.sequence_offsets),
             Samples::Runs(runs) => runs.num_bytes(),
         };
         size_of_val(&self.sequence_offsets[..]) + of_samples

@@ -34,6 +34,8 @@ pub struct Stored {
     pub bytes: Bytes,
     /// The first byte of each sequence and, last, the end of the last sequence.
     pub starts: Vec<usize>,
+    /// The end of each sequence, if other bytes follow it; without them each sequence ends where the next one starts.
+    pub ends: Option<Vec<usize>>,
 }
 
 impl Stored {
@@ -43,15 +45,25 @@ impl Stored {
 
     /// Check that every sequence is inside of the bytes; the message says what is not.
     pub(crate) fn check(&self, num_sequences: usize) -> Result<(), String> {
+        let ends_inside = |ends: &Vec<usize>| {
+            ends.len() == num_sequences
+                && self.starts.windows(2).zip(ends).all(|(pair, &end)| pair[0] <= end && end <= pair[1])
+        };
         let is_sound = self.starts.len() == num_sequences + 1
             && self.starts.is_sorted()
-            && self.starts[num_sequences] <= self.bytes.as_slice().len();
+            && self.starts[num_sequences] <= self.bytes.as_slice().len()
+            && self.ends.as_ref().is_none_or(ends_inside);
         if is_sound { Ok(()) } else { Err("sequences that are not inside of their bytes".to_owned()) }
     }
 
     /// Bytes of the sequences and of their table.
     pub(crate) fn num_bytes(&self) -> usize {
-        size_of_val(&self.starts[..]) + self.starts.last().map_or(0, |last| last - self.starts[0])
+        let of_table = size_of_val(&self.starts[..]) + self.ends.as_ref().map_or(0, |ends| size_of_val(&ends[..]));
+        let of_sequences = match &self.ends {
+            None => self.starts.last().map_or(0, |last| last - self.starts[0]),
+            Some(ends) => self.starts.iter().zip(ends).map(|(start, end)| end - start).sum(),
+        };
+        of_table + of_sequences
     }
 }
 
@@ -59,6 +71,7 @@ impl Stored {
 pub(crate) fn gatherer<'a>(columns: Vec<(&'a Stored, &'a [u32])>) -> Box<dyn Gather + 'a> {
     let column = |(stored, _): (&'a Stored, _)| StoredColumn {
         starts: &stored.starts,
+        ends: stored.ends.as_deref(),
         bytes: stored.bytes.as_slice(),
         dim: stored.dim,
         is_double: stored.is_double,
@@ -70,12 +83,24 @@ struct AllStored<'a>(Vec<StoredColumn<'a>>);
 
 struct StoredColumn<'a> {
     starts: &'a [usize],
+    ends: Option<&'a [usize]>,
     bytes: &'a [u8],
     dim: usize,
     is_double: bool,
 }
 
 impl StoredColumn<'_> {
+    /// The bytes of a sequence.
+    #[inline]
+    fn sequence(&self, sequence: usize) -> Result<&[u8], Error> {
+        let (begin, next) = span(self.starts, sequence)?;
+        let end = match self.ends {
+            None => next,
+            Some(ends) => *ends.get(sequence).ok_or(Error::Missing)?,
+        };
+        self.bytes.get(begin..end).ok_or(Error::Mixed)
+    }
+
     /// Bytes of a value.
     #[inline]
     fn width(&self) -> usize {
@@ -106,8 +131,7 @@ impl Gather for AllStored<'_> {
             |column| column.starts,
             |column, sequences| {
                 for sequence in sequences {
-                    let (begin, end) = span(column.starts, sequence)?;
-                    let bytes = column.bytes.get(begin..end).ok_or(Error::Mixed)?;
+                    let bytes = column.sequence(sequence)?;
                     prefetch_first(bytes);
                     pieces.push(Piece { column, bytes });
                 }

@@ -4,7 +4,7 @@
 //! Invariant: the arrays are what [`gather_all`](super::gather_all) makes of all sequences in order. Chunks are copied
 //! column by column and can be dropped at once, so that the data are in memory only once.
 
-use super::{Sources, Stream, Wanted};
+use super::{Selection, Sources, Stream, Wanted};
 use crate::chunk::{Block, Chunk, Column, Error, Form, Ragged, RaggedEntries, Samples, expect};
 use rayon::prelude::*;
 
@@ -57,8 +57,8 @@ impl Whole {
     }
 }
 
-/// Copy a chunk into one whose columns are dense or sparse in full width.
-pub fn in_full_width(chunk: &Chunk) -> Result<Chunk, Error> {
+/// Copy a chunk into one whose columns are dense or sparse in full width: all its sequences, or some.
+pub fn in_full_width(chunk: &Chunk, own: Option<&[u32]>) -> Result<Chunk, Error> {
     let offsets = |offsets: Vec<i64>| -> Result<Vec<u32>, Error> {
         offsets.into_iter().map(|at| u32::try_from(at).map_err(|_| Error::TooLarge(usize::MAX))).collect()
     };
@@ -70,7 +70,11 @@ pub fn in_full_width(chunk: &Chunk) -> Result<Chunk, Error> {
     };
     let chunks = [chunk];
     let sources = Sources::new(&chunks, &forms.iter().enumerate().map(wanted).collect::<Vec<_>>())?;
-    let located = sources.all();
+    let chunk_of = vec![0; own.map_or(0, <[u32]>::len)];
+    let located = match own {
+        None => sources.all(),
+        Some(sequences) => sources.locate(Selection { chunk_of: &chunk_of, sequences, parts: None })?,
+    };
     let column = |(stream, &Form { dim, .. }): (&Stream, &Form)| {
         let Ragged { sequence_offsets, values, entries } = stream.gather(&located, None)?;
         let samples = match entries {
@@ -83,14 +87,14 @@ pub fn in_full_width(chunk: &Chunk) -> Result<Chunk, Error> {
     };
     let columns = sources.streams.iter().zip(&forms).map(column).collect::<Result<Vec<Column>, Error>>()?;
     sources.check_unchanged()?;
-    Ok(Chunk::new(vec![Block { num_sequences: chunk.num_sequences(), columns }]))
+    Ok(Chunk::new(vec![Block { num_sequences: located.num_sequences(), columns }]))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::chunk::Values;
-    use crate::pack::{Selection, gather_all};
+    use crate::pack::gather_all;
 
     fn wanted((stream, is_sparse, is_double): (usize, bool, bool)) -> Wanted {
         Wanted { stream, is_sparse, is_double }

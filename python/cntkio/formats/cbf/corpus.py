@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -411,26 +411,41 @@ class CBFCorpus:
     def error_at(self, sequence_index: int, what: str) -> FormatError:
         return FormatError(what, path=self.name, sequence=self._key(sequence_index))
 
-    load_part = None
-
     def load(self, chunk_id: int) -> Loaded:
         kept = self._kept.get(chunk_id)
         if kept is not None:
             return kept
-        chunk, lengths, num_unused = self._parse(chunk_id)
-        first, last = self.table.chunk_starts[chunk_id : chunk_id + 2]
-        if self.layout == "documented" and not np.array_equal(lengths, self.table.lengths[first:last]):
-            raise self._samples_error(chunk_id, lengths)
-        loaded = Loaded(chunk_id, chunk, num_unused)
+        loaded = self._load(chunk_id, None)
         if self._options.keep_data_in_memory:
             self._kept[chunk_id] = loaded
         return loaded
 
+    @property
+    def load_part(self) -> Callable[[int, npt.NDArray[np.uint32]], Loaded] | None:
+        return None if self._options.keep_data_in_memory else self._load
+
+    def _load(self, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
+        """Load a chunk, or some of its sequences: their indices in it."""
+        chunk, lengths, num_unused = self._parse(chunk_id, sequences)
+        first, last = self.table.chunk_starts[chunk_id : chunk_id + 2]
+        if self.layout == "documented" and not np.array_equal(lengths, self.table.lengths[first:last]):
+            raise self._samples_error(chunk_id, lengths)
+        return Loaded(chunk_id, chunk, num_unused, sequences)
+
     def take_parsed(self) -> dict[int, Loaded]:
         return {}
 
-    def _parse(self, chunk_id: int) -> tuple[_core.Chunk, npt.NDArray[np.uint32], int]:
-        """Return a chunk, the lengths of its sequences in the documented layout, and the number of unused bytes."""
+    def _parse(
+        self, chunk_id: int, sequences: npt.NDArray[np.uint32] | None = None
+    ) -> tuple[_core.Chunk, npt.NDArray[np.uint32], int]:
+        """Parse a chunk, or some of its sequences: their indices in it.
+
+        The bytes of a mapped chunk stay where they are. Of a copy, only these sequences are kept.
+
+        Returns:
+            The sequences; the lengths of all sequences of the chunk, in the documented layout; and the number of unused
+            bytes.
+        """
         header = self.header
         begin, num_samples = int(header.begins[chunk_id]), int(header.num_samples[chunk_id])
         is_documented = self.layout == "documented"
@@ -447,6 +462,7 @@ class CBFCorpus:
                 num_threads=num_threads(),
                 piece_size=piece_size(size, _PIECE),
                 spare=self._spare,
+                own=None if is_documented else sequences,
             )
         finally:
             # If the file was changed, that explains more than any fault.
@@ -456,6 +472,10 @@ class CBFCorpus:
         assert chunk is not None
         if is_documented and lengths.sum(dtype=np.int64) > num_samples:
             raise self._samples_error(chunk_id, lengths)
+        if sequences is not None and is_documented:
+            chunk = chunk.only(sequences)
+        elif sequences is not None and not self._options.memory_map:
+            chunk = chunk.in_full_width()
         return chunk, lengths, size - num_used
 
     def _samples_error(self, chunk_id: int, lengths: npt.NDArray[np.uint32]) -> FormatError:

@@ -30,7 +30,7 @@ from cntkio.formats.cntk_options import FEATURE_STREAM, FEATURES, truth
 from cntkio.formats.concatenation import fingerprint_of_files
 from cntkio.formats.contract import LOADS_AT_ONCE, NOTHING_AHEAD, Ahead, Joins, Loaded, PlacesInFiles, Utterances
 from cntkio.formats.file_lists import listed_files, shown_files
-from cntkio.formats.htk.frames import Frames, GatheredFrames
+from cntkio.formats.htk.frames import Frames, GatheredFrames, runs_of
 from cntkio.formats.htk.header import HEADER_SIZE, FeatureFiles, Header, OpenFile
 from cntkio.formats.htk.keys import first_same, shown
 from cntkio.formats.htk.lists import Listed, in_its_list, join_lists, read_list
@@ -198,7 +198,7 @@ class HTKFeatureCorpus:
         self._first_of_list = np.searchsorted(self._listed.files, self._first_paths)
         with FeatureFiles(settings.compatible) as files:
             self._model = self._open(files, 0).header
-        self._check_range(self._model, 0, 1)
+        self._check_range(self._model, np.zeros(1, np.int64))
         self._require_room()
         self._left, self._right = self._window()
         dim = self._model.dim * (1 + self._left + self._right)
@@ -300,11 +300,11 @@ class HTKFeatureCorpus:
         path, key = os.fsdecode(self._path_of(sequence_index)), self._key(sequence_index)
         return FormatError(what, path=path, byte=byte, sequence=key, stream=self._settings.name, kind=kind)
 
-    def _check_range(self, header: Header, begin: int, end: int) -> None:
+    def _check_range(self, header: Header, utterances: npt.NDArray[np.int64]) -> None:
         """Refuse utterances that reach beyond the end of their file."""
-        ends = self._listed.first[begin:end] + self._listed.lengths[begin:end]
+        ends = self._listed.ends[utterances]
         if ends.max() > header.num_frames:
-            index = begin + int(ends.argmax())
+            index = int(utterances[ends.argmax()])
             raise self._error(f"{self._frames(index)} are wanted, but the file has {header.num_frames}", index)
 
     def _require_room(self) -> None:
@@ -356,29 +356,40 @@ class HTKFeatureCorpus:
             digest.update(np.ascontiguousarray(column).data.cast("B"))
         return f"{len(files)}:{digest.hexdigest()}"
 
-    load_part = None
-
     def load(self, chunk_id: int) -> Loaded:
         return self.loaded(chunk_id, self.read_frames(chunk_id, memory_map=self._settings.memory_map))
 
-    def read_frames(self, chunk_id: int, *, memory_map: bool) -> Frames:
+    def load_part(self, chunk_id: int, sequences: npt.NDArray[np.uint32]) -> Loaded:
+        frames = self.read_frames(chunk_id, memory_map=self._settings.memory_map, sequences=sequences)
+        return self.loaded(chunk_id, frames, sequences)
+
+    def _utterances(self, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> npt.NDArray[np.int64]:
+        """Return the utterances of a chunk, or some of them: their indices in it."""
+        begin, end = self.table.chunk_starts[chunk_id : chunk_id + 2].tolist()
+        return np.arange(begin, end) if sequences is None else begin + sequences.astype(np.int64)
+
+    def read_frames(
+        self, chunk_id: int, *, memory_map: bool, sequences: npt.NDArray[np.uint32] | None = None
+    ) -> Frames:
         """Return a chunk's frames as they are in the files: copied, or mapped where runs are long.
+
+        Args:
+            chunk_id: The chunk.
+            memory_map: Whether to map long runs.
+            sequences: Read only these utterances: their indices in the chunk, ascending.
 
         Raises:
             OSError: A file cannot be read.
             FormatError: A file breaks the format, or differs too much from the first file.
         """
-        begin, end = self.table.chunk_starts[chunk_id : chunk_id + 2].tolist()
-        part = self._listed.only(slice(begin, end))
-        # A run ends where the next utterance is in another file, or does not follow in the same file.
-        continues = (part.files[1:] == part.files[:-1]) & (part.first[1:] == part.ends[:-1])
-        bounds = np.concatenate([[0], np.flatnonzero(~continues) + 1, [end - begin]])
-        sizes = np.add.reduceat(part.lengths, bounds[:-1], dtype=np.int64) * self._model.frame_size
+        utterances = self._utterances(chunk_id, sequences)
+        part = self._listed.only(utterances)
+        bounds, sizes = runs_of(part, self._model.frame_size, memory_map=memory_map)
         gathered = GatheredFrames(sizes, memory_map=memory_map)
         mixes = Counter[str]()
         with FeatureFiles(self._settings.compatible) as files:
-            for low, high in itertools.pairwise((begin + bounds).tolist()):
-                mixes.update(self._gather(gathered, files, low, high))
+            for low, high in itertools.pairwise(bounds.tolist()):
+                mixes.update(self._gather(gathered, files, utterances[low:high]))
         return gathered.of_utterances(part.first, bounds, mixes)
 
     def _open(self, files: FeatureFiles, sequence_index: int) -> OpenFile:
@@ -394,32 +405,34 @@ class HTKFeatureCorpus:
                 prefix=settings.prefix, compatible=settings.compatible,
             ) from None  # fmt: skip
 
-    def _gather(self, gathered: GatheredFrames, files: FeatureFiles, low: int, high: int) -> list[str]:
-        """Gather the run of the utterances from `low` up to `high`, and return how its file differs from the first."""
+    def _gather(self, gathered: GatheredFrames, files: FeatureFiles, run: npt.NDArray[np.int64]) -> list[str]:
+        """Gather a run of utterances, and return how its file differs from the first."""
+        low, high = run[[0, -1]].tolist()
         file = self._open(files, low)
         header = file.header
         differences = self._differences(header, low)
-        self._check_range(header, low, high)
-        num_frames = int(self._listed.lengths[low:high].sum(dtype=np.int64))
-        begin = header.frames_offset + int(self._listed.first[low]) * header.frame_size
-        num_read = gathered.add(file, begin, num_frames * header.frame_size)
-        if num_read < num_frames * header.frame_size:
-            raise self._truncated(low, high, num_read // header.frame_size, begin + num_read)
+        self._check_range(header, run)
+        first = int(self._listed.first[low])
+        size = (int(self._listed.ends[high]) - first) * header.frame_size
+        begin = header.frames_offset + first * header.frame_size
+        num_read = gathered.add(file, begin, size)
+        if num_read < size:
+            raise self._truncated(run, num_read // header.frame_size, begin + num_read)
         return differences
 
-    def loaded(self, chunk_id: int, frames: Frames) -> Loaded:
-        """Make a chunk of frames. The chunk takes over their bytes."""
-        begin, end = self.table.chunk_starts[chunk_id : chunk_id + 2].tolist()
+    def loaded(self, chunk_id: int, frames: Frames, sequences: npt.NDArray[np.uint32] | None = None) -> Loaded:
+        """Make a chunk of frames, or of some utterances of a chunk. It takes over their bytes."""
         chunk = _core.frames_chunk(
             frames.bytes, frames.block_of, frames.encodings, frames.encoding_of, frames.offsets,
-            self._listed.lengths[begin:end], self._model.dim, self._left, self._right, self.utterances.is_broadcast,
+            self._listed.lengths[self._utterances(chunk_id, sequences)], self._model.dim, self._left, self._right,
+            self.utterances.is_broadcast,
         )  # fmt: skip
-        return Loaded(chunk_id, chunk, frames.mixes)
+        return Loaded(chunk_id, chunk, frames.mixes, sequences)
 
-    def _truncated(self, low: int, high: int, num_frames: int, byte: int) -> FormatError:
+    def _truncated(self, run: npt.NDArray[np.int64], num_frames: int, byte: int) -> FormatError:
         """Return the error for a file that ends within a run. It names the first utterance that is not complete."""
-        ends = np.cumsum(self._listed.lengths[low:high], dtype=np.int64)
-        index = low + int(np.searchsorted(ends, num_frames, side="right"))
+        ends = self._listed.ends[run].astype(np.int64) - int(self._listed.first[run[0]])
+        index = int(run[np.searchsorted(ends, num_frames, side="right")])
         what = f"the file ends within {self._frames(index)}, which its header promises"
         return self._error(what, index, byte)
 

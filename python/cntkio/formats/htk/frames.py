@@ -15,9 +15,10 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio.errors import FormatError
 from cntkio.formats.htk.header import OpenFile
+from cntkio.formats.htk.lists import Listed
 from cntkio.formats.input_file import in_utf8
 
-_SMALLEST_MAP = 4 << 20  # bytes; copy shorter runs: every mapping adds work to each minibatch
+SMALLEST_MAP = 4 << 20  # bytes; copy shorter runs: every mapping adds work to each minibatch
 _LARGEST_RESERVATION = 1 << 28  # bytes of a chunk; a list may promise frames that no file has
 Scales = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
 Encoding = tuple[bool, Scales | None]
@@ -43,6 +44,39 @@ class Frames(NamedTuple):
     mixes: Counter[str]
 
 
+def runs_of(
+    listed: Listed, frame_size: int, *, memory_map: bool
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Divide utterances into runs, each of which is read or mapped in one piece.
+
+    An utterance continues a run if its frames follow in the same file. If the run is long enough to be mapped, the
+    file may have other frames in between, which no one touches.
+
+    Args:
+        listed: The utterances.
+        frame_size: Bytes of a frame.
+        memory_map: Whether long runs are mapped.
+
+    Returns:
+        The first utterance of each run and, last, the number of utterances; and the bytes of each run.
+    """
+    first, ends = listed.first.astype(np.int64), listed.ends.astype(np.int64)
+    is_same_file = listed.files[1:] == listed.files[:-1]
+    follows = is_same_file & (first[1:] == ends[:-1])
+    if memory_map:
+        ascends = is_same_file & (first[1:] >= ends[:-1])
+        bounds, sizes = _bounds_and_sizes(ascends, first, ends, frame_size)
+        follows |= ascends & np.repeat(sizes >= SMALLEST_MAP, np.diff(bounds))[1:]
+    return _bounds_and_sizes(follows, first, ends, frame_size)
+
+
+def _bounds_and_sizes(
+    follows: npt.NDArray[np.bool_], first: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], frame_size: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    bounds = np.concatenate([[0], np.flatnonzero(~follows) + 1, [len(first)]])
+    return bounds, (ends[bounds[1:] - 1] - first[bounds[:-1]]) * frame_size
+
+
 class Run(NamedTuple):
     """Successive frames of one file, as they are in a `Frames`: the frames of one or several utterances."""
 
@@ -61,7 +95,7 @@ class GatheredFrames:
     """
 
     def __init__(self, sizes: npt.NDArray[np.int64], *, memory_map: bool) -> None:
-        to_read = sizes[sizes < _SMALLEST_MAP] if memory_map else sizes
+        to_read = sizes[sizes < SMALLEST_MAP] if memory_map else sizes
         self._bytes = _core.FileBytes(min(int(to_read.sum()), _LARGEST_RESERVATION))
         self._memory_map = memory_map
         self._num_read = 0
@@ -80,7 +114,7 @@ class GatheredFrames:
             FormatError: The file has no scales for its compressed values.
         """
         header = file.header
-        if self._memory_map and size >= _SMALLEST_MAP and begin + size <= file.size:
+        if self._memory_map and size >= SMALLEST_MAP and begin + size <= file.size:
             block, offset = self._bytes.show(file.number, in_utf8(file.path), begin, size), 0
         else:
             num_read = self._bytes.read(file.number, begin, min(size, max(file.size - begin, 0)))

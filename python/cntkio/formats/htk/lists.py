@@ -59,8 +59,8 @@ class Listed(NamedTuple):
     first: npt.NDArray[np.uint32]
     lengths: npt.NDArray[np.uint32]
 
-    def only(self, mask: npt.NDArray[np.bool_] | slice) -> Listed:
-        """Return the utterances that a mask or a slice selects."""
+    def only(self, mask: npt.NDArray[np.bool_ | np.int64]) -> Listed:
+        """Return the utterances that a mask or indices select."""
         return Listed(self.keys[mask], self.paths, self.files[mask], self.first[mask], self.lengths[mask])
 
     @property

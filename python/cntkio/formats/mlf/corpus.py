@@ -334,8 +334,8 @@ class MLFCorpus:
     def rows(self, sequence_index: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
         """Return the number of frames and the class of each row of an entry."""
         begin, end = self._run_bounds[sequence_index : sequence_index + 2].tolist()
-        bounds = np.append(self._starts.slice(begin, end), self.table.lengths[sequence_index]).astype(np.int64)
-        return bounds[1:] - bounds[:-1], self._classes.slice(begin, end)
+        bounds = np.append(self._starts.only(slice(begin, end)), self.table.lengths[sequence_index]).astype(np.int64)
+        return bounds[1:] - bounds[:-1], self._classes.only(slice(begin, end))
 
     def places(self, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
         path_indices = np.searchsorted(self._first_of_file, sequences, side="right") - 1
@@ -365,17 +365,33 @@ class MLFCorpus:
             digest.update(self._targets.rows)
         return digest.hexdigest()
 
-    load_part = None
-
     def load(self, chunk_id: int) -> Loaded:
         begin, end = self.table.chunk_starts[chunk_id : chunk_id + 2].tolist()
         bounds = self._run_bounds[begin : end + 1]
-        first, last = int(bounds[0]), int(bounds[-1])
+        runs = slice(*bounds[[0, -1]].tolist())
+        return self._loaded(chunk_id, self.table.lengths[begin:end], bounds - bounds[0], runs)
+
+    def load_part(self, chunk_id: int, sequences: npt.NDArray[np.uint32]) -> Loaded:
+        entries = self.table.chunk_starts[chunk_id] + sequences.astype(np.int64)
+        begins = self._run_bounds[entries]
+        sizes = self._run_bounds[entries + 1] - begins
+        bounds = np.append(0, np.cumsum(sizes))
+        runs = np.arange(bounds[-1]) + np.repeat(begins - bounds[:-1], sizes)
+        return self._loaded(chunk_id, self.table.lengths[entries], bounds, runs, sequences)
+
+    def _loaded(
+        self,
+        chunk_id: int,
+        lengths: npt.NDArray[np.uint32],
+        bounds: npt.NDArray[np.int64],
+        runs: slice | npt.NDArray[np.int64],
+        sequences: npt.NDArray[np.uint32] | None = None,
+    ) -> Loaded:
         chunk = _core.runs_chunk(
-            self.table.lengths[begin:end], (bounds - first).astype(np.uint32), self._starts.slice(first, last),
-            self._classes.slice(first, last), self._settings.dim, self._settings.marks_starts, self._targets,
+            lengths, bounds.astype(np.uint32), self._starts.only(runs), self._classes.only(runs),
+            self._settings.dim, self._settings.marks_starts, self._targets,
         )  # fmt: skip
-        return Loaded(chunk_id, chunk)
+        return Loaded(chunk_id, chunk, sequences=sequences)
 
     def account_for(self, loaded: Loaded) -> None:
         """Do nothing: all faults were found when the files were opened."""

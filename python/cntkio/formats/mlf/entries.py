@@ -81,10 +81,10 @@ class CompactIntegers(NamedTuple):
     low: npt.NDArray[np.uint16]
     high: npt.NDArray[np.uint16]
 
-    def slice(self, begin: int, end: int) -> npt.NDArray[np.uint32]:
-        """Return the integers from `begin` up to `end`."""
-        low = self.low[begin:end].astype(np.uint32)
-        return low | self.high[begin:end].astype(np.uint32) << np.uint32(16) if len(self.high) else low
+    def only(self, which: slice | npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
+        """Return the integers that a slice or indices select."""
+        low = self.low[which].astype(np.uint32)
+        return low | self.high[which].astype(np.uint32) << np.uint32(16) if len(self.high) else low
 
     @classmethod
     def joined(cls, parts: Sequence[CompactIntegers]) -> CompactIntegers:

@@ -1,0 +1,299 @@
+"""Ranks of global partitions that load their own sequences only: the values of one reader, and a share of the loads."""
+
+import gzip
+import itertools
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cntkio import (
+    CBFDeserializer,
+    CTFDeserializer,
+    FormatError,
+    GlobalPartition,
+    HTKFeatureDeserializer,
+    HTKMLFDeserializer,
+    MinibatchSource,
+    StreamDef,
+    StreamDefs,
+    write_cbf,
+)
+from cntkio.formats import Loaded, htk
+from cntkio.timeline.state import of_any_worker
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+laws = settings(deadline=None, max_examples=12, suppress_health_check=list(HealthCheck))
+LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=40)
+X = StreamDefs(x=StreamDef(field="x", shape=2), s=StreamDef(field="s", shape=50, is_sparse=True))
+Y = StreamDefs(y=StreamDef(field="y", shape=1))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("pieces")
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(htk.corpus, "CHUNK_FRAMES", 20)
+    monkeypatch.setattr(htk.frames, "SMALLEST_MAP", 24)  # of both kinds: runs that are read, and runs that are mapped
+
+
+def text(path: Path, lengths: list[int], names: str, keys: list[int] | None = None, **options: Any) -> CTFDeserializer:
+    """A text; sequence k has x = (k, step), s = k % 50 : step, y = step."""
+    lines = []
+    for key in range(len(lengths)) if keys is None else keys:
+        for step in range(lengths[key]):
+            fields = {"x": f" |x {key} {step} |s {key % 50}:{step}", "y": f" |y {step}"}
+            lines.append(f"{key}{fields[names]}\n".encode())
+    path.write_bytes(gzip.compress(b"".join(lines)) if path.suffix == ".gz" else b"".join(lines))
+    options = {"chunk_size_in_bytes": 150, "skip_sequence_ids": False, **options}
+    return CTFDeserializer(path, X if names == "x" else Y, **options)
+
+
+def features(folder: Path, lengths: list[int]) -> HTKFeatureDeserializer:
+    """Two archives, in one of which the utterances stand backwards, and a file for each of some utterances."""
+    listed = []
+    for number, keys in enumerate(np.array_split(np.arange(len(lengths)), 3)):
+        stored = keys[::-1].tolist() if number == 1 else keys.tolist()
+        data = {key: np.array([(key, step) for step in range(lengths[key])], ">f4").tobytes() for key in stored}
+        if number == 2:
+            for key in stored:
+                path = folder / f"{key}.mfc"
+                path.write_bytes(struct.pack(">iihh", lengths[key], 100_000, 8, 9) + data[key])
+                listed.append(f"{key}={path}[0,{lengths[key] - 1}]\n")
+            continue
+        path, num_frames = folder / f"{number}.ark", sum(lengths[key] for key in stored)
+        path.write_bytes(struct.pack(">iihh", num_frames, 100_000, 8, 9) + b"".join(data.values()))
+        ends = dict(zip(stored, np.cumsum([lengths[key] for key in stored]).tolist(), strict=True))
+        listed += [f"{key}={path}[{ends[key] - lengths[key]},{ends[key] - 1}]\n" for key in keys.tolist()]
+    (folder / "list.scp").write_text("".join(listed))
+    return HTKFeatureDeserializer(StreamDefs(x=StreamDef(scp=str(folder / "list.scp"), shape=2)))
+
+
+def labels(folder: Path, lengths: list[int], **options: Any) -> HTKMLFDeserializer:
+    """Labels in another order; every ninth utterance has a row that does not begin at frame 0."""
+    rows = ["#!MLF!#"]
+    for key in sorted(range(len(lengths)), key=lambda key: key % 7):
+        first = 100_000 if key % 9 == 8 and lengths[key] > 1 else 0
+        middle = max(first, 100_000 * (lengths[key] // 2))
+        rows += [f'"{key}.lab"', *([f"{first} {middle} b"] if middle > first else [])]
+        rows += [f"{middle} {100_000 * lengths[key]} a", "."]
+    (folder / "a.mlf").write_text("\n".join(rows) + "\n")
+    (folder / "states").write_text("a\nb\n")
+    return HTKMLFDeserializer(folder / "states", StreamDefs(l=StreamDef(mlf=str(folder / "a.mlf"), shape=2)))
+
+
+def binary(folder: Path, lengths: list[int], **options: Any) -> CBFDeserializer:
+    write_cbf(folder / "a.cbf", text(folder / "a.ctf", lengths, "x"), chunk_size_in_bytes=300)
+    return CBFDeserializer(folder / "a.cbf", **options)
+
+
+def documented(folder: Path, lengths: list[int]) -> CBFDeserializer:
+    only_sparse = CTFDeserializer(text(folder / "a.ctf", lengths, "x").filename, StreamDefs(s=X["s"]))
+    write_cbf(folder / "old.cbf", only_sparse, chunk_size_in_bytes=300, layout="documented")
+    return CBFDeserializer(folder / "old.cbf")
+
+
+def several(folder: Path, lengths: list[int]) -> CTFDeserializer:
+    halves = np.array_split(np.arange(len(lengths)), 2)
+    for number, keys in enumerate(halves):
+        text(folder / f"several{number}.ctf", lengths, "y", keys.tolist())
+    options = {"chunk_size_in_bytes": 150, "skip_sequence_ids": False}
+    return CTFDeserializer([folder / f"several{number}.ctf" for number in range(2 - (len(lengths) < 2))], Y, **options)
+
+
+def some(lengths: list[int]) -> list[int]:
+    """Keys of which some are missing, some are there twice, and neighbours have changed places."""
+    keys = [key ^ 1 if key ^ 1 < len(lengths) else key for key in range(len(lengths))]
+    return [0, *(key for key in keys if key and key % 5 != 3), 0]
+
+
+KINDS: dict[str, Callable[[Path, list[int]], list[Any]]] = {
+    "text": lambda folder, lengths: [text(folder / "a.ctf", lengths, "x")],
+    "two texts": lambda folder, lengths: [
+        text(folder / "a.ctf", lengths, "x"), text(folder / "b.ctf", lengths, "y", chunk_size_in_bytes=70)
+    ],
+    "a large chunk": lambda folder, lengths: [
+        text(folder / "a.ctf", lengths, "x"), text(folder / "b.ctf", lengths, "y", chunk_size_in_bytes=1 << 20)
+    ],
+    "missing and repeated": lambda folder, lengths: [
+        text(folder / "a.ctf", lengths, "x"), text(folder / "b.ctf", lengths, "y", some(lengths))
+    ],
+    "repeated in the first": lambda folder, lengths: [
+        text(folder / "a.ctf", lengths, "x", some(lengths)), text(folder / "b.ctf", lengths, "y")
+    ],
+    "another order": lambda folder, lengths: [
+        text(folder / "a.ctf", lengths, "x", chunk_size_in_bytes=1000),
+        text(folder / "b.ctf", lengths, "y", sorted(range(len(lengths)), key=lambda key: key % 7)),
+    ],
+    "packed": lambda folder, lengths: [
+        text(folder / "a.ctf.gz", lengths, "x"), text(folder / "b.ctf", lengths, "y")
+    ],
+    "several files": lambda folder, lengths: [text(folder / "a.ctf", lengths, "x"), several(folder, lengths)],
+    "binary": lambda folder, lengths: [binary(folder, lengths)],
+    "copied binary": lambda folder, lengths: [binary(folder, lengths, memory_map=False)],
+    "old binary": lambda folder, lengths: [documented(folder, lengths)],
+    "binary and text": lambda folder, lengths: [binary(folder, lengths), text(folder / "b.ctf", lengths, "y")],
+    "utterances": lambda folder, lengths: [features(folder, lengths)],
+    "utterances and labels": lambda folder, lengths: [features(folder, lengths), labels(folder, lengths)],
+    "text, utterances and labels": lambda folder, lengths: [
+        text(folder / "b.ctf", lengths, "y"), features(folder, lengths), labels(folder, lengths)
+    ],
+}  # fmt: skip
+WHOLE = {"another order": (1,)}
+"""Kinds, and the corpora of which ranks load whole chunks."""
+
+
+class Counting:
+    """A deserializer whose corpora count what they load: sequences, and bytes in memory."""
+
+    def __init__(self, deserializer: Any) -> None:
+        self._deserializer = deserializer
+        self.num_sequences = self.num_bytes = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._deserializer, name)
+
+    def parts(self) -> list[Any]:
+        return [self]
+
+    def open(self, **options: Any) -> Any:
+        corpus = self._deserializer.open(**options)
+        counting = self
+
+        class Counted:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(corpus, name)
+
+            def load(self, chunk_id: int) -> Loaded:
+                return counting.count(corpus.load(chunk_id))
+
+            @property
+            def load_part(self) -> Any:
+                load = corpus.load_part
+                return None if load is None else lambda *arguments: counting.count(load(*arguments))
+
+            def take_parsed(self) -> dict[int, Loaded]:
+                return {}
+
+        return Counted()
+
+    def count(self, loaded: Loaded) -> Loaded:
+        self.num_sequences += loaded.chunk.num_sequences
+        self.num_bytes += loaded.chunk.num_bytes
+        return loaded
+
+
+def contents(minibatch: Any) -> list[Any]:
+    """The key and the values of each sequence, sorted."""
+    if not minibatch.num_sequences:
+        return []
+    streams = [
+        [np.asarray(one.todense() if hasattr(one, "todense") else one).tolist() for one in data.as_sequences()]
+        for _, data in sorted(minibatch.items())
+    ]
+    return sorted(zip(minibatch.keys_of_sequences.tolist(), *streams, strict=True))
+
+
+def read_all(source: MinibatchSource, size: int, partition: GlobalPartition, most: int = 1000) -> list[Any]:
+    reads = itertools.islice(iter(lambda: source.read(size, partition), None), most)
+    return [(contents(minibatch), minibatch.end_of_sweep) for minibatch in reads]
+
+
+def union(shares: tuple[Any, ...]) -> Any:
+    return sorted(sequence for share, _ in shares for sequence in share), shares[0][1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@laws
+@given(LENGTHS, st.integers(1, 5), st.integers(1, 30), st.sampled_from([None, 1, 3, 9]), st.data())
+def test_ranks_that_load_pieces_deliver_the_values_of_one_reader(
+    folder: Path, kind: str, lengths: list[int], count: int, size: int, window: int | None, data: st.DataObject
+) -> None:
+    corpora = KINDS[kind](folder, lengths)
+    order: dict[str, Any] = {"randomization_window_in_chunks": window} if window else {"randomize": False}
+    options = {"max_sweeps": 2, "max_errors": 1000, **order}
+    with MinibatchSource(corpora, **options) as source:
+        alone = read_all(source, size, GlobalPartition(0, 1))
+    counts, found, state = [count, data.draw(st.integers(1, 5))], [], None
+    for steps, ranks in zip([data.draw(st.integers(0, len(alone))), 1000], counts, strict=True):
+        shares, states = [], []
+        for index in range(ranks):
+            with MinibatchSource(corpora, **options) as source:
+                if state is not None:
+                    source.load_state_dict(state)
+                shares.append(read_all(source, size, GlobalPartition(index, ranks), steps))
+                taken = source.state_dict()
+                states.append({**taken, "timeline": of_any_worker(taken["timeline"]), "num_invalid": 0})
+        found += [union(step) for step in zip(*shares, strict=True)]
+        if steps:
+            state = states[0]
+    assert found == alone
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_sequence_is_loaded_by_the_rank_that_delivers_it(folder: Path, kind: str) -> None:
+    lengths = np.random.default_rng(3).integers(1, 6, 200).tolist()
+    counts, sizes = [], []
+    for ranks in (1, 4):
+        loaded = []
+        for index in range(ranks):
+            corpora = [Counting(corpus) for corpus in KINDS[kind](folder, lengths)]
+            window = {"randomization_window_in_chunks": 50}
+            with MinibatchSource(corpora, max_sweeps=1, max_errors=1000, **window) as source:
+                read_all(source, 100, GlobalPartition(index, ranks))
+            loaded.append([(corpus.num_sequences, corpus.num_bytes) for corpus in corpora])
+        counts.append(np.array(loaded)[:, :, 0])
+        sizes.append(np.array(loaded)[:, :, 1])
+    (alone,), shared = counts
+    for corpus_index in range(len(alone)):
+        if corpus_index in WHOLE.get(kind, ()):
+            assert (shared[:, corpus_index] == alone[corpus_index]).all()
+        else:
+            assert shared[:, corpus_index].sum() <= alone[corpus_index]  # what a join leaves out is not loaded
+            assert (sizes[1][:, corpus_index] < 0.4 * sizes[0][0, corpus_index]).all()
+
+
+def first_errors(corpora: list[Any], count: int, **options: Any) -> list[tuple[int, FormatError]]:
+    """The ranks that meet an error in a sweep, and their errors."""
+    errors = []
+    for index in range(count):
+        with MinibatchSource(corpora, randomize=False, max_sweeps=1, **options) as source:
+            try:
+                read_all(source, 100, GlobalPartition(index, count))
+            except FormatError as error:
+                errors.append((index, error))
+    return errors
+
+
+def test_an_error_of_a_joined_text_is_found_by_its_own_rank(folder: Path) -> None:
+    corpora = KINDS["two texts"](folder, [1] * 8)
+    path = folder / "b.ctf"
+    path.write_text(path.read_text().replace("5 |y 0", "5 |y ?"))
+    ((index, error),) = first_errors(corpora, 4)
+    assert (index, error.line, error.sequence) == (5 % 4, 6, 5)
+    corpora[1] = CTFDeserializer(path, Y, chunk_size_in_bytes=70, skip_sequence_ids=False, max_errors=4)
+    assert not first_errors(corpora, 4)
+
+
+def test_a_wrong_binary_index_is_found_by_its_own_rank(folder: Path) -> None:
+    corpora = KINDS["binary"](folder, [1] * 8)
+    data = bytearray((folder / "a.cbf").read_bytes())
+    at = data.rindex(struct.pack("<i", 7))  # of the last sequence
+    data[at : at + 4] = struct.pack("<i", 50)
+    (folder / "a.cbf").write_bytes(data)
+    ((index, error),) = first_errors(corpora, 4)
+    assert (index, error.sequence, error.stream, error.byte) == (7 % 4, 7, "s", at)
+
+
+def test_a_truncated_archive_is_found_by_the_rank_of_its_end(folder: Path) -> None:
+    corpora = KINDS["utterances"](folder, [2] * 12)
+    path = folder / "0.ark"
+    path.write_bytes(path.read_bytes()[:-12])
+    ((index, error),) = first_errors(corpora, 4)
+    assert (index, error.sequence, error.path) == (3, "3", str(path))
