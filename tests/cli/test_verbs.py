@@ -1,9 +1,8 @@
 """Every verb on every kind of file, as facts and as JSON; streams, colours and completion of a shell."""
 
-import bz2
+import functools
 import gzip
 import json
-import lzma
 import os
 import pty
 import re
@@ -17,10 +16,12 @@ from typing import Any
 import cntkio
 import numpy as np
 import pytest
+import zstandard
 from cntkio import convert
 from cntkio.cli import main
 from cntkio.cli.reference import page
 from support import ROOT
+from support.packers import BY_ENDING
 
 TEXT = "7 |x 1 2 |y 3:1\n7 |x 3 4 |y 1:1\n9 |x 5 6 |y 0:2\n"
 ESCAPE = "\x1b[2J\x1b]0;owned\x07"
@@ -54,12 +55,14 @@ def write_table(path: str) -> None:
     assert main(["convert", "t.ctf", path]) == 0
 
 
+def write_packed(ending: str, path: str) -> None:
+    Path(path).write_bytes(BY_ENDING[ending](TEXT.encode()))
+
+
 LABELS = [("u1", np.array([1, 0])), ("u2", np.array([1]))]
 KINDS: dict[str, Callable[[str], Any]] = {
     "a.ctf": lambda path: Path(path).write_text(TEXT),
-    "a.ctf.gz": lambda path: Path(path).write_bytes(gzip.compress(TEXT.encode())),
-    "a.ctf.bz2": lambda path: Path(path).write_bytes(bz2.compress(TEXT.encode())),
-    "a.ctf.xz": lambda path: Path(path).write_bytes(lzma.compress(TEXT.encode())),
+    **{f"a.ctf{ending}": functools.partial(write_packed, ending) for ending in BY_ENDING},
     "a.cbf": write_binary,
     "a.scp": write_list,
     "a.mlf": lambda path: cntkio.write_mlf(path, LABELS, ["aa", "sil"]),
@@ -96,6 +99,32 @@ def test_every_verb_reads_every_kind_of_file(kind: str, verb: str, capsys: pytes
     sequences = fields["sequences"]
     assert (len(sequences) if verb == "head" else sequences) == 2
     assert fields.get("file", kind) == kind
+
+
+@pytest.mark.parametrize("verb", ["inspect", "head", "check"])
+@pytest.mark.parametrize("ending", BY_ENDING)
+@pytest.mark.parametrize("kind", ["a.cbf", "a.scp", "a.mlf", "a.bmlf", "a.parquet"])
+def test_a_compressed_file_of_any_kind_is_read_as_the_plain_file(
+    kind: str, ending: str, verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def facts(path: str) -> str:
+        status = main([verb, "--json", path])
+        return re.sub(rf"{re.escape(path)}|\"size\": \d+", "", f"{status} {capsys.readouterr().out}")
+
+    KINDS[kind](kind)
+    Path(kind + ending).write_bytes(BY_ENDING[ending](Path(kind).read_bytes()))
+    capsys.readouterr()
+    expected = facts(kind)
+    Path(kind).unlink()
+    assert facts(kind + ending) == expected and expected.startswith("0 {")
+
+
+def test_several_compressed_files_are_refused_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    write_binary("a.cbf")
+    for name in ("1.cbf.zst", "2.cbf.zst"):
+        Path(name).write_bytes(zstandard.compress(Path("a.cbf").read_bytes()))
+    assert main(["inspect", "*.cbf.zst"]) == 2
+    assert "1.cbf.zst is a file compressed with zstd; unpack it (zstd -dk 1.cbf.zst)" in capsys.readouterr().err
 
 
 def test_inspect_prints_the_same_facts_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,13 +203,14 @@ def test_options_that_a_file_does_not_take_are_refused(
         assert message in capsys.readouterr().err
 
 
+TEXTS = {kind for kind in KINDS if kind.startswith("a.ctf")}
 # For each option a value that changes nothing, and the kinds of files that take the option.
 OPTIONS: dict[str, tuple[list[str], set[str]]] = {
-    "--stream": ([], {"a.ctf", "a.ctf.gz", "a.ctf.bz2", "a.ctf.xz", "a.cbf", "a.scp", "a.parquet", "a.arrow"}),
-    "--max-errors": (["3"], {"a.ctf", "a.ctf.gz", "a.ctf.bz2", "a.ctf.xz"}),
-    "--chunk-size": (["1000000"], {"a.ctf", "a.ctf.gz", "a.ctf.bz2", "a.ctf.xz"}),
-    "--skip-sequence-ids": ([], {"a.ctf", "a.ctf.gz", "a.ctf.bz2", "a.ctf.xz"}),
-    "--strict": ([], {"a.ctf", "a.ctf.gz", "a.ctf.bz2", "a.ctf.xz", "a.cbf", "a.scp"}),
+    "--stream": ([], {*TEXTS, "a.cbf", "a.scp", "a.parquet", "a.arrow"}),
+    "--max-errors": (["3"], TEXTS),
+    "--chunk-size": (["1000000"], TEXTS),
+    "--skip-sequence-ids": ([], TEXTS),
+    "--strict": ([], {*TEXTS, "a.cbf", "a.scp"}),
     "--prefix": (["."], {"a.scp"}),
     "--mapping": (["labels.txt"], {"a.mlf", "a.bmlf"}),
 }
@@ -300,11 +330,13 @@ def test_convert_forgives_errors_as_it_is_told(capsys: pytest.CaptureFixture[str
 
 
 def test_damaged_compressed_files_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    for name, compress in (("a.gz", gzip.compress), ("a.bz2", bz2.compress), ("a.xz", lzma.compress)):
-        content = compress(TEXT.encode() * 100)
-        Path(name).write_bytes(content[: len(content) // 2])
-        assert main(["head", name]) == 1
-        assert re.search(f"{name}: the compressed file is|{name}, byte .*: the gzip data are", capsys.readouterr().err)
+    write_binary("a.cbf")
+    for plain in (TEXT.encode() * 100, Path("a.cbf").read_bytes()):
+        for ending, compress in BY_ENDING.items():
+            content = compress(plain)
+            Path(f"a{ending}").write_bytes(content[: len(content) // 2])
+            assert main(["head", f"a{ending}"]) == 1
+            assert re.search(rf"a{ending}(, byte .*)?: the \w+ data are damaged", capsys.readouterr().err)
 
 
 # ----------------------------------------------------------------------------------------------------- shells

@@ -1,12 +1,9 @@
 """Converters: round trips are exact, text is written as specified, and nothing half-written stays."""
 
-import bz2
 import contextlib
-import gzip
 import io
 import itertools
 import logging
-import lzma
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,6 +38,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from support import ROOT
+from support.packers import BY_ENDING
 from support.recorded import SHARED, folder_of
 
 CORPORA = [
@@ -387,11 +385,12 @@ def test_warns_of_columns_without_a_token_and_refuses_them_if_strict(tmp_path: P
         tokens(tmp_path, "the\t\n", strict=True)
 
 
-def test_sequences_are_numbered_over_all_files_and_packed_files_are_unpacked(tmp_path: Path) -> None:
-    (tmp_path / "words").write_text("a\nb\n")
+@pytest.mark.parametrize("pack", BY_ENDING.values(), ids=BY_ENDING)
+def test_sequences_are_numbered_over_all_files_and_packed_files_are_unpacked(tmp_path: Path, pack: Any) -> None:
+    (tmp_path / "words").write_bytes(pack(b"a\nb\n"))
     (tmp_path / "1.txt").write_text("a\nb")
-    (tmp_path / "2.txt.gz").write_bytes(gzip.compress(b"b a\r\n"))
-    command("txt2ctf", "--map", tmp_path / "words", "--input", tmp_path / "1.txt", tmp_path / "2.txt.gz",
+    (tmp_path / "2.txt").write_bytes(pack(b"b a\r\n"))
+    command("txt2ctf", "--map", tmp_path / "words", "--input", tmp_path / "1.txt", tmp_path / "2.txt",
             "--output", tmp_path / "a.ctf")  # fmt: skip
     assert (tmp_path / "a.ctf").read_text() == "0\t|S0 0:1\n1\t|S0 1:1\n2\t|S0 1:1\n2\t|S0 0:1\n"
 
@@ -449,15 +448,12 @@ def test_long_files_are_converted_block_by_block(tmp_path: Path, monkeypatch: py
     assert out.getvalue().decode() == "".join(f"|features {number} {number}\n" for number in range(100))
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ""])
+@pytest.mark.parametrize("suffix", ["", *BY_ENDING])
 def test_an_endless_line_is_refused_in_bounded_memory(suffix: str, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(tuning, "LONGEST_LINE", 1 << 20)
     monkeypatch.setattr(tuning, "BLOCK", 1 << 16)
-    pack: Any = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, "": open}[suffix]
     source = tmp_path / f"bomb{suffix}"
-    with pack(source, "wb") as file:
-        for _ in range(64):
-            file.write(bytes(1 << 20))
+    source.write_bytes(BY_ENDING.get(suffix, bytes)(bytes(64 << 20)))
     (tmp_path / "words").write_text("a\n")
     for convert_bomb in (
         lambda: convert.txt_to_ctf(source, tmp_path / "a.ctf", [tmp_path / "words"]),
@@ -474,16 +470,16 @@ def test_an_endless_line_is_refused_in_bounded_memory(suffix: str, tmp_path: Pat
     assert not (tmp_path / "a.ctf").exists()
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
 def test_damaged_packed_files_are_errors_of_their_format(suffix: str, tmp_path: Path) -> None:
-    pack: Any = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}[suffix]
+    pack = BY_ENDING[suffix]
     whole = pack(b"".join(b"%d %d\n" % (index, index * 7919 % 65537) for index in range(5000)))
     flipped = bytearray(whole)
     flipped[len(whole) // 2] ^= 1
     source = tmp_path / f"a{suffix}"
-    for content in (whole[: len(whole) // 2], bytes(flipped), b"no", whole[:20]):
+    for content in (whole[: len(whole) // 2], bytes(flipped), whole[:20]):
         source.write_bytes(content)
-        with pytest.raises(FormatError, match=f"a{suffix}: the packed file is damaged"):
+        with pytest.raises(FormatError, match=rf"a\{suffix}.*: the \w+ data are damaged"):
             convert.uci_to_ctf(source, tmp_path / "a.ctf", features_start=0, features_dim=2, label_type="None")
 
 

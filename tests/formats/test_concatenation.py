@@ -1,6 +1,8 @@
 """Several files as one corpus: the same minibatches as from one file, and what goes wrong with some of the files."""
 
+import gzip
 import json
+import os
 import pickle
 import random
 from dataclasses import dataclass
@@ -647,6 +649,31 @@ def test_a_refused_state_names_the_list_or_label_file_that_changed(tmp_path: Pat
     source = speech(tmp_path, tmp_path / "part-*.scp", tmp_path / "part-*.mlf")
     with source, pytest.raises(CheckpointError, match=f"where {name} has other content"):
         source.load_state_dict(state)
+
+
+def test_each_of_several_files_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    open_file = os.open
+
+    def counting(path: Any, *arguments: Any, **options: Any) -> int:
+        opened.append(Path(os.fsdecode(path)).name)
+        return open_file(path, *arguments, **options)
+
+    corpus = some_corpus(tmp_path)
+    monkeypatch.setattr(os, "open", counting)
+    CTFDeserializer(corpus.pattern, STREAMS, chunk_size_in_bytes=corpus.chunk_size).open().close()
+    parts = sorted(path.name for path in tmp_path.glob("part-*.ctf"))
+    assert len(parts) > 1 and sorted(name for name in opened if name in parts) == parts
+
+
+def test_a_compressed_file_of_several_may_have_any_name(tmp_path: Path) -> None:
+    corpus = some_corpus(tmp_path)
+    for path in list(tmp_path.glob("part-*.ctf"))[::2]:
+        path.write_bytes(gzip.compress(path.read_bytes()))
+    for randomize in (False, True):
+        whole, several = (source for source in corpus.sources(max_sweeps=1, randomize=randomize))
+        with whole, several:
+            assert rest(several, 10) == rest(whole, 10)
 
 
 # --------------------------------------------------------------------------------------------------- files of sequences

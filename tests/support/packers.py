@@ -1,7 +1,9 @@
 """Ways to compress a text: one for each layout that gzip and zstd files have."""
 
+import bz2
 import gzip
 import io
+import lzma
 import random
 import struct
 import zlib
@@ -92,6 +94,10 @@ def written_by_us(text: bytes, source: random.Random) -> bytes:
     return out.getvalue()
 
 
+BY_ENDING: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstandard.ZstdCompressor(write_checksum=True).compress,
+}  # fmt: skip
+"""A way to compress any file, by the usual ending of its name."""
 PACKERS: dict[str, Packer] = {
     packer.__name__: packer
     for packer in (

@@ -1,22 +1,18 @@
 """Inputs that no deserializer reads where they are: standard input, tables, and compressed files.
 
-Text of the CNTK text format in gzip or zstd is read where it is.
-
-They become temporary files, which are removed when the command ends. All other files are read where they are.
+They become temporary files, which are removed when the command ends. All other files are read where they are, also
+text of the CNTK text format in gzip or zstd.
 """
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from cntkio._threads import Workers
 from cntkio.convert import write_cbf
@@ -25,12 +21,11 @@ from cntkio.formats.detect import FileKind, detect
 from cntkio.formats.file_lists import in_one_text, listed_files, sizes_of
 from cntkio.formats.open_input import open_stored
 from cntkio.formats.remote import as_url, default_remote, is_remote
+from cntkio.formats.unpacking import ENDINGS, PACKINGS, content_of
 
 STANDARD_INPUT = "-"
 _TABLES = ("parquet", "arrow", "arrow stream")
 _CONCATENATED = ("ctf", "cbf", "scp", "mlf", "binary mlf")
-
-_OPENERS: dict[str, Callable[[Path], Any]] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
 
 
 class Input(NamedTuple):
@@ -106,9 +101,9 @@ def _input(name: Path, target: Path, reads_tables: bool) -> Input:
         with target.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
     kind = detect(path)
-    if kind.form in _OPENERS:
-        unpacked = target.with_name(f"{target.name}-{_without_suffix(path)}")
-        _unpack(path, unpacked, _OPENERS[kind.form], shown)
+    if kind.form in PACKINGS:
+        unpacked = target.with_name(f"{target.name}-{path.stem if path.suffix.lower() in ENDINGS else path.name}")
+        _unpack(path, unpacked, shown)
         path, kind = unpacked, detect(unpacked)
     if reads_tables and kind.form in _TABLES:
         corpus = target.with_suffix(".cbf")
@@ -120,6 +115,10 @@ def _input(name: Path, target: Path, reads_tables: bool) -> Input:
 
 def _several(shown: str, files: tuple[str, ...]) -> Input:
     kind = detect(files[0])
+    if kind.form in PACKINGS:
+        raise ConfigError(
+            f"{files[0]} is {kind.noun}; {kind.use(files[0])}: of several files, only texts may be", key="file"
+        )
     if kind.form not in _CONCATENATED:
         raise ConfigError(f"{files[0]} is {kind.noun}; several files are one corpus only in CNTK's formats", key="file")
     return Input(shown, Path(files[0]), kind, sum(_sizes_of(files)), files)
@@ -138,16 +137,12 @@ def _sizes_of(files: Sequence[str]) -> list[int]:
         return [job.result() for job in [workers.do(size, file) for file in files]]
 
 
-def _without_suffix(name: Path) -> str:
-    return name.stem if name.suffix in (".gz", ".bz2", ".xz") else name.name
-
-
-def _unpack(path: Path, target: Path, open_packed: Callable[[Path], BinaryIO], shown: str) -> None:
+def _unpack(path: Path, target: Path, shown: str) -> None:
     try:
-        with open_packed(path) as packed, target.open("wb") as file:
-            shutil.copyfileobj(packed, file, 1 << 20)
-    except (EOFError, lzma.LZMAError, gzip.BadGzipFile) as error:
-        raise FormatError(f"the compressed file is damaged: {error}", path=shown) from None
+        with target.open("wb") as file:
+            file.writelines(content_of(as_url(str(path))))
+    except FormatError as error:
+        raise FormatError(error.what, path=shown, byte=error.byte) from None
 
 
 def arrow() -> Any:

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import bz2
 import contextlib
-import gzip
-import lzma
 import os
-import zlib
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, BinaryIO
+from collections.abc import Iterable, Iterator, Sequence
+from typing import BinaryIO
 
 from cntkio._core import Dictionary
 from cntkio.convert import tuning
 from cntkio.convert.compression import Compression, Sink, compressed, compression_of
 from cntkio.convert.pieces import AnyPath, Progress
 from cntkio.errors import FormatError
-from cntkio.formats.input_file import all_bytes, open_to_read
+from cntkio.formats.open_input import open_stored
 from cntkio.formats.output_file import written_whole
-
-_UNPACKED_BY: dict[str, Callable[[AnyPath], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+from cntkio.formats.remote import as_url
+from cntkio.formats.unpacking import content_of, packing_of
 
 
 class Inputs:
     """Files that are read one after the other.
 
     Args:
-        sources: Files, unpacked if they end in ``.gz``, ``.bz2`` or ``.xz``; or an open file of bytes.
+        sources: Files, unpacked if they are compressed; or an open file of bytes.
         progress: Function that is called with the number of bytes done, and their total.
     """
 
@@ -52,15 +47,17 @@ class Inputs:
             OSError: A file cannot be read.
         """
         if self._open_file is not None:
-            yield "standard input", self._blocks("standard input", self._open_file)
+            file = self._open_file
+            yield "standard input", self._blocks("standard input", iter(lambda: file.read(tuning.BLOCK), b""))
         for path in self._paths:
-            with _open(path) as file:
-                yield os.fspath(path), self._blocks(os.fspath(path), file)
+            name = as_url(os.fspath(path))
+            with contextlib.closing(content_of(name, size=tuning.BLOCK)) as pieces:
+                yield name, self._blocks(name, pieces)
 
-    def _blocks(self, name: str, file: BinaryIO) -> Iterator[bytes]:
+    def _blocks(self, name: str, pieces: Iterable[bytes]) -> Iterator[bytes]:
         rest: list[bytes] = []  # of a line whose end is not read yet
         size = 0
-        while block := _read(name, file):
+        for block in pieces:
             end = block.rfind(b"\n") + 1
             if end:
                 lines = b"".join([*rest, block[:end]])
@@ -83,29 +80,10 @@ class Inputs:
             self._progress(self._done, self._total)
 
 
-def _read(name: str, file: BinaryIO) -> bytes:
-    try:
-        return file.read(tuning.BLOCK)
-    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-        raise FormatError(f"the packed file is damaged: {error}", path=name) from None
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        raise FormatError(f"the packed file is damaged: {error}", path=name) from None  # of bz2
-
-
-def _open(path: AnyPath) -> BinaryIO:
-    unpacked_by = _UNPACKED_BY.get(Path(path).suffix)
-    if unpacked_by is None:
-        return open(open_to_read(path), "rb")
-    opened: BinaryIO = unpacked_by(path)
-    return opened
-
-
 def _known_size(path: AnyPath) -> int:
     """Return the number of bytes that will be read; 0 if it is not known."""
-    is_known = Path(path).is_file() and Path(path).suffix not in _UNPACKED_BY
-    return Path(path).stat().st_size if is_known else 0
+    with contextlib.closing(open_stored(os.fspath(path))) as file:
+        return file.size if packing_of(file) is None else 0
 
 
 @contextlib.contextmanager
@@ -138,6 +116,6 @@ def read_dictionary(path: AnyPath) -> Dictionary:
         OSError: The file cannot be read.
     """
     try:
-        return Dictionary(all_bytes(path).decode("utf-8"))
+        return Dictionary(b"".join(content_of(as_url(os.fspath(path)))).decode("utf-8"))
     except UnicodeDecodeError as error:
         raise FormatError("bytes that are not UTF-8", path=path, byte=error.start) from None

@@ -39,7 +39,8 @@ def txt_to_ctf(
     dictionary. The numbers of sequences continue from file to file.
 
     Args:
-        sources: Files, UTF-8, unpacked if they end in ``.gz``, ``.bz2`` or ``.xz``; or an open file of bytes.
+        sources: Files or URLs, UTF-8, unpacked if they are compressed with gzip, zstd, bzip2 or xz; or an open file of
+            bytes.
         target: The text; or an open file of bytes.
         dictionaries: A file for each column, with one token per line.
         names: A name for each column's stream; None: ``S0``, ``S1``, …
@@ -143,7 +144,8 @@ def uci_to_ctf(
     """Convert columns of numbers to ``|labels …`` and ``|features …`` in text, as CNTK's script `uci2ctf.py` does.
 
     Args:
-        source: The file, unpacked if it ends in ``.gz``, ``.bz2`` or ``.xz``; or an open file of bytes.
+        source: The file or its URL, unpacked if it is compressed with gzip, zstd, bzip2 or xz; or an open file of
+            bytes.
         target: The text; or an open file of bytes.
         features_start: The first column of features, from 0.
         features_dim: Number of columns of features.

@@ -33,6 +33,8 @@ from cntkio.formats.stores import Facts
 from cntkio.formats.text_input import WINDOW, Bytes, CoreText, PackedText, TextInput, Window, windows_of_lines
 
 Compression = Literal["gzip", "zstd"]
+ENDINGS = (".gz", ".bgz", ".zst")
+"""How the names of such files usually end."""
 SPACING = 4 << 20
 """Least bytes of text between two access points that the pass over a file notes."""
 FRAMES = 1 << 20
@@ -340,6 +342,36 @@ def first_text(stored: TextInput, compression: Compression, size: int) -> bytes:
     return out[:count].tobytes()
 
 
+def pieces_of(stored: TextInput, compression: Compression, size: int) -> Iterator[bytes]:
+    """Yield the whole text of a compressed file, in pieces of at most `size` bytes.
+
+    Raises:
+        FormatError: The data are damaged or incomplete.
+        CorpusError: The file was changed.
+    """
+    stream = _core.CompressedStream(compression)
+    out = np.empty(size, np.uint8)
+    while True:
+        begin = stream.position[0]
+        end = min(begin + _PASS, stored.size)
+        try:
+            _, count, fault = stream.feed(stored.source(begin, end), end, 0, out)
+        except (OSError, EOFError):
+            stored.require_unchanged()
+            raise
+        if fault is not None:
+            _raise_damage(stored, compression, fault)
+        if not count and begin == end:
+            break
+        yield out[:count].tobytes()
+    _require_end(stored, compression, stream)
+
+
+def _require_end(stored: TextInput, compression: Compression, stream: _core.CompressedStream) -> None:
+    if not stream.is_between or stream.position[0] != stored.size:
+        _raise_damage(stored, compression, (*stream.position, "the file ends early; it was cut off"))
+
+
 def _cached(stored: TextInput, compression: Compression, verify: bool) -> tuple[Points, Path | None]:
     """Return the access points from their cache, and the cache; a pass over the file writes the cache if need be."""
     cache = IndexCache(stored, {"format": f"access points of {compression}", "spacing": SPACING}, verify=verify)
@@ -383,9 +415,8 @@ def pass_over(stored: TextInput, compression: Compression) -> Points:
     except (OSError, EOFError):
         stored.require_unchanged()
         raise
-    packed, size = stream.position
-    if not stream.is_between or packed != stored.size:
-        _raise_damage(stored, compression, (packed, size, "the file ends early; it was cut off"))
+    _require_end(stored, compression, stream)
+    size = stream.position[1]
     texts, places, ends, windows = stream.take_points()
     return Points(
         np.append(texts, np.uint64(size)),

@@ -28,6 +28,7 @@ import numpy.typing as npt
 
 from cntkio._threads import ForkLock, Job, Workers, num_threads
 from cntkio.errors import ConfigError, CorpusError, FormatError
+from cntkio.formats import compressed
 from cntkio.formats.columns import (
     CountedKeys,
     Keys,
@@ -50,8 +51,6 @@ _LEAST_THREADS = 4  # reading waits for the disk
 MOST_OPEN = 64
 """Files of a concatenation that stay open when no thread uses them."""
 _NUM_SHOWN = 3
-# A text stays the same when it is compressed, so a state of the plain text continues with the compressed text.
-_ENDINGS_OF_COMPRESSED = (".gz", ".bgz", ".zst")
 
 
 def check_keys_of(keys: KeysOf) -> None:
@@ -498,18 +497,19 @@ def _overlapping(ranges: Sequence[tuple[int, int]], indices: Sequence[int]) -> l
 def fingerprint_of_files(paths: Sequence[str], fingerprints: Sequence[str]) -> str:
     """Return a fingerprint: a line for all files, and a line for each, with its name and a check sum.
 
-    Endings of compressed files are left out of names.
+    Endings of compressed files are left out of names: a text stays the same when it is compressed, so a state of the
+    plain text continues with the compressed text.
     """
     sums = (hashlib.blake2b(fingerprint.encode(), digest_size=6).hexdigest() for fingerprint in fingerprints)
-    names = (_without_compression(PurePath(path).name) for path in paths)
+    names = (_without_ending(PurePath(path).name) for path in paths)
     lines = [f"{name} {check_sum}" for name, check_sum in zip(names, sums, strict=True)]
     whole = hashlib.blake2b("\n".join(fingerprints).encode(), digest_size=16)
     return "\n".join([f"{len(lines)} files {whole.hexdigest()}", *lines])
 
 
-def _without_compression(name: str) -> str:
+def _without_ending(name: str) -> str:
     stem, ending = os.path.splitext(name)  # noqa: PTH122 - a `Path` takes ten times as long
-    return stem if ending.lower() in _ENDINGS_OF_COMPRESSED else name
+    return stem if ending.lower() in compressed.ENDINGS else name
 
 
 def differences_of_files(saved: str, current: str) -> str:

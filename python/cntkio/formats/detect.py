@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cntkio.errors import ConfigError
+from cntkio.formats import unpacking
 from cntkio.formats.open_input import Beginning, open_stored
 from cntkio.formats.text_input import TextInput
 
@@ -144,7 +145,7 @@ KINDS = {
 }
 """The kinds, by form."""
 
-_MAGIC = {
+_MAGIC: dict[bytes, str] = {
     CBF_MAGIC: "cbf",
     CBF_DOCUMENTED: "cbf",
     b"PAR1": "parquet",
@@ -152,10 +153,7 @@ _MAGIC = {
     b"\xff\xff\xff\xff": "arrow stream",
     b"MLF\1\0": "binary mlf",
     b"MLF\2\0": "binary mlf",
-    b"\x1f\x8b": "gzip",
-    b"BZh": "bzip2",
-    b"\xfd7zXZ\0": "xz",
-    b"\x28\xb5\x2f\xfd": "zstd",
+    **unpacking.MAGIC,
     b"\x93NUMPY": "npy",
     b"\x89HDF\r\n\x1a\n": "hdf5",
     b"PK\3\4": "zip",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from cntkio.formats.block_cache import cache_folder
-from cntkio.formats.compressed import Compression, compression_of, first_text, open_compressed
+from cntkio.formats.compressed import ENDINGS, Compression, compression_of, first_text, open_compressed
 from cntkio.formats.file_lists import sizes_of
 from cntkio.formats.input_file import InputFile, open_to_read
 from cntkio.formats.remote import Remote, as_url, default_remote, is_remote
@@ -55,6 +55,13 @@ def open_input(
 def open_stored(path: str, remote: Remote | None = None) -> TextInput:
     """Open a file as it is stored, compressed or not. Arguments and exceptions as for `open_input`."""
     return RemoteInput(as_url(path), remote) if is_remote(path, remote) else InputFile(path)
+
+
+def presumed_sizes(paths: Sequence[str], remote: Remote | None = None) -> list[int]:
+    """Return the bytes of each text without opening it; 0 if it is in a store, or named as a compressed text."""
+    return [
+        0 if path.lower().endswith(ENDINGS) else size for path, size in zip(paths, sizes_of(paths, remote), strict=True)
+    ]
 
 
 def text_sizes(paths: Sequence[str], remote: Remote | None = None) -> list[int]:

@@ -52,7 +52,7 @@ from cntkio.formats.detect import other_in
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
 from cntkio.formats.index_cache import LEAST_CACHED, Written, file_fingerprint, publish
 from cntkio.formats.input_file import Locator
-from cntkio.formats.open_input import open_input, text_sizes
+from cntkio.formats.open_input import open_input, presumed_sizes, text_sizes
 from cntkio.formats.remote import Remote, default_remote, is_remote, located
 from cntkio.formats.report import UNKNOWN_NAME, Report
 from cntkio.formats.table import NO_SEQUENCES, SequenceTable
@@ -180,12 +180,11 @@ class CTFDeserializer(CntkOptions):
             CorpusError: No sequence is left to read.
         """
         paths = listed_files(self.filename, remote=self.remote)
-        sizes = text_sizes(paths, self.remote)
+        are_several = len(paths) > 1
+        sizes = (presumed_sizes if are_several else text_sizes)(paths, self.remote)  # opens no file of several
         largest = max(sizes) if all(sizes) else self.chunk_size_in_bytes
-        reading = TextReading(
-            self, text_keys, is_packed=ahead.is_packed, largest=largest, least_cached=LEAST_CACHED * (len(paths) > 1)
-        )
-        if len(paths) > 1:
+        reading = TextReading(self, text_keys, is_packed=ahead.is_packed, largest=largest, are_several=are_several)
+        if are_several:
             shares = ahead.shared(sizes, self.chunk_size_in_bytes)
             files = concatenated(paths, reading, self.label, shares, keys=self.keys)
             with closed_after_errors(files):
@@ -222,7 +221,7 @@ class TextReading:
         text_keys: Whether ids are words.
         is_packed: Whether all chunks will only be packed into minibatches.
         largest: Bytes of the largest file.
-        least_cached: Smaller local files that are not compressed have no index cache.
+        are_several: Whether they are several. Of these, small local files that are not compressed have no index cache.
 
     Attributes:
         options: The same.
@@ -239,11 +238,11 @@ class TextReading:
     """
 
     def __init__(
-        self, options: CTFDeserializer, text_keys: bool, *, is_packed: bool, largest: int, least_cached: int
+        self, options: CTFDeserializer, text_keys: bool, *, is_packed: bool, largest: int, are_several: bool
     ) -> None:
         self.options = options
         self.text_keys = text_keys
-        self._least_cached = least_cached
+        self._are_several = are_several
         streams = named(options.streams)
         self.streams = tuple(
             StreamInformation(
@@ -294,7 +293,9 @@ class TextReading:
                     f"{file.path}: cannot be randomized: it has {file.only_in_order}{self._ways_out(file)}"
                 )
             names = self.report.asks_for(UNKNOWN_NAME)
-            return self._index(file, FirstPass(ahead, self.schema, self.spare, notes_unknown_names=names))
+            # The shares of several files come from their sizes, which say nothing about a compressed text.
+            wanted = NOTHING_AHEAD if self._are_several and file.compression is not None else ahead
+            return self._index(file, FirstPass(wanted, self.schema, self.spare, notes_unknown_names=names))
 
         return CTFCorpus(self, self._opened(path), index)
 
@@ -333,8 +334,8 @@ class TextReading:
             options.chunk_size_in_bytes,
             self.text_keys,
         )
-        is_small = file.size < self._least_cached and file.local_path is not None and file.compression is None
-        if options.cache_index and not self.text_keys and not is_small:
+        is_small = file.size < LEAST_CACHED and file.local_path is not None and file.compression is None
+        if options.cache_index and not self.text_keys and not (is_small and self._are_several):
             index = cached_index(file, settings, first_pass, verify=options.cache_index == "verify")
         else:
             index = make_index(file, settings, first_pass)
