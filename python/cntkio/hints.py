@@ -12,6 +12,7 @@ import dataclasses
 import difflib
 import functools
 import inspect
+import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -176,7 +177,12 @@ def suggests_keywords(function: _C) -> _C:
     """
     plain: Any = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
     name = function.__name__
-    known = [parameter for parameter in inspect.signature(plain).parameters if parameter != "self"]
+    parameters = inspect.signature(plain).parameters.values()
+    known = [parameter.name for parameter in parameters if parameter.name != "self"]
+    for parameter in parameters:
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:  # Unpack[...] of a `TypedDict`
+            known.remove(parameter.name)
+            known += typing.get_type_hints(plain)[parameter.name].__args__[0].__annotations__
 
     @functools.wraps(plain)
     def checked(*arguments: Any, **keywords: Any) -> Any:

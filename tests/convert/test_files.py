@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cntkio import CBFDeserializer, ConfigError, convert
-from cntkio.convert import convert_file, format_of_name
+from cntkio import CBFDeserializer, ConfigError, StreamDefs, convert
+from cntkio.convert import convert_file, corpus_of, format_of_name
 from cntkio.convert.arrays import read_corpus
 
 TEXT = "7\t|s 3:1 0:0.5 |x 1 2\n9\t|s 8:2 |x 6 7\n"
@@ -78,3 +78,21 @@ def test_a_text_is_read_in_chunks_of_the_requested_size(text: Path, tmp_path: Pa
     convert_file(text, tmp_path / "b.ctf", chunk_size_in_bytes=size, progress=lambda _, total: totals.add(total))
     assert (tmp_path / "b.ctf").read_text() == TEXT
     assert totals == {num_chunks}
+
+
+def test_a_misspelled_keyword_of_reading_has_a_hint(text: Path) -> None:
+    for function in (convert_file, corpus_of):
+        with pytest.raises(TypeError, match="has no keyword 'max_error'; did you mean 'max_errors'"):
+            function(text, text.parent / "b.cbf", max_error=3)  # type: ignore[operator]
+
+
+def test_keywords_of_reading_reach_the_deserializer(text: Path) -> None:
+    options = {
+        "max_errors": 3,
+        "skip_sequence_ids": True,
+        "strict": True,
+        "keys": "per_file",
+        "chunk_size_in_bytes": 70,
+    }
+    deserializer = corpus_of(text, StreamDefs(), **options)
+    assert {name: getattr(deserializer, name) for name in options} == options

@@ -95,8 +95,11 @@ def written_by_us(text: bytes, source: random.Random) -> bytes:
 
 
 BY_ENDING: dict[str, Callable[[bytes], bytes]] = {
-    ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstandard.ZstdCompressor(write_checksum=True).compress,
-}  # fmt: skip
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": zstandard.ZstdCompressor(write_checksum=True).compress,
+}
 """A way to compress any file, by the usual ending of its name."""
 PACKERS: dict[str, Packer] = {
     packer.__name__: packer

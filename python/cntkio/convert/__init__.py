@@ -31,7 +31,7 @@ from cntkio.convert.arrays import CommentedMinibatch, read_ctf
 from cntkio.convert.binary import write_cbf
 from cntkio.convert.chunks import CorpusChunks, corpus_chunks
 from cntkio.convert.corpora import FileFormat, cbf_to_ctf, ctf_to_cbf, format_of, read_header_file
-from cntkio.convert.files import convert_file, corpus_of, format_of_name
+from cntkio.convert.files import Reading, convert_file, corpus_of, format_of_name
 from cntkio.convert.pieces import AnyPath, Piece, Pieces, Progress, Writable, joined
 from cntkio.convert.scripts import LabelType, txt_to_ctf, uci_to_ctf
 from cntkio.convert.tables import is_table
@@ -48,6 +48,7 @@ __all__ = [
     "Piece",
     "Pieces",
     "Progress",
+    "Reading",
     "Writable",
     "cbf_to_ctf",
     "convert_file",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from cntkio.arguments import path_texts
 from cntkio.convert.binary import write_cbf
@@ -20,6 +20,7 @@ from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.detect import detect
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
 from cntkio.formats.htk import HTKFeatureDeserializer, first_header
+from cntkio.hints import suggests_keywords
 from cntkio.streams import StreamDef, StreamDefs
 
 _BY_EXTENSION: dict[str, FileFormat] = {
@@ -33,6 +34,38 @@ _BY_EXTENSION: dict[str, FileFormat] = {
     ".feather": "arrow",
     ".ipc": "arrow",
 }
+
+
+class Reading(TypedDict, total=False):
+    """Keywords of `convert_file` and `corpus_of` that say how to read a file. Each is only for some formats.
+
+    Attributes:
+        max_errors: Number of errors to tolerate in a text.
+        skip_sequence_ids: Read each line of a text as a sequence, and ignore ids.
+        strict: Turn warnings about a text, a binary corpus or features into errors.
+        prefix: Text to put before each path of a list of features.
+        one_hot: Columns of class ids in Parquet and Arrow, and their numbers of classes, as for `cntkio.arrow.read`.
+        key: The column of keys in Parquet and Arrow, read and written.
+        keys: Of several texts, as for `CTFDeserializer`.
+        chunk_size_in_bytes: Of a text that is read, as for `CTFDeserializer`: about so much is in memory at once.
+
+    Example:
+        >>> reading: Reading = {"max_errors": 3}
+        >>> corpus_of("examples/iris/iris.ctf", infer_streams("examples/iris/iris.ctf"), **reading).max_errors
+        3
+    """
+
+    max_errors: int
+    skip_sequence_ids: bool
+    strict: bool
+    prefix: str
+    one_hot: Mapping[str, int] | None
+    key: str | None
+    keys: KeysOf
+    chunk_size_in_bytes: int
+
+
+_OF_TEXTS = ("max_errors", "skip_sequence_ids", "strict", "keys", "chunk_size_in_bytes")
 
 
 def format_of_name(path: AnyPath) -> FileFormat:
@@ -59,26 +92,20 @@ def format_of_name(path: AnyPath) -> FileFormat:
     return _BY_EXTENSION[extension]
 
 
+@suggests_keywords
 def convert_file(
     source: FileNames,
     target: AnyPath,
     *,
     to: FileFormat | None = None,
     streams: StreamDefs | Mapping[str, Any] | None = None,
-    max_errors: int = 0,
-    skip_sequence_ids: bool = False,
-    strict: bool = False,
-    prefix: str = "",
-    one_hot: Mapping[str, int] | None = None,
-    key: str | None = None,
-    keys: KeysOf = "unique",
-    chunk_size_in_bytes: int = 32 << 20,
     flat: Collection[str] | bool = False,
     ids: Collection[str] = (),
     renumber: bool = False,
     keys_file: AnyPath | None = None,
     compress: Compression | None = None,
     progress: Progress | None = None,
+    **reading: Unpack[Reading],
 ) -> None:
     """Convert a file of any format to text (CTF), a binary corpus (CBF), Parquet or Arrow.
 
@@ -90,20 +117,13 @@ def convert_file(
             ``.arrow``, ``.feather`` or ``.ipc``.
         streams: The streams to read from a text or a binary corpus; of Parquet and Arrow the dimensions of columns that
             do not tell them; None: as the file shows them.
-        max_errors: Number of errors to tolerate in a text.
-        skip_sequence_ids: Read each line of a text as a sequence, and ignore ids.
-        strict: Turn warnings about a text, a binary corpus or features into errors.
-        prefix: Text to put before each path of a list of features.
-        one_hot: Columns of class ids in Parquet and Arrow, and their numbers of classes, as for `cntkio.arrow.read`.
-        key: The column of keys in Parquet and Arrow, read and written.
-        keys: Of several texts, as for `CTFDeserializer`.
-        chunk_size_in_bytes: Of a text that is read, as for `CTFDeserializer`: about so much is in memory at once.
         flat: As for `cntkio.arrow.RecordBatches`, to write Parquet and Arrow.
         ids: As for `cntkio.arrow.RecordBatches`, to write Parquet and Arrow.
         renumber: As for `write_ctf`, to write text.
         keys_file: As for `write_ctf`, to write text.
         compress: As for `write_ctf`, to write text.
         progress: As for `write_cbf`.
+        reading: How to read the source: the keywords of `Reading`.
 
     Raises:
         ConfigError: The formats of the files, or the options, are not possible.
@@ -123,18 +143,7 @@ def convert_file(
     packed = None if compression_of(target, compress) == "none" else compress or "a packed file"
     _refuse("text", form == "ctf", {"renumber": renumber, "keys_file": keys_file, "compress": packed})
     _refuse("Parquet and Arrow", form in ("parquet", "arrow"), {"flat": flat, "ids": ids})
-    corpus = corpus_of(
-        source,
-        StreamDefs(streams or {}),
-        max_errors=max_errors,
-        skip_sequence_ids=skip_sequence_ids,
-        strict=strict,
-        prefix=prefix,
-        one_hot=one_hot,
-        key=key,
-        keys=keys,
-        chunk_size_in_bytes=chunk_size_in_bytes,
-    )
+    corpus = corpus_of(source, StreamDefs(streams or {}), **reading)
     if form == "ctf":
         write_ctf(target, corpus, renumber=renumber, keys_file=keys_file, compress=compress, progress=progress)
     elif form == "cbf":
@@ -143,7 +152,7 @@ def convert_file(
         from cntkio import arrow  # late: Arrow is optional, and its module imports this module
 
         write = arrow.write_parquet if form == "parquet" else arrow.write_arrow
-        write(target, corpus, key=key or arrow.KEY, flat=flat, ids=ids, progress=progress)
+        write(target, corpus, key=reading.get("key") or arrow.KEY, flat=flat, ids=ids, progress=progress)
 
 
 def _refuse(what: str, is_written: bool, options: Mapping[str, Any]) -> None:
@@ -152,19 +161,8 @@ def _refuse(what: str, is_written: bool, options: Mapping[str, Any]) -> None:
             raise ConfigError(f"{name} is only for writing {what}", key=name)
 
 
-def corpus_of(
-    path: FileNames,
-    streams: StreamDefs,
-    *,
-    max_errors: int = 0,
-    skip_sequence_ids: bool = False,
-    strict: bool = False,
-    prefix: str = "",
-    one_hot: Mapping[str, int] | None = None,
-    key: str | None = None,
-    keys: KeysOf = "unique",
-    chunk_size_in_bytes: int = 32 << 20,
-) -> Any:
+@suggests_keywords
+def corpus_of(path: FileNames, streams: StreamDefs, **reading: Unpack[Reading]) -> Any:
     """Return what the writers take for a file of any format. Arguments and exceptions as for `convert_file`.
 
     Example:
@@ -173,6 +171,7 @@ def corpus_of(
         ...     sorted(info.name for info in pieces.streams)
         ['lengths', 'species']
     """
+    prefix, strict = reading.get("prefix", ""), reading.get("strict", False)
     names = path_texts("source", path)
     files = listed_files(names, option="source")
     kind, first = detect(files[0]), files[0]
@@ -182,23 +181,15 @@ def corpus_of(
         from cntkio import arrow  # late: Arrow is optional, and its module imports this module
 
         shapes = {name: stream.dim for name, stream in streams.items()}
-        return arrow.read(first, key=key, shapes=shapes, one_hot=one_hot)
-    if one_hot:
+        return arrow.read(first, key=reading.get("key"), shapes=shapes, one_hot=reading.get("one_hot"))
+    if reading.get("one_hot"):
         raise ConfigError("one_hot is only for columns of Parquet and Arrow", key="one_hot")
     kind.require_deserializer(first)
     if kind.form == "cbf":
         return CBFDeserializer(names, streams, strict=strict)
     if kind.form == "ctf":
-        definitions = streams or infer_streams(names)
-        return CTFDeserializer(
-            names,
-            definitions,
-            max_errors=max_errors,
-            skip_sequence_ids=skip_sequence_ids,
-            strict=strict,
-            keys=keys,
-            chunk_size_in_bytes=chunk_size_in_bytes,
-        )
+        chosen: dict[str, Any] = {name: value for name, value in reading.items() if name in _OF_TEXTS}
+        return CTFDeserializer(names, streams or infer_streams(names), **chosen)
     if kind.form == "scp":
         wanted = streams or StreamDefs(features=StreamDef(shape=first_header(first, prefix=prefix).dim))
         definitions = StreamDefs({name: StreamDef(scp=names, shape=stream.dim) for name, stream in wanted.items()})
