@@ -368,10 +368,10 @@ class Shares:
     def __new__(cls, num_samples: int, num_chunks: int) -> Shares: ...
     def deal(
         self,
-        lengths: npt.NDArray[np.unsignedinteger[Any]],
+        chunk_starts: npt.NDArray[np.int64],
         sequences: npt.NDArray[np.int64],
         chunks: npt.NDArray[np.int64],
-        indices: npt.NDArray[np.uint32],
+        lengths: npt.NDArray[np.uint32],
         bounds: list[int],
         ends: list[int],
         num_ranks: int,
@@ -422,8 +422,12 @@ class TimelineReader:
         is_global: bool,
         index: int,
         count: int,
+        is_dealt: bool,
         most: int,
-    ) -> tuple[_Longs, _Longs, list[int], list[bool], list[tuple[int, int, int, int, int]], _ChunkRefs] | None: ...
+    ) -> (
+        tuple[_Longs, _Longs, list[int], list[bool], list[_Cursor], _ChunkRefs | None, npt.NDArray[np.uint32] | None]
+        | None
+    ): ...
     def read_truncated(
         self, steps: int, overlap: int, crosses_sweeps: bool, index: int, count: int
     ) -> tuple[_Longs, _Longs, _Longs, _Longs, _Longs, _Longs, npt.NDArray[np.bool_], bool, int] | None: ...

@@ -19,8 +19,10 @@ type ChunkRefs<'py> = (Vec<u32>, Vec<usize>, Words<'py>, Words<'py>);
 /// Position, sweep, index, rank, count.
 type CursorTuple = (u64, u64, u32, u32, u64);
 /// Results of several reads: sequences; their chunks; the number of the first sequence of each read and, last, the
-/// number of sequences; for each read whether it met the end of a sweep, and the cursor after it; the list of chunks.
-type Reads<'py> = (Longs<'py>, Longs<'py>, Vec<usize>, Vec<bool>, Vec<CursorTuple>, ChunkRefs<'py>);
+/// number of sequences; for each read whether it met the end of a sweep, and the cursor after it; the list of chunks, or
+/// the lengths of the sequences.
+type Reads<'py> =
+    (Longs<'py>, Longs<'py>, Vec<usize>, Vec<bool>, Vec<CursorTuple>, Option<ChunkRefs<'py>>, Option<Words<'py>>);
 /// For each part of a sequence: slot, sequence, chunk, first sample, number of samples, step, and whether the sequence
 /// continues in the next minibatch; then whether the end of a sweep was met, and the position in samples.
 type TruncatedRead<'py> =
@@ -214,7 +216,8 @@ impl TimelineReader {
 
     /// Do at most `most` reads. Stop early after a read that changes the rank (the next read may need other chunks),
     /// and at the end of the data. None if the data have ended before the first read. `is_global`: the share counts the
-    /// sequences of all partitions.
+    /// sequences of all partitions. `is_dealt`: the reads are dealt afterwards, for which their lengths are needed, and not
+    /// their chunks.
     #[allow(clippy::too_many_arguments)]
     fn read_several<'py>(
         &self,
@@ -226,6 +229,7 @@ impl TimelineReader {
         is_global: bool,
         index: u64,
         count: u64,
+        is_dealt: bool,
         most: usize,
     ) -> PyResult<Option<Reads<'py>>> {
         let partition = Partition { index, count };
@@ -252,14 +256,18 @@ impl TimelineReader {
             }
             let sequences: Vec<i64> = state.delivered.iter().map(|delivered| i64::from(delivered.sequence)).collect();
             let chunks: Vec<i64> = state.delivered.iter().map(|delivered| i64::from(delivered.chunk)).collect();
-            Ok((sequences, chunks, bounds, ends, cursors, state.chunk_refs(table)))
+            let lengths = || state.delivered.iter().map(|delivered| delivered.length).collect::<Vec<_>>();
+            let lengths = is_dealt.then(lengths);
+            let refs = (!is_dealt).then(|| state.chunk_refs(table));
+            Ok((sequences, chunks, bounds, ends, cursors, refs, lengths))
         })?;
-        let (sequences, chunks, bounds, ends, cursors, refs) = reads;
+        let (sequences, chunks, bounds, ends, cursors, refs, lengths) = reads;
         if ends.is_empty() {
             return Ok(None);
         }
-        let refs = (refs.0, refs.1, refs.2.into_pyarray(py), refs.3.into_pyarray(py));
-        Ok(Some((sequences.into_pyarray(py), chunks.into_pyarray(py), bounds, ends, cursors, refs)))
+        let refs = refs.map(|refs| (refs.0, refs.1, refs.2.into_pyarray(py), refs.3.into_pyarray(py)));
+        let lengths = lengths.map(|lengths| lengths.into_pyarray(py));
+        Ok(Some((sequences.into_pyarray(py), chunks.into_pyarray(py), bounds, ends, cursors, refs, lengths)))
     }
 
     /// Read a truncated minibatch; None if the data have ended.
@@ -319,7 +327,7 @@ impl TimelineReader {
             let pending = |&(sequence, next, end_of_sweep): &PendingTuple| {
                 let length = table.lengths.get(sequence as usize);
                 let chunk = table.chunk_starts.partition_point(|&start| start <= i64::from(sequence)) - 1;
-                Pending { delivered: Delivered { sequence, chunk: chunk as u32 }, length, next, end_of_sweep }
+                Pending { delivered: Delivered { sequence, chunk: chunk as u32, length }, next, end_of_sweep }
             };
             let queues = slots.iter().map(|slot| slot.iter().map(pending).collect::<VecDeque<_>>()).collect();
             state.slots.restore(queues);
@@ -435,35 +443,34 @@ impl Shares {
         Ok(Self { inner: timeline::Shares::new(num_samples, num_chunks) })
     }
 
-    /// Deal several reads, or with one rank keep all. `table` has the lengths of all sequences of the table; `sequences`,
-    /// `chunks` and `indices` describe the sequences of the reads, `ends` are the positions after each read.
+    /// Deal several reads, or with one rank keep all. `sequences`, `chunks` and `lengths` describe the sequences of the
+    /// reads, `ends` are the positions after each read. `chunk_starts` has the first sequence of each chunk.
     #[allow(clippy::too_many_arguments)]
     fn deal<'py>(
         &mut self,
         py: Python<'py>,
-        lengths: LengthsArray<'py>,
+        chunk_starts: PyReadonlyArray1<'py, i64>,
         sequences: PyReadonlyArray1<'py, i64>,
         chunks: PyReadonlyArray1<'py, i64>,
-        indices: PyReadonlyArray1<'py, u32>,
+        lengths: PyReadonlyArray1<'py, u32>,
         bounds: Vec<usize>,
         ends: Vec<u64>,
         num_ranks: u64,
         rank: u64,
         by_padded_area: bool,
     ) -> PyResult<Dealt<'py>> {
-        let (sequences, chunks, indices) = (sequences.as_slice()?, chunks.as_slice()?, indices.as_slice()?);
+        let chunk_starts = chunk_starts.as_slice()?;
+        let (sequences, chunks, lengths) = (sequences.as_slice()?, chunks.as_slice()?, lengths.as_slice()?);
         let count = sequences.len();
         let are_bounds = bounds.first() == Some(&0) && bounds.last() == Some(&count) && bounds.is_sorted();
-        if !are_bounds || ends.len() + 1 != bounds.len() || [chunks.len(), indices.len()] != [count; 2] {
+        if !are_bounds || ends.len() + 1 != bounds.len() || [chunks.len(), lengths.len()] != [count; 2] {
             return Err(PyValueError::new_err("not the bounds of minibatches"));
         }
-        let table = lengths.lengths()?;
         let load = if by_padded_area { Load::PaddedArea } else { Load::Samples };
         let (kept, kept_bounds) = py.detach(|| {
-            let lengths: Vec<u32> = sequences.iter().map(|&sequence| table.get(sequence as usize)).collect();
-            let (kept, kept_bounds) = timeline::deal(&lengths, &bounds, num_ranks, rank, load);
-            let all = timeline::Sequences { sequences, chunks, indices, lengths: &lengths };
-            (self.inner.add(all, &bounds, &ends, &kept), kept_bounds)
+            let (kept, kept_bounds) = timeline::deal(lengths, &bounds, num_ranks, rank, load);
+            let all = timeline::Sequences { sequences, chunks, lengths };
+            (self.inner.add(all, &bounds, &ends, &kept, chunk_starts), kept_bounds)
         });
         let timeline::Kept { sequences, parts, indices } = kept;
         Ok((sequences.into_pyarray(py), parts.into_pyarray(py), indices.into_pyarray(py), kept_bounds))

@@ -199,11 +199,10 @@ class DealtAhead:
 
     def _dealt(self, before: Cursor, delivery: Delivery) -> _Group:
         selection, bounds, ends_of_sweep, cursors = delivery
-        sequences, chunks, refs = selection.sequences, selection.chunks, selection.refs
-        starts = self._reader.chunk_starts
-        indices = (sequences - starts[chunks]).astype(np.uint32) if refs is None else refs.indices_in_chunk
-        kept, parts, kept_indices, kept_bounds = self._shares.deal(
-            self._reader.lengths, sequences, chunks, indices, bounds, [cursor[0] for cursor in cursors],
+        assert selection.lengths is not None
+        kept, parts, indices, kept_bounds = self._shares.deal(
+            self._reader.chunk_starts, selection.sequences, selection.chunks, selection.lengths, bounds,
+            [cursor[0] for cursor in cursors],
             self._partition.count, self._partition.index, self._partition.deal == "area",
         )  # fmt: skip
-        return _Group(before, kept, parts, kept_indices, kept_bounds, ends_of_sweep, cursors)
+        return _Group(before, kept, parts, indices, kept_bounds, ends_of_sweep, cursors)

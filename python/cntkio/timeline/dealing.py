@@ -31,7 +31,7 @@ class DealtMinibatches:
 
     def __init__(self, mode: ReadMode, reader: TimelineReader, partition: GlobalPartition) -> None:
         self._mode = mode
-        self._lengths, self._chunk_starts = reader.lengths, reader.chunk_starts
+        self._chunk_starts = reader.chunk_starts
         self._partition = partition
         self._is_shared = partition.count > 1 and partition.deal != "chunk"  # the core's reader gives the chunks' share
         self.rounds_to_pass = partition.worker
@@ -52,11 +52,13 @@ class DealtMinibatches:
         if selection.parts is not None:
             own = self._slots(selection)
             return delivery._replace(selection=own, bounds=[0, len(own.sequences)])
-        lengths = self._lengths[selection.sequences].astype(np.uint32)
-        kept, kept_bounds = _core.deal(lengths, bounds, count, index, self._partition.deal == "area")
+        assert selection.lengths is not None
+        kept, kept_bounds = _core.deal(selection.lengths, bounds, count, index, self._partition.deal == "area")
         sequences = selection.sequences[kept]
         refs = ChunkRefs(*_core.find_chunks(sequences, None, self._chunk_starts))
-        own = dataclasses.replace(selection, sequences=sequences, chunks=selection.chunks[kept], refs=refs)
+        own = dataclasses.replace(
+            selection, sequences=sequences, chunks=selection.chunks[kept], refs=refs, lengths=None
+        )
         return delivery._replace(selection=own, bounds=kept_bounds)
 
     def _slots(self, selection: Selection) -> Selection:
@@ -101,10 +103,13 @@ class MergedMinibatches:
 
 def _joined(first: Delivery, second: Delivery) -> Delivery:
     """The two reads as one; where their sequences are in the chunks is to be found in the table."""
-    sequences = np.concatenate([first.selection.sequences, second.selection.sequences])
-    chunks = np.concatenate([first.selection.chunks, second.selection.chunks])
-    end_of_sweep = first.selection.end_of_sweep or second.selection.end_of_sweep
-    selection = Selection(sequences, chunks, end_of_sweep, second.selection.position)
+    one, other = first.selection, second.selection
+    sequences = np.concatenate([one.sequences, other.sequences])
+    chunks = np.concatenate([one.chunks, other.chunks])
+    of_both = [lengths for lengths in (one.lengths, other.lengths) if lengths is not None]
+    lengths = np.concatenate(of_both) if len(of_both) == 2 else None
+    end_of_sweep = one.end_of_sweep or other.end_of_sweep
+    selection = Selection(sequences, chunks, end_of_sweep, other.position, lengths=lengths)
     return Delivery(selection, [0, len(sequences)], [end_of_sweep], second.cursors)
 
 

@@ -50,6 +50,7 @@ class WholeSequences:
         crosses_sweeps: Whether a read continues in the next sweep.
         counts_sequences: Whether `share` counts sequences.
         is_global: Whether `share` counts the sequences of all partitions, in randomized order only.
+        is_dealt: Whether the sequences are dealt afterwards: selections have lengths in place of references to chunks.
     """
 
     reader: TimelineReader
@@ -59,16 +60,18 @@ class WholeSequences:
     crosses_sweeps: bool = False
     counts_sequences: bool = False
     is_global: bool = False
+    is_dealt: bool = False
 
     def read(self, most: int) -> Delivery | None:
         returned = self.reader.read_several(
             self.share, self.passed, self.crosses_sweeps, self.counts_sequences, self.is_global,
-            self.partition.index, self.partition.count, most,
+            self.partition.index, self.partition.count, self.is_dealt, most,
         )  # fmt: skip
         if returned is None:
             return None
-        sequences, chunks, bounds, ends_of_sweep, cursors, refs = returned
-        selection = Selection(sequences, chunks, ends_of_sweep[-1], cursors[-1][0], None, ChunkRefs(*refs))
+        sequences, chunks, bounds, ends_of_sweep, cursors, found, lengths = returned
+        refs = None if found is None else ChunkRefs(*found)
+        selection = Selection(sequences, chunks, ends_of_sweep[-1], cursors[-1][0], None, refs, lengths=lengths)
         return Delivery(selection, bounds, ends_of_sweep, cursors)
 
 

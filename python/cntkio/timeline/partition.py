@@ -68,6 +68,11 @@ class Partition:
         """True if all partitions get equally many minibatches, so that none may be skipped."""
         return False
 
+    @property
+    def is_dealt(self) -> bool:
+        """True if the sequences of each read are dealt to partitions after it."""
+        return False
+
 
 def checked_partition(partition: Any) -> Partition:
     """Return an argument that is a partition.
@@ -201,6 +206,11 @@ class GlobalPartition(_EvenPartition):
     def of_chunks(self) -> Partition:
         """The partition of the chunks that sequences come from: its own with ``deal="chunk"``, else the whole data."""
         return Partition(self.index, self.count) if self.deal == "chunk" else WHOLE
+
+    @property
+    def is_dealt(self) -> bool:
+        """True, except for ``deal="chunk"`` and for a single partition without workers."""
+        return self.deal != "chunk" and (self.count > 1 or self.num_workers > 1)
 
     @property
     def of_workers(self) -> tuple[int, int]:

@@ -103,6 +103,7 @@ class Selection:
         parts: In a truncated minibatch, the part of each sequence and its cells; else None.
         refs: The chunks and where the sequences are in them. None: to be found in the table.
         keys: Makes the keys of all sequences, if the timeline names them itself. None: the table has them.
+        lengths: The samples of each, uint32, if the sequences are still to be dealt to partitions; else None.
     """
 
     sequences: npt.NDArray[np.int64]
@@ -112,6 +113,7 @@ class Selection:
     parts: Parts | None = None
     refs: ChunkRefs | None = None
     keys: Callable[[], npt.NDArray[np.str_]] | None = None
+    lengths: npt.NDArray[np.uint32] | None = None
 
     def where(self, mask: npt.NDArray[np.bool_]) -> Selection:
         """Return the sequences of the table for which `mask` is true."""

@@ -248,8 +248,7 @@ class Timeline:
         self._settings, self._mode, self._rounds = (size, partition), mode, rounds
 
     def _dealt(self, mode: ReadMode, partition: GlobalPartition) -> DealtMinibatches | DealtAhead:
-        is_shared = partition.count > 1 or partition.num_workers > 1
-        if not (self._loads_parts and is_shared) or partition.deal == "chunk" or self._is_truncated:
+        if not (self._loads_parts and partition.is_dealt) or self._is_truncated:
             return DealtMinibatches(mode, self._reader, partition)
         self._ahead = DealtAhead(mode, self._reader, partition)
         return self._ahead
@@ -266,7 +265,8 @@ class Timeline:
             share, passed = max(1, partition.of_reads.share(size)), LARGEST_WORD
         else:
             share = passed = size
-        rules = passed, self._crosses_sweeps, self._counts_sequences, partition.of_reads is not partition.of_chunks
+        is_global = partition.of_reads is not partition.of_chunks
+        rules = passed, self._crosses_sweeps, self._counts_sequences, is_global, partition.is_dealt
         return WholeSequences(self._reader, share, partition.of_chunks, *rules)
 
     def _truncated(self, size: int, partition: Partition) -> tuple[TruncatedSequences, int]:

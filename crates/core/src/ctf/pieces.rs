@@ -90,7 +90,7 @@ pub fn parse_chunk(
 
 /// The most bytes of several sequences, with the gaps between them, that are read at once: they stay in the cache until
 /// the sequences are moved together.
-const MOST_RUN_BYTES: usize = 64 << 10;
+const MOST_RUN_BYTES: usize = 128 << 10;
 
 /// The most bytes of a piece of several sequences: a block counts its samples and entries in 32 bits, and each of them
 /// takes more than one byte of text.
@@ -255,8 +255,10 @@ impl PartReader<'_> {
                 let here = |at: usize| place + at.saturating_sub(begin).min(num_read);
                 let bytes = here(extent.start)..here(extent.end).max(here(extent.start));
                 let start = first_byte + used;
+                if bytes.start > used {
+                    self.buffer.copy_within(bytes.clone(), used);
+                }
                 used += bytes.len();
-                self.buffer.copy_within(bytes.clone(), used - bytes.len());
                 self.moved.push(Extent { start, end: first_byte + used, ..*extent });
             }
         }

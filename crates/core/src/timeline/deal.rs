@@ -4,7 +4,6 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::ops::Range;
 
 /// The load of a rank that is kept even.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,29 +58,75 @@ impl Candidate for u128 {
     }
 }
 
-/// Order sequences by length, the longest first; equal lengths stay in their order.
-fn longest_first(lengths: &[u32], range: Range<usize>, ordered: &mut Vec<(u32, u32)>, counts: &mut Vec<u32>) {
-    ordered.clear();
-    let longest = lengths[range.clone()].iter().copied().max().unwrap_or(0);
-    if longest as usize > 4 * range.len() {
-        ordered.extend(range.map(|at| (lengths[at], at as u32)));
-        ordered.sort_by_key(|&(length, _)| Reverse(length));
-        return;
+/// The sequences of a minibatch by length, and which of each length a rank gets.
+#[derive(Default)]
+struct Classes {
+    /// Each length that occurs and the number of its sequences, the longest first.
+    lengths: Vec<(u32, u32)>,
+    /// For each of these lengths the sequences that the rank gets, counted from 0 among those of the length.
+    turns: Vec<u32>,
+    /// The end of each length's part of `turns`.
+    ends: Vec<usize>,
+    /// By length, if lengths are short: the number of its sequences, then its place in `lengths`.
+    by_length: Vec<u32>,
+    sorted: Vec<u32>,
+    /// For each length the next of its turns, and the sequences before that turn.
+    next_turns: Vec<(usize, u32)>,
+}
+
+impl Classes {
+    /// Find the lengths of a minibatch.
+    fn count(&mut self, minibatch: &[u32]) {
+        self.lengths.clear();
+        self.turns.clear();
+        self.ends.clear();
+        self.by_length.clear();
+        let longest = minibatch.iter().copied().max().unwrap_or(0);
+        if minibatch.iter().all(|&length| length == longest) {
+            self.lengths.extend((!minibatch.is_empty()).then_some((longest, minibatch.len() as u32)));
+        } else if longest as usize > 4 * minibatch.len() {
+            self.sorted.clear();
+            self.sorted.extend(minibatch);
+            self.sorted.sort_unstable_by_key(|&length| Reverse(length));
+            self.lengths.extend(self.sorted.chunk_by(|one, next| one == next).map(|run| (run[0], run.len() as u32)));
+        } else {
+            // Count the sequences of each length: faster than comparing them.
+            self.by_length.resize(longest as usize + 1, 0);
+            minibatch.iter().for_each(|&length| self.by_length[length as usize] += 1);
+            for (length, count) in self.by_length.iter_mut().enumerate().rev().filter(|(_, count)| **count > 0) {
+                self.lengths.push((length as u32, *count));
+                *count = self.lengths.len() as u32 - 1;
+            }
+        }
     }
-    // Count the sequences of each length: faster than comparing them.
-    counts.clear();
-    counts.resize(longest as usize + 2, 0);
-    lengths[range.clone()].iter().for_each(|&length| counts[(longest - length) as usize + 1] += 1);
-    let mut before = 0;
-    counts.iter_mut().for_each(|count| {
-        before += *count;
-        *count = before;
-    });
-    ordered.resize(range.len(), (0, 0));
-    for at in range {
-        let place = &mut counts[(longest - lengths[at]) as usize];
-        ordered[*place as usize] = (lengths[at], at as u32);
-        *place += 1;
+
+    /// Append the sequences of the rank's turns, in their order. The first sequence of the minibatch has the number `first`.
+    fn keep(&mut self, minibatch: &[u32], first: u32, kept: &mut Vec<u32>) {
+        if self.lengths.len() == 1 {
+            kept.extend(self.turns.iter().map(|turn| first + turn));
+            return;
+        }
+        let mut begin = 0;
+        self.next_turns.clear();
+        for &end in &self.ends {
+            self.next_turns.push((begin, if begin < end { self.turns[begin] } else { u32::MAX }));
+            begin = end;
+        }
+        for (&length, number) in minibatch.iter().zip(first..) {
+            let place = match self.by_length.get(length as usize) {
+                Some(&place) => place as usize,
+                None => self.lengths.partition_point(|&(other, _)| other > length),
+            };
+            let (turn, until) = &mut self.next_turns[place];
+            if *until > 0 {
+                *until -= 1;
+                continue;
+            }
+            kept.push(number);
+            let this = self.turns[*turn];
+            *turn += 1;
+            *until = if *turn < self.ends[place] { self.turns[*turn] - this - 1 } else { u32::MAX };
+        }
     }
 }
 
@@ -98,107 +143,135 @@ pub fn deal(lengths: &[u32], bounds: &[usize], num_ranks: u64, rank: u64, load: 
         return ((0..lengths.len() as u32).collect(), bounds.to_vec());
     }
     if load == Load::Samples {
-        return deal_samples(lengths, bounds, num_ranks, rank);
+        return deal_with(lengths, bounds, take_turns_by_samples(num_ranks, rank));
     }
     let longest = lengths.iter().copied().max().unwrap_or(0);
     let largest_load = u128::from(longest) * (lengths.len() as u128 + 1);
-    let fits = num_ranks >> u64::RANK_BITS == 0 && largest_load >> u64::LOAD_BITS == 0;
-    let deal = if fits { deal_with::<u64> } else { deal_with::<u128> };
-    deal(lengths, bounds, num_ranks, rank, load)
+    if num_ranks >> u64::RANK_BITS == 0 && largest_load >> u64::LOAD_BITS == 0 {
+        deal_with(lengths, bounds, take_turns::<u64>(num_ranks, rank, load))
+    } else {
+        deal_with(lengths, bounds, take_turns::<u128>(num_ranks, rank, load))
+    }
 }
 
-/// [`deal`] by samples.
-///
-/// The ranks are kept in the order of their loads. A sequence goes to the first of them, which then takes its new place.
-/// If that is the last place, then so it is for all sequences of the same length: they are dealt in turn at once.
-fn deal_samples(lengths: &[u32], bounds: &[usize], num_ranks: u64, rank: u64) -> (Vec<u32>, Vec<usize>) {
+/// [`deal`] with a function that finds the turns of the rank.
+fn deal_with(lengths: &[u32], bounds: &[usize], mut take_turns: impl FnMut(&mut Classes)) -> (Vec<u32>, Vec<usize>) {
     let mut kept: Vec<u32> = Vec::new();
     let mut kept_bounds = vec![0];
-    let (mut ordered, mut counts) = (Vec::new(), Vec::new());
+    let mut classes = Classes::default();
+    for bounds in bounds.windows(2) {
+        let minibatch = &lengths[bounds[0]..bounds[1]];
+        classes.count(minibatch);
+        take_turns(&mut classes);
+        classes.keep(minibatch, bounds[0] as u32, &mut kept);
+        kept_bounds.push(kept.len());
+    }
+    (kept, kept_bounds)
+}
+
+/// Find the turns of a rank by samples.
+///
+/// The ranks are kept in the order of their loads. Sequences of the same length go to the first ranks, one each, which
+/// then take their new places. If the first rank's new place is the last one, then so it is for all following sequences of
+/// the same length: they are dealt in turn at once.
+fn take_turns_by_samples(num_ranks: u64, rank: u64) -> impl FnMut(&mut Classes) {
     let mut ranks: VecDeque<(u64, u64)> = VecDeque::new(); // load and rank, the least first
-    for minibatch in bounds.windows(2) {
-        let begin = kept.len();
-        longest_first(lengths, minibatch[0]..minibatch[1], &mut ordered, &mut counts);
+    let mut moved: Vec<(u64, u64)> = Vec::new();
+    move |classes| {
+        let num_sequences: u64 = classes.lengths.iter().map(|&(_, count)| u64::from(count)).sum();
         ranks.clear();
-        ranks.extend((0..num_ranks.min(ordered.len() as u64)).map(|rank| (0, rank)));
-        for run in ordered.chunk_by(|one, next| one.0 == next.0) {
-            let (length, mut rest) = (u64::from(run[0].0), run);
-            while let (Some((&(_, at), others)), Some(&(load, first))) = (rest.split_first(), ranks.front()) {
+        ranks.extend((0..num_ranks.min(num_sequences)).map(|rank| (0, rank)));
+        for &(length, count) in &classes.lengths {
+            let (length, count) = (u64::from(length), count as usize);
+            let mut turn = 0;
+            while turn < count
+                && let (Some(&(load, first)), Some(&last)) = (ranks.front(), ranks.back())
+            {
                 let place = (load + length, first);
-                if ranks.back().is_some_and(|&last| place >= last) {
+                if place >= last {
                     let place_of_rank = ranks.iter().position(|&(_, other)| other == rank);
-                    let turns = |place: usize| rest.iter().skip(place).step_by(ranks.len()).map(|&(_, at)| at);
-                    kept.extend(place_of_rank.into_iter().flat_map(turns));
-                    let (rounds, more) = (rest.len() / ranks.len(), rest.len() % ranks.len());
+                    let turns = |place: usize| (turn + place..count).step_by(ranks.len()).map(|turn| turn as u32);
+                    classes.turns.extend(place_of_rank.into_iter().flat_map(turns));
+                    let (rounds, more) = ((count - turn) / ranks.len(), (count - turn) % ranks.len());
                     for (place, (load, _)) in ranks.iter_mut().enumerate() {
                         *load += length * (rounds + usize::from(place < more)) as u64;
                     }
                     ranks.rotate_left(more);
                     break;
                 }
-                ranks.pop_front();
-                ranks.insert(ranks.partition_point(|&other| other < place), place);
-                if first == rank {
-                    kept.push(at);
-                }
-                rest = others;
+                // Up to here, a rank comes before the new place of the first rank, and before the last place afterwards.
+                let limit = place.min((last.0 - length, last.1));
+                let are_next = ranks.iter().take(count - turn).take_while(|&&other| other < limit);
+                moved.clear();
+                moved.extend(are_next.map(|&(load, other)| (load + length, other)));
+                let place_of_rank = moved.iter().position(|&(_, other)| other == rank);
+                classes.turns.extend(place_of_rank.map(|place| (turn + place) as u32));
+                turn += moved.len();
+                ranks.drain(..moved.len());
+                merge(&mut ranks, &moved);
             }
+            classes.ends.push(classes.turns.len());
         }
-        kept[begin..].sort_unstable();
-        kept_bounds.push(kept.len());
     }
-    (kept, kept_bounds)
 }
 
-/// [`deal`] by any load.
-fn deal_with<C: Candidate>(
-    lengths: &[u32],
-    bounds: &[usize],
-    num_ranks: u64,
-    rank: u64,
-    load: Load,
-) -> (Vec<u32>, Vec<usize>) {
-    let mut kept: Vec<u32> = Vec::new();
-    let mut kept_bounds = vec![0];
-    let (mut ordered, mut counts) = (Vec::new(), Vec::new());
+/// Insert places into others; both ascend.
+fn merge(places: &mut VecDeque<(u64, u64)>, inserted: &[(u64, u64)]) {
+    let mut unmerged = places.len();
+    places.extend(inserted);
+    let mut end = places.len();
+    for &place in inserted.iter().rev() {
+        while unmerged > 0 && places[unmerged - 1] > place {
+            (unmerged, end) = (unmerged - 1, end - 1);
+            places[end] = places[unmerged];
+        }
+        end -= 1;
+        places[end] = place;
+    }
+}
+
+/// Find the turns of a rank by any load.
+fn take_turns<C: Candidate>(num_ranks: u64, rank: u64, load: Load) -> impl FnMut(&mut Classes) {
+    let mut firsts: Vec<Reverse<C>> = Vec::new();
     let mut areas: Vec<(u64, u64)> = Vec::new(); // number of sequences and longest sequence of each rank
     let mut candidates = BinaryHeap::new();
-    for minibatch in bounds.windows(2) {
-        let begin = kept.len();
-        longest_first(lengths, minibatch[0]..minibatch[1], &mut ordered, &mut counts);
-        // The first sequences go to the ranks in turn, because ranks without a sequence have no load.
-        let num_first = ordered.len().min(usize::try_from(num_ranks).unwrap_or(usize::MAX));
-        let (first, rest) = ordered.split_at(num_first);
-        kept.extend(first.get(usize::try_from(rank).unwrap_or(usize::MAX)).map(|&(_, at)| at));
+    move |classes| {
+        firsts.clear();
         candidates.clear();
         areas.clear();
-        if !rest.is_empty() {
-            candidates.extend(first.iter().zip(0..).map(|(&(length, _), rank)| match load {
-                Load::Samples => Reverse(C::new(length.into(), rank)),
-                Load::PaddedArea => Reverse(C::new(2 * u64::from(length), rank)),
-            }));
-            areas.extend(first.iter().map(|&(length, _)| (1, u64::from(length))));
-        }
-        for &(length, at) in rest {
-            let Some(mut top) = candidates.peek_mut() else { break };
-            let least = top.0;
-            if least.rank() == rank {
-                kept.push(at);
-            }
-            let load = match load {
-                Load::Samples => least.load() + u64::from(length),
-                Load::PaddedArea => {
-                    let (num_sequences, longest) = &mut areas[least.rank() as usize];
-                    *num_sequences += 1;
-                    (*num_sequences + 1) * *longest
+        for &(length, count) in &classes.lengths {
+            for turn in 0..count {
+                let number = areas.len() as u64;
+                // The first sequences go to the ranks in turn, because ranks without a sequence have no load.
+                let owner = if number < num_ranks {
+                    firsts.push(match load {
+                        Load::Samples => Reverse(C::new(length.into(), number)),
+                        Load::PaddedArea => Reverse(C::new(2 * u64::from(length), number)),
+                    });
+                    areas.push((1, length.into()));
+                    number
+                } else {
+                    candidates.extend(firsts.drain(..));
+                    let Some(mut top) = candidates.peek_mut() else { break };
+                    let least = top.0;
+                    let load = match load {
+                        Load::Samples => least.load() + u64::from(length),
+                        Load::PaddedArea => {
+                            let (num_sequences, longest) = &mut areas[least.rank() as usize];
+                            *num_sequences += 1;
+                            (*num_sequences + 1) * *longest
+                        }
+                    };
+                    *top = Reverse(C::new(load, least.rank()));
+                    least.rank()
+                };
+                if owner == rank {
+                    classes.turns.push(turn);
                 }
-            };
-            *top = Reverse(C::new(load, least.rank()));
+            }
+            classes.ends.push(classes.turns.len());
         }
-        kept[begin..].sort_unstable();
-        kept_bounds.push(kept.len());
     }
-    (kept, kept_bounds)
 }
 
 #[cfg(test)]
@@ -218,14 +291,26 @@ mod tests {
     }
 
     #[test]
-    fn equal_lengths_stay_in_their_order_whether_they_are_counted_or_compared() {
-        for most in [3, 1000] {
+    fn turns_are_found_whether_lengths_are_counted_or_compared() {
+        for (most, is_counted) in [(3, true), (1000, false)] {
             let lengths: Vec<u32> = (0..40).map(|at| 1 + at * at * 17 % most).collect();
-            let mut expected: Vec<(u32, u32)> = (5..40).map(|at| (lengths[at as usize], at)).collect();
-            expected.sort_by_key(|&(length, _)| Reverse(length));
-            let mut ordered = vec![(7, 7)];
-            longest_first(&lengths, 5..40, &mut ordered, &mut vec![9; 3]);
-            assert_eq!(ordered, expected);
+            let mut expected: Vec<u32> = Vec::new();
+            let mut classes = Classes::default();
+            classes.count(&lengths);
+            assert_eq!(classes.by_length.is_empty(), !is_counted);
+            assert!(classes.lengths.is_sorted_by(|one, next| one.0 > next.0));
+            for &(length, count) in &classes.lengths {
+                let of_length: Vec<u32> = (0..40).filter(|&at| lengths[at as usize] == length).collect();
+                assert_eq!(of_length.len(), count as usize);
+                let turns: Vec<u32> = (0..count).filter(|turn| turn % 3 == length % 3).collect();
+                expected.extend(turns.iter().map(|&turn| 5 + of_length[turn as usize]));
+                classes.turns.extend(turns);
+                classes.ends.push(classes.turns.len());
+            }
+            expected.sort_unstable();
+            let mut kept = Vec::new();
+            classes.keep(&lengths, 5, &mut kept);
+            assert_eq!(kept, expected);
         }
     }
 
@@ -233,8 +318,8 @@ mod tests {
     fn large_loads_are_dealt_as_small_ones() {
         let lengths: Vec<u32> = (0..50).map(|at| 1 + at * 7 % 11).collect();
         for load in [Load::Samples, Load::PaddedArea] {
-            let (small, large) = (deal_with::<u64>, deal_with::<u128>);
-            assert_eq!(small(&lengths, &[0, 30, 50], 3, 1, load), large(&lengths, &[0, 30, 50], 3, 1, load));
+            let small = deal_with(&lengths, &[0, 30, 50], take_turns::<u64>(3, 1, load));
+            assert_eq!(small, deal_with(&lengths, &[0, 30, 50], take_turns::<u128>(3, 1, load)));
         }
     }
 
@@ -290,8 +375,8 @@ mod tests {
             rank in 0u64..20,
         ) {
             let bounds = [0, cut.min(lengths.len()), lengths.len()];
-            let general = deal_with::<u128>(&lengths, &bounds, num_ranks, rank, Load::Samples);
-            prop_assert_eq!(deal_samples(&lengths, &bounds, num_ranks, rank), general);
+            let general = deal_with(&lengths, &bounds, take_turns::<u128>(num_ranks, rank, Load::Samples));
+            prop_assert_eq!(deal(&lengths, &bounds, num_ranks, rank, Load::Samples), general);
         }
     }
 }

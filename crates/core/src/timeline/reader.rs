@@ -19,7 +19,7 @@
 
 use super::generator::Remainder;
 use super::plan::{Randomization, SweepPlan};
-use super::shuffle::SweepOrder;
+use super::shuffle::{Located, SweepOrder};
 use super::{Partition, Pause, SEQUENCES_BETWEEN_PAUSES, Stopped, Table};
 use std::sync::Arc;
 
@@ -67,6 +67,8 @@ pub struct Delivered {
     pub sequence: u32,
     /// The number of its chunk in file order.
     pub chunk: u32,
+    /// Its samples.
+    pub length: u32,
 }
 
 /// A reader's position.
@@ -236,9 +238,13 @@ impl Reader {
         let mut walk = Walk { order, table, is_of_single_samples, pause, until_pause: &mut until_pause };
         while passed < offset && cursor.index < num_sequences {
             let before = cursor.rank;
-            let (_, sequence) = walk.at(&mut cursor)?;
-            passed += walk.length(sequence);
-            cursor.index += 1;
+            for located in walk.next(&mut cursor)?.0 {
+                passed += u64::from(located.length);
+                cursor.index += 1;
+                if passed >= offset {
+                    break;
+                }
+            }
             if cursor.rank != before {
                 walk.order.forget(cursor.index - 1);
             }
@@ -288,7 +294,8 @@ impl Reader {
         let mut turn = cursor.count % partition.count;
         let mut until_pause = SEQUENCES_BETWEEN_PAUSES;
         while taken < request.share && passed < request.passed {
-            let length = u64::from(table.lengths.get(cursor.index as usize));
+            let samples = table.lengths.get(cursor.index as usize);
+            let length = u64::from(samples);
             let counted = request.count(length);
             let is_ours = turn == partition.index;
             if !nothing_yet
@@ -300,7 +307,7 @@ impl Reader {
                 break;
             }
             if is_ours {
-                out.push(Delivered { sequence: cursor.index, chunk: cursor.rank });
+                out.push(Delivered { sequence: cursor.index, chunk: cursor.rank, length: samples });
                 taken += counted;
                 nothing_yet = false;
             }
@@ -491,7 +498,7 @@ impl Reader {
     }
 }
 
-/// Look-up of the sequence at a cursor in randomized order.
+/// Look-up of the sequences from a cursor on, in randomized order.
 struct Walk<'a, 'b, 'c> {
     order: &'a mut SweepOrder,
     table: Table<'a>,
@@ -501,46 +508,28 @@ struct Walk<'a, 'b, 'c> {
     until_pause: &'b mut u32,
 }
 
-/// Number of sequences ahead whose lengths are prefetched: in random order they are in no cache.
-const AHEAD_SEQUENCES: usize = 16;
-
 impl Walk<'_, '_, '_> {
-    /// Samples of a sequence.
+    /// Some sequences from the cursor on, at least one, all at positions of one rank; and the plan of the sweep. The
+    /// cursor's rank is brought up to date.
     #[inline]
-    fn length(&self, sequence: usize) -> u64 {
-        if self.is_of_single_samples { 1 } else { u64::from(self.table.lengths.get(sequence)) }
-    }
-
-    /// The rank and the number of the sequence at the cursor, whose rank is brought up to date.
-    #[inline]
-    fn at(&mut self, cursor: &mut Cursor) -> Result<(u32, usize), Stopped> {
-        while self.order.plan.starts[cursor.rank as usize + 1] <= cursor.index {
-            cursor.rank += 1;
-        }
-        self.order.prepare(cursor.rank, cursor.index, self.pause)?;
-        *self.until_pause -= 1;
-        if *self.until_pause == 0 {
-            *self.until_pause = SEQUENCES_BETWEEN_PAUSES;
-            if !(self.pause)() {
-                return Err(Stopped);
+    fn next(&mut self, cursor: &mut Cursor) -> Result<(&[Located], &SweepPlan), Stopped> {
+        let mut num_located = self.order.located_from(cursor.index).len();
+        if num_located == 0 {
+            while self.order.plan.starts[cursor.rank as usize + 1] <= cursor.index {
+                cursor.rank += 1;
+            }
+            num_located =
+                self.order.locate(self.table, self.is_of_single_samples, cursor.rank, cursor.index, self.pause)?;
+            *self.until_pause = self.until_pause.saturating_sub(num_located as u32);
+            if *self.until_pause == 0 {
+                *self.until_pause = SEQUENCES_BETWEEN_PAUSES;
+                if !(self.pause)() {
+                    return Err(Stopped);
+                }
             }
         }
-        let at = (cursor.index - self.order.base) as usize;
-        if !self.is_of_single_samples
-            && let Some(&home) = self.order.homes.get(at + AHEAD_SEQUENCES)
-        {
-            // Before the shuffle has got there, this is a wrong guess, which does no harm.
-            let sequence = self.sequence_at(home).1;
-            self.table.lengths.prefetch(sequence);
-        }
-        Ok(self.sequence_at(self.order.homes[at]))
-    }
-
-    /// The rank and the number of the sequence with this home.
-    #[inline]
-    fn sequence_at(&self, home: u32) -> (u32, usize) {
-        let rank = self.order.plan.rank_of(home);
-        (rank, self.order.plan.sequence(self.table, rank, home))
+        cursor.rank = self.order.rank_of_located;
+        Ok((self.order.located_from(cursor.index), &self.order.plan))
     }
 }
 
@@ -555,30 +544,32 @@ fn read_one_sweep(
     out: &mut Vec<Delivered>,
 ) -> Result<(u64, u64, u64), Stopped> {
     let count = Remainder::new(request.partition.count.min(1 << 62));
+    let is_only_partition = request.partition.count == 1;
     let num_sequences = walk.order.plan.num_sequences();
     let (mut moved, mut passed, mut taken) = (0, 0, 0);
-    while cursor.index < num_sequences {
-        let (rank, sequence) = walk.at(cursor)?;
-        let length = walk.length(sequence);
-        let counted = request.count(length);
-        let is_ours = count.of(u64::from(rank)) == request.partition.index;
-        let counts = is_ours | request.is_global;
-        if !nothing_yet && ((counts && taken + counted > request.share) || passed + counted > request.passed) {
-            break;
+    'sweep: while cursor.index < num_sequences {
+        let (located, plan) = walk.next(cursor)?;
+        for &Located { sequence, rank, length } in located {
+            let counted = request.count(length.into());
+            let is_ours = is_only_partition || count.of(u64::from(rank)) == request.partition.index;
+            let counts = is_ours | request.is_global;
+            if !nothing_yet && ((counts && taken + counted > request.share) || passed + counted > request.passed) {
+                break 'sweep;
+            }
+            if moved >= until_end {
+                break 'sweep;
+            }
+            if is_ours {
+                out.push(Delivered { sequence, chunk: plan.chunks[rank as usize], length });
+            }
+            if counts {
+                taken += counted;
+                nothing_yet = false;
+            }
+            moved += u64::from(length);
+            passed += counted;
+            cursor.index += 1;
         }
-        if moved >= until_end {
-            break;
-        }
-        if is_ours {
-            out.push(Delivered { sequence: sequence as u32, chunk: walk.order.plan.chunks[rank as usize] });
-        }
-        if counts {
-            taken += counted;
-            nothing_yet = false;
-        }
-        moved += length;
-        passed += counted;
-        cursor.index += 1;
     }
     Ok((moved, passed, taken))
 }

@@ -100,15 +100,13 @@ pub struct Kept {
     pub indices: Vec<u32>,
 }
 
-/// The sequences of several reads: their numbers, chunks, indices in the chunk, and lengths.
+/// The sequences of several reads: their numbers, chunks and lengths.
 #[derive(Debug, Clone, Copy)]
 pub struct Sequences<'a> {
     /// Their numbers.
     pub sequences: &'a [i64],
     /// The chunk of each.
     pub chunks: &'a [i64],
-    /// The index of each in its chunk.
-    pub indices: &'a [u32],
     /// The length of each.
     pub lengths: &'a [u32],
 }
@@ -127,8 +125,8 @@ impl Shares {
     /// Add the kept sequences of several reads, and return them.
     ///
     /// `all` describes all sequences of the reads, `bounds` the first sequence of each read and, last, their number; `ends`
-    /// are the positions after each read. `kept` ascends.
-    pub fn add(&mut self, all: Sequences, bounds: &[usize], ends: &[u64], kept: &[u32]) -> Kept {
+    /// are the positions after each read. `kept` ascends. `chunk_starts` has the first sequence of each chunk.
+    pub fn add(&mut self, all: Sequences, bounds: &[usize], ends: &[u64], kept: &[u32], chunk_starts: &[i64]) -> Kept {
         let with_room = || Vec::with_capacity(kept.len());
         let mut own = Kept { sequences: with_room(), parts: with_room(), indices: Vec::with_capacity(kept.len()) };
         let mut kept = kept.iter().map(|&at| at as usize).peekable();
@@ -143,11 +141,12 @@ impl Shares {
                     next = at;
                     first_part = position / self.num_samples * self.num_chunks;
                 }
-                let part = first_part + all.chunks[at] as u64;
-                self.parts.entry(part).or_default().add(all.indices[at]);
-                own.sequences.push(all.sequences[at]);
+                let (sequence, chunk) = (all.sequences[at], all.chunks[at]);
+                let (part, index) = (first_part + chunk as u64, (sequence - chunk_starts[chunk as usize]) as u32);
+                self.parts.entry(part).or_default().add(index);
+                own.sequences.push(sequence);
                 own.parts.push(part as i64);
-                own.indices.push(all.indices[at]);
+                own.indices.push(index);
             }
         }
         own
@@ -208,10 +207,8 @@ mod tests {
         // Chunk 0 has three sequences, chunk 1 has two; a sweep has 9 samples.
         let mut shares = Shares::new(9, 2);
         let lengths = [2, 1, 3, 1, 2, 3, 2];
-        let (chunks, indices) = ([1, 0, 0, 1, 0, 0, 0], [0, 2, 0, 1, 1, 0, 1]);
-        let all =
-            Sequences { sequences: &[3, 2, 0, 4, 1, 0, 1], chunks: &chunks, indices: &indices, lengths: &lengths };
-        let kept = shares.add(all, &[0, 3, 7], &[6, 14], &[0, 1, 2, 4, 5, 6]);
+        let all = Sequences { sequences: &[3, 2, 0, 4, 1, 0, 1], chunks: &[1, 0, 0, 1, 0, 0, 0], lengths: &lengths };
+        let kept = shares.add(all, &[0, 3, 7], &[6, 14], &[0, 1, 2, 4, 5, 6], &[0, 3, 5]);
         assert_eq!(kept.sequences, [3, 2, 0, 1, 0, 1]);
         assert_eq!(kept.parts, [1, 0, 0, 0, 2, 2]); // the last two are of the second sweep
         assert_eq!(kept.indices, [0, 2, 0, 1, 0, 1]);

@@ -2,7 +2,8 @@
 
 use super::generator::{MersenneTwister, Remainder};
 use super::plan::{Span, SweepPlan};
-use super::{Pause, SEQUENCES_BETWEEN_PAUSES, Stopped};
+use super::{Pause, SEQUENCES_BETWEEN_PAUSES, Stopped, Table};
+use cntkio_simd::prefetch;
 use std::sync::Arc;
 
 /// The numbers below `count`, shuffled as CNTK shuffles a window of sequences of a user-defined deserializer.
@@ -34,23 +35,87 @@ pub(super) struct SweepOrder {
     pub(super) plan: Arc<SweepPlan>,
     generator: MersenneTwister,
     /// The homes of the sequences at the positions from `base` on, up to the end of the last window that was reached.
-    pub(super) homes: Vec<u32>,
-    pub(super) base: u32,
+    homes: Vec<u32>,
+    base: u32,
     /// The shuffle is done for all positions below `shuffled`: all positions of the ranks below `shuffled_ranks`, and
     /// some positions of that rank.
     shuffled: u32,
     shuffled_ranks: u32,
+    /// The sequences at some final positions, all of one rank, from `first_located` on.
+    located: Vec<Located>,
+    first_located: u32,
+    pub(super) rank_of_located: u32,
 }
+
+/// A sequence that was looked up.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Located {
+    /// Its number in file order.
+    pub(super) sequence: u32,
+    /// The rank of its chunk.
+    pub(super) rank: u32,
+    /// Its samples.
+    pub(super) length: u32,
+}
+
+/// Sequences that are looked up at once. In random order they are in no cache, and the processor waits for all of them
+/// together.
+const MOST_LOCATED: u32 = 64;
+/// Numbers that are drawn before the sequences at these positions are exchanged.
+const DRAWN_AT_ONCE: usize = 32;
 
 impl SweepOrder {
     pub(super) fn new(plan: Arc<SweepPlan>) -> Self {
         let generator = MersenneTwister::new(plan.seed);
-        Self { plan, generator, homes: Vec::new(), base: 0, shuffled: 0, shuffled_ranks: 0 }
+        Self {
+            plan,
+            generator,
+            homes: Vec::new(),
+            base: 0,
+            shuffled: 0,
+            shuffled_ranks: 0,
+            located: Vec::new(),
+            first_located: 0,
+            rank_of_located: 0,
+        }
+    }
+
+    /// The located sequences from a position on; none if the sequence there is not located.
+    #[inline]
+    pub(super) fn located_from(&self, position: u32) -> &[Located] {
+        self.located.get(position.wrapping_sub(self.first_located) as usize..).unwrap_or(&[])
+    }
+
+    /// Locate some sequences from `position` on, which belongs to `rank`, and return their number.
+    pub(super) fn locate(
+        &mut self,
+        table: Table,
+        is_of_single_samples: bool,
+        rank: u32,
+        position: u32,
+        pause: &mut Pause,
+    ) -> Result<usize, Stopped> {
+        self.prepare(rank, position, pause)?;
+        let plan = &*self.plan;
+        let end = plan.starts[rank as usize + 1].min(position.saturating_add(MOST_LOCATED));
+        self.located.clear();
+        self.located.extend(self.homes[(position - self.base) as usize..(end - self.base) as usize].iter().map(
+            |&home| {
+                let rank = plan.rank_of(home);
+                let sequence = plan.sequence(table, rank, home);
+                table.lengths.prefetch(sequence);
+                Located { sequence: sequence as u32, rank, length: 1 }
+            },
+        ));
+        if !is_of_single_samples {
+            self.located.iter_mut().for_each(|located| located.length = table.lengths.get(located.sequence as usize));
+        }
+        (self.first_located, self.rank_of_located) = (position, rank);
+        Ok(self.located.len())
     }
 
     /// Make sure that the sequence at `position`, which belongs to `rank`, is known and final.
-    #[inline]
-    pub(super) fn prepare(&mut self, rank: u32, position: u32, pause: &mut Pause) -> Result<(), Stopped> {
+    fn prepare(&mut self, rank: u32, position: u32, pause: &mut Pause) -> Result<(), Stopped> {
         if position < self.base {
             self.start_again(rank, position, pause)?;
         }
@@ -96,9 +161,17 @@ impl SweepOrder {
             let base = self.base;
             if plan.is_one_window {
                 // Every position may take every sequence, so no draw is in vain.
-                for t in self.shuffled..step_end {
-                    let other = remainder.of(self.generator.draw()) as u32;
-                    homes.swap((t - base) as usize, (other - base) as usize);
+                let mut others = [0; DRAWN_AT_ONCE];
+                for first in (self.shuffled..step_end).step_by(DRAWN_AT_ONCE) {
+                    let here = (first - base) as usize..(step_end - base) as usize;
+                    let others = &mut others[..here.len().min(DRAWN_AT_ONCE)];
+                    for other in others.iter_mut() {
+                        *other = remainder.of(self.generator.draw()) as usize - base as usize;
+                        prefetch(&homes[*other..=*other], 1);
+                    }
+                    for (t, &other) in here.zip(&*others) {
+                        homes.swap(t, other);
+                    }
                 }
             } else {
                 for t in self.shuffled..step_end {
@@ -124,7 +197,7 @@ impl SweepOrder {
 
     /// Bytes of memory.
     pub(super) fn num_bytes(&self) -> usize {
-        self.plan.num_bytes() + 4 * self.homes.capacity()
+        self.plan.num_bytes() + 4 * self.homes.capacity() + size_of::<Located>() * self.located.capacity()
     }
 
     /// Forget the positions below `position`, as far as the shuffle does not need them.

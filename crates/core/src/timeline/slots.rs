@@ -14,8 +14,6 @@ use std::collections::VecDeque;
 pub struct Pending {
     /// The sequence and its chunk.
     pub delivered: Delivered,
-    /// Its samples.
-    pub length: u32,
     /// The first sample that is not delivered yet.
     pub next: u32,
     /// True if the read that delivered the sequence reached the end of a sweep.
@@ -113,10 +111,10 @@ impl Slots {
             while step < steps
                 && let Some(pending) = queue.front_mut()
             {
-                let num_samples = (steps - step).min(pending.length - pending.next);
+                let num_samples = (steps - step).min(pending.delivered.length - pending.next);
                 // A part that fills a whole row overlaps with the next part, even if that has no new sample.
                 let moved = if num_samples == steps { steps - overlap } else { num_samples };
-                let continues = pending.next + moved < pending.length;
+                let continues = pending.next + moved < pending.delivered.length;
                 parts.push(Part {
                     slot: slot as u32,
                     delivered: pending.delivered,
@@ -168,15 +166,14 @@ impl Slots {
                 self.queues.push(VecDeque::new());
             }
             let queue = &mut self.queues[slot];
-            let mut unread: u64 = queue.iter().map(|pending| u64::from(pending.length - pending.next)).sum();
+            let mut unread: u64 = queue.iter().map(|pending| u64::from(pending.delivered.length - pending.next)).sum();
             while unread <= u64::from(steps) {
                 delivered.clear();
                 let outcome = reader.read(table, request, &mut delivered, pause)?;
                 for &delivered in &delivered {
-                    let length = table.lengths.get(delivered.sequence as usize);
-                    unread += u64::from(length);
+                    unread += u64::from(delivered.length);
                     queue.try_reserve(1).map_err(|_| Unread::OutOfMemory(slot + 1))?;
-                    queue.push_back(Pending { delivered, length, next: 0, end_of_sweep: outcome.end_of_sweep });
+                    queue.push_back(Pending { delivered, next: 0, end_of_sweep: outcome.end_of_sweep });
                 }
                 if outcome.ended {
                     has_ended = true;

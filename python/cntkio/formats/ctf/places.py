@@ -45,8 +45,11 @@ class ChunkPlaces(NamedTuple):
         """Return the places of some of the chunk's sequences, which ascend: their indices in the chunk."""
         starts, sizes = self.starts[sequences], self.sizes
         if sizes is None:
-            ends = np.append(self.starts[1:], np.array(self.end - self.begin, self.starts.dtype))
-            return ChunkPlaces(self.begin, self.end, starts, (ends[sequences] - starts).astype(np.uint32))
+            last = len(self.starts) - 1
+            ends = self.starts[np.minimum(sequences + np.uint32(1), last)]
+            if len(sequences) and sequences[-1] == last:
+                ends[-1] = self.end - self.begin
+            return ChunkPlaces(self.begin, self.end, starts, (ends - starts).astype(np.uint32))
         return ChunkPlaces(self.begin, self.end, starts, sizes[sequences])
 
     def ranges(self, least_gap: int) -> list[tuple[int, int]]:

@@ -6,5 +6,5 @@ PIECE = 1 << 20
 """Least bytes of a chunk that a thread parses at a time."""
 PART = 512 << 10
 """Bytes that are indexed and parsed in one go: together with their values, they fit a core's cache."""
-GAP = 4 << 10
+GAP = 8 << 10
 """Bytes between two wanted sequences that are read along with them: to skip them takes as long, a further call."""
