@@ -197,15 +197,19 @@ class Workers:
         return job
 
     def finish(self) -> None:
-        """Wait until a single thread has done all jobs that it was given."""
+        """Withdraw the jobs that a single thread has not begun, and wait until it has done the job that it has."""
+        self._withdraw()
         self.do(_nothing).result()
+
+    def _withdraw(self) -> None:
+        with contextlib.suppress(Empty):
+            while isinstance(job := self._jobs.get_nowait(), Job):
+                job.withdraw()
 
     def close(self) -> None:
         """Withdraw the jobs that no thread has begun, and end the threads. After an interrupt, call it again."""
         if self._process == os.getpid():
-            with contextlib.suppress(Empty):
-                while isinstance(job := self._jobs.get_nowait(), Job):
-                    job.withdraw()
+            self._withdraw()
             self._jobs.put(None)
             for thread in self._threads:
                 thread.wait()

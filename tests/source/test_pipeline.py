@@ -6,11 +6,13 @@ import os
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from cntkio import CorpusError
+from cntkio._threads import Workers
 from cntkio.minibatch import Minibatch
 from cntkio.source.hand_over import Epoch, HandOver, Packed, PackOrder, Prepared, Request, Standing
 from cntkio.source.pipeline import Pipeline
@@ -332,3 +334,25 @@ def test_a_closed_pipeline_has_no_threads(fakes: Fakes) -> None:
     fakes.pipeline.close()
     assert set(threading.enumerate()) == before
     assert fakes.selector.is_closed
+
+
+class Result:
+    """A result that no thread needs."""
+
+
+def test_jobs_that_no_thread_has_begun_are_not_waited_for() -> None:
+    begun, dropped, done = threading.Event(), threading.Event(), list[Result]()
+
+    def first() -> bool:
+        begun.set()
+        return dropped.wait(10)
+
+    with Workers(1, "test") as workers:
+        job = workers.do(first)
+        assert begun.wait(60)
+        unwanted = Result()
+        weakref.finalize(unwanted, dropped.set)
+        workers.do(done.append, unwanted)
+        del unwanted
+        workers.finish()
+        assert (job.result(), done) == (True, [])

@@ -5,7 +5,9 @@ use cntkio_core::cbf::{self, Selected, Stream, Written};
 use cntkio_core::chunk::{
     Block, Bytes, Chunk, Column, Encoding, Entries, FrameStart, Frames, Runs, Samples, Small, Targets, Values,
 };
-use cntkio_core::pack::{self, Cell, Error, Parts, Ragged, RaggedEntries, Selection, Table, Wanted, Whole};
+use cntkio_core::pack::{
+    self, Cell, Error, Job, Parts, Ragged, RaggedEntries, Selection, Sources, Table, Wanted, Whole,
+};
 use proptest::prelude::*;
 use std::sync::OnceLock;
 
@@ -315,6 +317,35 @@ proptest! {
     }
 
     #[test]
+    fn selections_in_turn_are_gathered_as_each_alone(
+        corpora in [any_corpus(), any_corpus()],
+        picks in prop::collection::vec((any::<bool>(), prop::collection::vec(any::<Pick>(), 0..5), any::<bool>()), 0..9),
+    ) {
+        let handles = corpora.each_ref().map(|corpus| corpus.chunks.iter().collect::<Vec<&Chunk>>());
+        let sources = [0, 1].map(|at| {
+            let Corpus { is_sparse, is_double, .. } = corpora[at];
+            Sources::new(&handles[at], &[Wanted { stream: 0, is_sparse, is_double }]).unwrap()
+        });
+        let selected = picks.iter().map(|(from, picks, is_beyond)| {
+            let samples = &corpora[usize::from(*from)].samples;
+            let chunk_of: Vec<u32> = picks.iter().map(|(chunk, ..)| chunk.index(samples.len()) as u32).collect();
+            let sequence = |(&chunk, (_, at, ..)): (&u32, &Pick)| at.index(samples[chunk as usize].len()) as u32;
+            let mut sequences: Vec<u32> = chunk_of.iter().zip(picks).map(sequence).collect();
+            if let Some(last) = sequences.last_mut().filter(|_| *is_beyond) {
+                *last += 100;
+            }
+            (usize::from(*from), chunk_of, sequences)
+        });
+        let selected: Vec<(usize, Vec<u32>, Vec<u32>)> = selected.collect();
+        let jobs = selected.iter().map(|(from, chunk_of, sequences)| {
+            Job { sources: &sources[*from], selection: Selection { chunk_of, sequences, parts: None } }
+        });
+        let jobs: Vec<Job> = jobs.collect();
+        let alone: Vec<_> = jobs.iter().map(|job| job.sources.gather(job.selection)).collect();
+        prop_assert_eq!(pack::gather_in_turn(&jobs).collect::<Vec<_>>(), alone);
+    }
+
+    #[test]
     fn frames_and_runs_are_widened_where_doubles_are_wanted(
         kinds in prop_oneof![Just(Kind::Frames(1, 1, true)), Just(Kind::Runs(false)), Just(Kind::Targets)],
         lengths in prop::collection::vec(prop::collection::vec(1usize..8, 1..7), 2),
@@ -382,7 +413,6 @@ fn a_broadcast_frame_is_taken_as_often_as_asked_for() {
 #[cfg(unix)]
 #[test]
 fn a_changed_file_is_an_error_before_and_after_gathering() {
-    use cntkio_core::pack::Sources;
     use cntkio_memory::file::{FileBytes, MappedFile, OpenFile};
     let path = std::env::temp_dir().join(format!("cntkio-core-changed-{}", std::process::id()));
     let written = in_blocks(&[vec![vec![(0, 1.0), (0, 2.0), (0, 3.0)]]], 1, |part| column(part, false, false, false));

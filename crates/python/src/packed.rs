@@ -3,7 +3,7 @@
 use crate::chunk::{Chunk, RaggedArrays, ragged_arrays, refused};
 use crate::pool::{pool, shared};
 use cntkio_core::chunk;
-use cntkio_core::pack::{self as core, Error, Parts, Ragged, Selection, Sources, Wanted};
+use cntkio_core::pack::{self as core, Error, Job, Parts, Ragged, Selection, Sources, Wanted, gather_in_turn};
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -101,18 +101,18 @@ type Request<'py> = (
     Vec<usize>,
 );
 
-/// A minibatch to gather.
-struct Job<'a> {
-    sources: &'a Sources<'a>,
-    selection: Selection<'a>,
-    num_bytes: usize,
-}
+/// Consecutive minibatches, which one thread gathers: what to gather, and the size of each in bytes.
+type Turn<'a> = (&'a [Job<'a>], &'a [usize]);
 
-impl Job<'_> {
-    fn run(&self) -> Result<Packed, Error> {
-        let streams = self.sources.gather(self.selection)?.into_iter().map(Stream::of).collect();
-        Ok(Packed { num_sequences: self.selection.sequences.len(), num_bytes: self.num_bytes, streams })
-    }
+/// The most minibatches that a thread gathers before it takes the next ones.
+const MOST_IN_TURN: usize = 8;
+
+fn packed_in_turn(&(jobs, sizes): &Turn) -> Result<Vec<Packed>, Error> {
+    let packed = |((ragged, job), &num_bytes): ((Result<Vec<Ragged>, Error>, &Job), &usize)| {
+        let streams = ragged?.into_iter().map(Stream::of).collect();
+        Ok(Packed { num_sequences: job.selection.sequences.len(), num_bytes, streams })
+    };
+    gather_in_turn(jobs).zip(jobs).zip(sizes).map(packed).collect()
 }
 
 /// Gather the selected sequences of all streams for several minibatches at once, because waking other threads takes as
@@ -124,7 +124,7 @@ pub(crate) fn pack(py: Python<'_>, requests: Vec<Request<'_>>, num_threads: usiz
     let streams = requests.iter().map(|(_, _, _, streams, ..)| wanted(streams));
     let sources = chunks.iter().zip(streams).map(|(chunks, streams)| Sources::new(chunks, &streams));
     let sources: Vec<Sources> = sources.collect::<Result<_, Error>>().map_err(refused)?;
-    let mut jobs = Vec::new();
+    let (mut jobs, mut sizes) = (Vec::new(), Vec::new());
     for (((_, chunk_of, sequences, _, parts, bounds), chunks), sources) in requests.iter().zip(&chunks).zip(&sources) {
         let (chunk_of, sequences) = (chunk_of.as_slice()?, sequences.as_slice()?);
         let parts = match parts {
@@ -137,24 +137,27 @@ pub(crate) fn pack(py: Python<'_>, requests: Vec<Request<'_>>, num_threads: usiz
             // Estimate the size: the minibatch takes the same share of its first chunk's bytes as of the chunk's samples.
             let counts = selection.parts.map(|parts| parts.counts);
             let num_bytes = chunks.first().map_or(0, |first| first.packed_bytes(selection.sequences.len(), counts));
-            jobs.push(Job { sources, selection, num_bytes });
+            jobs.push(Job { sources, selection });
+            sizes.push(num_bytes);
         }
     }
-    let num_bytes: usize = jobs.iter().map(|job| job.num_bytes).sum();
-    let packed: Result<Vec<Packed>, Error> =
+    let num_bytes: usize = sizes.iter().sum();
+    let turns = |count| jobs.chunks(count).zip(sizes.chunks(count)).collect::<Vec<Turn>>();
+    let packed: Vec<Result<Vec<Packed>, Error>> =
         if num_bytes >= WORTH_THREADS && jobs.len() >= 2 * num_threads && num_threads > 1 {
-            py.detach(|| shared(&jobs, num_threads, Job::run))?.into_iter().collect()
+            let turns = turns((jobs.len() / (2 * num_threads)).min(MOST_IN_TURN));
+            py.detach(|| shared(&turns, num_threads, packed_in_turn))?
         } else if num_bytes >= WORTH_THREADS && num_threads > 1 {
             let pool = pool(num_threads)?;
-            py.detach(|| pool.install(|| jobs.par_iter().map(Job::run).collect()))
+            py.detach(|| pool.install(|| turns(1).par_iter().map(packed_in_turn).collect()))
         } else if num_bytes >= WORTH_UNLOCKING {
-            py.detach(|| jobs.iter().map(Job::run).collect())
+            vec![py.detach(|| packed_in_turn(&(&jobs, &sizes)))]
         } else {
-            jobs.iter().map(Job::run).collect()
+            vec![packed_in_turn(&(&jobs, &sizes))]
         };
-    let packed = packed.map_err(refused)?;
+    let packed = packed.into_iter().collect::<Result<Vec<_>, Error>>().map_err(refused)?;
     sources.iter().try_for_each(Sources::check_unchanged).map_err(refused)?;
-    Ok(packed)
+    Ok(packed.into_iter().flatten().collect())
 }
 
 /// The streams of the chunks appended so far, as ragged arrays.

@@ -35,7 +35,7 @@ pub(crate) mod stored;
 mod values;
 
 pub(crate) use bytes::{i32_at, i32s, u32_at};
-pub(crate) use ragged::{Gather, Located, Neighbours, Takes, span, try_reserve};
+pub(crate) use ragged::{Ahead, Gather, Located, Neighbours, Takes, span, try_reserve};
 pub(crate) use spare::EmptyColumn;
 pub(crate) use values::{expect, in_either_precision};
 

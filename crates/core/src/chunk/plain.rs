@@ -5,7 +5,7 @@
 //! processor has many loads in flight then.
 
 use super::Column;
-use super::ragged::{Error, Form, Gather, Located, RaggedEntries, Takes};
+use super::ragged::{Ahead, Error, Form, Gather, Located, Neighbours, RaggedEntries, Takes};
 use super::samples::Samples;
 use super::small::{Entries, Small};
 use super::values::{Precision, Values};
@@ -135,6 +135,17 @@ impl<T: Precision> Gather for Dense<'_, T> {
         append_any_width(T::vector(values).ok_or(Error::Mixed)?, &pieces);
         Ok(())
     }
+
+    fn prefetch(&self, sequences: &[Neighbours], what: Ahead) {
+        for at in sequences {
+            let DenseColumn { sequence_offsets, values } = &self.columns[at.block as usize];
+            if let Some((begin, end)) = what.span(sequence_offsets, at.first as usize)
+                && let Some(values) = values.get(begin as usize * self.dim..end as usize * self.dim)
+            {
+                values.prefetch(AHEAD_BYTES);
+            }
+        }
+    }
 }
 
 /// Sparse columns.
@@ -214,7 +225,8 @@ impl<T: Precision> Gather for Sparse<'_, T> {
             };
             let values = column.values.get(entries.clone()).ok_or(Error::Mixed)?;
             let indices = column.indices.get(entries).ok_or(Error::Mixed)?;
-            if are_few {
+            // `prefetch` could not know these entries, because it does not wait for the sample offsets.
+            if are_few && column.sample_offsets.is_some() {
                 values.prefetch(AHEAD_BYTES);
                 indices.prefetch(AHEAD_BYTES);
             }
@@ -237,5 +249,19 @@ impl<T: Precision> Gather for Sparse<'_, T> {
         append_any_width(out, &all_values);
         append_any_width(indices, &all_indices);
         Ok(())
+    }
+
+    fn prefetch(&self, sequences: &[Neighbours], what: Ahead) {
+        for at in sequences {
+            let SparseColumn { sequence_offsets, sample_offsets, indices, values } = &self.columns[at.block as usize];
+            let Some((begin, end)) = what.span(sequence_offsets, at.first as usize) else { continue };
+            let samples = begin as usize..end as usize;
+            if let Some(offsets) = sample_offsets {
+                prefetch(offsets.get(samples).unwrap_or_default(), AHEAD_BYTES);
+            } else if let (Some(values), Some(indices)) = (values.get(samples.clone()), indices.get(samples)) {
+                values.prefetch(AHEAD_BYTES);
+                indices.prefetch(AHEAD_BYTES);
+            }
+        }
     }
 }

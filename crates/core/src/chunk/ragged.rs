@@ -95,6 +95,30 @@ pub(crate) trait Gather: Sync {
         values: &mut Values,
         entries: Option<&mut RaggedEntries>,
     ) -> Result<(), Error>;
+
+    /// Prefetch what `gather` will read of these sequences. Affects only speed.
+    fn prefetch(&self, _sequences: &[Neighbours], _what: Ahead) {}
+}
+
+/// What is prefetched before a selection is gathered: first the tables and, when the tables have come, the samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ahead {
+    /// The begin and the end of each sequence.
+    Tables,
+    /// The first bytes of each sequence, or of the table of its entries.
+    Samples,
+}
+
+impl Ahead {
+    /// The begin and the end of a sequence whose samples are to be prefetched. Prefetches the table otherwise.
+    #[inline(always)]
+    pub(crate) fn span<T: Copy>(self, offsets: &[T], sequence: usize) -> Option<(T, T)> {
+        if self == Ahead::Samples {
+            return span(offsets, sequence).ok();
+        }
+        prefetch_first(offsets.get(sequence..).unwrap_or_default());
+        None
+    }
 }
 
 /// The sequences of a selection, in order.

@@ -9,7 +9,7 @@
 //! other values or refuse, but it never reads outside of a sequence's bytes.
 
 use super::bytes::{Bytes, i32s, u32_at};
-use super::ragged::{Error, Form, Gather, Located, RaggedEntries, Takes, span};
+use super::ragged::{Ahead, Error, Form, Gather, Located, Neighbours, RaggedEntries, Takes, span};
 use super::values::{Precision, Values, in_either_precision, reserve};
 use cntkio_memory::copy::{Number, append_stored};
 use cntkio_simd::{prefetch, prefetch_first};
@@ -142,6 +142,15 @@ impl Gather for AllStored<'_> {
             None => dense(&pieces, takes, values),
             Some(entries) => sparse(&pieces, takes, values, entries),
         })
+    }
+
+    fn prefetch(&self, sequences: &[Neighbours], what: Ahead) {
+        for at in sequences {
+            let StoredColumn { starts, bytes, .. } = &self.0[at.block as usize];
+            if let Some((begin, end)) = what.span(starts, at.first as usize) {
+                prefetch(bytes.get(begin..end).unwrap_or_default(), AHEAD_BYTES);
+            }
+        }
     }
 }
 

@@ -17,9 +17,10 @@ pub use crate::chunk::{Error, Parts, Ragged, RaggedEntries};
 pub use spread::{Cell, Table, pad, spread};
 pub use whole::{Whole, in_full_width};
 
-use crate::chunk::{Block, Chunk, Column, Gather, Located, Neighbours, Samples, Takes, Values, try_reserve};
+use crate::chunk::{Ahead, Block, Chunk, Column, Gather, Located, Neighbours, Samples, Takes, Values, try_reserve};
 use crate::chunk::{frames, plain, runs, stored};
 use rayon::prelude::*;
+use std::collections::VecDeque;
 use std::ops::Range;
 
 /// Sequences in delivered order: each a chunk and the sequence, counted in the chunk.
@@ -46,6 +47,8 @@ pub struct Wanted {
 
 /// Sequences from which on streams are gathered on several threads.
 const WORTH_SHARING: usize = 256;
+/// The most groups of neighbours that are prefetched while another selection is gathered.
+const MOST_AHEAD: usize = 256;
 
 /// Gather several streams of a selection; on all threads of the pool that this is called in, if any.
 pub fn gather_all(chunks: &[&Chunk], selection: Selection, streams: &[Wanted]) -> Result<Vec<Ragged>, Error> {
@@ -106,14 +109,25 @@ impl<'a> Sources<'a> {
 
     /// Gather the streams of a selection; on all threads of the pool that this is called in, if any.
     pub fn gather(&self, selection: Selection) -> Result<Vec<Ragged>, Error> {
-        let located = self.locate(selection)?;
-        let gather = |stream: &Stream| stream.gather(&located, selection.parts);
+        self.gather_located(&self.locate(selection)?, selection.parts)
+    }
+
+    fn gather_located(&self, located: &Located, parts: Option<Parts>) -> Result<Vec<Ragged>, Error> {
+        let gather = |stream: &Stream| stream.gather(located, parts);
         // A small minibatch takes less time than waking other threads.
-        let is_shared = selection.sequences.len() >= WORTH_SHARING && rayon::current_thread_index().is_some();
+        let is_shared = located.num_sequences() >= WORTH_SHARING && rayon::current_thread_index().is_some();
         if is_shared {
             self.streams.par_iter().map(gather).collect()
         } else {
             self.streams.iter().map(gather).collect()
+        }
+    }
+
+    /// Prefetch what gathering these sequences will read, unless it is so much that it would not stay in the cache.
+    fn prefetch(&self, located: &Located, what: Ahead) {
+        let Located::Neighbours { all, .. } = located else { return };
+        if all.len() <= MOST_AHEAD {
+            self.streams.iter().flat_map(|stream| &stream.columns).for_each(|columns| columns.prefetch(all, what));
         }
     }
 
@@ -168,6 +182,38 @@ impl<'a> Sources<'a> {
             num_sequences: self.chunks.iter().map(|chunk| chunk.num_sequences()).sum(),
         }
     }
+}
+
+/// A selection to gather.
+#[derive(Clone, Copy)]
+pub struct Job<'a> {
+    /// Its chunks and streams.
+    pub sources: &'a Sources<'a>,
+    /// Its sequences.
+    pub selection: Selection<'a>,
+}
+
+/// Gather selections one after the other, as [`Sources::gather`] does.
+///
+/// The sequences of a small selection are few, so the processor would wait for each table and for each sequence. It
+/// therefore loads the tables of the selection after the next one, and the samples of the next one, while it gathers.
+pub fn gather_in_turn(jobs: &[Job]) -> impl Iterator<Item = Result<Vec<Ragged>, Error>> {
+    let mut coming = jobs.iter();
+    let mut located = VecDeque::with_capacity(3);
+    std::iter::from_fn(move || {
+        while located.len() < 3
+            && let Some(job) = coming.next()
+        {
+            let found = job.sources.locate(job.selection);
+            found.iter().for_each(|found| job.sources.prefetch(found, Ahead::Tables));
+            located.push_back((job, found));
+        }
+        let (job, found) = located.pop_front()?;
+        if let Some((next, Ok(found))) = located.front() {
+            next.sources.prefetch(found, Ahead::Samples);
+        }
+        Some(found.and_then(|found| job.sources.gather_located(&found, job.selection.parts)))
+    })
 }
 
 impl<'a> Stream<'a> {
