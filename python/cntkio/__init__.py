@@ -53,6 +53,7 @@ from cntkio.io import (
 )
 from cntkio.minibatch import Minibatch, TruncatedMinibatchData
 from cntkio.source import ExplainedStep, PlannedSteps, SourcePlan
+from cntkio.survey import Finding, Findings, check
 from cntkio.timeline import BalancedPartition, GlobalPartition, Partition
 from cntkio.unsupported import outside_io
 
@@ -70,6 +71,8 @@ __all__ = [
     "ConfigError",
     "CorpusError",
     "ExplainedStep",
+    "Finding",
+    "Findings",
     "FormatError",
     "GlobalPartition",
     "HTKFeatureDeserializer",
@@ -101,6 +104,7 @@ __all__ = [
     "Value",
     "Vocabulary",
     "__version__",
+    "check",
     "infer_streams",
     "io",
     "read_config",

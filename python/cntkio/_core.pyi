@@ -141,7 +141,9 @@ def ctf_scan_words(
 def ctf_chunk_starts(
     starts: npt.NDArray[np.uint64], sizes: npt.NDArray[np.uint32], chunk_size_in_bytes: int
 ) -> npt.NDArray[np.int64]: ...
-def ctf_infer(block: npt.NDArray[np.uint8]) -> list[tuple[bytes, int, int, int, int, int]] | None: ...
+def ctf_infer(
+    block: npt.NDArray[np.uint8],
+) -> list[tuple[bytes, int, int, int, int, int, list[tuple[int, int]]]] | None: ...
 
 @final
 class Spare:

@@ -31,6 +31,7 @@ class Wording:
         inference: What finds the definitions that fit a file, of `{path}`.
         names: Names of options that differ from Python's.
         settings: Settings, in Python's form, that the caller writes in another way.
+        mark: Text before the name of an option.
     """
 
     form: str
@@ -39,6 +40,16 @@ class Wording:
     inference: str
     names: Mapping[str, str] = dataclasses.field(default_factory=dict)
     settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    mark: str = ""
+
+    def flag(self, name: str) -> str:
+        """Return the name of an option as it stands alone in a sentence.
+
+        Example:
+            >>> PYTHON.flag("max_errors"), COMMAND.flag("max_errors")
+            ('max_errors', '--max-errors')
+        """
+        return f"{self.mark}{self.option(name)}"
 
     def option(self, name: str) -> str:
         """Return the name of an option.
@@ -99,12 +110,19 @@ COMMAND = Wording(
     "--stream {name}:{dim}{alias}",
     "--stream {name}:{dim}:sparse{alias}",
     "'cntkio inspect {path}' without --stream",
-    {"shape": "the dimension", "max_errors": "max-errors"},
+    {
+        "shape": "the dimension",
+        "streams": "stream",
+        "max_errors": "max-errors",
+        "skip_sequence_ids": "skip-sequence-ids",
+        "chunk_size_in_bytes": "chunk-size",
+    },
     {
         "subset=True": "--max-errors -1",
         "skip_sequence_ids=True": "--skip-sequence-ids",
         "randomize=False": "without --randomize",
     },
+    mark="--",
 )
 _wording = ContextVar("wording", default=PYTHON)
 

@@ -84,7 +84,6 @@ def long_lines(late: str) -> list[str]:
     [
         (f"|x 1 {'1 ' * 20}|c 70:1", {}),
         (f"|x 1 {'1 ' * 20}|c 3:1 |new 5", {"stream-without-a-sample": 3000, "constant-stream": 1}),
-        (f"|x 1 {'1 ' * 21}|c 3:1", {"short-dense-sample": 3000}),
         (f"|x 1 {'1 ' * 19}|c 3:1", {"short-dense-sample": 100}),
         (f"|x 1 {'1 ' * 20}|c 3", {"missing-colon": 100}),
         (f"|x 1:7 {'1 ' * 20}|c 3:1", {"bad-number": 100}),
@@ -101,8 +100,51 @@ def test_streams_that_change_late_are_checked_as_inferred(
     assert found == checked("a.ctf", *[word for stream in words for word in ("--stream", stream)], capsys=capsys)
 
 
+@pytest.mark.parametrize(
+    ("lines", "row", "dim"),
+    [
+        (["|x 1 2", "|x 3 4", "|x 5 6 7"], 3, 2),
+        (["|x 5 6 7", *["|x 1 2"] * 60], 1, 2),
+        ([f"|x {number} {'1 ' * 20}" for number in range(8000)] + [f"|x {'1 ' * 30}"], 8001, 21),
+    ],
+)
+def test_a_dense_sample_that_is_longer_than_most_is_the_finding(
+    lines: list[str], row: int, dim: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(lines)
+    found = checked("a.ctf", "--ignore", "constant-stream", capsys=capsys)
+    assert places(found) == [("too-many-values", row, 3)] or places(found)[0][:2] == ("too-many-values", row)
+    assert found["counts"] == {"too-many-values": 1}
+    assert found["findings"][0]["message"].endswith(f"the dimension is {dim}")
+    # Readers take the longest sample as the dimension, so that all samples fit.
+    assert cntkio.infer_streams("a.ctf")["x"].dim > dim
+
+
+@pytest.mark.parametrize("lines", [["|x 1 2", "|x 3 4 5"], ["|x 1", "|x 1", "|x 3 4", "|x 5 6"] * 20])
+def test_the_longest_sample_decides_if_no_length_is_usual(lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    write(lines)
+    assert checked("a.ctf", "--ignore", "not-one-hot", capsys=capsys)["counts"].keys() == {"short-dense-sample"}
+
+
+@pytest.mark.parametrize("late", ["|x 1 {ones}|c 3:1 |typo 5", "|x 1 {ones}1 |c 3:1", "|x 1 {ones}|c 3:1 |new 5"])
+def test_several_files_have_the_findings_that_one_file_has(late: str, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = long_lines(late.format(ones="1 " * 20))
+    lines = lines[: -100 if "new" not in late else None] + lines[-1:]
+    write([f"{number} {line}" for number, line in enumerate(lines)], "all.ctf")
+    for part in range(3):
+        write([f"{number} {line}" for number, line in enumerate(lines) if number % 3 == part], f"part-{part}.ctf")
+    one, several = checked("all.ctf", capsys=capsys), checked("part-*.ctf", capsys=capsys)
+    assert one["counts"] == several["counts"] and one["sequences"] == several["sequences"] == len(lines)
+
+    def where(found: dict[str, Any]) -> list[tuple[str, str]]:
+        return sorted((one["code"], one["sequence"]) for one in found["findings"])
+
+    if "new" not in late:
+        assert where(one) == where(several) and one["counts"]
+
+
 def test_a_sound_text_is_read_once(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cntkio.cli.check.infer_usual_streams", lambda *arguments: pytest.fail("read twice"))
+    monkeypatch.setattr("cntkio.survey.checks.infer_usual_streams", lambda *arguments: pytest.fail("read twice"))
     write(long_lines(f"|x 1 {'1 ' * 20}|c 70:1"))
     assert checked("a.ctf", capsys=capsys)["counts"] == {}
 

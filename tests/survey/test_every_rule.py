@@ -12,7 +12,7 @@ from cntkio import CBFDeserializer, CTFDeserializer, HTKFeatureDeserializer, HTK
 from cntkio.formats.contract import Deserializer
 from cntkio.formats.mlf import HTKMLFBinaryDeserializer
 from cntkio.survey import blocks
-from cntkio.survey.checking import Opened, check
+from cntkio.survey.checking import Opened, check_corpus
 from cntkio.survey.findings import Findings
 from cntkio.survey.rules import RULES
 from support.damaged_texts import DAMAGE
@@ -28,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def findings_of(path: str, deserializer: Deserializer) -> Findings:
     """Check what a deserializer reads."""
     found = Findings(100)
-    opened = check(path, lambda: Opened(path, deserializer.open(), None), blocks, found)
+    opened = check_corpus(path, lambda: Opened(path, deserializer.open(), None), blocks, found)
     if opened is not None:
         opened.corpus.close()
     return found

@@ -385,15 +385,16 @@ pub(crate) fn ctf_index_chunks(
     Ok(indexed.collect())
 }
 
-/// Name, samples, plain values, indexed values, most values in a sample, largest index.
-type SeenTuple = (Vec<u8>, u64, u64, u64, u64, u64);
+/// Name, samples, plain values, indexed values, most values in a sample, largest index, numbers of values.
+type SeenTuple = (Vec<u8>, u64, u64, u64, u64, u64, Vec<(u64, u64)>);
 
 /// Statistics of the samples in a block of whole lines, by name; None if there are too many names.
 #[pyfunction]
 pub(crate) fn ctf_infer(py: Python<'_>, block: PyReadonlyArray1<'_, u8>) -> PyResult<Option<Vec<SeenTuple>>> {
     let block = block.as_slice()?;
     let tuple = |seen: ctf::Seen| {
-        (seen.name, seen.num_samples, seen.num_plain, seen.num_indexed, seen.most_values, seen.largest_index)
+        let ctf::Seen { name, num_samples, num_plain, num_indexed, most_values, largest_index, sizes, .. } = seen;
+        (name, num_samples, num_plain, num_indexed, most_values, largest_index, sizes)
     };
     Ok(py.detach(|| ctf::infer(block)).map(|all| all.into_iter().map(tuple).collect()))
 }

@@ -14,7 +14,7 @@
     completion  print the completion of words for a shell
 
     command ──> arguments ──> inspect, head, stats, check, vocab, read, config, convert ──> show
-                              corpora, speech, spooling
+                              corpora
 
 Invariant: a verb decides what to ask the library and how to print the answer, nothing else. Results go to standard
 output: one fact per line, or JSON. Progress (only on a terminal) and complaints go to standard error. The exit status

@@ -11,9 +11,8 @@ from typing import get_args
 
 import numpy as np
 
-from cntkio.cli.corpora import Usual, refuse_options
+from cntkio.cli.corpora import inputs_of
 from cntkio.cli.show import FINE, Facts, progress_bar
-from cntkio.cli.spooling import inputs
 from cntkio.convert import (
     FileFormat,
     Progress,
@@ -25,6 +24,7 @@ from cntkio.convert import (
     txt_to_ctf,
     uci_to_ctf,
 )
+from cntkio.corpora import CHUNK_SIZE
 from cntkio.errors import ConfigError
 
 FORMATS = get_args(FileFormat)
@@ -48,8 +48,7 @@ def convert(options: Namespace) -> int:
     if options.input is not None and options.input_file is not None:
         raise ConfigError("IN and --input exclude each other", key="input")
     form = options.to or format_of_name(target)
-    with inputs([source], reads_tables=False) as (file,):
-        refuse_options(options, [file])
+    with inputs_of(options, source, reads_tables=False) as (file,):
         with progress_bar(options) as progress:
             convert_file(
                 file.names,
@@ -63,7 +62,7 @@ def convert(options: Namespace) -> int:
                 one_hot=dict(options.one_hot or ()),
                 key=options.key,
                 keys=options.keys or "unique",
-                chunk_size_in_bytes=options.chunk_size or Usual().chunk_size,
+                chunk_size_in_bytes=options.chunk_size or CHUNK_SIZE,
                 flat=_any_or_all(options.flat),
                 ids=options.ids or (),
                 renumber=options.renumber,

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from itertools import islice, pairwise
 from typing import Any
 
-from cntkio.cli.corpora import Described, described, opened, surveyed
+from cntkio.cli.corpora import described, inputs_of, surveyed
 from cntkio.cli.show import FINE, Paragraphs, shortened, show, show_json
-from cntkio.cli.spooling import inputs
+from cntkio.corpora import Described
 from cntkio.formats.contract import Corpus
 from cntkio.minibatch import MinibatchData
 from cntkio.survey import Block
@@ -23,10 +23,10 @@ def head(options: Namespace) -> int:
         OSError: A file cannot be read.
     """
     paragraphs = Paragraphs(options)
-    with inputs(options.file) as files:
+    with inputs_of(options) as files:
         for file in files:
             for one in described(options, file):
-                with opened(one) as corpora:
+                with one.opened() as corpora:
                     for corpus in corpora:
                         paragraphs.begin()
                         if len(files) + len(corpora) > 2 and not options.json:

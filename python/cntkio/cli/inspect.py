@@ -9,16 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from cntkio.cli import speech
-from cntkio.cli.corpora import SURVEYED_AT_ONCE, Described, Usual, described, file_facts, form_of, opened, surveyed
+from cntkio.cli.corpora import described, file_facts, form_of, inputs_of, surveyed
 from cntkio.cli.show import BAD_DATA, FINE, Facts, Paragraphs, complain
-from cntkio.cli.spooling import Input, inputs
 from cntkio.cli.stats import write_page
 from cntkio.config.writing import configuration_for
+from cntkio.corpora import SURVEYED_AT_ONCE, Described, Input, speech
 from cntkio.displays import counted
 from cntkio.errors import ConfigError
 from cntkio.formats.contract import Corpus
-from cntkio.formats.report import traced
+from cntkio.formats.report import first_few, traced
 from cntkio.minibatch import MinibatchData
 from cntkio.survey.figures import Figures, figures
 
@@ -34,11 +33,11 @@ def inspect(options: Namespace) -> int:
     """
     status = FINE
     paragraphs = Paragraphs(options)
-    with inputs(options.file) as files:
+    with inputs_of(options) as files:
         for file in files:
             _check_labels(options, file)
-            for one in described(options, file, Usual(max_errors=_ANY_NUMBER_OF_ERRORS)):
-                with opened(one) as corpora:
+            for one in described(options, file, max_errors=_ANY_NUMBER_OF_ERRORS):
+                with one.opened() as corpora:
                     for corpus in corpora:
                         paragraphs.begin()
                         status = max(status, _inspect(options, one, corpus))
@@ -51,8 +50,8 @@ def inspect(options: Namespace) -> int:
 def _write_page(options: Namespace, files: list[Input]) -> None:
     found: list[Figures] = []
     for file in files:
-        for one in described(options, file, Usual(max_errors=_ANY_NUMBER_OF_ERRORS, chunk_size=SURVEYED_AT_ONCE)):
-            with traced(0), opened(one) as corpora:
+        for one in described(options, file, max_errors=_ANY_NUMBER_OF_ERRORS, chunk_size_in_bytes=SURVEYED_AT_ONCE):
+            with traced(0), one.opened() as corpora:
                 found.extend(figures(corpus, surveyed(options, corpus)) for corpus in corpora)
     write_page(options, options.html, files, found)
 
@@ -64,7 +63,7 @@ def _inspect(options: Namespace, one: Described, corpus: Corpus) -> int:
         complaints = list(one.labels.complaints())
         for complaint in complaints:
             complain(complaint)
-        one.labels.add_facts(facts)
+        _add_facts_of_labels(facts, one.labels)
         is_sound = not complaints
     else:
         _add_facts(facts, options, one, corpus)
@@ -98,6 +97,20 @@ def _add_facts(facts: Facts, options: Namespace, one: Described, corpus: Corpus)
             "samples": figure.num_samples, "longest": figure.longest, "density": figure.density,
         }  # fmt: skip
         facts.add_item("streams", fields, f"stream {name}", f"{precision}{form_of(info)}, {figure}")
+
+
+def _add_facts_of_labels(facts: Facts, labels: speech.Labels) -> None:
+    lengths, utterances = labels.corpus.table.lengths, labels.corpus.utterances
+    facts.add("sequences", len(lengths))
+    facts.add("samples", int(lengths.sum(dtype=np.int64)))
+    longest = int(lengths.max())
+    facts.add("longest sequence", longest, counted(longest, "sample"))
+    facts.add("rows", labels.corpus.num_rows)
+    names = [name.decode(errors="replace") for name in labels.names]
+    in_words = f"{len(names):,}: {first_few(names, len(names))}" if names else "classes, without names"
+    facts.add("labels", names, in_words)
+    facts.add("invalid", 0 if utterances.invalid is None else int(utterances.invalid.sum()))
+    facts.add("broken", 0 if utterances.broken is None else int(utterances.broken.sum()))
 
 
 class _StreamFacts:

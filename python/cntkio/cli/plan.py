@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cntkio.cli.corpora import Described, Usual, described, file_facts
+from cntkio.cli.corpora import described, file_facts, inputs_of
 from cntkio.cli.show import FINE, Facts, Paragraphs, complain
-from cntkio.cli.spooling import inputs
+from cntkio.corpora import Described
 from cntkio.displays import counted
 from cntkio.errors import ConfigError
 from cntkio.formats.output_file import written_whole
@@ -121,9 +121,9 @@ def plan(options: Namespace) -> int:
         raise ConfigError(f"--rank {options.rank}: expected 0 to {setting.ranks - 1} (--ranks)", key="rank")
     paragraphs = Paragraphs(options)
     shown: list[tuple[str, list[tuple[str, OrderFigures]]]] = []
-    with inputs(options.file) as files:
+    with inputs_of(options) as files:
         for file in files:
-            for corpus in described(options, file, Usual(cache_index=True)):
+            for corpus in described(options, file, cache_index=True):
                 if corpus.open_labels is not None:
                     raise ConfigError(f"{file.name} has labels; a plan needs the features, too (a configuration)")
                 paragraphs.begin()

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from cntkio.cli.config import read_configuration
-from cntkio.cli.corpora import Described, Usual, described, file_facts, in_minibatches, opened, refuse_options
+from cntkio.cli.corpora import described, file_facts, in_minibatches, inputs_of
 from cntkio.cli.show import BAD_DATA, FINE, Facts, Paragraphs
-from cntkio.cli.spooling import Input, inputs
+from cntkio.corpora import Described, Input
 from cntkio.displays import counted
 from cntkio.errors import ConfigError
 from cntkio.formats.index_cache import LEAST_CACHED
@@ -26,9 +26,8 @@ def read(options: Namespace) -> int:
         CntkIoError: The data or the call are bad.
         OSError: A file cannot be read.
     """
-    with inputs([options.file]) as (file,):
+    with inputs_of(options) as (file,):
         if file.kind.form == "configuration":
-            refuse_options(options, [file])
             return read_configuration(options, file.path)
         if options.arguments:
             raise ConfigError(f"{options.arguments[0]!r}: sections and key=value go with a configuration file only")
@@ -92,7 +91,7 @@ def index(options: Namespace) -> int:
         OSError: A file cannot be read.
     """
     status, paragraphs = FINE, Paragraphs(options)
-    with inputs(options.file) as files:
+    with inputs_of(options) as files:
         for file in files:
             paragraphs.begin()
             status = max(status, _index(options, file))
@@ -113,8 +112,8 @@ def _index(options: Namespace, file: Input) -> int:
     cache, state_of_cache = None, _NO_CACHE.get(file.kind.form, "none")
     for _ in range(2):
         start = time.perf_counter()
-        for one in described(options, file, Usual(cache_index=True)):
-            with opened(one) as corpora:
+        for one in described(options, file, cache_index=True):
+            with one.opened() as corpora:
                 seconds.append(time.perf_counter() - start)
                 tables = [corpus.table for corpus in corpora]
                 if file.files and file.kind.form == "ctf":

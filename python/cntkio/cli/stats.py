@@ -5,9 +5,9 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from cntkio.cli.corpora import SURVEYED_AT_ONCE, Usual, described, file_facts, form_of, opened, surveyed
+from cntkio.cli.corpora import described, file_facts, form_of, inputs_of, surveyed
 from cntkio.cli.show import FINE, Facts, Paragraphs, complain
-from cntkio.cli.spooling import Input, inputs
+from cntkio.corpora import SURVEYED_AT_ONCE, Input
 from cntkio.formats.output_file import written_whole
 from cntkio.survey.figures import QUANTILES, Figures, StreamFigures, figures
 from cntkio.survey.pictures import bars, number, page
@@ -24,10 +24,10 @@ def stats(options: Namespace) -> int:
     """
     paragraphs = Paragraphs(options)
     found: list[Figures] = []
-    with inputs(options.file) as files:
+    with inputs_of(options) as files:
         for file in files:
-            for one in described(options, file, Usual(chunk_size=SURVEYED_AT_ONCE)):
-                with opened(one) as corpora:
+            for one in described(options, file, chunk_size_in_bytes=SURVEYED_AT_ONCE):
+                with one.opened() as corpora:
                     for corpus in corpora:
                         found.append(figures(corpus, surveyed(options, corpus)))
                         facts = file_facts(file, one.section)

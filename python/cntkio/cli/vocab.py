@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from cntkio.cli.show import BAD_DATA, FINE, complain, show, show_json
-from cntkio.cli.spooling import inputs
+from cntkio.corpora import inputs
 from cntkio.displays import counted
 from cntkio.errors import ConfigError
 from cntkio.formats.ctf import Vocabulary, read_vocabularies

@@ -3,12 +3,13 @@
 ::
 
     Corpus ── blocks ──> arrays, chunk by chunk ──> figures    counts, ranges, quantiles, histograms
-                                               └──> check      findings, each with its rule and its place
+                                               └──> checking   findings, each with its rule and its place
 
     blocks      the chunks of a corpus as arrays
     figures     counts, ranges, quantiles, histograms, padding
     pictures    figures as block characters, and as a page of HTML
-    checking    the scan for errors, warnings and suspicious data
+    checks      the check of files and deserializers, of which several are joined
+    checking    of one corpus: the scan for errors, warnings and suspicious data
     findings    what a scan found, counted and listed
     rules       the kinds of findings, and their pages
 
@@ -16,5 +17,7 @@ Invariant: memory is bounded by a few chunks, except for histograms, whose size 
 """
 
 from cntkio.survey.blocks import Block, blocks
+from cntkio.survey.checks import check
+from cntkio.survey.findings import Finding, Findings
 
-__all__ = ["Block", "blocks"]
+__all__ = ["Block", "Finding", "Findings", "blocks", "check"]

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import num_threads
+from cntkio.convert import Progress
 from cntkio.errors import FormatError
 from cntkio.formats.contract import Corpus, Loaded
 from cntkio.minibatch import MinibatchData
@@ -83,12 +84,15 @@ class Block:
         return None if found is None else Outline(*found)
 
 
-def blocks(corpus: Corpus, refuse: Callable[[int, FormatError], None] | None = None) -> Iterator[Block]:
+def blocks(
+    corpus: Corpus, refuse: Callable[[int, FormatError], None] | None = None, progress: Progress | None = None
+) -> Iterator[Block]:
     """Yield all chunks of an opened corpus as arrays, their errors counted.
 
     Args:
         corpus: The corpus.
         refuse: Called with each chunk that breaks the format, and the error; the others follow. None: raise the error.
+        progress: Called after each block.
 
     Raises:
         FormatError: A chunk breaks the format, and `refuse` is None.
@@ -101,6 +105,7 @@ def blocks(corpus: Corpus, refuse: Callable[[int, FormatError], None] | None = N
         [150]
     """
     parsed = corpus.take_parsed()
+    num_done = 0
     coming: deque[Future[Loaded]] = deque()
 
     def load(chunk_id: int) -> Loaded:
@@ -122,7 +127,14 @@ def blocks(corpus: Corpus, refuse: Callable[[int, FormatError], None] | None = N
                     refuse(chunk_id - _NUM_LOADERS, error)
                     continue
                 first, last = corpus.table.chunk_starts[loaded.chunk_id : loaded.chunk_id + 2].tolist()
-                yield Block(corpus.streams, first, corpus.table.keys[first:last], loaded)
+                keys = corpus.table.keys[first:last]
+                if corpus.joins == "alone":  # the table has no sequences, and the findings are their lengths
+                    first, last = num_done, num_done + len(loaded.findings)
+                    keys = np.arange(first, last, dtype=np.uint64)
+                num_done = last
+                yield Block(corpus.streams, first, keys, loaded)
+                if progress is not None:
+                    progress(last, max(last, corpus.table.num_sequences))
         finally:
             for future in coming:
                 future.cancel()

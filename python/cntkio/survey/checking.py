@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from cntkio.formats.contract import Corpus
 from cntkio.formats.input_file import Locator, has_byte
 from cntkio.formats.open_input import open_input
 from cntkio.formats.report import UNKNOWN_NAME, observed
+from cntkio.formats.text_input import TextInput
 from cntkio.minibatch import MinibatchData
 from cntkio.streams import StreamInformation
 from cntkio.survey.blocks import Block, Outline
@@ -42,7 +44,7 @@ _GAPS = {"stream-without-a-sample", "line-without-a-sample", "too-few-samples"}
 
 
 class Text:
-    """Places of samples in a text.
+    """Places of samples in a text, which is opened when the first place is asked for.
 
     Args:
         path: The text.
@@ -51,17 +53,27 @@ class Text:
     """
 
     def __init__(self, path: str, bounds_of: Callable[[int], tuple[int, int]], aliases: Mapping[str, str]) -> None:
-        self._file = open_input(path)
-        self._locator = Locator(self._file)
+        self._path = path
         self._bounds_of = bounds_of
         self._patterns = {
             name: re.compile(rb"\|" + re.escape(alias.encode()) + rb"(?![^\x00-\x20|\x80-\xff])")
             for name, alias in aliases.items()
         }
 
+    @cached_property
+    def _file(self) -> TextInput:
+        return open_input(self._path)
+
+    @cached_property
+    def _locator(self) -> Locator:
+        return Locator(self._file)
+
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """Close the file. The next place opens it again."""
+        if "_file" in vars(self):
+            self._file.close()
+            del self._file
+            vars(self).pop("_locator", None)
 
     def place(self, sequence_index: int, stream: str | None = None, sample: int = 0) -> dict[str, Any]:
         """Return where a sequence begins, or a sample of a stream in it, as the fields of a finding."""
@@ -107,6 +119,18 @@ class Opened(NamedTuple):
     path: str
     corpus: Corpus
     text: Text | None
+
+    def place(self, sequence_index: int, stream: str | None = None, sample: int = 0) -> dict[str, Any]:
+        """Return where a sequence begins, or in a text a sample of a stream in it, as the fields of a finding."""
+        if self.text is not None:
+            return self.text.place(sequence_index, stream, sample)
+        places = self.corpus.places(np.array([sequence_index], np.int64))
+        if not places.paths:
+            return {"path": self.path}
+        byte = None if places.bytes is None else int(places.bytes[0])
+        line = None if places.lines is None else int(places.lines[0])
+        path = places.paths[int(places.path_indices[0])]
+        return {"path": path, "byte": byte, "line": line, "column": None if line is None else 1}
 
 
 class Events:
@@ -169,12 +193,13 @@ def _folded(noted: Sequence[tuple[Finding, int]]) -> Iterator[tuple[Finding, int
         yield found, count
 
 
-def check(
+def check_corpus(
     path: str,
     open_corpus: Callable[[], Opened],
     surveyed: Callable[[Corpus, Callable[[int, FormatError], None]], Iterable[Block]],
     findings: Findings,
     doubt: Callable[[Corpus], None] | None = None,
+    values: ValueChecks | None = None,
 ) -> Opened | None:
     """Check a corpus.
 
@@ -185,6 +210,7 @@ def check(
         findings: Where to put what is found.
         doubt: Called before the first finding, if the streams are a guess: it raises an exception if they are wrong.
             None: the call names the streams.
+        values: Checks values, and is reported by the caller. None: report what is found in this corpus.
 
     Returns:
         The opened corpus, which the caller closes; None if it could not be opened.
@@ -198,22 +224,22 @@ def check(
         with observed(events.note, () if doubt is None else (UNKNOWN_NAME,)):
             opened = open_corpus()
         corpus = opened.corpus
-        streams = [StreamCheck(opened, info) for info in corpus.streams]
-        lengths = LengthCheck(opened)
+        checks = values or ValueChecks(path)
+        checks.begin(corpus.streams)
+        num_seen = 0
         for block in surveyed(corpus, lambda _, error: events.note(error.kind, error)):
             events.fold(corpus)
-            for stream in streams:
-                stream.add(block)
-            lengths.add(block, events.unsound)
+            checks.add(block, opened, events.unsound)
+            num_seen += block.num_sequences
+        findings.num_sequences += corpus.table.num_sequences or num_seen
         _note_utterances(corpus, events)
         events.fold(corpus)
     except FormatError as error:
         events.note(error.kind, error)
         events.fold()
         return opened
-    for stream in streams:
-        stream.report(findings)
-    lengths.report(findings)
+    if values is None:
+        checks.report(findings)
     if opened.text is not None:
         ends = opened.text.line_ends()
         if ends is not None:
@@ -249,36 +275,35 @@ class _Exceptions:
     def __init__(self) -> None:
         self.num_seen = 0
         self.num_broken = 0
-        self.first: list[tuple[int, int, int | str]] = []  # sequence, sample in it, key
+        self.first: list[tuple[Opened, int, int, int | str]] = []  # corpus, sequence, sample in it, key
 
-    def add(self, num_seen: int, sequences: npt.NDArray[Any], samples: npt.NDArray[Any], block: Block) -> None:
+    def add(
+        self, num_seen: int, sequences: npt.NDArray[Any], samples: npt.NDArray[Any], block: Block, opened: Opened
+    ) -> None:
         self.num_seen += num_seen
         self.num_broken += len(sequences)
         room = max(_KEPT - len(self.first), 0)
         for sequence, sample in zip(sequences[:room].tolist(), samples[:room].tolist(), strict=True):
-            self.first.append((block.first_sequence + sequence, sample, _shown(block.keys[sequence])))
+            self.first.append((opened, block.first_sequence + sequence, sample, _shown(block.keys[sequence])))
 
     @property
     def are_few(self) -> bool:
         return self.num_seen >= _ENOUGH and 0 < self.num_broken <= _MOST_EXCEPTIONS * self.num_seen
 
-    def report(
-        self, findings: Findings, code: str, message: str, opened: Opened, stream: str, *, of_samples: bool = True
-    ) -> None:
+    def report(self, findings: Findings, code: str, message: str, stream: str, *, of_samples: bool = True) -> None:
         def make(index: int) -> Finding:
-            sequence, sample, key = self.first[index]
+            opened, sequence, sample, key = self.first[index]
             name = stream if of_samples else None
-            place = {"path": opened.path} if opened.text is None else opened.text.place(sequence, name, sample)
-            return Finding(code, message, sequence=key, stream=stream, **place)
+            return Finding(code, message, sequence=key, stream=stream, **opened.place(sequence, name, sample))
 
         findings.add_each(code, self.num_broken, make, len(self.first))
 
 
 class StreamCheck:
-    """Suspicious values of a stream."""
+    """Suspicious values of a stream, in one corpus or in several that belong together."""
 
-    def __init__(self, opened: Opened, info: StreamInformation) -> None:
-        self._opened, self._info = opened, info
+    def __init__(self, info: StreamInformation) -> None:
+        self._info = info
         self._num_samples = 0
         self._lowest, self._highest = np.inf, -np.inf
         self._samples: set[tuple[int, ...]] = set()  # of a sparse stream: its first two forms of a sample
@@ -286,13 +311,13 @@ class StreamCheck:
         self._may_be_one_hot = True
         self._is_wide = False
 
-    def add(self, block: Block) -> None:
+    def add(self, block: Block, opened: Opened) -> None:
         """Look at a block: at its outline, and at its arrays if the outline leaves a question."""
         outline = None
         if not self._info.is_sparse or (len(self._samples) > 1 and self._is_wide):
             outline = block.outline(self._info.stream_id, counts_one_hot=self._may_be_one_hot)
         if outline is None or not self._add_outline(outline):
-            self._add_arrays(block, block.streams[self._info.name])
+            self._add_arrays(block, block.streams[self._info.name], opened)
 
     def _add_outline(self, outline: Outline) -> bool:
         """Add the figures of a block; return False, and add nothing, if some of its samples may be findings."""
@@ -306,14 +331,14 @@ class StreamCheck:
         self._lowest, self._highest = min(self._lowest, outline.lowest), max(self._highest, outline.highest)
         return True
 
-    def _add_arrays(self, block: Block, data: MinibatchData) -> None:
+    def _add_arrays(self, block: Block, data: MinibatchData, opened: Opened) -> None:
         values = data.values
         if not data.num_samples:
             return
         self._num_samples += data.num_samples
         lowest, highest = (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
         if not (np.isfinite(lowest) and np.isfinite(highest)):
-            self._add_strange(block, data)
+            self._add_strange(block, data, opened)
             finite = values[np.isfinite(values)]
             lowest, highest = (float(finite.min()), float(finite.max())) if finite.size else (np.inf, -np.inf)
         self._lowest, self._highest = min(self._lowest, lowest), max(self._highest, highest)
@@ -322,16 +347,16 @@ class StreamCheck:
         # The dimension of a sparse stream may be a guess.
         self._is_wide = self._is_wide or (data.stream.dim > 1 if data.indices is None else bool(data.indices.any()))
         if self._may_be_one_hot and self._is_wide:
-            self._add_one_hot(block, data)
+            self._add_one_hot(block, data, opened)
 
-    def _add_strange(self, block: Block, data: MinibatchData) -> None:
+    def _add_strange(self, block: Block, data: MinibatchData, opened: Opened) -> None:
         for exceptions, is_strange in ((self._nan, np.isnan), (self._infinite, np.isinf)):
             flags = is_strange(data.values)
             if data.indptr is None:
                 samples = np.flatnonzero(flags.reshape(data.num_samples, -1).any(1))
             else:
                 samples = np.unique(np.searchsorted(data.indptr, np.flatnonzero(flags), "right") - 1)
-            exceptions.add(data.num_samples, *_in_sequences(data, samples), block)
+            exceptions.add(data.num_samples, *_in_sequences(data, samples), block, opened)
 
     def _add_forms(self, indptr: npt.NDArray[np.int64], indices: npt.NDArray[np.int32]) -> None:
         """Add two different samples, if there are two: the first, and one that differs from it."""
@@ -343,7 +368,7 @@ class StreamCheck:
         for sample in (0, *different[:1].tolist()):
             self._samples.add(tuple(indices[indptr[sample] : indptr[sample + 1]].tolist()))
 
-    def _add_one_hot(self, block: Block, data: MinibatchData) -> None:
+    def _add_one_hot(self, block: Block, data: MinibatchData, opened: Opened) -> None:
         if data.indptr is not None:
             counts = np.diff(data.indptr)
             is_single = counts == 1
@@ -360,25 +385,25 @@ class StreamCheck:
         if is_other.mean() > _CLEARLY_NOT and data.num_samples >= _ENOUGH:
             self._may_be_one_hot = False
             return
-        self._not_one_hot.add(data.num_samples, *_in_sequences(data, np.flatnonzero(is_other)), block)
+        self._not_one_hot.add(data.num_samples, *_in_sequences(data, np.flatnonzero(is_other)), block, opened)
 
-    def report(self, findings: Findings) -> None:
-        """Report what was found in all blocks."""
-        opened, name = self._opened, self._info.name
-        self._nan.report(findings, "not-a-number", "the sample has a value that is NaN", opened, name)
-        self._infinite.report(findings, "infinite-value", "the sample has an infinite value", opened, name)
+    def report(self, path: str, findings: Findings) -> None:
+        """Report what was found in all blocks of a file, or of several."""
+        name = self._info.name
+        self._nan.report(findings, "not-a-number", "the sample has a value that is NaN", name)
+        self._infinite.report(findings, "infinite-value", "the sample has an infinite value", name)
         if self._may_be_one_hot and self._not_one_hot.are_few:
             others = self._num_samples - self._not_one_hot.num_broken
             message = f"the sample is not one-hot, as the other {others:,} samples of the stream are"
-            self._not_one_hot.report(findings, "not-one-hot", message, opened, name)
+            self._not_one_hot.report(findings, "not-one-hot", message, name)
         if self._num_samples < _ENOUGH or self._lowest != self._highest:
             return
         if self._lowest == 0:
             message = f"all values of the {self._num_samples:,} samples are zero"
-            findings.add(Finding("all-zero-stream", message, opened.path, stream=name))
+            findings.add(Finding("all-zero-stream", message, path, stream=name))
         elif len(self._samples) < 2:
             message = f"all {self._num_samples:,} samples are the same"
-            findings.add(Finding("constant-stream", message, opened.path, stream=name))
+            findings.add(Finding("constant-stream", message, path, stream=name))
 
 
 def _is_other(rows: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
@@ -396,11 +421,10 @@ def _in_sequences(data: MinibatchData, samples: npt.NDArray[Any]) -> tuple[npt.N
 class LengthCheck:
     """Sequences in which a stream has another number of samples than the longest stream."""
 
-    def __init__(self, opened: Opened) -> None:
-        self._opened = opened
-        self._unequal = {info.name: _Exceptions() for info in opened.corpus.streams}
+    def __init__(self, streams: Sequence[StreamInformation]) -> None:
+        self._unequal = {info.name: _Exceptions() for info in streams}
 
-    def add(self, block: Block, unsound: Set[int | str | None]) -> None:
+    def add(self, block: Block, opened: Opened, unsound: Set[int | str | None]) -> None:
         """Look at a block, except for sequences with errors, by their keys: an error may explain a missing sample."""
         if len(self._unequal) < 2:
             return
@@ -413,20 +437,51 @@ class LengthCheck:
             sequences = np.flatnonzero(is_long & (lengths != longest))
             if unsound and len(sequences):
                 sequences = sequences[~_are_among(block.keys[sequences], unsound)]
-            exceptions.add(num_long, sequences, np.zeros_like(sequences), block)
+            exceptions.add(num_long, sequences, np.zeros_like(sequences), block, opened)
 
     def report(self, findings: Findings) -> None:
         """Report what was found in all blocks."""
         for name, exceptions in self._unequal.items():
             if exceptions.are_few:
                 message = "the stream has fewer samples here than the longest stream of the sequence"
-                exceptions.report(findings, "unequal-lengths", message, self._opened, name, of_samples=False)
+                exceptions.report(findings, "unequal-lengths", message, name, of_samples=False)
+
+
+class ValueChecks:
+    """The checks of values of corpora that belong together, such as the files of a pattern.
+
+    Args:
+        path: The files.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._streams: list[StreamCheck] = []
+        self._lengths = LengthCheck(())
+
+    def begin(self, streams: Sequence[StreamInformation]) -> None:
+        """Begin to check a corpus. Corpora that belong together have the same streams."""
+        if not self._streams:
+            self._streams = [StreamCheck(info) for info in streams]
+            self._lengths = LengthCheck(streams)
+
+    def add(self, block: Block, opened: Opened, unsound: Set[int | str | None]) -> None:
+        """Look at a block, and for lengths leave out sequences with errors, by their keys."""
+        for stream in self._streams:
+            stream.add(block, opened)
+        self._lengths.add(block, opened, unsound)
+
+    def report(self, findings: Findings) -> None:
+        """Report what was found in all blocks."""
+        for stream in self._streams:
+            stream.report(self._path, findings)
+        self._lengths.report(findings)
 
 
 def check_keys(opened: Sequence[Opened], findings: Findings) -> None:
     """Compare the keys of the first corpus with the keys of the corpora to join with it."""
-    first, *others = opened
-    for other in others:
+    with_keys = [one for one in opened if one.corpus.joins != "alone"]
+    for first, other in zip(with_keys[:1] * len(with_keys), with_keys[1:], strict=False):
         keys, theirs = _keys(first.corpus), _keys(other.corpus)
         common = np.intersect1d(keys, theirs)
         if not len(common):
@@ -444,9 +499,8 @@ def _add_missing(
 ) -> None:
     def make(index: int) -> Finding:
         sequence = int(missing[index])
-        place = {"path": one.path} if one.text is None else one.text.place(sequence)
         key = keys[sequence].decode(errors="replace")
-        return Finding("missing-key", f"{another} has no sequence with this key", sequence=key, **place)
+        return Finding("missing-key", f"{another} has no sequence with this key", sequence=key, **one.place(sequence))
 
     findings.add_each("missing-key", len(missing), make, len(missing))
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing
+from functools import cache
 from typing import NamedTuple
 
 from cntkio.displays import Description, counted
-from cntkio.errors import FormatError
+from cntkio.errors import CntkIoError, FormatError
+from cntkio.formats.open_input import open_input
+from cntkio.formats.text_input import TextInput
 from cntkio.survey.rules import RULES, Rule, code_of
 
 _WINDOW = 100
@@ -38,6 +42,7 @@ class Finding(NamedTuple):
         column: Byte in the line, from 1.
         sequence: Key of the sequence.
         stream: Name of the stream.
+        excerpt: The line of a text around the place; None: the place has no line.
     """
 
     code: str
@@ -48,6 +53,7 @@ class Finding(NamedTuple):
     column: int | None = None
     sequence: int | str | None = None
     stream: str | None = None
+    excerpt: Excerpt | None = None
 
     @property
     def rule(self) -> Rule:
@@ -87,26 +93,22 @@ class Finding(NamedTuple):
         """Return this finding at the place of another."""
         return self._replace(byte=other.byte, line=other.line, column=other.column)
 
-    def excerpt(self) -> Excerpt | None:
-        """Return the line of a text around the place; None if the file cannot be read or the place has no line."""
+    def with_excerpt(self, text: TextInput) -> Finding:
+        """Return this with the line of a text around the place."""
         if self.line is None or self.byte is None or self.column is None:
-            return None
-        try:
-            with open(self.path, "rb") as file:
-                first = max(self.byte - self.column + 1, self.byte - _WINDOW // 2)
-                is_cut = first > self.byte - self.column + 1
-                file.seek(first)
-                content = file.readline(_WINDOW + 1)
-        except OSError:
-            return None
+            return self
+        first = max(self.byte - self.column + 1, self.byte - _WINDOW // 2)
+        is_cut = first > self.byte - self.column + 1
+        content = text.read(first, _WINDOW + 1)
+        content = content[: content.find(b"\n") + 1] or content
         is_long = len(content) > _WINDOW and not content.endswith(b"\n")
         before = content[: self.byte - first].decode(errors="replace")
         line = content[:_WINDOW].rstrip(b"\r\n").decode(errors="replace").expandtabs(1)
-        return Excerpt(f"{'…' * is_cut}{line}{'…' * is_long}", len(before) + is_cut)
+        return self._replace(excerpt=Excerpt(f"{'…' * is_cut}{line}{'…' * is_long}", len(before) + is_cut))
 
 
 class Findings:
-    """The findings of a check.
+    """The findings of a check, in the order of files and places. True if there are any.
 
     Args:
         most: How many to keep; all are counted.
@@ -115,7 +117,9 @@ class Findings:
     Attributes:
         listed: The findings that were kept, in the order in which they were found.
         counts: How many there are of each code.
-        unsound: For each file the bytes at which a sequence breaks the format, for `--output`.
+        num_sequences: The sequences that were checked.
+        num_left_out: The sequences that a copy lacks.
+        unsound: For each file the bytes at which a sequence breaks the format.
     """
 
     def __init__(self, most: int, ignored: frozenset[str] = frozenset()) -> None:
@@ -123,14 +127,58 @@ class Findings:
         self._ignored = ignored
         self.listed: list[Finding] = []
         self.counts: Counter[str] = Counter()
+        self.num_sequences = 0
+        self.num_left_out = 0
         self.unsound: dict[str, list[int]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.counts)
+
+    def __len__(self) -> int:
+        return len(self.listed)
+
+    def __iter__(self) -> Iterator[Finding]:
+        paths = {finding.path: index for index, finding in reversed(list(enumerate(self.listed)))}
+        yield from sorted(self.listed, key=lambda found: (paths[found.path], found.byte is None, found.byte or 0))
+
+    def empty(self) -> Findings:
+        """Return findings that have as much room as is left here, and ignore the same codes."""
+        return Findings(self._most - len(self.listed), self._ignored)
+
+    def add_all(self, other: Findings) -> None:
+        """Add the findings of a part of the check."""
+        self.listed += other.listed
+        self.counts += other.counts
+        self.num_sequences += other.num_sequences
+        for path, places in other.unsound.items():
+            self.unsound.setdefault(path, []).extend(places)
+
+    def finish(self, names: Mapping[str, str]) -> None:
+        """Add excerpts while all files can be read, and call files by their names for people.
+
+        Args:
+            names: Names of files that have others.
+        """
+        with ExitStack() as stack:
+
+            @cache
+            def opened(path: str) -> TextInput | None:
+                try:
+                    return stack.enter_context(closing(open_input(path)))
+                except (OSError, CntkIoError):
+                    return None
+
+            for index, finding in enumerate(self.listed):
+                text = None if finding.line is None else opened(finding.path)
+                found = finding if text is None else finding.with_excerpt(text)
+                self.listed[index] = found._replace(path=names.get(finding.path, finding.path))
 
     def add(self, finding: Finding, count: int = 1) -> None:
         """Add a finding, which stands for several."""
         if finding.code in self._ignored:
             return
         self.counts[finding.code] += count
-        if self.has_room:
+        if len(self.listed) < self._most:
             self.listed.append(finding)
         if finding.rule.severity == "error" and finding.byte is not None:
             self.unsound.setdefault(os.fspath(finding.path), []).append(finding.byte)
@@ -151,18 +199,8 @@ class Findings:
 
     def _description(self) -> Description:
         severities = [counted(self.num_of("error"), "error"), counted(self.num_of("warning"), "warning")]
-        rows = [(found.code, found.place, found.message, found.context) for found in self.in_order()]
+        rows = [(found.code, found.place, found.message, found.context) for found in self]
         return Description(f"Findings: {', '.join(severities)}", ("rule", "place", "message", "where"), rows)
-
-    @property
-    def has_room(self) -> bool:
-        """True if the next finding is kept."""
-        return len(self.listed) < self._most
-
-    def in_order(self) -> Iterator[Finding]:
-        """Yield the findings that were kept, by file and place."""
-        paths = {finding.path: index for index, finding in reversed(list(enumerate(self.listed)))}
-        yield from sorted(self.listed, key=lambda found: (paths[found.path], found.byte is None, found.byte or 0))
 
     def num_of(self, severity: str) -> int:
         """Return the number of findings of a severity."""

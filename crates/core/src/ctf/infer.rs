@@ -19,7 +19,14 @@ pub struct Seen {
     pub most_values: u64,
     /// Largest index below 2^64.
     pub largest_index: u64,
+    /// Numbers of values of samples without indices, and how many samples have each; the first `MOST_SIZES` numbers.
+    pub sizes: Vec<(u64, u64)>,
+    /// Position in `sizes` of the last sample: most samples are like the one before.
+    last_size: usize,
 }
+
+/// So many different numbers of values are counted for each name.
+const MOST_SIZES: usize = 64;
 
 /// A text with more names than this is not taken for the CNTK text format.
 pub const MOST_NAMES: usize = 10_000;
@@ -81,8 +88,8 @@ fn num_values(sample: &[u8]) -> u64 {
 const SHORT: usize = 64;
 
 impl Seen {
-    /// Add the values of one sample, byte by byte.
-    fn add_value_by_value(&mut self, sample: &[u8]) {
+    /// Add the values of one sample, byte by byte; return their number.
+    fn add_value_by_value(&mut self, sample: &[u8]) -> u64 {
         let mut num_values = 0;
         let mut rest = sample;
         while let Some((&byte, after)) = rest.split_first() {
@@ -100,7 +107,24 @@ impl Seen {
             let rest_of_value = rest[num_digits..].iter().take_while(|&&byte| !is_blank(byte)).count();
             rest = &rest[num_digits + rest_of_value..];
         }
-        self.most_values = self.most_values.max(num_values);
+        num_values
+    }
+
+    /// Count a number of values.
+    #[inline]
+    fn add_size(&mut self, num_values: u64) {
+        if self.sizes.get(self.last_size).is_none_or(|&(size, _)| size != num_values) {
+            let known = self.sizes.iter().position(|&(size, _)| size == num_values);
+            self.last_size = match known {
+                Some(position) => position,
+                None if self.sizes.len() == MOST_SIZES => return,
+                None => {
+                    self.sizes.push((num_values, 0));
+                    self.sizes.len() - 1
+                }
+            };
+        }
+        self.sizes[self.last_size].1 += 1;
     }
 
     #[inline]
@@ -118,9 +142,16 @@ impl Seen {
     /// Add the values of one sample.
     fn add(&mut self, sample: &[u8]) {
         self.num_samples += 1;
-        if sample.len() < SHORT {
-            return self.add_value_by_value(sample);
+        let before = self.num_indexed;
+        let num_values = if sample.len() < SHORT { self.add_value_by_value(sample) } else { self.add_at_once(sample) };
+        self.most_values = self.most_values.max(num_values);
+        if self.num_indexed == before {
+            self.add_size(num_values);
         }
+    }
+
+    /// Add the values of one sample, many at a time; return their number.
+    fn add_at_once(&mut self, sample: &[u8]) -> u64 {
         let num_values = num_values(sample);
         let before = self.num_indexed;
         for colon in memchr::memchr_iter(b':', sample) {
@@ -132,7 +163,7 @@ impl Seen {
             }
         }
         self.num_plain += num_values - (self.num_indexed - before);
-        self.most_values = self.most_values.max(num_values);
+        num_values
     }
 }
 
@@ -151,11 +182,21 @@ mod tests {
                     state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                     sample.push(alphabet[(state >> 33) as usize % alphabet.len()]);
                 }
-                let (mut seen, mut expected) = (Seen::default(), Seen { num_samples: 1, ..Seen::default() });
-                seen.add(&sample);
-                expected.add_value_by_value(&sample);
+                let (mut seen, mut expected) = (Seen::default(), Seen::default());
+                let found = (seen.add_at_once(&sample), expected.add_value_by_value(&sample));
+                assert_eq!(found.0, found.1, "{:?}", sample.escape_ascii().to_string());
                 assert_eq!(seen, expected, "{:?}", sample.escape_ascii().to_string());
             }
         }
+    }
+
+    #[test]
+    fn numbers_of_values_of_dense_samples_are_counted() {
+        let all = infer(b"|x 1 2 |y 3:1\n|x 1 2 |y 3\n|x 4\n|x\n|x 1 2\n").unwrap();
+        assert_eq!(all[0].sizes, [(2, 3), (1, 1), (0, 1)]);
+        assert_eq!(all[1].sizes, [(1, 1)]);
+        let many: String = (0..200).map(|size| format!("|x{}\n", " 1".repeat(size))).collect();
+        let sizes = &infer(format!("{many}{many}").as_bytes()).unwrap()[0].sizes;
+        assert_eq!(*sizes, (0..MOST_SIZES as u64).map(|size| (size, 2)).collect::<Vec<_>>());
     }
 }

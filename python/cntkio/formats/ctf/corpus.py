@@ -637,6 +637,7 @@ class CTFCorpus:
             what + more,
             sequence=key_text(self.table.keys[sequence_index]),
             stream=None if finding.stream is None else self.streams[finding.stream].name,
+            kind=KINDS[finding.kind].name,
         )
 
     def publish_index(self) -> str | None:

@@ -35,6 +35,7 @@ class _Seen(NamedTuple):
         num_indexed: Values with one.
         most: Values of the longest sample.
         largest: The largest index.
+        sizes: Numbers of values of samples without an index, with the number of samples, as far as they are counted.
     """
 
     num_samples: int
@@ -42,6 +43,7 @@ class _Seen(NamedTuple):
     num_indexed: int
     most: int
     largest: int
+    sizes: Sequence[tuple[int, int]] = ()
 
     def with_more(self, other: _Seen) -> _Seen:
         return _Seen(
@@ -50,6 +52,7 @@ class _Seen(NamedTuple):
             self.num_indexed + other.num_indexed,
             max(self.most, other.most),
             max(self.largest, other.largest),
+            list(_sum(self.sizes, other.sizes).items()),
         )
 
     @property
@@ -63,6 +66,18 @@ class _Seen(NamedTuple):
     @property
     def dim(self) -> int:
         return self.largest + 1 if self.is_sparse else self.most
+
+    def without_odd_sizes(self) -> _Seen:
+        """Return this with the number of values that two of three samples have as the largest, if there is one."""
+        usual, count = max(self.sizes, key=lambda pair: pair[1], default=(self.most, 0))
+        return self._replace(most=usual) if usual and 3 * count >= 2 * self.num_samples else self
+
+
+def _sum(first: Iterable[tuple[int, int]], second: Iterable[tuple[int, int]]) -> dict[int, int]:
+    total = dict(first)
+    for size, count in second:
+        total[size] = total.get(size, 0) + count
+    return total
 
 
 def infer_streams(path: FileNames, *, remote: Remote | None = None) -> StreamDefs:
@@ -93,27 +108,31 @@ def infer_streams(path: FileNames, *, remote: Remote | None = None) -> StreamDef
 
 
 def infer_usual_streams(path: FileNames, least: int) -> StreamDefs:
-    """Find out which streams have at least `least` samples: a name that is misspelled once is not a stream.
+    """Find out what most samples say: a name that is misspelled once is not a stream, nor do odd samples decide.
+
+    A dense stream has the dimension that two of three samples have, if there is one, or else the largest number of
+    values. Sparse streams are as in `infer_streams`. Files that are not texts are left out, unless all are.
 
     Args:
         path: As for `infer_streams`.
-        least: The number. If no stream has so many samples, it does not matter.
+        least: The samples that a stream has at least. If no stream has so many, all are returned.
 
     Raises:
         OSError, FormatError: See `infer_streams`.
     """
-    total = _all_streams(path, None)
-    return _definitions({name: seen for name, seen in total.items() if seen.num_samples >= least} or total)
+    total = _all_streams(path, None, forgives=True)
+    usual = {name: seen for name, seen in total.items() if seen.num_samples >= least} or total
+    return _definitions({name: seen.without_odd_sizes() for name, seen in usual.items()})
 
 
 def guessed_streams(path: FileNames) -> StreamDefs:
-    """Guess from the first lines which streams a text has. Sparse streams have the largest possible dimension.
+    """Guess from the first lines what `infer_usual_streams` finds. Sparse streams have the largest possible dimension.
 
     A reader with these streams that finds no fault and no other name proves that `infer_streams` returns the same
     streams, except for the dimensions of sparse streams.
 
     Args:
-        path: A file in the CNTK text format.
+        path: A file in the CNTK text format; of several, the first that is a text.
 
     Returns:
         The streams; none if the first lines are not a text.
@@ -122,20 +141,36 @@ def guessed_streams(path: FileNames) -> StreamDefs:
         OSError: The file cannot be read.
     """
     paths, remote = located("path", path, None)
-    file = open_input(listed_files(paths, option="path", remote=remote)[0], remote)
-    try:
-        found = streams_at_the_start(file)
-    finally:
-        file.close()
-    widest = {name: seen._replace(largest=LARGEST_DIM) if seen.is_sparse else seen for name, seen in found.items()}
-    return _definitions(widest)
+    for name in listed_files(paths, option="path", remote=remote):
+        file = open_input(name, remote)
+        try:
+            found = streams_at_the_start(file)
+        finally:
+            file.close()
+        if found:
+            break
+    return _definitions(
+        {
+            name: seen._replace(largest=LARGEST_DIM) if seen.is_sparse else seen.without_odd_sizes()
+            for name, seen in found.items()
+        }
+    )
 
 
-def _all_streams(path: FileNames, remote: Remote | None) -> dict[bytes, _Seen]:
+def _all_streams(path: FileNames, remote: Remote | None, *, forgives: bool = False) -> dict[bytes, _Seen]:
+    """Return the streams of all files. If it forgives, a file that is not a text is left out, unless all are."""
     total: dict[bytes, _Seen] = {}
     paths, remote = located("path", path, remote)
+    refused = None
     for file in listed_files(paths, option="path", remote=remote):
-        _add(total, _streams_of(file, remote))
+        try:
+            _add(total, _streams_of(file, remote))
+        except FormatError as error:
+            if not forgives:
+                raise
+            refused = refused or error
+    if refused is not None and not total:
+        raise refused
     return total
 
 
@@ -182,7 +217,7 @@ def _streams_from(file: TextInput, offset: int) -> dict[bytes, _Seen]:
     return total
 
 
-def _by_name(block: Iterable[tuple[bytes, int, int, int, int, int]]) -> list[tuple[bytes, _Seen]]:
+def _by_name(block: Iterable[tuple[Any, ...]]) -> list[tuple[bytes, _Seen]]:
     return [(name, _Seen(*counts)) for name, *counts in block]
 
 

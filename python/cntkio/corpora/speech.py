@@ -1,4 +1,4 @@
-"""Speech corpora on the command line: lists of HTK features (scp) and label files (MLF). (docs/cli.md)
+"""Speech corpora by their files alone: lists of HTK features (scp) and label files (MLF). (docs/cli.md)
 
 Invariant: deserializers and facts come from the files alone; nothing is printed here.
 """
@@ -11,8 +11,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from cntkio.cli.show import Facts
-from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.detect import detect
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
@@ -24,7 +22,8 @@ from cntkio.formats.mlf import (
     infer_labels,
     read_mapping,
 )
-from cntkio.formats.report import NUM_IN_FULL, first_few
+from cntkio.formats.report import NUM_IN_FULL
+from cntkio.hints import wording
 from cntkio.streams import StreamDef, StreamDefs
 
 LABEL_FORMS = ("mlf", "binary mlf")
@@ -43,22 +42,6 @@ class Labels(NamedTuple):
 
     corpus: MLFCorpus
     names: list[bytes]
-
-    def add_facts(self, facts: Facts) -> None:
-        """Add facts about the file."""
-        corpus = self.corpus
-        lengths = corpus.table.lengths
-        invalid, broken = corpus.utterances.invalid, corpus.utterances.broken
-        facts.add("sequences", len(lengths))
-        facts.add("samples", int(lengths.sum(dtype="int64")))
-        longest = int(lengths.max())
-        facts.add("longest sequence", longest, counted(longest, "sample"))
-        facts.add("rows", corpus.num_rows)
-        names = [name.decode(errors="replace") for name in self.names]
-        in_words = f"{len(names):,}: {first_few(names, len(names))}" if names else "classes, without names"
-        facts.add("labels", names, in_words)
-        facts.add("invalid", 0 if invalid is None else int(invalid.sum()))
-        facts.add("broken", 0 if broken is None else int(broken.sum()))
 
     def complaints(self) -> Iterator[str]:
         """Yield complaints about the first invalid or broken utterances."""
@@ -110,7 +93,8 @@ def named_labels(path: FileNames, mapping: Path | None) -> HTKMLFDeserializer | 
         return _binary_labels(path)
     if mapping is None:
         raise ConfigError(
-            f"the labels of {shown_files(path)} have no names; --mapping says which file has them", key="mapping"
+            f"the labels of {shown_files(path)} have no names; {wording().flag('mapping')} says which file has them",
+            key="mapping",
         )
     return _text_labels(mapping, path, read_mapping(mapping))
 

@@ -6,10 +6,11 @@ text of the CNTK text format in gzip or zstd.
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from cntkio._threads import Workers
 from cntkio.convert import write_cbf
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.detect import FileKind, detect
-from cntkio.formats.file_lists import in_one_text, listed_files, sizes_of
+from cntkio.formats.file_lists import FileNames, in_one_text, listed_files, shown_files, sizes_of
 from cntkio.formats.open_input import open_stored
 from cntkio.formats.remote import as_url, default_remote, is_remote
 from cntkio.formats.unpacking import ENDINGS, PACKINGS, content_of
@@ -29,7 +30,7 @@ _CONCATENATED = ("ctf", "cbf", "scp", "mlf", "binary mlf")
 
 
 class Input(NamedTuple):
-    """A file that the call names; or several, which are one corpus.
+    """A file; or several, which are one corpus.
 
     Attributes:
         name: Its name for people.
@@ -62,11 +63,11 @@ class Input(NamedTuple):
 
 
 @contextmanager
-def inputs(names: list[Path], *, reads_tables: bool = True) -> Iterator[list[Input]]:
+def inputs(names: Iterable[FileNames], *, reads_tables: bool = True) -> Iterator[list[Input]]:
     """Find out what files are, and copy to temporary files what cannot be read where it is.
 
     Args:
-        names: The files; - for standard input.
+        names: For each corpus its file, pattern or list of files; - for standard input.
         reads_tables: Whether to make binary corpora of tables.
 
     Raises:
@@ -90,9 +91,10 @@ def _rename(error: Exception, path: str, name: str) -> None:
         error.args = tuple(text.replace(path, name) if isinstance(text, str) else text for text in error.args)
 
 
-def _input(name: Path, target: Path, reads_tables: bool) -> Input:
-    shown = as_url(str(name))
-    files = (shown,) if shown == STANDARD_INPUT else listed_files(in_one_text(shown), option="FILE")
+def _input(names: FileNames, target: Path, reads_tables: bool) -> Input:
+    shown = as_url(shown_files(names))
+    given = in_one_text(shown) if isinstance(names, str | os.PathLike) else names
+    files = (shown,) if shown == STANDARD_INPUT else listed_files(given, option="FILE")
     if len(files) > 1:
         return _several(shown, files)
     path, shown = Path(files[0]), files[0]

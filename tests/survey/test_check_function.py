@@ -1,0 +1,145 @@
+"""`cntkio.check`: every format, several corpora, deserializers, options; the same findings as those of the command."""
+
+import bz2
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import cntkio
+import numpy as np
+import pytest
+from cntkio import ConfigError, CTFDeserializer, Finding, StreamDef, StreamDefs, StreamInformation, UserDeserializer
+from cntkio.cli import main
+from support.damaged_texts import edited, sound_lines, write
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def shown(finding: Finding) -> tuple[Any, ...]:
+    return finding.path, finding.code, finding.line, finding.column, finding.sequence, finding.stream
+
+
+def damaged() -> bytes:
+    lines = sound_lines()
+    edited(77, r"\|x ", "|x 1o")(lines)
+    edited(301, r"\|y ", "|y nan ")(lines)
+    write(lines)
+    return Path("a.ctf").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["a.ctf", "a.ctf.gz", "a.ctf.bz2", "a-*.ctf"])
+def test_the_function_finds_what_the_command_finds(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = damaged()
+    Path("a.ctf.gz").write_bytes(gzip.compress(text))
+    Path("a.ctf.bz2").write_bytes(bz2.compress(text))
+    lines = text.splitlines(keepends=True)
+    Path("a-0.ctf").write_bytes(b"".join(lines[:200]))
+    Path("a-1.ctf").write_bytes(b"".join(lines[200:]))
+    findings = cntkio.check(name)
+    assert findings and len(findings) == sum(findings.counts.values()) > 1
+    assert next(finding.excerpt.text[finding.excerpt.caret] for finding in findings if finding.excerpt) == "o"
+    assert main(["check", "--json", name]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["counts"] == findings.counts and report["sequences"] == findings.num_sequences
+    assert [(one["filename"], one["code"]) for one in report["findings"]] == [(one.path, one.code) for one in findings]
+    assert main(["check", name]) == 1
+    assert capsys.readouterr().out.count("^ stream") == len(findings)
+
+
+def test_a_sound_corpus_has_no_findings_in_any_format() -> None:
+    write(sound_lines())
+    cntkio.convert.convert_file("a.ctf", "a.cbf")
+    cntkio.write_htk_archive("a.ark", "a.scp", [(f"u{index}", np.full((2, 3), index)) for index in range(30)])
+    entries = [f'"u{index}"\n0 200000 label{index % 2}\n.\n' for index in range(30)]
+    Path("a.mlf").write_text("#!MLF!#\n" + "".join(entries))
+    for names in (["a.ctf"], ["a.cbf"], ["a.scp"], ["a.mlf"], ["a.scp", "a.mlf"]):
+        findings = cntkio.check(*names)
+        assert not findings and findings.num_sequences, names
+    assert repr(findings) == "Findings: 0 errors, 0 warnings"
+
+
+def test_all_deserializers_of_a_configuration_are_checked_and_joined() -> None:
+    write([f"{number} |x {number}" for number in range(30)], "x.ctf")
+    write([f"{number} |y {number if number > 1 else 'oops'}" for number in range(29)], "y.ctf")
+    text = "[type=CNTKTextFormatDeserializer ; module=CNTKTextFormatReader ; "
+    text += "file={0}.ctf ; input=[{0}=[dim=1;format=dense]]]"
+    Path("a.cntk").write_text(
+        f"command=Train\nTrain=[action=train\nreader=[deserializers=({text.format('x')}:{text.format('y')})]]\n"
+    )
+    assert [shown(finding)[:3] for finding in cntkio.check("a.cntk")] == [
+        ("y.ctf", "bad-number", 1), ("y.ctf", "bad-number", 2), ("x.ctf", "missing-key", 30),
+    ]  # fmt: skip
+
+
+class Numbers(UserDeserializer):
+    def stream_infos(self) -> list[StreamInformation]:
+        return [StreamInformation("u", 0, "dense", np.float32, (2,))]
+
+    def num_chunks(self) -> int:
+        return 2
+
+    def get_chunk(self, chunk_id: int) -> dict[str, Any]:
+        return {
+            "u": [np.full((1, 2), np.nan if chunk_id and number == 3 else number, np.float32) for number in range(20)]
+        }
+
+
+def test_deserializers_are_checked_with_their_own_options() -> None:
+    (finding,) = cntkio.check(Numbers())
+    assert (finding.code, finding.path, finding.stream) == ("not-a-number", "Numbers", "u")
+    write(["|x 1 2", "|x 3 4 5", "|x 6 7 8", "|x 9 10"])
+    text = CTFDeserializer("a.ctf", StreamDefs(x=StreamDef(field="x", shape=2)), max_errors=-1)
+    assert [shown(finding)[:3] for finding in cntkio.check(text)] == [
+        ("a.ctf", "too-many-values", 2), ("a.ctf", "too-many-values", 3),
+    ]  # fmt: skip
+    with pytest.raises(ConfigError, match="a deserializer has its own options"):
+        cntkio.check(text, streams=StreamDefs(x=StreamDef(field="x", shape=3)))
+
+
+def test_keys_of_patterns_that_are_joined_are_compared() -> None:
+    write([f"{number} |x {number}" for number in range(30)], "x.ctf")
+    write([f"{number} |y {number}" for number in range(10)], "y-0.ctf")
+    write([f"{number} |y {number}" for number in range(10, 31)], "y-1.ctf")
+    (finding,) = cntkio.check("x.ctf", ["y-0.ctf", "y-1.ctf"])
+    assert (finding.code, finding.path, finding.line, finding.sequence) == ("missing-key", "y-1.ctf", 21, "30")
+
+
+def test_values_are_compared_over_all_files_of_a_pattern() -> None:
+    for label in range(3):
+        write([f"|x {number} |y {label}:1" for number in range(50)], f"a-{label}.ctf")
+    assert not cntkio.check("a-*.ctf")
+    assert cntkio.check("a-0.ctf").counts == {"constant-stream": 1}
+    write([f"|x {number} |y 0:1" for number in range(50)] + ["|x 5 |y 0:1 2:1"], "a-1.ctf")
+    (finding,) = cntkio.check("a-*.ctf")
+    assert shown(finding) == ("a-1.ctf", "not-one-hot", 51, 6, 50, "y")
+
+
+def test_options_limit_what_is_listed_and_what_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    write([f"|x {number if number % 3 else 'oops'}" for number in range(300)])
+    seen: list[tuple[int, int]] = []
+    findings = cntkio.check("a.ctf", max_findings=7, output="clean.ctf", progress=lambda *done: seen.append(done))
+    assert (len(findings), findings.counts["bad-number"], findings.num_left_out) == (7, 100, 100)
+    assert seen[-1] == (300, 300) and not cntkio.check("clean.ctf")
+    assert not cntkio.check("a.ctf", ignore=["bad-number"])
+    with pytest.raises(ConfigError, match="ignore bad-numbre: no rule has this code; did you mean 'bad-number'"):
+        cntkio.check("a.ctf", ignore="bad-numbre")
+    with pytest.raises(ConfigError, match="^prefix goes with scp files; a.ctf is a CNTK text corpus"):
+        cntkio.check("a.ctf", prefix="data/")
+    with pytest.raises(ConfigError, match="^output is the file itself"):
+        cntkio.check("a.ctf", output="a.ctf")
+    with pytest.raises(ConfigError, match="check has no corpora"):
+        cntkio.check()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_corpus_at_a_url_is_checked() -> None:
+    fsspec = pytest.importorskip("fsspec", reason="the extra 'remote' is not installed")
+    fsspec.filesystem("memory").pipe("/checked/a.ctf", damaged())
+    findings = cntkio.check("memory://checked/a.ctf")
+    assert [shown(one)[1:] for one in findings] == [shown(one)[1:] for one in cntkio.check("a.ctf")]
+    assert all(finding.excerpt for finding in findings)
