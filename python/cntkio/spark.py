@@ -31,6 +31,7 @@ from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.contract import Deserializer
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.file_lists import FileNames, absolute_names, in_one_text
+from cntkio.formats.remote import Remote
 from cntkio.streams import StreamDef, StreamDefs
 
 __all__ = ["CBFSource", "CTFSource", "register"]
@@ -59,7 +60,8 @@ class CTFSource(DataSource):  # type: ignore[misc]
 
     Options are the options of `CTFDeserializer`, with the index cached by default, and `key`, `flat` and `ids` of
     `RecordBatches`. Values other than texts are JSON. ``streams`` maps names to the arguments of `StreamDef`; by
-    default they are inferred. ``num_partitions`` is the number of tasks: by default one for each chunk, at most 200.
+    default they are inferred. ``remote`` has the arguments of `Remote`. ``num_partitions`` is the number of tasks: by
+    default one for each chunk, at most 200.
 
     Raises:
         ConfigError: The path is missing, or an option is not possible.
@@ -72,8 +74,10 @@ class CTFSource(DataSource):  # type: ignore[misc]
         given = {name: _value(text) for name, text in options.items()}
         if "path" not in given:
             raise ConfigError(f"{self.name()}: no path; expected load(path)", key="path")
-        path = absolute_names(in_one_text(options["path"]))
         del given["path"]
+        if isinstance(given.get("remote"), dict):
+            given["remote"] = Remote(**given["remote"])
+        path = absolute_names(in_one_text(options["path"]), given.get("remote"))
         self._num_parts = given.pop("num_partitions", _MOST_PARTITIONS)
         self._form = {"key": KEY, **{name: given.pop(name) for name in _OF_COLUMNS if name in given}}
         streams = given.pop("streams", None)
@@ -86,7 +90,7 @@ class CTFSource(DataSource):  # type: ignore[misc]
         return "cntkio.ctf"
 
     def _deserializer(self, path: FileNames, streams: StreamDefs | None, options: dict[str, Any]) -> Deserializer:
-        definitions = infer_streams(path) if streams is None else streams
+        definitions = infer_streams(path, remote=options.get("remote")) if streams is None else streams
         return CTFDeserializer(path, definitions, **{"cache_index": True, **options})
 
     def schema(self) -> StructType:

@@ -1,6 +1,7 @@
 """Print as JSON the rows that Ray reads from a corpus; a program, because Ray changes its process for good."""
 
 import gzip
+import importlib.util
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from cntkio import (
     CBFDeserializer,
     CorpusError,
     CTFDeserializer,
+    Remote,
     StreamDef,
     StreamDefs,
     arrow,
@@ -21,6 +23,9 @@ from cntkio import (
     write_cbf,
     write_ctf,
 )
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from support.range_server import range_server
 
 STREAMS = StreamDefs(x=StreamDef("x", 2), s=StreamDef("s", 9, is_sparse=True))
 
@@ -80,8 +85,48 @@ def keys_when_a_read_task_is_killed(folder: Path, corpus: CTFDeserializer) -> li
     return [keys == list(range(1000)), Path(f"{corpus.filename}.died").exists()]
 
 
+def of_stores(text: bytes) -> dict[str, object]:
+    """Read objects of stores in tasks, and return the keys, and the errors about stores in memory."""
+    import fsspec
+
+    middle = text.index(b"\n500 ") + 1
+    files = {"a.ctf": text, "b-0.ctf": text[:middle], "b-1.ctf.gz": gzip.compress(text[middle:])}
+    options: dict[str, Any] = {"chunk_size_in_bytes": 4000, "override_num_blocks": 3}
+    with range_server(**files) as server:
+        several = [f"{server.url}/b-0.ctf", f"{server.url}/b-1.ctf.gz"]
+        corpus = CTFDeserializer(f"{server.url}/a.ctf", STREAMS, chunk_size_in_bytes=4000)
+        read = {
+            "one": cntkio.ray.read_ctf(f"{server.url}/a.ctf", STREAMS, remote=Remote(num_requests=3), **options),
+            "several": cntkio.ray.read_ctf(several, **options),
+            "braces": cntkio.ray.read_ctf(server.url + "/b-{0.ctf,1.ctf.gz}", **options),
+            "source": ray.data.read_datasource(cntkio.ray.CorpusDatasource(corpus), override_num_blocks=3),
+        }
+        keys = {name: [row["key"] for row in rows.iter_rows()] for name, rows in read.items()}
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/ray/a.ctf", text)
+    in_memory = []
+    for name, remote in (
+        ("memory://ray/a.ctf", None),
+        ("memory://ray/*.ctf", None),
+        ("/ray/a.ctf", Remote(store=memory)),
+    ):
+        try:
+            cntkio.ray.read_ctf(name, STREAMS, remote=remote, **options).materialize()
+            in_memory.append("no error")
+        except Exception as error:
+            in_memory.append(str(error)[-4000:])
+    return {"urls": keys, "in memory": in_memory}
+
+
 def main(folder: Path) -> dict[str, object]:
-    ray.init(num_cpus=2, include_dashboard=False, object_store_memory=200 << 20, log_to_driver=False)
+    for tries_left in (2, 1, 0):
+        try:
+            ray.init(num_cpus=2, include_dashboard=False, object_store_memory=200 << 20, log_to_driver=False)
+            break
+        except Exception as error:  # on a busy machine, Ray's limit of 30 s for its own start is too short
+            if "timed out during startup" not in str(error) or not tries_left:
+                raise
+            ray.shutdown()
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.execution_options.preserve_order = True
@@ -126,6 +171,9 @@ def main(folder: Path) -> dict[str, object]:
 
     found["scans"] = scans_of_tasks(folder, text)
     found["killed"] = keys_when_a_read_task_is_killed(folder, corpus)
+
+    if importlib.util.find_spec("aiohttp") is not None:
+        found |= of_stores(text.read_bytes())
 
     died = folder / "died"
 

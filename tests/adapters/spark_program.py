@@ -1,20 +1,29 @@
 """Print as JSON the rows that Spark reads from a corpus, in a process of its own."""
 
+import gzip
+import importlib.util
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import cntkio.spark
 from cntkio import CTFDeserializer, StreamDef, StreamDefs, write_cbf
 from pyspark.sql import SparkSession
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from support.range_server import range_server
 
 STREAMS = StreamDefs(x=StreamDef("x", 2), s=StreamDef("s", 9, is_sparse=True))
 
 
 def main(folder: Path) -> dict[str, object]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.python.authenticate.socketTimeout", "200s")  # on a busy machine
+    spark = builder.getOrCreate()
     cntkio.spark.register(spark)
     text = folder / "a.ctf"
     text.write_text("".join(f"{key} |x {key} 1 |s {key % 9}:1\n{key} |x 0 {key}\n" for key in range(500)))
@@ -28,13 +37,43 @@ def main(folder: Path) -> dict[str, object]:
         "text": sorted([row["key"], [list(x) for x in row["x"]], list(row["s"])] for row in frame.collect()),
         "binary": sorted(row["key"] for row in spark.read.format("cntkio.cbf").load(str(folder / "a.cbf")).collect()),
     }
-    try:
-        spark.read.format("cntkio.ctf").option("chunk_size_in_bytes", 0).load(str(text)).count()
-        found["wrong"] = "no error"
-    except Exception as error:
-        found["wrong"] = str(error)[-2000:]
+    found["wrong"] = error_of(lambda: read(spark, text, chunk_size_in_bytes=0))
+    if importlib.util.find_spec("aiohttp") is not None:
+        found |= of_stores(spark, text.read_bytes())
     spark.stop()
     return found
+
+
+def read(spark: SparkSession, path: object, **options: Any) -> list[int]:
+    frame = spark.read.format("cntkio.ctf").options(**{"chunk_size_in_bytes": 4000, **options}).load(str(path))
+    return sorted(row["key"] for row in frame.collect())
+
+
+def error_of(work: Callable[[], object]) -> str:
+    try:
+        work()
+    except Exception as error:
+        return str(error)[-2000:]
+    return "no error"
+
+
+def of_stores(spark: SparkSession, text: bytes) -> dict[str, object]:
+    import fsspec
+
+    fsspec.filesystem("memory").pipe("/spark/a.ctf", text)
+    middle = text.index(b"\n250 ") + 1
+    files = {"a.ctf": text, "b-0.ctf": text[:middle], "b-1.ctf.gz": gzip.compress(text[middle:])}
+    with range_server(**files) as server:
+        options = {"num_partitions": 3, "remote": json.dumps({"num_requests": 3})}
+        return {
+            "url": read(spark, f"{server.url}/a.ctf", **options),
+            "urls": read(spark, f"{server.url}/b-0.ctf;{server.url}/b-1.ctf.gz", **options),
+            "braces": read(spark, server.url + "/b-{0.ctf,1.ctf.gz}", **options),
+            "most at once": server.most_at_once,
+            "missing": error_of(lambda: read(spark, f"{server.url}/c.ctf")),
+            "memory": error_of(lambda: read(spark, "memory://spark/a.ctf")),
+            "memory pattern": error_of(lambda: read(spark, "memory://spark/*.ctf")),
+        }
 
 
 if __name__ == "__main__":

@@ -63,3 +63,15 @@ def test_tasks_get_the_index_that_the_driver_made(found: Any) -> None:
 
 def test_a_killed_read_task_is_repeated_with_the_same_rows(found: Any) -> None:
     assert found["killed"] == [True, True]
+
+
+def test_urls_are_read_in_tasks(found: Any) -> None:
+    pytest.importorskip("aiohttp", reason="fsspec reads http only with aiohttp")
+    assert list(found["urls"]) == ["one", "several", "braces", "source"]
+    assert all(keys == list(range(1000)) for keys in found["urls"].values())
+
+
+def test_a_store_in_memory_is_refused_with_the_reason(found: Any) -> None:
+    pytest.importorskip("aiohttp", reason="fsspec reads http only with aiohttp")
+    for message in found["in memory"]:
+        assert "a store in memory is only in the process that filled it, not in its workers" in message

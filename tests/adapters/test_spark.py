@@ -18,8 +18,9 @@ if shutil.which("java") is None:
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
     program, folder = Path(__file__).with_name("spark_program.py"), tmp_path_factory.mktemp("spark")
+    environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(folder)}
     done = subprocess.run(
-        [sys.executable, program, folder], capture_output=True, text=True, env=os.environ.copy(), timeout=280
+        [sys.executable, program, folder], capture_output=True, text=True, env=environment, timeout=280
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.splitlines()[-1])
@@ -40,3 +41,15 @@ def test_binary_corpora_keep_every_key_once(found: Any) -> None:
 
 def test_an_impossible_option_is_named(found: Any) -> None:
     assert "chunk_size_in_bytes is 0; expected at least 1" in found["wrong"]
+
+
+def test_urls_are_read_in_tasks(found: Any) -> None:
+    pytest.importorskip("aiohttp", reason="fsspec reads http only with aiohttp")
+    assert found["url"] == found["urls"] == found["braces"] == list(range(500))
+    assert "No such object: 'http" in found["missing"] and "c.ctf" in found["missing"]
+
+
+def test_a_store_in_memory_is_refused_with_the_reason(found: Any) -> None:
+    pytest.importorskip("aiohttp", reason="fsspec reads http only with aiohttp")
+    for name in ("memory", "memory pattern"):
+        assert "a store in memory is only in the process that filled it" in found[name]

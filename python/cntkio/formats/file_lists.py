@@ -25,7 +25,7 @@ from typing import Protocol, TypeAlias
 from cntkio.errors import ConfigError
 from cntkio.formats.input_file import hint_on_missing
 from cntkio.formats.remote import Remote, as_url, is_remote
-from cntkio.formats.stores import RemoteFiles
+from cntkio.formats.stores import RemoteFiles, hint_on_memory
 from cntkio.hints import near_name
 
 FileNames: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -203,7 +203,8 @@ def _files_of(pattern: str, lister: Lister) -> list[str]:
             continue
         matches = [path for path in lister.matching(name) if not _INDEX_CACHE.fullmatch(path[-15:])]
         if not matches:
-            raise FileNotFoundError(errno.ENOENT, f"No file matches the pattern{_near_names(name, lister)}", name)
+            hints = _near_names(name, lister) + hint_on_memory(name)
+            raise FileNotFoundError(errno.ENOENT, f"No file matches the pattern{hints}", name)
         found.extend(sorted(matches, key=os.fsencode))
     return found
 

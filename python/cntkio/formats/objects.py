@@ -29,7 +29,7 @@ import numpy.typing as npt
 from cntkio._threads import ForkLock, Job, Workers
 from cntkio.errors import CntkIoError
 from cntkio.formats.remote import Remote, default_remote
-from cntkio.formats.stores import Facts, StoredObject, changed, stored_object
+from cntkio.formats.stores import Facts, StoredObject, changed, hint_on_memory, stored_object
 
 _T = TypeVar("_T")
 PART = 4 << 20
@@ -257,7 +257,8 @@ class RemoteObject:
         reason = f"no answer in {self._remote.timeout_in_seconds:g} s" if is_late else _reason(told)
         is_missing = status in (404, 410) if status else isinstance(error, FileNotFoundError) and len(causes) == 1
         if is_missing:
-            return FileNotFoundError(errno.ENOENT, "No such object", self.name)
+            hint = hint_on_memory(self.name, self._remote)
+            return FileNotFoundError(errno.ENOENT, f"No such object{hint}", self.name)
         if status in (401, 403) or isinstance(error, PermissionError):
             advice = "pass credentials, such as Remote(storage_options={...})"
             return PermissionError(errno.EACCES, f"The store refuses {what} ({reason}); {advice}", self.name)

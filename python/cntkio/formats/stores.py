@@ -101,6 +101,18 @@ def matching_objects(pattern: str, remote: Remote | None = None) -> list[str]:
     return sorted(_kind_of(remote)[1](pattern, remote), key=os.fsencode)
 
 
+def hint_on_memory(path: str, remote: Remote | None = None) -> str:
+    """Return what to say about a missing object if its store is in memory; empty for other stores.
+
+    Example:
+        >>> hint_on_memory("memory://a.ctf"), hint_on_memory("s3://bucket/a.ctf")
+        ('; a store in memory is only in the process that filled it, not in its workers', '')
+    """
+    kind = "" if remote is None or remote.store is None else type(remote.store).__name__
+    is_in_memory = "memory" in kind.lower() or path.startswith("memory:")
+    return "; a store in memory is only in the process that filled it, not in its workers" if is_in_memory else ""
+
+
 class RemoteFiles:
     """Lists the files of remote stores, for patterns; a `cntkio.formats.file_lists.Lister`.
 
