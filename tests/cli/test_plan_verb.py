@@ -106,3 +106,15 @@ def test_impossible_plans_say_what_was_expected(
 ) -> None:
     assert main(["plan", "a.ctf", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_plan_reads_the_first_lines_of_a_text_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.ctf"
+    path.write_text("".join(f"|x {number} |y {number % 7}:1\n" for number in range(20_000)) + "|late 3\n" * 9)
+    assert main(["plan", "--json", "--stream", "x:1", str(path)]) == 0
+    expected = capsys.readouterr().out
+    monkeypatch.setattr("cntkio.corpora.reading.infer_streams", lambda path: pytest.fail("the text was read"))
+    assert main(["plan", "--json", str(path)]) == 0
+    assert capsys.readouterr().out == expected

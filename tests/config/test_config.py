@@ -233,6 +233,12 @@ def test_the_current_directory_changes_where_files_are_found(tmp_path: Path) -> 
     assert (found.text("a"), found.text("b"), found.text("CurrentDirectory")) == ("1", "2", str(tmp_path))
 
 
+@pytest.mark.parametrize("value", ["1k", "2M", "256*3:1k"])
+def test_numbers_have_no_suffixes_as_in_cntk(value: str) -> None:
+    with pytest.raises(ConfigError, match="CNTK knows no suffix of numbers, so write all digits"):
+        configuration([f"t = [ minibatchSize = {value} ]"]).section("t").integers("minibatchSize")
+
+
 def test_an_argument_is_named_by_its_number() -> None:
     with pytest.raises(
         ConfigError, match=r"argument 2, column 14: dim = 'x' is not an integer of 0 or more \(section t/r\)"

@@ -411,3 +411,11 @@ def test_repeated_ids_are_counted_beyond_those_that_are_listed(capsys: pytest.Ca
     assert "700 more are not shown, only counted." in capsys.readouterr().out
     Path("a.mlf").write_text("#!MLF!#\n" + "".join(f"u{index}\n0 1 a\n.\n" for index in range(30)) + '"v"\n0 1 a\n.\n')
     assert checked("a.mlf", capsys=capsys)["counts"] == {"unquoted-key": 30}
+
+
+def test_a_zero_byte_in_a_text_is_found_at_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+    write([*[f"|x {number} 1" for number in range(30)], "|x 1\0 2", *["|x 5 5"] * 9])
+    found = checked("a.ctf", capsys=capsys)
+    assert found["sequences"] == 40 and {row for _, row, _ in places(found)} == {31}
+    Path("a.ctf").write_bytes(bytes(range(256)) * 9)
+    assert "this is not a text, for it has zero bytes" in checked("a.ctf", capsys=capsys)["findings"][0]["message"]

@@ -16,6 +16,7 @@ from cntkio.corpora import CHUNK_SIZE, Described, Input, Reading, inputs
 from cntkio.displays import counted
 from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.contract import Corpus
+from cntkio.formats.ctf import guessed_streams
 from cntkio.formats.open_input import is_compressed
 from cntkio.formats.remote import is_remote
 from cntkio.minibatch import Minibatch
@@ -47,8 +48,17 @@ def described(
     max_errors: int = 0,
     chunk_size_in_bytes: int = CHUNK_SIZE,
     cache_index: bool = False,
+    guesses_streams: bool = False,
 ) -> list[Described]:
     """Return the corpora of a file, read as the options say, or else as the arguments say.
+
+    Args:
+        options: The arguments of the command.
+        file: The file.
+        max_errors: See `cntkio.corpora.Reading`.
+        chunk_size_in_bytes: See `cntkio.corpora.Reading`.
+        cache_index: See `cntkio.corpora.Reading`.
+        guesses_streams: Whether the first lines of a text say enough about its streams, because no value is read.
 
     Raises:
         ConfigError, FormatError, OSError: See `cntkio.corpora.described`.
@@ -56,6 +66,8 @@ def described(
     reading = reading_of(options).usually(
         max_errors=max_errors, chunk_size_in_bytes=chunk_size_in_bytes, cache_index=cache_index
     )
+    if guesses_streams and file.kind.form == "ctf" and not reading.streams:
+        reading = reading._replace(streams=guessed_streams(file.names))
     return corpora.described(file, reading)
 
 

@@ -123,7 +123,7 @@ def plan(options: Namespace) -> int:
     shown: list[tuple[str, list[tuple[str, OrderFigures]]]] = []
     with inputs_of(options) as files:
         for file in files:
-            for corpus in described(options, file, cache_index=True):
+            for corpus in described(options, file, cache_index=True, guesses_streams=True):
                 if corpus.open_labels is not None:
                     raise ConfigError(f"{file.name} has labels; a plan needs the features, too (a configuration)")
                 paragraphs.begin()

@@ -69,6 +69,10 @@ def by_name(name: str) -> bytes:
     return folded(name).encode("utf-8", "surrogateescape")
 
 
+# Such as 1k or 2M.
+_SUFFIXES = re.compile(r"\d[kKmM]\b")
+
+
 def _integer(text: str) -> int:
     """Read a whole number of 32 bits as CNTK does; a ValueError if it is not."""
     if not INTEGER.fullmatch(text) or not -(2**31) <= int(text) < 2**31:
@@ -421,7 +425,8 @@ class Section:
         except ValueError:
             shown = value.string if len(value.string) <= 60 else value.string[:57] + "..."
             several = "; separate entries on one line with ';'" if "=" in value.string and not value.is_section else ""
-            raise self.error(key, f"{key} = {shown!r} is not {kind}{several}", own=own) from None
+            suffix = "; CNTK knows no suffix of numbers, so write all digits" if _SUFFIXES.search(value.string) else ""
+            raise self.error(key, f"{key} = {shown!r} is not {kind}{several}{suffix}", own=own) from None
 
     def text(self, key: str, default: str | None = None, *, own: bool = False) -> str:
         """Return a text. Without a default the key is required and must not be empty, here and below."""

@@ -172,6 +172,7 @@ _FIRST_LINES = {
 }
 _MOST_ARROW_METADATA = 1 << 28
 _SEPARATORS = b",\t;"
+_CONTROLS = re.compile(rb"[\0-\x08\x0e-\x1f]")
 
 
 def detect(path: str | os.PathLike[str]) -> FileKind:
@@ -231,7 +232,10 @@ def _said(form: str, begin: Beginning, path: str, before: str) -> str:
     if found == form or (form, found) in _ALIKE:
         return ""
     if found is None:
-        return f"{before}this is not a text, for it has zero bytes" if b"\0" in begin.head and form in _TEXTS else ""
+        # A zero byte after lines of the form is an error of these lines.
+        lines = begin.head[: begin.head.find(b"\0")].rpartition(b"\n")[0]
+        is_text = b"\0" not in begin.head or (not _CONTROLS.search(lines) and _form_of_text(lines) == form)
+        return f"{before}this is not a text, for it has zero bytes" if not is_text and form in _TEXTS else ""
     kind = KINDS[found]
     return f"{before}this is {kind.noun}: {kind.use(path)}"
 
