@@ -284,6 +284,9 @@ fn pass(walk: &mut Walk, stream: &Stream, sequence: usize, is_checked: bool) -> 
     };
     let size = u64::from(num_values) * (width + 4) + u64::from(num_samples) * 4;
     let values_at = walk.take(size, Kind::Sparse, Some(sequence))?;
+    // The processor does not prefetch beyond the end of a page by itself.
+    let ahead = walk.at + AHEAD_BYTES;
+    prefetch(walk.bytes.get(ahead..ahead + (walk.at - values_at)).unwrap_or_default(), AHEAD_BYTES);
     if is_checked {
         // At once, while the bytes are on their way into the cache.
         check_sparse(walk, stream, sequence, values_at, num_values as usize)?;
@@ -308,9 +311,6 @@ fn check_sparse(
     let indices_at = values_at + num_values * stream.width();
     let sizes_at = indices_at + num_values * 4;
     let fault = |kind, at, found, limit| Fault { limit, ..walk.fault(kind, at, Some(sequence), found) };
-    // The processor does not prefetch beyond the end of a page by itself.
-    let ahead = end + AHEAD_BYTES;
-    prefetch(bytes.get(ahead..ahead + (end - values_at)).unwrap_or_default(), AHEAD_BYTES);
     if let Some(bad) = index_beyond(&bytes[indices_at..sizes_at], stream.dim) {
         let at = indices_at + 4 * bad;
         return Err(fault(Kind::Index, at, i32_at(bytes, at).into(), stream.dim as i64));

@@ -1,0 +1,168 @@
+"""Work of a rank of a global partition in each format, compared with a single process.
+
+    python bench/shares.py [FOLDER] [--mb 512] [--ranks 8] [--size 65536] [--repeat 3]
+
+FOLDER gets corpora of about --mb times 10^6 bytes, unless they exist: sequences of words (seqs.ctf of corpora.py),
+lines of sparse values (sparse.ctf), both as binary files, and HTK features with labels as htk.py writes them, in an
+archive and in a file for each utterance. "Joined texts" reads two streams of a text as two corpora.
+
+A rank delivers its share of the global minibatches of a sweep, a single process delivers all. Each sweep runs in a
+process of its own. The table shows the least processor time of a sweep after the corpus was opened (share: divided by
+that of the single process), and the bytes of the chunks that were loaded, as they lie in memory. Chunks of mapped
+files count, although they take no memory of the process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cntkio
+from cntkio import GlobalPartition, StreamDef, StreamDefs
+from engines import line, machine
+from htk import write as write_speech
+
+Corpora = Callable[[Path], list[Any]]
+
+
+def text(name: str, *streams: str) -> Corpora:
+    def open_text(folder: Path) -> list[Any]:
+        inferred = cntkio.infer_streams(folder / name)
+        divided = [inferred] if not streams else [StreamDefs(**{stream: inferred[stream]}) for stream in streams]
+        return [cntkio.CTFDeserializer(folder / name, part, cache_index=True) for part in divided]
+
+    return open_text
+
+
+def features(folder: Path, name: str) -> Any:
+    return cntkio.HTKFeatureDeserializer(StreamDefs(features=StreamDef(scp=folder / name, shape=40)))
+
+
+def labels(folder: Path) -> Any:
+    streams = StreamDefs(labels=StreamDef(mlf=folder / "all.mlf", shape=500))
+    return cntkio.HTKMLFDeserializer(folder / "states.list", streams, cache_index=True)
+
+
+CORPORA: dict[str, Corpora] = {
+    "text of words": text("seqs.ctf"),
+    "joined texts of words": text("seqs.ctf", "word", "tag"),
+    "text of sparse lines": text("sparse.ctf"),
+    "joined texts of sparse lines": text("sparse.ctf", "src", "tgt"),
+    "binary, words": lambda folder: [cntkio.CBFDeserializer(folder / "seqs.cbf")],
+    "binary, sparse lines": lambda folder: [cntkio.CBFDeserializer(folder / "sparse.cbf")],
+    "the same, copied": lambda folder: [cntkio.CBFDeserializer(folder / "sparse.cbf", memory_map=False)],
+    "HTK archive": lambda folder: [features(folder, "all.scp")],
+    "HTK files": lambda folder: [features(folder, "files.scp")],
+    "HTK files and labels": lambda folder: [features(folder, "files.scp"), labels(folder)],
+}
+
+
+def prepare(folder: Path, megabytes: int) -> None:
+    """Write the corpora that do not exist."""
+    for name in ("seqs", "sparse"):
+        if not (folder / f"{name}.cbf").exists():
+            command = [sys.executable, str(Path(__file__).with_name("corpora.py")), str(folder)]
+            subprocess.run([*command, "--mb", str(megabytes), "--only", name], check=True)
+            cntkio.write_cbf(folder / f"{name}.cbf", *text(f"{name}.ctf")(folder))
+    write_speech(folder, megabytes * 1_000_000)
+    if not (folder / "files.scp").exists():
+        (folder / "files").mkdir(exist_ok=True)
+        listed = []
+        with cntkio.MinibatchSource([features(folder, "all.scp")], randomize=False, max_sweeps=1) as source:
+            for minibatch in source.minibatches(100_000):
+                utterances = minibatch["features"].as_sequences()
+                for key, frames in zip(minibatch.keys_of_sequences.tolist(), utterances, strict=True):
+                    path = folder / "files" / f"{key.decode()}.mfc"
+                    cntkio.write_htk_features(path, frames)
+                    listed.append(f"{key.decode()}={path}[0,{len(frames) - 1}]\n")
+        (folder / "files.scp").write_text("".join(listed))
+
+
+class Counting:
+    """A deserializer whose corpus counts the bytes of the chunks that it loads."""
+
+    def __init__(self, deserializer: Any) -> None:
+        self._deserializer, self.num_bytes = deserializer, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._deserializer, name)
+
+    def parts(self) -> list[Any]:
+        return [self]
+
+    def open(self, **options: Any) -> Any:
+        return CountingCorpus(self, self._deserializer.open(**options))
+
+    def counted(self, load: Callable[..., Any] | None) -> Callable[..., Any] | None:
+        def load_and_count(*arguments: Any) -> Any:
+            assert load is not None
+            loaded = load(*arguments)
+            self.num_bytes += loaded.chunk.num_bytes
+            return loaded
+
+        return None if load is None else load_and_count
+
+
+class CountingCorpus:
+    """The corpus of a `Counting`."""
+
+    def __init__(self, counting: Counting, corpus: Any) -> None:
+        self._corpus = corpus
+        self.load, self.load_part = counting.counted(corpus.load), counting.counted(corpus.load_part)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._corpus, name)
+
+
+def sweep(corpora: list[Any], ranks: int, size: int) -> float:
+    """Read a rank's share of a sweep, and return the seconds of processor time."""
+    with cntkio.MinibatchSource(corpora, max_sweeps=1) as source:
+        begin, own = time.process_time(), GlobalPartition(0, ranks)
+        while source.read(size, own) is not None:
+            pass
+        return time.process_time() - begin
+
+
+def measured(corpora: list[Any], ranks: int, size: int, repeat: int) -> tuple[float, int]:
+    """Return the least processor time of a sweep, and the bytes of the chunks that it loads."""
+    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+        seconds = min(pool.starmap(sweep, repeat * [(corpora, ranks, size)], chunksize=1))
+    counting = [Counting(corpus) for corpus in corpora]
+    sweep(counting, ranks, size)
+    return seconds, sum(corpus.num_bytes for corpus in counting)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path)
+    parser.add_argument("--mb", type=int, default=512)
+    parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--size", type=int, default=65_536, help="samples of a global minibatch")
+    parser.add_argument("--repeat", type=int, default=3)
+    options = parser.parse_args()
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder or Path(temporary)
+        prepare(folder, options.mb)
+        print(machine())
+        line(f"a rank of {options.ranks}", "alone", "rank", "share", "chunks alone", "rank", "share")
+        for name, corpora in CORPORA.items():
+            whole, own = (
+                measured(corpora(folder), ranks, options.size, options.repeat) for ranks in (1, options.ranks)
+            )
+            line(
+                name, f"{whole[0]:.3f} s", f"{own[0]:.3f} s", f"{own[0] / whole[0]:.2f}",
+                f"{whole[1] / 1e6:.0f} MB", f"{own[1] / 1e6:.0f} MB", f"{own[1] / whole[1]:.2f}",
+            )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
