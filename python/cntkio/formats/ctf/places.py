@@ -43,14 +43,19 @@ class ChunkPlaces(NamedTuple):
 
     def only(self, sequences: npt.NDArray[np.uint32]) -> ChunkPlaces:
         """Return the places of some of the chunk's sequences, which ascend: their indices in the chunk."""
-        starts, sizes = self.starts[sequences], self.sizes
-        if sizes is None:
+        starts = self.starts[sequences]
+        if self.sizes is not None:
+            sizes = self.sizes[sequences]
+        else:
             last = len(self.starts) - 1
             ends = self.starts[np.minimum(sequences + np.uint32(1), last)]
             if len(sequences) and sequences[-1] == last:
                 ends[-1] = self.end - self.begin
-            return ChunkPlaces(self.begin, self.end, starts, (ends - starts).astype(np.uint32))
-        return ChunkPlaces(self.begin, self.end, starts, sizes[sequences])
+            sizes = (ends - starts).astype(np.uint32)
+        if not len(starts):
+            return ChunkPlaces(self.begin, self.begin, starts, sizes)
+        first, end = int(starts[0]), int((starts.astype(np.int64) + sizes).max())
+        return ChunkPlaces(self.begin + first, self.begin + end, starts - starts[0], sizes)
 
     def ranges(self, least_gap: int) -> list[tuple[int, int]]:
         """Return the ranges of bytes, counted from `begin`, that have all sequences and no gaps of so many bytes.
