@@ -101,10 +101,10 @@ type Request<'py> = (
     Vec<usize>,
 );
 
-/// Consecutive minibatches, which one thread gathers: what to gather, and the size of each in bytes.
+/// Consecutive minibatches for one thread to gather, and the size of each in bytes.
 type Turn<'a> = (&'a [Job<'a>], &'a [usize]);
 
-/// The most minibatches that a thread gathers before it takes the next ones.
+/// The most minibatches in a turn of a thread.
 const MOST_IN_TURN: usize = 8;
 
 fn packed_in_turn(&(jobs, sizes): &Turn) -> Result<Vec<Packed>, Error> {

@@ -100,7 +100,8 @@ pub(crate) trait Gather: Sync {
     fn prefetch(&self, _sequences: &[Neighbours], _what: Ahead) {}
 }
 
-/// What is prefetched before a selection is gathered: first the tables and, when the tables have come, the samples.
+/// A part of the data that is prefetched before a selection is gathered: the tables first, the samples once the tables are
+/// in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ahead {
     /// The begin and the end of each sequence.

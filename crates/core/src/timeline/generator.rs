@@ -26,12 +26,15 @@ impl MersenneTwister {
         if self.next == Self::SIZE {
             self.refill();
         }
-        let mut x = self.state[self.next];
+        let x = self.state[self.next];
         self.next += 1;
-        x ^= (x >> 29) & 0x5555_5555_5555_5555;
-        x ^= (x << 17) & 0x71D6_7FFF_EDA6_0000;
-        x ^= (x << 37) & 0xFFF7_EEE0_0000_0000;
-        x ^ (x >> 43)
+        tempered(x)
+    }
+
+    /// The number that follows after `count` others; `None` if it is not computed yet.
+    #[inline]
+    pub(super) fn peek(&self, count: usize) -> Option<u64> {
+        self.state.get(self.next + count).copied().map(tempered)
     }
 
     #[cold]
@@ -51,6 +54,14 @@ impl MersenneTwister {
         state[Self::SIZE - 1] = twist(state[Self::SIZE - 1], state[0], state[Self::SHIFT - 1]);
         self.next = 0;
     }
+}
+
+#[inline]
+fn tempered(mut x: u64) -> u64 {
+    x ^= (x >> 29) & 0x5555_5555_5555_5555;
+    x ^= (x << 17) & 0x71D6_7FFF_EDA6_0000;
+    x ^= (x << 37) & 0xFFF7_EEE0_0000_0000;
+    x ^ (x >> 43)
 }
 
 /// The exact remainder of many dividends by one divisor: a multiplication instead of a division.
@@ -87,6 +98,20 @@ mod tests {
         let mut generator = MersenneTwister::new(5489);
         let tenthousandth = (0..10_000).map(|_| generator.draw()).last();
         assert_eq!(tenthousandth, Some(9_981_545_732_273_789_042));
+    }
+
+    #[test]
+    fn numbers_seen_ahead_come_later() {
+        let (mut generator, mut later) = (MersenneTwister::new(7), MersenneTwister::new(7));
+        (0..16).for_each(|_| _ = later.draw());
+        let mut num_seen = 0;
+        for _ in 0..1000 {
+            let (seen, number) = (generator.peek(16), later.draw());
+            num_seen += usize::from(seen == Some(number));
+            assert!(seen.is_none_or(|seen| seen == number));
+            generator.draw();
+        }
+        assert!(num_seen > 900, "{num_seen}");
     }
 
     proptest! {

@@ -63,6 +63,10 @@ pub(super) struct Located {
 const MOST_LOCATED: u32 = 64;
 /// Numbers that are drawn before the sequences at these positions are exchanged.
 const DRAWN_AT_ONCE: usize = 32;
+/// Distance, in draws, of the sequences that are prefetched because a later draw may choose them.
+const DRAWN_AHEAD: usize = 24;
+/// Windows of at most so many sequences stay in the caches, where prefetching costs more than it saves.
+const MOST_IN_CACHE: u32 = 1 << 20;
 
 impl SweepOrder {
     pub(super) fn new(plan: Arc<SweepPlan>) -> Self {
@@ -174,10 +178,15 @@ impl SweepOrder {
                     }
                 }
             } else {
+                let is_in_no_cache = window.to - window.from > MOST_IN_CACHE;
                 for t in self.shuffled..step_end {
                     let here = homes[(t - base) as usize];
                     let reach = plan.reach[plan.rank_of(here) as usize];
                     let other = loop {
+                        if is_in_no_cache && let Some(later) = self.generator.peek(DRAWN_AHEAD) {
+                            let other = (window.from - base) as usize + remainder.of(later) as usize;
+                            prefetch(&homes[other..=other], 1);
+                        }
                         let other = window.from + remainder.of(self.generator.draw()) as u32;
                         if window.holds(homes[(other - base) as usize]) & reach.holds(other) {
                             break other;
@@ -244,4 +253,80 @@ pub fn rolling_order(num_frames: u32, window: u64, seed: u64) -> Vec<u32> {
         }
     }
     order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Randomization, Window};
+    use super::*;
+    use crate::lengths::Lengths;
+    use proptest::prelude::*;
+
+    /// The order of a sweep as docs/timeline.md defines it, all at once.
+    fn slow_order(plan: &SweepPlan) -> Vec<u32> {
+        let mut generator = MersenneTwister::new(plan.seed);
+        let rank_of = |position: u32| plan.starts.partition_point(|&start| start <= position) - 1;
+        let in_window = |position: u32, home: u32| {
+            let window = plan.windows[rank_of(position)];
+            (plan.starts[window.from as usize]..plan.starts[window.to as usize]).contains(&home)
+        };
+        let mut order: Vec<u32> = (0..plan.num_sequences()).collect();
+        for position in 0..plan.num_sequences() {
+            let window = plan.windows[rank_of(position)];
+            let (from, to) = (plan.starts[window.from as usize], plan.starts[window.to as usize]);
+            let other = loop {
+                let other = from + (generator.draw() % u64::from(to - from)) as u32;
+                if in_window(position, order[other as usize]) && in_window(other, order[position as usize]) {
+                    break other;
+                }
+            };
+            order.swap(position as usize, other as usize);
+        }
+        order
+    }
+
+    fn plan(sizes: &[usize], window: u64, seed: u64) -> Arc<SweepPlan> {
+        let starts = sizes.iter().scan(0, |end, &size| {
+            *end += size as i64;
+            Some(*end)
+        });
+        let chunk_starts: Vec<i64> = [0].into_iter().chain(starts).collect();
+        let table =
+            Table { lengths: Lengths::Same { length: 1, count: sizes.iter().sum() }, chunk_starts: &chunk_starts };
+        let samples: Vec<u64> = sizes.iter().map(|&size| size as u64).collect();
+        Arc::new(SweepPlan::new(table, &samples, Randomization { window: Window::Chunks(window), seed }, 0))
+    }
+
+    /// The order of a sweep, rank after rank, with what was passed forgotten.
+    fn order_of(plan: &Arc<SweepPlan>) -> Vec<u32> {
+        let mut order = SweepOrder::new(Arc::clone(plan));
+        let mut all = Vec::new();
+        for (rank, pair) in plan.starts.windows(2).enumerate() {
+            order.prepare(rank as u32, pair[0], &mut || true).unwrap();
+            all.extend(&order.homes[(pair[0] - order.base) as usize..(pair[1] - order.base) as usize]);
+            order.forget(pair[1]);
+        }
+        all
+    }
+
+    proptest! {
+        #[test]
+        fn sequences_come_in_the_order_of_the_slow_shuffle(
+            sizes in prop::collection::vec(1usize..200, 1..12), window in 1u64..14, seed: u64,
+        ) {
+            let plan = plan(&sizes, window, seed);
+            prop_assert_eq!(order_of(&plan), slow_order(&plan));
+        }
+    }
+
+    #[test]
+    fn windows_beyond_the_cache_are_shuffled_as_the_slow_shuffle_does() {
+        for (sizes, window) in [(&[400_000; 4][..], 3), (&[1, 600_000, 7, 500_000, 3], 4)] {
+            let plan = plan(sizes, window, 5);
+            assert!(
+                plan.starts[plan.windows[2].to as usize] - plan.starts[plan.windows[2].from as usize] > MOST_IN_CACHE
+            );
+            assert!(order_of(&plan) == slow_order(&plan));
+        }
+    }
 }
