@@ -1,6 +1,6 @@
 """Compare the partitions of a job: how even the ranks' loads are, and what a minibatch costs.
 
-    python bench/partitions.py CORPUS [--ranks 2,8,64,1024] [--per-rank 1024] [--steps 8] [--chunk-size 65536]
+    python bench/partitions.py CORPUS [--ranks 2,8,64,1024] [--per-rank 1024] [--steps 8] [--chunk-size 65536] [--fresh]
 
 CORPUS is a CTF file, for instance seqs.ctf of corpora.py. Nothing but its index is read for the balance. Each rank's
 share of a step is its number of samples (padded: its number of sequences times the longest). Ranks that wait for each
@@ -9,15 +9,18 @@ partitions the ranks end at different steps, too; the last column shows their le
 sweep.
 
 The second table shows the processor time of a minibatch of one rank, data included, in microseconds: a sweep of a
-process of its own, the least of three. In brackets: compared with CNTK's partitions.
+process of its own, the least of five. In brackets: a sweep compared with CNTK's partitions. Chunks are so small that
+each rank has two of them; with fewer chunks, the first ranks would have more than their share with CNTK's partitions.
 
 The third table compares a rank with a single process that reads the same global minibatches in one sweep, each in a
-process of its own: processor time of the sweep (the least of three), and bytes of the chunks that it parses, as they
+process of its own: processor time of the sweep (the least of five), and bytes of the chunks that it parses, as they
 lie in memory.
 
 The last two tables take no notice of how long a process takes to start: the index is in its cache, the source is open
 before the time is taken, and NumPy's own threads, which spin for a moment, are left out. The corpus should be large
-(1 GB), and other work on the machine changes the caches, if not the time.
+(1 GB), and other work on the machine changes the caches, if not the time. It is read from the page cache: with
+--fresh it is read from the disk first, so that it is in the page cache as it is after a start of the machine. A file
+that was only written is there in smaller pages, and reading it may take twice as long.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import cntkio
@@ -132,10 +136,12 @@ def bytes_of_chunks(path: str, chunk_size: int, kind: str, count: int, size: int
 def best_sweep(path: str, chunk_size: int, *request: Any) -> Sweep:
     corpus = deserializer(path, chunk_size)
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-        return min(pool.starmap(one_sweep, 3 * [(corpus, *request)], chunksize=1))
+        return min(pool.starmap(one_sweep, 5 * [(corpus, *request)], chunksize=1))
 
 
 def cost(path: str, chunk_size: int, counts: list[int], per_rank: int) -> None:
+    chunk_size = min(chunk_size, Path(path).stat().st_size // (2 * max(counts)))
+    deserializer(path, chunk_size).open().close()  # from now on, the index is in its cache
     print()
     line("ranks", *KINDS)
     for count in counts:
@@ -148,6 +154,7 @@ def cost(path: str, chunk_size: int, counts: list[int], per_rank: int) -> None:
 
 
 def shares_of_work(path: str, chunk_size: int, count: int, size: int) -> None:
+    deserializer(path, chunk_size).open().close()
     print()
     line(f"a rank of {count}", "processor time", "share", "chunks in memory", "share")
     whole: tuple[float, int] | None = None
@@ -162,6 +169,15 @@ def shares_of_work(path: str, chunk_size: int, count: int, size: int) -> None:
         )  # fmt: skip
 
 
+def read_again(path: str) -> None:
+    """Have the system forget a file, and read it once."""
+    with open(path, "rb", buffering=0) as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        while file.read(1 << 20):
+            pass
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus")
@@ -173,6 +189,7 @@ def main() -> None:
     parser.add_argument("--share", type=int, default=8, help="ranks for the third table; 0: no table")
     parser.add_argument("--large-chunk-size", type=int, default=32 << 20, help="bytes, for the last two tables")
     parser.add_argument("--size", type=int, default=65_536, help="samples of a global minibatch for the third table")
+    parser.add_argument("--fresh", action="store_true", help="read the corpus from the disk first")
     options = parser.parse_args()
     corpus = deserializer(options.corpus, options.chunk_size).open()
     table = np.asarray(corpus.table.lengths[:]), corpus.table.chunk_starts
@@ -180,7 +197,8 @@ def main() -> None:
     if options.ranks:
         balance(table, [int(count) for count in options.ranks.split(",")], options.per_rank, options.steps)
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    deserializer(options.corpus, options.large_chunk_size).open().close()  # from now on, the index is in its cache
+    if options.fresh:
+        read_again(options.corpus)
     if options.cost:
         cost(
             options.corpus,

@@ -495,6 +495,9 @@ class CTFCorpus:
         places, lengths = self.index.places.of_chunk(chunk_id, first, last), self.table.lengths[first:last]
         if sequences is not None:
             places, lengths = places.only(sequences), lengths[sequences]
+        num_bytes, least = places.num_bytes, tuning.PIECE
+        if sequences is not None:
+            least = num_bytes // max(num_bytes // tuning.PIECE_OF_SOME, 1) + num_bytes // 64
         source = self._source(places, is_part=sequences is not None)
         try:
             chunk, counts, findings, last_straw = _core.ctf_parse(
@@ -508,7 +511,7 @@ class CTFCorpus:
                 budget=budget,
                 is_strict=self._options.strict,
                 num_threads=num_threads(),
-                piece_size=piece_size(places.num_bytes, tuning.PIECE),
+                piece_size=piece_size(num_bytes, least),
                 gap_size=tuning.GAP,
                 spare=self._spare,
             )

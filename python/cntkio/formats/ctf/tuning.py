@@ -4,6 +4,9 @@ BLOCK = 4 << 20
 """Bytes of text that a thread indexes at a time: few enough to share the work evenly, many enough to be worth it."""
 PIECE = 1 << 20
 """Least bytes of a chunk that a thread parses at a time."""
+PIECE_OF_SOME = 4 << 20
+"""The same for some of a chunk's sequences: larger arrays are in larger pages of memory, and two chunks are parsed at
+the same time anyway."""
 PART = 512 << 10
 """Bytes that are indexed and parsed in one go: together with their values, they fit a core's cache."""
 GAP = 8 << 10
