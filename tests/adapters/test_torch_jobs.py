@@ -138,6 +138,26 @@ def test_joined_states_give_each_rank_its_own(corpus: Path) -> None:
         joined_states([states[0], states[0], states[2]])
 
 
+def test_states_of_several_jobs_are_not_joined(corpus: Path) -> None:
+    states = [new(corpus, rank, count).state_dict() for rank, count in ((0, 2), (1, 3))]
+    with pytest.raises(CheckpointError, match="the states are of jobs with 2 and 3 ranks"):
+        joined_states(states)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "advice"),
+    [
+        ((0, 2, "balanced"), (0, 3, "balanced"), "In mid-epoch, only states of partition='global' fit another number"),
+        ((1, 2, "cntk"), (0, 2, "cntk"), "rank: saved 1, here 0. Each rank loads its own state"),
+    ],
+)
+def test_a_state_of_other_ranks_is_refused_with_advice(corpus: Path, before: Any, after: Any, advice: str) -> None:
+    dataset, other = (new(corpus, rank, count, partition=rule) for rank, count, rule in (before, after))
+    next(iter(dataset))
+    with pytest.raises(CheckpointError, match=advice):
+        other.load_state_dict(dataset.state_dict())
+
+
 @pytest.mark.parametrize("has_read", [False, True])
 def test_joined_states_at_either_end_of_an_epoch_fit_other_ranks(corpus: Path, has_read: bool) -> None:
     states = []

@@ -103,6 +103,8 @@ class MinibatchDataset(WatchedDataset):
             raise ConfigError(f"deal={deal!r} needs partition='global', but partition is {partition!r}", key="deal")
         if (rank is None) != (world_size is None):
             raise ConfigError(f"rank={rank} and world_size={world_size} are given together or not at all", key="rank")
+        if rank is not None and world_size is not None:
+            ranks.check(rank, world_size)
         checked = Partition(rank or 0, 1 if world_size is None else world_size)
         self.source = source
         self.minibatch_size = minibatch_size
@@ -311,7 +313,8 @@ class MinibatchDataset(WatchedDataset):
         if different:
             raise CheckpointError(
                 "the state does not fit this data set: "
-                + "; ".join(f"{name}: saved {state.get(name)!r}, here {current[name]!r}" for name in different),
+                + "; ".join(f"{name}: saved {state.get(name)!r}, here {current[name]!r}" for name in different)
+                + ranks.advice(different, self.partition),
                 saved={name: state.get(name) for name in different},
                 current={name: current[name] for name in different},
             )

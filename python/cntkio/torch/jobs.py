@@ -55,7 +55,7 @@ def joined_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         states: The `MinibatchDataset.state_dict` of each rank.
 
     Raises:
-        CheckpointError: A rank is missing or there twice.
+        CheckpointError: A rank is missing or there twice, or the states are of several jobs.
 
     Example:
         >>> joined_states([])
@@ -66,6 +66,12 @@ def joined_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         raise CheckpointError("a single state; expected a list with the state of each rank")
     if not states:
         raise CheckpointError("no states; expected the state of each rank")
+    counts = sorted({state.get("world_size", 1) for state in states})
+    if len(counts) > 1:
+        raise CheckpointError(
+            f"the states are of jobs with {' and '.join(map(str, counts))} ranks; expected the states of one job",
+            saved=counts,
+        )
     ranks = [state.get("rank") for state in states]
     expected = list(range(states[0].get("world_size", 1)))
     if sorted(ranks, key=str) != sorted(expected, key=str):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 
 import torch
 
@@ -29,6 +30,38 @@ def discovered() -> tuple[int, int]:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
     return _of_ray_train() or _of_environment("RANK", "WORLD_SIZE") or _of_slurm_step() or (0, 1)
+
+
+def check(rank: object, world_size: object) -> None:
+    """Refuse a rank that is not below the number of ranks; `Partition` refuses what is not a whole number.
+
+    Raises:
+        ConfigError: The rank does not exist.
+
+    Example:
+        >>> check(3, 3)
+        Traceback (most recent call last):
+        cntkio.errors.ConfigError: rank is 3, but world_size is 3; expected a rank from 0 to 2
+    """
+    if isinstance(rank, int) and isinstance(world_size, int) and world_size >= 1 and not 0 <= rank < world_size:
+        expected = f"a rank from 0 to {world_size - 1}"
+        raise ConfigError(f"rank is {rank}, but world_size is {world_size}; expected {expected}", key="rank")
+
+
+def advice(different: Sequence[str], partition: str) -> str:
+    """Return what to do about a state of other ranks; empty if the difference is another one.
+
+    Args:
+        different: The names that differ.
+        partition: How the data set shares its data.
+    """
+    if "world_size" in different:
+        needed = " with remainder='empty'" if partition == "global" else ""
+        fits = f"In mid-epoch, only states of partition='global'{needed} fit another number of ranks"
+        return f". {fits}; set_epoch begins an epoch without a state"
+    if "rank" in different:
+        return ". Each rank loads its own state, or the state of the job that gather_state_dict returns"
+    return ""
 
 
 def _of_ray_train() -> tuple[int, int] | None:
