@@ -1,4 +1,4 @@
-"""What reads the files of a call: options, and a function for each kind of file."""
+"""Descriptions of corpora in files: the options of a call, and a function for each kind of file."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _PARSED_AHEAD = 64 << 20
 
 
 class Reading(NamedTuple):
-    """How to read files, as far as a caller says so.
+    """Options of reading files, as far as a caller gives them.
 
     Attributes:
         streams: The streams to read; empty: as the files show them.

@@ -176,7 +176,7 @@ def _require_copy(output: Path, files: Sequence[Input], num_corpora: int) -> Non
 
 
 class _Call(NamedTuple):
-    """What all parts of a check need.
+    """Arguments that all parts of a check need.
 
     Attributes:
         reading: How to read files.
@@ -217,7 +217,7 @@ class _Doubt:
 
     def __init__(self, file: Input, guess: StreamDefs, reading: Reading) -> None:
         self._file, self._guess, self._reading = file, guess, reading
-        self._is_settled = False
+        self._has_searched = False
 
     def __call__(self, corpus: Corpus) -> None:
         """Read all texts, unless that was done before.
@@ -225,9 +225,9 @@ class _Doubt:
         Raises:
             _OtherStreamsError: They have other streams.
         """
-        if self._is_settled:
+        if self._has_searched:
             return
-        self._is_settled = True
+        self._has_searched = True
         num_sequences = sum(map(self._num_sequences, self._file.files)) or corpus.table.num_sequences
         streams = infer_usual_streams(self._file.names, num_sequences // _SEQUENCES_FOR_A_NAME)
         if _forms(streams) != _forms(self._guess):
