@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from cntkio import (
     UserDeserializer,
 )
 from cntkio.formats import htk, mlf
+from cntkio.timeline import Timeline, Window
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -132,6 +134,52 @@ def test_a_restore_at_any_minibatch_continues_identically(
     with make(folder, lengths, max_sweeps=2, **options) as source:
         source.load_state_dict(json.loads(states[at]))
         assert read_all(source, size, partition) == seen[at:]
+
+
+@settings(laws, max_examples=200)
+@given(
+    st.lists(st.integers(1, 6), min_size=1, max_size=400),
+    st.lists(st.integers(1, 60), min_size=1, max_size=20),
+    st.sampled_from([None, Window(2, "chunks"), Window(50, "samples")]),
+    st.sampled_from([{"max_sweeps": 2}, {"max_samples": 300}]),
+    st.tuples(st.integers(1, 4), st.integers(1, 12), st.integers(1, 64)),
+    st.sampled_from(["drop", "repeat"]),
+    st.data(),
+)
+def test_several_rounds_at_once_are_the_rounds_one_by_one(
+    lengths: list[int],
+    chunk_sizes: list[int],
+    window: Window | None,
+    limits: dict[str, int],
+    counts: tuple[int, int, int],
+    remainder: Any,
+    data: st.DataObject,
+) -> None:
+    count, size, most = counts
+    partition = BalancedPartition(data.draw(st.integers(0, count - 1)), count, remainder)
+    lengths = lengths * count if remainder == "drop" else lengths
+    starts = [0, *(start for start in np.cumsum(chunk_sizes).tolist() if start < len(lengths)), len(lengths)]
+
+    def timeline() -> Timeline:
+        return Timeline(np.array(lengths, np.uint32), np.array(starts), window=window, **limits)
+
+    def minibatches(order: Timeline, most: int) -> Iterator[tuple[list[int], list[int], bool, int, Any]]:
+        while (reads := order.read_several(size * count, partition, most)) is not None:
+            assert len(reads.bookmarks) <= most
+            for begin, end, is_end, bookmark in zip(
+                reads.bounds, reads.bounds[1:], reads.ends_of_sweep, reads.bookmarks, strict=False
+            ):
+                sequences, chunks = reads.selection.sequences[begin:end], reads.selection.chunks[begin:end]
+                yield sequences.tolist(), chunks.tolist(), is_end, bookmark.cursor[0], bookmark
+
+    expected = [found[:-1] for found in minibatches(timeline(), 1)]
+    order = timeline()
+    found = list(minibatches(order, most))
+    assert [one[:-1] for one in found] == expected
+    if found:
+        last = data.draw(st.integers(0, len(found) - 1))
+        order.go_back(found[last][-1])
+        assert [one[:-1] for one in minibatches(order, most)] == expected[last + 1 :]
 
 
 def test_a_limit_within_a_sweep_ends_all_partitions_together(folder: Path) -> None:

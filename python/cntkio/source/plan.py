@@ -26,7 +26,8 @@ from cntkio.source.hand_over import HandOver, PackOrder, Request
 from cntkio.source.selecting import Selector
 from cntkio.timeline import AnyTimeline, ChunkRefs, Plan
 
-_AT_ONCE = 256
+_SAMPLES_AT_ONCE = 1 << 18
+_LEAST_AT_ONCE, _MOST_AT_ONCE = 16, 2048
 
 
 class NoChunks:
@@ -352,8 +353,9 @@ class SourcePlan:
     def _hand_overs(self, timeline: AnyTimeline, chunks: NoChunks) -> Iterator[tuple[int, HandOver]]:
         """Yield selected minibatches, with the step of the first."""
         selector, step = self._selector(timeline, chunks), 0
+        at_once = min(max(_SAMPLES_AT_ONCE // self._request.size, _LEAST_AT_ONCE), _MOST_AT_ONCE)
         while True:
-            hand_over = selector.select(self._request, _AT_ONCE, selector.standing.bookmark)
+            hand_over = selector.select(self._request, at_once, selector.standing.bookmark)
             last = hand_over.prepared[-1]
             yield step, hand_over
             if last.error is not None:

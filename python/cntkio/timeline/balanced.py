@@ -64,8 +64,17 @@ class BalancedRounds:
         self.rounds_to_pass = partition.worker
 
     def read(self, most: int) -> Delivery | None:
+        begun: list[Delivery] = []
+        # As many reads as without partitions, so that they need no more chunks at the same time.
+        num_rounds = min(most // self._partition.count, self._num_reads_in_the_sweep() // self._partition.count - 1)
+        if num_rounds > 1 and not self._num_larger and self._partition.num_workers == 1:
+            delivery = self._smaller.read(num_rounds * self._partition.count)
+            if delivery is not None and len(delivery.cursors) >= self._partition.count:
+                return self._own_of_rounds(delivery)
+            begun = [] if delivery is None else [delivery]
         while True:
-            selection = self._round()
+            selection = self._round(begun)
+            begun = []
             if selection is None:
                 return None
             if not self.rounds_to_pass:
@@ -75,11 +84,29 @@ class BalancedRounds:
                 )
             self.rounds_to_pass -= 1
 
-    def _round(self) -> Selection | None:
-        """Read the next round, and return this partition's minibatch; None: the data have ended."""
+    def _own_of_rounds(self, delivery: Delivery) -> Delivery:
+        """Return this partition's minibatches of the whole rounds of a delivery, and go back to the end of the last."""
+        selection, bounds, _, cursors = delivery
+        index, count = self._partition.index, self._partition.count
+        ends = cursors[count - 1 :: count]
+        if len(cursors) % count:
+            self._reader.rewind(ends[-1])
+        begins = np.array(bounds[:-1][index::count][: len(ends)])
+        sizes = np.array(bounds[1:][index::count][: len(ends)]) - begins
+        own_bounds = np.cumsum([0, *sizes])
+        rows = np.arange(own_bounds[-1]) + np.repeat(begins - own_bounds[:-1], sizes)
+        own = Selection(selection.sequences[rows], selection.chunks[rows], False, ends[-1][0])
+        return Delivery(own, own_bounds.tolist(), [False] * len(ends), ends)
+
+    def _round(self, begun: list[Delivery]) -> Selection | None:
+        """Read the next round, of which some reads may be done; return this partition's minibatch.
+
+        None: the data have ended.
+        """
         index, count, drops = self._partition.index, self._partition.count, self._partition.remainder == "drop"
         while True:
-            deliveries, end_of_sweep = self._dealt()
+            deliveries, end_of_sweep = self._dealt(begun)
+            begun = []
             if sum(len(delivery.ends_of_sweep) for delivery in deliveries) == count:
                 if drops and not end_of_sweep:
                     end_of_sweep = self._pass_remainder()
@@ -91,10 +118,10 @@ class BalancedRounds:
             if not end_of_sweep:
                 return None
 
-    def _dealt(self) -> tuple[list[Delivery], bool]:
+    def _dealt(self, begun: list[Delivery]) -> tuple[list[Delivery], bool]:
         """Read a minibatch for each partition, as long as the sweep lasts; return them, and whether the sweep ended."""
-        deliveries: list[Delivery] = []
-        num_read, count = 0, self._partition.count
+        deliveries = list(begun)
+        num_read, count = sum(len(delivery.cursors) for delivery in begun), self._partition.count
         while num_read < count:
             mode, end = (self._larger, self._num_larger) if num_read < self._num_larger else (self._smaller, count)
             delivery = mode.read(min(end - num_read, self._num_reads_in_the_sweep()))
