@@ -197,19 +197,18 @@ class Workers:
         return job
 
     def finish(self) -> None:
-        """Withdraw the jobs that a single thread has not begun, and wait until it has done the job that it has."""
-        self._withdraw()
-        self.do(_nothing).result()
+        """Wait until a single thread has done all jobs that it was given.
 
-    def _withdraw(self) -> None:
-        with contextlib.suppress(Empty):
-            while isinstance(job := self._jobs.get_nowait(), Job):
-                job.withdraw()
+        None of them is withdrawn: what a job has changed, such as counts of errors, must not depend on the time.
+        """
+        self.do(_nothing).result()
 
     def close(self) -> None:
         """Withdraw the jobs that no thread has begun, and end the threads. After an interrupt, call it again."""
         if self._process == os.getpid():
-            self._withdraw()
+            with contextlib.suppress(Empty):
+                while isinstance(job := self._jobs.get_nowait(), Job):
+                    job.withdraw()
             self._jobs.put(None)
             for thread in self._threads:
                 thread.wait()
