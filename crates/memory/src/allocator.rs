@@ -23,13 +23,13 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Smaller requests go to the system's allocator.
-const LEAST_BYTES: usize = 16 << 10;
+const LEAST_BYTES: usize = 64 << 10;
 /// Larger requests go to the system's allocator.
 const MOST_BYTES: usize = 32 << 20;
 /// Largest total size of the kept blocks.
 const KEPT_BYTES: usize = 32 << 20;
 /// Largest number of kept blocks.
-const NUM_SLOTS: usize = 1024;
+const NUM_SLOTS: usize = 128;
 /// Size of a huge page. Blocks of this size and larger are backed by huge pages, if the system has them.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// Blocks of this size and larger are maps of their own instead of blocks of the system's allocator.
