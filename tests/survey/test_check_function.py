@@ -1,4 +1,4 @@
-"""`cntkio.check`: every format, several corpora, deserializers, options; the same findings as those of the command."""
+"""`cntkio.check`: every format, several corpora, deserializers, options; `cntkio check` has the same findings."""
 
 import bz2
 import gzip

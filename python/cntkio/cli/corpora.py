@@ -77,7 +77,7 @@ def inputs_of(options: Namespace, file: Path | None = None, *, reads_tables: boo
 
     Args:
         options: The arguments of the command.
-        file: The only file; None: those of the option `file`.
+        file: The only file; None: the files that the option `file` names.
         reads_tables: As for `cntkio.corpora.inputs`.
 
     Raises:

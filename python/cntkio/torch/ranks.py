@@ -33,7 +33,7 @@ def discovered() -> tuple[int, int]:
 
 
 def check(rank: object, world_size: object) -> None:
-    """Refuse a rank that is not below the number of ranks; `Partition` refuses what is not a whole number.
+    """Refuse a rank that is not below the number of ranks; `Partition` refuses a rank that is not a whole number.
 
     Raises:
         ConfigError: The rank does not exist.
@@ -49,7 +49,7 @@ def check(rank: object, world_size: object) -> None:
 
 
 def advice(different: Sequence[str], partition: str) -> str:
-    """Return what to do about a state of other ranks; empty if the difference is another one.
+    """Return what to do about a state of other ranks; empty if the ranks do not explain the difference.
 
     Args:
         different: The names that differ.

@@ -213,8 +213,10 @@ impl<T: Precision> Gather for Sparse<'_, T> {
         entries: Option<&mut RaggedEntries>,
     ) -> Result<(), Error> {
         let out = T::vector(values).ok_or(Error::Mixed)?;
-        let RaggedEntries { sample_offsets, indices } = entries.ok_or(Error::Mixed)?;
+        let entries = entries.ok_or(Error::Mixed)?;
         let spans = self.spans(located, takes)?;
+        entries.reserve(spans.iter().map(|span| span.samples.len()).sum());
+        let RaggedEntries { sample_offsets, indices } = entries;
         let are_few = spans.len() <= AHEAD_SEQUENCES;
         let mut all_values: Vec<AnyWidth<T>> = Vec::with_capacity(spans.len());
         let mut all_indices: Vec<AnyWidth<i32>> = Vec::with_capacity(spans.len());
@@ -233,7 +235,6 @@ impl<T: Precision> Gather for Sparse<'_, T> {
             all_values.push(values);
             all_indices.push(indices);
         }
-        sample_offsets.reserve(spans.iter().map(|span| span.samples.len()).sum());
         let mut num_entries = out.len() as i64;
         for (Span { column, samples }, indices) in spans.iter().zip(&all_indices) {
             match column.sample_offsets {

@@ -36,6 +36,19 @@ pub struct RaggedEntries {
     pub indices: Vec<i32>,
 }
 
+impl RaggedEntries {
+    /// Make room for the offsets of `count` more samples.
+    pub(crate) fn reserve(&mut self, count: usize) {
+        if self.sample_offsets.len() > 1 {
+            return self.sample_offsets.reserve(count);
+        }
+        // To grow a vector can take much longer than to make one: its memory may belong to an arena of the system's
+        // allocator that another thread has locked.
+        self.sample_offsets = Vec::with_capacity(count + 1);
+        self.sample_offsets.push(0);
+    }
+}
+
 impl Ragged {
     /// A stream without sequences, with room for the offsets of `num_sequences` sequences.
     pub fn empty(is_sparse: bool, is_double: bool, num_sequences: usize) -> Ragged {

@@ -174,9 +174,11 @@ impl Gather for AllRuns<'_> {
         entries: Option<&mut RaggedEntries>,
     ) -> Result<(), Error> {
         let Values::F32(values) = values else { return Err(Error::Mixed) };
-        let Some(RaggedEntries { sample_offsets, indices }) = entries else {
+        let Some(entries) = entries else {
             return append_targets(&self.taken(located, takes)?, values);
         };
+        let indices = &mut entries.indices;
+        let num_before = indices.len();
         if let Some(samples) = if self.are_marked { None } else { takes.single() } {
             self.append_single_samples(located, &takes, samples, indices)?;
             values.resize(values.len() + samples.len(), 1.0);
@@ -196,8 +198,9 @@ impl Gather for AllRuns<'_> {
                 });
             }
         }
-        let num_before = sample_offsets[sample_offsets.len() - 1];
-        sample_offsets.extend(num_before + 1..=indices.len() as i64);
+        let num_after = indices.len();
+        entries.reserve(num_after - num_before);
+        entries.sample_offsets.extend(num_before as i64 + 1..=num_after as i64);
         Ok(())
     }
 }

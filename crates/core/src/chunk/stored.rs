@@ -187,10 +187,10 @@ fn sparse<T: Precision>(
 ) -> Result<(), Error> {
     // A little more than there are: the counts take some of the bytes, too.
     let num_entries = pieces.iter().map(|piece| piece.bytes.len()).sum::<usize>() / (size_of::<T>() + 4);
+    entries.reserve(pieces.len());
     let RaggedEntries { sample_offsets, indices } = entries;
     reserve(values, num_entries);
     reserve(indices, num_entries);
-    sample_offsets.reserve(pieces.len());
     let mut end = sample_offsets[sample_offsets.len() - 1];
     for (at, piece) in pieces.iter().enumerate() {
         if let Some(next) = pieces.get(at + AHEAD_SEQUENCES) {

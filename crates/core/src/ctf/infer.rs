@@ -21,7 +21,7 @@ pub struct Seen {
     pub largest_index: u64,
     /// Numbers of values of samples without indices, and how many samples have each; the first `MOST_SIZES` numbers.
     pub sizes: Vec<(u64, u64)>,
-    /// Position in `sizes` of the last sample: most samples are like the one before.
+    /// Position in `sizes` of the last sample; most samples have as many values as the previous sample.
     last_size: usize,
 }
 

@@ -63,7 +63,7 @@ impl Candidate for u128 {
 struct Classes {
     /// Each length that occurs and the number of its sequences, the longest first.
     lengths: Vec<(u32, u32)>,
-    /// For each of these lengths the sequences that the rank gets, counted from 0 among those of the length.
+    /// For each of these lengths the sequences that the rank gets; sequences of the same length are numbered from 0.
     turns: Vec<u32>,
     /// The end of each length's part of `turns`.
     ends: Vec<usize>,
