@@ -74,3 +74,18 @@ print((peak_memory() - before) >> 20)
     ran = subprocess.run(arguments, capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
     assert int(ran.stdout) < 100  # megabytes
+
+
+def test_the_empty_minibatch_at_the_end_does_not_keep_the_source(path: Path) -> None:
+    program = """
+import gc, weakref
+opened = source(max_sweeps=1)
+while minibatch := opened.next_minibatch(100):
+    pass
+alive = weakref.ref(opened)
+del opened
+gc.collect()
+print(alive(), len(minibatch), len(minibatch.keys_of_sequences))
+"""
+    ran = run(program, path)
+    assert ran.stdout == "None 0 0\n", ran.stderr

@@ -296,7 +296,8 @@ class MinibatchSource(StreamsByName):
             )
         minibatch = self.read(minibatch_size_in_samples, partition)
         if minibatch is None:
-            return Minibatch({}, lambda: np.empty(0, object if self.has_text_keys else np.uint64))
+            dtype: type[Any] = object if self.has_text_keys else np.uint64
+            return Minibatch({}, lambda: np.empty(0, dtype))  # the source may be freed before this minibatch
         if input_map:
             check_input_map(input_map)
             return {key: minibatch[stream] for key, stream in input_map.items()}
