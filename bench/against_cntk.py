@@ -40,7 +40,7 @@ from typing import Any
 import cntkio
 import numpy as np
 
-# Conditions that all settings fulfil, and the behaviour of CNTK 2.7 otherwise.
+# Conditions that all settings meet, and the behaviour of CNTK 2.7 otherwise.
 AVOIDED = {
     "reseed": "restores and changes of size or partition come with seed 0 or a window over all data; "
     "otherwise CNTK shuffles the rest of a sweep with another seed",
@@ -82,7 +82,7 @@ def text_of(array: Any, dtype: str) -> str:
 
 
 def stream_of(data: Any) -> Record:
-    """A stream of a read in the worker's form."""
+    """Return a stream of a read in the worker's form."""
     record: Record = {"counts": [data.num_sequences, data.num_samples], "end_of_sweep": data.end_of_sweep}
     if data.num_sequences == 0:
         return record
@@ -126,7 +126,7 @@ def source_of(setting: Setting) -> cntkio.MinibatchSource:
 
 
 def first_values(data: Any) -> list[float | None]:
-    """The first value of each sequence, None for a sequence without values."""
+    """Return the first value of each sequence, None for a sequence without values."""
     if isinstance(data, cntkio.TruncatedMinibatchData):
         return []
     bounds = data.offsets if data.indptr is None else data.indptr[data.offsets]
@@ -810,7 +810,7 @@ def compare_ctf(setting: Setting, cntk: Cntk, outcome: Outcome, rng: random.Rand
 
 
 def errors_of(setting: Setting) -> tuple[int, list[bool]]:
-    """Count a file's errors, and tell for each sequence if its chunk has a sequence that lacks a stream."""
+    """Count a file's errors, and return for each sequence whether its chunk has a sequence that lacks a stream."""
     corpus = deserializers_of(setting)[0].open()
     num_errors = 0
     fatal: list[bool] = []

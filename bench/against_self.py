@@ -4,7 +4,7 @@
         [--orders randomized,in-order] [--kernels avx512,avx2,sse41,neon,scalar] [--small 32] [--at-least RATIO]
         [--folder FOLDER]
 
-Both sides are built with cargo, from what it has in its cache: the revision from `git archive` in FOLDER/self, the
+cargo builds both sides, without a network: the revision from `git archive` in FOLDER/self, the
 working tree in place. Nothing is installed.
 
 Each measurement is a separate process, which reads a corpus of --mb twice and reports the faster sweep. The two sides

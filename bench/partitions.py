@@ -2,7 +2,7 @@
 
     python bench/partitions.py CORPUS [--ranks 2,8,64,1024] [--per-rank 1024] [--steps 8] [--chunk-size 65536] [--fresh]
 
-CORPUS is a CTF file, for instance seqs.ctf of corpora.py. Nothing but its index is read for the balance. Each rank's
+CORPUS is a CTF file, for instance seqs.ctf of corpora.py. The balance is computed from its index alone. Each rank's
 share of a step is its number of samples (padded: its number of sequences times the longest). Ranks that wait for each
 other wait for the largest share, so the idle share is 1 - mean / largest, averaged over the steps. With CNTK's
 partitions the ranks end at different steps, too; the last column shows their least and largest number of steps in a
@@ -170,7 +170,7 @@ def shares_of_work(path: str, chunk_size: int, count: int, size: int) -> None:
 
 
 def read_again(path: str) -> None:
-    """Have the system forget a file, and read it once."""
+    """Let the system drop a file from its page cache, and read the file once."""
     with open(path, "rb", buffering=0) as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("corpus")
     parser.add_argument("--chunk-size", type=int, default=4 << 20, help="bytes of a chunk: a block of Ray")
     parser.add_argument("--cpus", type=int, default=2, help="processors for Ray")
-    parser.add_argument("--repeat", type=int, default=3, help="take the best of so many runs")
+    parser.add_argument("--repeat", type=int, default=3, help="take the best of N runs")
     options = parser.parse_args()
     path, size = options.corpus, Path(options.corpus).stat().st_size
     streams = cntkio.infer_streams(path)

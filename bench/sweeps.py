@@ -58,7 +58,7 @@ def sweep(path: str, streams: Streams, randomize: bool, size: int, cached: bool 
 
 
 def minibatches(path: str, streams: Streams, size: int, count: int) -> Answer:
-    """Read so many minibatches of data that are in memory, after a sweep that brought them there.
+    """Read `count` minibatches of data that are in memory, after a sweep that brought them there.
 
     The first minibatches of the size come before the measurement, because the source packs them again that it had
     packed in the size of the sweep. A collection of all Python objects comes before it, too: it takes as long as

@@ -1,16 +1,16 @@
-"""Every code block of the documents and every example of a docstring runs, and shows what it says.
+"""Every code block of the documents and every example of a docstring runs, and prints the output that it shows.
 
 - ```` ```python ````: run; the blocks of a page share their names. With prompts (`>>>`) it is a doctest; without, a
-  block ```` ```output ```` right after it must be what it printed.
+  block ```` ```output ```` right after it must equal the printed output.
 - ```` ```console ````: bash runs each line after `$ `; the lines below must be its output. Without such
   lines, the command must succeed.
-- ```` ```sh ````: what sets a machine up, and so is not run here; the Makefile must know every `make` verb in it.
+- ```` ```sh ````: set-up of a machine, which is not run here; the Makefile must know every `make` verb in it.
 - `...` stands for any text, in all of them.
 
 A page is run up to the first block that needs a framework which is not installed, and then counts as skipped.
 
 All of it runs in a folder that holds a copy of `examples/` and nothing else, as in a fresh clone; pages, and the
-docstrings of a framework's module, in a process of their own, since frameworks bear no threads and forks of others.
+docstrings of a framework's module, in a process of their own, since frameworks do not tolerate the forks of others.
 """
 
 import builtins
@@ -137,7 +137,7 @@ def run_page(text: str, name: str) -> set[str]:
 
 
 def optional_package(error: ModuleNotFoundError) -> str:
-    """The framework that is missing; the error again if it is about something else."""
+    """Return the missing framework; raise the error again if another module is missing."""
     package = (error.name or "").partition(".")[0]
     if package not in OPTIONAL_PACKAGES:
         raise error
@@ -186,7 +186,7 @@ def run_command(command: str, shown: str, place: str) -> None:
 
 
 def assert_make_verbs_exist(text: str, place: str) -> None:
-    """Check what a set-up block asks of make against the Makefile."""
+    """Check that the Makefile has the `make` verbs of a set-up block."""
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     without_variables = re.sub(r"\b[A-Z]+=(\"[^\"]*\"|\S*)", "", text)
     unknown = {

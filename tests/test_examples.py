@@ -1,4 +1,4 @@
-"""The corpora under `examples/` are what their scripts write, and the demonstration does what it says."""
+"""The scripts under `examples/` write the corpora there, and the demonstration prints the expected results."""
 
 import importlib.util
 import re

@@ -1,4 +1,4 @@
-"""The rules of the house: what may import what, what stays private, and how large a class may be.
+"""The rules of the house: allowed imports, private names, and sizes of classes and functions.
 
 The architecture page draws the rooms and the imports between them. A list of exceptions in this file is exact: a new
 exception fails, and so does an entry that is no longer needed. The lists may only become shorter.
@@ -21,12 +21,12 @@ LONGEST_CLASS = 400
 LONGEST_PRIVATE_CLASS = 300
 VAGUE_NAMES = {"utils", "util", "base", "manager", "common", "helpers", "helper", "misc"}
 
-# -- exceptions, one a line: room, and what it does --------------------------------------------------------------------
+# -- exceptions, one a line: the room, and its violation ---------------------------------------------------------------
 
 IMPORTS_NOT_DRAWN: set[str] = set()
 PRIVATE_NAMES_OF_OTHERS: set[str] = set()
 IMPORTED_BY_TEXT = {
-    "__init__",  # frameworks, when they are asked for
+    "__init__",  # frameworks, on first use
 }
 QUESTIONS_OF_TYPE = {
     "htkmlf_reader isinstance HTKFeatureDeserializer",
@@ -56,14 +56,14 @@ LATE = {(names_in(room)[0], other) for room, imports, _ in table("imports late")
 
 
 def room_of(module: str) -> str:
-    """The room of a module: the longest beginning of its name that the page draws."""
+    """Return the room of a module: the longest beginning of its name that the page draws."""
     parts = module.split(".")
     names = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
     return next((name for name in names if name in DRAWN), parts[0])
 
 
 def found(module: str) -> Iterator[str]:
-    """The imports of a module that the page does not draw."""
+    """Return the imports of a module that the page does not draw."""
     room = room_of(module)
     for one in house.imports_of(module):
         other = one.imported if one.imported == "_core" else room_of(one.imported)

@@ -1,4 +1,4 @@
-"""Plausible mistakes of users: each raises an error of cntkio that says what was found, and what to write."""
+"""Plausible mistakes of users: each raises an error of cntkio with the value that was found and the text to write."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Notebooks run and show what is stored in them; what they show is bounded, escaped and needs nothing else."""
+"""Notebooks run and reproduce their stored outputs, which are bounded, escaped and self-contained."""
 
 import re
 from html.parser import HTMLParser

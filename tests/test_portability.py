@@ -1,4 +1,4 @@
-"""The package reads files of any name, on any number of cores, and needs nothing that only some systems have."""
+"""The package reads files of any name, on any number of cores, with functions that all systems have."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""The names of `cntk.io`: their signatures, defaults and refusals; and errors that know the name that was meant."""
+"""The names of `cntk.io`: their signatures, defaults and refusals; and errors that suggest the nearest name."""
 
 import importlib
 import inspect
@@ -36,7 +36,7 @@ from cntkio.hints import near_name
 
 REQUIRED = inspect.Parameter.empty
 ENDLESS, SWEEP = 2**64 - 1, 2**64 - 2
-# Of CNTK 2.7: the parameters of each callable, in order, and their defaults.
+# The parameters of each callable of CNTK 2.7, in order, and their defaults.
 SIGNATURES: dict[str, list[tuple[str, Any]]] = {
     "MinibatchSource": [
         ("deserializers", REQUIRED), ("max_samples", ENDLESS), ("max_sweeps", ENDLESS),
@@ -124,7 +124,7 @@ def test_callables_take_the_arguments_and_defaults_of_cntk_first(path: str) -> N
             assert repr(parameter.default) == "<factory>"
         else:
             assert parameter.default == default
-    for parameter in parameters[len(expected) :]:  # what cntkio adds must not be asked for
+    for parameter in parameters[len(expected) :]:  # parameters that cntkio adds must be optional
         assert parameter.default is not REQUIRED or parameter.kind is inspect.Parameter.VAR_KEYWORD
 
 

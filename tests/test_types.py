@@ -1,4 +1,4 @@
-"""Types: programs that are right pass the type checkers, and a misspelt name or a wrong argument does not."""
+"""Types: correct programs pass the type checkers, and a misspelt name or a wrong argument does not."""
 
 import json
 import re

@@ -125,14 +125,14 @@ _FRAMEWORKS = ("arrow", "jax", "ray", "spark", "torch")
 
 
 def __dir__() -> list[str]:
-    """List the public names, and the modules of frameworks, which are loaded when they are asked for."""
+    """List the public names, and the modules of frameworks, which are loaded on first use."""
     return [*__all__, *_FRAMEWORKS]
 
 
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """Load the module of a framework when it is asked for; of another name tell the near one."""
+        """Load the module of a framework on first use; refuse any other name, with the nearest name."""
         if name in _FRAMEWORKS:
             return importlib.import_module(f"cntkio.{name}")
         advice = outside_io(name)

@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 def num_threads() -> int:
     """Number of threads that parse: ``CNTKIO_NUM_THREADS``, or else the cores that this process may use.
 
-    On Linux these are the cores of its affinity, and no more than the quota of its control group (cgroup) amounts to.
+    On Linux these are the cores of its affinity, but at most the quota of its control group (cgroup).
     """
     asked = os.environ.get("CNTKIO_NUM_THREADS", "")
     return max(1, int(asked)) if asked.isdecimal() else _available_cores()
@@ -115,12 +115,12 @@ class Job(Generic[_T]):
         self.is_done = False
 
     def withdraw(self) -> bool:
-        """Leave the work undone, unless a thread has begun it; then return False. Do not wait for work left undone."""
+        """Cancel the work; return False if a thread has begun it. Do not wait for canceled work."""
         work, self._work = self._work, None
         return work is not None
 
     def run(self) -> None:
-        """Do the work, unless it was withdrawn. Its exception is raised by `result`."""
+        """Do the work, unless it was withdrawn. `result` raises its exception."""
         work, self._work = self._work, None
         if work is None:
             return
@@ -146,13 +146,13 @@ class Job(Generic[_T]):
 
 
 class Workers:
-    """Threads that do jobs, in the order in which the jobs are given.
+    """Threads that do jobs, in the order in which the jobs were submitted.
 
     The threads end when nothing refers to the object any more, and at the end of a ``with`` statement. A fork has none
     of them.
 
     Args:
-        num_threads: How many threads.
+        num_threads: Number of threads.
         name: Their name.
 
     Raises:
@@ -186,7 +186,7 @@ class Workers:
                 raise MemoryError(f"no memory for another thread; there are {threading.active_count()}")
 
     def do(self, function: Callable[..., _T], *args: Any) -> Job[_T]:
-        """Have a function called by one of the threads.
+        """Let one of the threads call a function.
 
         Raises:
             RuntimeError: The interpreter is shutting down.
@@ -197,9 +197,9 @@ class Workers:
         return job
 
     def finish(self) -> None:
-        """Wait until a single thread has done all jobs that it was given.
+        """Wait until the only thread has done all submitted jobs.
 
-        None of them is withdrawn: what a job has changed, such as counts of errors, must not depend on the time.
+        No job is withdrawn: what a job has changed, such as counts of errors, must not depend on timing.
         """
         self.do(_nothing).result()
 
@@ -224,7 +224,7 @@ _Queue: TypeAlias = SimpleQueue[Job[Any] | weakref.ref[Workers] | None]
 
 
 class _Worker(threading.Thread):
-    """Thread that takes jobs from a queue, with others. All end when one takes something else than a job."""
+    """Thread that shares a queue of jobs with others. All of them end when one takes an object that is not a job."""
 
     numbers = itertools.count()
 
@@ -257,7 +257,7 @@ class _Worker(threading.Thread):
 
 
 class _Ticket:
-    """An object that goes with a thread, and is lost if the thread ends before its first step, for lack of memory."""
+    """An object that is lost with its thread if the thread ends before its first step, for lack of memory."""
 
     __slots__ = ("__weakref__",)
 

@@ -1,4 +1,4 @@
-"""Checks of the types of arguments: a text or another kind of number is refused, not read as something else."""
+"""Checks of the types of arguments: an argument of another type is refused, never converted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def flag(name: str, value: Any) -> bool:
     """Return an argument that is True or False, of Python or NumPy.
 
     Raises:
-        ConfigError: It is something else.
+        ConfigError: The argument has another type or value.
 
     Example:
         >>> flag("randomize", "False")
@@ -34,7 +34,7 @@ def flag_or_word(name: str, value: Any, word: str) -> bool | str:
     """Return an argument that is True, False or a certain word.
 
     Raises:
-        ConfigError: It is something else.
+        ConfigError: The argument has another type or value.
 
     Example:
         >>> flag_or_word("cache_index", "yes", "verify")
@@ -50,7 +50,7 @@ def whole_number(name: str, value: Any) -> int:
     """Return an argument that is a whole number, of Python or NumPy.
 
     Raises:
-        ConfigError: It is something else.
+        ConfigError: The argument has another type or value.
 
     Example:
         >>> whole_number("max_errors", 1.5)
@@ -66,7 +66,7 @@ def sizes(name: str, value: Any) -> tuple[int, ...]:
     """Return the sizes of a shape: a whole number, or an iterable of whole numbers.
 
     Raises:
-        ConfigError: It is something else.
+        ConfigError: The argument has another type or value.
 
     Example:
         >>> sizes("shape", np.int64(943)), sizes("shape", (2, 3))
@@ -90,7 +90,7 @@ def path_text(name: str, value: Any) -> str:
     """Return a path as text: a text, bytes, or an object of `os.PathLike`.
 
     Raises:
-        ConfigError: It is something else.
+        ConfigError: The argument has another type or value.
 
     Example:
         >>> path_text("filename", None)
@@ -106,7 +106,7 @@ def path_texts(name: str, value: Any) -> str | list[str]:
     """Return a path, or a sequence of paths, as text.
 
     Raises:
-        ConfigError: It is something else.
+        ConfigError: The argument has another type or value.
 
     Example:
         >>> path_texts("filename", ("a.ctf", b"b.ctf")), path_texts("filename", "*.ctf")
@@ -121,7 +121,7 @@ def float_type(name: str, value: Any) -> np.dtype[Any]:
     """Return float32 or float64 as a NumPy type.
 
     Raises:
-        ConfigError: It is something else.
+        ConfigError: The argument has another type or value.
 
     Example:
         >>> float_type("dtype", "flaot32")
@@ -143,7 +143,7 @@ def _brief(value: Any) -> str:
 
 
 def check_fields(options: Any, words: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Check the flags and the whole numbers among the fields of a dataclass; defaults show which fields they are.
+    """Check the fields of a dataclass whose defaults are flags or whole numbers.
 
     Args:
         options: The dataclass.

@@ -11,7 +11,7 @@
 CNTK raised ``ValueError`` for an invalid argument and ``RuntimeError`` for other errors, so programs that catch these
 also catch ours. Where CNTK raised ``OverflowError`` or ``NotImplementedError`` for a number out of range, cntkio raises
 a `ConfigError` that is such an error as well. Failures of the operating system stay ``OSError``. A message says where
-the error is, the value found and the value expected; for an unknown name it suggests a known name. (docs/errors.md)
+the error is, the value found and the value expected; for an unknown name it suggests the nearest. (docs/errors.md)
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _UNPRINTABLE = re.compile("[\0-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u20
 
 
 def printable(text: str) -> str:
-    """Return a text that changes nothing in a terminal or a log but the line that shows it.
+    """Return a text without characters that would change other lines of a terminal or a log.
 
-    Keys, names of streams and paths come from files that anybody may have written. Their control characters are shown
-    as Python writes them in a text.
+    Keys, names of streams and paths come from files that anybody may have written. Their control characters are
+    escaped as in a string of Python.
 
     Example:
         >>> print(printable("u1" + chr(27) + "[2J ü"))

@@ -1,8 +1,8 @@
 """Hints of error messages: the known name that is nearest to an unknown one, and options as the caller writes them.
 
-A message advises in the words of the caller: ``shape=3`` in a program, ``dim = 3`` in a configuration, ``--stream x:3``
-on the command line. Code that opens a source for a configuration or for the command sets the words with `advising`.
-The opened objects keep them (`wording`), for messages that come later or from other threads.
+A message gives advice in the words of the caller: ``shape=3`` in a program, ``dim = 3`` in a configuration,
+``--stream x:3`` on the command line. Code that opens a source for a configuration or for the command sets the words
+with `advising`. The opened objects keep them (`wording`), for messages that come later or from other threads.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Wording:
         form: A setting, of `{name}` and `{value}`.
         dense: The definition of a dense stream, of `{name}`, its name in the file `{field}`, and `{dim}`.
         sparse: The same of a sparse stream.
-        inference: What finds the definitions that fit a file, of `{path}`.
-        names: Names of options that differ from Python's.
+        inference: The call that finds the definitions that fit a file, of `{path}`.
+        names: Names of options, where the caller's differ from Python's.
         settings: Settings, in Python's form, that the caller writes in another way.
         mark: Text before the name of an option.
     """
@@ -129,7 +129,7 @@ _wording = ContextVar("wording", default=PYTHON)
 
 @contextlib.contextmanager
 def advising(words: Wording) -> Iterator[None]:
-    """Open sources whose messages advise in these words.
+    """Let sources that are opened in the block give advice in these words.
 
     Example:
         >>> with advising(CONFIGURATION):
@@ -149,7 +149,7 @@ def wording() -> Wording:
 
 
 def near_name(name: object, known: Iterable[str]) -> str | None:
-    """Return the known name that is nearest to an unknown one, if any is near; upper and lower case are the same.
+    """Return the known name that is nearest to an unknown name, if any is near; case does not matter.
 
     Example:
         >>> near_name("lenghts", ["lengths", "species"])

@@ -70,7 +70,7 @@ def class_ids(data: MinibatchData) -> npt.NDArray[np.int32]:
 
 
 def no_class(data: MinibatchData, sample: int, keys: npt.NDArray[Any]) -> str:
-    """Say which sample of a stream has no class.
+    """Return the message about a sample without a class.
 
     Args:
         data: The stream.

@@ -37,7 +37,7 @@ class Arrays(NamedTuple):
 class MinibatchData:
     """A stream of a minibatch.
 
-    A source written in Python makes it from arrays or, as in CNTK, from a `Value` and the numbers of what it contains:
+    A source written in Python makes it from arrays or, as in CNTK, from a `Value` and its sequences and samples:
     ``MinibatchData(value, num_sequences, num_samples, sweep_end)``.
 
     Attributes:
@@ -46,7 +46,7 @@ class MinibatchData:
     """
 
     __slots__ = ("__dict__", "_arrays", "_packed", "end_of_sweep", "stream")
-    _arrays: Arrays | None  # None until one is asked for
+    _arrays: Arrays | None  # None until the first access
     _packed: tuple[_core.Packed, int] | None  # the packer's result and the index of this stream in it
 
     @overload
@@ -97,7 +97,7 @@ class MinibatchData:
 
     @classmethod
     def of(cls, stream: StreamInformation, packed: _core.Packed, index: int, end_of_sweep: bool) -> MinibatchData:
-        """Show a stream of the packer's result. No array object is created before it is asked for."""
+        """Make the view of a stream of the packer's result. Array objects are created on first access."""
         data = cls.__new__(cls)
         data.stream = stream
         data.end_of_sweep = end_of_sweep
@@ -336,7 +336,7 @@ class Value(MinibatchData):
     def one_hot(
         cls, batch: Sequence[Iterable[int]], num_classes: int, dtype: npt.DTypeLike | None = None, device: object = None
     ) -> Value:
-        """Return a sparse value of which each sample has a single 1.
+        """Return a sparse value whose samples each have a single 1.
 
         Args:
             batch: For each sequence the class of each sample; `ONE_HOT_SKIP` makes a sample of zeros.
@@ -408,7 +408,7 @@ class TruncatedMinibatchData:
         values: The samples, `[num_slots, num_steps, *sample shape]`; zeros at empty steps.
         mask: 2 at a sequence's first sample, 1 at its other samples, 0 at empty steps; int8, `[num_slots, num_steps]`.
         continues: True for slots that continue a sequence of the previous minibatch; bool, `[num_slots]`.
-        end_of_sweep: True if a sequence ended here whose read reached or crossed the end of a sweep.
+        end_of_sweep: True if a sequence ends in this minibatch whose read reached or crossed the end of a sweep.
         parts: For each part of a sequence its slot, the step of the sequence's first sample (below 0 if that was in an
             earlier minibatch) and the step after its last (above `num_steps` if it continues); int64, `[parts, 3]`.
     """
@@ -510,7 +510,7 @@ def checked_minibatch(minibatch: Any) -> Minibatch:
     """Return an argument that is a minibatch.
 
     Raises:
-        ConfigError: It is something else.
+        ConfigError: The argument has another type.
     """
     if isinstance(minibatch, Minibatch):
         return minibatch
@@ -524,7 +524,7 @@ def checked_minibatch(minibatch: Any) -> Minibatch:
 _NamedFiles: TypeAlias = tuple[npt.NDArray[np.str_], npt.NDArray[np.int64]]
 
 FilesOf: TypeAlias = tuple[Callable[[npt.NDArray[np.int64]], _NamedFiles], npt.NDArray[np.int64], int, int]
-"""Finds the files of a minibatch's sequences when they are asked for: the function that returns the names of files, and
+"""Finds the files of a minibatch's sequences on request: the function that returns the names of files, and
 for each of some sequences the index of its file; the sequences of several minibatches; the first and the end of this
 minibatch's."""
 
@@ -564,7 +564,7 @@ class Minibatch(dict[str, MinibatchData]):
         self._files = files
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
-        """Keep keys and files as arrays: what finds them belongs to the source."""
+        """Keep keys and files as arrays: the functions that find them belong to the source."""
         found: FilesOf | None = None
         if self._files is not None:
             find, sequences, first, last = self._files
@@ -626,7 +626,7 @@ class Minibatch(dict[str, MinibatchData]):
 
     @property
     def files_of_sequences(self) -> npt.NDArray[np.str_]:
-        """The file of each sequence, in delivered order: where the first deserializer has it.
+        """The file of each sequence in the first deserializer, in delivered order.
 
         Raises:
             ConfigError: The minibatch does not come from a source of files.

@@ -324,7 +324,7 @@ def _in_one(dataset: ray.data.Dataset) -> pa.RecordBatchReader:
 
 
 class CorpusDatasink(Datasink[str]):  # type: ignore[misc]
-    """Files of text, or binary files, as a sink of Ray Data, for `Dataset.write_datasink`. Arguments as for `write`."""
+    """Text or binary files as a sink of Ray Data, for `Dataset.write_datasink`. Arguments as for `write`."""
 
     def __init__(
         self,

@@ -41,7 +41,7 @@ _OF_COLUMNS = ("key", "flat", "ids")
 
 
 def register(spark: SparkSession) -> None:
-    """Make the formats ``cntkio.ctf`` and ``cntkio.cbf`` known to a session.
+    """Register the formats ``cntkio.ctf`` and ``cntkio.cbf`` with a session.
 
     Args:
         spark: The session.

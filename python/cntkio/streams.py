@@ -68,7 +68,7 @@ class Record(dict[str, Any]):
         return list(self)
 
     def __repr__(self) -> str:
-        """Print the call that makes this again; a record with the keys of a stream is made by `StreamDef`."""
+        """Print the call that makes this again, which is `StreamDef` for a record with the keys of a stream."""
         if _ALWAYS_IN_STREAMS <= self.keys() <= _ALWAYS_IN_STREAMS | _SOMETIMES_IN_STREAMS:
             return stream_def_text(self)
         return f"{type(self).__name__}({', '.join(f'{key}={value!r}' for key, value in self.items())})"
@@ -239,7 +239,7 @@ class StreamConfiguration:
     m_defines_mb_size = property(lambda self: self.defines_mb_size, doc="CNTK's name for `defines_mb_size`.")
 
     def as_stream_def(self) -> Record:
-        """Return the same as a `StreamDef`."""
+        """Return the stream as a `StreamDef`."""
         return StreamDef(
             field=self.stream_alias or self.name,
             shape=self.dim,
@@ -340,7 +340,7 @@ def num_values(shape: int | Iterable[int]) -> int:
     """Return the number of values of a sample of this shape.
 
     Raises:
-        ConfigError: It is not a whole number or a tuple of whole numbers, or it is empty.
+        ConfigError: The shape is not a whole number or a tuple of whole numbers, or it is empty.
 
     Example:
         >>> num_values(5), num_values((2, 3))
@@ -438,7 +438,7 @@ class StreamsByName:
 
 
 def packed_columns(streams: Iterable[StreamInformation]) -> list[tuple[int, bool, bool]]:
-    """Return how the columns of chunks are packed: for each its index, whether as indices, and whether as doubles."""
+    """Return for each column of chunks its index, whether it is packed as indices, and whether as doubles."""
     return [
         (column, info.is_sparse or info.dtype == np.int32, info.dtype == np.float64)
         for column, info in enumerate(streams)

@@ -1,6 +1,6 @@
 """Names of CNTK that cntkio leaves out, and their replacements. Each deserializer raises an error that names its own.
 
-Later libraries read images better than CNTK did; only CNTK's own speech trainer used lattices.
+Other libraries read images better than CNTK did, and only CNTK's own speech trainer used lattices.
 (docs/coming-from-cntk.md)
 """
 

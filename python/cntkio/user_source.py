@@ -73,7 +73,7 @@ class UserMinibatchSource(StreamsByName):
 
     @property
     def current_position(self) -> dict[str, Any]:
-        """The state of `get_checkpoint_state`; setting it restores."""
+        """State of the source, as from `get_checkpoint_state`. Setting it restores the source."""
         return self.get_checkpoint_state()
 
     @current_position.setter

@@ -1,4 +1,4 @@
-"""Print as JSON the rows that Ray reads from a corpus; a program, because Ray changes its process for good."""
+"""Print as JSON the rows that Ray reads from a corpus; in a process of its own, which Ray changes for good."""
 
 import gzip
 import importlib.util
@@ -46,7 +46,7 @@ class _Watched(CTFDeserializer):
 
 
 def scans_of_tasks(folder: Path, text: Path) -> list[bool]:
-    """Read in tasks that find no index cache; return whether all rows come, and whether any task made the index."""
+    """Read in tasks that find no index cache; return whether all rows arrive, and whether any task made the index."""
     copy, scanned = folder / "elsewhere" / "b.ctf", folder / "elsewhere" / "b.ctf.scanned"
     copy.parent.mkdir()
     copy.write_bytes(text.read_bytes())

@@ -1,4 +1,4 @@
-"""A damaged Parquet or Arrow file is an error of ours that names the file, never one of pyarrow, and never a crash."""
+"""A damaged Parquet or Arrow file raises an error of cntkio that names the file, not an error of pyarrow."""
 
 import random
 from collections.abc import Callable

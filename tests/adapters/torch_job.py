@@ -2,7 +2,7 @@
 
 python tests/adapters/torch_job.py ADDRESS RANK WORLD_SIZE CORPUS CHECKPOINT PARTITION LOADER STEPS
 
-It resumes if the checkpoint exists, prints the keys of its minibatches as JSON, saves a checkpoint after so many steps
+It resumes if the checkpoint exists, prints the keys of its minibatches as JSON, saves a checkpoint after STEPS steps
 (0: never), and kills itself in the next step.
 """
 

@@ -23,7 +23,7 @@ def main(address: str, rank: str, world_size: str, path: str, partition: str, re
     dataset = MinibatchDataset(source, 16, partition=partition, remainder=remainder)  # type: ignore[arg-type]
     minibatches = []
     for minibatch in DataLoader(dataset, batch_size=None, num_workers=int(workers)):
-        # All ranks have equally many minibatches, so none of them waits forever.
+        # All ranks have the same number of minibatches, so none of them waits forever.
         if partition == "balanced":
             total = torch.tensor([minibatch["x"].values.shape[0]])
             torch.distributed.all_reduce(total)

@@ -1,4 +1,4 @@
-"""The command `cntkio`: what it prints where, and its exit status."""
+"""The command `cntkio`: its output, its complaints and its exit status."""
 
 import os
 import pty

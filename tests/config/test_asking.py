@@ -12,7 +12,7 @@ from support.recorded import folder_of
 STYLES = DATA / "config_styles"
 FILES = sorted([*folder_of("config").glob("*.cntk"), *STYLES.glob("*.cntk")])
 ASKED = re.compile(r"give (\S+?)=\.\.\.(\]*) as an argument")
-# What no argument mends: damage, files that others include, and readers that cntkio does not have.
+# Errors that no argument corrects: damage, files that others include, and readers that cntkio does not have.
 REFUSED = {
     "comments": "'false# not a comment' is not a boolean",
     "hash-in-quotes": 'no closing " found',

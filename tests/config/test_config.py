@@ -1,4 +1,4 @@
-"""The configuration language: trees, places, limits, and what no input may do. (docs/configuration.md)"""
+"""The configuration language: trees, positions, limits, and hostile input. (docs/configuration.md)"""
 
 import contextlib
 import dataclasses
@@ -42,7 +42,7 @@ MOST_SECTIONS = 100_000
 
 
 def tree_of(section: Section) -> dict[str, Any]:
-    """Everything in a section: texts, lists of the elements in parentheses, and the trees of its sections."""
+    """Return the content of a section: texts, lists of the elements in parentheses, and the trees of its sections."""
     num_sections = 0
 
     def tree(section: Section, depth: int) -> dict[str, Any]:
@@ -426,7 +426,7 @@ def test_sections_are_read_up_to_the_documented_depth() -> None:
 
 # ----------------------------------------------------------------------------------------------------------- readers
 
-# CNTK's result, where another reading is as good (marked as debatable in the cases): what happens here.
+# Results of cntkio where CNTK's result is debatable (marked so in the cases).
 KINDER = {
     "composite-windows-none-reader": "randomize = none reads in order, as it does in every other reader",
     "composite-errors-noModule-reader": "module is pointless today, and only a wrong one is refused",
@@ -436,7 +436,7 @@ UNDEFINED = {
     "variable-undefined-elsewhere-test-reader": "the entry that uses the variable is not needed",
     "variable-scope-lost-reader": "the variable is defined in the section itself",
 }
-# What CNTK refuses although the pages of its formats promise it.
+# Settings that CNTK refuses although the pages of its formats promise them.
 PROMISED = {
     "composite-windows-ctfBad-reader": "a window in samples is by default all data",
     "htkmlf-forms-none-reader": "randomize = none disables randomization altogether",
@@ -603,7 +603,7 @@ VALUES = [
 
 
 def mutated(text: str, chance: random.Random) -> str:
-    """A configuration with a few pieces missing, repeated, or changed, or cut off."""
+    """Draw a configuration that is cut off, or has a few pieces missing, repeated or changed."""
     for _ in range(chance.randint(1, 4)):
         at, other = sorted(chance.randrange(len(text) + 1) for _ in range(2))
         values = list(re.finditer(r"=\s*([^\s;\[\]{}]+)", text))
@@ -688,7 +688,7 @@ NUM_SEQUENCES = 5
 
 
 def write_data_for(config: ReaderConfig) -> None:
-    """Files as the deserializers want them, in the working directory. Sequences have the ids 0, 1, ... everywhere."""
+    """Write the files of the deserializers into the working directory. All have sequences with the ids 0, 1, ..."""
     length = 1 if config.packing == "frame" else 3
 
     def utterances(num_frames: int, dim: int) -> list[tuple[str, Any]]:

@@ -1,6 +1,6 @@
 """Every recorded case of CNTK 2.7 on binary corpora, compared exactly; the list of deviations is closed.
 
-The deserializers are `compatible`: CNTK passes over names and shapes that the file does not have.
+The deserializers are `compatible`: CNTK ignores names and shapes that the file does not have.
 """
 
 import pytest

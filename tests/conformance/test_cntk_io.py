@@ -86,7 +86,10 @@ def test_sparse_streams_and_dense_streams_per_sequence_are_read_in_order(tmp_pat
     assert (words.is_sparse, kinds.is_sparse, words.end_of_sweep, kinds.end_of_sweep) == (True, False, True, True)
     assert kinds.asarray().tolist() == [[[0, 0, 1]], [[1, 0, 0]], [[0, 1, 0]]]
     after = source.next_minibatch(2)
-    assert (after[word].num_samples, after[kind].num_samples) == (4, 1)  # longer than asked for: it comes alone
+    assert (after[word].num_samples, after[kind].num_samples) == (
+        4,
+        1,
+    )  # longer than the requested size: it comes alone
     assert not after[word].end_of_sweep and not after[kind].end_of_sweep
 
 
@@ -389,7 +392,7 @@ def test_a_binary_corpus_reads_as_the_text_it_was_made_of(tmp_path: Path, corpus
                 assert one.data.masked_count() == other.data.masked_count() == (one.data.mask == 0).sum()
                 assert cntk_shim.are_equal(one.data.data, other.data.data)
                 assert np.array_equal(one.data.mask, other.data.mask)
-                one.data.erase()  # nothing has to be released, and nothing is
+                one.data.erase()  # nothing has to be released, so the call does nothing
                 assert one.data.asarray().shape == one.shape
 
 
@@ -397,7 +400,7 @@ def test_a_binary_corpus_reads_as_the_text_it_was_made_of(tmp_path: Path, corpus
 
 
 class Chunks(UserDeserializer):
-    """Chunks that are given, or made by a function of the chunk's number; keeps count of what was fetched."""
+    """Chunks from a list, or from a function of the chunk's number, with a count of the chunks that were fetched."""
 
     def __init__(self, streams: list[StreamInformation], chunks: list[dict[str, Any]]) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """Every recorded case of CNTK 2.7 on HTK features and labels, compared exactly.
 
-A case without a note shows what a reader that is `compatible` does. A case with a note (`quirk`) shows what should not
-be copied: what happens instead stands in a test of its own, and both lists are closed.
+A case without a note shows the behaviour of a reader that is `compatible`. A case with a note (`quirk`) shows behaviour
+that cntkio does not copy: a test of its own shows cntkio's behaviour. Both lists are closed.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ from cntkio import (
 )
 from support.recorded import Case, cases, comparable, run
 
-# Where the defaults differ from CNTK 2.7 to the letter although the case has no note.
+# Cases without a note in which the defaults differ from CNTK 2.7.
 BY_DEFAULT = {
     "chunks_error_kind_in_second_chunk": "kinds may be mixed, with a warning",
     "feat_error_lpc": "all kinds of float vectors are read",
@@ -99,7 +99,7 @@ def test_text_joined_with_features_has_words_as_ids_without_errors(case: Case, m
     assert agrees == (case.name != "join-symbolic-less")
 
 
-# What happens instead of what should not be copied: a text of the error, or the frames of the utterances delivered.
+# Behaviour of cntkio in cases with a note: a text of the error, or the frames of the delivered utterances.
 INSTEAD: dict[str, str | list[int]] = {
     "binary_mlf_count_larger": "the runs do not sum up to the number of frames",
     "context_shape_too_large": "shape is 4, but the files' frames have 3 values; expected shape=3",

@@ -1,7 +1,7 @@
 """Every recorded case of CNTK 2.7 whose corpora are text, compared exactly.
 
-The closed list of deviations stands below, each with the rule it rests on; a case on it must differ, or the list is
-wrong. Cases of other formats, of user-defined deserializers and of configuration files have their own tests.
+The closed list of deviations is below, each with the rule behind it; a case on the list must differ, or the test
+fails. Cases of other formats, of user-defined deserializers and of configuration files have their own tests.
 """
 
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ DEVIATIONS = {
         ).split(),
         NOTHING,
     ),
-    # Defects of CNTK's timeline; what happens here instead is tested below, one test each.
+    # Defects of CNTK's timeline; a test for each shows the behaviour of cntkio.
     "quirk-reseed-restore-new": "the order depends on seed + sweep alone",
     "quirk-reseed-restore-same": "the order depends on seed + sweep alone",
     "quirk-reseed-size-change": "the order depends on seed + sweep alone",
@@ -71,7 +71,7 @@ def test_every_listed_deviation_has_a_case() -> None:
     assert packed <= {case.name for case in text_cases()}
 
 
-# What happens instead of CNTK's defects.
+# Behaviour of cntkio in place of CNTK's defects.
 
 
 def quirk(name: str) -> Case:

@@ -245,7 +245,7 @@ def test_a_user_defined_deserializer_is_written_through_a_source(tmp_path: Path)
 
 
 class Squares:
-    """Something with pieces: what the contract of a `Writable` asks for, and no more."""
+    """An object that has only the method of the contract `Writable`."""
 
     @contextlib.contextmanager
     def pieces(self) -> Iterator[convert.Pieces]:
@@ -272,7 +272,7 @@ def test_a_source_without_an_end_is_refused(tmp_path: Path) -> None:
         write_cbf(tmp_path / "a.cbf", source)
 
 
-# The text is what cntk.io's function of the same name gave for the same input.
+# The expected text was recorded from cntk.io's function of the same name.
 @pytest.mark.parametrize(
     ("inputs", "text"),
     [

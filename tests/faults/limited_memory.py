@@ -3,8 +3,8 @@
     python tests/faults/limited_memory.py FOLDER EVERY [CASE...]
 
 Each case runs in forks of this process, twice: without a limit, which also starts the threads, and then with an address
-space that may grow by so many more bytes. The program tries each EVERYth pair of a case and a limit. A line for each
-fork says how the fork ended.
+space that may grow by a limited number of bytes. The program tries each EVERYth pair of a case and a limit, and
+prints for each fork how it ended.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def cases(folder: Path) -> dict[str, Case]:
 
 
 def outcome(case: Case, room: int) -> str:
-    """Run a case in a fork with so much room; return how it ended."""
+    """Run a case in a fork whose memory may grow by `room` bytes; return how it ended."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

@@ -2,7 +2,7 @@
 
     python tests/faults/random_interrupts.py --moments 2000 --seed 7 [--first]
 
-With ``--first``, each moment is in the first reads of a new source; else a source is read on after an interrupt.
+With ``--first``, each moment is in the first reads of a new source; else reading continues after an interrupt.
 """
 
 import argparse
@@ -20,7 +20,7 @@ _IN_ONE_PROCESS = 20
 
 
 def interrupt(folder: Path, seed: int, *, first: bool) -> int:
-    """Interrupt a source at random moments; return how many interrupts met a call."""
+    """Interrupt a source at random moments; return the number of interrupts that reached a call."""
     randomness = random.Random(seed)
     kind = KINDS[randomness.choice(list(KINDS))]
     longest = 10 ** randomness.uniform(-4.5, -2)

@@ -1,4 +1,4 @@
-"""A full disk leaves the old file, or none, and no other; the error names the user's file and what is there now."""
+"""A full disk leaves the old file, or no file; the error names the user's file and says what is there now."""
 
 import errno
 import resource

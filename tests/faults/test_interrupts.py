@@ -61,7 +61,7 @@ def test_a_first_read_can_be_interrupted_at_every_step(name: str, folder: Path) 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_later_reads_can_be_interrupted_at_every_step(name: str, folder: Path) -> None:
-    # Reads differ: some find a minibatch ready, and some have to wait, or ask for another size.
+    # Some of these reads find a minibatch ready, others have to wait, or request another size.
     for first in range(3):
         lockstep = Lockstep(KINDS[name], folder, never)
         of_all_sizes = sizes()

@@ -1,4 +1,4 @@
-"""Caches of remote objects: never a wrong byte, never more than the limit, whatever happens to processes and disks."""
+"""Caches of remote objects deliver no wrong byte and stay within the limit, whatever happens to processes and disks."""
 
 import os
 import time

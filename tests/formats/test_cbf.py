@@ -290,7 +290,7 @@ def test_chunks_beyond_four_gigabytes_are_read(tmp_path: Path, memory_map: bool)
     table = np.frombuffer(content[table_at:-8], [("offset", "<i8"), ("counts", "<u4", 2)]).copy()
     table["offset"] += shift
     far = tmp_path / "far.cbf"
-    with far.open("wb") as file:  # what is not written takes no room on the disk
+    with far.open("wb") as file:  # unwritten parts of the file take no room on the disk
         file.write(content[:12])
         file.seek(12 + shift)
         file.write(content[12:table_at] + table.tobytes() + struct.pack("<q", header_at + shift))

@@ -1,4 +1,4 @@
-"""Several files as one corpus: the same minibatches as from one file, and what goes wrong with some of the files."""
+"""Several files as one corpus: the same minibatches as from one file, and faults of some of the files."""
 
 import gzip
 import json
@@ -36,12 +36,12 @@ from scipy.sparse import csr_array
 from support.builders import STREAMS, rest, shown
 
 WIDTH = 120
-laws = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+properties = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """A corpus as one file and as several, whose ends are ends of chunks of the one file.
+    """A corpus as a single file, and as several files that each end where a chunk of the single file ends.
 
     Attributes:
         whole: The only file.
@@ -151,7 +151,7 @@ def delivered(source: MinibatchSource, size: int, **partition: int) -> Any:
 
 
 @pytest.mark.usefixtures("few_open")
-@laws
+@properties
 @given(corpora(), OPTIONS, st.integers(1, 30), st.integers(1, 3), st.booleans())
 def test_several_files_deliver_the_same_minibatches_as_one(
     folder: Path, texts: Any, options: dict[str, Any], size: int, count: int, keep: bool
@@ -164,7 +164,7 @@ def test_several_files_deliver_the_same_minibatches_as_one(
 
 
 @pytest.mark.usefixtures("few_open")
-@laws
+@properties
 @given(corpora(), OPTIONS, st.integers(1, 20), st.integers(0, 9))
 def test_a_restored_concatenation_continues_as_one_file(
     folder: Path, texts: Any, options: dict[str, Any], size: int, steps: int
@@ -180,7 +180,7 @@ def test_a_restored_concatenation_continues_as_one_file(
         assert rest(several, size) == rest(restored, size) == rest(positioned, size) == expected
 
 
-@laws
+@properties
 @given(corpora(), st.integers(1, 4), st.integers(1, 20), st.booleans())
 def test_truncated_minibatches_are_the_same(folder: Path, texts: Any, steps: int, size: int, randomize: bool) -> None:
     corpus = written(folder, *texts)
@@ -196,7 +196,7 @@ def test_truncated_minibatches_are_the_same(folder: Path, texts: Any, steps: int
     assert all_of(several) == all_of(one)
 
 
-@laws
+@properties
 @given(corpora(), st.integers(0, 5), st.booleans())
 def test_errors_name_the_file_and_its_line(folder: Path, texts: Any, budget: int, randomize: bool) -> None:
     corpus = written(folder, *texts)
@@ -222,7 +222,7 @@ def test_errors_name_the_file_and_its_line(folder: Path, texts: Any, budget: int
         )  # fmt: skip
 
 
-@laws
+@properties
 @given(corpora(), corpora(), OPTIONS, st.integers(1, 20))
 def test_joined_concatenations_deliver_what_joined_files_do(
     tmp_path_factory: pytest.TempPathFactory, first: Any, second: Any, options: dict[str, Any], size: int
@@ -512,7 +512,7 @@ def write_binaries(folder: Path, totals: list[int], layout: Any = "2.x") -> None
 @pytest.mark.usefixtures("few_open")
 @pytest.mark.parametrize("layout", ["2.x", "documented"])
 @pytest.mark.parametrize("keep", [False, True])
-@laws
+@properties
 @given(st.lists(st.integers(1, 4).map(lambda count: 4 * count), min_size=1, max_size=5), st.integers(1, 5), OPTIONS)
 def test_several_binary_files_deliver_the_same_minibatches_as_one(
     folder: Path, layout: Any, keep: bool, totals: list[int], rest_of_last: int, options: dict[str, Any]

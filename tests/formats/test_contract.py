@@ -32,7 +32,7 @@ def text(tmp_path: Path) -> Path:
 
 
 class OnlyOpens:
-    """The least that another package must have."""
+    """A deserializer that has only the required method."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -487,7 +487,7 @@ def test_refuses_to_infer_streams_of_other_texts(tmp_path: Path) -> None:
 
 def test_another_kind_of_file_is_named_with_what_reads_it(tmp_path: Path) -> None:
     text = b"".join(b"|x %d |y %d:1\n" % (number, number) for number in range(1000))
-    path = tmp_path / "a.ctf"  # whatever its name is
+    path = tmp_path / "a.ctf"  # its name does not matter
     cntkio.write_cbf(tmp_path / "a.cbf", {"x": np.ones((3, 2), np.float32)})
     for content, words in (
         (gzip.compress(b"nib_ktnc" + text), "this is a file compressed with gzip: unpack it"),

@@ -1,4 +1,4 @@
-"""The examples of the format's published pages give what those pages say, with every reader.
+"""The examples of the format's published pages have the results that the pages state, with every reader.
 
 A reader is added to `READERS`: a function of a file, its streams and options that gives an `Outcome` or raises a
 `Refusal`.

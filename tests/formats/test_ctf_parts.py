@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 STREAMS = StreamDefs(x=StreamDef(field="x", shape=2), s=StreamDef(field="s", shape=300, is_sparse=True))
 BAD = [" |x 1 y |s 4:1", " |x 1 2 3 |s 4:1", " |s 300:1 |x 1 2", " |x 1 |s 4:1", " |x 5 6", " |x 1 2 |s 4:1 |s 5:1"]
-laws = settings(deadline=None, max_examples=80, suppress_health_check=list(HealthCheck))
+properties = settings(deadline=None, max_examples=80, suppress_health_check=list(HealthCheck))
 LINES = st.lists(
     st.lists(
         st.one_of(*[st.just(f" |x {a} {a + 1} |s {a}:{b} 299:1") for a, b in ((0, 1), (7, 2.5), (251, 1))])
@@ -37,7 +37,7 @@ def opened(folder: Path, sequences: list[list[str]], **options: Any) -> CTFCorpu
     return CTFDeserializer(folder / "a.ctf", STREAMS, **{"max_errors": -1, **options}).open()
 
 
-@laws
+@properties
 @given(LINES, st.data(), st.sampled_from([0, 40, 1 << 12]))
 def test_a_part_finds_what_the_whole_chunk_finds_in_its_sequences(
     folder: Path, sequences: list[list[str]], data: st.DataObject, gap: int
@@ -64,7 +64,7 @@ def test_a_part_finds_what_the_whole_chunk_finds_in_its_sequences(
     corpus.close()
 
 
-@laws
+@properties
 @given(
     LINES, st.integers(2, 4), st.integers(1, 20), st.sampled_from(["length", "area"]), st.sampled_from([60, 1 << 20])
 )

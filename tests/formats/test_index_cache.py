@@ -195,7 +195,7 @@ def mutated(whole: bytes, chance: random.Random) -> bytes:
 
 
 def wrong_of_mutated(folder: Path, count: int, seed: int) -> tuple[int, int]:
-    """Read damaged caches, and return how many delivered something else, and how many were made again."""
+    """Read damaged caches; return the number that delivered other data, and the number that were made again."""
     chance = random.Random(seed)
     prepared = [(one, one.read(cache_index=False), one.read(), one.cache) for one in corpora(folder).values()]
     wholes = [cache.read_bytes() for *_, cache in prepared]

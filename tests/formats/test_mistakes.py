@@ -1,4 +1,4 @@
-"""Mistakes of new users with lists, features, labels and configurations: what the messages advise."""
+"""Mistakes of new users with lists, features, labels and configurations: the advice in the messages."""
 
 import logging
 from collections.abc import Callable

@@ -16,7 +16,7 @@ STREAMS = StreamDefs(x=StreamDef(field="x", shape=2), y=StreamDef(field="y", sha
 
 
 class Elsewhere:
-    """A text that is not a local file for its readers. It counts the most bytes that were asked for at once."""
+    """A text that is not a local file for its readers. It records the largest number of bytes requested at once."""
 
     window = 64
     reach = 64

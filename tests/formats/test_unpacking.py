@@ -1,4 +1,4 @@
-"""The content of compressed files of any kind, and what is said about damage."""
+"""The content of compressed files of any kind, and the messages about damage."""
 
 import random
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def twice(ending: str, content: bytes) -> bytes:
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("content", [CONTENT, b"|x 1\n", b""], ids=["bytes", "line", "nothing"])
 def test_the_content_is_the_same_however_a_file_is_compressed(tmp_path: Path, name: str, content: bytes) -> None:
-    path = tmp_path / "a.bin"  # the name tells nothing
+    path = tmp_path / "a.bin"  # the name does not matter
     path.write_bytes(ALL[name](content, random.Random(5)))
     for size in (1 << 20, 777):
         pieces = list(content_of(str(path), size=size))

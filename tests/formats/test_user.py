@@ -1,4 +1,4 @@
-"""User-defined deserializers: whole sources of them, what is refused, pickles, forks and threads."""
+"""User-defined deserializers: whole sources of them, refusals, pickles, forks and threads."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Vocabularies from comments: what follows one-hot samples, and what contradicts."""
+"""Vocabularies from comments: words after one-hot samples, and contradictions."""
 
 import json
 from pathlib import Path

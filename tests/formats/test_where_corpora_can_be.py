@@ -43,7 +43,7 @@ def server() -> Iterator[RangeServer]:
 
 @pytest.fixture
 def small_parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> random.Random:
-    """Make requests, blocks, frames and windows so small that small texts have many of them; return what chose."""
+    """Make requests, blocks, frames and windows so small that small texts have many; return the random generator."""
     choose = random.Random(request.node.callspec.params["seed"])
     block = choose.choice((100, 500, 1 << 20))
     for module, name, value in (
@@ -163,7 +163,7 @@ class Outcome:
         return self.minibatches, states, self.counts, type(self.error), text
 
     def of_sequences(self, texts: dict[str, bytes]) -> Any:
-        """Return what several files have in common with one, where `texts` has all the files in order."""
+        """Return the parts of an outcome that do not depend on the number of files; `texts` has all files in order."""
         states = [
             {name: value if name != "order" else value["digest"] for name, value in state.items() if name != "data"}
             for state in self.states

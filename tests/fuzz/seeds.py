@@ -1,7 +1,7 @@
 """The inputs that fuzz targets begin with, made from the recorded conformance cases: `python seeds.py FOLDER`.
 
 FOLDER gets a folder for each target of `crates/fuzz`, whose first bytes choose a setting, and of `targets.py`. Findings
-that were mended stay in `findings`, a folder for each target.
+that were fixed stay in `findings`, a folder for each target.
 """
 
 import io

@@ -109,7 +109,7 @@ class Reading:
         return False
 
     def in_child(self, size: int, index: int, count: int) -> None:
-        """Read on in a fork of the process, and then here."""
+        """Continue to read in a fork of the process, and then in this process."""
         child = os.fork()
         if child == 0:
             status = 1
@@ -214,7 +214,7 @@ class _Allocated(ctypes.Structure):
 
 
 def standing() -> Standing:
-    """Return what the process holds now."""
+    """Return the resources that the process holds now."""
     gc.collect()
     _core.release_kept_memory()
     library = ctypes.CDLL(None)
@@ -237,8 +237,8 @@ def standing() -> Standing:
 def growth(standings: list[Standing]) -> Standing | None:
     """Return how much more the process holds in the last third of a run than in the first; None for a short run.
 
-    What rounds hold differs at random, so the least of the last third stands against the most of the first third.
-    A process that keeps a little of every round has more even at its least.
+    The resources of rounds vary at random, so compare the least of the last third with the most of the first third:
+    a process that keeps a little of every round has more even at its least.
 
     Example:
         >>> growth([Standing(9, 5, 1000, number, 50) for number in range(9)])
@@ -252,12 +252,12 @@ def growth(standings: list[Standing]) -> Standing | None:
 
 
 def is_flat(grown: Standing | None) -> bool:
-    """Return whether a process that has grown by so much keeps nothing of its rounds."""
+    """Return whether this growth shows a process that keeps nothing of its rounds."""
     return grown is None or all(more <= allowed for more, allowed in zip(grown, ALLOWED, strict=True))
 
 
 def main() -> int:
-    """Run for the seconds that are asked for."""
+    """Run for the requested number of seconds."""
     if not os.environ.items() >= ENVIRONMENT.items():
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ENVIRONMENT})
     seconds = float(sys.argv[1])

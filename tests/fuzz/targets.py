@@ -1,4 +1,4 @@
-"""Fuzz targets: any bytes are data or an error of ours; anything else is a finding.
+"""Fuzz targets: any bytes are data or raise an error of cntkio; any other outcome is a finding.
 
 A target is a function of a folder that belongs to it alone, and it returns the function that takes the bytes.
 `seeds.py` has inputs to begin with, `run.py` runs the targets, and `test_targets.py` runs them on the seeds.
@@ -45,7 +45,7 @@ def our_errors() -> Iterator[None]:
 
 
 def loaded(deserializer: Any) -> list[tuple[Any, ...]]:
-    """Open a corpus, load and account for all chunks, and return what its table says."""
+    """Open a corpus, load and account for all chunks, and return the contents of its table."""
     with closing(deserializer.open()) as corpus:
         table = corpus.table
         for chunk_id in range(min(table.num_chunks, 20)):
@@ -71,7 +71,7 @@ def config(folder: Path) -> Target:
 
 
 def ctf_cache(folder: Path) -> Target:
-    """The index cache of a text: whatever it holds, the sequences are as in the text."""
+    """The index cache of a text: whatever its content, the sequences are as in the text."""
     path = folder / "a.ctf"
     path.write_text(TEXT)
     deserializer = CTFDeserializer(path, STREAMS, cache_index=True, chunk_size_in_bytes=64)
@@ -96,7 +96,7 @@ def against_cache(cache: Path, deserializer: Any, expected: list[tuple[Any, ...]
     sound = cache.read_bytes()
 
     def run(data: bytes) -> None:
-        # Two bytes are the offset at which the others replace bytes of the sound cache; from 0xFFFF on, all of it.
+        # Two bytes are the offset at which the others replace bytes of the sound cache; 0xFFFF: they replace all of it.
         place = int.from_bytes(data[:2], "little")
         rest = data[2:]
         cache.write_bytes(rest if place == 0xFFFF else sound[:place] + rest + sound[place + len(rest) :])

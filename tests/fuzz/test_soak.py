@@ -1,4 +1,4 @@
-"""The soak test runs, finds no difference in a short run, and would find what grows."""
+"""The soak test runs, finds no difference in a short run, and would find growing resources."""
 
 import subprocess
 import sys

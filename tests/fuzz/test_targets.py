@@ -1,4 +1,4 @@
-"""The fuzz targets pass their seeds, the mended findings, and short random bytes."""
+"""The fuzz targets pass their seeds, the fixed findings, and short random bytes."""
 
 import random
 from pathlib import Path

@@ -36,7 +36,7 @@ class Features(NamedTuple):
 
 
 def order_of(data: bytes) -> str:
-    """Return the only possible byte order; if both are, the order with the smaller period, or else HTK's."""
+    """Return the only possible byte order; if both are possible, the order with the smaller period, or else HTK's."""
 
     def is_possible(order: str) -> bool:
         num_samples, _, size, kind = struct.unpack(order + "iIHH", data[:12])

@@ -72,7 +72,7 @@ def streams_of(deserializer: dict[str, Any]) -> list[Stream]:
 
 
 def check(streams: list[Stream]) -> None:
-    """Refuse mistakes in the configuration."""
+    """Raise an error for a mistake in the configuration."""
     aliases = [stream.alias for stream in streams]
     definers = [stream for stream in streams if stream.defines_mb_size]
     if len(set(aliases)) < len(aliases) or len(definers) > 1 or any(not 1 <= s.dim < 2**31 for s in streams):

@@ -16,7 +16,7 @@ from cntkio.timeline import ChunkRefs, Plan
 
 
 class FakeChunk:
-    """A chunk of so many bytes."""
+    """A chunk that claims to have `num_bytes` bytes."""
 
     def __init__(self, chunk_id: int, num_bytes: int) -> None:
         self.chunk_id = chunk_id
@@ -194,7 +194,7 @@ def test_an_unreadable_chunk_raises_only_in_the_read_that_needs_it(corpus: FakeC
     taken = chunks.take([refs(0, 1)], [0, 1, 2])
     assert taken.num_sound == 1 and isinstance(taken.error, OSError)
     corpus.unreadable = set()
-    assert chunks.take([refs(1)], [0, 1]).error is None  # what failed is tried again
+    assert chunks.take([refs(1)], [0, 1]).error is None  # failed loads are tried again
     chunks.close()
 
 

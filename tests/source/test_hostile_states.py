@@ -1,4 +1,4 @@
-"""States from anywhere: a value that is not possible is refused by name, changes nothing, and allocates nothing."""
+"""States from anywhere: an impossible value is refused by name, changes nothing, and allocates nothing."""
 
 import copy
 import json
@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def paths_in(state: Any) -> Iterator[tuple[Any, ...]]:
-    """Yield the way to each value in a state, but not into what only describes the data."""
+    """Yield the path of each value in a state, except for the values that only describe the data."""
     items = state.items() if isinstance(state, dict) else enumerate(state) if isinstance(state, list) else ()
     for key, value in items:
         yield (key,)

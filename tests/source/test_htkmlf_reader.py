@@ -1,4 +1,4 @@
-"""The HTKMLFReader: its orders compared with a slow twin, its page file, what it skips, and its life."""
+"""The HTKMLFReader: its orders compared with a slow twin, its page file, skipped utterances, and its life."""
 
 import contextlib
 import errno
@@ -171,7 +171,7 @@ def test_no_frame_strays_by_more_than_half_the_window(tmp_path: Path) -> None:
 
 
 def paged(corpus: Written, folder: Path, **options: Any) -> HTKMLFReader:
-    """A reader that cannot keep anything in memory that it does not need."""
+    """A reader that keeps in memory only the features that it needs."""
     fixed: dict[str, Any] = {"readMethod": "rollingWindow", "randomize": 4, "max_sweeps": 2, "pageFilePath": folder}
     return HTKMLFReader(
         [corpus.features(), corpus.labels()], page_limit_in_bytes=0, read_ahead_in_bytes=0, **{**fixed, **options}
@@ -232,7 +232,7 @@ def test_a_page_file_has_no_name_and_vanishes_with_the_reader(
     assert len(open_files(folder)) == 1
     del reader
     deadline = time.monotonic() + 60
-    while open_files(folder):  # what is read ahead ends first
+    while open_files(folder):  # chunks that are read ahead come first
         assert time.monotonic() < deadline
         gc.collect()
     assert not list(folder.iterdir())
@@ -531,7 +531,7 @@ def test_an_invalid_utterance_that_is_fetched_twice_counts_once(corpus: Written)
         keys = []
         for _ in range(10):
             keys += utterances_of(reader.next_minibatch(1))
-            reader.load_state_dict(reader.state_dict())  # discards what was prepared ahead
+            reader.load_state_dict(reader.state_dict())  # discards prepared minibatches
         assert keys == ["u1", "u2", "u3", "u4", "u5"] * 2
         assert reader.error_counts == {"invalid utterance": 2}
 

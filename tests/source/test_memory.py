@@ -1,4 +1,4 @@
-"""A request for more memory than there is ends in a MemoryError with numbers, not in the death of the process."""
+"""A request for more memory than exists raises a MemoryError with numbers, and does not kill the process."""
 
 import subprocess
 import sys

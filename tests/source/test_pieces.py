@@ -26,7 +26,7 @@ from cntkio.timeline.state import of_any_worker
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-laws = settings(deadline=None, max_examples=12, suppress_health_check=list(HealthCheck))
+properties = settings(deadline=None, max_examples=12, suppress_health_check=list(HealthCheck))
 LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=40)
 X = StreamDefs(x=StreamDef(field="x", shape=2), s=StreamDef(field="s", shape=50, is_sparse=True))
 Y = StreamDefs(y=StreamDef(field="y", shape=1))
@@ -56,7 +56,7 @@ def text(path: Path, lengths: list[int], names: str, keys: list[int] | None = No
 
 
 def features(folder: Path, lengths: list[int]) -> HTKFeatureDeserializer:
-    """Two archives, in one of which the utterances stand backwards, and a file for each of some utterances."""
+    """Two archives, one with its utterances in reverse order, and a file of its own for each of some utterances."""
     listed = []
     for number, keys in enumerate(np.array_split(np.arange(len(lengths)), 3)):
         stored = keys[::-1].tolist() if number == 1 else keys.tolist()
@@ -108,7 +108,7 @@ def several(folder: Path, lengths: list[int]) -> CTFDeserializer:
 
 
 def some(lengths: list[int]) -> list[int]:
-    """Keys of which some are missing, some are there twice, and neighbours have changed places."""
+    """Keys of which some are missing, some occur twice, and some have changed places with a neighbour."""
     keys = [key ^ 1 if key ^ 1 < len(lengths) else key for key in range(len(lengths))]
     return [0, *(key for key in keys if key and key % 5 != 3), 0]
 
@@ -150,7 +150,7 @@ WHOLE = {"another order": (1,)}
 
 
 class Counting:
-    """A deserializer whose corpora count what they load: sequences, and bytes in memory."""
+    """A deserializer whose corpora count the sequences that they load, and their bytes in memory."""
 
     def __init__(self, deserializer: Any) -> None:
         self._deserializer = deserializer
@@ -210,7 +210,7 @@ def union(shares: tuple[Any, ...]) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@laws
+@properties
 @given(LENGTHS, st.integers(1, 5), st.integers(1, 30), st.sampled_from([None, 1, 3, 9]), st.data())
 def test_ranks_that_load_pieces_deliver_the_values_of_one_reader(
     folder: Path, kind: str, lengths: list[int], count: int, size: int, window: int | None, data: st.DataObject
@@ -255,7 +255,9 @@ def test_each_sequence_is_loaded_by_the_rank_that_delivers_it(folder: Path, kind
         if corpus_index in WHOLE.get(kind, ()):
             assert (shared[:, corpus_index] == alone[corpus_index]).all()
         else:
-            assert shared[:, corpus_index].sum() <= alone[corpus_index]  # what a join leaves out is not loaded
+            assert (
+                shared[:, corpus_index].sum() <= alone[corpus_index]
+            )  # sequences that a join leaves out are not loaded
             assert (sizes[1][:, corpus_index] < 0.4 * sizes[0][0, corpus_index]).all()
 
 

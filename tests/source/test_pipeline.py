@@ -126,7 +126,7 @@ class Fakes:
         return list(iter(self.read, None))  # type: ignore[arg-type]
 
     def outcomes(self, most: int = 60) -> list[Any]:
-        """Collect what each read gives or raises, and where the source stands after it."""
+        """Collect the result or the error of each read, and the source's position after it."""
         outcomes: list[Any] = []
         for _ in range(most):
             try:

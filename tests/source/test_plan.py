@@ -1,4 +1,4 @@
-"""Plans agree with what is delivered: steps, keys, origins and states, in every kind of source."""
+"""Plans agree with deliveries: steps, keys, origins and states, in every kind of source."""
 
 import struct
 from pathlib import Path
@@ -44,7 +44,7 @@ def delivered(source: MinibatchSource, size: int, partition: Partition) -> list[
 
 
 def check_places(explained: ExplainedStep) -> None:
-    """Compare the places of sequences with the bytes that are there."""
+    """Compare the places of sequences with the bytes at these places."""
     for origin in explained.origins:
         paths, path_indices, offsets, lines = origin.places
         assert origin.places is origin.places

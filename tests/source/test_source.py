@@ -56,10 +56,10 @@ OPTIONS = st.fixed_dictionaries(
         "read_ahead_in_bytes": st.sampled_from([0, 100, 1 << 20]),
     },
 )
-laws = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+properties = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
 
 
-@laws
+@properties
 @given(LENGTHS, OPTIONS, st.integers(1, 5), st.integers(1, 30), st.integers(1, 400))
 def test_partitions_together_deliver_every_sequence_once(
     folder: Path, lengths: list[int], options: dict[str, Any], count: int, size: int, chunk_size: int
@@ -77,7 +77,7 @@ def test_partitions_together_deliver_every_sequence_once(
     assert seen == Counter(range(len(lengths)))
 
 
-@laws
+@properties
 @given(LENGTHS, OPTIONS, st.integers(1, 30), st.data())
 def test_a_restore_at_any_minibatch_continues_identically(
     folder: Path, lengths: list[int], options: dict[str, Any], size: int, data: st.DataObject
@@ -100,7 +100,7 @@ def test_a_restore_at_any_minibatch_continues_identically(
         assert source.state_dict() == states[-1]
 
 
-@laws
+@properties
 @given(LENGTHS, st.integers(1, 7), st.integers(1, 30), st.booleans(), st.data())
 def test_a_restore_in_truncated_mode_loses_nothing(
     folder: Path, lengths: list[int], steps: int, size: int, randomize: bool, data: st.DataObject
@@ -132,7 +132,7 @@ def test_in_a_truncated_minibatch_the_last_value_of_a_repeated_index_stays(tmp_p
     assert (row[3], row[4], row.sum()) == (7, 9, 16)
 
 
-@laws
+@properties
 @given(LENGTHS, OPTIONS, st.integers(1, 30), st.integers(1, 3))
 def test_memory_read_ahead_and_threads_change_only_the_time(
     folder: Path, lengths: list[int], options: dict[str, Any], size: int, threads: int
@@ -197,7 +197,7 @@ def test_delivered_minibatches_stay_valid(path: Path) -> None:
         kept = [(minibatch, shown(minibatch)) for minibatch in source.minibatches(9)]
     gc.collect()
     assert all(shown(minibatch) == at_once for minibatch, at_once in kept)
-    kept[0][0]["x"].values[:] = 7  # it is the holder's to change
+    kept[0][0]["x"].values[:] = 7  # its holder may change it
     assert all(shown(minibatch) == at_once for minibatch, at_once in kept[1:])
 
 
@@ -502,7 +502,7 @@ def outcomes(source: MinibatchSource, size: int, most: int) -> list[Any]:
     return [*found, source.error_counts]
 
 
-@laws
+@properties
 @given(
     bad=st.lists(st.tuples(st.integers(0, 39), st.booleans()), max_size=4),
     sizes=st.lists(st.integers(1, 40), min_size=1), max_errors=st.integers(0, 2),

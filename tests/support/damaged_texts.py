@@ -26,7 +26,7 @@ def sound_lines(seed: int = 1) -> list[str]:
 
 
 def edited(number: int, pattern: str, replacement: str) -> Callable[[list[str]], None]:
-    """Return what replaces a text in a line, counted from 1."""
+    """Return a function that replaces a text in a line, counted from 1."""
 
     def edit(lines: list[str]) -> None:
         before = lines[number - 1]
@@ -37,7 +37,7 @@ def edited(number: int, pattern: str, replacement: str) -> Callable[[list[str]],
 
 
 def column(number: int, pattern: str) -> Callable[[list[str]], int]:
-    """Return what finds the column of a text in a line of the damaged corpus, counted from 1."""
+    """Return a function that finds the column of a text in a line of the damaged corpus, counted from 1."""
 
     def find(lines: list[str]) -> int:
         match = re.search(pattern, lines[number - 1])
@@ -62,7 +62,7 @@ def halved(lines: list[str]) -> None:
     edited(182, r"\|x [^|]*", "")(lines)
 
 
-# For each code the line with the damage, what makes it, and where the column is.
+# For each code the line with the damage, the function that makes it, and the function that finds its column.
 DAMAGE: dict[str, tuple[int, Callable[[list[str]], None], Callable[[list[str]], int]]] = {
     "bad-number": (21, edited(21, r"\|x (\S+)", "|x 1o"), column(21, "o")),
     "bad-index": (31, edited(31, r"\|w (\d+):", r"|w a:"), column(31, "a:")),

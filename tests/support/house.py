@@ -153,7 +153,7 @@ def import_edges() -> dict[str, set[str]]:
 
 
 def questions_of_type(module: str, asked_of: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield calls that ask an object what it is: `hasattr`, `getattr` of a literal, `isinstance` of these modules."""
+    """Yield calls that test the type of an object: `hasattr`, `getattr` of a literal, `isinstance` of these modules."""
     parsed = tree(modules()[module])
     contracts = {name for one in imports_of(module) if one.imported.split(".")[0] in asked_of for name in one.names}
     for node in ast.walk(parsed):
@@ -283,7 +283,7 @@ def num_lines(paths: Iterable[Path]) -> int:
 
 
 def figures() -> Iterator[str]:
-    """Yield lines that say how large the code is, and its largest pieces."""
+    """Yield lines with the size of the code and of its largest pieces."""
     yield f"package: {len(modules())} modules, {num_lines(modules().values())} lines"
     rooms: dict[str, list[Path]] = {}
     for module, path in modules().items():

@@ -38,7 +38,7 @@ class At:
     """Calls an action, and raises `KeyboardInterrupt` at one of its Python calls, returns and returns from C.
 
     Attributes:
-        was_reached: Whether the action had so many events.
+        was_reached: Whether the action reached the event.
     """
 
     def __init__(self, event_number: int) -> None:
@@ -162,7 +162,7 @@ class Lockstep:
 
     Attributes:
         interrupted: Calls an action, maybe interrupts it, and returns whether it did.
-        num_interrupts: How many calls were interrupted.
+        num_interrupts: Number of interrupted calls.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class Lockstep:
         delivered: list[Any] = []
         if self._call(lambda: delivered.append(plain(self._source.read(size, self._kind.partition)))):
             if self._source.state_dict() != self._follower.state_dict():
-                self._follower.read(size, self._kind.partition)  # the minibatch that was on its way counts
+                self._follower.read(size, self._kind.partition)  # the minibatch of the interrupted read counts
             assert self._source.state_dict() == self._follower.state_dict()
             delivered = [plain(in_another_thread(lambda: self._source.read(size, self._kind.partition)))]
         assert delivered == [plain(self._follower.read(size, self._kind.partition))]
@@ -191,12 +191,12 @@ class Lockstep:
         return delivered == [None]
 
     def restore(self) -> None:
-        """Interrupt a return to the start: the source is there afterwards, or where it was."""
+        """Interrupt a return to the start: afterwards the source is at the start, or at its old position."""
         before = self._source.state_dict()
         if self._call(lambda: self._source.load_state_dict(self._start)):
             assert self._source.state_dict() in (before, self._start)
             if self._source.state_dict() == before:
-                self._source.read(3, self._kind.partition)  # reads on, or the end
+                self._source.read(3, self._kind.partition)  # another minibatch, or the end
             self._source.load_state_dict(self._start)
         self._follower.load_state_dict(self._start)
         assert self._source.state_dict() == self._follower.state_dict()

@@ -75,7 +75,7 @@ def frames(text: bytes, source: random.Random) -> bytes:
 
 
 def seekable(text: bytes, source: random.Random) -> bytes:
-    """Frames with a seek table, of another writer than ours."""
+    """Frames with a seek table, from a writer that is not cntkio's."""
     packed = [zstandard.ZstdCompressor(write_content_size=False).compress(part) for part in parts(text, source)]
     sizes = [zstandard.ZstdDecompressor().decompressobj().decompress(frame) for frame in packed]
     has_sums = source.random() < 0.5

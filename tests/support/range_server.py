@@ -17,7 +17,7 @@ _RANGE = re.compile(r"bytes=(\d+)-(\d*)")
 
 @dataclasses.dataclass
 class Request:
-    """A request that came: its number from 0, its method, its path, and the bytes that it asks for."""
+    """A request: its number from 0, its method, its path, and the requested bytes."""
 
     number: int
     method: str
@@ -31,15 +31,15 @@ class RangeServer:
     """Files that are served.
 
     Attributes:
-        url: Where they are.
+        url: URL of the folder.
         files: Content by name.
         latency: Seconds that each answer waits.
         bandwidth: Bytes a second of each connection; None: as fast as can be.
-        fault: Called with each request; returns what the server does wrong: "" nothing, a number such as "500" the
-            status, "drop" the connection closes without an answer, "short" half of the body and then the connection
-            closes, "whole" the range is ignored, "hang" no answer until the server stops.
+        fault: Called with each request; returns the fault of the answer. "": none; a number such as "500": this
+            status; "drop": the connection closes without an answer; "short": it closes after half of the body;
+            "whole": the range is ignored; "hang": no answer until the server stops.
         requests: The requests so far.
-        most_at_once: How many of them were under way at the same time.
+        most_at_once: Largest number of requests that were under way at the same time.
     """
 
     url: str = ""

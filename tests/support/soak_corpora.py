@@ -50,7 +50,7 @@ class Second(NamedTuple):
 
 
 class SoakCorpus(NamedTuple):
-    """A corpus, and what a source must deliver of it.
+    """A corpus, and the deliveries that a source must make.
 
     Attributes:
         deserializers: The deserializers of the source.

@@ -23,9 +23,9 @@ class Kind:
     """A kind of place.
 
     Attributes:
-        store: Where the bytes are, one of `STORES`.
-        packing: How they are packed, one of `PACKINGS`; mixed: each file in another way.
-        is_cached: Whether a cache on a local disk keeps what was read.
+        store: The store of the bytes, one of `STORES`.
+        packing: Their compression, one of `PACKINGS`; mixed: each file in another way.
+        is_cached: Whether a cache on a local disk keeps the bytes that were read.
     """
 
     store: str

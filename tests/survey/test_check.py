@@ -1,4 +1,4 @@
-"""The check of corpora: each kind of damage is found once, at its place, and nothing in sound corpora."""
+"""The check finds each kind of damage once, at its place, and nothing in sound corpora."""
 
 import json
 import re
@@ -75,7 +75,7 @@ def test_a_misspelled_name_is_found_at_its_place(capsys: pytest.CaptureFixture[s
 
 
 def long_lines(late: str) -> list[str]:
-    """Lines of which the last ones are beyond those from which the streams are guessed."""
+    """Lines of which some come after the lines from which the streams are guessed."""
     return [f"|x {number} {'1 ' * 20}|c {number % 9}:1" for number in range(3000)] + [late] * 100
 
 

@@ -26,7 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def findings_of(path: str, deserializer: Deserializer) -> Findings:
-    """Check what a deserializer reads."""
+    """Check the corpus of a deserializer."""
     found = Findings(100)
     opened = check_corpus(path, lambda: Opened(path, deserializer.open(), None), blocks, found)
     if opened is not None:
@@ -64,7 +64,7 @@ def sparse_lines() -> str:
 
 
 def binary(layout: Any, text: str, edit: Callable[[int], tuple[int, Sequence[int], int]]) -> Callable[[], Any]:
-    """Return what writes a corpus and changes numbers: `edit` says where, which, and where the finding is."""
+    """Return a function that writes a corpus and changes numbers; `edit` returns offset, values, finding's place."""
 
     def make() -> tuple[Deserializer, int]:
         Path("a.ctf").write_text(text)
@@ -140,7 +140,7 @@ def features(*, compatible: bool = False, **streams: Any) -> Deserializer:
 
 
 def listed(line: str, *, compatible: bool = False) -> Callable[[], Any]:
-    """Return what writes a list whose third line is this."""
+    """Return a function that writes a list with this third line."""
 
     def make() -> tuple[Deserializer, int]:
         cntkio.write_htk_archive("a.ark", "a.scp", utterances())
@@ -153,7 +153,7 @@ def listed(line: str, *, compatible: bool = False) -> Callable[[], Any]:
 
 
 def files(change: Callable[[], object], **streams: Any) -> Callable[[], Any]:
-    """Return what writes a list of feature files, and changes something."""
+    """Return a function that writes a list of feature files, and damages it."""
 
     def make() -> tuple[Deserializer, int | None]:
         for name, frames in utterances():
@@ -202,7 +202,7 @@ def entries() -> list[str]:
 def labels(
     old: str, new: str, line: int | None, *, mapping: bool = True, classes: bool = False, compatible: bool = False
 ) -> Callable[[], Any]:
-    """Return what writes a label file whose fourth entry is changed; an entry takes four lines, after the header."""
+    """Return a function that writes a label file with a changed fourth entry; an entry takes four lines."""
 
     def make() -> tuple[Deserializer, int | None]:
         texts = entries()
@@ -268,7 +268,7 @@ LABEL_FILES = (
 
 
 def text(content: str, line: int, *, defines: bool = False, by_line: bool = False) -> Callable[[], Any]:
-    """Return what writes a text."""
+    """Return a function that writes a text."""
 
     def make() -> tuple[Deserializer, int]:
         Path("a.ctf").write_text(content)
@@ -285,7 +285,7 @@ def lines(number: int = 30) -> str:
 
 
 def values(change: Callable[[Any], None]) -> Callable[[], Any]:
-    """Return what writes a binary corpus, and changes its values before."""
+    """Return a function that writes a binary corpus with changed values."""
 
     def make() -> tuple[Deserializer, None]:
         array = np.random.default_rng(5).normal(size=(50, 2)).astype(np.float32)

@@ -8,7 +8,7 @@ from cntkio.timeline import Partition, Reads, Timeline, Window
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-laws = settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
+properties = settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
 LENGTHS = st.lists(st.integers(1, 6), min_size=1, max_size=60)
 PARTITIONS = st.builds(
     lambda index, more, deal, remainder, worker, workers: GlobalPartition(
@@ -41,7 +41,7 @@ def starts_of(lengths: list[int], chunk_size: int) -> np.ndarray:
 
 
 def sequences_of(timeline: Timeline, reads: Reads, starts: np.ndarray, partition: Partition) -> list[int]:
-    """The sequences that the parts say."""
+    """Return the sequences of the parts of a plan."""
     refs = reads.selection.refs
     assert refs is not None
     plan = timeline.needed_chunks(partition)
@@ -57,7 +57,7 @@ def sequences_of(timeline: Timeline, reads: Reads, starts: np.ndarray, partition
     return found.tolist()  # type: ignore[no-any-return]
 
 
-@laws
+@properties
 @given(LENGTHS, st.integers(1, 9), st.integers(0, 5), PARTITIONS, st.integers(1, 40), STEPS)
 def test_reads_dealt_ahead_are_the_reads_dealt_in_turn(
     lengths: list[int], chunk_size: int, window: int, partition: Any, size: int, steps: list[tuple[str, int]]
@@ -108,7 +108,7 @@ def test_reads_dealt_ahead_are_the_reads_dealt_in_turn(
         assert timelines[0].position == timelines[1].position
 
 
-@laws
+@properties
 @given(LENGTHS, st.integers(1, 9), st.integers(0, 5), st.integers(2, 5), st.integers(1, 40), st.integers(1, 3))
 def test_parts_of_all_ranks_make_up_each_chunk_once_a_sweep(
     lengths: list[int], chunk_size: int, window: int, count: int, size: int, num_workers: int

@@ -1,4 +1,4 @@
-"""Balanced partitions: by sequence, equally many minibatches for each. (docs/timeline.md, "Balanced partitions")"""
+"""Balanced partitions: the same number of minibatches for each. (docs/timeline.md, "Balanced partitions")"""
 
 import json
 from collections import Counter
@@ -29,7 +29,7 @@ OPTIONS = st.fixed_dictionaries(
     {"randomize": st.booleans(), "randomization_seed": st.integers(0, 9)},
     optional={"randomization_window_in_chunks": st.integers(1, 9)},
 )
-laws = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+properties = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def read_all(source: MinibatchSource, size: int, partition: BalancedPartition) -
     return found
 
 
-@laws
+@properties
 @given(LENGTHS, OPTIONS, st.integers(1, 5), st.integers(1, 30), st.integers(1, 2), st.sampled_from(["drop", "repeat"]))
 def test_partitions_have_equally_many_minibatches_and_share_all_sequences(
     folder: Path, lengths: list[int], options: dict[str, Any], count: int, size: int, sweeps: int, remainder: Any
@@ -92,7 +92,7 @@ def test_partitions_have_equally_many_minibatches_and_share_all_sequences(
     assert sweep == sweeps
 
 
-@laws
+@properties
 @given(LENGTHS, OPTIONS, st.integers(1, 3), st.integers(1, 30), st.integers(1, 3))
 def test_workers_take_turns_with_the_same_minibatches(
     folder: Path, lengths: list[int], options: dict[str, Any], count: int, size: int, num_workers: int
@@ -106,7 +106,7 @@ def test_workers_take_turns_with_the_same_minibatches(
                 assert read_all(source, size, partition) == alone[worker::num_workers]
 
 
-@laws
+@properties
 @given(LENGTHS, OPTIONS, st.integers(1, 3), st.integers(1, 20), st.sampled_from(["drop", "repeat"]), st.data())
 def test_a_restore_at_any_minibatch_continues_identically(
     folder: Path,
@@ -136,7 +136,7 @@ def test_a_restore_at_any_minibatch_continues_identically(
         assert read_all(source, size, partition) == seen[at:]
 
 
-@settings(laws, max_examples=200)
+@settings(properties, max_examples=200)
 @given(
     st.lists(st.integers(1, 6), min_size=1, max_size=400),
     st.lists(st.integers(1, 60), min_size=1, max_size=20),

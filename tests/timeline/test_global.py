@@ -34,7 +34,7 @@ OPTIONS = st.fixed_dictionaries(
     optional={"randomization_window_in_chunks": st.integers(1, 9), "truncation_length": st.integers(1, 3)},
 )
 DEALS = st.sampled_from(["length", "area", "chunk"])
-laws = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+properties = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
 
 Found = tuple[list[tuple[int, int]], bool]
 """The samples of a minibatch, each a key and a step, and the flag."""
@@ -79,7 +79,7 @@ def sensible(deal: Any, options: dict[str, Any], size: int, count: int) -> tuple
     return deal, max(size, length * count)
 
 
-@laws
+@properties
 @given(LENGTHS, OPTIONS, st.integers(1, 9), st.integers(1, 30), DEALS)
 def test_the_union_of_the_ranks_is_what_one_reader_delivers(
     folder: Path, lengths: list[int], options: dict[str, Any], count: int, size: int, deal: Any
@@ -95,7 +95,7 @@ def test_the_union_of_the_ranks_is_what_one_reader_delivers(
     assert [union(list(step)) for step in zip(*ranks, strict=True)] == alone
 
 
-@laws
+@properties
 @given(
     LENGTHS,
     OPTIONS,
@@ -164,7 +164,7 @@ def of_kind(folder: Path, kind: str, lengths: list[int]) -> MinibatchSource:
 
 
 @pytest.mark.parametrize("kind", ["joined", "binary", "utterances", "frames"])
-@settings(laws, max_examples=8)
+@settings(properties, max_examples=8)
 @given(LENGTHS, st.lists(st.tuples(st.integers(1, 9), st.integers(1, 2)), min_size=2, max_size=3), st.data())
 def test_every_kind_of_source_continues_on_any_number_of_ranks(
     folder: Path, kind: str, lengths: list[int], jobs: list[tuple[int, int]], data: st.DataObject
@@ -198,7 +198,7 @@ def test_every_kind_of_source_continues_on_any_number_of_ranks(
     assert found == alone
 
 
-@laws
+@properties
 @given(LENGTHS, OPTIONS, st.integers(1, 30), st.integers(2, 3), st.data())
 def test_a_worker_continues_where_its_state_was_taken(
     folder: Path, lengths: list[int], options: dict[str, Any], size: int, num_workers: int, data: st.DataObject
@@ -216,7 +216,7 @@ def test_a_worker_continues_where_its_state_was_taken(
         assert read_all(source, size, partition) == seen[at:]
 
 
-@laws
+@properties
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=60), st.integers(1, 60), st.integers(1, 9), st.booleans())
 def test_merged_minibatches_have_a_sequence_for_each_rank(
     lengths: list[int], size: int, count: int, randomize: bool

@@ -1,4 +1,4 @@
-"""The timeline: tables of known answers, laws by property, and the slow timeline next to the fast one."""
+"""The timeline: tables of known answers, invariants as properties, and comparisons with the slow timeline."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def make_slow(chunks: Chunks, window: Window | None, **options: Any) -> SlowTime
 
 
 def content(selection: Selection | None) -> tuple[list[Any], bool] | None:
-    """A selection as the slow timeline gives it."""
+    """Return a selection in the form of the slow timeline."""
     if selection is None:
         return None
     sequences = selection.sequences.tolist()
@@ -55,7 +55,7 @@ def content(selection: Selection | None) -> tuple[list[Any], bool] | None:
 
 
 def deliver(timeline: Timeline, size: int, partition: Partition = ALL, most: int = 10**6) -> list[list[int]]:
-    """The sequences of each read until the end, or of `most` reads."""
+    """Return the sequences of each read until the end, or of `most` reads."""
     reads = itertools.islice(iter(lambda: timeline.read(size, partition), None), most)
     return [selection.sequences.tolist() for selection in reads]
 

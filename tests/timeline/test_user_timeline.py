@@ -1,4 +1,4 @@
-"""The timeline of user-defined deserializers: laws by property, and the slow timeline next to the fast one."""
+"""The timeline of user-defined deserializers: invariants as properties, and comparisons with the slow timeline."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def make_slow(lengths: Lengths, window: Window | None, seed: int = 0, **limits: 
 
 
 def read(timeline: UserTimeline, size: int, index: int = 0, count: int = 1) -> tuple[list[Any], bool] | None:
-    """A read as the slow timeline gives it."""
+    """Return a read in the form of the slow timeline."""
     selection = timeline.read(size, Partition(index, count))
     if selection is None:
         return None
@@ -245,7 +245,7 @@ def test_a_selection_brings_its_keys_and_its_chunks(
         assert reads.bounds == [0, len(chunks)] and reads.bookmarks == [timeline.bookmark()]
 
 
-# What is refused
+# Refusals
 
 
 def test_a_failed_fetch_leaves_the_timeline_as_it_was() -> None:

@@ -25,7 +25,7 @@ _LARGEST_OFFSET = 2**31 - 1
 class RecordBatches:
     """A corpus as a stream of record batches, for consumers of the Arrow PyCapsule interface.
 
-    Each consumer reads the corpus anew, only as far as it asks for batches.
+    Each consumer reads the corpus anew, and only up to the last batch that it requests.
 
     The columns are the key (``uint64``, or ``string``; without keys the row number) and one for each stream, in which a
     row is a list of samples. A dense sample is a number if its dimension is 1, otherwise a list of fixed size. A sparse

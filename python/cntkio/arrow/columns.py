@@ -127,7 +127,7 @@ def _numbers(where: str, array: pa.Array) -> npt.NDArray[Any]:
 
 
 def stream_column(field: pa.Field, index: int, shape: Shape | None, classes: Shape | None) -> StreamColumn:
-    """Return how a column is read as a stream.
+    """Return the stream that a column becomes.
 
     Args:
         field: The column.

@@ -48,9 +48,9 @@ def read(
 
     Raises:
         ConfigError: A column is not a stream, its shape is unknown, or keys are neither whole numbers nor texts.
-        FormatError: The file is neither Parquet nor Arrow, or is damaged. When it is written: a column of the file has
+        FormatError: The file is neither Parquet nor Arrow, or is damaged. While the corpus is written: a column has
             nulls, samples of different sizes, an index beyond the dimension, or a number that would be rounded.
-        CorpusError: When it is written: the same of a table.
+        CorpusError: While the corpus is written: the same faults in a table that is not in a file.
         OSError: The file cannot be read.
 
     Example:

@@ -48,7 +48,7 @@ class Facts:
 
 
 def facts_of(field: pa.Field) -> Facts | None:
-    """Return what cntkio wrote about a column; None: another program wrote it.
+    """Return the facts that cntkio wrote about a column; None: another program wrote the column.
 
     Raises:
         FormatError: The metadata are damaged.

@@ -31,7 +31,7 @@ class Table(NamedTuple):
     Attributes:
         name: Name used in messages: the file, or the type of the object.
         schema: The columns.
-        batches: The batches, read when they are asked for.
+        batches: The batches, read one by one on request.
         total: Number of batches; 0: unknown.
     """
 
@@ -166,7 +166,7 @@ def _validated(path: str, batches: Iterator[pa.RecordBatch], where: str | None =
 
 @contextlib.contextmanager
 def _reading(path: str, where: str) -> Iterator[None]:
-    """Raise an error that says where the file is damaged, if pyarrow cannot read it while the block runs."""
+    """Turn an error of pyarrow in the block into an error that says where the file is damaged."""
     try:
         yield
     except _DAMAGE as error:

@@ -121,7 +121,7 @@ def _github(options: Namespace, findings: Findings) -> None:
 
 
 def _escaped(text: str) -> str:
-    """Return a text for a workflow command."""
+    """Return a text with the escapes of GitHub's workflow commands."""
     return printable(text).replace("%", "%25").replace(":", "%3A").replace(",", "%2C")
 
 

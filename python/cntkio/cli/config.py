@@ -12,7 +12,7 @@ from cntkio.config.reading import Attempts, attempts, readers_asked_for
 
 
 def config(options: Namespace) -> int:
-    """Print the meaning of a configuration; of a reader that cannot be read, the reason.
+    """Print the meaning of a configuration; for a reader that cannot be read, print the reason.
 
     Raises:
         ConfigError: The configuration or the call are bad.

@@ -28,7 +28,7 @@ _REMOTE_OPTIONS = ("cache", "cache_limit", "remote")
 
 
 def reading_of(options: Namespace) -> Reading:
-    """Return how the options say to read files."""
+    """Return the options of the command that say how to read files."""
     return Reading(
         StreamDefs(options.stream or ()),
         options.max_errors,
@@ -58,7 +58,7 @@ def described(
         max_errors: See `cntkio.corpora.Reading`.
         chunk_size_in_bytes: See `cntkio.corpora.Reading`.
         cache_index: See `cntkio.corpora.Reading`.
-        guesses_streams: Whether the first lines of a text say enough about its streams, because no value is read.
+        guesses_streams: Whether to guess the streams of a text from its first lines, because no value is read.
 
     Raises:
         ConfigError, FormatError, OSError: See `cntkio.corpora.described`.
@@ -95,7 +95,7 @@ def refuse_remote_options(options: Namespace, files: Sequence[Input]) -> None:
     """Refuse options of remote stores for local files.
 
     Raises:
-        ConfigError: There is one.
+        ConfigError: A local file has such an option.
     """
     if any(file.kind.form == "configuration" or is_remote(str(file.path)) for file in files):
         return

@@ -148,7 +148,7 @@ def _check_labels(options: Namespace, file: Input) -> None:
 
 
 def _write_config(options: Namespace, deserializers: Sequence[Any]) -> None:
-    """If it was asked for, write the configuration that reads a corpus, and print the program that does the same."""
+    """On request, write the configuration that reads a corpus, and print the program that does the same."""
     if options.write_config is None:
         return
     if options.labels is not None:

@@ -72,10 +72,10 @@ class Setting(NamedTuple):
         return self._replace(**changes)
 
     def check(self) -> None:
-        """Refuse what no source can do.
+        """Refuse a setting that no source supports.
 
         Raises:
-            ConfigError: There is something.
+            ConfigError: The setting is not possible.
         """
         if self.deal not in DEALS:
             raise ConfigError(f"deal={self.deal}: expected one of {', '.join(DEALS)}", key="deal")

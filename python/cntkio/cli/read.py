@@ -98,7 +98,7 @@ def index(options: Namespace) -> int:
     return status
 
 
-# Why no cache is written of the other kinds of files.
+# Reasons why the other kinds of files have no cache.
 _NO_CACHE = {
     "cbf": "none; the file has its own",
     "scp": "none; the list is read at each start",
@@ -137,7 +137,7 @@ _ALL_SMALL = f"none; the index of a text of less than {LEAST_CACHED >> 10} KiB i
 
 
 def _caches_of(corpus: Any, file: Input) -> tuple[str | None, str]:
-    """Return the first of the index caches from which texts were opened, and a sentence about all; None: some lack."""
+    """Return the first index cache of several texts, or None if a text lacks its cache, and a sentence about all."""
     names = zip(corpus.publish_indexes(), corpus.index_caches, strict=True)
     caches = [name or os.fspath(cache) for name, cache in names if cache is not None]
     num_small = sum(0 < size < LEAST_CACHED for size in text_sizes(file.files))
@@ -149,7 +149,7 @@ def _caches_of(corpus: Any, file: Input) -> tuple[str | None, str]:
 
 
 def _cache_of(corpus: Any) -> tuple[str | None, str]:
-    """Return the index cache from which a text was opened, and this as words, or else why none was written."""
+    """Return the index cache of a text and the same as text, or None and the reason why none was written."""
     written = corpus.written_cache()
     if written is None:
         name = corpus.publish_index() or os.fspath(corpus.index.cache)

@@ -1,6 +1,6 @@
 """Printing: facts in aligned lines or as JSON, lines that are cut to a width, complaints, the progress bar.
 
-Invariant: whatever comes from a file is printed without control characters (`cntkio.errors.printable`), and numbers
+Invariant: text from a file is printed without control characters (`cntkio.errors.printable`), and numbers
 that JSON does not have are null.
 """
 
@@ -28,7 +28,7 @@ _LINE_WIDTH = 100
 # Room for the name of a stream, and for how many more there are.
 _REST_WIDTH = 24
 _BAR_WIDTH = 40
-# Wait so many seconds before the bar shows a rate, and between two drawings that only change the rate.
+# Seconds before the bar shows a rate, and between two drawings that only change the rate.
 _FIRST_RATE = 1.0
 _BETWEEN_RATES = 0.5
 # Readable on light and on dark grounds, unlike yellow, green, cyan, and blue that is not bold.
@@ -56,7 +56,7 @@ class Facts:
             self.add(name, fact)
 
     def add(self, name: str, value: Any, text: str | None = None) -> None:
-        """Add a fact: its value for JSON, and its text for people; None: the value in words."""
+        """Add a fact: its value for JSON, and its text for people; None: the text of the value."""
         self._fields[name.replace(" ", "_")] = value
         self._lines.append((name, _in_words(value) if text is None else text))
 
@@ -179,7 +179,7 @@ def wrapped(text: str, indent: int) -> str:
 
 
 def counts(kinds: Mapping[str, int]) -> str:
-    """Return how many errors or warnings of each kind there are.
+    """Return the number of errors or warnings of each kind, as text.
 
     Example:
         >>> counts({"bad number": 2}), counts({})
@@ -255,7 +255,7 @@ class _Bar:
         return f"{rate}  {duration(seconds * (total - done) / done)} left" if total > done else rate
 
     def clear(self) -> None:
-        """A result or a complaint may follow: leave a clean line."""
+        """Clear the line of the bar, before a result or a complaint."""
         print(f"\r{'':{max(self._longest, self._width + 8)}}\r", end="", file=sys.stderr, flush=True)
 
 

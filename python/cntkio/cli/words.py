@@ -1,4 +1,4 @@
-"""The parser's words, for whatever is generated from it: the completion of shells, and the page with all options."""
+"""The arguments and verbs of the parser, for the completion of shells and the page with all options."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 
 class Parser(ArgumentParser):
-    """A parser that tells its arguments and its verbs."""
+    """A parser that can list its arguments and its verbs."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         self._added: list[argparse.Action] = []
@@ -24,7 +24,7 @@ class Parser(ArgumentParser):
         return added
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse arguments. Options may stand anywhere between the words of a verb."""
+        """Parse arguments. Options may appear anywhere between the words of a verb."""
         if self._verbs or self._is_parsing:
             return super().parse_known_args(args, namespace)
         self._is_parsing = True
@@ -34,7 +34,7 @@ class Parser(ArgumentParser):
             self._is_parsing = False
 
     def group(self, title: str) -> Callable[..., None]:
-        """Return what adds arguments to a new group of the help."""
+        """Begin a group of the help, and return the function that adds arguments to it."""
         group = self.add_argument_group(title)
 
         def add(*names: Any, **keywords: Any) -> None:
@@ -80,7 +80,7 @@ class Argument(NamedTuple):
         options: Its options, such as `-n` and `--sequences`; empty: it is an argument without an option.
         metavar: Name of its value; empty: it has none.
         help: Description.
-        choices: Values that are possible; empty: any.
+        choices: The possible values; empty: any.
         is_repeated: Whether several values may follow.
         is_optional: Whether a value may be missing.
     """

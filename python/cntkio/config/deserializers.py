@@ -80,12 +80,12 @@ def warn_of_unknown_keys(section: Section, known: Mapping[str, str], streams: It
 
 
 def warn_of_no_effect(section: Section, rows: Iterable[keys.WithoutEffect], deciding: Section | None = None) -> None:
-    """Warn of keys that ask for something else than what happens. A value of another type does no harm.
+    """Warn of keys without effect whose values ask for something that cntkio does not do. Accept any type of value.
 
     Args:
         section: The section.
-        rows: The keys, and the values that ask for what happens anyway.
-        deciding: The section whose values happen, if that is another.
+        rows: The keys, and the values that ask for what cntkio does anyway.
+        deciding: The section whose values count, if it is another section.
     """
     for row in rows:
         with contextlib.suppress(ValueError, ConfigError):  # a variable that no entry needs may be missing
@@ -96,7 +96,7 @@ def warn_of_no_effect(section: Section, rows: Iterable[keys.WithoutEffect], deci
 
 
 def _asked_for(section: Section, row: keys.WithoutEffect, *, is_own: bool) -> bool | str | None:
-    """Return the value of a key without effect as one of `row.usual`; None if nothing is asked for.
+    """Return the value of a key without effect as `row.usual` has it; None: the value is missing, empty or a default.
 
     Raises:
         ValueError: The value has another type.
@@ -111,7 +111,7 @@ def _asked_for(section: Section, row: keys.WithoutEffect, *, is_own: bool) -> bo
 
 
 def chunk_size_of(section: Section) -> int:
-    """Return ``chunkSizeInBytes``, which CNTK lets be 0 and then ends."""
+    """Return ``chunkSizeInBytes``; refuse 0, with which CNTK crashes."""
     size = keys.CHUNK_SIZE.of(section)
     if not size:
         raise section.error(keys.CHUNK_SIZE.key, f"{keys.CHUNK_SIZE.key} = 0; expected at least 1")
@@ -153,7 +153,7 @@ def _streams_of(section: Section) -> list[Section]:
 
 
 def text_deserializer(section: Section, context: StreamContext, known: Mapping[str, str]) -> Call:
-    """Read the section of a text reader, or of a deserializer of the text format. `known` are its keys."""
+    """Read the section of a text reader, or of a deserializer of the text format. `known` lists its keys."""
     warn_of_unknown_keys(section, known)
     path = section.files("file")
     streams: dict[str, Any] = {}
@@ -188,7 +188,7 @@ def _text_stream(stream: Section) -> Record:
 
 
 def binary_deserializer(section: Section, context: StreamContext, known: Mapping[str, str]) -> Call:
-    """Read the section of a binary reader, or of a deserializer of the binary format. `known` are its keys."""
+    """Read the section of a binary reader, or of a deserializer of the binary format. `known` lists its keys."""
     warn_of_unknown_keys(section, known)
     path = section.files("file")
     names: dict[str, str] = {}  # by the name in the file; if two streams have the same, the last by name gets it
@@ -353,7 +353,7 @@ def _deserializer(section: Section, index: int, context: StreamContext) -> Call:
 
 
 def _only_stream(section: Section, known: Mapping[str, str]) -> Section:
-    """Return the stream of a deserializer of HTK: the first, as in CNTK, where the others are not read."""
+    """Return the first stream of a deserializer of HTK; like CNTK, do not read the others."""
     warn_of_unknown_keys(section, known)
     streams = _streams_of(section)
     if len(streams) > 1:

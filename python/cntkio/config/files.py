@@ -83,7 +83,7 @@ def configuration(arguments: Iterable[str]) -> Section:
 
 
 def _key_of(argument: str) -> tuple[str, str]:
-    """Return the key with which an argument begins, folded, and what follows it; without a key, "" and anything."""
+    """Return the folded key with which an argument begins, and the text after it; without a key, "" and any text."""
     key, equals, rest = argument.partition("=")
     return (folded(key.strip(BLANKS)) if equals else ""), rest
 
@@ -106,7 +106,7 @@ def warn_of_unused(top: Section, arguments: Sequence[str]) -> None:
 
 
 def _unused(section: Section, used: set[Position], depth: int = 1) -> Iterator[tuple[str, Position]]:
-    """Yield paths and positions of the entries that are not used, where variables are not replaced."""
+    """Yield paths and positions of the entries that were not looked up; variables in them stay as they are."""
     for entry in section.entries:
         inner = [value for value in entry.values if value.string.startswith("[")]
         for value in inner:
@@ -155,7 +155,7 @@ def _included(
 
     Args:
         line: The line.
-        position: Where it is.
+        position: Position of the line.
         directory: The directory that paths are relative to.
         including: The files that include each other down to this line, from the outermost on.
         known: The files that were read before; the files of this line are added.

@@ -179,7 +179,7 @@ def _optional_text(section: Section, key: str, _: str | None) -> str | None:
     return section.text(key) if section.has(key, own=True) else None
 
 
-# Of the section of remote stores. Options of a store, such as credentials, are in the configuration of fsspec.
+# Options in the section of remote stores. Options of a store, such as credentials, are in fsspec's configuration.
 _REMOTE = Remote()
 REMOTE: tuple[Option[Any], ...] = (
     Option("cache", "cache", _optional_file, None),
@@ -188,7 +188,7 @@ REMOTE: tuple[Option[Any], ...] = (
     Option("numRetries", "num_retries", Section.size, _REMOTE.num_retries),
     Option("timeoutInSeconds", "timeout_in_seconds", Section.size, _REMOTE.timeout_in_seconds),
 )
-# Of deserializers.
+# Options of deserializers.
 CHUNK_SIZE: Option[int] = _keyword(CTFDeserializer, "chunkSizeInBytes", Section.size)
 TARGETS = (
     Option("labelToTargetMappingFile", "labelToTargetMappingFile", _optional_file, None),
@@ -214,7 +214,7 @@ KEYWORDS: dict[type, tuple[Option[Any], ...]] = {
     HTKMLFBinaryDeserializer: (),
 }
 
-# Of readers.
+# Options of readers.
 SEED = Option("randomizationSeed", "randomization_seed", Section.size, 0)
 KEEP_DATA = Option("keepDataInMemory", "keep_data_in_memory", Section.boolean, False)
 FRAME_MODE = Option("frameMode", "frame_mode", Section.boolean, False)
@@ -256,7 +256,7 @@ _RANDOMIZATION = "randomize randomizationWindow sampleBasedRandomizationWindow r
 
 
 def _known(keys: str, *tables: Iterable[Option[Any] | cntk_options.Option]) -> dict[str, str]:
-    """Folded keys and their spelling, of a list and of tables."""
+    """Return the spelling of each folded key, from a list of keys and from tables."""
     return {folded(key): key for key in [*keys.split(), *(option.key for table in tables for option in table)]}
 
 
@@ -298,9 +298,9 @@ class WithoutEffect(NamedTuple):
 
     Attributes:
         key: The key.
-        usual: The value that asks for what happens anyway; any other value is warned of. None: every value is.
-        reason: Why it changes nothing.
-        is_inherited: Whether it is looked up in the sections around, too.
+        usual: The value that asks for what cntkio does anyway; any other causes a warning. None: every value does.
+        reason: The reason why it changes nothing.
+        is_inherited: Whether it is also looked up in the outer sections.
     """
 
     key: str

@@ -3,10 +3,10 @@
 ::
 
     text ──tokens──> entries ──resolve──> values: texts, numbers, arrays, sections
-                              variables and comments are replaced here, when a value is asked for
+                              variables and comments are replaced here, when a value is looked up
 
-Invariants: what CNTK accepts has CNTK's meaning; a value is not looked at before it is asked for; each error says
-where. The result is a value or a `ConfigError` whatever the input is: depth, cycles and growth have limits.
+Invariants: text that CNTK accepts has CNTK's meaning; a value is not examined before it is looked up; each error has a
+position. The result is a value or a `ConfigError` whatever the input is: depth, cycles and growth have limits.
 
 A reader "in BrainScript form" is a record in curly braces, which is this language with other brackets. Expressions
 never worked there; `_why_not_a_section` recognises them and says what to write instead.
@@ -74,14 +74,14 @@ _SUFFIXES = re.compile(r"\d[kKmM]\b")
 
 
 def _integer(text: str) -> int:
-    """Read a whole number of 32 bits as CNTK does; a ValueError if it is not."""
+    """Read a whole number of 32 bits as CNTK does; raise ValueError for any other text."""
     if not INTEGER.fullmatch(text) or not -(2**31) <= int(text) < 2**31:
         raise ValueError(text)
     return int(text)
 
 
 def _size(text: str) -> int:
-    """Read a whole number from 0 on, larger numbers as 2**64 - 1; a ValueError if it is not."""
+    """Read a whole number from 0 on, larger numbers as 2**64 - 1; raise ValueError for any other text."""
     if not INTEGER.fullmatch(text) or int(text) < 0:
         raise ValueError(text)
     return min(int(text), 2**64 - 1)
@@ -112,8 +112,8 @@ class Entry:
     Attributes:
         key: The key, as it is spelled where it comes first.
         values: The values as they are written, variables not replaced.
-        resolved: The value with variables replaced, once somebody has asked for it.
-        is_being_resolved: Whether its variables are being replaced right now: if it needs itself then, that is a cycle.
+        resolved: The value with variables replaced, after the first look-up.
+        is_being_resolved: Whether its variables are being replaced right now, to detect a cycle.
     """
 
     __slots__ = ("_key_at", "is_being_resolved", "key", "resolved", "values")
@@ -142,7 +142,7 @@ class Entry:
 
     @property
     def literal(self) -> Value:
-        """The value as it is written, variables not replaced."""
+        """The value as it is written, before variables are replaced."""
         return self.values[0]
 
 
@@ -155,8 +155,8 @@ _FLAG = Value(Text([("true", (None, 0, 0))]), 0, 4)
 class Section:
     """The entries of a section, and the outer sections in which to look for missing keys.
 
-    The parent of a section is the section that was asked for it: if ``train`` has no ``reader`` of its own, and the
-    top level has one, the parent of that ``reader`` is ``train``. (docs/configuration.md, "Looking things up")
+    The parent of a section is the section in which the look-up began: if ``train`` has no ``reader`` of its own, but
+    the top level has one, the parent of that ``reader`` is ``train``. (docs/configuration.md, "Looking things up")
 
     Args:
         name: The section's name, for messages.
@@ -288,7 +288,7 @@ class Section:
             self.used.add(entry.position)
 
     def use_all(self) -> None:
-        """Count all its own entries as looked up: the reader of the section warns of the entries without effect."""
+        """Mark all its own entries as looked up: the reader of the section warns of the entries without effect."""
         for entry in self._entries.values():
             self._use(entry)
 
@@ -322,7 +322,7 @@ class Section:
         return position.error(f"{message}{self._in_section()}", key)
 
     def _how_to_give(self, key: str) -> str:
-        """Return the argument that sets a key of this section; nothing for sections that no argument reaches."""
+        """Return the argument that sets a key of this section; empty for sections that no argument reaches."""
         if not re.fullmatch(r"\w+(/\w+)*", self.path):
             return ""
         names = self.path.split("/")
@@ -402,7 +402,7 @@ class Section:
         )
 
     def _require_variables(self, value: Value, key: str) -> None:
-        """Refuse a value in brackets, such as an array, in which a variable was left because it does not exist."""
+        """Refuse a value in brackets, such as an array, that contains a variable without a value."""
         match = VARIABLE.search(value.text.string, value.begin, value.end)
         if match is not None:
             raise self._missing_variable(match[1], value.text.position(match.start()), key)

@@ -43,7 +43,7 @@ class Call:
         target: The class.
         arguments: Its positional arguments.
         keywords: Its keyword arguments, in order.
-        trace_level: The deserializer's own, which counts where the reader has none.
+        trace_level: The deserializer's own trace level, which counts if the reader has none.
 
     Example:
         >>> from cntkio import CTFDeserializer
@@ -93,12 +93,12 @@ class ReaderConfig:
         randomization_seed: Sweep k is shuffled with this seed + k.
         truncation_length: Steps of a truncated minibatch; 0: the minibatch size is the number of steps, of
             `utterances_per_minibatch` parallel sequences.
-        right_splice: How many samples successive parts of a truncated sequence have in common.
+        right_splice: Number of samples that successive parts of a truncated sequence have in common.
         utterances_per_minibatch: By epochs, the last number repeating.
         read_method: How the HTKMLFReader shuffles.
         minibatch_mode: ``"full"`` leaves out a sweep's last minibatch if it is not full; HTKMLFReader.
         max_utterance_length: Longer utterances are skipped; HTKMLFReader.
-        page_file_path: The folder of the page file; empty: the system's; HTKMLFReader.
+        page_file_path: The folder of the page file; empty: the system's folder for temporary files; HTKMLFReader.
         local_timeline: Whether a partition's minibatches are filled with its own share of the size.
         max_errors: How many sequences may be marked as invalid.
         keep_data_in_memory: Whether chunks stay in memory once they were read.
@@ -313,7 +313,7 @@ class ReaderConfig:
         return program + "    print(minibatch.num_sequences, minibatch.end_of_sweep)\n"
 
     def facts(self) -> dict[str, str]:
-        """Return what was understood, for people: facts by name."""
+        """Return the meaning of the section for people: facts by name."""
         facts = {"section": self.section, "reader": self.kind}
         for index, call in enumerate(self.calls):
             facts[f"deserializer {index}"] = repr(call)

@@ -1,4 +1,4 @@
-"""Reader sections: which section is asked for, and what its reader does. (docs/configuration.md, "Readers")
+"""Reader sections: the choice of a section, and the meaning of its keys. (docs/configuration.md, "Readers")
 
 ::
 
@@ -51,13 +51,13 @@ from cntkio.timeline import (
     composite_window,
 )
 
-# ------------------------------------------------------------------------------------------ which section is asked for
+# --------------------------------------------------------------------------------------------- the choice of a section
 
 
 def read_config(
     path: str | os.PathLike[str], *overrides: str, section: str | Sequence[str] | None = None
 ) -> ReaderConfig:
-    """Read a CNTK configuration file, and return what its reader does. (docs/configuration.md)
+    """Read a CNTK configuration file, and return the meaning of its reader. (docs/configuration.md)
 
     Args:
         path: The file.
@@ -91,7 +91,7 @@ def read_config(
 
 @contextlib.contextmanager
 def _named_kinds(paths: Sequence[str]) -> Iterator[None]:
-    """Let an error say what a file is that is not a configuration."""
+    """Let an error name the kind of a file that is not a configuration."""
     try:
         yield
     except ConfigError as error:
@@ -100,7 +100,7 @@ def _named_kinds(paths: Sequence[str]) -> Iterator[None]:
 
 
 def read_section(top: Section, section: str | Sequence[str] | None = None) -> ReaderConfig:
-    """Return what a reader of a configuration does.
+    """Return the meaning of a reader of a configuration.
 
     Args:
         top: The global section.
@@ -114,7 +114,7 @@ def read_section(top: Section, section: str | Sequence[str] | None = None) -> Re
 
 
 class Attempt(NamedTuple):
-    """A reader, or why it cannot be read.
+    """A reader, or the reason why it cannot be read.
 
     Attributes:
         section: The path of its section, or of the section of its action.
@@ -138,11 +138,11 @@ class Attempt(NamedTuple):
 
 
 class Attempts(NamedTuple):
-    """The readers of a configuration that are asked for.
+    """The readers that the arguments of a call name.
 
     Attributes:
         each: The readers.
-        why_all: Why these are all sections that have readers: nothing says which to use. Empty: something does.
+        why_all: The reason why these are all sections that have readers, and not a choice; empty: they are a choice.
     """
 
     each: list[Attempt]
@@ -150,14 +150,14 @@ class Attempts(NamedTuple):
 
 
 def attempts(path: str | os.PathLike[str], arguments: Sequence[str]) -> Attempts:
-    """Try to read the readers of a configuration that arguments of the command line ask for.
+    """Try to read the readers of a configuration that arguments of the command line name.
 
     Each reader is changed as the action around it does, also if the reader itself is named.
 
     Args:
         path: The configuration; or several with a plus sign between them, if no file has the whole name.
         arguments: ``key=value`` overrides; an argument without ``=`` names a section. Without a section all readers of
-            all actions are asked for, ``cvReader`` included; if no action has one, all sections with readers.
+            all actions are read, ``cvReader`` included; if no action has one, all sections with readers.
 
     Raises:
         ConfigError: The configuration cannot be read, or no section has a reader.
@@ -193,7 +193,7 @@ def _attempt(top: Section, section: str) -> Attempt:
 
 
 def _why_none(top: Section) -> str:
-    """Return why no action has a reader."""
+    """Return the reason why no action has a reader."""
     names = ", ".join(map(repr, _actions_of(top)))
     if not top.has("command"):
         return f"the file has no 'command', and no section {names} with a reader"
@@ -201,7 +201,7 @@ def _why_none(top: Section) -> str:
 
 
 def readers_asked_for(path: str | os.PathLike[str], arguments: Sequence[str]) -> list[ReaderConfig]:
-    """Return what the readers of a configuration do that arguments of the command line ask for. See `attempts`.
+    """Return the readers of a configuration that arguments of the command line name. See `attempts`.
 
     Raises:
         ConfigError: The configuration cannot be read, nothing says which of its readers to use, or one cannot be read.
@@ -237,7 +237,7 @@ def readers_of(top: Section) -> list[str]:
 
 
 def _find_reader(top: Section, asked: str | Sequence[str] | None) -> tuple[Section, Section | None]:
-    """Find a reader's section; if an action is asked for, its section, too."""
+    """Find a reader's section and, if the call names an action, the action's section."""
     if asked is None:
         asked = _default_path(top)
     section = top
@@ -249,7 +249,7 @@ def _find_reader(top: Section, asked: str | Sequence[str] | None) -> tuple[Secti
 
 
 def _inner(section: Section, name: str, top: Section) -> Section:
-    """Return a section in a section; if it is missing, the error lists the sections that have readers."""
+    """Return a section of a section. If it is missing, raise an error that lists the sections that have readers."""
     if not section.has(name):
         readers = ", ".join(with_readers(top)) or "none; expected such as train = [ reader = [ file = ... ] ]"
         hint = did_you_mean(name, section.keys)
@@ -289,7 +289,7 @@ def _actions_of(top: Section) -> tuple[str, ...]:
 
 
 def _action_of(section: Section) -> str:
-    """Return what the section of an action does, such as ``"test"``."""
+    """Return the kind of an action's section, such as ``"test"``."""
     actions = section.texts("action", ("train",))
     return folded(actions[0]) if actions else "train"
 
@@ -299,7 +299,7 @@ def _action_of(section: Section) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class _Asked:
-    """A reader's section, and how it is asked for.
+    """A reader's section, and the action that uses it.
 
     Attributes:
         section: The section.
@@ -314,16 +314,16 @@ class _Asked:
     writes_sequences: bool = True
 
     def is_write(self) -> bool:
-        """Return whether the action writes, or the section says so; HTK's readers and the composite reader ask."""
+        """Return whether the action or the section writes, which matters to HTK's readers and the composite reader."""
         return self.action == "write" or self.section.text("action", "").lower() == "write"
 
     def context(self, *, frame_mode: bool = False, takes_targets: bool = False) -> StreamContext:
-        """Return what deserializers need to know."""
+        """Return the settings of the reader that its deserializers depend on."""
         return StreamContext(self.section, self.precision, frame_mode, takes_targets)
 
 
 def _read(section: Section, action: str) -> ReaderConfig:
-    """Return what a reader does when an action uses it; action "": as it is written."""
+    """Return the meaning of a reader when an action uses it; action "": as it is written."""
     level = 1
     with contextlib.suppress(ConfigError):  # the error is raised where the value is needed
         level = keys.TRACE_LEVEL.of(section)
@@ -352,7 +352,7 @@ def _read_traced(section: Section, action: str) -> ReaderConfig:
 
 
 def _check(call: Call, section: Section) -> None:
-    """Let the deserializer check its options; an error is raised at their key."""
+    """Let the deserializer check its options, and raise its error at the key of the option."""
     with contextlib.suppress(OSError), advising(CONFIGURATION):  # `ReaderConfig.open` reports files
         try:
             call()
@@ -585,7 +585,7 @@ def _page_folder(section: Section, method: ReadMethod) -> str:
 def _htk_window(asked: _Asked, method: ReadMethod, *, is_old: bool) -> Window | None:
     """Return the window of a reader of HTK.
 
-    HTKMLFReader, the old one, takes truth values as well, and reads in order whatever its ``readMethod`` is.
+    The old HTKMLFReader also accepts truth values. With False it reads in order, whatever its ``readMethod`` is.
     """
     section = asked.section
     is_told_by_action = asked.action in ("test", "eval") and not section.has("randomize")

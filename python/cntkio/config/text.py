@@ -1,4 +1,4 @@
-"""Text that remembers where each character came from, and how it is split into entries. (docs/configuration.md)
+"""Text that keeps the origin of each character, and its division into entries. (docs/configuration.md)
 
 ::
 
@@ -33,7 +33,7 @@ DEEPEST = 100  # brackets in brackets; a network description has ten
 INTEGER = re.compile(r"[+-]?[0-9]{1,1000}")
 
 _BRACKET = re.compile(r'"[^"]*"?|[\[\](){}]')
-# Such a character right after an opening bracket is the separator in there, unless it begins a relative path.
+# One of these characters right after an opening bracket is the separator inside it, unless it begins a relative path.
 _SEPARATORS = "`~!@$%^&*_-+|:;,?."
 _RELATIVE = ("..", ".\\", "./")
 _MOST_ELEMENTS = 1 << 20
@@ -179,7 +179,7 @@ class Value(NamedTuple):
         return self._replace(begin=begin, end=begin + len(self.string.strip(BLANKS)))
 
     def as_own_text(self) -> Value:
-        """Copy it into a text of its own, where brackets that were in quotes count."""
+        """Copy the value into a text of its own, in which brackets from within quotes count."""
         text = Text(self.text.pieces(self.begin, self.end))
         return Value(text, 0, len(text.string))
 
@@ -189,7 +189,7 @@ class Value(NamedTuple):
 
 @functools.cache
 def _patterns(separator: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Compile what is skipped between tokens, and what ends a word."""
+    """Compile the pattern of the gap between tokens, and the pattern that ends a word."""
     characters = ",\r\n" + re.escape(separator)
     return re.compile(f"[{characters}{BLANKS}]*"), re.compile(f'[{characters}\\[({{"]')
 
@@ -198,7 +198,7 @@ def tokens(value: Value, separator: str) -> Iterator[Value]:
     """Split a value into tokens. One level of brackets or quotes around tokens is removed.
 
     Args:
-        value: What is split.
+        value: The text to split.
         separator: What separates tokens, in addition to commas and line ends: ``";"`` for the entries of a section,
             ``":"`` for the elements of an array. Brackets can name their own.
 
@@ -223,7 +223,7 @@ def tokens(value: Value, separator: str) -> Iterator[Value]:
 
 
 def _tokens_inside(text: Text, opening: int, close: int, separator: str) -> Iterator[Value]:
-    """Split what is between brackets or quotes. Deeper brackets stay as they are."""
+    """Split the text between brackets or quotes. Deeper brackets stay as they are."""
     offset, end = opening + 1, close
     if text.string[opening] == '"':
         text, offset, end, _ = Value(text, offset, end).as_own_text()

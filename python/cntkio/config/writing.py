@@ -354,10 +354,10 @@ def _entry(key: str, value: Any) -> str:
 
 
 def _quotable(text: str) -> str:
-    """Return a text that can stand in quotes in a configuration.
+    """Return the text if a configuration can contain it in quotes.
 
     Raises:
-        ConfigError: The text cannot.
+        ConfigError: A configuration cannot contain it.
     """
     hash_sign = text.find("#")  # a later '#' in a line begins no comment
     begins_comment = hash_sign == 0 or (hash_sign > 0 and text[hash_sign - 1] in BLANKS)

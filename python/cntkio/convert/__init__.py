@@ -7,10 +7,10 @@
 
     pieces          the seam: sequences piece by piece, from anything that can be written
     array_streams   pieces of arrays, SciPy matrices and minibatches
-    writables       a `Writable` from whatever a caller passes
+    writables       a `Writable` from any argument of a writer
     compression     text that is compressed while it is written
     chunks          some chunks of a corpus, as a small value
-    tables          what counts as a table: data frames, series, data sets
+    tables          objects that count as tables: data frames, series, data sets
     keys            keys that are kept, or numbered and listed
     loading         all chunks of a corpus in order, loaded ahead
     arrays          read_ctf: a whole corpus as arrays
@@ -23,7 +23,7 @@
     tuning          how much is converted at a time
 
 Invariants: memory is bounded by a few chunks however long the input is, except for `read_ctf`. A file appears under its
-name when it is whole. An input that the target format cannot express is an error that names its location.
+name when it is complete. An input that the target format cannot express is an error that names its location.
 """
 
 from cntkio.convert.array_streams import ArrayStream

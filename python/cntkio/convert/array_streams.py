@@ -33,7 +33,7 @@ class ArrayStream:
         name: Its name.
         num_sequences: Number of sequences.
         num_bytes: Approximate size in memory.
-        is_wide: Whether the data have whole numbers that float32 would round, but no longer know it.
+        is_wide: Whether the data are doubles that came from whole numbers that float32 would round.
 
     Raises:
         ConfigError: The data do not form a stream.
@@ -127,7 +127,7 @@ class _Samples(Protocol):
 
 
 def _samples_of(name: str, data: Any) -> tuple[_Samples, bool]:
-    """Return samples, and whether they have whole numbers that float32 would round, but no longer know it."""
+    """Return samples, and whether they are doubles that came from whole numbers that float32 would round."""
     if isinstance(data, MinibatchData):
         return _minibatch_samples(data), False
     if isinstance(data, _Matrix):

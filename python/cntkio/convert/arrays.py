@@ -1,4 +1,4 @@
-"""Whole corpora as arrays, for programs that need the data without a timeline."""
+"""Complete corpora as arrays, for programs that need the data without a timeline."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def as_class_ids(minibatch: Minibatch, ids: Collection[str]) -> Minibatch:
 
 
 def read_corpus(corpus: Corpus) -> Minibatch:
-    """Read an opened corpus into arrays: its chunks one after the other, of which few are in memory at a time.
+    """Read an opened corpus into arrays, chunk by chunk, with few chunks in memory at a time.
 
     Raises:
         FormatError: A chunk breaks the format.

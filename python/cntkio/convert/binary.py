@@ -27,7 +27,7 @@ def write_cbf(
     one_hot: Mapping[str, int] | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """Write a file in the CNTK binary format, with bounded memory. The file appears under its name when it is whole.
+    """Write a file in the CNTK binary format, with bounded memory. The file appears under its name when it is complete.
 
     Args:
         path: The file.

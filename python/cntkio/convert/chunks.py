@@ -87,7 +87,7 @@ class CorpusChunks:
 
     @contextlib.contextmanager
     def pieces(self) -> Iterator[Pieces]:
-        """The sequences, a piece for each chunk. The corpus is opened when the first is asked for."""
+        """The sequences, a piece for each chunk. The corpus is opened for the first piece."""
         yield Pieces(self.name, list(self.streams), self._each(), len(self), self.has_text_keys)
 
     def _each(self) -> Iterator[Piece]:
@@ -101,10 +101,10 @@ def corpus_chunks(deserializer: Deserializer) -> CorpusChunks:
     """Open a corpus, and return all its chunks as a small value. See `CorpusChunks`.
 
     Args:
-        deserializer: What to read.
+        deserializer: The corpus.
 
     Raises:
-        ConfigError: The corpus has its own order, and its sequences are not known before they are read.
+        ConfigError: The corpus has an order of its own, so its sequences are not known before they are read.
         FormatError: The corpus breaks its format.
         OSError: A file cannot be read.
 
@@ -133,10 +133,10 @@ def has_text_keys(corpus: Corpus) -> bool:
 
 
 def refuse_unknown_sequences(corpus: Corpus) -> None:
-    """Refuse a corpus with its own order.
+    """Refuse a corpus with an order of its own, whose sequences are not known before they are read.
 
     Raises:
-        ConfigError: It has its own order.
+        ConfigError: The corpus has an order of its own.
     """
     if corpus.joins == "alone":
         raise ConfigError(

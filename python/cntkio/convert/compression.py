@@ -1,6 +1,6 @@
 """Text that is compressed while it is written: gzip, or zstd in frames with a seek table.
 
-Each frame of zstd holds 4 MB of text, and the table at the end tells where the frames are (the seekable format of
+Each frame of zstd holds 4 MB of text, and the table at the end lists the offsets of the frames (the seekable format of
 zstd), so that a reader can begin anywhere. Every tool that unpacks zstd unpacks the file.
 """
 
@@ -26,14 +26,14 @@ _LEVEL_OF_GZIP, _LEVEL_OF_ZSTD = 6, 3
 
 
 class Sink(Protocol):
-    """Something to write to."""
+    """An object that accepts bytes."""
 
     def write(self, data: memoryview, /) -> object:
         """Write some bytes."""
 
 
 def compression_of(path: AnyPath, compress: Compression | None) -> Compression:
-    """Return how a file is compressed; None: as its name says (`.gz`, `.zst`).
+    """Return the compression of a file to write; None: the compression of its name (`.gz`, `.zst`).
 
     Raises:
         ConfigError: There is no such compression.
@@ -51,7 +51,7 @@ def compression_of(path: AnyPath, compress: Compression | None) -> Compression:
 
 @contextlib.contextmanager
 def compressed(file: BinaryIO, compression: Compression) -> Iterator[Sink]:
-    """Compress what is written to the result, and write it to a file. The end is written if no exception occurs."""
+    """Return a sink that compresses bytes, and writes them to a file. The end is written if no exception occurs."""
     if compression == "gzip":
         packed = gzip.GzipFile("", "wb", _LEVEL_OF_GZIP, file, mtime=0)
         yield packed

@@ -1,4 +1,4 @@
-"""From one file to another of any format: what the input is shows in its bytes, what the output is in its name."""
+"""Conversion between files of any format, which the bytes of the input and the name of the output show."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _BY_EXTENSION: dict[str, FileFormat] = {
 
 
 class Reading(TypedDict, total=False):
-    """Keywords of `convert_file` and `corpus_of` that say how to read a file. Each is only for some formats.
+    """Keywords of `convert_file` and `corpus_of` that say how to read a file. Each keyword is only for some formats.
 
     Attributes:
         max_errors: Number of errors to tolerate in a text.
@@ -46,8 +46,8 @@ class Reading(TypedDict, total=False):
         prefix: Text to put before each path of a list of features.
         one_hot: Columns of class ids in Parquet and Arrow, and their numbers of classes, as for `cntkio.arrow.read`.
         key: The column of keys in Parquet and Arrow, read and written.
-        keys: Of several texts, as for `CTFDeserializer`.
-        chunk_size_in_bytes: Of a text that is read, as for `CTFDeserializer`: about so much is in memory at once.
+        keys: Keys of several texts, as for `CTFDeserializer`.
+        chunk_size_in_bytes: Chunk size of a text, as for `CTFDeserializer`, which is about the memory in use.
 
     Example:
         >>> reading: Reading = {"max_errors": 3}
@@ -69,7 +69,7 @@ _OF_TEXTS = ("max_errors", "skip_sequence_ids", "strict", "keys", "chunk_size_in
 
 
 def format_of_name(path: AnyPath) -> FileFormat:
-    """Return the format that the name of a file asks for.
+    """Return the format that the name of a file implies.
 
     Args:
         path: The file, which need not exist.
@@ -115,8 +115,8 @@ def convert_file(
         target: The file to write.
         to: Its format; None: by its extension: ``.ctf``, ``.txt``, ``.cbf``, ``.bin``, ``.parquet``, ``.pq``,
             ``.arrow``, ``.feather`` or ``.ipc``.
-        streams: The streams to read from a text or a binary corpus; of Parquet and Arrow the dimensions of columns that
-            do not tell them; None: as the file shows them.
+        streams: The streams to read from a text or a binary corpus; for Parquet and Arrow the dimensions of columns
+            whose types do not imply them; None: as the file shows them.
         flat: As for `cntkio.arrow.RecordBatches`, to write Parquet and Arrow.
         ids: As for `cntkio.arrow.RecordBatches`, to write Parquet and Arrow.
         renumber: As for `write_ctf`, to write text.
@@ -163,7 +163,7 @@ def _refuse(what: str, is_written: bool, options: Mapping[str, Any]) -> None:
 
 @suggests_keywords
 def corpus_of(path: FileNames, streams: StreamDefs, **reading: Unpack[Reading]) -> Any:
-    """Return what the writers take for a file of any format. Arguments and exceptions as for `convert_file`.
+    """Return a file of any format as an argument of the writers. Arguments and exceptions as for `convert_file`.
 
     Example:
         >>> from cntkio.convert import pieces_of

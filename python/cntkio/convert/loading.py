@@ -11,9 +11,9 @@ from cntkio.formats.contract import Corpus, Loaded
 
 
 def chunks_in_order(corpus: Corpus, chunk_ids: range | None = None) -> Iterator[Loaded]:
-    """Yield chunks, their errors counted; None: all. The next few are loaded while the caller works on a chunk.
+    """Yield the chunks with these ids (None: all), and count their errors. Load the next few while the caller works.
 
-    Drop each chunk before asking for the next one: its memory is used again.
+    Drop each chunk before you request the next: its memory is used again.
 
     Raises:
         FormatError: A chunk breaks the format.

@@ -27,7 +27,7 @@ class Piece(NamedTuple):
     Attributes:
         chunk: Their data.
         keys: Their keys, whole numbers from 0 or texts; None: they have none.
-        lengths: The samples for which each counts; None: the most samples of any stream.
+        lengths: Number of samples that each counts for; None: the samples of its longest stream.
     """
 
     chunk: Chunk
@@ -41,7 +41,7 @@ class Pieces(NamedTuple):
     Attributes:
         name: Name used in messages, usually the file.
         streams: The streams, in the order of the chunks' columns.
-        pieces: The pieces, each made when it is asked for.
+        pieces: The pieces, each made on request.
         total: Number of pieces; 0 if it is not known.
         has_text_keys: Whether keys are texts, not numbers.
         repeats_keys: Whether keys may repeat (several sweeps), so that they cannot separate sequences in a file.

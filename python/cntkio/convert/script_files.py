@@ -88,7 +88,7 @@ def _known_size(path: AnyPath) -> int:
 
 @contextlib.contextmanager
 def output(target: AnyPath | BinaryIO, compress: Compression | None) -> Iterator[Sink]:
-    """Open a file that appears under its name when it is whole, or flush an open file at the end.
+    """Open a file that appears under its name when it is complete, or flush an open file at the end.
 
     Args:
         target: The file.

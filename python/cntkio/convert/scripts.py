@@ -1,6 +1,6 @@
 """Token and number files to the CNTK text format, as CNTK's scripts `txt2ctf.py` and `uci2ctf.py` do. (docs/convert.md)
 
-The compiled core converts blocks of whole lines. This module checks options, and says what is wrong with a line.
+The compiled core converts blocks of whole lines. This module checks options, and makes the errors about lines.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _stream_names(names: Sequence[str] | None, num_columns: int) -> list[bytes]:
 
 
 class _EmptyColumns:
-    """Columns without a token: an error if strict, or else one warning for all of them."""
+    """Columns without a token: an error if strict, or else a single warning for all of them."""
 
     def __init__(self, *, is_strict: bool) -> None:
         self._is_strict = is_strict

@@ -34,7 +34,7 @@ def write_ctf(
     compress: Compression | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """Write a file in the CNTK text format, with bounded memory. The file appears under its name when it is whole.
+    """Write a file in the CNTK text format, with bounded memory. The file appears under its name when it is complete.
 
     Every line begins with the key of its sequence, or with its index from 0 if the sequences have no keys (as in
     arrays) or may repeat them (as in a source). Numbers are the shortest that read back to the same bits; whole

@@ -1,4 +1,4 @@
-"""A `Writable` from whatever a caller passes: a deserializer, a source, a mapping of arrays, record batches."""
+"""A `Writable` from any argument of a writer: a deserializer, a source, a mapping of arrays, record batches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from cntkio.streams import LARGEST_DIM, StreamInformation
 def pieces_of(
     data: Any, dtype: npt.DTypeLike | None = None, one_hot: Mapping[str, int] | None = None
 ) -> AbstractContextManager[Pieces]:
-    """Open what is to be written, piece by piece.
+    """Open the data to write, piece by piece.
 
     Args:
         data: As for `write_cbf`; or any `Writable`.
@@ -73,7 +73,7 @@ def _writable(data: Any, dtype: npt.DTypeLike | None, one_hot: Mapping[str, int]
 
 
 class _WritableCorpus:
-    """A deserializer, which is opened for writing."""
+    """The `Writable` of a deserializer, which it opens."""
 
     def __init__(self, deserializer: Deserializer) -> None:
         self._deserializer = deserializer
@@ -88,7 +88,7 @@ class _WritableCorpus:
 
 
 class _WritableSource:
-    """A source, which is read to its end."""
+    """The `Writable` of a source, which it reads to the end."""
 
     def __init__(self, source: MinibatchSource) -> None:
         if source.is_infinite():
@@ -126,7 +126,7 @@ def _column(data: Any) -> Column:
 
 
 class _WritableArrays:
-    """A minibatch, or a mapping of names to arrays."""
+    """The `Writable` of a minibatch, or of a mapping of names to arrays."""
 
     def __init__(self, data: Mapping[Any, Any], dtype: npt.DTypeLike | None, one_hot: Mapping[str, int]) -> None:
         named = {key.name if isinstance(key, StreamInformation) else str(key): value for key, value in data.items()}

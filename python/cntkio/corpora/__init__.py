@@ -1,4 +1,4 @@
-"""The corpora that files hold, of every format: what the files are, what reads them, and the opened corpora.
+"""The corpora in files of every format: the kinds of files, their deserializers, and the opened corpora.
 
 ::
 

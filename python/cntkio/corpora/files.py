@@ -34,9 +34,9 @@ class Input(NamedTuple):
 
     Attributes:
         name: Its name for people.
-        path: Where its bytes are; of several, the first.
+        path: Path of its bytes; for several files, the path of the first.
         kind: What it is.
-        size: Its bytes, as they are read.
+        size: Number of its bytes, as they are read.
         files: The files, if they are several.
     """
 
@@ -52,7 +52,7 @@ class Input(NamedTuple):
         return list(self.files) or as_url(str(self.path))
 
     def only(self) -> Path:
-        """Return the file, where several are not possible.
+        """Return the path of a single file, where several are not possible.
 
         Raises:
             ConfigError: There are several.
@@ -64,7 +64,7 @@ class Input(NamedTuple):
 
 @contextmanager
 def inputs(names: Iterable[FileNames], *, reads_tables: bool = True) -> Iterator[list[Input]]:
-    """Find out what files are, and copy to temporary files what cannot be read where it is.
+    """Find out the kinds of files, and copy those that no deserializer reads where they are to temporary files.
 
     Args:
         names: For each corpus its file, pattern or list of files; - for standard input.
@@ -127,7 +127,7 @@ def _several(shown: str, files: tuple[str, ...]) -> Input:
 
 
 def _sizes_of(files: Sequence[str]) -> list[int]:
-    """Return the bytes of each file, for which several requests of a store are under way at the same time."""
+    """Return the size of each file, in bytes. Make several requests to a store at the same time."""
 
     def size(file: str) -> int:
         with closing(open_stored(file)) as opened:

@@ -24,7 +24,7 @@ from cntkio.hints import wording
 from cntkio.source import MinibatchSource
 from cntkio.streams import StreamDefs
 
-# The options that each kind of file takes. A configuration says all of this itself.
+# The options that each kind of file takes. A configuration contains all of them itself.
 _TAKES = {
     "ctf": {"streams", "max_errors", "skip_sequence_ids", "strict", "chunk_size_in_bytes", "keys"},
     "cbf": {"streams", "strict"},
@@ -39,12 +39,12 @@ CHUNK_SIZE = 32 << 20
 """Bytes of a chunk of a text."""
 SURVEYED_AT_ONCE = 4 << 20
 """The same of a text whose values are only looked at: the arrays use the same memory again and again."""
-# Parse so much in the pass that makes the index of a text, so that it is read only once.
+# Bytes that the pass that makes the index of a text also parses, so that they are read only once.
 _PARSED_AHEAD = 64 << 20
 
 
 class Reading(NamedTuple):
-    """Options of reading files, as far as a caller gives them.
+    """Options of reading files, as the caller gives them.
 
     Attributes:
         streams: The streams to read; empty: as the files show them.
@@ -71,7 +71,7 @@ class Reading(NamedTuple):
     def usually(
         self, *, max_errors: int = 0, chunk_size_in_bytes: int = CHUNK_SIZE, cache_index: bool = False
     ) -> Reading:
-        """Return how to read where the caller says nothing."""
+        """Return the options with defaults in place of those that the caller leaves open."""
         return self._replace(
             max_errors=max_errors if self.max_errors is None else self.max_errors,
             chunk_size_in_bytes=self.chunk_size_in_bytes or chunk_size_in_bytes,
@@ -86,7 +86,7 @@ class Reading(NamedTuple):
             also: Options that another file takes.
 
         Raises:
-            ConfigError: There is one.
+            ConfigError: No file takes one of the options.
         """
         taken = set(also).union(*(_TAKES.get(file.kind.form, set()) for file in files))
         for name, value in self._asdict().items():
@@ -103,7 +103,7 @@ class Described(NamedTuple):
 
     Attributes:
         input: Its files.
-        deserializers: What reads it, unless it is a label file.
+        deserializers: The deserializers that read it; empty for a label file.
         open_labels: Opens the label file, once: without features, a source cannot read it. None: it is not one.
         written: The deserializers that a written configuration describes.
         section: The section of the configuration that describes it; empty: no configuration does.
@@ -135,7 +135,7 @@ class Described(NamedTuple):
         return MinibatchSource(list(self.deserializers), **{"max_sweeps": 1, "randomize": False, **options})
 
     def parts(self) -> list[Callable[[], Corpus]]:
-        """Return what opens each corpus: one for each deserializer, and for each list of features."""
+        """Return a function that opens each corpus: one for each deserializer, and for each list of features."""
         open_labels = self.open_labels
         if open_labels is not None:
             return [lambda: open_labels().corpus]
@@ -154,7 +154,7 @@ class Described(NamedTuple):
 
 
 def openers(deserializer: Deserializer) -> list[Callable[[], Corpus]]:
-    """Return what opens each corpus of a deserializer, to read all chunks in order."""
+    """Return a function for each corpus of a deserializer that opens it, to read all chunks in order."""
     return [partial(part.open, ahead=Ahead(_PARSED_AHEAD)) for part in deserializer.parts()]
 
 
@@ -185,7 +185,7 @@ def described(file: Input, reading: Reading) -> list[Described]:
 
 
 def _forgiving(call: Call) -> Call:
-    """Return the call of a deserializer that forgives all errors of a text."""
+    """Return the call of a deserializer, changed to forgive all errors of a text."""
     if call.target is not CTFDeserializer:
         return call
     return dataclasses.replace(call, keywords=tuple({**dict(call.keywords), "max_errors": -1}.items()))

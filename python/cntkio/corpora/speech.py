@@ -1,4 +1,4 @@
-"""Speech corpora by their files alone: lists of HTK features (scp) and label files (MLF). (docs/cli.md)
+"""Speech corpora without options: lists of HTK features (scp) and label files (MLF). (docs/cli.md)
 
 Invariant: deserializers and facts come from the files alone; nothing is printed here.
 """
@@ -131,7 +131,7 @@ def features_of(
     Raises:
         OSError: The list, or its first file, cannot be read.
         FormatError: The first file breaks its format.
-        ConfigError: More than one stream was asked for.
+        ConfigError: More than one stream was requested.
     """
     streams = streams or StreamDefs(
         features=StreamDef(shape=first_header(listed_files(path, option="FILE")[0], prefix=prefix).dim)

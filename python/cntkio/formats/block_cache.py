@@ -4,8 +4,8 @@
 
     FOLDER/<name and version of the object>/<number of the block>        magic │ size │ check sum │ content
 
-Invariants: a block appears under its name only when it is whole, and its check sum is checked whenever it is read, so
-that neither a killed process nor a power failure leaves a block that is taken for whole. A block is only written after
+Invariants: a block appears under its name only when it is complete, and its check sum is checked on every read, so
+that neither a killed process nor a power failure leaves a block that passes for complete. A block is only written after
 the store has confirmed the version of the object. Nothing that is wrong with the cache is an error of a read: the block
 is fetched again.
 
@@ -43,7 +43,7 @@ _MAGIC = b"cntkio block 1\n\0"
 _SIZE_AND_SUM = struct.Struct("<QQ")
 _HEADER = len(_MAGIC) + _SIZE_AND_SUM.size
 _SHARES_BETWEEN_COUNTS = 64
-# Smaller reads, such as a few samples of a large object, do not fetch whole blocks.
+# Reads of fewer bytes, such as a few samples of a large object, do not fetch whole blocks.
 WORTH_A_BLOCK = BLOCK // 4
 
 
@@ -58,7 +58,7 @@ class _Kept(NamedTuple):
 class CacheFolder:
     """The folder of all objects, and its limit.
 
-    A process counts the files in the folder when the cache may be full, and at the latest after it has written a 64th
+    A process counts the files in the folder when the cache may be full, and at the latest after it wrote a 64th
     part of the limit, because other processes write, too.
 
     Args:
@@ -94,7 +94,7 @@ class CacheFolder:
             return True
 
     def _removed_down_to(self, most: int) -> int:
-        """Remove files until at most so many bytes are left, and return how many are."""
+        """Remove files until at most this number of bytes is left, and return the number that is left."""
         files = sorted(self._files())
         total = sum(file.num_bytes for file in files)
         if total > most:
@@ -118,7 +118,7 @@ class CacheFolder:
                             yield _Kept(status.st_mtime_ns, status.st_size, file.path)
 
     def complain(self, error: OSError) -> None:
-        """Log once that blocks cannot be kept; reading continues without."""
+        """Log once that blocks cannot be kept; reading continues without the cache."""
         if not self._has_complained:
             self._has_complained = True
             logger.warning("%s: the cache cannot be written (%s); reading continues without", self.path, error)
@@ -142,7 +142,7 @@ def require_room(
 
     Args:
         limit: Most bytes of the cache; None: no limit.
-        ahead: Says how large the window is.
+        ahead: The chunks that are needed, and so the size of the window.
         table: The chunks.
         chunk_size: Most bytes of a chunk.
         num_bytes: Bytes of the corpus, if they are in one object.
@@ -186,7 +186,7 @@ class BlockCache:
         self._path = folder.path / tag.hexdigest()
 
     def read(self, number: int) -> bytes | None:
-        """Return a block; None: it is not there, or not whole."""
+        """Return a block; None: it is missing, or damaged."""
         path = self._path / str(number)
         try:
             with open(path, "rb") as file:
@@ -266,7 +266,7 @@ class CachedObject:
             self._fetch(first, last, buffer, offset)
 
     def _fetch(self, first: int, last: int, buffer: npt.NDArray[np.uint8], offset: int) -> None:
-        """Fetch the blocks from `first` up to `last`, keep them, and copy what the buffer wants of them."""
+        """Fetch the blocks from `first` up to `last`, keep them, and copy the bytes that the buffer wants."""
         begin = first * BLOCK
         content = np.empty(min(last * BLOCK, self.facts.size) - begin, np.uint8)
         self._object.read_into(content, begin)
@@ -293,7 +293,7 @@ def _runs(numbers: list[int]) -> Iterator[tuple[int, int]]:
 def _copy_overlap(
     target: npt.NDArray[np.uint8], target_offset: int, content: npt.NDArray[np.uint8], content_offset: int
 ) -> None:
-    """Copy the bytes that both arrays have; each offset is the place of an array's first byte in the object."""
+    """Copy the bytes that both arrays have; each offset is the position of an array's first byte in the object."""
     begin = max(target_offset, content_offset)
     end = min(target_offset + len(target), content_offset + len(content))
     target[begin - target_offset : end - target_offset] = content[begin - content_offset : end - content_offset]

@@ -1,4 +1,4 @@
-"""CNTK's names of options: what each means here, how its value is read, and which have no effect.
+"""CNTK's names of options, their meaning here, the parsers of their values, and the options without effect.
 
 The tables serve deserializers, whose options can be set by these names, and configurations, where the same names are
 keys::
@@ -85,7 +85,7 @@ class Option(NamedTuple):
         read: Makes our value of CNTK's, and raises ValueError; None: the option can only be looked up.
         show: Makes CNTK's value of ours.
         implies: Further fields that are set with it.
-        remark: Why it has no effect, if that is worth a warning.
+        remark: The reason why it has no effect, if that is worth a warning.
     """
 
     key: str
@@ -219,7 +219,7 @@ class CntkOptions:
         return f"{type(self).__name__}({', '.join(arguments)})"
 
     def _repr_html_(self) -> str:
-        """Show what is read, and a row for each stream."""
+        """Show the files, and a row for each stream."""
         kind = type(self).__name__
         return described_streams(kind if self.label == kind else f"{kind}: {self.label}", self["input"]).html()
 

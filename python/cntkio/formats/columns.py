@@ -82,12 +82,12 @@ class CountedKeys(_Numbers):
         return positions.astype(np.uint64) + np.uint64(self.first)
 
     def stored(self) -> npt.NDArray[np.uint64]:
-        """Return an array that determines the keys: the first one, and their number."""
+        """Return an array that determines the keys: the first key, and their number."""
         return np.array([self.first, len(self)], np.uint64)
 
 
 class NumberKeys(_Numbers):
-    """Keys that are numbers, kept in 32 bits if all fit. They may be read when a key is first asked for.
+    """Keys that are numbers, kept in 32 bits if all fit. They may be read on first use.
 
     Args:
         column: The keys, of 32 or 64 bits.
@@ -104,7 +104,7 @@ class NumberKeys(_Numbers):
         return self.stored()[index].astype(np.uint64)
 
     def stored(self) -> npt.NDArray[Any]:
-        """Return the keys in as many bits as they are kept in."""
+        """Return the keys as an array of the precision in which they are kept."""
         if self._array is None:
             self._array = self._column[:]
         return self._array
@@ -215,7 +215,7 @@ def same_lengths(length: int, count: int) -> Lengths:
 
 
 def are_all_the_same(lengths: Lengths) -> bool:
-    """Return whether the column keeps one number for all lengths."""
+    """Return whether the column keeps a single number for all lengths."""
     return lengths.strides == (0,)
 
 
@@ -225,5 +225,5 @@ def stored_keys(keys: Keys) -> npt.NDArray[Any]:
 
 
 def stored_lengths(lengths: Lengths) -> npt.NDArray[Any]:
-    """Return an array that determines the lengths: they themselves, or one of them and their number."""
+    """Return an array that determines the lengths: all of them, or a single length and their number."""
     return np.array([lengths[0], len(lengths)], np.uint64) if are_all_the_same(lengths) and len(lengths) else lengths

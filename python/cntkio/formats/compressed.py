@@ -54,7 +54,7 @@ _HAS_SUMS, _RESERVED = 0x80, 0x7C
 
 
 def compression_of(head: bytes) -> Compression | None:
-    """Return how a file with these first bytes is compressed; None: it is not.
+    """Return the compression of a file with these first bytes; None: it is not compressed.
 
     Example:
         >>> compression_of(b"\\x1f\\x8b\\x08\\0"), compression_of(b"|x 1")
@@ -84,9 +84,9 @@ class CompressedText:
 
     Args:
         stored: The compressed file.
-        compression: How it is compressed.
+        compression: The compression.
         points: Its access points.
-        guide: The same, unless they are in a file that need not stay open.
+        guide: The access points, unless they are in a file that need not stay open.
         points_cache: The index cache that has them.
     """
 
@@ -112,7 +112,7 @@ class CompressedText:
         self._in_order = InOrder(stored, compression, points) if largest > LARGEST_SEGMENT else None
         self.only_in_order = None if self._in_order is None else f"a frame with {largest:,} bytes of text"
         self._kept: CachedObject | None = None
-        # The core leaves out what is not wanted of a local file.
+        # The core reads only the wanted bytes of a local file.
         leaves_gaps = self._in_order is None and stored.least_gap is not None
         self.least_gap = max(2 * largest, stored.least_gap or 0) if leaves_gaps else None
 
@@ -244,7 +244,7 @@ def _raise_damage(stored: TextInput, compression: str, fault: tuple[int, int, st
 
 
 class InOrder:
-    """Decompresses in order, and keeps the last text for readers that come a little later."""
+    """Decompression in order, which keeps the last text for readers that are a little behind."""
 
     def __init__(self, stored: TextInput, compression: Compression, points: Points) -> None:
         self._stored, self._compression, self._points = stored, compression, points
@@ -260,7 +260,7 @@ class InOrder:
             if end > position:
                 skipped = max(begin - position - LARGEST_SEGMENT, 0)
                 text = self._next(skipped, end - position - skipped)
-                # Keep the requested bytes, and those before them that another reader may request soon.
+                # Keep the requested bytes, and earlier bytes that another reader may request soon.
                 first = max(min(begin, position - LARGEST_SEGMENT), self._begin)
                 kept = text[:0] if skipped else self._kept[first - self._begin :]
                 self._begin = end - len(text) - len(kept)
@@ -373,7 +373,7 @@ def _require_end(stored: TextInput, compression: Compression, stream: _core.Comp
 
 
 def _cached(stored: TextInput, compression: Compression, verify: bool) -> tuple[Points, Path | None]:
-    """Return the access points from their cache, and the cache; a pass over the file writes the cache if need be."""
+    """Return the access points and their cache. If there is no cache, a pass over the file writes it."""
     cache = IndexCache(stored, {"format": f"access points of {compression}", "spacing": SPACING}, verify=verify)
 
     def made_again() -> tuple[Arrays, Path | None]:

@@ -57,7 +57,7 @@ def check_keys_of(keys: KeysOf) -> None:
     """Refuse an option `keys` that is not possible.
 
     Raises:
-        ConfigError: It is not.
+        ConfigError: The value is not possible.
     """
     if keys not in get_args(KeysOf):
         raise ConfigError(f"keys is {keys!r}; expected 'unique' or 'per_file'", key="keys")
@@ -75,7 +75,7 @@ class FileCorpus(Corpus, Protocol):
 
     @property
     def num_lines(self) -> int | None:
-        """The number from which the keys of the next file count on; None: keys are ids."""
+        """The first key of the next file; None: keys are ids."""
 
     @property
     def index_cache(self) -> Path | None:
@@ -90,10 +90,10 @@ class FileCorpus(Corpus, Protocol):
 
     @property
     def memory(self) -> Any:
-        """Everything that opens the file again without a pass over it, such as its index."""
+        """The facts that open the file again without a pass over it, such as its index."""
 
     def log_remarks(self) -> None:
-        """Log what was found when the index was made; raise it if warnings are errors."""
+        """Log the remarks of the index; raise an error if warnings are errors."""
 
     def require_sequences(self) -> None:
         """Refuse a file that has no sequence."""
@@ -105,7 +105,7 @@ class FileCorpus(Corpus, Protocol):
         """Make the error that says what is wrong with a sequence."""
 
     def use_table(self, table: SequenceTable) -> None:
-        """Use a table with the same sequences, whose arrays are parts of the whole corpus's."""
+        """Use a table with the same sequences, whose arrays are slices of the arrays of the whole corpus."""
 
     def release(self) -> None:
         """Close the file, and log nothing."""
@@ -132,7 +132,7 @@ class _Part(NamedTuple):
         path: The file.
         table: Its sequences.
         num_lines: See `FileCorpus`.
-        memory: What opens it again.
+        memory: The facts that open it again.
         fingerprint: Its fingerprint.
         index_cache: The index cache from which it was opened.
     """
@@ -205,7 +205,7 @@ def concatenated(
 
 
 def _opened(paths: Sequence[str], form: FileFormat, aheads: Sequence[Ahead]) -> Iterator[FileCorpus]:
-    """Open files on several threads, and yield them in their order. Few are open before they are asked for."""
+    """Open files on several threads, and yield them in their order. Few files are opened ahead of the caller."""
     count = min(max(num_threads(), _LEAST_THREADS), len(paths))
     coming: deque[Job[FileCorpus]] = deque()
     with Workers(count, "cntkio-open") as workers:
@@ -225,11 +225,11 @@ def _differences(streams: Sequence[StreamInformation], expected: Sequence[Stream
 
 
 class OpenFiles:
-    """The files of a concatenation that are open: few of them, and all that a thread is using.
+    """The open files of a concatenation: a few, and all files that a thread is using.
 
     Args:
         open_again: Opens a file, by its index.
-        most: How many stay open.
+        most: Number of files that stay open.
     """
 
     def __init__(self, open_again: Callable[[int], FileCorpus], most: int | None = None) -> None:
@@ -245,14 +245,14 @@ class OpenFiles:
         self._close_others()
 
     def change(self, index: int, table: SequenceTable) -> None:
-        """Let a file use another table, if it is open."""
+        """Let an open file use another table."""
         file = self._files.get(index)
         if file is not None and file.corpus is not None:
             file.corpus.use_table(table)
 
     @contextmanager
     def use(self, index: int) -> Iterator[FileCorpus]:
-        """Use a file, which is opened if it is not open, and stays open as long as it is in use."""
+        """Open a file if it is not open, and keep it open while the block uses it."""
         with self._lock.inner:
             file = self._files.setdefault(index, _Open(None))
             self._files.move_to_end(index)
@@ -268,7 +268,7 @@ class OpenFiles:
             self._close_others()
 
     def _close_others(self) -> None:
-        """Close the files that were not used for the longest time, until few are open."""
+        """Close the least recently used files, until few are open."""
         with self._lock.inner:
             unused = [index for index, file in self._files.items() if not file.num_users] if self._has_too_many else []
             closed = [self._files.pop(index) for index in unused[: len(self._files) - self._most]]
@@ -288,7 +288,7 @@ class OpenFiles:
 
 
 class _Open:
-    """A file that is open, or is being opened, and how many threads are using it."""
+    """A file that is open or being opened, and the number of threads that use it."""
 
     __slots__ = ("corpus", "lock", "num_users")
 
@@ -340,7 +340,7 @@ class Concatenation:
         self._keep_one_copy()
 
     def _keep_one_copy(self) -> None:
-        """Let the files use parts of the arrays of all files, and so name sequences by their keys in the corpus."""
+        """Let the files use slices of the corpus's arrays, and so name sequences by their keys in the corpus."""
         bounds = self._first_sequences.tolist()
         for index, part in enumerate(self._parts):
             first, last = bounds[index : index + 2]
@@ -513,7 +513,7 @@ def _without_ending(name: str) -> str:
 
 
 def differences_of_files(saved: str, current: str) -> str:
-    """Say which files differ, from two fingerprints; nothing if they are not of several files.
+    """Name the files that differ between two fingerprints; empty if these are not of several files.
 
     Example:
         >>> differences_of_files("2 files 0\\na.ctf 1\\nb.ctf 2", "2 files 1\\na.ctf 1\\nb.ctf 3")

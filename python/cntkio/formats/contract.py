@@ -1,4 +1,4 @@
-"""The contract between a format and the source, which knows nothing else of a format.
+"""The contract between a format and the source: all that the source knows about formats.
 
 ::
 
@@ -31,7 +31,7 @@ LOADS_AT_ONCE = 2
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
 class Loaded:
-    """A chunk's data, and what the format found in them.
+    """A chunk's data, and the findings of the format.
 
     Attributes:
         chunk_id: The chunk.
@@ -83,7 +83,7 @@ class Ahead:
 
     Attributes:
         num_bytes: Bytes of parsed data to prepare; 0: none.
-        num_chunks: Prepare all chunks if the corpus has at most so many, or else none; None: as many as fit.
+        num_chunks: Prepare all chunks if the corpus has at most this number, or else none; None: as many as fit.
         is_packed: Whether all chunks will only be packed into minibatches. Such chunks may keep values in fewer bytes.
         window_in_chunks: Chunks within which sequences are shuffled: a cache must have room for them.
         window_in_samples: The same in samples; 0: the window is counted in chunks.
@@ -131,8 +131,8 @@ class Utterances:
     Attributes:
         can_lead: Whether the corpus may be the first of several.
         is_broadcast: Whether an utterance has a single frame, which is repeated for all frames of its partner.
-        unequal_lengths: What becomes of an utterance that is not as long as its partner in the first corpus.
-        refuses_frame_mode: Why the corpus cannot be cut into frames; None if it can.
+        unequal_lengths: The treatment of an utterance that is not as long as its partner in the first corpus.
+        refuses_frame_mode: The reason why the corpus cannot be cut into frames; None if it can.
         invalid: Utterances to leave out, each of which costs one of the source's `max_errors` when it is reached.
         broken: Utterances that cannot be delivered at all.
         is_literal: Whether errors are raised when an utterance is reached, and empty minibatches are delivered, as in
@@ -198,7 +198,7 @@ class Corpus(Protocol):
         """Count the errors of a chunk before its first use. Called in the order of use, once each time it was loaded.
 
         Raises:
-            FormatError: The errors exceed what was allowed.
+            FormatError: The errors exceed the budget.
         """
 
     def take_parsed(self) -> dict[int, Loaded]:
@@ -213,7 +213,7 @@ class Corpus(Protocol):
         """
 
     def fingerprint(self) -> str:
-        """Short text that tells this corpus from others, for checkpoints."""
+        """Short text that differs from corpus to corpus, for checkpoints."""
 
     def close(self) -> None:
         """Log totals and close files. Nothing can be loaded afterwards."""
@@ -224,7 +224,7 @@ class Deserializer(Protocol):
 
     @property
     def has_text_keys(self) -> bool:
-        """True if the keys are always words. If one deserializer of a source has words, all are asked for words."""
+        """True if the keys are always words. If one deserializer of a source has words, all read keys as words."""
 
     def parts(self) -> Sequence[Deserializer]:
         """The deserializer itself, or one for each corpus that it describes."""

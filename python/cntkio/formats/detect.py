@@ -1,9 +1,9 @@
-"""Detection of the kind of a file, by its first bytes or else by its name, and of what reads it.
+"""Detection of the kind of a file and of its deserializer, by its first bytes or else by its name.
 
 ::
 
     detect(path)                 the kind; a file of no known kind counts as text in CNTK's format
-    other_than(form, path)       for the error about a file that cannot be read: what its bytes are instead
+    other_than(form, path)       for the error about a file that cannot be read: the kind that its bytes show
     other_in(form, text)         the same for an opened file
 
 No other module of cntkio guesses what a file is. Only the first bytes are read.
@@ -176,7 +176,7 @@ _CONTROLS = re.compile(rb"[\0-\x08\x0e-\x1f]")
 
 
 def detect(path: str | os.PathLike[str]) -> FileKind:
-    """Find out what a file is. A file of no known kind counts as text in CNTK's format, whose errors say more.
+    """Detect the kind of a file. A file of no known kind counts as text in CNTK's format, whose errors say more.
 
     Raises:
         OSError: The file cannot be read.
@@ -193,7 +193,7 @@ def detect(path: str | os.PathLike[str]) -> FileKind:
 
 
 def other_than(form: str, path: str | os.PathLike[str], before: str = "; ") -> str:
-    """Say what a file is, and what to use, if its bytes show that it is not what a reader took it for.
+    """Describe the kind of a file and its reader, if its bytes show that it is not of the kind that a reader expected.
 
     The name of the file decides nothing here. Nothing is read beyond the first bytes, and a file that cannot be read
     gives no result, since this is the end of the message of another error.
@@ -201,7 +201,7 @@ def other_than(form: str, path: str | os.PathLike[str], before: str = "; ") -> s
     Args:
         form: The form that the reader expects, one of `KINDS`.
         path: The file.
-        before: Text to put before what is said.
+        before: Text to put before the description.
 
     Returns:
         A part of a sentence, or nothing if the bytes do not show another kind.
@@ -219,7 +219,7 @@ def other_than(form: str, path: str | os.PathLike[str], before: str = "; ") -> s
 
 
 def other_in(form: str, text: TextInput, before: str = "; ") -> str:
-    """Say what an opened file is, as `other_than` does."""
+    """Describe the kind of an opened file, as `other_than` does."""
     try:
         begin = Beginning(text.read(0, _HEAD), text.size, text.compression)
     except OSError:

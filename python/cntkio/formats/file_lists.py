@@ -50,10 +50,10 @@ class Lister(Protocol):
         """Return whether a path is a folder, if that is known without opening it, or ends with a slash."""
 
     def size(self, path: str) -> int:
-        """Return the bytes of a file; 0 if that is not known without opening it."""
+        """Return the size of a file in bytes; 0 if that is not known without opening it."""
 
     def names(self, folder: str) -> list[str]:
-        """Return the names of what is in a folder, in any order; none if there is no such folder."""
+        """Return the names of the files and folders in a folder, in any order; none if the folder does not exist."""
 
     def matching(self, pattern: str) -> Iterable[str]:
         """Return the files that match wildcards, in any order: paths that begin as the pattern does."""
@@ -99,7 +99,7 @@ LOCAL = LocalFiles()
 
 
 def lister_of(path: str, remote: Remote | None = None) -> Lister:
-    """Return what lists the files of the place of a path.
+    """Return the lister of the place of a path.
 
     Args:
         path: A path, or a URL.
@@ -180,7 +180,7 @@ def shown_files(names: FileNames) -> str:
 
 
 def sizes_of(paths: Sequence[str], remote: Remote | None = None) -> list[int]:
-    """Return the bytes of each file; 0 for a file that cannot be read, or whose store would have to be asked."""
+    """Return the bytes of each file; 0 for a file that cannot be read, or whose size only a request would show."""
     return [lister_of(path, remote).size(path) for path in paths]
 
 
@@ -230,7 +230,7 @@ def _pattern_for(folder: str, lister: Lister) -> str:
 
 
 def _near_names(pattern: str, lister: Lister) -> str:
-    """Return advice about a pattern that no file matches: what is in its folder, or that there is no such folder."""
+    """Return advice about a pattern that no file matches: the files in its folder, or that there is no folder."""
     parts = re.split(r"(?<=[/\\])", pattern)
     index = next(index for index, part in enumerate(parts) if _WILDCARDS.search(part))
     folder, part = "".join(parts[:index]), parts[index].rstrip("/\\")
@@ -270,7 +270,7 @@ def expanded_braces(pattern: str) -> list[str]:
 
 
 def _group(pattern: str, begin: int) -> tuple[int, Iterable[str]] | None:
-    """Return the end of the braces that begin at a place, and what they stand for; None: they mean themselves."""
+    """Return the end of the braces that begin at an offset, and their alternatives; None: they mean themselves."""
     depth, parts, start = 0, [], begin + 1
     for at in range(begin, len(pattern)):
         letter = pattern[at]

@@ -1,6 +1,6 @@
 """Deserializers of other packages, which may keep only a part of the contract.
 
-The least that works is a method ``open()`` that returns a `Corpus`.
+The only required method is ``open()``, which returns a `Corpus`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def as_deserializer(described: Any) -> Deserializer:
     """Return a deserializer as it is, or wrap an object that has only `open`.
 
     Raises:
-        ConfigError: It is a path, or something else that cannot be opened as a corpus.
+        ConfigError: The object is a path, or has no method `open`.
 
     Example:
         >>> from cntkio.formats.ctf import CTFDeserializer
@@ -48,7 +48,7 @@ def as_deserializer(described: Any) -> Deserializer:
 
 
 def can_be_opened(described: Any) -> bool:
-    """Return whether an object has a method `open`: a path has one too, and a deserializer needs no more."""
+    """Return whether an object has a method `open`, which deserializers have, and also paths."""
     return callable(getattr(described, "open", None))
 
 
@@ -64,7 +64,7 @@ def _advice(path: str) -> str:
 
 
 class _ForeignDeserializer:
-    """The contract on top of an object that has `open`, and perhaps some of the rest."""
+    """The whole contract for an object that has `open`, and perhaps some of the other methods."""
 
     def __init__(self, described: Any) -> None:
         self._described = described
@@ -82,5 +82,5 @@ class _ForeignDeserializer:
 
 
 def _keywords(method: Any) -> set[str]:
-    """The names of a method's parameters."""
+    """Return the names of a method's parameters."""
     return set(inspect.signature(method).parameters)

@@ -153,7 +153,7 @@ class Remaking:
 
     Args:
         path: The cache, for the log.
-        make: Makes them; called once at most.
+        make: Makes the arrays; called once at most.
     """
 
     def __init__(self, path: Path, make: Callable[[], Arrays]) -> None:
@@ -196,7 +196,7 @@ class IndexCache:
 
     Args:
         file: The opened corpus. The cache belongs to it, even if another file gets its name later.
-        settings: What else the index depends on; JSON-able.
+        settings: The settings on which the index depends; JSON-able.
         verify: Whether to compare all of the corpus with a check sum, which takes as long as reading it.
     """
 
@@ -224,7 +224,7 @@ class IndexCache:
         return found
 
     def read(self, build: Callable[[StoredArrays], _T]) -> _T | None:
-        """Return what `build` makes of a cache that matches the corpus as it is now, or None.
+        """Return the result of `build` for a cache that matches the corpus as it is now; None: there is no such cache.
 
         Any exception of `build` means that the cache is damaged.
         """
@@ -235,7 +235,7 @@ class IndexCache:
                 continue
             except _UnfitCacheError as problem:
                 logger.info("%s: index cache not used: %s", path, problem)
-            except Exception as problem:  # whatever a file holds, the index can be made again
+            except Exception as problem:  # the index can be made again, whatever error the contents of the file cause
                 logger.warning(
                     "%s: the index cache is damaged: %s; the index is made again",
                     path,
@@ -247,7 +247,7 @@ class IndexCache:
         return None
 
     def _found(self) -> Iterator[Path]:
-        """Yield the paths that the cache may have, and then a copy of the cache next to the corpus in its store."""
+        """Yield the paths that the cache may have, and then a local copy of the cache in the corpus's store."""
         paths = self.candidates()
         yield from paths
         content = self._file.companions.read(self._ending) if self._file.companions is not None and paths else None
@@ -300,7 +300,7 @@ class IndexCache:
             )
 
     def write(self, facts: Mapping[str, Any], arrays: Arrays) -> Written:
-        """Write the cache where it can be written.
+        """Write the cache at the first possible place.
 
         Args:
             facts: Facts that `StoredArrays` has; JSON-able.
@@ -412,6 +412,6 @@ def _users_folder() -> Path | None:
 
 
 def sum_of(content: bytes) -> int:
-    """Return the check sum of bytes, which include their number."""
+    """Return the check sum of bytes and of their number."""
     sums = _core.check_sums(np.frombuffer(content, np.uint8), 1)
     return int.from_bytes(hashlib.blake2b(sums.tobytes(), digest_size=8).digest(), "little") ^ len(content)

@@ -1,6 +1,6 @@
-"""Read files by position, and say where in a text an error is.
+"""Reading of files by position, and the line and column of an error in a text.
 
-A file that is missing is an error that suggests the nearest name.
+The error about a missing file suggests the nearest name.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def hint_on_missing(path: Path) -> str:
         missing = missing.parent
     try:
         names = [entry.name for entry in missing.parent.iterdir()]
-        # Of similar names with the same ending most mean other files: what comes before the ending must be similar.
+        # Most names with the same ending mean other files, so the part before the ending must be similar.
         near = near_name(missing.name, [name for name in names if near_name(missing.stem, [Path(name).stem])])
     except OSError:
         near = None
@@ -167,7 +167,7 @@ class InputFile:
         self._time_ns = status.st_mtime_ns
 
     companions = None
-    # The core reads the file by itself, in small parts.
+    # The core reads the file itself, in small parts.
     reach = sys.maxsize
     only_in_order = guide = compression = points_cache = least_gap = None
 
@@ -202,7 +202,7 @@ class InputFile:
         return _core.file_read(self.number, offset, size)
 
     def read_into(self, buffer: npt.NDArray[np.uint8], offset: int) -> int:
-        """Fill a buffer, and return how many bytes there were."""
+        """Fill a buffer, and return the number of bytes read."""
         return _core.file_read_into(self.number, offset, buffer)
 
     def source(self, begin: int, end: int) -> CoreText:
@@ -271,7 +271,7 @@ class Locator:
         self._known = [_KnownLine(0, 1)]
 
     def locate(self, byte: int) -> dict[str, Any]:
-        """Return where a byte is, as the keywords of a `FormatError`."""
+        """Return the place of a byte, as keywords of `FormatError`."""
         index = bisect.bisect_right(self._known, byte, key=lambda known: known.offset) - 1
         line = self._known[index]
         offset = line.offset
@@ -304,5 +304,5 @@ class Locator:
         return lines
 
     def error(self, byte: int, what: str, **details: Any) -> FormatError:
-        """Make the error that says what is wrong at a byte; `details` are further keywords of `FormatError`."""
+        """Make the error about a byte; `details` are further keywords of `FormatError`."""
         return FormatError(what, **self.locate(byte), **details)

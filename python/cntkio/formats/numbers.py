@@ -36,7 +36,7 @@ def in_precision(where: str, values: npt.NDArray[Any], dtype: npt.DTypeLike) -> 
     """Return numbers in float32 or float64, in contiguous memory.
 
     Args:
-        where: Begin of a message.
+        where: Beginning of a message.
         values: Numbers of any type.
         dtype: float32 or float64.
 
@@ -57,7 +57,7 @@ def in_precision(where: str, values: npt.NDArray[Any], dtype: npt.DTypeLike) -> 
 
 
 def rounded_text(value: int, dtype: np.dtype[Any]) -> str:
-    """Say that a precision would round a whole number, and what to do."""
+    """Return the message that a precision would round a whole number, with advice."""
     advice = (
         "write float64 instead"
         if dtype == FLOAT32

@@ -38,7 +38,7 @@ FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
 _LONGEST_REASON = 300
 _QUERY = re.compile(r"(://[^\s?'\"]*)\?[^\s'\")]*")
-# Another try changes nothing about these. All other errors may pass: each library has errors of its own.
+# Trying again does not help against these. All other errors may pass: each library has errors of its own.
 _STAY = (
     FileNotFoundError,
     PermissionError,
@@ -53,12 +53,12 @@ _STAY = (
     ImportError,
     MemoryError,
 )
-# Libraries give 400 also to answers that were cut off.
+# Libraries also give this status to answers that were cut off.
 _STATUSES_THAT_PASS = (400, 408, 425, 429)
 
 
 class ShortReadError(OSError):
-    """A store returned less than it was asked for, as after a broken connection."""
+    """A store returned less than was requested, as after a broken connection."""
 
 
 def may_pass(error: BaseException) -> bool:
@@ -117,7 +117,7 @@ class RemoteObject:
         self._num_made = 0  # requests that were answered
         self._num_sound = 0  # the first of them, which are known to have met the version of `facts`
         self._num_failed = 0  # requests that were given up
-        self._failure: OSError | None = None  # of the last of them
+        self._failure: OSError | None = None  # of the last such request
         self.facts = _on_a_thread(self._ask_for_facts)
 
     def read(self, begin: int, end: int) -> bytes:
@@ -125,7 +125,7 @@ class RemoteObject:
 
         Raises:
             OSError: The store cannot be read.
-            CorpusError: The object was changed or deleted, as far as the store told.
+            CorpusError: The object was changed or deleted, if the store reported that.
         """
         buffer = np.empty(end - begin, np.uint8)
         self.read_into(buffer, begin)
@@ -172,7 +172,7 @@ class RemoteObject:
         return content
 
     def require_unchanged(self) -> None:
-        """Ask the store whether the object is unchanged, unless that is known for all that was read.
+        """Ask the store whether the object is unchanged, unless the answers to all reads have told so.
 
         Threads that ask at the same time share an answer: each waits for a request that began after its reads.
 
@@ -269,12 +269,12 @@ class RemoteObject:
 
 
 def _on_a_thread(work: Callable[[], _T]) -> _T:
-    """Return what a function returns. Only the main thread is interrupted, so it makes no request."""
+    """Call a function on another thread, because an interrupt could reach a request in the main thread."""
     return Workers(1, "cntkio-request").do(work).result()
 
 
 def _reason(error: BaseException) -> str:
-    """Return what an error says, in one line and without the queries of URLs, which may hold signatures."""
+    """Return the message of an error, in one line and without the queries of URLs, which may hold signatures."""
     text = _QUERY.sub(r"\1", " ".join(str(error).split()))[:_LONGEST_REASON]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

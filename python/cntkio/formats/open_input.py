@@ -1,4 +1,4 @@
-"""The single place that decides how the bytes of a text are read."""
+"""The choice of the class that reads the bytes of a text."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def open_input(
     Args:
         path: A path, or the URL of an object in a remote store.
         remote: How to read a remote store.
-        cache_index: Whether to keep what a pass over a compressed file finds, as for `CTFDeserializer`.
-        guide: `TextInput.guide` of the same text, which was open before.
+        cache_index: Whether to keep the access points of a compressed file in a cache, as for `CTFDeserializer`.
+        guide: `TextInput.guide` of the same text, from when it was open before.
 
     Raises:
         OSError: It cannot be read, as for `open_to_read`.
@@ -58,14 +58,14 @@ def open_stored(path: str, remote: Remote | None = None) -> TextInput:
 
 
 def presumed_sizes(paths: Sequence[str], remote: Remote | None = None) -> list[int]:
-    """Return the bytes of each text without opening it; 0 if it is in a store, or named as a compressed text."""
+    """Return the bytes of each text without opening it; 0 if it is in a store, or is compressed by its name."""
     return [
         0 if path.lower().endswith(ENDINGS) else size for path, size in zip(paths, sizes_of(paths, remote), strict=True)
     ]
 
 
 def text_sizes(paths: Sequence[str], remote: Remote | None = None) -> list[int]:
-    """Return the bytes of each text; 0 if that is not known without opening it: it is compressed, or in a store."""
+    """Return the bytes of each text; 0 if only opening it would show them: it is compressed, or in a store."""
     return [
         0 if not size or is_compressed(path) else size
         for path, size in zip(paths, sizes_of(paths, remote), strict=True)

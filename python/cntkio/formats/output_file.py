@@ -1,4 +1,4 @@
-"""Write files atomically: under a name there is always the old file or the whole new one.
+"""Write files atomically: under a name there is always the old file or the complete new file.
 
 A file is written without a name where the system can do that (Linux: `O_TMPFILE`), and gets its name at the end, so
 that a process that is killed leaves no file. Elsewhere it is written next to its final place as `.NAME.part`, under a
@@ -38,8 +38,8 @@ def written_whole(path: str | os.PathLike[str], *, is_durable: bool = True) -> I
 
     Args:
         path: The file. An older one is replaced; a link is followed.
-        is_durable: Wait until the disk has the file before it gets its name, so that a power failure, too, leaves the
-            old file or the whole new one.
+        is_durable: Wait until the disk has the file before it gets its name, so that even a power failure leaves the
+            old file or the complete new file.
 
     Raises:
         OSError: It cannot be written; the error names `path`, and says what is there now.
@@ -94,7 +94,7 @@ def _scratch(target: Path) -> Iterator[tuple[_Scratch, BinaryIO]]:
     try:
         yield scratch, file
     except BaseException:
-        scratch.output.is_abandoned = True  # what waits in the buffer is not written
+        scratch.output.is_abandoned = True  # the contents of the buffer are not written
         raise
     finally:
         file.close()
@@ -105,7 +105,7 @@ class _Output(io.FileIO):
     """The open file under a buffer. Its errors name the file that the user asked for.
 
     Attributes:
-        is_abandoned: The file will not be used: drop what is written.
+        is_abandoned: The file will not be used, so writes are dropped.
     """
 
     def __init__(self, target: Path, file: str | int, mode: str) -> None:
@@ -159,7 +159,7 @@ class _Scratch:
         self._path = path
 
     def put_in_place(self, target: Path, is_durable: bool) -> None:
-        """Give the file its name, now that it is whole."""
+        """Give the complete file its name."""
         if is_durable:
             self.output.sync()
         if self._path is None:
@@ -243,7 +243,7 @@ def _named(target: Path) -> _Scratch:
 def _scratch_names(target: Path) -> Iterator[Path]:
     """Yield `.NAME.part`, which a writer uses, and names for others that write at the same time, each twice.
 
-    The second time is for the case that the first try removed an abandoned file.
+    The second time is needed if the first try removed an abandoned file.
     """
     for count in itertools.count(1):
         path = target.with_name(f".{target.name}.part" if count == 1 else f".{target.name}.{count}.part")
@@ -263,7 +263,7 @@ def _is_ours(descriptor: int, path: Path) -> bool:
         _locks.flock(descriptor, _locks.LOCK_EX | _locks.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # a file system without locks: what is not empty may be somebody's
+    except OSError:  # a file system without locks: a file that is not empty may belong to another process
         return os.fstat(descriptor).st_size == 0
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(descriptor), path.lstat())

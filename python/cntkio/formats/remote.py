@@ -17,7 +17,7 @@ from cntkio.arguments import path_texts
 from cntkio.errors import ConfigError
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(://|::)")
-# A `pathlib.Path` makes one slash of two.
+# A `pathlib.Path` turns two slashes into a single slash.
 _SCHEME_OF_PATH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(?=[^/])")
 REMOTE_NUMBERS = ("num_requests", "num_retries", "timeout_in_seconds")
 """Options that are numbers."""
@@ -68,7 +68,7 @@ class Remote:
             not show them.
         store: Read from this store instead of the store that the URL names: a store of obstore, a file system of
             pyarrow, or a file system of fsspec. File names are then paths in the store.
-        cache: Folder on a local disk that keeps what was read, for later sweeps and for other processes; also the
+        cache: Folder on a local disk that keeps the bytes read, for later sweeps and other processes; also the
             text of zstd frames that are too large to be read in any order, wherever they are.
         cache_limit: Most bytes of the cache, as a number or as a text such as "50 GB"; None: no limit.
         num_requests: Most requests that are under way at the same time, for all files with these options together.
@@ -124,7 +124,7 @@ def num_bytes(name: str, value: Any) -> int | None:
     """Return a size in bytes, which may be a text with a unit of 1000 (kB, MB, GB, TB) or of 1024 (KiB, MiB, ...).
 
     Raises:
-        ConfigError: It is something else.
+        ConfigError: The value is not a size.
 
     Example:
         >>> num_bytes("cache_limit", "1.5 GiB"), num_bytes("cache_limit", "200 MB"), num_bytes("cache_limit", 7)
@@ -178,17 +178,17 @@ def shown(url: str) -> str:
 
 
 def located(name: str, paths: Any, remote: Remote | None) -> tuple[str | list[str], Remote | None]:
-    """Return a path, or several, as text, and the options that they are read with.
+    """Return a path, or several, as text, and the options with which to read them.
 
     A path of universal-pathlib may have options itself.
 
     Args:
         name: The argument, for messages.
         paths: A text, bytes, an object of `os.PathLike`, a path of universal-pathlib, or a sequence of these.
-        remote: Options that are given; they count before the options of a path.
+        remote: Options from the caller; they take precedence over the options of a path.
 
     Raises:
-        ConfigError: There is something else among them, or the options are not `Remote`, or paths have several options.
+        ConfigError: An item is not a path, the options are not `Remote`, or the paths have different options.
 
     Example:
         >>> located("filename", [b"a.ctf", "b.ctf"], None)
@@ -222,7 +222,7 @@ def default_remote() -> Remote:
 
 @contextmanager
 def remote_by_default(remote: Remote) -> Iterator[None]:
-    """Read files without options with these in the block, in all threads of the process.
+    """Use these options in the block, in all threads of the process, for files without options.
 
     Example:
         >>> with remote_by_default(Remote(num_requests=2)):

@@ -1,7 +1,7 @@
 """A text in a remote store, as all texts are read: `cntkio.formats.text_input.TextInput`.
 
-Each request waits for the store, so bytes that several steps of opening look at are kept: the first bytes, and samples
-of the content, of which the fingerprint has a check sum, when the pass that makes the index comes by.
+Each request waits for the store, so bytes that several steps of opening need are kept: the first bytes, and, from the
+pass that makes the index, samples of the content, whose check sum is in the fingerprint.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ObjectReader(Protocol):
         """Fill a buffer from a position on."""
 
     def require_unchanged(self) -> None:
-        """Raise an error if the object is known to have changed, or the store says so."""
+        """Raise an error if the object has changed, as far as earlier answers or the store tell."""
 
 
 def open_reader(found: RemoteObject, remote: Remote) -> ObjectReader:
@@ -160,7 +160,7 @@ class RemoteInput:
         return windows_of_lines(self, first)
 
     def loads_at_once(self, chunk_size: int) -> int:
-        """Return enough for all requests that may be under way, and for chunks that are parsed or checked then."""
+        """Return a number that keeps all requests under way while further chunks are parsed or checked."""
         parts_of_chunk = max(min(chunk_size, self.size) // PART, 1)
         return LOADS_AT_ONCE + 2 * self._num_requests // parts_of_chunk
 
@@ -169,7 +169,7 @@ class RemoteInput:
         return self._object.facts
 
     def facts(self, *, verify: bool = False) -> dict[str, Any]:
-        """Return size and version, as the store tells them now. Without a version, a check sum of samples stands in."""
+        """Return size and version, as the store reports them now; without a version, a check sum of samples."""
         self._object.require_unchanged()
         found = {"size": self.size, "version": self._object.facts.version}
         if not found["version"]:

@@ -23,7 +23,7 @@ def _escape(record: logging.LogRecord) -> bool:
     return True
 
 
-# Whatever cntkio logs goes through this filter, since there is only this logger.
+# All records of cntkio pass this filter, since there is only this logger.
 logger.addFilter(_escape)
 
 NUM_IN_FULL = 10
@@ -68,7 +68,7 @@ _observed: ContextVar[_Observed | None] = ContextVar("observed", default=None)
 
 @contextlib.contextmanager
 def observed(observer: Observer, kinds: Collection[str] = ()) -> Iterator[None]:
-    """Pass all that the reports created within the block would log to a function; nothing is logged.
+    """Pass the errors and warnings of reports that are created within the block to a function, and log nothing.
 
     Args:
         observer: The function.
@@ -135,7 +135,7 @@ class Report:
             return True
 
     def exhaust(self) -> int:
-        """Use up the budget, and return what was left of it."""
+        """Use up the budget, and return the rest of it."""
         with self._lock.inner:
             left, self._left = self._left, 0
             return left
@@ -147,11 +147,11 @@ class Report:
 
     @property
     def is_observed(self) -> bool:
-        """True if somebody wants to know all errors and warnings one by one."""
+        """True if an observer gets all errors and warnings one by one."""
         return self._observed is not None
 
     def asks_for(self, kind: str) -> bool:
-        """Return whether somebody wants to know a kind that is noted on request only."""
+        """Return whether an observer asks for a kind that is noted on request only."""
         return self._observed is not None and kind in self._observed.kinds
 
     def log(
@@ -163,7 +163,7 @@ class Report:
             kind: The kind under which it was counted.
             message: The text, or a function that makes it, which is called only if it is logged.
             most: How many of this kind to log.
-            stands_for: How many were counted together, of which this is the last that is known in full.
+            stands_for: Number that were counted together, of which this is the last that is known in full.
         """
         if self._observed is not None:
             self._observed.observer(kind, message if isinstance(message, str) else message(), stands_for)

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Protocol
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.remote import Remote, default_remote, shown
 
-# Under these names stores tell what changes whenever the content changes; the surest come first.
+# The names under which stores report values that change with the content; the most reliable come first.
 _VERSIONS = ("versionid", "version", "generation", "etag", "contentmd5", "md5hash", "digest", "crc32c")
 _TIMES = ("lastmodified", "mtime", "modified", "updated", "created")
 
@@ -67,7 +67,7 @@ class StoredObject(Protocol):
         """Write the object, and replace an older one."""
 
     def sibling(self, ending: str) -> StoredObject:
-        """Return the object whose name is longer by this ending."""
+        """Return the object whose name is this object's name and an ending."""
 
 
 def stored_object(path: str, remote: Remote | None = None) -> StoredObject:
@@ -102,7 +102,7 @@ def matching_objects(pattern: str, remote: Remote | None = None) -> list[str]:
 
 
 def hint_on_memory(path: str, remote: Remote | None = None) -> str:
-    """Return what to say about a missing object if its store is in memory; empty for other stores.
+    """Return advice about a missing object if its store is in memory; empty for other stores.
 
     Example:
         >>> hint_on_memory("memory://a.ctf"), hint_on_memory("s3://bucket/a.ctf")
@@ -146,7 +146,7 @@ class RemoteFiles:
 def _kind_of(
     remote: Remote,
 ) -> tuple[Callable[[str, Remote], StoredObject], Callable[[str, Remote], Iterable[str]]]:
-    """Return what makes objects and what lists them, for the library that the store comes from."""
+    """Return the class of objects and the function that lists them, for the library that the store comes from."""
     library = "fsspec" if remote.store is None else _library_of(type(remote.store))
     if library == "obstore":
         return _OfObstore, _listed_by_obstore
@@ -168,12 +168,12 @@ def _library_of(kind: type) -> str:
 
 
 def changed(name: str, how: str = "") -> CorpusError:
-    """Return the error about an object that has another content than it had when it was opened."""
+    """Return the error about an object whose content has changed since it was opened."""
     return CorpusError(f"{name}: changed while it was read{how}; open it again")
 
 
 def version_in(info: Mapping[str, Any]) -> str:
-    """Return what a store's description of an object says about its version.
+    """Return the version in a store's description of an object.
 
     Example:
         >>> version_in({"ETag": '"9a3"', "LastModified": "today", "size": 7})
@@ -234,7 +234,7 @@ class _OfFsspec:
     def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of the file system; an asynchronous method with a limit of time."""
         system, path = self._system.get()
-        within = getattr(system, "fs", system)  # a file system may only forward to another
+        within = getattr(system, "fs", system)  # a file system may only forward calls to another
         if not (system.async_impl and within.async_impl) or system.asynchronous:
             return getattr(system, name)(path, *args, **kwargs)
         from fsspec.asyn import sync

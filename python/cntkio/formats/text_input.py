@@ -5,7 +5,7 @@
     TextInput     read, read_into      bytes of the text, from any thread, in any order
                   source               the same for the compiled core, which reads a local file by itself
                   windows              the whole text in order, in parts of whole lines
-                  facts                what tells whether the text is still the same
+                  facts                facts that show whether the text is still the same
 
 All offsets and sizes count bytes of the text, for a compressed file of the decompressed text. So index, chunks, order
 and places of errors are the same for all ways in which a text can be stored.
@@ -63,19 +63,19 @@ class ReadableText(Protocol):
         """Fill a buffer, and return how many bytes there were; fewer than asked for only at the end."""
 
     def source(self, begin: int, end: int) -> CoreText:
-        """Return what the core reads the bytes from `begin` up to `end` from."""
+        """Return the source from which the core reads the bytes from `begin` up to `end`."""
 
     @property
     def reach(self) -> int:
-        """Most bytes to ask `source` for at once, so that memory stays bounded; a chunk is asked for at once anyway."""
+        """Most bytes to request from `source` at once, to bound memory; whole chunks are requested anyway."""
 
 
 class Window(NamedTuple):
     """A part of a text for the pass that makes the index: the lines that begin from `begin` up to `end`.
 
     Attributes:
-        text: Has the bytes.
-        first: Offset of a line that begins at `begin` or before, in `text`.
+        text: The text with the bytes.
+        first: Offset in `text` of a line that begins at `begin` or before.
         begin: The first byte.
         end: The byte after the last.
     """
@@ -105,7 +105,7 @@ class TextInput(ReadableText, Protocol):
 
     @property
     def close(self) -> Callable[[], object]:
-        """Release what the input holds. Nothing can be read afterwards."""
+        """Close files and release memory. Nothing can be read afterwards."""
 
     @property
     def local_path(self) -> Path | None:
@@ -120,7 +120,7 @@ class TextInput(ReadableText, Protocol):
         """The index cache with the access points of a compressed text; None: there is none."""
 
     def source_to_parse(self, begin: int, end: int) -> CoreText | PackedText:
-        """Return what the parser reads the bytes of a chunk from."""
+        """Return the source from which the parser reads the bytes of a chunk."""
 
     @property
     def least_gap(self) -> int | None:
@@ -149,7 +149,7 @@ class TextInput(ReadableText, Protocol):
         """Value with which `open_input` opens the text again without another pass over it; None: it needs no value."""
 
     def facts(self, *, verify: bool = False) -> dict[str, Any]:
-        """Return what identifies the stored bytes, as they are now: size and times, or an e_tag; JSON-able.
+        """Return facts that identify the stored bytes, as they are now: size and times, or an e_tag; JSON-able.
 
         An index cache is used only if its facts equal these facts. If ``time_ns`` or
         ``change_time_ns`` are among them, they are the times of the last change.
@@ -159,7 +159,7 @@ class TextInput(ReadableText, Protocol):
         """
 
     def windows(self, first: int) -> Iterator[Window]:
-        """Yield the text from a line on, in order, as windows without gaps."""
+        """Yield windows of the text, in order and without gaps, from the line at an offset to the end."""
 
     def require_unchanged(self) -> None:
         """Refuse a text that was changed since it was opened: its index no longer matches.
@@ -215,7 +215,7 @@ def windows_of_lines(text: ReadableText, first: int, size: int = WINDOW) -> Iter
     """
 
     def read(begin: int) -> Bytes:
-        """Read `size` bytes, or up to the end, and leave room before them for the begin of their first line."""
+        """Read `size` bytes, or up to the end, and leave room before them for the beginning of their first line."""
         wanted = min(size, text.size - begin)
         buffer = np.empty(_ROOM + wanted, np.uint8)
         if text.read_into(buffer[_ROOM:], begin) < wanted:
@@ -223,7 +223,7 @@ def windows_of_lines(text: ReadableText, first: int, size: int = WINDOW) -> Iter
         return buffer
 
     begin = first
-    rest = np.empty(0, np.uint8)  # the begin of a line whose end was not read yet
+    rest = np.empty(0, np.uint8)  # the beginning of a line whose end was not read yet
     with Workers(1, "cntkio-windows") as workers:
         job = workers.do(read, first)
         for offset in range(first, text.size, size):

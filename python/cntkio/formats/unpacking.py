@@ -1,7 +1,7 @@
 """The content of files that are compressed, from the beginning to the end, whatever their format.
 
 A text of the CNTK text format in gzip or zstd is read where it is, in any order (`compressed`). Everything else is
-unpacked once, as it comes. The first bytes decide whether a file is compressed, and how; its name decides nothing.
+unpacked once, from the beginning to the end. The first bytes show the compression; the file's name does not.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def content_of(path: str, remote: Remote | None = None, *, size: int = 1 << 20) 
 
 
 def packing_of(stored: TextInput) -> Packing | None:
-    """Return how a file is compressed; None: it is not."""
+    """Return the compression of a file; None: it is not compressed."""
     head = stored.read(0, _MAGIC_SIZE)
     return compressed.compression_of(head) or next(
         (name for magic, name in MAGIC.items() if head.startswith(magic)), None

@@ -139,11 +139,11 @@ class HTKMLFOptions:
         return min(self.max_utterance_length, LONGEST_UTTERANCE) if is_limited else LONGEST_UTTERANCE
 
     def count(self, epoch: int) -> int:
-        """Return how many utterances are side by side in an epoch."""
+        """Return the number of parallel utterances in an epoch."""
         return self.counts[min(epoch, len(self.counts) - 1)]
 
     def size(self, minibatch_size: int, epoch: int) -> int:
-        """Return what a timeline counts for a minibatch size: frames, utterances, or the cells of all rows."""
+        """Return a minibatch size as the timeline counts it: in frames, utterances, or cells of all rows."""
         if self.frame_mode or minibatch_size < 1:
             return minibatch_size
         count = self.count(epoch)

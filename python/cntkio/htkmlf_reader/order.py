@@ -105,7 +105,7 @@ class RollingTimeline(Timeline):
         return np.searchsorted(self._starts, frames, side="right") - 1
 
     def needed_chunks(self, partition: Partition = WHOLE) -> Plan:
-        """Return the chunks around the position of the reader, as far as a frame can move."""
+        """Return the chunks around the position of the reader, up to the distance that a frame can move."""
         around = self._chunk_bounds()
         if around != self._around:
             chunks = [] if around is None else list(range(around[1], around[2] + 1))
@@ -113,7 +113,7 @@ class RollingTimeline(Timeline):
         return self._chunks_around
 
     def _chunk_bounds(self) -> tuple[int, int, int] | None:
-        """The sweep, and the first and the last chunk around the position; None after the end."""
+        """Return the sweep, and the first and the last chunk around the position; None after the end."""
         if self.position >= self.end:
             return None
         sweep, offset = divmod(self.position, self.num_samples)

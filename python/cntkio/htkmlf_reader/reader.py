@@ -6,7 +6,7 @@
     rollingWindow    frames move by at most half a window                              order
                      and features that do not fit into memory wait in a file           page_file
 
-A reader is a source with a recipe of its own: how deserializers are opened, which timeline is read, and what a
+A reader is a source with a recipe of its own, which opens deserializers, makes the timeline, and defines what a
 minibatch size counts.
 """
 
@@ -48,8 +48,8 @@ class HTKMLFReader(MinibatchSource):
         frameMode: Deliver frames, not utterances.
         truncated: Cut utterances: the minibatch size is the number of steps.
         truncationLength: Steps of a truncated minibatch, whatever its size; 0: the size.
-        nbruttsineachrecurrentiter: How many utterances are side by side; or a list with a number for each epoch; the
-            last number repeats. A minibatch has so many whole utterances, whatever its size. In frame mode it is 1.
+        nbruttsineachrecurrentiter: Number of parallel utterances; or a list with a number for each epoch, whose last
+            number repeats. A minibatch has this number of whole utterances, whatever its size. In frame mode it is 1.
         maxUtteranceLength: Longer utterances are skipped where whole utterances are delivered. Utterances of more than
             65535 frames are always skipped.
         pageFilePath: The folder of the page file of ``readMethod="rollingWindow"``; None: the system's folder for
@@ -58,12 +58,12 @@ class HTKMLFReader(MinibatchSource):
         max_samples: As for `MinibatchSource`.
         max_sweeps: As for `MinibatchSource`.
         max_errors: How many utterances may have invalid labels.
-        page_limit_in_bytes: Features of at most so many bytes stay in memory, without a page file.
+        page_limit_in_bytes: Largest size of features that stay in memory, without a page file.
         read_ahead_in_bytes: As for `MinibatchSource`.
         trace_level: As for `MinibatchSource`.
 
     Attributes:
-        skipped: How many utterances were skipped, by kind.
+        skipped: Number of utterances that were skipped, by kind.
 
     Raises:
         ConfigError: A parameter is not possible, or two exclude each other.

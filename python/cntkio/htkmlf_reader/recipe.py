@@ -1,4 +1,4 @@
-"""`HTKMLFRecipe`: the decisions in which an HTKMLFReader differs from a plain source."""
+"""`HTKMLFRecipe`: the differences of an HTKMLFReader from a plain source."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class HTKMLFRecipe(Recipe):
     """The decisions of one reader.
 
     Attributes:
-        skipping: Which utterances are skipped.
-        skipped: How many were skipped, by kind.
+        skipping: The rule for utterances to skip.
+        skipped: Number of skipped utterances, by kind.
     """
 
     def __init__(self, options: HTKMLFOptions) -> None:
@@ -44,7 +44,7 @@ class HTKMLFRecipe(Recipe):
         return features
 
     def keeps_data_in_memory(self, options: SourceOptions) -> bool:
-        """Keep features in memory if they are few; else they wait in a page file."""
+        """Return whether features stay in memory, because they are few; else they wait in a page file."""
         if not self._paged:
             return options.keep_data_in_memory
         is_small = sum(features.num_bytes for features in self._paged) <= self._own.page_limit_in_bytes

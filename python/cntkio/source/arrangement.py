@@ -53,13 +53,13 @@ class Arrangement:
         table: The table of the only corpus, or the joined one.
         tables: The tables of the corpora.
         partners: For each corpus, which of its sequences belongs to each of the table; None if there is one corpus.
-        left_out: For each corpus, how many of its sequences are never delivered.
+        left_out: For each corpus, the number of its sequences that are never delivered.
         flags: For each sequence 0, `INVALID` or `BROKEN`; None if all are sound.
         finder: In frame mode, finds the utterances of frames; None if items are sequences.
         lengths: Samples that each item counts for.
         chunk_starts: First item of each chunk and, last, the number of items.
         repeats: For each corpus, whether it is broadcast to the lengths of the first.
-        skipped: How many utterances were skipped, by kind.
+        skipped: Number of skipped utterances, by kind.
         name: Name of the first corpus.
     """
 
@@ -117,8 +117,8 @@ def arrange(
     Args:
         corpora: The corpora. The first gives the order.
         frame_mode: Cut utterances into frames.
-        strict: Raise an error for what the join leaves out.
-        skipping: Which utterances to skip; None: the corpora say what becomes of them.
+        strict: Raise an error for sequences that the join leaves out.
+        skipping: The rule for utterances to skip; None: each corpus decides.
 
     Raises:
         ConfigError: A corpus cannot be joined, cannot be the first, or cannot be cut into frames.
@@ -203,7 +203,7 @@ def _check_joins(corpora: Sequence[Corpus]) -> None:
 
 
 def _defining(corpora: Sequence[Corpus]) -> int | None:
-    """Find the corpus whose lengths count, if one says so."""
+    """Return the index of the corpus whose stream defines the minibatch size; None: there is none."""
     defining = [
         (corpus_index, info.name)
         for corpus_index, corpus in enumerate(corpora)

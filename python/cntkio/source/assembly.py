@@ -27,7 +27,7 @@ class Assembly:
     Attributes:
         opened: The corpora and the streams.
         arrangement: The sequences.
-        timeline: Which of them each read delivers. While the pipeline runs, only the pipeline uses it.
+        timeline: The sequences of each read. While the pipeline runs, only the pipeline uses the timeline.
         pipeline: The minibatches.
     """
 
@@ -92,7 +92,7 @@ class Assembly:
                 f"fetched; with timeline='global' it is",
                 key="timeline",
             )
-        lengths_in_chunk = arrangement.table.lengths.__getitem__  # not asked for: the table has all lengths
+        lengths_in_chunk = arrangement.table.lengths.__getitem__  # never called: the table has all lengths
 
         put = progress.start(is_here=is_here)
 

@@ -1,11 +1,11 @@
-"""`Checkpoint`: what the state of a source holds, and whether a state fits a source.
+"""`Checkpoint`: the contents of a state, and the check that a state fits a source.
 
 ::
 
-    timeline    where the timeline stands
-    settings    the settings that change what is delivered
+    timeline    position of the timeline
+    settings    the settings that change the minibatches
     data        a fingerprint of the content of each corpus
-    order       a check sum of the tables that decide the order, and what describes them in a message
+    order       a check sum of the tables that decide the order, and their description for messages
 
 A state that does not fit is refused with one error that names every difference.
 """
@@ -50,7 +50,7 @@ class Checkpoint:
     def check(self, state: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         """Refuse a state that does not fit.
 
-        A state without an order, which is of an earlier version, is compared in what it has.
+        Of a state of an earlier version, which has no order, the other fields are compared.
 
         Raises:
             CheckpointError: The state was taken from other data or with other settings; all differences are named.
@@ -103,7 +103,7 @@ class Checkpoint:
 
 
 def epoch_of(state: Mapping[str, Any]) -> tuple[int, int]:
-    """Return where the epoch of a state begins and ends.
+    """Return the positions at which the epoch of a state begins and ends.
 
     Raises:
         CheckpointError: The state's epoch is not two positions.
@@ -128,7 +128,7 @@ class _Differences:
         return bool(self._lines)
 
     def add(self, name: str, saved: object, current: object, *, shown: tuple[str, str] | None = None) -> None:
-        """Add a difference. What is shown in the message may differ from the values."""
+        """Add a difference. The message may show other texts than the values."""
         saved_text, current_text = shown or (f"{saved!r:.200}", f"{current!r:.200}")
         self._saved[name], self._current[name] = saved, current
         self._lines.append(f"{name}: saved {saved_text}, here {current_text}")
@@ -150,7 +150,7 @@ class _Differences:
 
 
 def _is_same(saved: Any, current: Any) -> bool:
-    """Compare values of JSON: 1 and True differ. What cannot be compared, such as an array, differs."""
+    """Compare values of JSON: 1 and True differ. A value that cannot be compared, such as an array, differs."""
     try:
         return bool(saved == current) and isinstance(saved, bool) == isinstance(current, bool)
     except (TypeError, ValueError):

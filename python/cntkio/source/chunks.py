@@ -9,10 +9,10 @@
 A plan may name parts of chunks in place of chunks. Then the store loads these parts of the only corpus, and pieces of
 the chunks of joined corpora (`cntkio.source.pieces`).
 
-Invariant: the store changes time and memory only. Which chunks are needed, and in which order, is the timeline's; which
-of their errors count, and when, is the same whatever is in memory.
+Invariant: the store changes time and memory only. The timeline decides which chunks are needed, and in which order.
+Which of their errors count, and when, does not depend on the chunks in memory.
 
-Only the thread that selects uses it.
+Only the selecting thread uses the store.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Taken(NamedTuple):
 
     Attributes:
         chunks: For each corpus its chunks, in the order of first use; after an error, up to the last that was loaded.
-        num_sound: How many minibatches have all their chunks.
-        error: What is wrong with a chunk of the next minibatch; None if all are sound.
+        num_sound: Number of minibatches that have all their chunks.
+        error: The error of a chunk of the next minibatch; None if all are sound.
     """
 
     chunks: list[list[_core.Chunk]]
@@ -58,7 +58,7 @@ class ChunkStore:
         arrangement: Which chunks of the corpora a chunk of the source's table needs.
         window_stays_in_use: Whether all chunks of the window stay in use, because sequences are shuffled within it.
         keeps_all: Whether chunks stay in memory, and in use, once they were used.
-        loads_window: Whether an error of any chunk of the window is raised at once.
+        loads_window: Whether the whole window is loaded at once, so that an error in any of its chunks is raised.
         read_ahead_in_bytes: How much may be loaded beyond the window, roughly.
     """
 
@@ -102,7 +102,7 @@ class ChunkStore:
         self._begin()
 
     def close(self) -> None:
-        """Withdraw all wishes, and end the worker threads."""
+        """Cancel all loads that have not begun, and end the worker threads."""
         for chunks in self._chunks:
             chunks.keep_only(set())
         self._loaders.close()
@@ -123,14 +123,14 @@ class ChunkStore:
     # ------------------------------------------------------------------------------------------- loading ahead
 
     def plan(self, needed: Plan, used: Sequence[int], ahead: Iterator[int]) -> None:
-        """Drop the chunks that are not needed any more, and have those loaded that will be.
+        """Drop the chunks that are not needed any more, and start to load the chunks that will be needed.
 
         All arguments name chunks of the source's table.
 
         Args:
-            needed: From which the next sequences can come, in the order of need.
-            used: Which the selection at hand uses.
-            ahead: Needed afterwards, in the order of need; evaluated until the room is full.
+            needed: Chunks from which the next sequences can come, in the order of need.
+            used: Chunks that the current selection uses.
+            ahead: Chunks that are needed afterwards, in the order of need; read until the room is full.
         """
         self.planned = needed.version
         self._set_parts(needed.parts)
@@ -209,7 +209,7 @@ class ChunkStore:
         )
 
     def _expected_bytes(self) -> int:
-        """Bytes of memory for a chunk of the table, judged by recent chunks."""
+        """Return the expected bytes of memory for a chunk of the table, estimated from recent chunks."""
         sizes = [
             loaded.chunk.num_bytes
             for chunks in self._chunks
@@ -218,7 +218,7 @@ class ChunkStore:
         return max(1, sum(sizes) // len(sizes) * len(self._chunks)) if sizes else self._read_ahead_in_bytes // 4
 
     def _chunks_of(self, table_chunk: int) -> list[list[int]]:
-        """For each corpus its chunks, or pieces of chunks, that hold sequences of a chunk of the table."""
+        """Return for each corpus the chunks, or pieces of chunks, that hold sequences of a chunk of the table."""
         chunk_ids = self._partners.get(table_chunk)
         if chunk_ids is None and self._parts is not None:
             whole_chunk = self._parts.part(table_chunk).chunk_id
@@ -243,7 +243,7 @@ class ChunkStore:
         if not self._loads_window and all(
             chunks.all_stay_in_use(own_refs.chunk_ids) for chunks, own_refs in zip(self._chunks, refs, strict=True)
         ):
-            # The loop below would change nothing.
+            # The loop below would have no effect.
             for chunks, own_refs in zip(self._chunks, refs, strict=True):
                 chunks.release_others(own_refs.chunk_ids)
             return Taken(

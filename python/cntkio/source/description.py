@@ -1,4 +1,4 @@
-"""`described`: what a source prints: how much it reads, in which order, and its streams."""
+"""`described`: the printed form of a source: the amount of data, their order, and the streams."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def skip_unusable(
     """Leave out unusable utterances, and log them.
 
     Returns:
-        The others, and how many were skipped, by kind.
+        The usable utterances, and the number of skipped utterances, by kind.
 
     Raises:
         CorpusError: More than half of the utterances would be skipped.
@@ -84,10 +84,10 @@ def skip_unusable(
 
 
 def judge_lengths(joined: JoinedTable, corpora: Sequence[Corpus], *, frame_mode: bool, strict: bool) -> JoinedTable:
-    """Leave out utterances that are not as long in a later corpus as in the first, where the later one says so.
+    """Leave out utterances that are not as long in a later corpus as in the first, if the later corpus allows that.
 
     Raises:
-        CorpusError: The later corpus does not say so, or `strict`.
+        CorpusError: Lengths differ, and the later corpus treats that as an error, or `strict` is set.
     """
     if corpora[0].utterances is None:
         return joined
@@ -100,7 +100,7 @@ def judge_lengths(joined: JoinedTable, corpora: Sequence[Corpus], *, frame_mode:
             continue
         own_lengths = corpus.table.lengths[partners]
         if rule == "keep":
-            is_unequal &= own_lengths < lengths  # in frame mode, frames beyond the first corpus's are never asked for
+            is_unequal &= own_lengths < lengths  # in frame mode, frames beyond the first corpus's frames are never read
         indices = np.flatnonzero(is_unequal)
         if not len(indices):
             continue
@@ -128,7 +128,7 @@ def flags_of(
     """Return for each sequence 0, `INVALID` or `BROKEN`; None if all are sound.
 
     Raises:
-        CntkIoError: An utterance is broken, and its corpus does not keep to CNTK's literal way.
+        CntkIoError: An utterance is broken, and its corpus does not read exactly as CNTK 2.7 does.
     """
     flags = np.zeros(table.num_sequences, np.uint8)
     for corpus_index, corpus in enumerate(corpora):

@@ -23,8 +23,8 @@ class Standing(NamedTuple):
     """A point between two minibatches.
 
     Attributes:
-        bookmark: Where its timeline stands.
-        num_invalid: Invalid utterances that it has met.
+        bookmark: Position of the timeline.
+        num_invalid: Number of invalid utterances up to there.
     """
 
     bookmark: Bookmark
@@ -49,7 +49,7 @@ class Request(NamedTuple):
     """The arguments of a read.
 
     Attributes:
-        asked: The size as the caller gave it.
+        asked: The size from the caller.
         size: The size as the timeline counts it.
         partition: The share to deliver.
     """
@@ -64,8 +64,8 @@ class Prepared(NamedTuple):
 
     Attributes:
         minibatch: The minibatch; None at the end and for an error.
-        bookmark: Where the timeline stands after it.
-        num_invalid: Invalid utterances up to there.
+        bookmark: Position of the timeline after it.
+        num_invalid: Number of invalid utterances up to there.
         error: The error.
     """
 
@@ -111,8 +111,8 @@ class HandOver(NamedTuple):
 
     Attributes:
         prepared: Their outcomes, whose minibatches are still empty. Only the last one may be the end or an error.
-        orders: What fills them.
-        before: Where the source stood before them.
+        orders: Orders for the packer to fill them.
+        before: Position of the source before them.
     """
 
     prepared: list[Prepared]
@@ -130,8 +130,8 @@ class Packed(NamedTuple):
 
     Attributes:
         num_bytes: Bytes of the arrays; None if the minibatches are truncated.
-        num_sound: How many minibatches are complete.
-        error: What is wrong with the next one; None if all are complete.
+        num_sound: Number of complete minibatches.
+        error: The error of the next minibatch; None if all are complete.
     """
 
     num_bytes: int | None

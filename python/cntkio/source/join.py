@@ -34,9 +34,9 @@ class LeftOut:
     """Sequences that a join left out of one table.
 
     Attributes:
-        num_sequences: How many of its sequences are never delivered.
+        num_sequences: Number of its sequences that are never delivered.
         first_keys: The keys of the first ten of these sequences.
-        num_missing: How many sequences of the first table have no partner in it.
+        num_missing: Number of sequences of the first table that have no partner in it.
         first_missing: The keys of the first ten of these sequences.
     """
 
@@ -51,7 +51,7 @@ class JoinedTable(SequenceTable):
     """The sequences that all tables have, in the order and the chunks of the first.
 
     Attributes:
-        partners: For each table, which of its sequences belongs to each joined one, uint32.
+        partners: For each table, the index of its sequence for each joined sequence, uint32.
         first_chunks: Which of the first table's chunks each joined chunk comes from, int64.
         left_out: For each table, the sequences that are not delivered.
     """
@@ -61,7 +61,7 @@ class JoinedTable(SequenceTable):
     left_out: tuple[LeftOut, ...]
 
     def complaint(self, names: Sequence[str]) -> str | None:
-        """Describe in a sentence what was left out, for a warning or an error; None if nothing was.
+        """Describe the sequences that were left out, for a warning or an error; None if there are none.
 
         Args:
             names: The name of each table.

@@ -3,11 +3,11 @@
 ::
 
     wanted, in the order of need    (corpus 0, chunk 4) (corpus 1, chunk 2) (corpus 0, chunk 5) ...
-    worker threads                  load the first wishes; the others may still be withdrawn
+    worker threads                  load the first of these; the other loads can still be canceled
     the thread that selects         takes a loaded chunk, waits for one that is being loaded, or loads it itself
 
-Invariants: an error of a load is raised where the chunk is needed, not where it was wished for. After
-an interrupted wait the chunk is loaded again. No thread exists before the first wish.
+Invariants: an error of a load is raised where the chunk is needed, not where the load was requested. After
+an interrupted wait the chunk is loaded again. No thread exists before the first request.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class CorpusChunks:
     """The chunks of one corpus that are in memory, being loaded, or in use.
 
     The errors of a chunk count when the chunk is first used, not when it happens to be loaded: so neither memory nor
-    read-ahead changes which error is one too many. The errors of a chunk that is released and used again count again.
+    read-ahead changes which error exceeds the budget. The errors of a chunk that is used again count again.
 
     Args:
         corpus: The corpus.
@@ -35,7 +35,7 @@ class CorpusChunks:
         in_memory: The chunks that are loaded.
         loading: The chunks that a worker loads or will load.
         window: The chunks from which the next sequences can come.
-        num_waits: How often a read had to wait for a chunk that was being loaded.
+        num_waits: Number of times that a read waited for a chunk that was being loaded.
     """
 
     def __init__(self, corpus: Corpus, *, keeps_all: bool, window_stays_in_use: bool) -> None:
@@ -59,7 +59,7 @@ class CorpusChunks:
             self._only_window_in_use = False
 
     def how_to_load(self, chunk_id: int) -> Callable[[], Loaded]:
-        """Return what loads a chunk, or the part of a chunk that has the id. Any thread may call it."""
+        """Return a function that loads a chunk, or the part of a chunk that has the id. Any thread may call it."""
         if self._parts is None or self.corpus.load_part is None:
             return partial(self.corpus.load, chunk_id)
         return partial(self.corpus.load_part, *self._parts.part(chunk_id))
@@ -92,13 +92,13 @@ class CorpusChunks:
         self._only_window_in_use = False
 
     def all_stay_in_use(self, chunk_ids: Sequence[int]) -> bool:
-        """Return whether these chunks are in use and in memory, and stay so while minibatches need them in turn."""
+        """Return whether these chunks are in use and in memory, and will be while minibatches need them in turn."""
         stay = self._keeps_all or len(chunk_ids) == 1
         stay = stay or (self._window_stays_in_use and self.window.issuperset(chunk_ids))
         return stay and self._in_use.issuperset(chunk_ids) and all(chunk_id in self.in_memory for chunk_id in chunk_ids)
 
     def release_others(self, chunk_ids: Iterable[int]) -> None:
-        """Release all chunks, except for these and a window that stays in use. Released chunks stay in memory."""
+        """Mark all chunks as not in use, except for these and a window that stays in use. The data stay in memory."""
         if self._keeps_all or self._only_window_in_use:
             return
         if self._window_stays_in_use:
@@ -117,10 +117,10 @@ class CorpusChunks:
 
 
 class Loaders:
-    """Worker threads that load the chunks wished for, in the order of the wishes.
+    """Worker threads that load requested chunks, in the order of the requests.
 
     Args:
-        number: How many threads.
+        number: Number of threads.
     """
 
     def __init__(self, number: int) -> None:

@@ -1,4 +1,4 @@
-"""Deserializers opened: their corpora, and the streams of the source over all of them."""
+"""Opening of deserializers: their corpora, and the streams of a source."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Opened:
 
     Attributes:
         corpora: Their corpora.
-        streams: The streams of all corpora, numbered through.
+        streams: The streams of all corpora, numbered consecutively.
         layouts: For each corpus its streams, and how they are packed.
     """
 
@@ -28,7 +28,7 @@ class Opened:
 
     @property
     def is_literal(self) -> bool:
-        """True if a corpus asks for CNTK's own way with errors and empty minibatches."""
+        """True if a corpus asks for CNTK's own treatment of errors and empty minibatches."""
         return any(corpus.utterances is not None and corpus.utterances.is_literal for corpus in self.corpora)
 
     def close(self) -> None:
@@ -38,7 +38,7 @@ class Opened:
 
 
 def open_all(options: SourceOptions, recipe: Recipe) -> Opened:
-    """Open the deserializers of a source. If one has words as keys, all are read with words as keys.
+    """Open the deserializers of a source. If one of them has words as keys, all read their keys as words.
 
     Raises:
         ConfigError: Two streams have one name.

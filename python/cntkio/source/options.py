@@ -1,6 +1,6 @@
 """`SourceOptions`: the arguments of a source, checked.
 
-They are what a source is made of, what its pickle holds, and what a checkpoint compares.
+A source is made of them, its pickle contains them, and a checkpoint compares them.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class SourceOptions:
 
     @property
     def for_checkpoint(self) -> dict[str, Any]:
-        """The settings that decide what is delivered. They must be the same when a checkpoint is restored."""
+        """The settings that decide the contents of minibatches. A checkpoint requires the same settings."""
         window = self.window
         return {
             "randomization_window": None if window is None else [window.size, window.unit],

@@ -1,6 +1,6 @@
 """`Packer`: fills selected minibatches with the data of their chunks.
 
-A single call of the core gathers the streams of all minibatches of a hand-over. Truncated minibatches come singly:
+A single call of the core gathers the streams of all minibatches of a hand-over. Truncated minibatches come one by one:
 the parts of their sequences are spread over cells of slots and steps.
 
 Invariant: packing changes nothing except for the minibatches. One thread at a time may use a packer.
@@ -29,7 +29,7 @@ class Layout(NamedTuple):
 
     Attributes:
         streams: Their descriptions, as the source shows them.
-        columns: For each its column in the corpus's chunks, whether it is packed as indices, and whether as doubles.
+        columns: For each stream its column in the chunks, whether it is packed as indices, and whether as doubles.
     """
 
     streams: list[StreamInformation]

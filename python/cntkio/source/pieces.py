@@ -1,4 +1,4 @@
-"""`Pieces`: the sequences of joined corpora that a rank loads, where each rank loads its own sequences only.
+"""`Pieces`: the parts of the chunks of joined corpora that a rank loads if each rank loads only its own sequences.
 
 ::
 
@@ -8,7 +8,7 @@
 
 A piece belongs to one part of the table. So each sequence is loaded once a sweep, however chunks of corpora overlap.
 
-Invariant: pieces follow from the parts and the partners. What is kept here only saves computing it again.
+Invariant: pieces follow from the parts and the partners. This module keeps them only to save time.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Pieces:
         return ChunkPart(own_id, pieces.indices[pieces.bounds[at] : pieces.bounds[at + 1]])
 
     def refs(self, refs: ChunkRefs) -> ChunkRefs:
-        """Return where the partners of sequences are in the pieces, for references to the parts of the table."""
+        """Return references to the partners of sequences in the pieces, from references to the parts of the table."""
         of_parts = [self._of(part_id) for part_id in refs.chunk_ids]
         indices = refs.indices_in_chunk.astype(np.int64)
         if any(pieces.places is not None for pieces in of_parts):
@@ -128,7 +128,7 @@ def pieces_of_corpora(parts: PartsOfChunks, corpora: Sequence[Corpus], arrangeme
     """Return the pieces of each joined corpus; None for a corpus whose chunks are loaded as a whole.
 
     These are corpora that cannot load parts of chunks, and corpora in another order than the first: a chunk of the
-    table has sequences in so many of their chunks that loading pieces of each, again and again, would take longer.
+    table has sequences in many of their chunks, and loading a piece of each again and again would take longer.
     """
     assert arrangement.partners is not None
     num_chunks = arrangement.table.num_chunks

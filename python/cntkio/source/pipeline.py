@@ -1,4 +1,4 @@
-"""`Pipeline`: minibatches are prepared by two threads while the caller works on those before.
+"""`Pipeline`: two threads that prepare minibatches while the caller works on earlier minibatches.
 
 ::
 
@@ -7,11 +7,11 @@
     caller                                         | reads 1       | reads 2 ...
 
 Small minibatches are prepared several at a time, because handing one over to another thread takes longer than making
-it: at first one, then twice as many each time, as long as the same is asked for.
+it: at first one, then twice as many each time, as long as the caller repeats the same request.
 
 Invariants:
 
-- Preparing ahead changes time only. What was prepared and not delivered can be discarded at any moment; then the
+- Preparing ahead changes time only. Prepared minibatches can be discarded at any moment before delivery; then the
   selector goes back to where the last delivered minibatch ended.
 - An error is raised in the read that it belongs to, and nothing is prepared beyond it before it was raised.
 - An interrupt (Ctrl-C) at any moment loses nothing. What a read does before it delivers can be done again: after an
@@ -53,10 +53,10 @@ class Selects(Protocol):
         """Select the next minibatches, up to `most`."""
 
     def go_back(self, standing: Standing) -> None:
-        """Go back to where the stage stood before."""
+        """Go back to an earlier standing."""
 
     def begin_in_child(self, standing: Standing) -> None:
-        """Begin at a standing of the parent, in a fork of the process."""
+        """Continue from the parent's `standing`, in a fork of the process."""
 
     def close(self) -> None:
         """End the stage's own threads."""
@@ -83,7 +83,7 @@ class Pipeline:
         name: Name of the source in messages.
 
     Attributes:
-        request: What the last read asked for; None where it has to be checked again.
+        request: The request of the last read; None: the next request has to be checked again.
         epoch: The epoch that the source delivers.
     """
 
@@ -101,7 +101,7 @@ class Pipeline:
         """Set up what belongs to this process."""
         self._threads: _Threads | None = None
         self.request: Request | None = None
-        self._prepared_for: Request | None = None  # None: what is prepared, if anything, has to be discarded
+        self._prepared_for: Request | None = None  # None: prepared minibatches, if any, have to be discarded
         self._is_ahead = False  # whether the selector may be elsewhere than after the last delivered minibatch
         self._ready: deque[Prepared] = deque()
         self._preparing: Job[list[Prepared]] | None = None
@@ -137,7 +137,7 @@ class Pipeline:
             return prepared.minibatch
 
     def move(self, move: Callable[[], Epoch]) -> None:
-        """Discard what was prepared ahead, and move the source. An exception moves it back.
+        """Discard prepared minibatches, and move the source. An exception moves it back.
 
         Args:
             move: Moves the timeline, and returns the epoch that the source then delivers.
@@ -157,12 +157,12 @@ class Pipeline:
             self._is_ahead = False
 
     def where(self) -> tuple[Standing, Epoch]:
-        """Return where the source stands after the last minibatch, and in which epoch."""
+        """Return the standing and the epoch after the last delivered minibatch."""
         with self._lock.inner:
             return self.delivered, self.epoch
 
     def close(self) -> None:
-        """End all threads. What was prepared ahead is lost. It may be called again, also after an interrupt."""
+        """End all threads, and drop prepared minibatches. The method may be called again, also after an interrupt."""
         with self._lock.inner:
             self._is_closed = True
             if self._process != os.getpid():
@@ -198,7 +198,7 @@ class Pipeline:
         self.request = request
 
     def _wait(self, request: Request) -> None:
-        """Wait until minibatches are ready, and have more prepared."""
+        """Wait until minibatches are ready, and order the next ones."""
         if self._preparing is None:
             self._preparing = self._prepare_ahead(request)
         ready = self._preparing.result()
@@ -214,7 +214,7 @@ class Pipeline:
         return self._threads.packing.do(self._prepare, self._threads, request)
 
     def _discard(self) -> None:
-        """Discard what was prepared ahead, and go back to where the last delivered minibatch ended."""
+        """Discard prepared minibatches, and go back to the end of the last delivered minibatch."""
         if self._process != os.getpid():
             self._begin_in_child()
         self.request = self._prepared_for = None
@@ -244,7 +244,7 @@ class Pipeline:
             self._go_back(threads, hand_over.before)
             return [Prepared(None, *hand_over.before, error)]
         if packed.error is not None:
-            # Bad data stay bad: like CNTK, the next read continues after this minibatch.
+            # Reading again would not repair the data, so, like CNTK, the next read continues after this minibatch.
             standing = hand_over.prepared[packed.num_sound].standing
             self._go_back(threads, standing)
             return [*hand_over.prepared[: packed.num_sound], Prepared(None, *standing, packed.error)]
@@ -258,7 +258,7 @@ class Pipeline:
         return threads.selecting.do(self._selector.select, request, self._num_at_once, self._bookmark)
 
     def _go_back(self, threads: _Threads, standing: Standing) -> None:
-        """Discard what was selected beyond a standing."""
+        """Discard minibatches that were selected beyond a standing."""
         threads.selecting.finish()
         self._selecting = None
         self._selector.go_back(standing)

@@ -1,4 +1,4 @@
-"""`SourcePlan`: what a source delivers, step by step, from the index alone. (docs/plan.md)
+"""`SourcePlan`: the deliveries of a source, step by step, from the index alone. (docs/plan.md)
 
 The plan selects minibatches as the source does, with a `Selector` on a timeline of its own and chunks that are never
 loaded. So it delivers nothing, and the source does not move.
@@ -141,7 +141,7 @@ class Origin:
     def places(self) -> PlacesInFiles:
         """File, first byte and line of each sequence.
 
-        They are found when they are first asked for: for lines, a text is read up to the last of the sequences.
+        They are computed on first access: to count lines, a text is read up to the last of the sequences.
 
         Raises:
             OSError: A file cannot be read.
@@ -194,7 +194,7 @@ class SourcePlan:
     Steps are numbered from 0. A step is a read that delivers a minibatch.
 
     Args:
-        begin: Makes a timeline that stands where step 0 begins.
+        begin: Makes a timeline at the beginning of step 0.
         selector: Makes a selector of a timeline and chunks.
         corpora: The corpora of the source.
         arrangement: Its sequences.
@@ -243,7 +243,7 @@ class SourcePlan:
         return self._walk(None)
 
     def _walk(self, num_steps: int | None) -> PlannedSweep:
-        """Walk through so many steps; None: up to the end of a sweep."""
+        """Walk through a number of steps; None: up to the end of a sweep."""
         timeline, chunks = self._begin(), NoChunks()
         rows: list[tuple[Any, ...]] = []
         sequences: list[npt.NDArray[np.int64]] = []
@@ -311,7 +311,7 @@ class SourcePlan:
 
         Args:
             key: The key of the sequence; a text may be given as its bytes.
-            num_steps: Look at so many steps; None: up to the first end of a sweep.
+            num_steps: Number of steps to search; None: up to the first end of a sweep.
 
         Raises:
             CorpusError: No sequence has that key, or the source raises it in one of these steps.
@@ -338,7 +338,7 @@ class SourcePlan:
         return found
 
     def state_at(self, num_steps: int) -> dict[str, Any]:
-        """Return the state of the source after so many steps, at least 1: what `state_dict` returns there.
+        """Return the state of the source after a number of steps, at least 1, as `state_dict` returns it there.
 
         Raises:
             ConfigError: The data end before.
@@ -392,7 +392,7 @@ class SourcePlan:
         raise ConfigError(f"position is {position}, but the data end at position {end}", key="position")
 
     def _sequences(self, order: PackOrder) -> npt.NDArray[np.int64]:
-        """The number of each sequence of an order in its corpus."""
+        """Return the number of each sequence of an order in its corpus."""
         starts = self._arrangement.tables[order.corpus_index].chunk_starts[order.refs.chunk_ids]
         sequences: npt.NDArray[np.int64] = starts[order.refs.chunk_indices] + order.refs.indices_in_chunk
         return sequences
@@ -405,7 +405,7 @@ class SourcePlan:
         return np.zeros(order.bounds[-1], np.int64)
 
     def _num_samples(self, order: PackOrder) -> npt.NDArray[np.int64]:
-        """The samples of each sequence of an order of the first corpus, as the minibatch size counts them."""
+        """Return the samples of each sequence of an order of the first corpus, as the minibatch size counts them."""
         if order.parts is not None:
             return order.parts.num_samples
         if order.samples is not None:
@@ -417,7 +417,7 @@ class SourcePlan:
 
 
 def _texts(origin: Origin) -> list[str]:
-    """The places of sequences for people; without them if the files cannot be read any more."""
+    """Return the places of sequences as text; empty texts if the files cannot be read any more."""
     try:
         return origin.places.texts()
     except (OSError, FormatError):
@@ -425,7 +425,7 @@ def _texts(origin: Origin) -> list[str]:
 
 
 def _position(timeline: AnyTimeline, hand_over: HandOver, index: int) -> int:
-    """The position on the timeline after a minibatch of a hand-over."""
+    """Return the position on the timeline after a minibatch of a hand-over."""
     return next(iter(timeline.checkpoint(hand_over.prepared[index].bookmark).values()))
 
 

@@ -1,4 +1,4 @@
-"""`Progress`: epochs, checkpoints and states of a source: where it stands, and how it goes elsewhere.
+"""`Progress`: the position of a source: epochs, checkpoints and states.
 
 Invariant: a call that fails, or is interrupted, leaves the source where it was. (`Pipeline.move`)
 """
@@ -80,11 +80,11 @@ class Progress:
     # -------------------------------------------------------------------------------------------- checkpoints
 
     def cntk_state(self) -> dict[str, int]:
-        """Return what CNTK keeps."""
+        """Return CNTK's state: the position alone."""
         return self._timeline.checkpoint(self._pipeline.delivered.bookmark)
 
     def restore(self, checkpoint: Mapping[str, Any]) -> None:
-        """Go where `cntk_state` or `state` was taken.
+        """Go to the position of a `cntk_state` or a `state`.
 
         Raises:
             CheckpointError: The state has no position, or does not fit this source.
@@ -100,7 +100,7 @@ class Progress:
         self._pipeline.move(move)
 
     def state(self) -> dict[str, Any]:
-        """Return all that is needed to continue here, and to notice other data or settings."""
+        """Return everything that is needed to continue here, and to notice other data or settings."""
         self._pipeline.check_open()  # the fingerprints of the data may be read from the files
         delivered, epoch = self._pipeline.where()
         return self.state_of(self._timeline.state(delivered.bookmark), epoch)
@@ -112,7 +112,7 @@ class Progress:
         return {**state, **span, **self._recipe.epoch_state(epoch.number)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go where a `state` was taken.
+        """Go to the position of a `state`.
 
         Raises:
             CheckpointError: The state was taken from other data or with other settings; all differences are named.
@@ -132,7 +132,7 @@ class Progress:
         self._pipeline.move(move)
 
     def start(self, *, is_here: bool) -> Callable[[AnyTimeline], None]:
-        """Return what puts a new timeline at the beginning of the epoch, or where the source stands now."""
+        """Return a function that moves a new timeline to the beginning of the epoch, or to the source's position."""
         delivered, epoch = self._pipeline.where()
         num_rows = self._recipe.num_rows(epoch.number)
         here = self._timeline.state(delivered.bookmark) if is_here else None

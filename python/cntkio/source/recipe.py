@@ -1,7 +1,7 @@
 """`Recipe`: the decisions in which kinds of sources differ.
 
-A source asks its recipe how to open a deserializer, which timeline to read along, and what a read asks that timeline
-for. Everything else is the same for all sources. `Recipe` itself is that of a plain `MinibatchSource`.
+A source lets its recipe open a deserializer, make the timeline, and turn the arguments of a read into a request.
+Everything else is the same for all sources. `Recipe` itself is the recipe of a plain `MinibatchSource`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from cntkio.timeline.user_timeline import UserTimeline
 
 
 class Recipe:
-    """The decisions of a plain source. Another kind of source overrides what it decides otherwise.
+    """The decisions of a plain source. Another kind of source overrides the methods in which it differs.
 
     A recipe serves a single source.
 
     Attributes:
-        skipping: Which utterances to skip; None: the corpora say what becomes of them.
+        skipping: The rule for utterances to skip; None: each corpus decides.
     """
 
     skipping: Skipping | None = None
@@ -96,11 +96,11 @@ class Recipe:
     # ----------------------------------------------------------------------------------------- when it is read
 
     def request(self, size: int, partition: Partition, epoch_number: int) -> Request:
-        """Say what a read of this size, which is checked, asks the timeline for in an epoch."""
+        """Return the request to the timeline for a read of a size, which was checked, in an epoch."""
         return Request(size, size, partition)
 
     def check_truncation(self, options: SourceOptions, truncation_length: int | None) -> None:
-        """Refuse a truncation length for the next epochs that does not fit; None: the length stays as it is.
+        """Refuse a truncation length for the next epochs that does not fit the source; None: the length stays as it is.
 
         Raises:
             ConfigError: The source does not truncate, or the other way round.
@@ -116,13 +116,13 @@ class Recipe:
         return None
 
     def epoch_state(self, epoch_number: int) -> dict[str, Any]:
-        """Return what a state holds in addition: small values for JSON."""
+        """Return the further fields of a state: small values for JSON."""
         return {}
 
     def epoch_number(self, state: Mapping[str, Any]) -> int:
         """Read the number of the epoch from a state, which holds what `epoch_state` returned.
 
         Raises:
-            CheckpointError: The state does not hold it.
+            CheckpointError: The state has no number of an epoch.
         """
         return 0

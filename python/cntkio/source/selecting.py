@@ -1,4 +1,4 @@
-"""`Selector`: which sequences the next minibatches hold, and where in the chunks they are.
+"""`Selector`: chooses the sequences of the next minibatches, and locates them in the chunks.
 
 ::
 
@@ -61,9 +61,9 @@ class Selector:
     """Selects minibatches.
 
     Args:
-        timeline: Says which items each read delivers.
+        timeline: The items that each read delivers.
         corpora: The corpora.
-        arrangement: Says which sequences items are.
+        arrangement: The sequences of items.
         chunks: The chunks of the corpora.
         max_errors: How many utterances may be invalid.
         is_literal: Whether an empty minibatch is delivered when all its utterances are invalid, as in CNTK 2.7.
@@ -96,12 +96,12 @@ class Selector:
         return Standing(self._timeline.bookmark(), self._num_invalid)
 
     def go_back(self, standing: Standing) -> None:
-        """Go back to where the selector stood before. What was selected since will be selected again."""
+        """Go back to an earlier standing. Later minibatches will be selected again."""
         self._timeline.go_back(standing.bookmark)
         self._num_invalid = standing.num_invalid
 
     def begin_in_child(self, standing: Standing) -> None:
-        """Begin at a standing of the parent, in a fork of the process: the thread that was selecting is not there."""
+        """Continue from the parent's `standing` in a fork of the process, which lacks the thread that was selecting."""
         self._chunks.begin_in_child()
         self._timeline.go_back(standing.bookmark, in_child=True)
         self._num_invalid = standing.num_invalid
@@ -114,8 +114,8 @@ class Selector:
         """Select the next minibatches.
 
         Args:
-            request: What to select.
-            most: Select at most so many minibatches, but at least 1.
+            request: The arguments of the reads.
+            most: Largest number of minibatches to select, at least 1.
             hold: A bookmark to which the selector may have to go back later.
         """
         self._timeline.hold(hold)
@@ -125,7 +125,7 @@ class Selector:
             try:
                 self._select_some(request, most, hand_over)
             except CntkIoError as error:
-                # Bad data stay bad: like CNTK, the next read continues after this minibatch.
+                # Reading again would not repair the data, so, like CNTK, the next read continues after this minibatch.
                 prepared.append(Prepared(None, None, self._num_invalid, error))
             except BaseException as error:
                 # Another failure may pass: the next read asks for this minibatch again.
@@ -134,7 +134,7 @@ class Selector:
         return hand_over
 
     def _select_some(self, request: Request, most: int, hand_over: HandOver) -> None:
-        """Add to a hand-over what one call of the timeline gives."""
+        """Add the reads of a single call of the timeline to a hand-over."""
         is_judged = self._arrangement.flags is not None or self._is_literal
         most_here = 1 if is_judged else most - len(hand_over.prepared)
         while True:
@@ -156,7 +156,7 @@ class Selector:
             self._tell_totals()
 
     def _plan(self, partition: Partition, selection: Selection) -> None:
-        """Have chunks loaded ahead, if others are needed than at the last read."""
+        """Let the store load chunks ahead, if the needed chunks changed since the last read."""
         needed = self._timeline.needed_chunks(partition)
         if needed.version != self._chunks.planned:
             used = selection.chunks.tolist() if selection.refs is None else selection.refs.chunk_ids
@@ -171,14 +171,14 @@ class Selector:
     def _without_invalid(
         self, selection: Selection, located: Located, is_balanced: bool
     ) -> tuple[Selection, Located] | None:
-        """Take invalid utterances out of a selection, and count them.
+        """Remove invalid utterances from a selection, and count them.
 
         Returns:
             The others; None if the read is empty now, and passed over. Balanced partitions pass over no read.
 
         Raises:
             FormatError: An utterance is broken.
-            CorpusError: One invalid utterance too many.
+            CorpusError: The invalid utterances exceed `max_errors`.
         """
         assert self._arrangement.flags is not None
         flags = self._arrangement.flags[located.sequences]
@@ -262,7 +262,7 @@ class Selector:
             raise taken.error
 
     def _refs_of(self, corpus_index: int, selection: Selection, located: Located) -> ChunkRefs:
-        """Say where in the chunks of a corpus the sequences are, or find it out."""
+        """Return references to the sequences in the chunks of a corpus, found in the tables if need be."""
         if located.refs is not None:
             return located.refs[corpus_index]
         if self._arrangement.partners is None and located.frames is None and selection.refs is not None:
@@ -275,7 +275,7 @@ class Selector:
     def _samples_of(
         self, corpus_index: int, located: Located
     ) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]] | None:
-        """First sample and number of samples wanted of each sequence; None for all."""
+        """Return the first sample and the number of samples to pack of each sequence; None: all samples."""
         if located.frames is not None:
             if len(self._ones) < len(located.frames):
                 self._ones = np.ones(len(located.frames), np.uint32)
@@ -286,7 +286,7 @@ class Selector:
         return np.zeros(len(lengths), np.uint32), lengths
 
     def _files_of(self, selection: Selection, located: Located, bounds: Sequence[int]) -> Iterator[FilesOf | None]:
-        """Yield for each minibatch what finds its files."""
+        """Yield for each minibatch a function that finds the files of its sequences."""
         if selection.keys is not None:
             return itertools.repeat(None)
         find, sequences = itertools.repeat(self._arrangement.files_of), itertools.repeat(located.sequences)

@@ -6,7 +6,7 @@
     arrangement  the corpora's sequences, joined by key
     timeline     which sequences each read delivers
     pipeline     selecting and packing, on two threads, ahead of the reads ──> Minibatch
-    checkpoint   where the timeline stands, and what must be the same to continue there
+    checkpoint   the position, and the settings that must be the same to continue there
 
 Invariant: read-ahead, threads, and what is kept in memory change time only. No thread exists before the first read.
 """
@@ -71,20 +71,20 @@ class TraceLevel(enum.IntEnum):
 class MinibatchSource(StreamsByName):
     """Minibatches from one or several deserializers, in CNTK 2.7's order.
 
-    A source may be used from several threads, pickled, and forked: a fork continues by itself where its parent stood.
+    A source may be used from several threads, pickled, and forked: a fork continues from its parent's position.
 
     Args:
         deserializers: One, or several whose sequences are joined by key. The first gives the order.
         max_samples: The data end before the first sequence that starts here or later.
-        max_sweeps: The data end after so many passes.
+        max_sweeps: Number of passes after which the data end.
         randomization_window_in_chunks: How far sequences are shuffled, in chunks; 0: off.
         randomization_window_in_samples: The same in samples; both 0: no randomization.
         randomization_seed: Sweep number k is shuffled with ``randomization_seed + k``.
-        trace_level: What this source logs: 0: no warnings; 1: ten of a kind in full; 2: in text, ten of each chunk.
+        trace_level: Amount of logging: 0: no warnings; 1: ten of a kind in full; 2: in text, ten of each chunk.
         multithreaded_deserializer: Changes nothing.
         frame_mode: Refuse sequences of more than one sample.
         truncation_length: Steps of a truncated minibatch; 0: whole sequences.
-        randomize: False: both windows are taken as 0.
+        randomize: False sets both windows to 0.
         max_errors: How many sequences a deserializer may mark as invalid; not the errors in a text.
         strict: Raise an error for a sequence that a join leaves out.
         keep_data_in_memory: Keep every chunk that was read for later sweeps.
@@ -342,14 +342,14 @@ class MinibatchSource(StreamsByName):
     def plan(
         self, minibatch_size_in_samples: int, partition: Partition = _WHOLE, *, from_here: bool = False
     ) -> SourcePlan:
-        """Return what reads of one size deliver, step by step, from the index alone. (docs/plan.md)
+        """Return a plan of the reads of one size, step by step, from the index alone. (docs/plan.md)
 
         The source does not move, and no data are read.
 
         Args:
             minibatch_size_in_samples: As for `read`.
             partition: As for `read`.
-            from_here: Count steps from where the source stands; else from the beginning of the data or of the epoch.
+            from_here: Count steps from the source's position; else from the beginning of the data or of the epoch.
 
         Raises:
             ConfigError: The order of the source is not known without its data.
@@ -358,7 +358,7 @@ class MinibatchSource(StreamsByName):
         return self._assembly.plan(self._options, self._recipe, self._progress, request, is_here=from_here)
 
     def skip(self, num_steps: int, minibatch_size_in_samples: int, partition: Partition = _WHOLE) -> None:
-        """Go to where so many reads would end, without reading data; raises the same errors as `plan`."""
+        """Skip a number of reads, without reading data. It raises the same errors as `plan`."""
         if whole_number("num_steps", num_steps):
             plan = self.plan(minibatch_size_in_samples, partition, from_here=True)
             self.load_state_dict(plan.state_at(num_steps))
@@ -408,7 +408,7 @@ class MinibatchSource(StreamsByName):
 
     @property
     def current_position(self) -> dict[str, int]:
-        """The state of `get_checkpoint_state`; setting it restores."""
+        """State of the source, as from `get_checkpoint_state`. Setting it restores the source."""
         return self.get_checkpoint_state()
 
     @current_position.setter

@@ -1,4 +1,4 @@
-"""The check of a corpus: errors and warnings of its format, and what looks wrong in its values. (docs/check.md)
+"""The check of a corpus: errors and warnings of its format, and suspicious values. (docs/check.md)
 
 ::
 
@@ -44,7 +44,7 @@ _GAPS = {"stream-without-a-sample", "line-without-a-sample", "too-few-samples"}
 
 
 class Text:
-    """Places of samples in a text, which is opened when the first place is asked for.
+    """Places of samples in a text, which is opened for the first place.
 
     Args:
         path: The text.
@@ -138,7 +138,7 @@ class Events:
 
     Args:
         path: The file.
-        findings: Where to put the findings.
+        findings: The list to which findings are added.
         doubt: Called before the first finding.
     """
 
@@ -152,7 +152,7 @@ class Events:
         self._noted.append((Finding.of(kind, error, self._path), count))
 
     def fold(self, corpus: Corpus | None = None) -> None:
-        """Make findings of what was noted since the last time."""
+        """Make findings of the errors and warnings that were noted since the last call."""
         noted, self._noted = self._noted, []
         if noted and corpus is not None and self._doubt is not None:
             doubt, self._doubt = self._doubt, None
@@ -163,7 +163,7 @@ class Events:
 
 
 def _folded(noted: Sequence[tuple[Finding, int]]) -> Iterator[tuple[Finding, int]]:
-    """Leave out what another finding of the same sequence explains."""
+    """Leave out findings that another finding of the same sequence explains."""
     samples = {(found.sequence, found.stream) for found, _ in noted if found.code in _BAD_SAMPLES}
     sequences = {sequence for sequence, _ in samples}
     lines = {found.sequence for found, _ in noted if found.code in _BAD_LINES}
@@ -207,7 +207,7 @@ def check_corpus(
         path: Its file.
         open_corpus: Opens it.
         surveyed: Iterates over its blocks, and passes on the chunks that break the format.
-        findings: Where to put what is found.
+        findings: The list to which findings are added.
         doubt: Called before the first finding, if the streams are a guess: it raises an exception if they are wrong.
             None: the call names the streams.
         values: Checks values, and is reported by the caller. None: report what is found in this corpus.
@@ -270,7 +270,7 @@ def _are_among(keys: npt.NDArray[Any], shown: Set[int | str | None]) -> npt.NDAr
 
 
 class _Exceptions:
-    """Samples or sequences that break what looks like a rule: their number, and the first of them."""
+    """Samples or sequences that break an apparent rule: their number, and the first of them."""
 
     def __init__(self) -> None:
         self.num_seen = 0
@@ -312,7 +312,7 @@ class StreamCheck:
         self._is_wide = False
 
     def add(self, block: Block, opened: Opened) -> None:
-        """Look at a block: at its outline, and at its arrays if the outline leaves a question."""
+        """Examine a block: at its outline, and at its arrays if the outline leaves a question."""
         outline = None
         if not self._info.is_sparse or (len(self._samples) > 1 and self._is_wide):
             outline = block.outline(self._info.stream_id, counts_one_hot=self._may_be_one_hot)
@@ -388,7 +388,7 @@ class StreamCheck:
         self._not_one_hot.add(data.num_samples, *_in_sequences(data, np.flatnonzero(is_other)), block, opened)
 
     def report(self, path: str, findings: Findings) -> None:
-        """Report what was found in all blocks of a file, or of several."""
+        """Report the findings in all blocks of a file, or of several."""
         name = self._info.name
         self._nan.report(findings, "not-a-number", "the sample has a value that is NaN", name)
         self._infinite.report(findings, "infinite-value", "the sample has an infinite value", name)
@@ -425,7 +425,7 @@ class LengthCheck:
         self._unequal = {info.name: _Exceptions() for info in streams}
 
     def add(self, block: Block, opened: Opened, unsound: Set[int | str | None]) -> None:
-        """Look at a block, except for sequences with errors, by their keys: an error may explain a missing sample."""
+        """Examine a block, except for sequences with errors, by their keys: an error may explain a missing sample."""
         if len(self._unequal) < 2:
             return
         all_lengths = block.lengths
@@ -440,7 +440,7 @@ class LengthCheck:
             exceptions.add(num_long, sequences, np.zeros_like(sequences), block, opened)
 
     def report(self, findings: Findings) -> None:
-        """Report what was found in all blocks."""
+        """Report the findings in all blocks."""
         for name, exceptions in self._unequal.items():
             if exceptions.are_few:
                 message = "the stream has fewer samples here than the longest stream of the sequence"
@@ -466,13 +466,13 @@ class ValueChecks:
             self._lengths = LengthCheck(streams)
 
     def add(self, block: Block, opened: Opened, unsound: Set[int | str | None]) -> None:
-        """Look at a block, and for lengths leave out sequences with errors, by their keys."""
+        """Examine a block, and for lengths leave out sequences with errors, by their keys."""
         for stream in self._streams:
             stream.add(block, opened)
         self._lengths.add(block, opened, unsound)
 
     def report(self, findings: Findings) -> None:
-        """Report what was found in all blocks."""
+        """Report the findings in all blocks."""
         for stream in self._streams:
             stream.report(self._path, findings)
         self._lengths.report(findings)

@@ -1,4 +1,4 @@
-"""The check of whatever a call names: files of every format, several files, corpora that are joined. (docs/check.md)
+"""The check of the corpora of a call: files of every format, several files, corpora that are joined. (docs/check.md)
 
 ::
 
@@ -38,7 +38,7 @@ from cntkio.survey.rules import RULES
 
 _ANY_NUMBER_OF_ERRORS = -1
 _COPIED_AT_ONCE = 4 << 20
-# A name that fewer than one of so many sequences have is not a stream.
+# A name that fewer than 1 of this number of sequences have is not a stream.
 _SEQUENCES_FOR_A_NAME = 100
 
 
@@ -58,7 +58,7 @@ def check(
     output: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Findings:
-    """Find what is wrong with a corpus, and what looks wrong. (docs/check.md) The command is `cntkio check`.
+    """Find errors and suspicious data in corpora. (docs/check.md) The command is `cntkio check`.
 
     Args:
         corpora: What to read: a file of any format, also compressed or at a URL; a pattern or a list of files, which
@@ -67,9 +67,9 @@ def check(
         streams: The streams that the files should have; None: as the files show them.
         skip_sequence_ids: Read each line of a text as a sequence, and ignore ids.
         strict: Turn warnings about a text, a binary corpus or features into errors.
-        max_errors: Errors of a text to find one by one; of a chunk with more errors, only the first that is one too
-            many is found. None: find all.
-        chunk_size_in_bytes: Of a text: about so much is in memory at once. None: 4 MiB.
+        max_errors: Errors of a text to find one by one; of a chunk that exceeds this number, only the first error in
+            excess is found. None: find all.
+        chunk_size_in_bytes: Chunk size of a text, which is about the memory in use. None: 4 MiB.
         keys: Of several texts, as for `CTFDeserializer`.
         prefix: Text to put before each path of a list of features.
         mapping: For a label file: the file with the names of its labels; None: the names in the label file.
@@ -128,7 +128,7 @@ class Limits(NamedTuple):
     max_findings: int = 100
 
     def findings(self) -> Findings:
-        """Return findings without a finding.
+        """Return an empty list of findings with these limits.
 
         Raises:
             ConfigError: No rule has a code.
@@ -269,7 +269,7 @@ def _check_input(call: _Call, file: Input) -> list[Opened]:
 
 
 def _check_as_asked(call: _Call, file: Input) -> list[Opened]:
-    """Check a file, or each of several and whether they belong together; return what was opened; none: it is broken."""
+    """Check a file, or several files and whether they belong together; return the corpora that can be opened."""
     if not file.files:
         return _check_file(call, file)
     is_sound = True

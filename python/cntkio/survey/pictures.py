@@ -1,6 +1,6 @@
 """Pictures of figures: histograms of block characters for terminals, and a page of HTML with drawings in SVG.
 
-The page needs nothing but itself: no scripts, no fonts, no network. Names from corpora are escaped.
+The page has no scripts and needs no other files, fonts or network. Names from corpora are escaped.
 """
 
 from __future__ import annotations
@@ -239,6 +239,6 @@ def _padding(padding: Sequence[Padding]) -> str:
 
 
 def _merged(counts: Sequence[int], most: int) -> list[int]:
-    """Return counts in at most so many bins: neighbours are added."""
+    """Return counts in at most this number of bins: neighbouring bins are added."""
     size = -(-len(counts) // most) or 1
     return [sum(counts[begin : begin + size]) for begin in range(0, len(counts), size)]

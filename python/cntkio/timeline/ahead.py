@@ -6,8 +6,8 @@
                             ^ delivered    ^ dealt
     ranks of chunks       complete    | the window there       no later read has a sequence of a complete chunk
 
-A *part* is a partition's share of a chunk in one sweep. It can be loaded once its chunk is complete: once the reads
-were dealt until the window has passed the chunk. Until they are delivered, dealt reads take some 20 bytes
+A *part* is a partition's share of a chunk in one sweep. It can be loaded once its chunk is complete: once the dealt
+reads reach so far that the window has passed the chunk. Until they are delivered, dealt reads take some 20 bytes
 for each sequence of this partition.
 
 Invariant: which sequences a read delivers does not depend on how far reads were dealt.
@@ -75,7 +75,7 @@ class DealtAhead:
         self._groups: deque[_Group] = deque()
         self._next = (0, 0)  # the group and the read to deliver
         self._cursor: Cursor | None = None
-        self._complete = (0, 0)  # all chunks are that come before this sweep and rank
+        self._complete = (0, 0)  # all chunks before this sweep and rank are complete
         self._forgotten = (0, 0)
         self._held: tuple[int, int] | None = None
         self._is_sound = True
@@ -182,7 +182,7 @@ class DealtAhead:
         """Deal further reads; return False if there are none."""
         if self._complete == _END:
             return False
-        self._is_sound = False  # until all of this was done
+        self._is_sound = False  # in case of an exception before the end
         before, num_workers = self._reader.cursor, self._partition.num_workers
         self._cursor = self._cursor or before  # a plan may deal before the first read
         turns = self.rounds_to_pass if self._turns is None else self._turns

@@ -27,10 +27,10 @@ class BalancedRounds:
         num_sequences: Sequences in a sweep.
         size: Samples of a round, or sequences if those are counted.
         partition: The partition, and the worker in it.
-        counts_sequences: Whether `size` counts sequences.
+        counts_sequences: Whether `size` counts sequences, not samples.
 
     Raises:
-        ConfigError: The remainder is dropped, and it is everything.
+        ConfigError: The remainder is dropped, and the whole sweep is a remainder.
 
     Attributes:
         rounds_to_pass: Rounds of other workers before the next round of this worker.
@@ -99,7 +99,7 @@ class BalancedRounds:
         return Delivery(own, own_bounds.tolist(), [False] * len(ends), ends)
 
     def _round(self, begun: list[Delivery]) -> Selection | None:
-        """Read the next round, of which some reads may be done; return this partition's minibatch.
+        """Read the rest of the next round, and return this partition's minibatch.
 
         None: the data have ended.
         """
@@ -157,7 +157,7 @@ class BalancedRounds:
         return minibatches
 
     def _pass_remainder(self) -> bool:
-        """Skip the remainder of the sweep, if that is all that is left; return whether this ended the sweep."""
+        """Skip the remainder of the sweep, if nothing else is left; return whether this ended the sweep."""
         index = self._reader.cursor[2]
         if self._num_sequences - index >= self._partition.count:
             return False

@@ -62,7 +62,7 @@ class DealtMinibatches:
         return delivery._replace(selection=own, bounds=kept_bounds)
 
     def _slots(self, selection: Selection) -> Selection:
-        """The slots of this partition: the partitions take slots in turn."""
+        """Return the slots of this partition: the partitions take slots in turn."""
         assert selection.parts is not None
         index, count = self._partition.index, self._partition.count
         own = selection.where(selection.parts.slot % count == index)
@@ -78,7 +78,7 @@ class MergedMinibatches:
     Args:
         mode: Reads minibatches of whole sequences.
         reader: The core's reader.
-        least: How many sequences are enough.
+        least: Smallest number of sequences of a minibatch.
     """
 
     def __init__(self, mode: ReadMode, reader: TimelineReader, least: int) -> None:
@@ -102,7 +102,7 @@ class MergedMinibatches:
 
 
 def _joined(first: Delivery, second: Delivery) -> Delivery:
-    """The two reads as one; where their sequences are in the chunks is to be found in the table."""
+    """Return two reads as one, without references to chunks: the table has them."""
     one, other = first.selection, second.selection
     sequences = np.concatenate([one.sequences, other.sequences])
     chunks = np.concatenate([one.chunks, other.chunks])

@@ -1,4 +1,4 @@
-"""Checks of the fields of states. A state may come from anywhere, so nothing in it is believed."""
+"""Checks of the fields of states. A state may come from anywhere, so every field is checked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def whole(name: str, value: Any, largest: int = LARGEST_WORD, *, least: int = 0)
         least: The smallest.
 
     Raises:
-        CheckpointError: It is something else.
+        CheckpointError: The value has another type, or is out of range.
 
     Example:
         >>> whole("position", 2.5)
@@ -35,10 +35,10 @@ def whole(name: str, value: Any, largest: int = LARGEST_WORD, *, least: int = 0)
 
 
 def wholes(name: str, value: Any, count: int, *, least: Iterable[int]) -> list[int]:
-    """Return a field that is a list of so many whole numbers below 2^63, each with its smallest number.
+    """Return a field that is a list of whole numbers below 2^63, one for each given smallest number.
 
     Raises:
-        CheckpointError: It is something else.
+        CheckpointError: The value has another type, or is out of range.
     """
     values = items(name, value)
     if len(values) != count:
@@ -50,7 +50,7 @@ def flag(name: str, value: Any) -> bool:
     """Return a field that is true or false.
 
     Raises:
-        CheckpointError: It is something else.
+        CheckpointError: The value has another type, or is out of range.
     """
     if isinstance(value, bool | np.bool_):
         return bool(value)
@@ -61,7 +61,7 @@ def items(name: str, value: Any) -> Sequence[Any]:
     """Return a field that is a list.
 
     Raises:
-        CheckpointError: It is something else.
+        CheckpointError: The value has another type, or is out of range.
     """
     if not isinstance(value, list | tuple):
         raise damaged(name, value, "a list")
@@ -72,7 +72,7 @@ def below(name: str, index: int, count: int) -> int:
     """Return an index, which must be below a count.
 
     Raises:
-        CheckpointError: It is not.
+        CheckpointError: The index is out of range.
     """
     if index >= count:
         raise damaged(name, [index, count], "an index below the number")

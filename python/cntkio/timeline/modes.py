@@ -1,6 +1,6 @@
 """Modes of reading: whole sequences, truncated minibatches, full minibatches only.
 
-The timeline chooses a mode when it takes up a size and a partition. Each mode makes one call into the core for a read;
+The timeline chooses a mode for a size and a partition. Each mode makes one call into the core for a read;
 `WholeSequences` makes one call for several reads.
 """
 
@@ -43,7 +43,7 @@ class WholeSequences:
     """Deliver whole sequences, in as many reads as one call makes.
 
     Attributes:
-        reader: The core's reader, which stands somewhere.
+        reader: The core's reader, at any position.
         share: Samples that a read delivers at most, or sequences if those are counted.
         partition: The share of the data to deliver.
         passed: Samples of all partitions that a read passes at most.

@@ -87,7 +87,7 @@ class Needs:
                 else:
                     num_complete = dealt.num_complete(sweep, rank, len(chunks))
                     yield from dealt.filled(sweep, rank + num_complete, chunks[:num_complete])
-                    for number in range(num_complete, len(chunks)):  # deal no further than is asked for
+                    for number in range(num_complete, len(chunks)):  # deal no further than the caller iterates
                         yield from dealt.filled(sweep, rank + number + 1, chunks[number : number + 1])
                 rank = next_rank
             rank = 0

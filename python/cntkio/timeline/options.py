@@ -1,4 +1,4 @@
-"""Options of both timelines, and the checks of what a read asks for."""
+"""Options of both timelines, and the checks of the arguments of a read."""
 
 from __future__ import annotations
 

@@ -50,22 +50,22 @@ class Partition:
 
     @property
     def of_chunks(self) -> Partition:
-        """The partition itself: in randomized order, its sequences come from its own chunks."""
+        """The partition whose chunks the sequences come from in randomized order: this partition."""
         return self
 
     @property
     def of_reads(self) -> Partition:
-        """The partition itself: the timeline passes over the sequences of the others."""
+        """The partition whose sequences the timeline delivers: this partition."""
         return self
 
     @property
     def of_workers(self) -> tuple[int, int] | None:
-        """Of a global partition the worker and the number of workers, else None."""
+        """The worker and the number of workers of a global partition; None for other partitions."""
         return None
 
     @property
     def is_balanced(self) -> bool:
-        """True if all partitions get equally many minibatches, so that none may be skipped."""
+        """True if all partitions get the same number of minibatches, so that no minibatch may be skipped."""
         return False
 
     @property
@@ -78,7 +78,7 @@ def checked_partition(partition: Any) -> Partition:
     """Return an argument that is a partition.
 
     Raises:
-        ConfigError: It is something else.
+        ConfigError: The argument has another type.
     """
     if isinstance(partition, Partition):
         return partition
@@ -94,21 +94,21 @@ WHOLE = Partition()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _EvenPartition(Partition):
-    """A share with as many minibatches as every other: the timeline reads the whole data, and shares out the reads."""
+    """A share with the same number of minibatches as every other: the timeline divides its reads of the whole data."""
 
     @property
     def of_chunks(self) -> Partition:
-        """The whole data: sequences come from any chunk."""
+        """The partition whose chunks the sequences come from: the whole data."""
         return WHOLE
 
     @property
     def of_reads(self) -> Partition:
-        """The whole data; each read is divided among the workers afterwards."""
+        """The partition whose sequences the timeline delivers: the whole data, before each read is divided."""
         return WHOLE
 
     @property
     def is_balanced(self) -> bool:
-        """True: all partitions get equally many minibatches, so none may be skipped."""
+        """True: all partitions get the same number of minibatches, so no minibatch may be skipped."""
         return True
 
 

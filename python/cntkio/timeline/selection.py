@@ -243,23 +243,23 @@ class AnyTimeline(Protocol):
     def chunks_ahead(self, partition: Partition = ...) -> Iterator[int]:
         """Yield the chunks needed after `needed_chunks`, in order of need, to the end of the next sweep or of the data.
 
-        They are computed as they are asked for. A chunk may come twice: once in each sweep.
+        They are computed on demand. A chunk may come twice: once in each sweep.
         """
         ...
 
     def bookmark(self) -> Bookmark:
-        """Return where the timeline stands. Cheap."""
+        """Return the position of the timeline, as a bookmark. This is cheap."""
         ...
 
     def go_back(self, bookmark: Bookmark, *, in_child: bool = False) -> None:
         """Go back to a bookmark of this timeline.
 
-        With `in_child`, the process was forked since the last use, maybe while another thread was in a read.
+        With `in_child`, the process was forked since the last use, perhaps while another thread was in a read.
         """
         ...
 
     def hold(self, bookmark: Bookmark) -> None:
-        """Keep whatever makes going back to this bookmark cheap, over any number of reads in the same sweep."""
+        """Keep the data that make going back to this bookmark cheap, over any number of reads in the same sweep."""
         ...
 
     def begin_epoch(
@@ -267,8 +267,8 @@ class AnyTimeline(Protocol):
     ) -> None:
         """Go to the position `begin`, and let the data end at `end`.
 
-        With `truncation_length`, minibatches have so many steps from now on; with `num_rows`, so many rows, if the
-        minibatch size gives the steps. Going back to an earlier bookmark undoes all of this.
+        `truncation_length` sets the steps of minibatches from now on, and `num_rows` their rows, if the minibatch size
+        gives the steps. Going back to an earlier bookmark undoes all of this.
 
         Raises:
             CheckpointError: `begin` is not in ``0 .. 2**64 - 1``.
@@ -285,7 +285,7 @@ class AnyTimeline(Protocol):
         ...
 
     def checkpoint(self, bookmark: Bookmark | None = None) -> dict[str, int]:
-        """Return what CNTK keeps of a bookmark, or of where the timeline stands, with CNTK's keys."""
+        """Return CNTK's state at a bookmark, or at the current position, with CNTK's keys."""
         ...
 
     def restore(self, checkpoint: Mapping[str, Any]) -> None:

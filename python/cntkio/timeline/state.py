@@ -22,7 +22,7 @@ class State(NamedTuple):
     """Everything that the main timeline needs in order to continue.
 
     Attributes:
-        position: Samples of all partitions passed.
+        position: Samples of all partitions that were passed.
         settings: Size and partition of the last read; None: before the first read. The fields below belong to it.
         running_count: In order: the running count of sequences.
         slots: Truncated: the slots, without empty slots at the end.
@@ -63,7 +63,7 @@ class State(NamedTuple):
         """Read the dict of `to_json`.
 
         Raises:
-            CheckpointError: It is not such a dict.
+            CheckpointError: The dict lacks a field, or a field has another form.
         """
         position = whole("position", json.get("position"))
         settings = None
@@ -104,7 +104,7 @@ def _in_slot(sequence: Any) -> tuple[int, int, bool]:
 
 
 def of_partition(json: Mapping[str, Any], index: int) -> Mapping[str, Any]:
-    """Return the state of another balanced partition from which the same round follows: all stand at the same position.
+    """Return the state of another balanced partition at the same position, from which the same round follows.
 
     Args:
         json: A dict of `State.to_json`. The state of a partition that is not balanced is returned unchanged.
@@ -155,7 +155,7 @@ def check_num_slots(saved: int, current: int) -> None:
     """Check that a state has as many slots as the timeline.
 
     Raises:
-        CheckpointError: It has not.
+        CheckpointError: The numbers differ.
     """
     if saved != current:
         raise CheckpointError(
@@ -167,7 +167,7 @@ def check_slots(slots: Slots, lengths: npt.NDArray[np.uint32]) -> None:
     """Check that slots continue sequences that exist, at samples that these have.
 
     Raises:
-        CheckpointError: They do not.
+        CheckpointError: A slot refers to a sequence or a sample that does not exist.
     """
     rest = np.array([(sequence, first) for slot in slots for sequence, first, _ in slot], np.int64).reshape(-1, 2)
     if not len(rest):

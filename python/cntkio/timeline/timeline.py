@@ -36,7 +36,7 @@ class _Course(NamedTuple):
 
     Attributes:
         end: Position at which the data end.
-        limits: The limits that were asked for.
+        limits: The limits of the constructor.
         truncation_length: Steps of a truncated minibatch; 0: whole sequences.
         num_rows: Rows of a truncated minibatch; 0: the size and the truncation length give the rows.
     """
@@ -70,7 +70,7 @@ class Timeline:
         window: How far sequences are shuffled; None: in order.
         seed: Sweep number k is shuffled with ``seed + k``, modulo 2**64.
         max_samples: The data end before the first sequence that starts here or later. `FULL_DATA_SWEEP`: one sweep.
-        max_sweeps: The data end after so many sweeps.
+        max_sweeps: Number of sweeps after which the data end.
         truncation_length: Steps of a truncated minibatch; 0: whole sequences.
         right_splice: How many samples a full row of a truncated minibatch and the next part of its sequence share.
         crosses_sweeps: Whether a read continues in the next sweep. Classic readers stop at the end of a sweep.
@@ -423,7 +423,7 @@ class Timeline:
             self._course = self._course._replace(num_rows=num_rows)
         try:
             if settings is not None and self._is_truncated:
-                # Before anything is allocated for so many slots.
+                # Check the number before memory is allocated for the slots.
                 check_num_slots(saved_slots, num_slots(*settings, self._steps(settings[0])))
             self.go_to(position)
             if position >= self.end and self._is_randomized:

@@ -54,10 +54,10 @@ class UserTimeline:
     Args:
         num_chunks: Number of chunks.
         lengths_of: Returns the lengths of a chunk's sequences, uint32, usually by fetching the chunk.
-        window: How much is shuffled at once; None: in order.
+        window: Amount of data that is shuffled together; None: in order.
         seed: Sweep number k is shuffled with ``seed + k``, modulo 2**64.
         max_samples: The data end when this partition has had its share of them. `FULL_DATA_SWEEP`: one sweep.
-        max_sweeps: The data end after so many sweeps.
+        max_sweeps: Number of sweeps after which the data end.
         truncation_length: Steps of a truncated minibatch; 0: whole sequences.
 
     Raises:
@@ -213,7 +213,7 @@ class UserTimeline:
                 end_of_sweep = True
                 num_marks += 1
                 if num_marks == 2:
-                    break  # a whole sweep had nothing for this partition, so no other sweep will
+                    break  # a whole sweep had no sequence for this partition, so no other sweep will
                 continue
             before = segment.ends[begin]
             end = int(np.searchsorted(segment.ends, before + (share - num_samples), side="right")) - 1
@@ -298,7 +298,7 @@ class UserTimeline:
         return (*_COMMON_KEYS, "chunkPosition", "sweepIndex")
 
     def checkpoint(self, bookmark: _Bookmark | None = None) -> dict[str, int]:
-        """Return CNTK's state: sweeps, samples, the index in the window, and where that window begins."""
+        """Return CNTK's state: sweeps, samples, the index in the window, and the beginning of that window."""
         cursor = self._cursor if bookmark is None else bookmark.cursor
         origin = cursor.origin
         last = origin.running_count if not self._is_randomized else origin.sweep
@@ -369,7 +369,7 @@ class UserTimeline:
             return
         try:
             if self._truncation_length:
-                # Before anything is allocated for so many slots.
+                # Check the number before memory is allocated for the slots.
                 check_num_slots(num_slots_of(state), num_slots(*settings, self._truncation_length))
             self._take_up(*settings)
         except ConfigError as error:

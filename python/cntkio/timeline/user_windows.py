@@ -50,7 +50,7 @@ class Segment(NamedTuple):
         ends: Samples before each sequence and, last, all.
         ends_sweep: Whether the mark of the sweep's end is the last entry.
         after: Where the next segment begins.
-        left: How much the window still takes; 0 or less: the window ends with this segment.
+        left: Room that is left in the window; 0 or less: the window ends with this segment.
     """
 
     chunks: list[int]
@@ -92,7 +92,7 @@ class Cursor(NamedTuple):
         origin: Where the window begins.
         passed: Entries of the window before the segment.
         start: Where the segment begins.
-        left: How much the window takes from there on.
+        left: Room that is left in the window from there on.
         offset: Entries of the segment that were passed. After a restore it may go past the segment's end, to entries
             that follow in the window.
         segment: The segment; None: not computed yet.
@@ -114,7 +114,7 @@ class Windows:
     Args:
         num_chunks: Number of chunks.
         lengths_of: Returns the lengths of a chunk's sequences, uint32, usually by fetching the chunk.
-        window: How much is shuffled at once; None: in order.
+        window: Amount of data that is shuffled together; None: in order.
         seed: Sweep number k is shuffled with ``seed + k``, modulo 2**64.
     """
 

@@ -230,7 +230,7 @@ class MinibatchDataset(WatchedDataset):
                 yield tensors
 
     def _passed(self, iteration: int) -> Passed:
-        """Say where this worker stands."""
+        """Return the position of this worker."""
         position, epoch = changing(self.source.state_dict()), self._epochs.current
         assert epoch is not None
         return Passed(self.delivered.token, *self._worker(), iteration, epoch, self._origin, position)

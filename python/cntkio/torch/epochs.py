@@ -1,4 +1,4 @@
-"""The epochs of a data set: its source goes to their starts, and to states within them."""
+"""The epochs of a data set, and moves of its source to their starts and to states within them."""
 
 from __future__ import annotations
 

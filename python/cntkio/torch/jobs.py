@@ -14,7 +14,7 @@ from cntkio.torch.dataset import MinibatchDataset
 def gather_state_dict(dataset: MinibatchDataset) -> dict[str, Any]:
     """Return the state of the whole job, the same on every rank; each rank's `load_state_dict` takes it.
 
-    With ``partition="balanced"`` it is the data set's own state. With ``"cntk"`` each rank stands elsewhere, so the
+    With ``partition="balanced"`` it is the data set's own state. With ``"cntk"`` each rank has its own position, so the
     states of all ranks are gathered: every rank of `torch.distributed` must call this function.
 
     Args:

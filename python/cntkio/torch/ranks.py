@@ -15,7 +15,7 @@ _BY_HAND = {"bash", "interactive"}
 
 
 def discovered() -> tuple[int, int]:
-    """Return the rank of this process and the number of processes of its job; (0, 1) if nothing tells.
+    """Return the rank of this process and the number of processes of its job; (0, 1) if they are unknown.
 
     `torch.distributed` comes first, then Ray Train's context, ``RANK`` and ``WORLD_SIZE`` (torchrun), and the variables
     of a SLURM step.
@@ -49,7 +49,7 @@ def check(rank: object, world_size: object) -> None:
 
 
 def advice(different: Sequence[str], partition: str) -> str:
-    """Return what to do about a state of other ranks; empty if the ranks do not explain the difference.
+    """Return advice about a state of other ranks; empty if the ranks do not explain the difference.
 
     Args:
         different: The names that differ.
@@ -65,7 +65,7 @@ def advice(different: Sequence[str], partition: str) -> str:
 
 
 def _of_ray_train() -> tuple[int, int] | None:
-    """Return what Ray Train's context tells; a program that is in a worker of Ray Train has imported it."""
+    """Return the rank and the world size of Ray Train's context; a program in a worker of Ray Train has imported it."""
     train = sys.modules.get("ray.train")
     if train is None:
         return None
@@ -78,7 +78,7 @@ def _of_ray_train() -> tuple[int, int] | None:
 
 
 def _of_slurm_step() -> tuple[int, int] | None:
-    """Return this process's task of a step that `srun` started; a batch script has no step, only its job's numbers."""
+    """Return the number of this process's task in a step that `srun` started. A batch script is not in a step."""
     if "SLURM_STEP_NUM_TASKS" not in os.environ or os.environ.get("SLURM_JOB_NAME") in _BY_HAND:
         return None
     return _of_environment("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")

@@ -136,7 +136,7 @@ class TensorMinibatch:
         self._tensors: dict[str | StreamInformation, Any] = {}
 
     def __getitem__(self, stream: str | StreamInformation) -> Any:
-        """The tensors of a stream, by its name or its `StreamInformation`."""
+        """Return the tensors of a stream, by its name or its `StreamInformation`."""
         tensors = self._tensors.get(stream)
         if tensors is None:
             tensors = self[stream.name] if isinstance(stream, StreamInformation) else self._make(stream)

@@ -1,4 +1,4 @@
-"""The workers of a loader: states for them to resume from, and their positions.
+"""The workers of a loader: the states from which they resume, and their positions.
 
 ::
 
@@ -67,7 +67,7 @@ def _arrive(token: str, *others: Any) -> Passed:
 
 
 def shares(state: Mapping[str, Any], num_workers: int) -> tuple[list[Any], int]:
-    """Return for each worker the position from which it resumes, and the worker that is first.
+    """Return for each worker the position from which it resumes, and the worker with the next minibatch.
 
     Args:
         state: A state of a data set.
@@ -175,7 +175,7 @@ class Positions:
         self._next_worker = next_worker
 
     def pass_on(self, passed: Passed) -> None:
-        """Take up that a minibatch was delivered."""
+        """Note the delivery of a minibatch."""
         self.epoch = passed.epoch
         self._positions[passed.worker] = passed.position
         self._next_worker = (passed.worker + 1) % len(self._positions)
@@ -216,14 +216,14 @@ class Delivered:
         _arrived.discard(self.token)
 
     def note(self, positions: Positions | None) -> None:
-        """Note where workers stand after a delivery; None: it cannot be known."""
+        """Note the position of a worker after a delivery; None: it is unknown."""
         self.positions, self._is_unknown = positions, positions is None
 
     def check(self) -> None:
-        """Check that it is known what was delivered.
+        """Check that the delivered minibatches are known.
 
         Raises:
-            CheckpointError: It is not.
+            CheckpointError: They are not known.
         """
         if self._is_unknown or (self.positions is None and self.token in _arrived):
             raise CheckpointError(

@@ -2,8 +2,8 @@
 
     PYTHONPATH=tests .venv/bin/python tests/data/recorded_states/record.py REVISION
 
-The records in this folder were made by commit 96915c5 (version 0.1.0). They say what users may have on disk: do not
-record them anew to make a test pass. Record again, into a second file, when a release changes what is written.
+Commit 96915c5 (version 0.1.0) made the records in this folder. Users may have such states on disk, so do not record
+them anew to make a test pass. Record again, into a second file, when a release changes the contents of states.
 """
 
 import base64

@@ -10,8 +10,8 @@
     corpus      options, the opened corpus
     writer      writes files
 
-Headers are read here, chunks by the compiled core. No count in a file is used before it is compared with the number of
-bytes that the file has.
+This package reads headers, the compiled core reads chunks. Every count in a file is compared with the size of the file
+before it is used.
 """
 
 from cntkio.formats.cbf.corpus import CBFCorpus, CBFDeserializer

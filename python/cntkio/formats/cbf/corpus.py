@@ -166,7 +166,7 @@ class BinaryReading:
 
 
 class StreamSchema(NamedTuple):
-    """Facts about a stream that the parser needs.
+    """A stream as the parser sees it.
 
     Attributes:
         is_sparse: Whether its samples are lists of index and value.
@@ -182,7 +182,7 @@ class StreamSchema(NamedTuple):
 
 
 class BinaryMemory(NamedTuple):
-    """Everything that opens a file again, except for its table.
+    """The facts that open a file again, except for its table.
 
     Attributes:
         header: Its header.
@@ -271,7 +271,7 @@ class CBFCorpus:
         return tuple(infos.values())
 
     def _renamed(self, in_file: Mapping[str, StreamHeader]) -> dict[str, tuple[str, Mapping[str, Any]]]:
-        """Return the new name and the definition of each stream that the options rename, by its name in the file."""
+        """Return the new name and the definition of each renamed stream, by its name in the file."""
         renamed: dict[str, tuple[str, Mapping[str, Any]]] = {}
         for name, definition in named(self._options.streams):
             alias = definition["stream_alias"] or name
@@ -306,7 +306,7 @@ class CBFCorpus:
         return dtype
 
     def _shape_of(self, name: str, stream: StreamHeader, definition: Mapping[str, Any]) -> Any:
-        """Return the shape of the definition, or the file's if the definition has none, or one of other size."""
+        """Return the shape of the definition, or the file's shape if it has none or a shape of another size."""
         shape, is_sparse = definition.get("dim"), definition.get("is_sparse", False)
         if shape is not None and num_values(shape) != stream.dim:
             self._refuse(
@@ -487,7 +487,7 @@ class CBFCorpus:
         )
 
     def _key(self, sequence_index: int) -> int:
-        """Return the key of a sequence: its number in the corpus, once the files before its file are known."""
+        """Return the key of a sequence: its number in the corpus; while the corpus is opened, in its file."""
         return int(self.table.keys[sequence_index]) if self.table.num_sequences else sequence_index
 
     def _error(self, chunk_id: int, fault: Fault) -> FormatError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-# In the order of the core's `Kind`: the names, and the words.
+# The names and the messages, in the order of the core's `Kind`.
 _NAMES = (
     "length list beyond the chunk", "count beyond the chunk", "dense samples beyond the chunk",
     "sparse samples beyond the chunk", "negative count", "negative sample size", "wrong sum of values",
@@ -58,7 +58,7 @@ class Fault(NamedTuple):
         return _NAMES[self.kind]
 
     def text(self, dim: int = 0, num_sequences: int = 0) -> str:
-        """Return what is wrong; `dim` is the stream's dimension, `num_sequences` the chunk's number of sequences."""
+        """Return the message; `dim` is the stream's dimension, `num_sequences` the chunk's number of sequences."""
         return _WORDS[self.kind].format(
             found=self.found, limit=self.limit, last=self.limit - 1, dim=dim, sequences=num_sequences
         )

@@ -42,7 +42,7 @@ class StreamHeader(NamedTuple):
         is_sparse: Whether its samples are lists of index and value.
         dim: Values of a sample, or the bound of its indices.
         is_double: Whether its values are float64.
-        offset: Where the file describes it.
+        offset: Offset of its description in the file.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Header(NamedTuple):
 
 
 class _Fields:
-    """Reads a part of the file field by field, and checks each against the end of the part."""
+    """Reader of a part of the file, field by field, that checks each field against the end of the part."""
 
     def __init__(self, path: str, content: bytes, begin: int) -> None:
         self._path, self._content, self._begin = path, content, begin
@@ -113,7 +113,7 @@ class _Fields:
         return value
 
     def count(self, form: str, what: str, item_size: int) -> int:
-        """Read how many items of at least `item_size` bytes follow; at least 1."""
+        """Read the number of the items that follow, each of at least `item_size` bytes; at least 1."""
         value = self.number(form, what)
         if value <= 0:
             raise self.error(f"{what} is {value}; expected at least 1")

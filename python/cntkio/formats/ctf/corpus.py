@@ -60,7 +60,7 @@ from cntkio.formats.text_input import CoreText, PackedText, TextInput
 from cntkio.hints import did_you_mean, suggests_keywords, wording
 from cntkio.streams import LARGEST_DIM, StreamInformation, check_definers, checked_streams, named, num_values
 
-# What can be a stream's name in a text.
+# The form of a stream's name in a text.
 _ALIAS = re.compile(r"(?!#)[!-{}-\ud7ff\ue000-\U0010ffff]+")
 # Keep the memory of released chunks for later chunks, up to the text of this many chunks.
 _SPARE_CHUNKS = 2
@@ -82,8 +82,8 @@ class CTFDeserializer(CntkOptions):
         skip_sequence_ids: Read each line as a sequence, and ignore ids.
         max_errors: Number of errors that are forgiven in all; a negative number forgives any number.
         chunk_size_in_bytes: Bytes of text that are read and parsed together.
-        cache_index: Keep the index in a file next to the corpus, or else in the user's cache folder; "verify": and hold
-            the whole corpus against a check sum before the cache is used.
+        cache_index: Keep the index in a file next to the corpus, or else in the user's cache folder; "verify": also
+            compare the whole corpus with a check sum before the cache is used.
         dtype: Type of the delivered values, float32 or float64.
         strict: Turn warnings into errors.
         subset: Lines and sequences without any of the streams cost no errors: the file has other streams, too.
@@ -221,7 +221,7 @@ class TextReading:
         text_keys: Whether ids are words.
         is_packed: Whether all chunks will only be packed into minibatches.
         largest: Bytes of the largest file.
-        are_several: Whether they are several. Of these, small local files that are not compressed have no index cache.
+        are_several: Whether there are several files. If so, small uncompressed local files have no index cache.
 
     Attributes:
         options: The same.
@@ -234,7 +234,7 @@ class TextReading:
         spare: Memory of released chunks.
         report: Errors and warnings of all files.
         wording: How the caller writes options.
-        num_error_kinds: The first so many kinds of findings are errors.
+        num_error_kinds: Number of kinds of findings that are errors; they come first.
     """
 
     def __init__(
@@ -300,7 +300,7 @@ class TextReading:
         return CTFCorpus(self, self._opened(path), index)
 
     def _ways_out(self, file: TextInput) -> str:
-        """Return what to do with a text that is read in order only."""
+        """Return advice about a text that can only be read in order."""
         in_order, cache = (self.wording.setting(*option) for option in (("randomize", False), ("cache", "FOLDER")))
         convert = f"cntkio convert --compress zstd {shlex.quote(file.path)} NEW.ctf.zst"
         return (
@@ -309,7 +309,7 @@ class TextReading:
         )
 
     def open_again(self, path: str, memory: TextMemory) -> CTFCorpus:
-        """Open a file that was open before. Its table is set by `CTFCorpus.use_table`.
+        """Open a file that was open before. `CTFCorpus.use_table` sets its table.
 
         Raises:
             OSError: The file cannot be read any more.
@@ -351,7 +351,7 @@ class TextMemory(NamedTuple):
         known: Its index; None: it is in the cache, whose file need not stay open.
         fingerprint: Its fingerprint.
         size: Its bytes.
-        stamp: What a change of the file changes.
+        stamp: Facts that change with the file.
         guide: For `open_input`.
     """
 
@@ -395,7 +395,7 @@ class CTFCorpus:
             raise
 
     def log_remarks(self) -> None:
-        """Log what the index remarks on.
+        """Log the remarks of the index.
 
         Raises:
             FormatError: Warnings are errors.
@@ -410,10 +410,10 @@ class CTFCorpus:
                 self.report.log(kind, error, stands_for=left if is_last else 1)
 
     def require_sequences(self) -> None:
-        """Refuse a text of which no sequence is left.
+        """Refuse a text without a sequence.
 
         Raises:
-            CorpusError: None is left.
+            CorpusError: No sequence is left.
         """
         if self.table.num_sequences:
             return
@@ -529,7 +529,7 @@ class CTFCorpus:
         return chunk, Findings(counts, first_findings, straw, places.begin, first, sequences)
 
     def _source(self, places: ChunkPlaces, *, is_part: bool) -> CoreText | PackedText:
-        """Return what the core reads sequences from. Of a part, large gaps are left out: they stay zeros."""
+        """Return the source from which the core reads sequences. Large gaps in a part are not read: they stay zeros."""
         size, least_gap = places.end - places.begin, self._file.least_gap if is_part else None
         ranges = [] if least_gap is None else places.ranges(least_gap)
         if least_gap is None or sum(end - begin for begin, end in ranges) > size - least_gap:
@@ -613,7 +613,7 @@ class CTFCorpus:
         return self.index.places.of_chunk(chunk_id, first, last).at(byte)
 
     def _fits(self, definition: StreamSchema) -> bool:
-        """Return true if another definition can read all values of a stream."""
+        """Return whether another definition can read all values of a stream."""
         schema = _core.CTFSchema([definition], has_words=self._reading.text_keys)
         for chunk_id in range(self.table.num_chunks):
             _, findings = self._parse(chunk_id, 2**64 - 1, schema=schema)
@@ -656,7 +656,7 @@ class CTFCorpus:
         return publish(self._file, self.index.cache)
 
     def written_cache(self) -> Written | None:
-        """Wait for the index cache to be written, and return where it is; None: it was there, or none was wanted."""
+        """Wait until the index cache is written, and return its place; None: it existed before, or none was wanted."""
         return None if self.index.writer is None else self.index.writer.wait()
 
     def release(self) -> None:

@@ -46,16 +46,16 @@ _WORDS = {
 }
 # In the order of the core. The first CTF_NUM_ERROR_KINDS cost one error each.
 KINDS = tuple(Kind(name, _WORDS[name]) for name in _core.CTF_KINDS)
-# Kinds that a wrong name, form or dimension of a stream leads to.
+# Kinds that are the result of a wrong name, form or dimension of a stream.
 KINDS_OF_MISFITS = {
     "bad number", "bad index", "index out of range", "missing colon", "too many values",
     "line without a sample", "stream without a sample",
 }  # fmt: skip
-# Kinds of bad samples, which a definition that fits does not have.
+# Kinds of bad samples, which another definition of the stream might read.
 KINDS_OF_VALUES = {
     "bad number", "bad index", "index out of range", "missing colon", "too many values", "short dense sample",
 }  # fmt: skip
-# Kinds of lines and sequences that lack what was asked for.
+# Kinds of lines and sequences that lack the requested streams.
 KINDS_OF_GAPS = {"line without a sample", "stream without a sample", "too few samples"}
 # The words for remarks of the index.
 REMARKS = {

@@ -6,7 +6,7 @@
                                   │
                                   joined over the borders of blocks
                                   │
-                                  judged: what is left out, which ids repeat, where chunks begin
+                                  judged: sequences to leave out, ids that repeat, the starts of chunks
 
 The same pass can parse the first chunks (`FirstPass`), which saves reading them twice.
 """
@@ -99,7 +99,7 @@ class IndexSettings(NamedTuple):
 
 
 class FirstPass(NamedTuple):
-    """Instructions to parse chunks in the pass over the text.
+    """Instructions to parse chunks in the same pass over the text.
 
     Attributes:
         ahead: Which chunks are needed immediately.
@@ -119,14 +119,14 @@ NO_PASS = FirstPass(NOTHING_AHEAD, [], _core.Spare(0))
 
 
 class Example(NamedTuple):
-    """A sequence that the index remarks on: its offset and its key."""
+    """A sequence that is worth a warning: its offset and its key."""
 
     offset: int
     key: int | str
 
 
 class Remark(NamedTuple):
-    """Sequences that the index remarks on for the same reason: their number, and the first few of them."""
+    """Sequences that are worth the same warning: their number, and the first few of them."""
 
     total: int
     examples: list[Example]
@@ -138,7 +138,7 @@ class TextIndex(NamedTuple):
     Attributes:
         table: The sequences and chunks.
         places: Where the sequences are in the text.
-        remarks: What is worth a warning, by kind.
+        remarks: Sequences that are worth a warning, by kind of warning.
         parsed: The first chunks, if the same pass parsed them.
         content: Check sum of samples of the text.
         num_lines: Lines of the text, if keys count lines; None: keys are ids.
@@ -210,7 +210,7 @@ class _Sequences(NamedTuple):
 
 
 def cached_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass, *, verify: bool) -> TextIndex:
-    """Return the index from its cache if that matches the file; else make it, and write the cache on another thread.
+    """Return the index from a cache that matches the file; else make it, and write the cache on another thread.
 
     Raises the errors of `make_index`.
     """
@@ -392,7 +392,7 @@ def _parse_ahead(file: TextInput, first_pass: FirstPass, first: int, limit: int,
         wanted = borders[len(done.chunks) : len(done.chunks) + room + 1]
         indexed = _core.ctf_index_chunks(source, wanted, in_lines, schema, num_threads(), tuning.PART, first_pass.spare)
         for entry in indexed:
-            if entry is None:  # it has errors: index it without parsing
+            if entry is None:  # the text has errors: index it without parsing
                 return done._replace(end=borders[len(done.chunks)])
             scans, chunk = entry
             done.parts.extend(_Part.of(scan).moved(begin) for begin, scan in scans)
@@ -441,7 +441,7 @@ def _joined(file: TextInput, start: Start, parts: list[_Part], in_lines: bool) -
 def _without_empty(
     file: TextInput, start: Start, sequences: _Sequences, hollow: npt.NDArray[np.uint64], in_lines: bool
 ) -> _Sequences:
-    """Leave out the sequences of which all lines are blank or hold comments alone."""
+    """Leave out the sequences whose lines are all blank or contain only comments."""
     which = np.searchsorted(sequences.offsets, hollow)
     # Lines that continue a sequence of the previous part are not a sequence.
     which = which[sequences.offsets[np.minimum(which, len(sequences.offsets) - 1)] == hollow]
@@ -456,7 +456,7 @@ def _without_empty(
 
 
 def _are_nothing(file: TextInput, begins: npt.NDArray[np.uint64], ends: npt.NDArray[np.uint64]) -> list[bool]:
-    """Return for each sequence whether all of its lines are blank or hold comments alone."""
+    """Return for each sequence whether all of its lines are blank or contain only comments."""
     found: list[bool] = []
     while len(found) < len(begins):
         first = len(found)
@@ -477,7 +477,7 @@ def _join_over_borders(
 ) -> npt.NDArray[np.bool_]:
     """Add to each sequence its lines in later parts, and mark the entries that only continue an earlier sequence."""
     is_continued = np.zeros(len(keys), np.bool_)
-    owner = -1  # the sequence that the part before ended with
+    owner = -1  # the last sequence of the previous part
     first = 0
     for part in parts:
         if part.num_head_lines:
@@ -496,7 +496,7 @@ def _join_over_borders(
 
 
 def _judged(sequences: _Sequences, settings: IndexSettings, in_lines: bool) -> tuple[_Sequences, dict[str, Remark]]:
-    """Leave out what has no sample of the defining stream, and remark on that and on ids that repeat."""
+    """Leave out sequences without a sample of the defining stream, and remark on them and on ids that repeat."""
     remarks: dict[str, Remark] = {}
     if settings.defining is not None:
         is_left_out = sequences.lengths == 0
@@ -522,7 +522,7 @@ def _remark(which: npt.NDArray[np.int64], sequences: _Sequences) -> Remark:
 
 
 def _repeated(keys: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """The sequences whose key an earlier one has."""
+    """Return the sequences whose key an earlier sequence has."""
     order = np.argsort(keys, kind="stable")
     is_again = keys[order][1:] == keys[order][:-1]
     return np.sort(order[1:][is_again])

@@ -27,7 +27,7 @@ CHECKED_BYTES = 256 << 20
 
 
 class _Seen(NamedTuple):
-    """Samples of a stream, as far as they were read.
+    """Facts about the samples of a stream that were read so far.
 
     Attributes:
         num_samples: Its samples.
@@ -60,7 +60,7 @@ class _Seen(NamedTuple):
         return self.num_indexed > self.num_values
 
     def misfits(self, asked: StreamSchema) -> bool:
-        """Return true if the samples differ in form from the definition, or have more values."""
+        """Return whether the samples differ in form from the definition, or have more values."""
         return self.is_sparse != asked.is_sparse or self.dim > asked.dim
 
     @property
@@ -68,7 +68,7 @@ class _Seen(NamedTuple):
         return self.largest + 1 if self.is_sparse else self.most
 
     def without_odd_sizes(self) -> _Seen:
-        """Return this with the number of values that two of three samples have as the largest, if there is one."""
+        """Return the facts with the number of values that two of three samples have, if any, as the largest."""
         usual, count = max(self.sizes, key=lambda pair: pair[1], default=(self.most, 0))
         return self._replace(most=usual) if usual and 3 * count >= 2 * self.num_samples else self
 
@@ -81,7 +81,7 @@ def _sum(first: Iterable[tuple[int, int]], second: Iterable[tuple[int, int]]) ->
 
 
 def infer_streams(path: FileNames, *, remote: Remote | None = None) -> StreamDefs:
-    """Find out which streams a text has: names, dense or sparse, and dimensions. Reads all of it.
+    """Infer the streams of a text: names, dense or sparse, and dimensions. This reads the whole text.
 
     A stream is sparse if most of its values have an index in front. Its dimension is the largest index plus one, or the
     largest number of values of a sample. A stream that never has a value counts as dense, of dimension 1.
@@ -95,7 +95,7 @@ def infer_streams(path: FileNames, *, remote: Remote | None = None) -> StreamDef
 
     Raises:
         OSError: A file cannot be read.
-        FormatError: A file is not in this format. The message says what it is, if that is known.
+        FormatError: A file is not in this format. The message names its format, if that is known.
 
     Example:
         >>> import pathlib, tempfile
@@ -108,14 +108,14 @@ def infer_streams(path: FileNames, *, remote: Remote | None = None) -> StreamDef
 
 
 def infer_usual_streams(path: FileNames, least: int) -> StreamDefs:
-    """Find out what most samples say: a name that is misspelled once is not a stream, nor do odd samples decide.
+    """Infer streams from the majority of samples: a name that occurs only a few times is not a stream.
 
     A dense stream has the dimension that two of three samples have, if there is one, or else the largest number of
     values. Sparse streams are as in `infer_streams`. Files that are not texts are left out, unless all are.
 
     Args:
         path: As for `infer_streams`.
-        least: The samples that a stream has at least. If no stream has so many, all are returned.
+        least: Smallest number of samples of a stream. If no stream has that many, all are returned.
 
     Raises:
         OSError, FormatError: See `infer_streams`.
@@ -126,7 +126,7 @@ def infer_usual_streams(path: FileNames, least: int) -> StreamDefs:
 
 
 def guessed_streams(path: FileNames) -> StreamDefs:
-    """Guess from the first lines what `infer_usual_streams` finds. Sparse streams have the largest possible dimension.
+    """Guess the result of `infer_usual_streams` from the first lines. Sparse streams get the largest dimension.
 
     A reader with these streams that finds no fault and no other name proves that `infer_streams` returns the same
     streams, except for the dimensions of sparse streams.
@@ -257,7 +257,7 @@ def advice_on_streams(
 
     Args:
         file: The text.
-        schema: The streams that were asked for.
+        schema: The requested streams.
         fits: Whether the whole file can be read with this definition in place of the one of the same name.
         names: The names of the streams, by their names in the file.
         words: How the caller writes definitions.

@@ -21,7 +21,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _WHITE_SPACE = b" \t\n\v\f\r"
 _LINE_FEED = 0x0A
 _READ = 1 << 16
-# Enough to read the rest of most lines.
+# Bytes that contain the rest of most lines.
 _REST_OF_LINE = 1 << 14
 _LONGEST_LINE = 2**32 - 1
 

@@ -58,7 +58,7 @@ class ChunkPlaces(NamedTuple):
         return ChunkPlaces(self.begin + first, self.begin + end, starts - starts[0], sizes)
 
     def ranges(self, least_gap: int) -> list[tuple[int, int]]:
-        """Return the ranges of bytes, counted from `begin`, that have all sequences and no gaps of so many bytes.
+        """Return ranges of bytes, counted from `begin`, that hold all sequences and no gap of `least_gap` bytes.
 
         Only for places that `only` returned.
         """

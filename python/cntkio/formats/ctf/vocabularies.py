@@ -1,4 +1,4 @@
-"""Vocabularies from the comments of a text: words that stand after one-hot samples.
+"""Vocabularies from the comments of a text: words after one-hot samples.
 
 ::
 
@@ -29,7 +29,7 @@ class Vocabulary(NamedTuple):
     """The words of a stream.
 
     Attributes:
-        words: The word of each index: of several words the most frequent.
+        words: The word of each index: the most frequent if there are several.
         num_samples: One-hot samples with a comment.
         num_contradictions: Samples whose comment is another word than the word of their index.
         others: For each index with several words the less frequent words, and how often each occurs.

@@ -7,7 +7,7 @@
                                 frames, as they are in the file                cntkio.formats.htk.frames
                                 values and windows, made by the packer         the compiled core
 
-The defaults accept whatever can be understood in only one way; `compatible=True` reads exactly as CNTK 2.7 does.
+The defaults accept all input with a single possible meaning; `compatible=True` reads exactly as CNTK 2.7 does.
 Nothing here loops over frames. Files are read one after the other, and runs of successive utterances in one piece.
 """
 
@@ -54,7 +54,7 @@ from cntkio.streams import (
     named,
 )
 
-# Hold longer lists against the sizes of all their files: 186 hours at 10 ms.
+# Compare longer lists with the sizes of all their files: 186 hours at 10 ms.
 _MOST_UNCHECKED_FRAMES = 1 << 26
 _MOST_UNCHECKED_FRAMES_OF_A_FILE = 1 << 20
 CHUNK_FRAMES = 90_000
@@ -73,7 +73,7 @@ class HTKFeatureDeserializer(UtteranceOptions):
             list of utterances, or several: a pattern, or a list of paths; `shape` is the number of values of a frame,
             or a multiple of it that implies the window.
         prefix: Text put before each path of the lists.
-        unequal_lengths: What becomes of an utterance that is not as long as in the first corpus of the source:
+        unequal_lengths: Treatment of an utterance that is not as long as in the first corpus of the source:
             ``"error"``, ``"drop"`` it, or ``"keep"`` it as it is, which is also the meaning of None. Frame mode needs
             at least as many frames.
         max_sequence_length: Leave out longer utterances; None: leave out none. Streams may have limits of their own.
@@ -308,9 +308,9 @@ class HTKFeatureCorpus:
             raise self._error(f"{self._frames(index)} are wanted, but the file has {header.num_frames}", index)
 
     def _require_room(self) -> None:
-        """Refuse many frames of a file that has not even the bytes for them.
+        """Refuse lists that claim many more frames than their files have bytes for.
 
-        In frame mode every frame takes memory before the first file is read. Files of few frames are only looked at if
+        In frame mode every frame takes memory before the first file is read. Files of few frames are checked only if
         all files together have very many.
         """
         listed = self._listed
@@ -406,7 +406,7 @@ class HTKFeatureCorpus:
             ) from None  # fmt: skip
 
     def _gather(self, gathered: GatheredFrames, files: FeatureFiles, run: npt.NDArray[np.int64]) -> list[str]:
-        """Gather a run of utterances, and return how its file differs from the first."""
+        """Gather a run of utterances, and return the differences of its file from the first."""
         low, high = run[[0, -1]].tolist()
         file = self._open(files, low)
         header = file.header
@@ -437,7 +437,7 @@ class HTKFeatureCorpus:
         return self._error(what, index, byte)
 
     def _differences(self, header: Header, sequence_index: int) -> list[str]:
-        """Return how a file differs from the first file, and what else is strange about it.
+        """Return the differences of a file from the first file, and other oddities.
 
         Raises:
             FormatError: The difference is not possible within a stream, or warnings are errors.

@@ -50,7 +50,7 @@ def runs_of(
     """Divide utterances into runs, each of which is read or mapped in one piece.
 
     An utterance continues a run if its frames follow in the same file. If the run is long enough to be mapped, the
-    file may have other frames in between, which no one touches.
+    file may have other frames in between, which nothing touches.
 
     Args:
         listed: The utterances.
@@ -104,10 +104,10 @@ class GatheredFrames:
         self._encoding_ids: dict[tuple[bool, bytes | None], int] = {}
 
     def add(self, file: OpenFile, begin: int, size: int) -> int:
-        """Read or map a run.
+        """Read or map the frames of a run of utterances.
 
         Returns:
-            How many bytes there were; if they are fewer than `size`, nothing was added.
+            Number of bytes found; if it is less than `size`, nothing was added.
 
         Raises:
             OSError: The file cannot be read.

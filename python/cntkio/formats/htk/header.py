@@ -84,7 +84,7 @@ class Header(NamedTuple):
 
 
 class BadHeaderError(Exception):
-    """The reason why some bytes are not the header of a feature file."""
+    """The first bytes of a file are not the header of a feature file; the message has the reason."""
 
 
 def _fields(data: bytes, is_big_endian: bool) -> tuple[int, int, int, int]:
@@ -101,7 +101,7 @@ def _is_plausible(data: bytes, is_big_endian: bool, file_size: int) -> bool:
 
 
 def _fits_float_vectors(num_frames: int, size: int, kind: int, file_size: int) -> bool:
-    """Return whether a file of any kind has the size of so many vectors of float32, and perhaps a check sum."""
+    """Return whether the size of a file fits its vectors as float32, with or without a check sum, for any kind."""
     num_left = file_size - HEADER_SIZE - num_frames * size
     return num_frames > 0 and size > 0 and size % 4 == 0 and not kind & COMPRESSED and num_left in (0, _CHECK_SIZE)
 

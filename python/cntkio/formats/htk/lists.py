@@ -1,4 +1,4 @@
-"""Lists of utterances (scp): which frames of which file are an utterance. (docs/formats/htk.md, "Lists of utterances")
+"""Lists of utterances (scp): the file and the frames of each utterance. (docs/formats/htk.md, "Lists of utterances")
 
 ::
 
@@ -65,7 +65,7 @@ class Listed(NamedTuple):
 
     @property
     def ends(self) -> npt.NDArray[np.uint32]:
-        """The frame after the last one of each utterance; at most 2^32 - 1."""
+        """The frame after the last frame of each utterance; at most 2^32 - 1."""
         return self.first + self.lengths
 
 

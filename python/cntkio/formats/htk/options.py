@@ -33,7 +33,7 @@ class UtteranceOptions(CntkOptions):
     """Options that the deserializers of features and of labels have in common, in addition to their `streams`.
 
     Attributes:
-        unequal_lengths: What becomes of an utterance that is not as long as in the first corpus of the source.
+        unequal_lengths: Treatment of an utterance that is not as long as in the first corpus of the source.
         compatible: Read exactly as CNTK 2.7 does.
         strict: Turn warnings into errors.
         stream_options: For each stream further options by CNTK's names.
@@ -50,7 +50,7 @@ class UtteranceOptions(CntkOptions):
     has_text_keys = True
 
     def check_common(self, streams: StreamDefs) -> StreamDefs:
-        """Check the types of all fields, and what can be checked of the common options; return the streams as a record.
+        """Check the types of all fields and the values of the common options; return the streams as a record.
 
         Raises:
             ConfigError: A stream has a name in the file, or an option is not possible.
@@ -134,7 +134,7 @@ def size_of(name: str, shape: Any, largest: int, what: str) -> int:
     """Return the number of values that a shape has.
 
     Raises:
-        ConfigError: There are none, or too many.
+        ConfigError: The shape has no values, or too many.
     """
     if shape is None:
         raise ConfigError(f"stream {name!r} has no shape; expected shape=, the number of {what}", key=name)
@@ -185,7 +185,7 @@ class FeatureSettings:
         is_broadcast: Whether the only frame of an utterance stands for all frames of its partner.
         defines_mb_size: Whether minibatch sizes count this stream's samples.
         max_sequence_length: Longer utterances are left out; None: no utterance is too long.
-        unequal_lengths: What becomes of an utterance that is not as long as in the first corpus of the source.
+        unequal_lengths: Treatment of an utterance that is not as long as in the first corpus of the source.
         compatible: Whether to read exactly as CNTK 2.7 does.
         strict: Whether warnings are errors.
         memory_map: Whether to map long runs of frames instead of copying them.

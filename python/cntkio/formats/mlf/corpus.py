@@ -71,9 +71,9 @@ class HTKMLFDeserializer(UtteranceOptions):
         labelToTargetMappingFile: Deliver a dense vector of 0s and 1s for each class instead. The file has a line for
             each class, in their order: its name, a blank, and 0s and 1s (docs/formats/htk.md).
         targetDim: Number of 0s and 1s; None: as many as on the file's first line.
-        unequal_lengths: What becomes of an utterance that is not as long as its features: ``"error"``, ``"drop"`` it,
+        unequal_lengths: Treatment of an utterance that is not as long as its features: ``"error"``, ``"drop"`` it,
             or ``"keep"`` it as it is.
-        cache_index: Keep what was read in a file next to each label file, or in the user's cache folder.
+        cache_index: Keep the entries in a file next to each label file, or in the user's cache folder.
         compatible: Read exactly as CNTK 2.7 does (docs/formats/htk.md, "Compatible").
         strict: Turn warnings into errors.
         stream_options: For the stream further options by CNTK's names, such as ``{"L": {"labelMappingFile": None}}``.

@@ -50,7 +50,7 @@ FAULT_WORDS = {
 }
 # In the core's order of faults: an utterance with a fault up to "late start" is invalid, with a later fault broken.
 LAST_INVALID = _core.MLF_FAULTS.index("late start")
-# The words for what the core skips, by name.
+# The words for the parts that the core skips, by name.
 _REMARK_WORDS = {
     "unquoted key": "a line between entries that is not in quotes; its entry is left out",
     "empty entry": "an entry without rows, which is left out",

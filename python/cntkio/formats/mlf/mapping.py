@@ -62,7 +62,7 @@ class Targets(NamedTuple):
 def read_targets(
     path: str | os.PathLike[str], num_classes: int, names: Sequence[bytes] | None = None, dim: int | None = None
 ) -> Targets:
-    """Read the vectors that are delivered instead of one-hot vectors: on each line a name, a blank, and 0s and 1s.
+    """Read a file of vectors that replace one-hot vectors: on each line a name, a blank, and 0s and 1s.
 
     Args:
         path: The file, its lines in the order of the classes. Empty lines do not count.

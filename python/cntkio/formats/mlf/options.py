@@ -45,8 +45,8 @@ class LabelSettings:
         defines_mb_size: Whether minibatch sizes count this stream's samples.
         times: Unit of the first two columns.
         frame_period: Duration of a frame in units of 100 ns.
-        unequal_lengths: What becomes of an utterance that is not as long as its features.
-        cache_index: Whether to keep what was read in an index cache.
+        unequal_lengths: Treatment of an utterance that is not as long as its features.
+        cache_index: Whether to keep the entries in an index cache.
         compatible: Whether to read exactly as CNTK 2.7 does.
         strict: Whether warnings are errors.
         dtype: Type of the delivered values, except for class ids.

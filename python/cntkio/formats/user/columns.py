@@ -42,7 +42,7 @@ def column(where: str, data: Any, info: StreamInformation) -> Column:
     """Check and copy the data of one stream.
 
     Args:
-        where: Begin of a message.
+        where: Beginning of a message.
         data: An array or a CSR matrix, each of whose samples is a sequence, or a list of such, each a sequence.
         info: The stream.
 
@@ -158,7 +158,7 @@ def joined_columns(
     """Make a chunk of columns.
 
     Args:
-        where: Begin of a message.
+        where: Beginning of a message.
         columns: A column for each stream.
         streams: The streams.
         defining: Index of the stream that defines the minibatch size; None: the stream with the most samples counts.

@@ -189,7 +189,7 @@ class UserTimelineCorpus(_UserCorpus):
         return self._fetch(chunk_id)
 
     def fingerprint(self) -> str:
-        """Describe the streams and the number of chunks: no more is known."""
+        """Description of the streams and the number of chunks: no more is known."""
         return f"user-defined, {self._num_chunks} chunks, {self._digest()}"
 
 
@@ -278,7 +278,7 @@ class MainTimelineCorpus(_UserCorpus):
         return Loaded(chunk_id, loaded.chunk, lengths)
 
     def fingerprint(self) -> str:
-        """Describe the streams, chunks, keys and lengths."""
+        """Description of the streams, chunks, keys and lengths."""
         digest = self._digest(*self.table.content())
         return f"user-defined, {self._num_chunks} chunks, {self.table.num_sequences} sequences, {digest}"
 
