@@ -75,8 +75,8 @@ class MinibatchData:
     def _set_value(self, value: Value, num_sequences: int, num_samples: int, sweep_end: bool) -> None:
         if (num_sequences, num_samples) != (value.num_sequences, value.num_samples):
             raise ConfigError(
-                f"a value of {value.num_sequences} sequences and {value.num_samples} samples is said to have "
-                f"{num_sequences} and {num_samples}",
+                f"num_sequences is {num_sequences} and num_samples is {num_samples}, but the value has "
+                f"{value.num_sequences} sequences and {value.num_samples} samples",
                 key="num_samples" if num_sequences == value.num_sequences else "num_sequences",
             )
         self._set_arrays(value.stream, *value.arrays, bool(sweep_end))

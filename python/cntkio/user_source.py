@@ -232,7 +232,7 @@ class MinibatchSourceFromData(UserMinibatchSource):
             value = checkpoint.get(key)
             if not isinstance(value, int | np.integer) or value < 0:
                 raise CheckpointError(
-                    f"the checkpoint has no {key!r} that is a whole number from 0; it has: {dict(checkpoint)}",
+                    f"the checkpoint's {key!r} is missing or not a whole number from 0; it has: {dict(checkpoint)}",
                     saved=value,
                 )
             values.append(int(value))

@@ -208,7 +208,7 @@ def test_tables_of_other_libraries_keep_their_shapes(tmp_path: Path) -> None:
         ({"s": [[{"indices": [2], "values": [1.0]}]]}, {}, "is unknown; add shapes={'s': ...}"),
         ({"s": [[{"indices": [9], "values": [1.0]}]]}, {"shapes": {"s": 3}}, "from 9 to 9, but the dimension is 3"),
         ({"s": [[{"indices": [1, 2], "values": [1.0]}]]}, {"shapes": {"s": 3}}, "differ in number"),
-        ({"x": [[[1.0, 2.0]]]}, {}, "does not tell the number of values of a sample"),
+        ({"x": [[[1.0, 2.0]]]}, {}, "does not give the number of values of a sample"),
         ({"x": [[[1.0, 2.0], [3.0]]]}, {"shapes": {"x": 2}}, "not all samples have 2 values"),
         ({"x": [[1.0, 2.0, 3.0]]}, {"shapes": {"x": 2}}, "not all samples have 2 values"),
         ({"x": [[1.0, None]]}, {}, "1 nulls"),
@@ -355,7 +355,7 @@ def test_keys_of_any_type_of_whole_number_or_text_are_kept(tmp_path: Path) -> No
         assert text_of(tmp_path, read(table)) == "7\t|x 1\n9\t|x 2\n"
     for kind in (pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())):
         table = pa.table({"key": pa.array(["a", "b"]).cast(kind), "x": [1.0, 2.0]})
-        with pytest.raises(CorpusError, match="the key 'a', but a line of text begins with a whole number"):
+        with pytest.raises(CorpusError, match="the key 'a' is not a whole number from 0"):
             text_of(tmp_path, read(table))
         write_ctf(tmp_path / "a.ctf", read(table), keys_file=tmp_path / "keys")
         assert (tmp_path / "keys").read_text() == "a\nb\n"

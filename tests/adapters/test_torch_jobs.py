@@ -131,7 +131,7 @@ def test_joined_states_give_each_rank_its_own(corpus: Path) -> None:
         dataset.load_state_dict(job)
         assert keys(dataset) == expected[rank]
     with pytest.raises(
-        CheckpointError, match="states are of 3 ranks, here are 2.*use set_epoch, or resume with 3 ranks"
+        CheckpointError, match="states are of 3 ranks, but this job has 2.*use set_epoch, or resume with 3 ranks"
     ):
         new(corpus, 0, 2).load_state_dict(job)
     with pytest.raises(CheckpointError, match=r"of the ranks 0, 0, 2; expected each of 0\.\.2 once"):

@@ -252,7 +252,7 @@ def test_an_argument_is_named_by_its_number() -> None:
     [
         ("a = { x } ; a = { y }", "'a' replaces that of"),
         ("a = [ x ] ; A = [ y ]", "section 'A' is merged with 'a'"),
-        ("a = x]", "']' closes nothing"),
+        ("a = x]", "']' closes no bracket"),
     ],
 )
 def test_warns_of_likely_mistakes(text: str, message: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -807,7 +807,9 @@ def test_a_variable_that_no_entry_of_the_reader_uses_is_not_needed() -> None:
         ConfigError, match=r"argument 1, column 106: no variable .* Dim: give Dim=\.\.\. as an argument"
     ):
         read_section(top, "train")
-    with pytest.raises(ConfigError, match=r"RunDir: give RunDir=\.\.\. as an argument; .* holds 'list'"):
+    with pytest.raises(
+        ConfigError, match=r"RunDir: give RunDir=\.\.\. as an argument, or write it into the section of 'list'"
+    ):
         top.section("train").texts("list")
     top = configuration([top.value("train").text.string, "Dim=3"])  # type: ignore[union-attr]
     (call,) = read_section(top, "train").calls

@@ -310,7 +310,7 @@ def test_a_source_written_in_python_has_no_checkpoint_by_default() -> None:
 
 
 def test_a_value_is_checked_against_its_stream() -> None:
-    with pytest.raises(ValueError, match="2 sequences and 3 samples is said to have 2 and 4"):
+    with pytest.raises(ValueError, match="num_samples is 4, but the value has 2 sequences and 3 samples"):
         MinibatchData(Value([[[1.0]], [[2.0], [3.0]]]), 2, 4, False)
     with pytest.raises(ValueError, match=r"class 5; expected 0 to 4"):
         Value.one_hot([[5]], 5)

@@ -181,7 +181,7 @@ def test_refuses_to_write_values_that_are_not_finite(value: float, tmp_path: Pat
 
 @pytest.mark.parametrize("name", ["", "a b", "a|b", "#a", "ä", "a\t"])
 def test_refuses_to_write_names_that_would_read_differently(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="the text format has no such name"):
+    with pytest.raises(ConfigError, match="the text format cannot express this name"):
         write_ctf(tmp_path / "a.ctf", {name: np.zeros((1, 1))})
 
 

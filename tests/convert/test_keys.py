@@ -26,9 +26,7 @@ def speech(tmp_path: Path) -> HTKFeatureDeserializer:
 
 
 def test_refuses_keys_that_are_texts(speech: Any, tmp_path: Path) -> None:
-    with pytest.raises(
-        CorpusError, match="the key 'one/b', but a line of text begins with a whole number.*keys_file=FILE"
-    ):
+    with pytest.raises(CorpusError, match="the key 'one/b' is not a whole number from 0.*keys_file=FILE"):
         write_ctf(tmp_path / "a.ctf", speech)
     assert not (tmp_path / "a.ctf").exists()
 
@@ -60,7 +58,7 @@ def test_arrays_have_no_keys_to_list(tmp_path: Path) -> None:
 
 def test_neighbours_with_one_key_are_written_if_they_are_numbered(tmp_path: Path) -> None:
     minibatch = MinibatchSource(_repeating(tmp_path), max_sweeps=2, randomize=False).next_minibatch(10)
-    with pytest.raises(CorpusError, match="two neighbouring sequences have one key"):
+    with pytest.raises(CorpusError, match="two neighbouring sequences have the same key.*renumber=True"):
         write_ctf(tmp_path / "b.ctf", minibatch)
     write_ctf(tmp_path / "b.ctf", minibatch, renumber=True)
     assert (tmp_path / "b.ctf").read_text() == "0\t|x 1\n1\t|x 1\n"

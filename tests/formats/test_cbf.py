@@ -122,8 +122,8 @@ def test_samples_are_shaped_as_asked_for_if_the_values_fit() -> None:
         ({"y": StreamDef(field="nope", shape=1)}, "no stream 'nope' to be named 'y'; it has: 'x', 's'"),
         ({"y": StreamDef(field="X")}, "no stream 'X' .* did you mean 'x'?"),
         ({"nope": StreamDef()}, "no stream 'nope'"),
-        ({"y": StreamDef(field="x", shape=3)}, "'y' has 2 values a sample, not 3 as .* expected shape=2"),
-        ({"s": StreamDef(field="s", shape=11, is_sparse=True)}, "'s' has 10 values a sample, not 11"),
+        ({"y": StreamDef(field="x", shape=3)}, "'y' has 2 values a sample, not the requested 3; expected shape=2"),
+        ({"s": StreamDef(field="s", shape=11, is_sparse=True)}, "'s' has 10 values a sample, not the requested 11"),
     ],
 )
 def test_a_wrong_name_or_shape_is_an_error_unless_compatible(streams: Any, what: str, caplog: Any) -> None:
@@ -143,9 +143,9 @@ def test_a_wrong_name_or_shape_is_an_error_unless_compatible(streams: Any, what:
 @pytest.mark.parametrize(
     ("streams", "what"),
     [
-        ({"y": StreamDef(field="x", shape=2, is_sparse=True)}, "'y' is dense, not sparse as was asked for"),
-        ({"y": StreamDef(field="x", is_sparse=True)}, "'y' is dense, not sparse as was asked for"),
-        ({"y": StreamDef(field="s", shape=10)}, "'y' is sparse, not dense as was asked for"),
+        ({"y": StreamDef(field="x", shape=2, is_sparse=True)}, "'y' is dense, not sparse as requested"),
+        ({"y": StreamDef(field="x", is_sparse=True)}, "'y' is dense, not sparse as requested"),
+        ({"y": StreamDef(field="s", shape=10)}, "'y' is sparse, not dense as requested"),
         ({"x": StreamDef(field="a", shape=2)}, "no stream 'a' to be named 'x'; its own stream 'x' is read"),
     ],
 )
@@ -182,7 +182,7 @@ def test_values_are_converted_or_refused_by_precision() -> None:
     assert read(path, dtype=np.float32) == as_it_is
     deserializer = CBFDeserializer(path)
     deserializer["precision"] = "Double"
-    with pytest.raises(ConfigError, match=r"is in float32, and float64 is asked for"):
+    with pytest.raises(ConfigError, match=r"is in float32, not in the requested float64"):
         deserializer.open()
     with pytest.raises(ConfigError, match="expected 'float' or 'double'"):
         deserializer["precision"] = "half"

@@ -124,7 +124,7 @@ def test_an_error_about_a_reader_says_what_to_do(reader: str, message: str) -> N
 
 def test_a_text_that_is_not_a_configuration_shows_what_one_is() -> None:
     Path("c.cntk").write_text("reader:\n  file: a.ctf\n")
-    with pytest.raises(CntkIoError, match=r"readers: none; expected such as train = \[ reader = \["):
+    with pytest.raises(CntkIoError, match=r"readers: none; expected a section such as train = \[ reader = \["):
         cntkio.read_config("c.cntk")
 
 

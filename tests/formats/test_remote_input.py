@@ -271,7 +271,7 @@ def test_a_cache_needs_a_store_that_tells_versions(server: RangeServer, tmp_path
     server.has_versions = False
     url = f"{server.url}/a.ctf"
     assert len(read_ctf(url, X)["x"].values) == 10
-    with pytest.raises(ConfigError, match="the store tells neither a version nor a time"):
+    with pytest.raises(ConfigError, match="the store reports neither a version nor a time"):
         read_ctf(url, X, remote=Remote(cache=tmp_path))
 
 

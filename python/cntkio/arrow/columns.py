@@ -76,7 +76,7 @@ class StreamColumn:
         bounds_of_values, values = _items(where, fields["values"])
         if not np.array_equal(bounds, bounds_of_values):
             raise CorpusError(
-                f"{where}: a sample's indices and values differ in number; expected as many indices as values"
+                f"{where}: a sample's indices and values differ in number; expected an index for each value"
             )
         numbers, places = in_precision(where, _numbers(where, values), self.info.dtype), _numbers(where, indices)
         self._check_indices(where, places)
@@ -201,7 +201,7 @@ def _shape_of_lists(field: pa.Field, kinds: list[pa.DataType], is_flat: bool) ->
     sizes = tuple(kind.list_size for kind in kinds[:-1] if pa.types.is_fixed_size_list(kind))
     if len(sizes) < len(kinds) - (1 if is_flat else 2):
         raise ConfigError(
-            f"column {field.name!r} is {field.type}, which does not tell the number of values of a sample; add "
+            f"column {field.name!r} is {field.type}, which does not give the number of values of a sample; add "
             f"shapes={{{field.name!r}: ...}}",
             key="shapes",
         )

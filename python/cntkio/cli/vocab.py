@@ -37,7 +37,7 @@ def vocab(options: Namespace) -> int:
         for index in range(max(shown[name].words) + 1):
             show(shown[name].words.get(index, ""))
     if not shown and not options.quiet:
-        complain(f"{file.name}: no comment follows a one-hot sample; expected such as |S0 178:1 |# BOS")
+        complain(f"{file.name}: no comment follows a one-hot sample; expected a comment, as in |S0 178:1 |# BOS")
     for one, words in shown.items() if name is not None and not options.quiet else ():
         if words.num_contradictions:
             contradictions = counted(words.num_contradictions, "sample")

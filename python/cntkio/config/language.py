@@ -372,7 +372,10 @@ class Section:
                 copied = start + match.end()
                 room -= len(replacement)
                 if room < 0:
-                    raise entry.position.error(f"variables make {entry.key!r} grow beyond all measure", entry.key)
+                    raise entry.position.error(
+                        f"variables add more than {_MOST_GROWTH:,} characters to {entry.key!r}; expected fewer",
+                        entry.key,
+                    )
                 pieces.append((replacement, text.position(offset)))
             if len(kept) < len(line):
                 pieces += text.pieces(copied, start + len(kept))
@@ -396,8 +399,8 @@ class Section:
 
     def _missing_variable(self, name: str, position: Position, key: str) -> ConfigError:
         return position.error(
-            f"no variable found with the name {name}: give {name}=... as an argument; it is looked for from the "
-            f"section that holds {key!r} outwards{self._in_section()}",
+            f"no variable found with the name {name}: give {name}=... as an argument, or write it into the section of "
+            f"{key!r} or a section around it{self._in_section()}",
             key,
         )
 

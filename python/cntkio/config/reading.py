@@ -177,7 +177,7 @@ def attempts(path: str | os.PathLike[str], arguments: Sequence[str]) -> Attempts
             why_all = _why_none(top)
             if not asked:
                 expected = (
-                    "expected such as train = [ reader = [ file = ... ] ], perhaps in a file that includes this one"
+                    "expected train = [ reader = [ file = ... ] ] or the like, perhaps in a file that includes it"
                 )
                 raise ConfigError(f"{name}: no section has a reader; {expected}", path=name)
     found = [_attempt(top, section) for section in asked]
@@ -251,7 +251,7 @@ def _find_reader(top: Section, asked: str | Sequence[str] | None) -> tuple[Secti
 def _inner(section: Section, name: str, top: Section) -> Section:
     """Return a section of a section. If it is missing, raise an error that lists the sections that have readers."""
     if not section.has(name):
-        readers = ", ".join(with_readers(top)) or "none; expected such as train = [ reader = [ file = ... ] ]"
+        readers = ", ".join(with_readers(top)) or "none; expected a section such as train = [ reader = [ file = ... ] ]"
         hint = did_you_mean(name, section.keys)
         raise section.error(name, f"there is no section {name!r}{hint}; sections with readers: {readers}")
     return section.section(name)
@@ -570,7 +570,7 @@ def _old_htk_reader(asked: _Asked) -> ReaderConfig:
 def _utterance_counts(section: Section) -> tuple[int, ...]:
     counts = keys.COUNTS.of(section) or keys.COUNTS.default
     if min(counts) < 1:
-        raise section.error(keys.COUNTS.key, f"it holds {min(counts)}; expected at least 1")
+        raise section.error(keys.COUNTS.key, f"{keys.COUNTS.key} holds {min(counts)}; expected at least 1")
     return counts
 
 

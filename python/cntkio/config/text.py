@@ -130,7 +130,7 @@ class Text:
                     raise self.position(offset).error(f"brackets are nested more than {DEEPEST} deep")
             elif not open_brackets:
                 # CNTK takes it as text.
-                logger.warning("%s: %r closes nothing, and is taken as text", self.position(offset), character)
+                logger.warning("%s: %r closes no bracket, and counts as text", self.position(offset), character)
             elif CLOSING[string[open_brackets[-1]]] != character:
                 raise self._unmatched(open_brackets[-1], offset)
             else:

@@ -170,6 +170,6 @@ def read_header_file(path: AnyPath) -> StreamDefs:
         by_alias[alias] = (name, stream)
     streams = dict(by_alias.values())
     if len(streams) < len(by_alias) or not streams:
-        what = "two lines have the same name" if streams else "no stream; expected a line for each"
+        what = "two lines have the same name" if streams else "no stream; expected a line for each stream"
         raise FormatError(what, path=path)
     return StreamDefs(streams)

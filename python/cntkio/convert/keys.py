@@ -60,7 +60,8 @@ class Keys:
         keys = self._numbers(piece.keys)
         if (count and keys[0] == self._last) or bool(np.any(keys[1:] == keys[:-1])):
             raise CorpusError(
-                f"{self._corpus.name}: two neighbouring sequences have one key; in the text they would be one"
+                f"{self._corpus.name}: two neighbouring sequences have the same key, so the text would join "
+                "them; expected different keys, or renumber=True to number the sequences"
             )
         self._last = int(keys[-1]) if count else self._last
         return keys
@@ -70,8 +71,8 @@ class Keys:
         if len(wrong):
             key = wrong.tolist()[0] if wrong.dtype.kind != "S" else wrong[0].decode("utf-8", "backslashreplace")
             raise CorpusError(
-                f"{self._corpus.name}: the key {key!r}, but a line of text begins with a whole number "
-                "from 0; expected keys_file=FILE to number the sequences and list their keys, or renumber=True"
+                f"{self._corpus.name}: the key {key!r} is not a whole number from 0, as a line of text "
+                "needs; expected keys_file=FILE to number the sequences and list their keys, or renumber=True"
             )
         return keys.astype(np.uint64)
 

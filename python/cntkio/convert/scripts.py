@@ -96,7 +96,9 @@ def _stream_names(names: Sequence[str] | None, num_columns: int) -> list[bytes]:
         raise ConfigError("no dictionary; expected one for each column", key="dictionaries")
     checked = [f"S{column}" for column in range(num_columns)] if names is None else list(names)
     if len(checked) != num_columns:
-        raise ConfigError(f"{len(checked)} names, but {num_columns} dictionaries; expected as many", key="names")
+        raise ConfigError(
+            f"{len(checked)} names, but {num_columns} dictionaries; expected a name for each", key="names"
+        )
     in_bytes = [text_name(name) for name in checked]
     if len(set(checked)) < len(checked):
         raise ConfigError(f"two columns have the same name: {checked}", key="names")

@@ -113,8 +113,8 @@ def text_name(name: str) -> bytes:
     """
     if not _TEXT_NAME.fullmatch(name) or name.startswith("#"):
         raise ConfigError(
-            f"stream {name!r}: the text format has no such name; expected printable ASCII without spaces and pipes, "
-            "not beginning with '#'. Rename it with StreamDef(field=...)",
+            f"stream {name!r}: the text format cannot express this name; expected printable ASCII without spaces and "
+            "pipes, not beginning with '#'. Rename it with StreamDef(field=...)",
             key=name,
         )
     return name.encode("ascii")

@@ -80,7 +80,9 @@ def _require_regular(descriptor: int, path: str | bytes | os.PathLike[str]) -> N
         kind = "pipe" if stat.S_ISFIFO(status.st_mode) else "device or a socket"
         raise OSError(errno.EINVAL, f"Is a {kind}; expected a file that can be read at any place", os.fspath(path))
     if not status.st_size and os.read(descriptor, 1):
-        raise OSError(errno.EINVAL, "Does not say its size, as files of /proc; copy it to a file", os.fspath(path))
+        raise OSError(
+            errno.EINVAL, "Has no size, like the files in /proc; copy its content to a regular file", os.fspath(path)
+        )
 
 
 def in_utf8(path: str | bytes) -> str:

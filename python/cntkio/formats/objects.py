@@ -152,11 +152,11 @@ class RemoteObject:
         def request() -> Any:
             content = self.stored.read(begin, end, self.facts.version)
             if len(content) < end - begin:
-                raise ShortReadError(f"{len(content)} bytes came; expected {end - begin}")
+                raise ShortReadError(f"the store returned {len(content)} bytes; expected {end - begin}")
             if len(content) > end - begin:
                 raise NotImplementedError(
-                    f"{len(content)} bytes came; expected {end - begin}: the store ignores ranges, so copy the file to "
-                    "a local disk"
+                    f"the store returned {len(content)} bytes; expected {end - begin}: it ignores ranges, so copy "
+                    "the file to a local disk"
                 )
             return content
 
@@ -223,7 +223,7 @@ class RemoteObject:
             with slots:
                 self._share_failure(num_failed)
                 if is_given_up.is_set():
-                    raise InterruptedError(errno.EINTR, "The read that asked for it has ended", self.name)
+                    raise InterruptedError(errno.EINTR, "The read that made the request has ended", self.name)
                 try:
                     return request()
                 except CntkIoError:

@@ -56,7 +56,7 @@ def open_reader(found: RemoteObject, remote: Remote) -> ObjectReader:
         return found
     if not found.facts.version:
         raise ConfigError(
-            f"{found.name}: the store tells neither a version nor a time of the last change, so a cache would not "
+            f"{found.name}: the store reports neither a version nor a time of the last change, so a cache would not "
             "notice changes; read without cache",
             key="cache",
         )

@@ -248,7 +248,7 @@ class _OfFsspec:
         if info.get("type") == "directory":
             raise IsADirectoryError(f"{self.name} is a folder")
         if not isinstance(info.get("size"), int):
-            raise ConfigError(f"{self.name}: the store does not tell the size; copy the file to a local disk")
+            raise ConfigError(f"{self.name}: the store does not report the size; copy the file to a local disk")
         return Facts(info["size"], version_in(info))
 
     def read(self, begin: int, end: int, version: str) -> bytes:

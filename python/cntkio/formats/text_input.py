@@ -242,7 +242,7 @@ def windows_of_lines(text: ReadableText, first: int, size: int = WINDOW) -> Iter
                 begin += num_whole
             rest = buffer[num_whole:].copy()
             if len(rest) > _LONGEST_LINE:
-                raise FormatError("a line of 4 GiB or more", path=text.path, byte=begin)
+                raise FormatError("a line of 4 GiB or more; expected a shorter line", path=text.path, byte=begin)
 
 
 def _end_of_lines(content: Bytes) -> int:

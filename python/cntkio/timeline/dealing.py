@@ -122,7 +122,7 @@ def check_deal(partition: GlobalPartition, *, is_randomized: bool, is_truncated:
     if is_truncated and (partition.deal != "length" or partition.remainder != "empty"):
         option, value = ("deal", partition.deal) if partition.deal != "length" else ("remainder", partition.remainder)
         raise ConfigError(
-            f"{option}={value!r} needs whole sequences; of truncated minibatches the slots are dealt, in turn",
+            f"{option}={value!r} needs whole sequences; partitions take the slots of truncated minibatches in turn",
             key=option,
         )
     if partition.deal == "chunk" and not is_randomized:

@@ -345,9 +345,9 @@ class MinibatchDataset(WatchedDataset):
         has_begun = any("minibatch_size" in part["timeline"] for part in parts)
         if len(parts) < len(states) or (has_begun and not all(map(self._epochs.has_ended_at, parts))):
             raise CheckpointError(
-                f"the states are of {len(states)} ranks, here are {world_size}. Another number of ranks delivers other "
-                f"minibatches with partition='cntk', so it can only begin with an epoch: use set_epoch, or resume with "
-                f"{len(states)} ranks",
+                f"the states are of {len(states)} ranks, but this job has {world_size}. Another number of ranks "
+                f"delivers other minibatches with partition='cntk', so it can only begin with an epoch: use set_epoch, "
+                f"or resume with {len(states)} ranks",
                 saved={"world_size": len(states)},
                 current={"world_size": world_size},
             )

@@ -299,7 +299,7 @@ class CBFCorpus:
         dtype = np.dtype(self._options.dtype)
         if dtype != own and not self._options.convert:
             raise ConfigError(
-                f"{self.name}: stream {name!r} is in {own}, and {dtype} is asked for; expected "
+                f"{self.name}: stream {name!r} is in {own}, not in the requested {dtype}; expected "
                 + self._reading.wording.setting("dtype", str(own)),
                 key="precision",
             )
@@ -310,8 +310,8 @@ class CBFCorpus:
         shape, is_sparse = definition.get("dim"), definition.get("is_sparse", False)
         if shape is not None and num_values(shape) != stream.dim:
             self._refuse(
-                f"stream {name!r} has {stream.dim} values a sample, not {num_values(shape)} as was asked for; "
-                f"expected {self._reading.wording.setting('shape', stream.dim)}, a shape of as many values, or none",
+                f"stream {name!r} has {stream.dim} values a sample, not the requested {num_values(shape)}; expected "
+                f"{self._reading.wording.setting('shape', stream.dim)}, another shape of {stream.dim} values, or none",
                 name,
             )
             shape = None
@@ -319,7 +319,7 @@ class CBFCorpus:
         if is_sparse != stream.is_sparse and (is_sparse or "dim" in definition):
             self._reading.remark(
                 self.name,
-                f"stream {name!r} is {_form(stream.is_sparse)}, not {_form(is_sparse)} as was asked for; "
+                f"stream {name!r} is {_form(stream.is_sparse)}, not {_form(is_sparse)} as requested; "
                 "it is read as it is",
             )
         return stream.dim if shape is None else shape

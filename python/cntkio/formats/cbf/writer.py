@@ -241,7 +241,9 @@ def _check_writable(streams: Sequence[StreamInformation], layout: Layout) -> Non
         if any(info.name == other.name for other in streams[:index]):
             raise ConfigError(f"two streams have the name {info.name!r}", key=info.name)
         if "\0" in info.name:
-            raise ConfigError(f"stream {info.name!r}: a name ends at a zero byte, so it cannot hold one", key=info.name)
+            raise ConfigError(
+                f"stream {info.name!r}: the name has a zero byte, which would end it in the file", key=info.name
+            )
         largest = LARGEST_DIM if info.is_sparse or layout == "documented" else 2**32 - 1
         if not 1 <= info.dim <= largest:
             raise ConfigError(

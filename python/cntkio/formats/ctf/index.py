@@ -264,7 +264,7 @@ def _from_cache(file: TextInput, arrays: StoredArrays, settings: IndexSettings, 
     count = int(chunk_starts[-1])
     first_key, length, num_lines = facts["first_key"], facts["length"], facts["num_lines"]
     if any(type(fact) is not int for fact in (first_key, length, num_lines) if fact is not None):
-        raise DamagedCacheError("its facts are not possible")
+        raise DamagedCacheError("a fact is not a whole number")
     lengths = arrays.read("lengths") if length is None else same_lengths(length, count)
     keys = NumberKeys(StoredColumn(arrays, "keys", remake)) if first_key is None else CountedKeys(first_key, count)
     places = Places.from_cache(arrays, remake)
@@ -282,7 +282,7 @@ def _from_cache(file: TextInput, arrays: StoredArrays, settings: IndexSettings, 
     }
     offsets = [example.offset for remark in remarks.values() for example in remark.examples]
     if not remarks.keys() <= REMARKS.keys() or not all(0 <= offset < file.size for offset in offsets):
-        raise DamagedCacheError("its remarks are not possible")
+        raise DamagedCacheError("its remarks are of an unknown kind, or outside the file")
     table = SequenceTable(keys, lengths, chunk_starts, options=settings.options)
     return TextIndex(table, places, remarks, [], str(facts["content"]), num_lines, arrays.path)
 
@@ -353,7 +353,9 @@ def _parts(file: TextInput, first: int, settings: IndexSettings, in_lines: bool)
             block = min(tuning.BLOCK, end - begin)  # fresh memory takes longer than a small file
             scan = _core.ctf_index(source, first_line, bounds, in_lines, settings.defining, block, num_threads())
             if scan.long_line is not None:
-                raise FormatError("a line of 4 GiB or more", path=file.path, byte=scan.long_line)
+                raise FormatError(
+                    "a line of 4 GiB or more; expected a shorter line", path=file.path, byte=scan.long_line
+                )
             parts.append(_Part.of(scan))
     except (OSError, EOFError):
         file.require_unchanged()

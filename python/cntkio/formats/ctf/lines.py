@@ -126,7 +126,9 @@ def _read_lines(
         rest = rest[: rest.find(b"\n") + 1 or len(rest)]
         if size + len(rest) > len(buffer):
             if size > _LONGEST_LINE:
-                raise FormatError("a line of 4 GiB or more", path=file.path, byte=begin + start)
+                raise FormatError(
+                    "a line of 4 GiB or more; expected a shorter line", path=file.path, byte=begin + start
+                )
             grown = np.empty(2 * (size + len(rest)), np.uint8)
             grown[:size] = buffer[:size]
             buffer = grown
