@@ -17,7 +17,7 @@ ifeq ($(shell rustc --version 2>/dev/null),)
 $(shell rustup toolchain install >&2)
 endif
 
-.PHONY: all build debug-build demo test test-arm test-ray test-stores torch check check-targets wheel sdist test-wheel test-sdist check-dist check-release bench loaders against-self fuzz soak sanitize docs format clean
+.PHONY: all build debug-build demo test test-arm test-ray test-spark test-stores torch check check-targets wheel sdist test-wheel test-sdist check-dist check-release bench loaders against-self fuzz soak sanitize docs format clean
 all: build
 
 $(BIN)/python:
@@ -103,10 +103,17 @@ test-ray: build $(VENV)/.test-tools
 	$(BIN)/python -m pytest tests/adapters/test_ray.py tests/adapters/test_ray_train.py
 	$(BIN)/python -m pytest tests/test_documents.py tests/test_reference.py -k ray
 
-# A server of S3 on this machine, from a large package.
+# With Spark installed, `make test` tests what needs it as well. Java does not come with it.
+test-spark: build $(VENV)/.test-tools
+	java -version 2>/dev/null || (echo "Spark needs Java 17 or newer, which is not installed (Debian: openjdk-17-jre-headless)" >&2; exit 1)
+	$(BIN)/python -m pip install -q --group spark
+	$(BIN)/python -m pytest tests/adapters/test_spark.py
+	$(BIN)/python -m pytest tests/test_documents.py tests/test_reference.py -k spark
+
+# A server of S3 on this machine, from a large package. Tasks of Ray and Spark read it if these are installed.
 test-stores: build $(VENV)/.test-tools
 	$(BIN)/python -m pip install -q --group s3
-	$(BIN)/python -m pytest tests/formats/test_s3.py
+	$(BIN)/python -m pytest tests/formats/test_s3.py tests/adapters/test_s3_in_tasks.py
 
 check: build $(VENV)/.check-tools
 	cargo fmt --all --check

@@ -11,7 +11,6 @@ object store to machines that lack them. Only this module imports Ray.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import os
@@ -38,7 +37,7 @@ from cntkio.formats.contract import Deserializer
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.file_lists import FileNames, absolute_names
 from cntkio.formats.htk import HTKFeatureDeserializer
-from cntkio.formats.output_file import written_whole
+from cntkio.formats.index_cache import CacheCopy
 from cntkio.streams import StreamDefs
 
 __all__ = [
@@ -94,9 +93,7 @@ def read_ctf(
     definitions = infer_streams(names, remote=remote) if streams is None else StreamDefs(streams)
     deserializer = CTFDeserializer(names, definitions, **{"cache_index": True, **options})
     chunks = corpus_chunks(deserializer)
-    with contextlib.closing(deserializer.open()) as corpus:
-        caches = [cache for cache in corpus.index_caches if cache is not None]
-    source = CorpusDatasource(chunks, key=key, flat=flat, ids=ids, index_caches=caches)
+    source = CorpusDatasource(chunks, key=key, flat=flat, ids=ids, index_caches=deserializer.index_caches())
     return ray.data.read_datasource(source, override_num_blocks=override_num_blocks)
 
 
@@ -173,7 +170,8 @@ class CorpusDatasource(Datasource):  # type: ignore[misc]
         key: As for `RecordBatches`.
         flat: As for `RecordBatches`.
         ids: As for `RecordBatches`.
-        index_caches: Files that a task copies from this machine if its own lacks them.
+        index_caches: Files that a task copies from this machine if its own lacks them, such as the result of
+            `CTFDeserializer.index_caches`.
     """
 
     def __init__(
@@ -186,7 +184,7 @@ class CorpusDatasource(Datasource):  # type: ignore[misc]
         index_caches: Iterable[Path] = (),
     ) -> None:
         super().__init__()
-        self._index_caches = {path: ray.put(path.read_bytes()) for path in index_caches}
+        self._index_caches = [(CacheCopy(path), ray.put(path.read_bytes())) for path in index_caches]
         self._chunks = deserializer if isinstance(deserializer, CorpusChunks) else corpus_chunks(deserializer)
         self._form: dict[str, Any] = {"key": key, "flat": flat, "ids": ids}
         self._schema = RecordBatches(self._chunks, **self._form).schema
@@ -216,13 +214,11 @@ class CorpusDatasource(Datasource):  # type: ignore[misc]
         ]
 
 
-def _tables(chunks: CorpusChunks, form: Mapping[str, Any], index_caches: Mapping[Path, Any]) -> Iterator[pa.Table]:
-    for path, content in index_caches.items():
-        with contextlib.suppress(OSError):  # without the cache, the task makes the index again
-            if not path.exists():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with written_whole(path) as file:
-                    file.write(ray.get(content))
+def _tables(
+    chunks: CorpusChunks, form: Mapping[str, Any], index_caches: Iterable[tuple[CacheCopy, Any]]
+) -> Iterator[pa.Table]:
+    for copy, content in index_caches:
+        copy.place(functools.partial(ray.get, content))
     return RecordBatches(chunks, **form).tables()
 
 

@@ -4,14 +4,16 @@
 
     corpus ──> CorpusChunks ──> input partitions: runs of consecutive chunks ──> Arrow record batches
 
-An input partition holds a small value, the chunks, and opens the corpus where it is read. Only this module imports
-PySpark.
+An input partition holds a small value, the chunks, and opens the corpus where it is read. Index caches travel with the
+reader to machines that lack them. Only this module imports PySpark.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 try:
@@ -28,9 +30,9 @@ from cntkio.arrow import KEY, RecordBatches, signed
 from cntkio.convert import CorpusChunks, corpus_chunks
 from cntkio.errors import ConfigError
 from cntkio.formats.cbf import CBFDeserializer
-from cntkio.formats.contract import Deserializer
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.file_lists import FileNames, absolute_names, in_one_text
+from cntkio.formats.index_cache import CacheCopy
 from cntkio.formats.remote import Remote
 from cntkio.streams import StreamDef, StreamDefs
 
@@ -38,6 +40,8 @@ __all__ = ["CBFSource", "CTFSource", "register"]
 
 _MOST_PARTITIONS = 200
 _OF_COLUMNS = ("key", "flat", "ids")
+_MOST_BYTES_OF_CACHES = 64 << 20
+"""Tasks get copies of the index caches up to this size, since each task gets them."""
 
 
 def register(spark: SparkSession) -> None:
@@ -82,16 +86,20 @@ class CTFSource(DataSource):  # type: ignore[misc]
         self._form = {"key": KEY, **{name: given.pop(name) for name in _OF_COLUMNS if name in given}}
         streams = given.pop("streams", None)
         definitions = streams and StreamDefs({name: StreamDef(**stream) for name, stream in streams.items()})
-        self._chunks = corpus_chunks(self._deserializer(path, definitions, given))
+        self._chunks, self._index_caches = self._opened(path, definitions, given)
 
     @classmethod
     def name(cls) -> str:
         """Return the name of the format."""
         return "cntkio.ctf"
 
-    def _deserializer(self, path: FileNames, streams: StreamDefs | None, options: dict[str, Any]) -> Deserializer:
+    def _opened(
+        self, path: FileNames, streams: StreamDefs | None, options: dict[str, Any]
+    ) -> tuple[CorpusChunks, list[Path]]:
+        """Return the chunks, and the index caches."""
         definitions = infer_streams(path, remote=options.get("remote")) if streams is None else streams
-        return CTFDeserializer(path, definitions, **{"cache_index": True, **options})
+        deserializer = CTFDeserializer(path, definitions, **{"cache_index": True, **options})
+        return corpus_chunks(deserializer), deserializer.index_caches()
 
     def schema(self) -> StructType:
         """Return the columns."""
@@ -99,7 +107,9 @@ class CTFSource(DataSource):  # type: ignore[misc]
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return an object that reads the corpus."""
-        return _Reader(self._chunks, self._form, self._num_parts)
+        caches = [(CacheCopy(path), path.read_bytes()) for path in self._index_caches]
+        is_small = sum(len(content) for _, content in caches) <= _MOST_BYTES_OF_CACHES
+        return _Reader(self._chunks, self._form, self._num_parts, caches if is_small else [])
 
 
 class CBFSource(CTFSource):
@@ -110,18 +120,25 @@ class CBFSource(CTFSource):
         """Return the name of the format."""
         return "cntkio.cbf"
 
-    def _deserializer(self, path: FileNames, streams: StreamDefs | None, options: dict[str, Any]) -> Deserializer:
-        return CBFDeserializer(path, StreamDefs() if streams is None else streams, **options)
+    def _opened(
+        self, path: FileNames, streams: StreamDefs | None, options: dict[str, Any]
+    ) -> tuple[CorpusChunks, list[Path]]:
+        return corpus_chunks(CBFDeserializer(path, StreamDefs() if streams is None else streams, **options)), []
 
 
 class _Reader(DataSourceReader):  # type: ignore[misc]
-    def __init__(self, chunks: CorpusChunks, form: dict[str, Any], num_parts: int) -> None:
+    def __init__(
+        self, chunks: CorpusChunks, form: dict[str, Any], num_parts: int, index_caches: list[tuple[CacheCopy, bytes]]
+    ) -> None:
         self._chunks, self._form, self._num_parts = chunks, form, num_parts
+        self._index_caches = index_caches
 
     def partitions(self) -> Sequence[InputPartition]:
         return [InputPartition(part) for part in self._chunks.split(self._num_parts)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
+        for copy, content in self._index_caches:
+            copy.place(partial(bytes, content))
         batches = RecordBatches(partition.value, **self._form)
         schema = signed(batches.schema)
         for table in batches.tables():

@@ -23,6 +23,7 @@ from cntkio import (
     write_cbf,
     write_ctf,
 )
+from cntkio.formats import compressed
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.range_server import range_server
@@ -36,29 +37,39 @@ def cntkio_text(folder: Path, corpus: CTFDeserializer) -> str:
 
 
 class _Watched(CTFDeserializer):
-    """A corpus that notes when it makes an index."""
+    """A corpus that notes when it makes an index, or looks for access points."""
 
     def open(self, **options: Any) -> Any:
-        corpus = super().open(**options)
+        pass_over = compressed.pass_over
+
+        def noted(*arguments: Any) -> Any:
+            Path(f"{self.filename}.scanned").touch()
+            return pass_over(*arguments)
+
+        compressed.pass_over = noted
+        try:
+            corpus = super().open(**options)
+        finally:
+            compressed.pass_over = pass_over
         if corpus.written_cache() is not None:
             Path(f"{self.filename}.scanned").touch()
         return corpus
 
 
-def scans_of_tasks(folder: Path, text: Path) -> list[bool]:
-    """Read in tasks that find no index cache; return whether all rows arrive, and whether any task made the index."""
-    copy, scanned = folder / "elsewhere" / "b.ctf", folder / "elsewhere" / "b.ctf.scanned"
-    copy.parent.mkdir()
-    copy.write_bytes(text.read_bytes())
-    corpus = _Watched(copy, STREAMS, chunk_size_in_bytes=4000, cache_index=True)
+def scans_of_tasks(folder: Path, text: bytes) -> list[object]:
+    """Read in tasks that find no caches; return whether all rows arrive, how many caches, and whether tasks scanned."""
+    folder.mkdir()
+    path, scanned = folder / "b.ctf", folder / "b.ctf.scanned"
+    path.write_bytes(text)
+    corpus = _Watched(path, STREAMS, chunk_size_in_bytes=4000, cache_index=True)
     chunks = cntkio.convert.corpus_chunks(corpus)
     scanned.unlink()
-    caches = list(copy.parent.glob("*.index"))
+    caches = corpus.index_caches()
     source = cntkio.ray.CorpusDatasource(chunks, index_caches=caches)
     for cache in caches:
         cache.unlink()  # as on another machine
     keys = [row["key"] for row in ray.data.read_datasource(source, override_num_blocks=2).iter_rows()]
-    return [keys == list(range(1000)), len(caches) == 1, scanned.exists()]
+    return [keys == list(range(1000)), len(caches), scanned.exists()]
 
 
 class _Dying(CTFDeserializer):
@@ -169,7 +180,8 @@ def main(folder: Path) -> dict[str, object]:
     except CorpusError as error:
         found["none"] = str(error)
 
-    found["scans"] = scans_of_tasks(folder, text)
+    found["scans"] = scans_of_tasks(folder / "scans", text.read_bytes())
+    found["scans of gzip"] = scans_of_tasks(folder / "scans of gzip", gzip.compress(text.read_bytes()))
     found["killed"] = keys_when_a_read_task_is_killed(folder, corpus)
 
     if importlib.util.find_spec("aiohttp") is not None:

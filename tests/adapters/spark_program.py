@@ -4,6 +4,7 @@ import gzip
 import importlib.util
 import json
 import os
+import pickle
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,9 @@ from typing import Any
 
 import cntkio.spark
 from cntkio import CTFDeserializer, StreamDef, StreamDefs, write_cbf
+from cntkio.formats import compressed
+from cntkio.formats.ctf import index
+from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import SparkSession
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -37,6 +41,7 @@ def main(folder: Path) -> dict[str, object]:
         "text": sorted([row["key"], [list(x) for x in row["x"]], list(row["s"])] for row in frame.collect()),
         "binary": sorted(row["key"] for row in spark.read.format("cntkio.cbf").load(str(folder / "a.cbf")).collect()),
     }
+    found["elsewhere"] = rows_elsewhere(folder / "elsewhere", text.read_bytes())
     found["wrong"] = error_of(lambda: read(spark, text, chunk_size_in_bytes=0))
     if importlib.util.find_spec("aiohttp") is not None:
         found |= of_stores(spark, text.read_bytes())
@@ -47,6 +52,32 @@ def main(folder: Path) -> dict[str, object]:
 def read(spark: SparkSession, path: object, **options: Any) -> list[int]:
     frame = spark.read.format("cntkio.ctf").options(**{"chunk_size_in_bytes": 4000, **options}).load(str(path))
     return sorted(row["key"] for row in frame.collect())
+
+
+def rows_elsewhere(folder: Path, text: bytes) -> list[object]:
+    """Read as tasks on another machine, which lacks the caches; return the keys, and how often a text was scanned."""
+    folder.mkdir()
+    path = folder / "a.ctf.gz"
+    path.write_bytes(gzip.compress(text))
+    source = cntkio.spark.CTFSource({"path": str(path), "chunk_size_in_bytes": "4000", "num_partitions": "3"})
+    reader, partitions = pickle.loads(CloudPickleSerializer().dumps(_with_partitions(source)))
+    for cache in folder.glob("*.index"):
+        cache.unlink()
+    os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
+    scans: list[str] = []
+    pass_over, make_index = compressed.pass_over, index.make_index
+    compressed.pass_over = lambda *arguments: scans.append("points") or pass_over(*arguments)
+    index.make_index = lambda *arguments: scans.append("index") or make_index(*arguments)
+    try:
+        batches = [batch for partition in partitions for batch in reader.read(partition)]
+    finally:
+        compressed.pass_over, index.make_index = pass_over, make_index
+    return [[key for batch in batches for key in batch.column("key").to_pylist()], len(partitions), scans]
+
+
+def _with_partitions(source: cntkio.spark.CTFSource) -> tuple[Any, Any]:
+    reader = source.reader(source.schema())
+    return reader, reader.partitions()
 
 
 def error_of(work: Callable[[], object]) -> str:

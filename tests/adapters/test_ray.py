@@ -17,6 +17,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
     program = Path(__file__).with_name("ray_program.py")
     environment = os.environ | {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
     folder = tmp_path_factory.mktemp("ray")
+    environment["XDG_CACHE_HOME"] = str(folder / "cache")
     done = subprocess.run(
         [sys.executable, program, folder], capture_output=True, text=True, env=environment, timeout=280
     )
@@ -58,7 +59,8 @@ def test_a_data_set_is_written_to_one_file_in_order(found: Any) -> None:
 
 
 def test_tasks_get_the_index_that_the_driver_made(found: Any) -> None:
-    assert found["scans"] == [True, True, False]
+    assert found["scans"] == [True, 1, False]
+    assert found["scans of gzip"] == [True, 2, False]
 
 
 def test_a_killed_read_task_is_repeated_with_the_same_rows(found: Any) -> None:

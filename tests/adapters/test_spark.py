@@ -19,6 +19,7 @@ if shutil.which("java") is None:
 def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
     program, folder = Path(__file__).with_name("spark_program.py"), tmp_path_factory.mktemp("spark")
     environment = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(folder)}
+    environment["XDG_CACHE_HOME"] = str(folder / "cache")
     done = subprocess.run(
         [sys.executable, program, folder], capture_output=True, text=True, env=environment, timeout=280
     )
@@ -37,6 +38,10 @@ def test_a_task_reads_a_run_of_chunks(found: Any) -> None:
 
 def test_binary_corpora_keep_every_key_once(found: Any) -> None:
     assert found["binary"] == list(range(500))
+
+
+def test_tasks_get_the_caches_that_the_driver_made(found: Any) -> None:
+    assert found["elsewhere"] == [list(range(500)), 3, []]
 
 
 def test_an_impossible_option_is_named(found: Any) -> None:

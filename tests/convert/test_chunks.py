@@ -1,8 +1,10 @@
 """Some chunks of a corpus are a small value that any process reads, and together they are the corpus."""
 
+import gzip
 import multiprocessing
 import os
 import pickle
+import random
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,10 +18,13 @@ from cntkio import (
     StreamDef,
     StreamDefs,
     UserDeserializer,
+    _core,
     read_ctf,
     write_ctf,
 )
 from cntkio.convert import CorpusChunks, corpus_chunks
+from cntkio.formats import compressed
+from cntkio.formats.index_cache import CacheCopy
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,6 +61,71 @@ def test_other_processes_read_parts(chunks: CorpusChunks) -> None:
         found = list(executor.map(keys_of, parts))
     assert all(process != os.getpid() for process, _ in found)
     assert [key for _, keys in found for key in keys] == list(range(1000))
+
+
+@pytest.fixture
+def decompressed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Note how many bytes of text each step decompresses."""
+    counts: list[int] = []
+    to_parse, decompress = compressed.CompressedText.source_to_parse, _core.decompress
+    make_stream = _core.CompressedStream
+
+    def counted_to_parse(text: compressed.CompressedText, begin: int, end: int) -> Any:
+        found: Any = to_parse(text, begin, end)
+        counts.append(int(found[2][-1] - found[2][0]))
+        return found
+
+    def counted_decompress(segments: Any, *arguments: Any) -> None:
+        counts.append(int(segments[2][-1] - segments[2][0]))
+        decompress(segments, *arguments)
+
+    class Stream:
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            self._stream = make_stream(*arguments, **options)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._stream, name)
+
+        def feed(self, *arguments: Any) -> Any:
+            before = self._stream.position[1]
+            found = self._stream.feed(*arguments)
+            counts.append(self._stream.position[1] - before)
+            return found
+
+    monkeypatch.setattr(compressed.CompressedText, "source_to_parse", counted_to_parse)
+    monkeypatch.setattr(_core, "decompress", counted_decompress)
+    monkeypatch.setattr(_core, "CompressedStream", Stream)
+    return counts
+
+
+@pytest.mark.parametrize("num_files", [1, 2])
+def test_parts_with_copied_caches_decompress_only_their_texts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decompressed: list[int], num_files: int
+) -> None:
+    monkeypatch.setattr(compressed, "SPACING", 40_000)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here"))
+    choose, size, count = random.Random(1), 0, 80_000 // num_files
+    for file in range(num_files):
+        lines = [f"{key} |x {choose.random()}\n" for key in range(file * count, (file + 1) * count)]
+        size += len("".join(lines))
+        (tmp_path / f"{file}.ctf.gz").write_bytes(gzip.compress("".join(lines).encode()))
+    corpus = CTFDeserializer(tmp_path / "*.ctf.gz", STREAMS, chunk_size_in_bytes=200_000, cache_index=True)
+    parts = corpus_chunks(corpus).split(10)
+    caches = corpus.index_caches()
+    assert len(caches) == 2 * num_files and all(cache.exists() for cache in caches)
+    copies = [(CacheCopy(cache), cache.read_bytes()) for cache in caches]
+    for cache in caches:
+        cache.unlink()  # as on another machine
+    keys = []
+    for number, part in enumerate(parts):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / f"machine {number}"))
+        for copy, content in pickle.loads(pickle.dumps(copies)):
+            copy.place(lambda content=content: content)
+        decompressed.clear()
+        keys += pickle.loads(pickle.dumps(part)).read().keys_of_sequences.tolist()
+        # Chunks begin and end between access points, so the text around a border is decompressed twice.
+        assert sum(decompressed) < size / 4
+    assert keys == list(range(80_000)) and not any(cache.exists() for cache in caches)
 
 
 def test_a_changed_corpus_is_refused(chunks: CorpusChunks, tmp_path: Path) -> None:

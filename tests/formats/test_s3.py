@@ -1,10 +1,7 @@
 """A corpus in a store that speaks S3: a server of moto on this machine, which the test starts and stops."""
 
 import gzip
-import os
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +10,7 @@ import pytest
 from cntkio import CorpusError, CTFDeserializer, MinibatchSource, Remote, StreamDef, StreamDefs
 from cntkio.cli import main
 from cntkio.formats.stores import stored_object
+from support.s3_server import s3_server
 
 pytest.importorskip("moto", reason="moto, which has a server of S3, is not installed (pip install --group s3)")
 s3fs = pytest.importorskip("s3fs", reason="fsspec reads S3 only with s3fs")
@@ -24,28 +22,8 @@ KEYS = {"key": "testing", "secret": "testing"}
 
 @pytest.fixture(scope="module")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    log = tmp_path_factory.mktemp("moto") / "log"
-    program = (
-        "import time; from moto.server import ThreadedMotoServer as Server; "
-        "server = Server('127.0.0.1', 0, verbose=False); "
-        "server.start(); print(server.get_host_and_port()[1], flush=True); time.sleep(600)"
-    )
-    environment = {**os.environ, "AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
-    with (
-        log.open("w") as errors,
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", program],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            env=environment,
-        ) as server,
-    ):
-        assert server.stdout is not None
-        port = server.stdout.readline().strip()
-        assert port, log.read_text()
-        yield f"http://127.0.0.1:{port}"
-        server.kill()
+    with s3_server(tmp_path_factory.mktemp("moto")) as url:
+        yield url
 
 
 def delivered(deserializer: CTFDeserializer) -> list[object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from argparse import Namespace
 from typing import Any
@@ -138,8 +137,7 @@ _ALL_SMALL = f"none; the index of a text of less than {LEAST_CACHED >> 10} KiB i
 
 def _caches_of(corpus: Any, file: Input) -> tuple[str | None, str]:
     """Return the first index cache of several texts, or None if a text lacks its cache, and a sentence about all."""
-    names = zip(corpus.publish_indexes(), corpus.index_caches, strict=True)
-    caches = [name or os.fspath(cache) for name, cache in names if cache is not None]
+    caches = [name for name in corpus.publish_indexes() if name is not None]
     num_small = sum(0 < size < LEAST_CACHED for size in text_sizes(file.files))
     if not caches and num_small == len(file.files):
         return None, _ALL_SMALL
@@ -152,6 +150,6 @@ def _cache_of(corpus: Any) -> tuple[str | None, str]:
     """Return the index cache of a text and the same as text, or None and the reason why none was written."""
     written = corpus.written_cache()
     if written is None:
-        name = corpus.publish_index() or os.fspath(corpus.index.cache)
+        name = corpus.publish_index()
         return name, name
     return None, f"none could be written: {'; '.join(written.failures)}"

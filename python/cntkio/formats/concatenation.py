@@ -20,7 +20,8 @@ import os
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path, PurePath
+from itertools import chain
+from pathlib import PurePath
 from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
@@ -39,6 +40,7 @@ from cntkio.formats.columns import (
     range_of_keys,
 )
 from cntkio.formats.contract import Ahead, Corpus, Joins, Loaded, PlacesInFiles
+from cntkio.formats.index_cache import CacheFiles
 from cntkio.formats.report import Report
 from cntkio.formats.table import FileSpans, SequenceTable
 from cntkio.hints import wording
@@ -78,11 +80,11 @@ class FileCorpus(Corpus, Protocol):
         """The first key of the next file; None: keys are ids."""
 
     @property
-    def index_cache(self) -> Path | None:
-        """The index cache from which the file was opened."""
+    def index_caches(self) -> CacheFiles:
+        """The index caches of the file: of its sequences, and of its access points."""
 
     def publish_index(self) -> str | None:
-        """Write the index cache next to the file in its store, and return its name; None: it is a local file.
+        """Return the name of the index cache, which this writes next to a file in a store; None: there is no cache.
 
         Raises:
             OSError: The store does not accept it.
@@ -134,7 +136,7 @@ class _Part(NamedTuple):
         num_lines: See `FileCorpus`.
         memory: The facts that open it again.
         fingerprint: Its fingerprint.
-        index_cache: The index cache from which it was opened.
+        index_caches: Its index caches.
     """
 
     path: str
@@ -142,7 +144,7 @@ class _Part(NamedTuple):
     num_lines: int | None
     memory: Any
     fingerprint: str
-    index_cache: Path | None
+    index_caches: CacheFiles
 
 
 def concatenated(
@@ -195,7 +197,7 @@ def concatenated(
                     corpus.num_lines,
                     corpus.memory,
                     corpus.fingerprint(),
-                    corpus.index_cache,
+                    corpus.index_caches,
                 )
             )
         return Concatenation(name, form.report, first, parts, open_files, parsed, keys)
@@ -465,12 +467,13 @@ class Concatenation:
         return fingerprint_of_files([part.path for part in parts], [part.fingerprint for part in parts])
 
     @property
-    def index_caches(self) -> list[Path | None]:
-        """For each file the index cache from which it was opened."""
-        return [part.index_cache for part in self._parts]
+    def index_caches(self) -> CacheFiles:
+        """The index caches of all files."""
+        of_files = [part.index_caches for part in self._parts]
+        return CacheFiles(*(tuple(chain.from_iterable(each)) for each in zip(*of_files, strict=True)))
 
     def publish_indexes(self) -> list[str | None]:
-        """Write the index caches next to the files in their stores; `FileCorpus.publish_index` of each file."""
+        """Return `FileCorpus.publish_index` of each file."""
         names = []
         for index in range(len(self._parts)):
             with self._open_files.use(index) as corpus:

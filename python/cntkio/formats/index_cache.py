@@ -22,7 +22,7 @@ import struct
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -219,8 +219,7 @@ class IndexCache:
         found = [] if local is None else [corpus.with_name(corpus.name + ending)]
         folder = _users_folder()
         if folder is not None:
-            corpus_folder = hashlib.blake2b(os.fsencode(corpus.parent), digest_size=8).hexdigest()
-            found.append(folder / f"{corpus_folder}.{corpus.name}{ending}")
+            found.append(folder / _name_in_users_folder(corpus.parent, corpus.name + ending))
         return found
 
     def read(self, build: Callable[[StoredArrays], _T]) -> _T | None:
@@ -376,7 +375,7 @@ class CacheWriter:
     """
 
     def __init__(self, write: Callable[[], Written]) -> None:
-        self._write = write
+        self._write: Callable[[], Written] | None = write
         self._written = Written(None, ["the process was forked while the cache was written"])
         self._thread: threading.Thread | None = threading.Thread(target=self._run, name="cntkio-index-cache")
         try:
@@ -386,8 +385,10 @@ class CacheWriter:
             self._run()
 
     def _run(self) -> None:
+        write, self._write = self._write, None  # it holds the whole index
+        assert write is not None
         try:
-            self._written = self._write()
+            self._written = write()
         except Exception as error:  # reading continues without a cache
             self._written = Written(None, [repr(error)])
             logger.warning("an index cache was not written: %r", error)
@@ -397,6 +398,58 @@ class CacheWriter:
         if self._thread is not None:
             self._thread.join()
         return self._written
+
+
+class CacheFiles(NamedTuple):
+    """The index caches of opened files, some of which may still be written.
+
+    Attributes:
+        known: The caches from which the files were opened.
+        writers: What writes the others.
+    """
+
+    known: tuple[Path, ...] = ()
+    writers: tuple[CacheWriter, ...] = ()
+
+    @classmethod
+    def of(cls, caches: Iterable[Path | None], writer: CacheWriter | None) -> CacheFiles:
+        """Return the caches of a file; None: there is no such cache."""
+        known = tuple(cache for cache in caches if cache is not None)
+        return cls(known, () if writer is None else (writer,))
+
+    def paths(self) -> list[Path]:
+        """Wait for the writers, and return all caches."""
+        written = [writer.wait().path for writer in self.writers]
+        return [*self.known, *(path for path in written if path is not None)]
+
+
+class CacheCopy:
+    """A copy of an index cache for machines that lack the cache. It is a small value, and its content apart from it.
+
+    Args:
+        path: The cache on this machine.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._name = path.name if path.parent == _users_folder() else _name_in_users_folder(path.parent, path.name)
+
+    def place(self, content: Callable[[], bytes]) -> None:
+        """Write the copy to the user's cache folder, unless this machine has the cache.
+
+        Where it cannot be written, the index is made again.
+
+        Args:
+            content: Returns the bytes of the cache.
+        """
+        folder = _users_folder()
+        if folder is None or self._path.exists() or (folder / self._name).exists():
+            return
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_whole(folder / self._name, [content()], is_durable=False)
+        except OSError as error:
+            logger.debug("%s: the copy of the index cache was not written: %s", folder / self._name, error)
 
 
 class _UnfitCacheError(Exception):
@@ -409,6 +462,11 @@ def _users_folder() -> Path | None:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cntkio"
     except RuntimeError:
         return None
+
+
+def _name_in_users_folder(corpus_folder: Path, name: str) -> str:
+    """Return the name in the user's folder of a cache that has this name next to its corpus."""
+    return f"{hashlib.blake2b(os.fsencode(corpus_folder), digest_size=8).hexdigest()}.{name}"
 
 
 def sum_of(content: bytes) -> int:

@@ -20,7 +20,7 @@ from cntkio.formats.cntk_options import BINARY, CntkOptions
 from cntkio.formats.concatenation import Concatenation, changed_in_use, concatenated
 from cntkio.formats.contract import LOADS_AT_ONCE, NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded, PlacesInFiles
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
-from cntkio.formats.index_cache import file_fingerprint
+from cntkio.formats.index_cache import CacheFiles, file_fingerprint
 from cntkio.formats.input_file import InputFile, in_utf8
 from cntkio.formats.report import Report, warn
 from cntkio.formats.table import NO_SEQUENCES, SequenceTable
@@ -215,7 +215,7 @@ class CBFCorpus:
     # The keys are ordinal numbers, so, like CNTK, accept this corpus in the first place only.
     joins: Joins = "first"
     loads_at_once = LOADS_AT_ONCE
-    index_cache = None
+    index_caches = CacheFiles()
 
     def publish_index(self) -> None:
         """Return None: a binary file has its own index."""

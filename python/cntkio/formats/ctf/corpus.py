@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,7 +51,7 @@ from cntkio.formats.ctf.infer import advice_on_streams, streams_at_the_start, st
 from cntkio.formats.ctf.places import ChunkPlaces
 from cntkio.formats.detect import other_in
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
-from cntkio.formats.index_cache import LEAST_CACHED, Written, file_fingerprint, publish
+from cntkio.formats.index_cache import LEAST_CACHED, CacheFiles, Written, file_fingerprint, publish
 from cntkio.formats.input_file import Locator
 from cntkio.formats.open_input import open_input, presumed_sizes, text_sizes
 from cntkio.formats.remote import Remote, default_remote, is_remote, located
@@ -196,6 +197,26 @@ class CTFDeserializer(CntkOptions):
             corpus.require_sequences()
             self._require_room(paths, ahead, corpus.table, corpus.num_bytes)
         return corpus
+
+    def index_caches(self) -> list[Path]:
+        """Make the index caches that are missing, and return all: of sequences, and of access points. (docs/ray.md)
+
+        Another machine that gets copies of them does not make the index again.
+
+        Returns:
+            The files; none without `cache_index`, or where no cache can be written.
+
+        Raises:
+            OSError, FormatError, CorpusError: As for `open`.
+
+        Example:
+            >>> from cntkio.streams import StreamDef, StreamDefs
+            >>> streams = StreamDefs(x=StreamDef(field="lengths", shape=4))
+            >>> len(CTFDeserializer("examples/iris/iris.ctf", streams, cache_index=True).index_caches())
+            1
+        """
+        with contextlib.closing(self.open()) as corpus:
+            return corpus.index_caches.paths()
 
     def _require_room(self, paths: Sequence[str], ahead: Ahead, table: SequenceTable, num_bytes: int | None) -> None:
         if any(is_remote(path, self.remote) for path in paths):
@@ -442,13 +463,9 @@ class CTFCorpus:
         return self.index.num_lines
 
     @property
-    def index_cache(self) -> Path | None:
-        return self.index.cache
-
-    @property
-    def index_caches(self) -> list[Path | None]:
-        """The index cache from which the file was opened, as a list: several files have several."""
-        return [self.index_cache]
+    def index_caches(self) -> CacheFiles:
+        """The index caches of the file: of its sequences, and of its access points."""
+        return CacheFiles.of((self.index.cache, self._file.points_cache), self.index.writer)
 
     @property
     def memory(self) -> TextMemory:
@@ -644,13 +661,13 @@ class CTFCorpus:
         )
 
     def publish_index(self) -> str | None:
-        """Write the index caches next to the corpus in its store, and return the name of the index; None: it is local.
+        """Return the name of the index cache, which this writes next to a text in a store; None: there is no cache.
 
         Raises:
             OSError: The store does not accept it.
         """
         if self._file.companions is None or self.index.cache is None:
-            return None
+            return None if self.index.cache is None else os.fspath(self.index.cache)
         if self._file.points_cache is not None:
             publish(self._file, self._file.points_cache)
         return publish(self._file, self.index.cache)
