@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
+from unicodedata import combining, east_asian_width
 
 _MOST_ROWS = 20
 _LONGEST_CELL = 100
@@ -64,6 +65,18 @@ def counted(number: int, noun: str) -> str:
         ('1 value', '12,000 samples')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def columns_of(text: str) -> int:
+    """Return how many columns of a terminal a text takes: wide East Asian characters take two, combined accents none.
+
+    Example:
+        >>> columns_of("word"), columns_of("e\u0301"), columns_of("\u732b")
+        (4, 1, 2)
+    """
+    if text.isascii():
+        return len(text)
+    return sum(0 if combining(char) else 1 + (east_asian_width(char) in "WF") for char in text)
 
 
 def shape_text(shape: Iterable[int | str]) -> str:

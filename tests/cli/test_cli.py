@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from typing import Any
 import cntkio
 import numpy as np
 import pytest
-from cntkio.cli import main
+from cntkio.cli import main, show
+from cntkio.cli.arguments import parser
 from cntkio.formats import htk, index_cache, mlf
+from cntkio.formats.passes import announced, watched
 from support import ROOT
 
 CORPUS_VERBS = ("inspect", "head", "read", "index")
@@ -262,6 +265,19 @@ def test_convert_needs_two_files_and_a_known_format(
     assert message in capsys.readouterr().err
 
 
+def test_help_fits_a_terminal_of_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for verb in ("", *parser().verbs()):
+        with pytest.raises(SystemExit):
+            main([*([verb] if verb else []), "--help"])
+        text, _, examples = capsys.readouterr().out.partition("examples:\n")
+        assert max(map(len, text.splitlines())) <= 80
+        assert all(line.startswith("  $ cntkio ") or " | cntkio " in line for line in examples.splitlines())
+        assert not re.search(r"^ {4}\w+$", text, re.MULTILINE), "a verb without its meaning on the line"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -345,6 +361,61 @@ def test_progress_shows_on_a_terminal_only() -> None:
     assert "100 %" in drawn.decode() and drawn.endswith(b" \r")
     assert b"\r" not in printed
     assert run(*arguments).stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "passes"),
+    [
+        (["index"], ["finding streams", "indexing"]),
+        (["inspect"], ["finding streams", "indexing"]),
+        (["stats"], ["finding streams", "indexing"]),
+        (["check"], ["indexing"]),
+        (["plan"], ["indexing"]),
+        (["read"], ["finding streams", "indexing"]),
+        (["vocab"], ["finding words"]),
+        (["convert", "--to", "cbf", "--output", "out.cbf", "--input"], ["finding streams", "indexing"]),
+    ],
+)
+def test_passes_over_a_text_are_shown_on_a_terminal_only(
+    arguments: list[str], passes: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(show, "DELAY", 0)
+    call = [*arguments, "examples/alice/train.ctf"]
+    assert main([*call]) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    Path("examples/alice/train.ctf").touch()  # so that the index cache is not used
+    assert main([*call]) == 0
+    drawn = capsys.readouterr().err
+    shown = re.findall(r"\r(finding \w+|indexing) [█░]+ +(\d+) %  \d+ MB of 1 MB", drawn)
+    assert list(dict.fromkeys(name for name, _ in shown)) == passes
+    assert {name for name, percent in shown if percent == "100"} == set(passes)
+    assert drawn.endswith(" \r")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert main([arguments[0], "--quiet", *call[1:]]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_bar_shows_bytes_rate_and_remaining_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    with watched(show.watcher_of(Namespace(quiet=False))), announced("indexing", 40 * 10**9) as add:
+        assert add is not None
+        for _ in range(4):
+            now += 5
+            add(4 * 10**9)
+    drawn = capsys.readouterr().err.split("\r")
+    assert [line.split("%")[1].strip() for line in drawn if "%" in line] == [
+        "4.00 GB of 40.00 GB  800 MB/s  0:45 left",
+        "8.00 GB of 40.00 GB  800 MB/s  0:40 left",
+        "12.00 GB of 40.00 GB  800 MB/s  0:35 left",
+        "16.00 GB of 40.00 GB  800 MB/s  0:30 left",
+    ]
+    assert max(map(len, drawn)) < 80 and drawn[-1] == "" and not drawn[-2].strip()
 
 
 def test_a_closed_pipe_is_not_an_error() -> None:

@@ -258,7 +258,7 @@ def test_the_progress_bar_shows_a_rate_and_the_remaining_time() -> None:
     program = (
         "import time; from argparse import Namespace; from cntkio.cli.show import progress_bar\n"
         "with progress_bar(Namespace(quiet=False), 'sequences') as show:\n"
-        "    show(1, 4); time.sleep(1.2); show(2, 4)\n"
+        "    show(0, 4); time.sleep(1.2); show(2, 4)\n"
     )
     terminal, stderr = pty.openpty()
     environment = {**os.environ, "COLUMNS": "80"}

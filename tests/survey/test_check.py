@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from cntkio import _core, convert
 from cntkio.cli import main
+from cntkio.displays import columns_of
 from cntkio.formats.cbf.faults import Fault
 from cntkio.formats.ctf.findings import REMARKS as TEXT_REMARKS
 from cntkio.formats.mlf.entries import REMARKS as LABEL_REMARKS
@@ -314,6 +315,14 @@ def test_the_full_report_shows_the_line_with_a_caret(capsys: pytest.CaptureFixtu
     assert line[caret.index("^") :].startswith("o1 1.25")
 
 
+def test_the_caret_stands_below_its_place_after_wide_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.ctf").write_text("|x 1 |# \u732b\u732b e\u0301 |x four\n", encoding="utf-8")
+    assert main(["check", "a.ctf", "--stream", "x:1"]) == 1
+    line, caret = [line for line in capsys.readouterr().out.splitlines() if " | " in line][:2]
+    before = line[: line.index("f")]
+    assert columns_of(before) == len(before) + 1 == caret.index("^")
+
+
 def test_reports_have_forms_for_people_and_programs(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -327,6 +336,14 @@ def test_reports_have_forms_for_people_and_programs(
     ]
     assert main(["check", "--output-format", "github", "a.ctf"]) == 1
     assert capsys.readouterr().out.startswith("::error title=cntkio (bad-number),file=a.ctf,line=2,col=6::'f' in a")
+    write(["|x 1 2", "|x 3 four"], "50% a,b:c d.ctf")
+    assert main(["check", "--output-format", "github", "50% a,b:c d.ctf"]) == 1
+    assert capsys.readouterr().out == (
+        "::error title=cntkio (bad-number),file=50%25 a%2Cb%3Ac d.ctf,line=2,col=6::"
+        "'f' in a number; expected digits such as 1, -2.5 or 3e-4 (stream 'x', sequence 1)\n"
+    )
+    assert main(["check", "--output-format", "sarif", "50% a,b:c d.ctf"]) == 1
+    assert '"uri": "50%25%20a%2Cb%3Ac%20d.ctf"' in capsys.readouterr().out
     assert main(["check", "--output-format", "sarif", "a.ctf"]) == 1
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     assert [result["ruleId"] for result in run["results"]] == ["bad-number", "short-dense-sample"]

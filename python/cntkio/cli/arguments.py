@@ -30,7 +30,7 @@ from cntkio.streams import StreamDef
 _STREAM = "NAME:DIM[:sparse][:ALIAS]"
 _CORPUS = (
     "a corpus in CNTK's text or binary format, a list of HTK features (scp), a label file (MLF), a configuration, or a "
-    "Parquet or Arrow file; compressed with gzip, bzip2, xz or (text) zstd; - for standard input"
+    "Parquet or Arrow file; compressed with gzip, zstd, bzip2 or xz; - for standard input"
 )
 
 
@@ -245,7 +245,6 @@ def _verb(
         help=summary,
         description=f"{_sentence(summary)}{detail}",
         epilog="\n".join(["examples:", *(f"  $ {example}" for example in examples)]),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     added.set_defaults(verb=run)
     added.add_argument("--json", action="store_true", help="print JSON, one object on a line")

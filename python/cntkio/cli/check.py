@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
+from urllib.parse import quote
 
 from cntkio.cli.corpora import inputs_of, reading_of
 from cntkio.cli.show import BAD_DATA, FINE, coloured, complain, progress_bar, show, show_json, wrapped
-from cntkio.displays import counted
+from cntkio.displays import columns_of, counted
 from cntkio.errors import ConfigError, printable
+from cntkio.formats.remote import is_remote
 from cntkio.hints import did_you_mean
 from cntkio.survey import checks
 from cntkio.survey.findings import Finding, Findings
@@ -60,7 +63,7 @@ def _show_in_full(finding: Finding) -> None:
         print(f"{'':{margin}} {bar}")
         print(f"{coloured(str(finding.line), 'blue', 'bold')} {bar} {before}{after}")
         caret = coloured("^", colour, "bold")
-        print(f"{'':{margin}} {bar} {'':{len(before)}}{caret} {printable(finding.context)}".rstrip())
+        print(f"{'':{margin}} {bar} {'':{columns_of(before)}}{caret} {printable(finding.context)}".rstrip())
     elif finding.context:
         print(f"  {coloured('=', 'blue', 'bold')} {printable(finding.context)}")
     print(f"{coloured('help', 'bold')}{wrapped(f'help: {finding.rule.help}', 2).removeprefix('help')}\n")
@@ -117,12 +120,12 @@ def _github(options: Namespace, findings: Findings) -> None:
         place = f",line={finding.line},col={finding.column or 1}" if finding.line is not None else ""
         head = f"::{finding.rule.severity} title=cntkio ({finding.code}),file={_escaped(finding.path)}{place}"
         context = f" ({finding.context})" if finding.context else ""
-        show(f"{head}::{_escaped(finding.message + context)}")
+        show(f"{head}::{_escaped(finding.message + context, '%')}")
 
 
-def _escaped(text: str) -> str:
-    """Return a text with the escapes of GitHub's workflow commands."""
-    return printable(text).replace("%", "%25").replace(":", "%3A").replace(",", "%2C")
+def _escaped(text: str, special: str = "%:,") -> str:
+    """Return a text for a property of a workflow command; for its message only `%` is special."""
+    return "".join(f"%{ord(char):02X}" if char in special else char for char in printable(text))
 
 
 def _sarif(options: Namespace, findings: Findings) -> None:
@@ -132,12 +135,11 @@ def _sarif(options: Namespace, findings: Findings) -> None:
     ]
     results = []
     for finding in findings:
-        region: dict[str, int] = {}
+        place: dict[str, Any] = {"artifactLocation": {"uri": _uri(finding.path)}}
         if finding.line is not None:
-            region = {"startLine": finding.line, "startColumn": finding.column or 1}
+            place["region"] = {"startLine": finding.line, "startColumn": finding.column or 1}
         elif finding.byte is not None:
-            region = {"byteOffset": finding.byte}
-        place: dict[str, Any] = {"artifactLocation": {"uri": finding.path}, **({"region": region} if region else {})}
+            place["region"] = {"byteOffset": finding.byte}
         results.append(
             {
                 "ruleId": finding.code,
@@ -149,6 +151,11 @@ def _sarif(options: Namespace, findings: Findings) -> None:
     driver = {"name": "cntkio", "version": version("cntkio"), "rules": rules}
     schema = "https://json.schemastore.org/sarif-2.1.0.json"
     show_json({"version": "2.1.0", "$schema": schema, "runs": [{"tool": {"driver": driver}, "results": results}]})
+
+
+def _uri(path: str) -> str:
+    """Return a path as a reference of a URI, or a URL as it is."""
+    return path if is_remote(path) else quote(os.fsencode(path.replace(os.sep, "/")))
 
 
 _Report = Callable[[Namespace, Findings], None]

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from cntkio.cli.arguments import parser
-from cntkio.cli.show import BAD_CALL, BAD_DATA, FINE, complain, prints_any_text
+from cntkio.cli.show import BAD_CALL, BAD_DATA, FINE, complain, prints_any_text, watcher_of
 from cntkio.errors import CntkIoError, ConfigError
+from cntkio.formats.passes import watched
 from cntkio.formats.remote import Remote, remote_by_default
 from cntkio.hints import COMMAND, advising
 
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     options = parser(words).parse_args(words)
     prints_any_text()
-    with _log_on_standard_error(options.quiet), advising(COMMAND):
+    with _log_on_standard_error(options.quiet), advising(COMMAND), watched(watcher_of(options)):
         try:
             with remote_by_default(_remote_of(options)):
                 status: int = options.verb(options)

@@ -20,7 +20,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from cntkio.convert import Progress
+from cntkio.displays import columns_of
 from cntkio.errors import printable
+from cntkio.formats.passes import Watcher
 
 FINE, BAD_DATA, BAD_CALL = 0, 1, 2
 
@@ -28,9 +30,13 @@ _LINE_WIDTH = 100
 # Room for the name of a stream, and for how many more there are.
 _REST_WIDTH = 24
 _BAR_WIDTH = 40
+# Columns beside the bar: a percentage, a rate and the remaining time; and with bytes their number and total.
+_BESIDE_NUMBERS, _BESIDE_BYTES = 45, 60
 # Seconds before the bar shows a rate, and between two drawings that only change the rate.
 _FIRST_RATE = 1.0
 _BETWEEN_RATES = 0.5
+DELAY = 0.3
+"""Seconds before a pass over a file is shown: many are done sooner."""
 # Readable on light and on dark grounds, unlike yellow, green, cyan, and blue that is not bold.
 COLOURS = {"red": 31, "magenta": 35, "blue": 34, "bold": 1}
 
@@ -82,9 +88,10 @@ class Facts:
         if as_json:
             show_json(self._fields)
             return
-        width = max(len(printable(name)) for name, _ in self._lines)
-        for name, text in self._lines:
-            print(wrapped(f"{printable(name):{width}}  {printable(text)}", width + 2))
+        names = [printable(name) for name, _ in self._lines]
+        width = max(map(columns_of, names))
+        for name, (_, text) in zip(names, self._lines, strict=True):
+            print(wrapped(f"{name}{'':{width - columns_of(name)}}  {printable(text)}", width + 2))
 
 
 class Paragraphs:
@@ -207,6 +214,24 @@ def shortened(texts: Iterable[str], total: int, separator: str) -> str:
     return separator.join(shown) + rest
 
 
+def watcher_of(options: Namespace) -> Watcher | None:
+    """Return what draws passes over whole files on standard error; None: nothing is drawn, as by `progress_bar`."""
+    return _pass_bar if _draws(options) else None
+
+
+@contextmanager
+def _pass_bar(name: str) -> Iterator[Progress]:
+    bar = _Bar("bytes", name, DELAY)
+    try:
+        yield bar.show
+    finally:
+        bar.clear()
+
+
+def _draws(options: Namespace) -> bool:
+    return not options.quiet and sys.stderr.isatty()
+
+
 @contextmanager
 def progress_bar(options: Namespace, unit: str = "") -> Iterator[Progress | None]:
     """Draw a progress bar on standard error, and clear it at the end; None if that is not a terminal, or `--quiet`.
@@ -215,7 +240,7 @@ def progress_bar(options: Namespace, unit: str = "") -> Iterator[Progress | None
         options: The arguments of the command.
         unit: What is counted, for the rate; empty: no rate is shown.
     """
-    if options.quiet or not sys.stderr.isatty():
+    if not _draws(options):
         yield None
         return
     bar = _Bar(unit)
@@ -226,37 +251,68 @@ def progress_bar(options: Namespace, unit: str = "") -> Iterator[Progress | None
 
 
 class _Bar:
-    def __init__(self, unit: str) -> None:
-        self._unit = unit
-        self._start = self._drawn_at = time.monotonic()
-        self._drawn = ""
+    """A progress bar. The clock starts at the first number, and again at a number that is smaller than the last.
+
+    Args:
+        unit: What is counted, for the rate; empty: no rate is shown.
+        name: What is done, to show before the bar.
+        delay: Seconds before the first drawing.
+    """
+
+    def __init__(self, unit: str, name: str = "", delay: float = 0.0) -> None:
+        self._unit, self._name = unit, name and f"{name} "
+        self._first_drawing = time.monotonic() + delay
+        self._start, self._done_before, self._last = 0.0, 0, math.inf
+        self._drawn, self._drawn_at = "", 0.0
         self._longest = 0
         columns = shutil.get_terminal_size((80, 24)).columns
-        self._width = max(8, min(_BAR_WIDTH, columns - 45))
+        beside = _BESIDE_BYTES if unit == "bytes" else _BESIDE_NUMBERS
+        self._width = max(8, min(_BAR_WIDTH, columns - beside - len(self._name)))
         self._columns = columns - 1
 
     def show(self, done: int, total: int) -> None:
+        """Draw the bar, unless it shows the same."""
         now = time.monotonic()
-        bar = self._bar(min(done, total), total) if total else f"{done:,}"
-        if bar == self._drawn and now - self._drawn_at < _BETWEEN_RATES:
+        if done < self._last:
+            self._start, self._done_before = now, done
+        self._last = done
+        bar = self._bar(min(done, total), total) if total else self._number(done)
+        is_same = bar == self._drawn or not total
+        if now < self._first_drawing or (is_same and now - self._drawn_at < _BETWEEN_RATES):
             return
         self._drawn, self._drawn_at = bar, now
-        line = f"{bar}{self._rate(done, total, now - self._start)}"[: self._columns]
+        line = f"{self._name}{bar}{self._rate(done, total, now - self._start)}"[: self._columns]
         print(f"\r{line:{self._longest}}", end="", file=sys.stderr, flush=True)
         self._longest = max(self._longest, len(line))
 
     def _bar(self, done: int, total: int) -> str:
         return f"{'█' * (self._width * done // total):░<{self._width}} {100 * done // total:3} %"
 
+    def _number(self, number: float) -> str:
+        return _in_bytes(number) if self._unit == "bytes" else f"{number:,.0f} {self._unit}".rstrip()
+
     def _rate(self, done: int, total: int, seconds: float) -> str:
-        if seconds < _FIRST_RATE or not done:
-            return ""
-        rate = f"  {done / seconds:,.0f} {self._unit}/s" if self._unit else ""
-        return f"{rate}  {duration(seconds * (total - done) / done)} left" if total > done else rate
+        of_total = f"  {self._number(done)} of {self._number(total)}" if total and self._unit == "bytes" else ""
+        if seconds < _FIRST_RATE or done <= self._done_before:
+            return of_total
+        rate = (done - self._done_before) / seconds
+        text = f"{of_total}  {self._number(rate)}/s" if self._unit else of_total
+        return f"{text}  {duration((total - done) / rate)} left" if total > done else text
 
     def clear(self) -> None:
         """Clear the line of the bar, before a result or a complaint."""
-        print(f"\r{'':{max(self._longest, self._width + 8)}}\r", end="", file=sys.stderr, flush=True)
+        if self._longest:
+            print(f"\r{'':{self._longest}}\r", end="", file=sys.stderr, flush=True)
+
+
+def _in_bytes(number: float) -> str:
+    """Return a number of bytes with three digits or more.
+
+    Example:
+        >>> _in_bytes(81_234_567), _in_bytes(1.5e9)
+        ('81 MB', '1.50 GB')
+    """
+    return f"{number / 1e9:,.2f} GB" if number >= 1e9 else f"{number / 1e6:,.0f} MB"
 
 
 def duration(seconds: float) -> str:

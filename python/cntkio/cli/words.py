@@ -8,6 +8,18 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 
+class HelpFormatter(argparse.HelpFormatter):
+    """Prints examples line by line, and the meaning of each verb next to it."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith("examples:") else super()._fill_text(text, width, indent)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        text = super()._format_action_invocation(action)
+        # The room beside a list of verbs would be too small for their indentation.
+        return text.ljust(max(map(len, action.choices or ())) + 4) if action.nargs == argparse.PARSER else text
+
+
 class Parser(ArgumentParser):
     """A parser that can list its arguments and its verbs."""
 
@@ -15,7 +27,7 @@ class Parser(ArgumentParser):
         self._added: list[argparse.Action] = []
         self._verbs: Mapping[str, Parser] = {}
         self._is_parsing = False
-        super().__init__(*arguments, **keywords)
+        super().__init__(*arguments, **{"formatter_class": HelpFormatter, **keywords})
 
     def add_argument(self, *names: Any, **keywords: Any) -> argparse.Action:
         """Add an argument, as every parser does."""

@@ -7,11 +7,11 @@ text of the CNTK text format in gzip or zstd.
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,10 +21,12 @@ from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.detect import FileKind, detect
 from cntkio.formats.file_lists import FileNames, in_one_text, listed_files, shown_files, sizes_of
 from cntkio.formats.open_input import open_stored
+from cntkio.formats.passes import announced
 from cntkio.formats.remote import as_url, default_remote, is_remote
 from cntkio.formats.unpacking import ENDINGS, PACKINGS, content_of
 
 STANDARD_INPUT = "-"
+_READ = 1 << 20
 _TABLES = ("parquet", "arrow", "arrow stream")
 _CONCATENATED = ("ctf", "cbf", "scp", "mlf", "binary mlf")
 
@@ -100,8 +102,7 @@ def _input(names: FileNames, target: Path, reads_tables: bool) -> Input:
     path, shown = Path(files[0]), files[0]
     if shown == STANDARD_INPUT:
         path, shown = target, "<stdin>"
-        with target.open("wb") as file:
-            shutil.copyfileobj(sys.stdin.buffer, file)
+        _write(target, iter(partial(sys.stdin.buffer.read, _READ), b""), "reading standard input")
     kind = detect(path)
     if kind.form in PACKINGS:
         unpacked = target.with_name(f"{target.name}-{path.stem if path.suffix.lower() in ENDINGS else path.name}")
@@ -141,10 +142,17 @@ def _sizes_of(files: Sequence[str]) -> list[int]:
 
 def _unpack(path: Path, target: Path, shown: str) -> None:
     try:
-        with target.open("wb") as file:
-            file.writelines(content_of(as_url(str(path))))
+        _write(target, content_of(as_url(str(path))), "unpacking")
     except FormatError as error:
         raise FormatError(error.what, path=shown, byte=error.byte) from None
+
+
+def _write(target: Path, pieces: Iterable[bytes], doing: str) -> None:
+    with target.open("wb") as file, announced(doing, 0) as add:
+        for piece in pieces:
+            file.write(piece)
+            if add is not None:
+                add(len(piece))
 
 
 def arrow() -> Any:

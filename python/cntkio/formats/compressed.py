@@ -29,6 +29,7 @@ from cntkio.errors import FormatError
 from cntkio.formats.block_cache import BlockCache, CachedObject, CacheFolder, num_bytes_in_cache
 from cntkio.formats.columns import Column
 from cntkio.formats.index_cache import Arrays, DamagedCacheError, IndexCache, Remaking, StoredArrays, StoredColumn
+from cntkio.formats.passes import announced
 from cntkio.formats.stores import Facts
 from cntkio.formats.text_input import WINDOW, Bytes, CoreText, PackedText, TextInput, Window, windows_of_lines
 
@@ -407,11 +408,14 @@ def pass_over(stored: TextInput, compression: Compression) -> Points:
     stream = _core.CompressedStream(compression, spacing=SPACING)
     nothing = np.empty(0, np.uint8)
     try:
-        for begin in range(0, stored.size, _PASS):
-            end = min(begin + _PASS, stored.size)
-            _, _, fault = stream.feed(stored.source(begin, end), end, _WHOLE, nothing)
-            if fault is not None:
-                _raise_damage(stored, compression, fault)
+        with announced("decompressing", stored.size) as add:
+            for begin in range(0, stored.size, _PASS):
+                end = min(begin + _PASS, stored.size)
+                _, _, fault = stream.feed(stored.source(begin, end), end, _WHOLE, nothing)
+                if fault is not None:
+                    _raise_damage(stored, compression, fault)
+                if add is not None:
+                    add(end - begin)
     except (OSError, EOFError):
         stored.require_unchanged()
         raise

@@ -350,12 +350,35 @@ class SourcePlan:
 
     # ---------------------------------------------------------------------------------------------- the walk
 
-    def _hand_overs(self, timeline: AnyTimeline, chunks: NoChunks) -> Iterator[tuple[int, HandOver]]:
-        """Yield selected minibatches, with the step of the first."""
-        selector, step = self._selector(timeline, chunks), 0
-        at_once = min(max(_SAMPLES_AT_ONCE // self._request.size, _LEAST_AT_ONCE), _MOST_AT_ONCE)
+    @property
+    def _at_once(self) -> int:
+        """Steps to select together."""
+        return min(max(_SAMPLES_AT_ONCE // self._request.size, _LEAST_AT_ONCE), _MOST_AT_ONCE)
+
+    def _pass(self, timeline: AnyTimeline, is_before: Callable[[int, Any], bool]) -> int:
+        """Move a timeline on, without selecting, while all steps that were read together are before a step.
+
+        Args:
+            timeline: The timeline, where step 0 begins.
+            is_before: Called with a number of steps and the bookmark after them: whether the step comes later.
+
+        Returns:
+            The number of steps before the point where the timeline stands now.
+        """
+        selector, num_passed = self._selector(timeline, NoChunks()), 0
         while True:
-            hand_over = selector.select(self._request, at_once, selector.standing.bookmark)
+            standing = selector.standing
+            bookmarks = selector.pass_over(self._request, self._at_once)
+            if not bookmarks or not is_before(num_passed + len(bookmarks), bookmarks[-1]):
+                selector.go_back(standing)
+                return num_passed
+            num_passed += len(bookmarks)
+
+    def _hand_overs(self, timeline: AnyTimeline, chunks: NoChunks, step: int = 0) -> Iterator[tuple[int, HandOver]]:
+        """Yield selected minibatches, with the step of the first. The timeline stands before a step."""
+        selector = self._selector(timeline, chunks)
+        while True:
+            hand_over = selector.select(self._request, self._at_once, selector.standing.bookmark)
             last = hand_over.prepared[-1]
             yield step, hand_over
             if last.error is not None:
@@ -368,8 +391,8 @@ class SourcePlan:
         """Return the hand-over with a step, and the index of the step in it."""
         if whole_number("step", step) < 0:
             raise ConfigError(f"step is {step}; expected at least 0", key="step")
-        num_steps = 0
-        for first, hand_over in self._hand_overs(timeline, NoChunks()):
+        num_steps = self._pass(timeline, lambda num_passed, _: num_passed <= step)
+        for first, hand_over in self._hand_overs(timeline, NoChunks(), num_steps):
             num_steps = first + sum(prepared.minibatch is not None for prepared in hand_over.prepared)
             if step < num_steps:
                 return hand_over, step - first
@@ -377,12 +400,14 @@ class SourcePlan:
 
     def _find_position(self, position: int, timeline: AnyTimeline) -> tuple[int, HandOver, int]:
         """Return the step that passes a position, the hand-over with it, and the index of the step in that."""
-        begin = end = next(iter(timeline.checkpoint().values()))
+        begin = _position_at(timeline, None)
         if whole_number("position", position) < begin:
             raise ConfigError(
                 f"position is {position}; expected at least {begin}, where the plan begins", key="position"
             )
-        for first, hand_over in self._hand_overs(timeline, NoChunks()):
+        passed = self._pass(timeline, lambda _, bookmark: _position_at(timeline, bookmark) <= position)
+        end = _position_at(timeline, None)
+        for first, hand_over in self._hand_overs(timeline, NoChunks(), passed):
             num_steps = sum(prepared.minibatch is not None for prepared in hand_over.prepared)
             end = _position(timeline, hand_over, num_steps - 1) if num_steps else end
             if num_steps and end > position:
@@ -426,7 +451,12 @@ def _texts(origin: Origin) -> list[str]:
 
 def _position(timeline: AnyTimeline, hand_over: HandOver, index: int) -> int:
     """Return the position on the timeline after a minibatch of a hand-over."""
-    return next(iter(timeline.checkpoint(hand_over.prepared[index].bookmark).values()))
+    return _position_at(timeline, hand_over.prepared[index].bookmark)
+
+
+def _position_at(timeline: AnyTimeline, bookmark: Any) -> int:
+    """Return the position on the timeline at a bookmark; None: where the timeline stands."""
+    return next(iter(timeline.checkpoint(bookmark).values()))
 
 
 def _indices_of(keys: npt.NDArray[Any], key: str) -> npt.NDArray[np.int64]:

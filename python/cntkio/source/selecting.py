@@ -133,10 +133,31 @@ class Selector:
                 prepared.append(Prepared(None, None, self._num_invalid, error))
         return hand_over
 
+    @property
+    def _is_judged(self) -> bool:
+        """Whether a minibatch depends on which of its utterances are valid."""
+        return self._arrangement.flags is not None or self._is_literal
+
+    def pass_over(self, request: Request, most: int) -> Sequence[Bookmark]:
+        """Go on without selecting, as far as that is possible; arguments as for `select`.
+
+        Returns:
+            The bookmark after each minibatch; none: only `select` knows what follows.
+        """
+        if self._is_judged:
+            return ()
+        before = self._timeline.bookmark()
+        self._timeline.hold(before)
+        try:
+            reads = self._timeline.read_several(request.size, request.partition, most)
+        except CntkIoError:
+            self._timeline.go_back(before)
+            return ()
+        return () if reads is None else reads.bookmarks
+
     def _select_some(self, request: Request, most: int, hand_over: HandOver) -> None:
         """Add the reads of a single call of the timeline to a hand-over."""
-        is_judged = self._arrangement.flags is not None or self._is_literal
-        most_here = 1 if is_judged else most - len(hand_over.prepared)
+        most_here = 1 if self._is_judged else most - len(hand_over.prepared)
         while True:
             reads = self._timeline.read_several(request.size, request.partition, most_here)
             if reads is None:

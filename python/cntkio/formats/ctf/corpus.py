@@ -54,6 +54,7 @@ from cntkio.formats.file_lists import FileNames, listed_files, shown_files
 from cntkio.formats.index_cache import LEAST_CACHED, CacheFiles, Written, file_fingerprint, publish
 from cntkio.formats.input_file import Locator
 from cntkio.formats.open_input import open_input, presumed_sizes, text_sizes
+from cntkio.formats.passes import announced_together
 from cntkio.formats.remote import Remote, default_remote, is_remote, located
 from cntkio.formats.report import UNKNOWN_NAME, Report
 from cntkio.formats.table import NO_SEQUENCES, SequenceTable
@@ -187,7 +188,8 @@ class CTFDeserializer(CntkOptions):
         reading = TextReading(self, text_keys, is_packed=ahead.is_packed, largest=largest, are_several=are_several)
         if are_several:
             shares = ahead.shared(sizes, self.chunk_size_in_bytes)
-            files = concatenated(paths, reading, self.label, shares, keys=self.keys)
+            with announced_together("indexing", sizes):
+                files = concatenated(paths, reading, self.label, shares, keys=self.keys)
             with closed_after_errors(files):
                 self._require_room(paths, ahead, files.table, None)
             return files

@@ -49,10 +49,12 @@ from cntkio.formats.index_cache import (
     StoredColumn,
 )
 from cntkio.formats.input_file import Locator, content_sum
+from cntkio.formats.passes import Add, announced, passed
 from cntkio.formats.table import SequenceTable
 from cntkio.formats.text_input import TextInput
 
 _LARGEST_CHUNK = 2**63
+_PASS = "indexing"  # the name of the pass
 # Sequences of a remark that the index keeps in full. A corpus may have millions.
 _MOST_EXAMPLES = 100
 
@@ -233,6 +235,7 @@ def cached_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass
 
     cached = cache.read(lambda arrays: _from_cache(file, arrays, settings, Remaking(arrays.path, make_again)))
     if cached is not None:
+        passed(file.size)
         return cached
     index = make_index(file, settings, first_pass)
     facts, arrays = _stored(index)
@@ -300,9 +303,14 @@ def make_index(file: TextInput, settings: IndexSettings, first_pass: FirstPass) 
     in_lines = _is_in_lines(file, start, settings)
     limit = min(settings.chunk_size_in_bytes, _LARGEST_CHUNK)
     ahead = _Ahead([], [], [], start.offset)
-    if settings.defining is None and not settings.text_keys:
-        ahead = _parse_ahead(file, first_pass, start.offset, limit, in_lines)
-    rest = _word_parts(file, ahead.end, settings) if settings.text_keys else _parts(file, ahead.end, settings, in_lines)
+    with announced(_PASS, file.size - start.offset) as add:
+        if settings.defining is None and not settings.text_keys:
+            ahead = _parse_ahead(file, first_pass, start.offset, limit, in_lines)
+        if settings.text_keys:
+            rest = _word_parts(file, ahead.end, settings)
+        else:
+            passed(ahead.end - start.offset)
+            rest = _parts(file, ahead.end, settings, in_lines, add)
     parts = [*ahead.parts, *rest]
     num_lines = start.num_lines + sum(len(part.offsets) for part in parts) if in_lines else None
     sequences = _joined(file, start, parts, in_lines)
@@ -343,20 +351,23 @@ def _error_at(file: TextInput, start: Start, what: str) -> FormatError:
 # -------------------------------------------------------------------------------------------------- finding sequences
 
 
-def _parts(file: TextInput, first: int, settings: IndexSettings, in_lines: bool) -> list[_Part]:
-    """Find the sequences from an offset on."""
+def _parts(file: TextInput, first: int, settings: IndexSettings, in_lines: bool, add: Add | None) -> list[_Part]:
+    """Find the sequences from an offset on, and add each window to the pass."""
     parts = []
     try:
         for text, first_line, begin, end in file.windows(first):
             source = text.source(begin, end)
-            bounds = (begin, end)
-            block = min(tuning.BLOCK, end - begin)  # fresh memory takes longer than a small file
-            scan = _core.ctf_index(source, first_line, bounds, in_lines, settings.defining, block, num_threads())
-            if scan.long_line is not None:
-                raise FormatError(
-                    "a line of 4 GiB or more; expected a shorter line", path=file.path, byte=scan.long_line
-                )
-            parts.append(_Part.of(scan))
+            step = end - begin if add is None else tuning.WATCHED
+            for at in range(begin, end, step):
+                bounds = at, min(at + step, end)
+                block = min(tuning.BLOCK, bounds[1] - at)  # fresh memory takes longer than a small file
+                scan = _core.ctf_index(source, first_line, bounds, in_lines, settings.defining, block, num_threads())
+                if scan.long_line is not None:
+                    what = "a line of 4 GiB or more; expected a shorter line"
+                    raise FormatError(what, path=file.path, byte=scan.long_line)
+                parts.append(_Part.of(scan))
+                if add is not None:
+                    add(bounds[1] - at)
     except (OSError, EOFError):
         file.require_unchanged()
         raise
@@ -370,7 +381,7 @@ def _word_parts(file: TextInput, first: int, settings: IndexSettings) -> list[_P
         num_head_lines, (words, width), offsets, lengths, nul = _core.ctf_scan_words(block, settings.defining)
         return _Part(num_head_lines, words.view(f"S{width}"), offsets, lengths, nul, np.empty(0, np.uint64))
 
-    return [part.moved(begin) for begin, part in map_lines(file, first, find)]
+    return [part.moved(begin) for begin, part in map_lines(file, first, find, _PASS)]
 
 
 def _parse_ahead(file: TextInput, first_pass: FirstPass, first: int, limit: int, in_lines: bool) -> _Ahead:

@@ -13,13 +13,15 @@ from cntkio.formats.ctf.index import StreamSchema
 from cntkio.formats.ctf.lines import find_start, map_lines
 from cntkio.formats.detect import other_in
 from cntkio.formats.file_lists import FileNames, listed_files
-from cntkio.formats.open_input import open_input
+from cntkio.formats.open_input import open_input, presumed_sizes
+from cntkio.formats.passes import announced_together
 from cntkio.formats.remote import Remote, located
 from cntkio.formats.text_input import TextInput
 from cntkio.hints import Wording, did_you_mean
 from cntkio.streams import LARGEST_DIM, StreamDef, StreamDefs
 
 _MOST_NAMES = 10_000
+_PASS = "finding streams"  # the name of the pass
 # Bytes at the beginning of a file that are searched for advice on an error.
 _ADVICE_BYTES = 1 << 16
 CHECKED_BYTES = 256 << 20
@@ -162,13 +164,15 @@ def _all_streams(path: FileNames, remote: Remote | None, *, forgives: bool = Fal
     total: dict[bytes, _Seen] = {}
     paths, remote = located("path", path, remote)
     refused = None
-    for file in listed_files(paths, option="path", remote=remote):
-        try:
-            _add(total, _streams_of(file, remote))
-        except FormatError as error:
-            if not forgives:
-                raise
-            refused = refused or error
+    files = listed_files(paths, option="path", remote=remote)
+    with announced_together(_PASS, presumed_sizes(files, remote)):
+        for file in files:
+            try:
+                _add(total, _streams_of(file, remote))
+            except FormatError as error:
+                if not forgives:
+                    raise
+                refused = refused or error
     if refused is not None and not total:
         raise refused
     return total
@@ -208,7 +212,7 @@ def _add(total: dict[bytes, _Seen], streams: Mapping[bytes, _Seen]) -> None:
 def _streams_from(file: TextInput, offset: int) -> dict[bytes, _Seen]:
     """Return the streams of all lines from an offset on, by name."""
     total: dict[bytes, _Seen] = {}
-    for _, block in map_lines(file, offset, _core.ctf_infer):
+    for _, block in map_lines(file, offset, _core.ctf_infer, _PASS):
         if block is None or len(total) > _MOST_NAMES:
             raise FormatError(
                 f"more than {_MOST_NAMES} names after pipes; this is not the CNTK text format", path=file.path

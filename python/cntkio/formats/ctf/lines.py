@@ -12,6 +12,7 @@ from cntkio._threads import Workers, num_threads
 from cntkio.errors import FormatError
 from cntkio.formats.ctf import tuning
 from cntkio.formats.detect import other_in
+from cntkio.formats.passes import announced, passed
 from cntkio.formats.text_input import ReadableText, TextInput, Window
 
 _T = TypeVar("_T")
@@ -66,13 +67,14 @@ def find_start(file: TextInput) -> Start:
     return Start(offset, num_lines)
 
 
-def map_lines(file: TextInput, first: int, work: Callable[[_Bytes], _T]) -> list[tuple[int, _T]]:
+def map_lines(file: TextInput, first: int, work: Callable[[_Bytes], _T], doing: str) -> list[tuple[int, _T]]:
     """Apply a function to blocks of whole lines, on all cores.
 
     Args:
         file: The text.
         first: Offset of the first line.
         work: Called with the bytes of each block. A block holds the lines that begin in its share of a window.
+        doing: Name of the pass, for whoever shows how far it is.
 
     Returns:
         The offset of each block and its result, in order.
@@ -91,14 +93,19 @@ def map_lines(file: TextInput, first: int, work: Callable[[_Bytes], _T]) -> list
         finally:
             spare.append(buffer)
 
-    if file.size - first <= tuning.BLOCK:
-        results = [work_on(window, window.begin) for window in file.windows(first)]
-    else:
-        results = []
-        with Workers(num_threads(), "cntkio-lines") as workers:
-            for window in file.windows(first):
-                jobs = [workers.do(work_on, window, at) for at in range(window.begin, window.end, tuning.BLOCK)]
-                results += [job.result() for job in jobs]
+    results = []
+    with announced(doing, file.size - first) as add:
+        if file.size - first <= tuning.BLOCK:
+            results = [work_on(window, window.begin) for window in file.windows(first)]
+            passed(file.size - first)
+        else:
+            with Workers(num_threads(), "cntkio-lines") as workers:
+                for window in file.windows(first):
+                    begins = range(window.begin, window.end, tuning.BLOCK)
+                    for begin, job in [(at, workers.do(work_on, window, at)) for at in begins]:
+                        results.append(job.result())
+                        if add is not None:
+                            add(min(tuning.BLOCK, window.end - begin))
     return [result for result in results if result is not None]
 
 

@@ -2,6 +2,8 @@
 
 BLOCK = 4 << 20
 """Bytes of text that a thread indexes at a time: few enough to share the work evenly, many enough to be worth it."""
+WATCHED = 128 << 20
+"""Bytes of text that are indexed by one call if somebody watches the pass; else a window."""
 PIECE = 1 << 20
 """Least bytes of a chunk that a thread parses at a time."""
 PIECE_OF_SOME = 4 << 20

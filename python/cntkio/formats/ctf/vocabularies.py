@@ -16,12 +16,14 @@ from typing import NamedTuple
 
 from cntkio.displays import Description, counted
 from cntkio.formats.file_lists import FileNames, listed_files
-from cntkio.formats.open_input import open_input
+from cntkio.formats.open_input import open_input, presumed_sizes
+from cntkio.formats.passes import announced, announced_together
 from cntkio.formats.remote import Remote, located
 from cntkio.formats.text_input import TextInput
 
 BLOCK = 4 << 20
 """Bytes that are searched at a time."""
+_PASS = "finding words"  # the name of the pass
 _ONE_HOT_WITH_WORD = re.compile(rb"\|([^\s|#][^\s|]*)[ \t]+(\d{1,10}):1(?:\.0*)?[ \t]*\|#[ \t]*([^|\r\n]*[^|\s])")
 
 
@@ -77,9 +79,11 @@ def read_vocabularies(path: FileNames, *, remote: Remote | None = None) -> dict[
     """
     counts: Counter[tuple[bytes, bytes, bytes]] = Counter()
     paths, remote = located("path", path, remote)
-    for text in listed_files(paths, option="path", remote=remote):
-        with closing(open_input(text, remote)) as file:
-            _count_words(file, counts)
+    texts = listed_files(paths, option="path", remote=remote)
+    with announced_together(_PASS, presumed_sizes(texts, remote)):
+        for text in texts:
+            with closing(open_input(text, remote)) as file:
+                _count_words(file, counts)
     found: dict[str, dict[int, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
     for (name, index, word), count in counts.items():
         of_index = found[name.decode(errors="replace")][int(index)]
@@ -92,13 +96,16 @@ def _count_words(file: TextInput, counts: Counter[tuple[bytes, bytes, bytes]]) -
     """Count the words of a file, by stream, index and word."""
     offset = 0
     rest: list[bytes] = []  # of a line whose end is not read yet
-    while block := file.read(offset, BLOCK):
-        offset += len(block)
-        lines, end, last = block.rpartition(b"\n")
-        if end:
-            counts.update(_ONE_HOT_WITH_WORD.findall(b"".join([*rest, lines])))
-            rest = []
-        rest.append(last)
+    with announced(_PASS, file.size) as add:
+        while block := file.read(offset, BLOCK):
+            offset += len(block)
+            lines, end, last = block.rpartition(b"\n")
+            if end:
+                counts.update(_ONE_HOT_WITH_WORD.findall(b"".join([*rest, lines])))
+                rest = []
+            rest.append(last)
+            if add is not None:
+                add(len(block))
     counts.update(_ONE_HOT_WITH_WORD.findall(b"".join(rest)))
 
 

@@ -1,0 +1,102 @@
+"""Passes over whole files, such as the one that makes an index: how far they are, for whoever shows it.
+
+::
+
+    watched(bar) ──> announced("indexing", size) ──> add(number of bytes) ──> bar shows (done, total)
+
+Both reach a pass through the context, also on other threads that take the context along. So nothing between the command
+and a pass over a file has an argument for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import TypeAlias
+
+from cntkio._threads import ForkLock
+
+Show: TypeAlias = Callable[[int, int], None]
+"""Called with the bytes that are done and the total; the total is 0 if it is not known."""
+Watcher: TypeAlias = Callable[[str], AbstractContextManager[Show]]
+"""Called with the name of a pass when it begins; the block of the result is the pass."""
+Add: TypeAlias = Callable[[int], None]
+"""Called with the bytes that a pass has done since the last call."""
+
+_watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
+_pass: ContextVar[Add | None] = ContextVar("pass", default=None)
+
+
+@contextmanager
+def watched(watcher: Watcher | None) -> Iterator[None]:
+    """Have all passes in the block shown; None: as outside of the block."""
+    token = _watcher.set(watcher or _watcher.get())
+    try:
+        yield
+    finally:
+        _watcher.reset(token)
+
+
+@contextmanager
+def announced(name: str, total: int) -> Iterator[Add | None]:
+    """Announce a pass over a file, or over several. A pass within the block belongs to this pass.
+
+    Args:
+        name: What the pass does, such as "indexing".
+        total: Bytes of all files; 0: that is not known.
+
+    Returns:
+        What the pass calls from time to time, on any thread; None: nobody watches.
+
+    Example:
+        >>> import contextlib
+        >>> with (
+        ...     watched(lambda name: contextlib.nullcontext(lambda done, total: print(name, done, "of", total))),
+        ...     announced("indexing", 30) as add,
+        ...     announced("decompressing", 7) as add_to_the_same,
+        ... ):
+        ...     add(10), add_to_the_same(20)
+        indexing 0 of 30
+        indexing 10 of 30
+        indexing 30 of 30
+        (None, None)
+    """
+    watcher, outer = _watcher.get(), _pass.get()
+    if watcher is None or outer is not None:
+        yield outer
+        return
+    lock, done = ForkLock(), 0
+    with watcher(name) as show:
+
+        def add(num_bytes: int) -> None:
+            nonlocal done
+            with lock.inner:
+                done += num_bytes
+                show(done, total)
+
+        show(0, total)
+        token = _pass.set(add)
+        try:
+            yield add
+        finally:
+            _pass.reset(token)
+
+
+def announced_together(name: str, sizes: Sequence[int]) -> AbstractContextManager[Add | None]:
+    """Announce a pass over several files; a single file announces its own.
+
+    Args:
+        name: As for `announced`.
+        sizes: Bytes of each file; 0: that is not known.
+    """
+    if len(sizes) == 1:
+        return nullcontext()
+    return announced(name, sum(sizes) if all(sizes) else 0)
+
+
+def passed(num_bytes: int) -> None:
+    """Add to the pass of the caller, if there is one, what needs no pass, such as a file with an index cache."""
+    add = _pass.get()
+    if add is not None and num_bytes:
+        add(num_bytes)
