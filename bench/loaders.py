@@ -302,7 +302,7 @@ UNITS = {"rows": (1e3, "1,000 samples a second"), "words": (1e6, "1,000,000 word
 def measured(task: str, name: str, data: Data, seconds: float) -> float:
     """Return samples or words in a second of one epoch, or of its first `seconds`."""
     batches = LOADERS[task][name](data)
-    next(batches)  # the data are written, and in memory if the loader wants them there
+    next(batches)  # the data are written, and loaded into memory if the loader needs them there
     begin, num_read = time.perf_counter(), 0
     for first, second in batches:
         if task == "rows":

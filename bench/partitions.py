@@ -159,7 +159,7 @@ def shares_of_work(path: str, chunk_size: int, count: int, size: int) -> None:
     line(f"a rank of {count}", "processor time", "share", "chunks in memory", "share")
     whole: tuple[float, int] | None = None
     for kind, ranks in [("cntk", 1), *((kind, count) for kind in KINDS)]:
-        # Not counted while the time is taken: that makes loading slower.
+        # Count in a run of its own, because counting makes loading slower.
         request = (path, chunk_size, kind, ranks, size)
         seconds, num_bytes = best_sweep(*request).seconds, bytes_of_chunks(*request)
         whole = whole or (seconds, num_bytes)

@@ -19,7 +19,7 @@ class Description(NamedTuple):
     """A title, and a table of the parts.
 
     Attributes:
-        title: What it is, and how large.
+        title: Its kind and size.
         columns: Headings of the table.
         rows: For each part its cells.
 

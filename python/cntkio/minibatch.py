@@ -570,7 +570,7 @@ class Minibatch(dict[str, MinibatchData]):
             find, sequences, first, last = self._files
             names, which = find(sequences[first:last])
             found = functools.partial(_named_files, names), which, 0, len(which)
-        own: Any = super().__getstate__()  # of a subclass, more than here
+        own: Any = super().__getstate__()  # a subclass may have further attributes
         return None, {**own[1], "_keys": functools.partial(np.asarray, self.keys_of_sequences), "_files": found}
 
     if TYPE_CHECKING:

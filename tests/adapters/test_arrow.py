@@ -256,7 +256,7 @@ def test_other_libraries_read_our_streams_and_we_read_theirs(
         pandas = pytest.importorskip("pandas")
         frame = pandas.DataFrame.from_arrow(batches)
         assert [one.tolist() for one in frame["y"]] == [[5], [6]] and frame["key"].tolist() == [7, 9]
-        return  # what it gives back has no types in its lists
+        return  # the lists that it returns have no types
     else:
         duckdb = pytest.importorskip("duckdb")
         frame = duckdb.sql("select * from batches").to_arrow_table()

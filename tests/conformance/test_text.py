@@ -67,7 +67,9 @@ def test_a_deviation_is_real(case: Case) -> None:
 
 
 def test_every_listed_deviation_has_a_case() -> None:
-    packed = {name for name in DEVIATIONS if not name.startswith("unit-")}  # those are others' files
+    packed = {
+        name for name in DEVIATIONS if not name.startswith("unit-")
+    }  # these need files of other owners, which the clone lacks
     assert packed <= {case.name for case in text_cases()}
 
 

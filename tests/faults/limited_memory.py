@@ -48,7 +48,7 @@ ROOMS = [size << 10 for size in (0, 256, 1024, 3072, 9216, 30_720, 122_880)]
 """Bytes by which the address space may grow."""
 HUGE = 2**31 - 1
 RIGHT = ("data", "MemoryError", "OSError('cannot start threads")
-"""How a case may end. The operating system does not say that a thread lacks memory rather than anything else."""
+"""Possible ends of a case. The operating system does not say that a thread lacks memory rather than anything else."""
 
 
 def write_corpora(folder: Path) -> None:
@@ -132,7 +132,7 @@ def read_some(deserializers: Any, options: dict[str, Any], partition: Partition)
 
 
 Case = tuple[Callable[[], Any], Callable[[], Any]]
-"""What runs without a limit, and what runs with it."""
+"""The preparation, which runs without a limit, and the work, which runs with it."""
 
 
 def requests(folder: Path) -> dict[str, Case]:

@@ -289,7 +289,7 @@ def test_opening_and_reading_make_few_requests(server: RangeServer) -> None:
     assert len(server.requests) <= 6 + -(-len(content) // objects.PART)
     server.requests.clear()
     with MinibatchSource(deserializer, max_sweeps=1) as source:
-        # Facts, the first bytes, which say whether it is compressed, and facts again.
+        # Facts, the first bytes, which show whether the text is compressed, and facts again.
         assert len(server.requests) <= 3
         num_first = sum(request.begin is not None for request in server.requests)
         assert sum(len(minibatch["x"].values) for minibatch in source.minibatches(1000)) == 100_000
@@ -312,7 +312,7 @@ def test_the_command_writes_an_index_that_all_find(
     server.requests.clear()
     corpus = CTFDeserializer(f"{server.url}/indexed.ctf", X, cache_index=True).open()
     assert corpus.table.num_sequences == 50_000
-    # Of the text only the first bytes are read, which say whether it is compressed.
+    # Only the first bytes of the text are read, which show whether it is compressed.
     of_text = [request for request in server.requests if request.method == "GET" and request.path.endswith(".ctf")]
     assert all(request.end is not None and request.end <= 1 << 16 < len(content) for request in of_text)
     index = memory.glob("/remote-input/indexed.ctf.*.index")[0]

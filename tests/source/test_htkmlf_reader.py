@@ -203,7 +203,7 @@ def test_only_chunks_around_the_position_are_in_memory(
     with paged(corpus, tmp_path, randomize=12) as reader:
         assert reader.num_chunks == 40
         for _ in reader.minibatches(3):
-            # Half of the window to each side, the minibatch, and the next one, which is prepared ahead.
+            # Half of the window to each side, the minibatch, and the next minibatch, which is prepared ahead.
             assert len(stores[0].in_memory(0)) <= 8
 
 

@@ -321,7 +321,7 @@ ANY = (
 ALL = (*BINARY, *LISTS, *LABEL_FILES, *ANY)
 # Found by the command; tests in test_check.py.
 OF_THE_COMMAND = {"unknown-name", "missing-key", "no-common-key"}
-# The check of a header comes before, or only a writer finds it.
+# Rules whose damage the check of the header finds first, or only a writer finds.
 NEVER_FOUND_BY_CHECK = {
     "length-list-beyond-the-chunk", "several-samples-in-a-dense-sequence", "row-too-large", "too-many-values-together",
 }  # fmt: skip

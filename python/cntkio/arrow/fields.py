@@ -26,7 +26,7 @@ class Facts:
     """Facts that cntkio wrote about a column.
 
     Attributes:
-        role: What the column is: keys, samples, or the classes of one-hot samples.
+        role: Content of the column: keys, samples, or the classes of one-hot samples.
         shape: Shape of a sample; of one-hot samples the number of classes; None: unknown.
         flat: Whether a row is a sample, not a list of samples.
         dtype: Precision of one-hot samples.

@@ -58,7 +58,7 @@ def _list(options: Namespace, found: Attempts) -> None:
 
 
 def read_configuration(options: Namespace, path: Path) -> int:
-    """Read epochs with each reader, and print how many minibatches there were and how fast they came.
+    """Read epochs with each reader, and print the number of minibatches and the throughput.
 
     Raises:
         CntkIoError: The data, the configuration or the call are bad.

@@ -25,7 +25,7 @@ DEALS: dict[str, Callable[[int, int], Partition]] = {
     "balanced": BalancedPartition,
     "global": GlobalPartition,
 }
-"""How ranks share the data."""
+"""A way in which ranks share the data."""
 
 
 class Setting(NamedTuple):
@@ -35,7 +35,7 @@ class Setting(NamedTuple):
         minibatch_size: Samples of a minibatch of all ranks.
         window: Chunks within which sequences are shuffled; 0: in order; None: the default of a source.
         ranks: Number of ranks.
-        deal: How they share the data.
+        deal: The way in which they share the data.
         seed: Seed of the first sweep.
         truncation_length: Samples of a part of a truncated sequence; 0: sequences are not truncated.
     """

@@ -27,7 +27,7 @@ from cntkio.formats.passes import Watcher
 FINE, BAD_DATA, BAD_CALL = 0, 1, 2
 
 _LINE_WIDTH = 100
-# Room for the name of a stream, and for how many more there are.
+# Room for the name of a stream, and for the number of further items.
 _REST_WIDTH = 24
 _BAR_WIDTH = 40
 # Columns beside the bar: a percentage, a rate and the remaining time; and with bytes their number and total.
@@ -238,7 +238,7 @@ def progress_bar(options: Namespace, unit: str = "") -> Iterator[Progress | None
 
     Args:
         options: The arguments of the command.
-        unit: What is counted, for the rate; empty: no rate is shown.
+        unit: Unit of the rate; empty: no rate is shown.
     """
     if not _draws(options):
         yield None

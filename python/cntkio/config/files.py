@@ -102,7 +102,7 @@ def warn_of_unused(top: Section, arguments: Sequence[str]) -> None:
     for path, position in _unused(overrides, top.used):
         key = path.partition("/")[0]
         hint = "" if folded(key) in map(folded, others) else did_you_mean(key, others)
-        logger.warning("%s: %r is used by no reader that was read, and has no effect%s", position, path, hint)
+        logger.warning("%s: no reader that was read uses %r, so it has no effect%s", position, path, hint)
 
 
 def _unused(section: Section, used: set[Position], depth: int = 1) -> Iterator[tuple[str, Position]]:

@@ -318,7 +318,7 @@ def _keys_without_effect(are_numbers: bool, reason: str) -> tuple[WithoutEffect,
 
 
 TEXT_KEYS_WITHOUT_EFFECT = _keys_without_effect(False, "keys are compared as text, numbers by their digits")
-"""Where a corpus has words as keys, as in HTK's formats."""
+"""Options without effect for corpora whose keys are words, as in HTK's formats."""
 NUMERIC_KEYS_WITHOUT_EFFECT = _keys_without_effect(True, "keys that are numbers are always compared as numbers")
 
 

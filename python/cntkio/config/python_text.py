@@ -17,7 +17,7 @@ def call_text(name: str, arguments: list[str], indent: int | None) -> str:
     Args:
         name: The function.
         arguments: Its arguments as Python.
-        indent: How many blanks the line of the call begins with; None: everything in one line.
+        indent: Number of blanks before the call; None: write the whole call in one line.
 
     Example:
         >>> call_text("f", ["1", "x=2"], 0)

@@ -85,27 +85,27 @@ class ReaderConfig:
 
     Attributes:
         section: The path of the section that was read.
-        kind: Which of CNTK's readers it describes.
+        kind: The CNTK reader that it describes.
         calls: The deserializers; `deserializers` makes them.
         precision: Type of the values.
         packing: Whole sequences, single frames, or truncated sequences.
-        window: How far sequences are shuffled; None: in order.
+        window: Distance within which sequences are shuffled; None: in order.
         randomization_seed: Sweep k is shuffled with this seed + k.
         truncation_length: Steps of a truncated minibatch; 0: the minibatch size is the number of steps, of
             `utterances_per_minibatch` parallel sequences.
         right_splice: Number of samples that successive parts of a truncated sequence have in common.
         utterances_per_minibatch: By epochs, the last number repeating.
-        read_method: How the HTKMLFReader shuffles.
+        read_method: Method of shuffling of the HTKMLFReader.
         minibatch_mode: ``"full"`` leaves out a sweep's last minibatch if it is not full; HTKMLFReader.
         max_utterance_length: Longer utterances are skipped; HTKMLFReader.
         page_file_path: The folder of the page file; empty: the system's folder for temporary files; HTKMLFReader.
         local_timeline: Whether a partition's minibatches are filled with its own share of the size.
-        max_errors: How many sequences may be marked as invalid.
+        max_errors: Number of sequences that may be marked as invalid.
         keep_data_in_memory: Whether chunks stay in memory once they were read.
-        trace_level: How much is logged: 0: no warnings; 1: ten of a kind in full; 2: in text, ten of each chunk.
+        trace_level: Amount of logging: 0: no warnings; 1: ten of a kind in full; 2: in text, ten of each chunk.
         minibatch_sizes: In samples, by epochs, the last size repeating.
         epoch_size: Samples of an epoch; 0: one sweep.
-        max_epochs: How many epochs are trained; None: the action does not say.
+        max_epochs: Number of epochs that are trained; None: unknown.
 
     Example:
         >>> import pathlib, tempfile
@@ -267,7 +267,7 @@ class ReaderConfig:
             number: The epoch, from 0.
             minibatch_size: The minibatch size, in place of the configured size.
             epoch_size: The epoch size, in place of the configured size; 0: one sweep.
-            num_data_partitions: How many readers share the data.
+            num_data_partitions: Number of readers that share the data.
             partition_index: Index of this reader among them.
 
         Yields:

@@ -342,7 +342,7 @@ def _read_traced(section: Section, action: str) -> ReaderConfig:
     config = _READ[kind](asked)
     if section.has(keys.TRACE_LEVEL.key):
         level = keys.TRACE_LEVEL.of(section)
-    else:  # then each deserializer may have its own; a source has one
+    else:  # then each deserializer may have its own precision; a source has a single one
         level = max(call.trace_level for call in config.calls)
     config = dataclasses.replace(config, trace_level=max(level, 0))
     config = _with_sizes(config, section.parent, action)
@@ -494,7 +494,7 @@ def _htk_reader(asked: _Asked) -> ReaderConfig:
     section = asked.section
     method = section.word("readMethod", "blockRandomize", _METHODS)
     if asked.is_write() and method != "none":
-        raise section.error("readMethod", f"readMethod = {method} with action = write; write readMethod = none")
+        raise section.error("readMethod", f"readMethod = {method} with action = write; expected readMethod = none")
     packing = _packing(dataclasses.replace(asked, writes_sequences=False), keys.HTK_FRAME_MODE, _FRAMES_BY_DEFAULT)
     calls = stream_deserializers(asked.context(frame_mode=packing == "frame"))
     window = _htk_window(asked, method, is_old=False)

@@ -199,7 +199,7 @@ def tokens(value: Value, separator: str) -> Iterator[Value]:
 
     Args:
         value: The text to split.
-        separator: What separates tokens, in addition to commas and line ends: ``";"`` for the entries of a section,
+        separator: Separator of tokens, in addition to commas and line ends: ``";"`` for the entries of a section,
             ``":"`` for the elements of an array. Brackets can name their own.
 
     Example:

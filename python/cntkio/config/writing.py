@@ -170,7 +170,7 @@ def written_config(section: str, config: ReaderConfig) -> str:
 
     Args:
         section: Name of the action's section.
-        config: What the reader does. Its `section` and its trace levels are not written.
+        config: The meaning of the reader's section. Its `section` and its trace levels are not written.
 
     Raises:
         ConfigError: A name cannot be written in a configuration, or an option has no key there.

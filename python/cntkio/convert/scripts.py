@@ -47,7 +47,7 @@ def txt_to_ctf(
         unknown: Token that replaces tokens that are not in the dictionary; None: such a token is an error.
         annotated: Whether each sample is followed by a comment with its token.
         strict: Whether a column without a token, which CNTK's reader refuses, is an error instead of a warning.
-        compress: How to pack the text: ``"gzip"``, ``"zstd"`` or ``"none"``; None: as the target's name says.
+        compress: Compression of the text: ``"gzip"``, ``"zstd"`` or ``"none"``; None: as the target's name says.
         progress: Function that is called with the number of bytes done, and their total.
 
     Returns:
@@ -159,7 +159,7 @@ def uci_to_ctf(
         mapping_file: Names of the categories, one per line. The vector has a value for each, and at least `num_labels`.
         sparse_labels: Write a category as ``index:1``.
         delimiter: Separator of columns; None: white space.
-        compress: How to pack the text: ``"gzip"``, ``"zstd"`` or ``"none"``; None: as the target's name says.
+        compress: Compression of the text: ``"gzip"``, ``"zstd"`` or ``"none"``; None: as the target's name says.
         progress: Function that is called with the number of bytes done, and their total.
 
     Returns:

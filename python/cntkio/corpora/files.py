@@ -37,7 +37,7 @@ class Input(NamedTuple):
     Attributes:
         name: Its name for people.
         path: Path of its bytes; for several files, the path of the first.
-        kind: What it is.
+        kind: Its kind.
         size: Number of its bytes, as they are read.
         files: The files, if they are several.
     """

@@ -163,7 +163,7 @@ def described(file: Input, reading: Reading) -> list[Described]:
 
     Args:
         file: The file.
-        reading: How to read it, complete (`Reading.usually`).
+        reading: The options, complete (`Reading.usually`).
 
     Raises:
         ConfigError: No deserializer reads the file.

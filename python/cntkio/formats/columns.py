@@ -183,7 +183,7 @@ def joined_lengths(columns: Sequence[Lengths]) -> Lengths:
         array([2, 1, 3], dtype=uint8)
     """
     filled = [column for column in columns if len(column)]
-    # A column that keeps one number is read as one number.
+    # A column that keeps a single number yields a single number.
     largest = [int((column[:1] if are_all_the_same(column) else column).max()) for column in filled]
     if len(set(largest)) == 1 and all(map(are_all_the_same, filled)):
         return same_lengths(largest[0], sum(map(len, filled)))

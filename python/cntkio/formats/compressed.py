@@ -35,7 +35,7 @@ from cntkio.formats.text_input import WINDOW, Bytes, CoreText, PackedText, TextI
 
 Compression = Literal["gzip", "zstd"]
 ENDINGS = (".gz", ".bgz", ".zst")
-"""How the names of such files usually end."""
+"""Usual extensions of compressed files."""
 SPACING = 4 << 20
 """Least bytes of text between two access points that the pass over a file notes."""
 FRAMES = 1 << 20
@@ -70,7 +70,7 @@ class Points(NamedTuple):
     Attributes:
         texts: Offset of each point in the text.
         places: Its place in the compressed file, as `cntkio_core::compressed::Points` defines it.
-        window_bounds: Where its window begins in `windows`.
+        window_bounds: Offset of its window in `windows`.
         windows: The windows, concatenated.
     """
 
@@ -299,7 +299,7 @@ class InOrder:
 
 
 class _Whole(NamedTuple):
-    """A text that is read in order, as `CachedObject` reads objects."""
+    """A text that can only be decompressed in order, as an object for `CachedObject`."""
 
     name: str
     facts: Facts
@@ -317,7 +317,7 @@ def open_compressed(
 
     Args:
         stored: The compressed file.
-        compression: How it is compressed.
+        compression: The compression.
         cache_index: Whether to keep the points of a pass in an index cache; "verify": as for `IndexCache`.
         guide: `CompressedText.guide` of the same file.
 

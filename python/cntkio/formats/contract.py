@@ -234,5 +234,5 @@ class Deserializer(Protocol):
 
         Args:
             text_keys: Read keys as words, if the format leaves the choice.
-            ahead: Which chunks are needed immediately.
+            ahead: The chunks that are needed immediately.
         """

@@ -44,7 +44,7 @@ class FileKind(NamedTuple):
         form: Short name.
         title: Name for people.
         call: The call of the deserializer that reads it, with `{path}` for the file; empty: no deserializer does.
-        advice: What to do with a file that no deserializer reads, with `{path}` for the file as the shell takes it.
+        advice: Advice about a file that no deserializer reads, with `{path}` for the file as the shell takes it.
     """
 
     form: str
@@ -261,7 +261,7 @@ def _form_of(begin: Beginning, suffix: str, text: str) -> str | None:
 
     Args:
         begin: The first bytes.
-        suffix: How its name ends.
+        suffix: The end of its name.
         text: Form of content that is compressed and of no known kind.
     """
     if begin.compression is None:

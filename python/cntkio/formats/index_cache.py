@@ -305,7 +305,7 @@ class IndexCache:
             facts: Facts that `StoredArrays` has; JSON-able.
             arrays: Arrays of uint8, uint16, uint32, uint64 or int64.
         """
-        # A change within the same step of the clock would leave the times as they are.
+        # A change within the same step of the clock would not change the times.
         newest = max(self._before.get(name, 0) for name in ("time_ns", "change_time_ns")) / 1e9
         time.sleep(min(max(newest + _STEP_OF_TIMES - time.time(), 0), _STEP_OF_TIMES))
         if self._before != self._file.facts(verify=self._verify):

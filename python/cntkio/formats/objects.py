@@ -74,7 +74,7 @@ def may_pass(error: BaseException) -> bool:
         status = _status_of(found)
         if status is not None:
             return status >= 500 or status in _STATUSES_THAT_PASS
-    # A missing object has no cause: other errors may hide under the same name.
+    # The error about a missing object has no cause; with a cause, another error was converted to it.
     return not isinstance(error, _STAY) or (isinstance(error, FileNotFoundError) and error.__cause__ is not None)
 
 
@@ -115,7 +115,7 @@ class RemoteObject:
         self._lock = ForkLock()
         self._asking = ForkLock()
         self._num_made = 0  # requests that were answered
-        self._num_sound = 0  # the first of them, which are known to have met the version of `facts`
+        self._num_sound = 0  # the first of them, which are known to have had the version of `facts`
         self._num_failed = 0  # requests that were given up
         self._failure: OSError | None = None  # of the last such request
         self.facts = _on_a_thread(self._ask_for_facts)

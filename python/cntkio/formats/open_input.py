@@ -90,7 +90,7 @@ class Beginning(NamedTuple):
     Attributes:
         head: The first bytes of the text, decompressed if need be.
         size: Size of the file.
-        compression: How it is compressed; None: it is not.
+        compression: Its compression; None: it is not compressed.
     """
 
     head: bytes

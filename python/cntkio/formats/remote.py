@@ -26,10 +26,10 @@ _UNITS = " kmgt"
 
 
 class RequestSlots:
-    """Limits how many requests are under way at the same time. A fork has slots of its own, and all of them are free.
+    """Limit on the number of requests under way at the same time. A fork has slots of its own, all of them free.
 
     Args:
-        number: How many.
+        number: Number of slots.
 
     Example:
         >>> with RequestSlots(8):
@@ -72,8 +72,8 @@ class Remote:
             text of zstd frames that are too large to be read in any order, wherever they are.
         cache_limit: Most bytes of the cache, as a number or as a text such as "50 GB"; None: no limit.
         num_requests: Most requests that are under way at the same time, for all files with these options together.
-        num_retries: How often a request is repeated after an error that may pass, such as a status of 500, a timeout or
-            a broken connection. Errors that stay, such as a missing permission, are raised at once.
+        num_retries: Number of repetitions of a request after errors that may pass, such as a status of 500, a timeout
+            or a broken connection. Errors that stay, such as a missing permission, are raised at once.
         timeout_in_seconds: Longest time of a request. It holds for file systems of fsspec that are asynchronous,
             such as the file systems for S3, Google, Azure and HTTP; other stores have options of their own.
 

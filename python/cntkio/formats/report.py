@@ -27,7 +27,7 @@ def _escape(record: logging.LogRecord) -> bool:
 logger.addFilter(_escape)
 
 NUM_IN_FULL = 10
-"""How many of a kind are logged, or listed in a message, before only their number is given."""
+"""Number of items of a kind that are logged, or listed in a message, before only their number is given."""
 
 
 _trace_level = ContextVar("trace_level", default=1)
@@ -162,7 +162,7 @@ class Report:
         Args:
             kind: The kind under which it was counted.
             message: The text, or a function that makes it, which is called only if it is logged.
-            most: How many of this kind to log.
+            most: Number of messages of this kind to log.
             stands_for: Number that were counted together, of which this is the last that is known in full.
         """
         if self._observed is not None:
@@ -197,7 +197,7 @@ def first_few(items: Iterable[object], total: int) -> str:
 
     Args:
         items: The first ten items, or more of them.
-        total: How many there are in all.
+        total: Number of all items.
 
     Example:
         >>> first_few(["u1", "u2"], 2), first_few(range(100), 100)

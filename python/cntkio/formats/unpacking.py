@@ -25,7 +25,7 @@ PACKINGS: tuple[str, ...] = get_args(Packing)
 MAGIC: dict[bytes, Packing] = {b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
 """First bytes of the packings that are not read where they are."""
 ENDINGS = (*compressed.ENDINGS, ".bz2", ".xz")
-"""How the names of compressed files usually end."""
+"""Usual extensions of compressed files."""
 
 _MAGIC_SIZE = 6
 _BUFFER = 1 << 20

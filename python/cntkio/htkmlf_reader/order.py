@@ -95,7 +95,7 @@ class RollingTimeline(Timeline):
         reads = super().read_several(minibatch_size_in_samples, partition, 1)
         if reads is None or not len(reads.selection.sequences):
             return reads
-        # A read stays in one sweep, and it moves on.
+        # A read stays within a sweep, and delivers at least one frame.
         sweep = (reads.selection.position - 1) // self.num_samples
         frames = self._order(sweep)[reads.selection.sequences].astype(np.int64)
         selection = dataclasses.replace(reads.selection, sequences=frames, chunks=self._chunks_of(frames), refs=None)

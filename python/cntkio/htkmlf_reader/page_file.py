@@ -23,7 +23,7 @@ class PageFile:
     Any thread may use it. A fork of the process has an empty file of its own.
 
     Args:
-        folder: Where to make the file; None: the system's folder for temporary files.
+        folder: The folder of the file; None: the system's folder for temporary files.
     """
 
     def __init__(self, folder: str | None) -> None:

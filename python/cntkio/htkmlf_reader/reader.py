@@ -57,7 +57,7 @@ class HTKMLFReader(MinibatchSource):
         randomization_seed: Sweep number k is shuffled with ``randomization_seed + k``.
         max_samples: As for `MinibatchSource`.
         max_sweeps: As for `MinibatchSource`.
-        max_errors: How many utterances may have invalid labels.
+        max_errors: Number of utterances that may have invalid labels.
         page_limit_in_bytes: Largest size of features that stay in memory, without a page file.
         read_ahead_in_bytes: As for `MinibatchSource`.
         trace_level: As for `MinibatchSource`.
@@ -159,7 +159,7 @@ class HTKMLFReader(MinibatchSource):
         """Read one epoch: the frames ``number * epoch_size .. (number + 1) * epoch_size`` of the endless timeline.
 
         Args:
-            number: Which epoch, from 0, as `nbruttsineachrecurrentiter` counts them.
+            number: Number of the epoch, from 0, as `nbruttsineachrecurrentiter` counts them.
             minibatch_size_in_samples: As for `next_minibatch`.
             epoch_size: Frames of an epoch; 0: one sweep.
             num_data_partitions: As for `next_minibatch`.

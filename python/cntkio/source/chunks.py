@@ -55,11 +55,11 @@ class ChunkStore:
 
     Args:
         corpora: The corpora.
-        arrangement: Which chunks of the corpora a chunk of the source's table needs.
+        arrangement: The chunks of the corpora that a chunk of the source's table needs.
         window_stays_in_use: Whether all chunks of the window stay in use, because sequences are shuffled within it.
         keeps_all: Whether chunks stay in memory, and in use, once they were used.
         loads_window: Whether the whole window is loaded at once, so that an error in any of its chunks is raised.
-        read_ahead_in_bytes: How much may be loaded beyond the window, roughly.
+        read_ahead_in_bytes: Approximate bytes that may be loaded beyond the window.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ class Epoch(NamedTuple):
 
     Attributes:
         span: Positions at which the epoch begins and ends; None: no epoch has begun.
-        number: Which epoch it is, from 0.
+        number: Number of the epoch, from 0.
         truncation_length: Steps of a truncated minibatch; None: as in the source's options.
     """
 
@@ -89,7 +89,7 @@ class PackOrder(NamedTuple):
         minibatches: The minibatches, which packing fills.
         ends_of_sweep: Whether each reaches or crosses the end of a sweep.
         chunks: The chunks that hold the sequences.
-        refs: Where in the chunks the sequences are.
+        refs: References to the sequences in the chunks.
         samples: First sample and number of samples wanted of each sequence; None: all.
         bounds: First sequence of each minibatch and, last, the number of sequences.
         parts: For the only minibatch, if it is truncated: which samples go to which cells.

@@ -52,7 +52,7 @@ class JoinedTable(SequenceTable):
 
     Attributes:
         partners: For each table, the index of its sequence for each joined sequence, uint32.
-        first_chunks: Which of the first table's chunks each joined chunk comes from, int64.
+        first_chunks: For each joined chunk, the chunk of the first table that it comes from, int64.
         left_out: For each table, the sequences that are not delivered.
     """
 

@@ -47,7 +47,7 @@ class CorpusChunks:
         self._in_use: set[int] = set()
         self._keeps_all = keeps_all
         self._window_stays_in_use = window_stays_in_use
-        self._only_window_in_use = False  # and so there is nothing to release
+        self._only_window_in_use = False  # so that there is nothing to release
         self._parts: PartsOfChunks | None = None
 
     def set_parts(self, parts: PartsOfChunks | None) -> None:

@@ -35,8 +35,8 @@ class NoChunks:
 
     Attributes:
         planned: Version of the timeline's plan.
-        num_needed: For each call of `take`, how many chunks the window had.
-        num_loads: How many chunks would have been loaded so far; a chunk that is needed again later counts again.
+        num_needed: For each call of `take`, the number of chunks in the window.
+        num_loads: Number of chunks that would have been loaded so far; a chunk that is needed again later counts again.
     """
 
     def __init__(self) -> None:
@@ -198,7 +198,7 @@ class SourcePlan:
         selector: Makes a selector of a timeline and chunks.
         corpora: The corpora of the source.
         arrangement: Its sequences.
-        request: What each read asks for.
+        request: The request of each read.
         take_state: Makes a state of the source from the state of a timeline.
     """
 

@@ -65,7 +65,7 @@ class Selector:
         corpora: The corpora.
         arrangement: The sequences of items.
         chunks: The chunks of the corpora.
-        max_errors: How many utterances may be invalid.
+        max_errors: Number of utterances that may be invalid.
         is_literal: Whether an empty minibatch is delivered when all its utterances are invalid, as in CNTK 2.7.
     """
 

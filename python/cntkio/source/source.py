@@ -77,7 +77,7 @@ class MinibatchSource(StreamsByName):
         deserializers: One, or several whose sequences are joined by key. The first gives the order.
         max_samples: The data end before the first sequence that starts here or later.
         max_sweeps: Number of passes after which the data end.
-        randomization_window_in_chunks: How far sequences are shuffled, in chunks; 0: off.
+        randomization_window_in_chunks: Distance within which sequences are shuffled, in chunks; 0: off.
         randomization_window_in_samples: The same in samples; both 0: no randomization.
         randomization_seed: Sweep number k is shuffled with ``randomization_seed + k``.
         trace_level: Amount of logging: 0: no warnings; 1: ten of a kind in full; 2: in text, ten of each chunk.
@@ -85,19 +85,19 @@ class MinibatchSource(StreamsByName):
         frame_mode: Refuse sequences of more than one sample.
         truncation_length: Steps of a truncated minibatch; 0: whole sequences.
         randomize: False sets both windows to 0.
-        max_errors: How many sequences a deserializer may mark as invalid; not the errors in a text.
+        max_errors: Number of sequences that deserializers may mark as invalid; errors in a text do not count.
         strict: Raise an error for a sequence that a join leaves out.
         keep_data_in_memory: Keep every chunk that was read for later sweeps.
-        read_ahead_in_bytes: How much parsed data may be loaded beyond what the window needs, roughly. A source begins
+        read_ahead_in_bytes: Approximate bytes of parsed data that may be loaded beyond the window. A source begins
             with little, and reads further ahead after data came late.
-        right_splice: How many samples a full row of a truncated minibatch and the next part of its sequence share.
+        right_splice: Samples that a full row of a truncated minibatch and the next part of its sequence have in common.
         crosses_sweeps: Whether a minibatch continues into the next sweep. In configured readers it does not.
         local_timeline: Whether a partition's minibatches are filled with its own share of the size. In classic
             readers samples of all partitions count, including samples that are only passed.
-        recipe: How other kinds of sources open and read; None: as a plain source. (`cntkio.source.recipe`)
+        recipe: The decisions of another kind of source; None: a plain source. (`cntkio.source.recipe`)
 
     Attributes:
-        left_out: For each deserializer how many of its sequences the join left out.
+        left_out: For each deserializer the number of its sequences that the join left out.
 
     Raises:
         ConfigError: An option is not possible, or two exclude each other. For a number below 0 or above ``2**64 - 1``
@@ -275,8 +275,8 @@ class MinibatchSource(StreamsByName):
             input_map: Keys for the result, anything that can be hashed, each with the stream to show under it; None or
                 empty: the names of the streams.
             device: Not used.
-            num_data_partitions: How many readers share the data; None: 1.
-            partition_index: Which of them this is; None: 0.
+            num_data_partitions: Number of readers that share the data; None: 1.
+            partition_index: Index of this reader among them; None: 0.
 
         Returns:
             A `Minibatch`, a mapping of names that also takes stream descriptions; with `input_map` a dict with its
@@ -374,8 +374,8 @@ class MinibatchSource(StreamsByName):
             begin: Position of the epoch's first sample, counted over sweeps.
             end: Position after its last sample; a sequence that starts before it is delivered whole.
             truncation_length: Steps of a minibatch from now on, in a source that truncates; None: as before.
-            number: Which epoch it is, from 0, for sources that read in another way in other epochs; None: that of
-                before.
+            number: Number of the epoch, from 0, for sources that read epochs in different ways; None: the number of the
+                current epoch.
 
         Raises:
             ConfigError: `truncation_length` is given for a source that does not truncate, or the other way round.

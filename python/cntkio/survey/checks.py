@@ -62,7 +62,7 @@ def check(
     """Find errors and suspicious data in corpora. (docs/check.md) The command is `cntkio check`.
 
     Args:
-        corpora: What to read: a file of any format, also compressed or at a URL; a pattern or a list of files, which
+        corpora: The corpora: a file of any format, also compressed or at a URL; a pattern or a list of files, which
             are one corpus; or a deserializer, whose own options hold. Several corpora are joined by key, as a source
             joins them: the keys that only some of them have are findings.
         streams: The streams that the files should have; None: as the files show them.
@@ -76,7 +76,7 @@ def check(
         mapping: For a label file: the file with the names of its labels; None: the names in the label file.
         remote: How to read remote stores.
         ignore: Codes of rules to leave out.
-        max_findings: How many findings to list; all are counted.
+        max_findings: Number of findings to list; all are counted.
         output: A file for a copy of a text without the sequences that are errors; None: none is written.
         progress: Called with the number of sequences of a corpus that are checked, and of all its sequences.
 
@@ -122,7 +122,7 @@ class Limits(NamedTuple):
 
     Attributes:
         ignore: Codes of rules to leave out.
-        max_findings: How many findings to list.
+        max_findings: Number of findings to list.
     """
 
     ignore: Iterable[str] = ()
@@ -180,8 +180,8 @@ class _Call(NamedTuple):
     """Arguments that all parts of a check need.
 
     Attributes:
-        reading: How to read files.
-        findings: Where to put findings.
+        reading: Options for reading files.
+        findings: The list to which findings are added.
         stack: Closes what is opened.
         progress: Called with how far a corpus is checked.
         doubt: See `check_corpus`.

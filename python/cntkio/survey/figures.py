@@ -69,7 +69,7 @@ class StreamFigures(NamedTuple):
         num_strange: Values that are NaN or infinite, which do not count above.
         quantiles: Of `QUANTILES`; empty for a stream without values.
         values: Histogram of the values.
-        frequencies: How often each index, or each class of a dense one-hot stream, occurs; None: it has none.
+        frequencies: Frequency of each index, or of each class of a dense one-hot stream; None: it has no classes.
     """
 
     info: StreamInformation
@@ -117,7 +117,7 @@ class Figures(NamedTuple):
         lengths: Histogram of the lengths of the sequences.
         length_quantiles: Of `QUANTILES`.
         streams: Figures of each stream.
-        padding: How minibatches of several sizes would be padded; empty if all sequences have one length.
+        padding: Padding of minibatches of several sizes; empty if all sequences have the same length.
     """
 
     num_sequences: int

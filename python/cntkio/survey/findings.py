@@ -111,12 +111,12 @@ class Findings:
     """The findings of a check, in the order of files and places. True if there are any.
 
     Args:
-        most: How many to keep; all are counted.
+        most: Number of findings to keep; all are counted.
         ignored: Codes that do not count.
 
     Attributes:
         listed: The findings that were kept, in the order in which they were found.
-        counts: How many there are of each code.
+        counts: Number of findings of each code.
         num_sequences: The sequences that were checked.
         num_left_out: The sequences that a copy lacks.
         unsound: For each file the bytes at which a sequence breaks the format.

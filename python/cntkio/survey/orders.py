@@ -49,7 +49,7 @@ class OrderFigures(NamedTuple):
         num_loads: Chunks that all ranks load.
         shuffling: Mean distance in the data of neighbours in the order, as a share of that in a full shuffle.
         sizes: Histogram of the samples of a step.
-        map: How many sequences stand in each part of the data (rows) and of the sweep (columns), of the first rank.
+        map: Number of sequences in each part of the data (rows) and of the sweep (columns), for the first rank.
     """
 
     num_steps: int

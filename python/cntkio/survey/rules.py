@@ -24,8 +24,8 @@ class Rule(NamedTuple):
         code: Its stable name.
         severity: Whether CNTK's readers count it as an error, or read on with or without a warning.
         formats: The kinds of files in which it is found.
-        meaning: What it is, in a sentence or more.
-        help: What to do.
+        meaning: Its description, in a sentence or more.
+        help: Advice.
     """
 
     code: str

@@ -36,13 +36,13 @@ class _Group:
     """A partition's share of some reads that were dealt at once.
 
     Attributes:
-        before: Where the reader stood before them.
+        before: Position of the reader before them.
         sequences: The sequences of all reads.
         parts: The part of each.
         indices: The index of each in its chunk.
         bounds: First sequence of each read and, last, their number.
         ends_of_sweep: For each read whether it reached or crossed the end of a sweep.
-        cursors: Where the reader stood after each read.
+        cursors: Position of the reader after each read.
     """
 
     before: Cursor
@@ -70,7 +70,7 @@ class DealtAhead:
         self._mode, self._reader, self._partition = mode, reader, partition
         self._num_chunks = len(reader.chunk_starts) - 1
         self.rounds_to_pass = partition.worker
-        self._turns: int | None = None  # as `rounds_to_pass`, but after the last dealt one
+        self._turns: int | None = None  # as `rounds_to_pass`, but after the last dealt minibatch
         self._shares = _core.Shares(reader.num_samples, self._num_chunks)
         self._groups: deque[_Group] = deque()
         self._next = (0, 0)  # the group and the read to deliver

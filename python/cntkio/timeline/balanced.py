@@ -65,7 +65,7 @@ class BalancedRounds:
 
     def read(self, most: int) -> Delivery | None:
         begun: list[Delivery] = []
-        # As many reads as without partitions, so that they need no more chunks at the same time.
+        # The same number of reads as without partitions, so that no more chunks are needed at the same time.
         num_rounds = min(most // self._partition.count, self._num_reads_in_the_sweep() // self._partition.count - 1)
         if num_rounds > 1 and not self._num_larger and self._partition.num_workers == 1:
             delivery = self._smaller.read(num_rounds * self._partition.count)

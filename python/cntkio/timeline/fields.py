@@ -75,7 +75,7 @@ def below(name: str, index: int, count: int) -> int:
         CheckpointError: The index is out of range.
     """
     if index >= count:
-        raise damaged(name, [index, count], "an index below the number")
+        raise damaged(name, [index, count], "an index and a larger count")
     return index
 
 

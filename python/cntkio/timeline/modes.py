@@ -85,7 +85,7 @@ class TruncatedSequences:
         partition: The share of the data to deliver.
         num_slots: Rows of a minibatch.
         num_steps: Steps of a minibatch.
-        right_splice: How many samples a full row and the next part of its sequence share.
+        right_splice: Number of samples that a full row shares with the next part of its sequence.
         crosses_sweeps: Whether a slot is filled from the next sweep within a read.
     """
 

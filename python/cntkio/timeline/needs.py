@@ -23,7 +23,7 @@ class Needs:
     def __init__(self, reader: TimelineReader, num_chunks: int) -> None:
         self._reader = reader
         self._num_chunks = num_chunks
-        # Chunks of the window, for a place in the order, and the rank after them.
+        # The window's chunks at a position in the order, and the rank after them; kept until the position changes.
         self._window_key: object = None
         self._window_chunks: list[int] = []
         self._next_rank = 0

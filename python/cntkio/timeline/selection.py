@@ -17,7 +17,7 @@ import numpy.typing as npt
 from cntkio.timeline.partition import Partition
 
 Bookmark: TypeAlias = Any
-"""Where a timeline stands. Only the timeline that made it can read it, in this process or in a fork of it."""
+"""Position of a timeline. Only the timeline that made it can read it, in this process or in a fork of it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -129,7 +129,7 @@ class Reads(NamedTuple):
         selection: All their sequences, with `end_of_sweep` and `position` of the last read.
         bounds: Index of the first sequence of each read in the selection and, last, the number of sequences.
         ends_of_sweep: For each read whether it reached or crossed the end of a sweep.
-        bookmarks: Where the timeline stood after each read.
+        bookmarks: Position of the timeline after each read.
     """
 
     selection: Selection

@@ -67,12 +67,12 @@ class Timeline:
         lengths: Samples that each sequence counts for, in file order, each at least 1: uint8, uint16 or uint32, or one
             uint32 broadcast to all sequences.
         chunk_starts: First sequence of each chunk and, last, the number of sequences, int64; no chunk is empty.
-        window: How far sequences are shuffled; None: in order.
+        window: Distance within which sequences are shuffled; None: in order.
         seed: Sweep number k is shuffled with ``seed + k``, modulo 2**64.
         max_samples: The data end before the first sequence that starts here or later. `FULL_DATA_SWEEP`: one sweep.
         max_sweeps: Number of sweeps after which the data end.
         truncation_length: Steps of a truncated minibatch; 0: whole sequences.
-        right_splice: How many samples a full row of a truncated minibatch and the next part of its sequence share.
+        right_splice: Samples that a full row of a truncated minibatch and the next part of its sequence have in common.
         crosses_sweeps: Whether a read continues in the next sweep. Classic readers stop at the end of a sweep.
         size_counts: ``"own"``: the size of a read limits the samples of this partition, to its share. ``"all"``: the
             size limits the samples of all partitions that the read passes, as in classic readers.
@@ -164,7 +164,7 @@ class Timeline:
         self._counts_sequences = counts_sequences
         self._only_full = only_full
         self._loads_parts = loads_parts
-        # The size and the partition that were taken up, and the mode of reading that they gave.
+        # The current size and partition, and the mode of reading for them.
         self._settings: tuple[int, Partition] | None = None
         self._mode: ReadMode | None = None
         self._rounds: BalancedRounds | DealtMinibatches | DealtAhead | None = None

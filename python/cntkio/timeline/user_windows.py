@@ -49,7 +49,7 @@ class Segment(NamedTuple):
         lengths: Samples of each sequence.
         ends: Samples before each sequence and, last, all.
         ends_sweep: Whether the mark of the sweep's end is the last entry.
-        after: Where the next segment begins.
+        after: Beginning of the next segment.
         left: Room that is left in the window; 0 or less: the window ends with this segment.
     """
 
@@ -89,9 +89,9 @@ class Cursor(NamedTuple):
     Attributes:
         sweeps: Marks of a sweep's end that were passed.
         samples: Samples of this partition that were delivered.
-        origin: Where the window begins.
+        origin: Beginning of the window.
         passed: Entries of the window before the segment.
-        start: Where the segment begins.
+        start: Beginning of the segment.
         left: Room that is left in the window from there on.
         offset: Entries of the segment that were passed. After a restore it may go past the segment's end, to entries
             that follow in the window.
@@ -169,7 +169,7 @@ class Windows:
         chunk_of = np.repeat(np.array(chunks, np.int64), sizes)
         indices = np.concatenate([np.zeros(0, np.int64), *(np.arange(size) for size in sizes)])
         all_lengths = np.concatenate([np.zeros(0, np.uint32), *lengths])
-        # Segments of one sweep differ in their seed by the rank at which they begin.
+        # The seeds of the segments of a sweep differ by the rank at which each begins.
         shuffled = _core.shuffled(len(indices), self._seed_of(start.sweep + start.rank))
         ends_sweep = next_rank == self._num_chunks
         after = Start(0, start.sweep + 1) if ends_sweep else Start(next_rank, start.sweep)

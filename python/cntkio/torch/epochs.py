@@ -8,7 +8,7 @@ from typing import Any
 from cntkio.source import MinibatchSource
 
 CONSTANT = ("version", "settings", "data", "order")
-"""What all states of one source share."""
+"""Fields that all states of a source have in common."""
 
 
 def changing(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def advice(different: Sequence[str], partition: str) -> str:
 
     Args:
         different: The names that differ.
-        partition: How the data set shares its data.
+        partition: The partition of the data set.
     """
     if "world_size" in different:
         needed = " with remainder='empty'" if partition == "global" else ""

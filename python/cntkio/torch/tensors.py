@@ -41,7 +41,7 @@ class Ragged:
 
     def __init__(self, values: torch.Tensor, offsets: torch.Tensor | MinibatchData) -> None:
         self.values = values
-        self._offsets = offsets  # or the data to take them from on first access: many callers need only values
+        self._offsets = offsets  # or the data from which to take them on first access: many callers need only values
 
     @property
     def offsets(self) -> torch.Tensor:
@@ -118,7 +118,7 @@ class TensorMinibatch:
     It behaves like a mapping but is not a `Mapping`, which `torch.utils.data` would rebuild without its attributes.
 
     Attributes:
-        passed: Where the data set of a loader's worker stood after this minibatch (`cntkio.torch.workers`); else None.
+        passed: Position of the data set in a loader's worker after this minibatch (`cntkio.torch.workers`); else None.
     """
 
     __slots__ = ("_device", "_layout", "_minibatch", "_tensors", "passed")

@@ -38,7 +38,7 @@ class Passed(NamedTuple):
     """Position of a worker's data set after a minibatch.
 
     Attributes:
-        token: Tells data sets apart.
+        token: Identifier of the data set.
         worker: The worker's share of the data.
         num_workers: Number of workers.
         iteration: Number of the iteration in this worker.
@@ -201,8 +201,8 @@ class Delivered:
     """Deliveries of a data set by loaders with workers, in the process that has the loader.
 
     Attributes:
-        token: Tells data sets apart.
-        positions: Where the workers stand; None: this process read the data set itself, or loaded a state.
+        token: Identifier of the data set.
+        positions: Positions of the workers; None: this process read the data set itself, or loaded a state.
     """
 
     def __init__(self) -> None:

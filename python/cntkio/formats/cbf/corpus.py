@@ -119,7 +119,7 @@ class BinaryReading:
     Attributes:
         options: The same.
         report: Errors and warnings of all files.
-        wording: How the caller writes options.
+        wording: The form in which the caller writes options.
     """
 
     def __init__(self, options: CBFDeserializer) -> None:
@@ -315,7 +315,7 @@ class CBFCorpus:
                 name,
             )
             shape = None
-        # The dense form is the default of `StreamDef`: without a shape the user did not ask for it.
+        # The dense form is the default of `StreamDef`, so without a shape it is not the user's choice.
         if is_sparse != stream.is_sparse and (is_sparse or "dim" in definition):
             self._reading.remark(
                 self.name,

@@ -172,7 +172,7 @@ class CTFDeserializer(CntkOptions):
 
         Args:
             text_keys: Whether ids are words, as with HTK features and labels. Such an index is not cached.
-            ahead: Which chunks are needed immediately. The pass that makes the index parses them, so that they are
+            ahead: The chunks that are needed immediately. The pass that makes the index parses them, so that they are
                 read only once. If the index comes from its cache, nothing is parsed.
 
         Raises:
@@ -256,7 +256,7 @@ class TextReading:
         core_schema: The same facts, in the core.
         spare: Memory of released chunks.
         report: Errors and warnings of all files.
-        wording: How the caller writes options.
+        wording: The form in which the caller writes options.
         num_error_kinds: Number of kinds of findings that are errors; they come first.
     """
 
@@ -571,8 +571,7 @@ class CTFCorpus:
         if findings.last_straw is not None or not self.report.forgive(num_errors):
             left = self.report.exhaust()
             if left < self.report.budget:
-                # The chunk was parsed with the whole budget. Parse it again with what is left of it, to find the first
-                # error beyond that.
+                # The chunk was parsed with the whole budget. Parse it with the rest, to find the first error beyond it.
                 _, findings = self._parse(loaded.chunk_id, left, loaded.sequences)
             assert findings.last_straw is not None
             raise self._last_error(findings, findings.last_straw)

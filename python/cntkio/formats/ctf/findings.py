@@ -44,7 +44,7 @@ _WORDS = {
     UNKNOWN_NAME: "a name that hardly any other sequence has; what follows it is not read",
     "short dense sample": "{values}, but the dimension is {dim}; the rest was filled with zeros",
 }
-# In the order of the core. The first CTF_NUM_ERROR_KINDS cost one error each.
+# The kinds, in the order of the core. The first CTF_NUM_ERROR_KINDS are errors, the others warnings.
 KINDS = tuple(Kind(name, _WORDS[name]) for name in _core.CTF_KINDS)
 # Kinds that are the result of a wrong name, form or dimension of a stream.
 KINDS_OF_MISFITS = {
@@ -87,7 +87,7 @@ class Findings(NamedTuple):
     """The errors and warnings of a chunk.
 
     Attributes:
-        counts: How many there are of each kind.
+        counts: Number of findings of each kind.
         first: The first few of each kind.
         last_straw: The error that exceeded the budget, if one did.
         first_byte: Offset of the chunk in the file.

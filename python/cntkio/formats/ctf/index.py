@@ -104,7 +104,7 @@ class FirstPass(NamedTuple):
     """Instructions to parse chunks in the same pass over the text.
 
     Attributes:
-        ahead: Which chunks are needed immediately.
+        ahead: The chunks that are needed immediately.
         schema: The streams.
         spare: Memory for their values.
         notes_unknown_names: Whether other names are worth a warning.
@@ -139,7 +139,7 @@ class TextIndex(NamedTuple):
 
     Attributes:
         table: The sequences and chunks.
-        places: Where the sequences are in the text.
+        places: Places of the sequences in the text.
         remarks: Sequences that are worth a warning, by kind of warning.
         parsed: The first chunks, if the same pass parsed them.
         content: Check sum of samples of the text.
@@ -396,7 +396,7 @@ def _parse_ahead(file: TextInput, first_pass: FirstPass, first: int, limit: int,
     schema = _core.CTFSchema(first_pass.schema, is_compact=True, notes_unknown_names=first_pass.notes_unknown_names)
     num_bytes = num_sequences = 0
     while len(done.chunks) < len(borders) - 1:
-        # Expect the next chunks to be as large as those so far.
+        # Expect the next chunks to be as large as the chunks so far.
         room = (ahead.num_bytes - num_bytes) * len(done.chunks) // num_bytes if num_bytes else 1
         if ahead.num_chunks is not None:
             room = len(borders)

@@ -264,7 +264,7 @@ def advice_on_streams(
         schema: The requested streams.
         fits: Whether the whole file can be read with this definition in place of the one of the same name.
         names: The names of the streams, by their names in the file.
-        words: How the caller writes definitions.
+        words: The form in which the caller writes definitions.
     """
     streams = streams_at_the_start(file)
     in_file = [name.decode() for name in streams]

@@ -30,7 +30,7 @@ class Frames(NamedTuple):
     Attributes:
         bytes: Blocks of bytes: block 0 was read, all others are mapped.
         block_of: The block of each utterance.
-        encodings: How values are encoded: byte order and, if they are compressed, the scales.
+        encodings: Encodings of values: byte order and, if they are compressed, the scales.
         encoding_of: The encoding of each utterance.
         offsets: The first byte of each utterance in its block.
         mixes: Differences of the files from the first file, with the number of runs.
