@@ -12,7 +12,7 @@ pub struct Dictionary {
 }
 
 impl Dictionary {
-    /// The lines of a text; of equal lines the last one counts. `None` if there are 2^32 or more.
+    /// The lines of a text; the last of equal lines counts. `None` if there are 2^32 or more.
     pub fn new(text: &str) -> Option<Dictionary> {
         let mut made = Dictionary::default();
         for line in text.split_terminator('\n') {

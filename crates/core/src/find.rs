@@ -1,4 +1,4 @@
-//! Look-ups: the utterance of each frame of a selection, and the chunk of each sequence.
+//! Look-ups of the utterance of each frame of a selection, and of the chunk of each sequence.
 //!
 //! Invariant: tables in, columns out, in one pass over the selection; no data is read.
 

@@ -92,7 +92,7 @@ struct Line<'a> {
 pub fn scan_list(text: &[u8], rules: &ListRules) -> Result<List, ListError> {
     let mut list = List::default();
     let mut numbers: HashMap<Vec<u8>, u32> = HashMap::new();
-    // The older reader also took lines that end with a carriage return alone.
+    // CNTK's older reader also accepted lines that end with a carriage return alone.
     let lines = if rules.is_compatible { Lines::new(text) } else { Lines::of_any_end(text) };
     for ((at, line), number) in lines.zip(1..) {
         let read = if rules.is_compatible { literal_line(line, rules) } else { free_line(line, rules) };

@@ -1,11 +1,11 @@
-//! Memory whose size follows from a corpus or its options: where there is none, the work ends, not the process.
+//! Memory whose size follows from a corpus or its options: if there is not enough, the work ends, not the process.
 //!
 //! Parsers append numbers in their innermost loops, which should not hand a result on for each number. So a failed
 //! request unwinds to the caller of the parser, across the threads of a pool, and [`or_out_of_memory`] catches it there.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// A request for so many bytes failed.
+/// A request for this number of bytes failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutOfMemory(pub usize);
 

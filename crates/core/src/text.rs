@@ -10,7 +10,7 @@ use std::ops::Range;
 /// Fill a buffer with the bytes of a text from an offset on.
 pub type ReadAt<'a> = &'a (dyn Fn(usize, &mut [u8]) -> io::Result<()> + Sync);
 
-/// A text of a known size, and how to read it.
+/// A text of a known size, and the function that reads it.
 #[derive(Clone, Copy)]
 pub struct Text<'a> {
     /// Number of bytes.
@@ -78,7 +78,7 @@ impl<'a> Text<'a> {
 /// Bytes beyond which a line is refused: lengths of sequences have 32 bits.
 const LONGEST_LINE: usize = u32::MAX as usize;
 
-/// Why a text has no further block.
+/// Reason why a text has no further block.
 #[derive(Debug)]
 pub(crate) enum Unread {
     /// It cannot be read.
@@ -114,7 +114,7 @@ pub(crate) struct Blocks<'a> {
     text: Text<'a>,
     /// Start of the next block.
     at: usize,
-    /// End of the range. The last block ends with the line that is there.
+    /// End of the range. The last block ends with the line that contains it.
     end: usize,
     block_size: usize,
     /// Bytes to read for the next block.
@@ -146,7 +146,7 @@ impl<'a> Blocks<'a> {
             return Ok(None);
         }
         let (begin, left) = (self.at, self.end - self.at);
-        // With the last block, read what its last line probably has beyond the end of the range.
+        // With the last block, read the bytes that its last line probably has beyond the end of the range.
         let mut count = if self.wanted < left { self.wanted } else { left + self.block_size / 16 };
         loop {
             let bytes = self.text.read_into(&mut self.buffer, 0, begin, begin.saturating_add(count))?;

@@ -1,4 +1,4 @@
-//! However damaged a binary chunk is, parsing it never takes more memory than ten times its bytes.
+//! Parsing a binary chunk takes at most ten times its bytes of memory, however damaged it is.
 
 use cntkio_core::cbf::{self, Stream};
 use cntkio_core::chunk::Bytes;

@@ -23,7 +23,7 @@ fn schema(is_double: bool) -> Schema {
     }
 }
 
-/// Short lines that are mostly alike, with some bytes that are not what they should be.
+/// Short lines that are mostly alike, with some wrong bytes.
 fn short_lines(random: &mut Random) -> Vec<u8> {
     let mut text = vec![];
     let style = random.below(4);
@@ -136,7 +136,7 @@ fn kernels_agree(text: &[u8], sequences: &[Extent], schema: &Schema) {
     }
 }
 
-/// Without a kernel, single precision has shorter ways that double precision has not.
+/// Without a kernel, single precision has shortcuts that double precision lacks.
 fn precisions_agree(text: &[u8], sequences: &[Extent], schema: &Schema) {
     let parsed = |is_double| {
         let streams = schema.streams.iter().map(|stream| Stream { is_double, ..stream.clone() }).collect();

@@ -96,7 +96,7 @@ fn stored(sequences: &[Vec<Sample>], is_sparse: bool, is_double: bool, becomes_d
     whole.chunk
 }
 
-/// Frames of two values, and what their samples are.
+/// Frames of two values, and their samples.
 fn frames(lengths: &[usize], left: usize, right: usize, is_scaled: bool) -> (Frames, Vec<Vec<Sample>>) {
     let num_frames: usize = lengths.iter().sum();
     let whole: Vec<i16> = (0..2 * num_frames as i16).map(|value| value * 3 - 7).collect();

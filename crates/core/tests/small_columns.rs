@@ -1,4 +1,4 @@
-//! Columns of small whole numbers deliver what columns in full width do, wherever a part of the text is not small.
+//! Columns of small whole numbers deliver the same as columns in full width, wherever a number in the text is not small.
 
 use cntkio_core::chunk::{Chunk, Pool, Samples, Values};
 use cntkio_core::ctf::{self, Cut, Extent, Findings, Mode, Pass, Schema, Source, Stream};
@@ -71,7 +71,7 @@ proptest! {
         let cut = Cut { piece: part * num_parts, part, gap: 0 };
         let pool = Arc::new(Pool::new(1 << 20));
         let plain = parsed(&text, &schema(is_double, false), cut, None);
-        // The second one is made in the memory of the first.
+        // The second chunk is made in the memory of the first.
         drop(parsed(&text, &schema(is_double, true), cut, Some(&pool)));
         let small = parsed(&text, &schema(is_double, true), cut, Some(&pool));
         let wanted = |stream, is_sparse| Wanted { stream, is_sparse, is_double };

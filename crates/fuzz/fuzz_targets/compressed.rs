@@ -1,12 +1,12 @@
-//! Decompress any bytes in order, and again segment by segment from the access points: the same text. What was not
-//! refused in order is never refused later.
+//! Decompress any bytes in order, and again segment by segment from the access points: the same text. Data that were not
+//! refused in order are never refused later.
 #![no_main]
 
 use cntkio_core::compressed::{Kind, Packed, SpareDecoders, Stream, decompress};
 use libfuzzer_sys::fuzz_target;
 use std::io::ErrorKind;
 
-/// More text is not looked at: a few bytes can hold very much.
+/// Longer texts are not checked: a few bytes can hold very long texts.
 const MOST_TEXT: usize = 1 << 18;
 
 fuzz_target!(|data: &[u8]| {

@@ -44,7 +44,7 @@ struct Inner {
 #[pymethods]
 impl CompressedStream {
     /// Begin at a member or a frame, at offset `packed` of the compressed data, which is offset `text` of the text.
-    /// `spacing`: record access points at least so many bytes of text apart; with None, record no access points.
+    /// `spacing`: record access points at least this number of bytes of text apart; with None, record no access points.
     #[new]
     #[pyo3(signature = (name, packed=0, text=0, *, spacing=None))]
     fn new(name: &str, packed: u64, text: u64, spacing: Option<u64>) -> PyResult<CompressedStream> {
@@ -153,7 +153,7 @@ pub(crate) struct Decoders {
 
 #[pymethods]
 impl Decoders {
-    /// Keep at most so many.
+    /// Most decoders that are kept.
     #[new]
     fn new(most: usize) -> Decoders {
         Decoders { spare: SpareDecoders::new(most) }

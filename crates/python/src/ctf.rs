@@ -330,7 +330,7 @@ pub(crate) fn ctf_parse(
     Ok((Chunk { inner: chunk }, findings.counts.to_vec(), first, last_straw))
 }
 
-/// The offsets where the chunks of a file begin, of at most so many bytes each, and the end of the last chunk. Only
+/// The offsets where the chunks of a file begin, of at most `chunk_size_in_bytes` each, and the end of the last chunk. Only
 /// the text around each border is read.
 #[pyfunction]
 pub(crate) fn ctf_chunk_borders(

@@ -94,12 +94,12 @@ pub struct Fault {
     pub limit: i64,
 }
 
-/// A chunk's columns, and how many of its bytes they came from.
+/// A chunk's columns, and the number of its bytes that they use.
 #[derive(Debug)]
 pub struct Parsed {
     /// The columns.
     pub chunk: Chunk,
-    /// Bytes that are used; what follows them belongs to nothing.
+    /// Bytes that are used; no stream uses the bytes after them.
     pub num_used: usize,
     /// Documented layout: samples that each sequence counts for.
     pub lengths: Vec<u32>,
@@ -112,7 +112,7 @@ fn counted(size: u64) -> i64 {
     i64::try_from(size).unwrap_or(i64::MAX)
 }
 
-/// A place in a chunk that is walked along: takes `size` bytes if they are there.
+/// A cursor over the bytes of a chunk: takes `size` bytes if the chunk has them.
 struct Walk<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -151,7 +151,7 @@ fn block_starts(num_sequences: usize, piece: usize, size: impl Fn(usize) -> usiz
     starts
 }
 
-/// Build blocks on all threads of the current pool; the fault is the one of the first faulty block.
+/// Build blocks on all threads of the current pool; the fault is the fault of the first faulty block.
 fn build(
     starts: &[usize],
     streams: &[Stream],
@@ -242,7 +242,7 @@ fn sequences(walk: &mut Walk, stream: &Stream, num_sequences: usize) -> Result<P
     Ok(places)
 }
 
-/// Find some sequences of a stream, and check these. The others are passed, which needs their counts only.
+/// Find some sequences of a stream, and check these. To pass the others takes only their counts.
 fn own_sequences(walk: &mut Walk, stream: &Stream, num_sequences: usize, own: &[u32]) -> Result<Places, Fault> {
     let mut places = Places::with_room(own.len().min((walk.bytes.len() - walk.at) / 4));
     let mut ends = Vec::with_capacity(places.starts.capacity());
@@ -271,7 +271,7 @@ fn pass(walk: &mut Walk, stream: &Stream, sequence: usize, is_checked: bool) -> 
         let num_samples = u32_at(walk.bytes, start);
         let size = u64::from(num_samples).saturating_mul((stream.dim as u64).saturating_mul(width));
         walk.take(size, Kind::Dense, Some(sequence))?;
-        // Most often sequences are of one length: ask for the counts that follow.
+        // Most corpora have sequences of one length: prefetch the counts at which they would follow.
         let ahead = walk.at + AHEAD_SEQUENCES * (walk.at - start);
         prefetch(walk.bytes.get(ahead..ahead + 4).unwrap_or_default(), 4);
         return Ok(num_samples);
@@ -288,7 +288,7 @@ fn pass(walk: &mut Walk, stream: &Stream, sequence: usize, is_checked: bool) -> 
     let ahead = walk.at + AHEAD_BYTES;
     prefetch(walk.bytes.get(ahead..ahead + (walk.at - values_at)).unwrap_or_default(), AHEAD_BYTES);
     if is_checked {
-        // At once, while the bytes are on their way into the cache.
+        // Check now, while the next bytes are on their way into the cache.
         check_sparse(walk, stream, sequence, values_at, num_values as usize)?;
     }
     Ok(num_samples)
@@ -381,7 +381,7 @@ pub fn parse_documented(
     }
     let mut lengths = Vec::new();
     if !streams.is_empty() {
-        // What a stream takes has been found in the bytes, so there are not more sequences than they can hold.
+        // The bytes of each stream were found, so there are not more sequences than the chunk can hold.
         lengths.resize(num_sequences, 1u32);
     }
     for input in &inputs {

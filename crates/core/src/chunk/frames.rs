@@ -79,7 +79,7 @@ impl Frames {
         Form { dim: self.dim(), is_sparse: false, is_double: false }
     }
 
-    /// Check that every frame is inside of its block; the message says what is not.
+    /// Check that every frame is inside its block; the message names the frame that is not.
     pub(crate) fn check(&self, sequence_offsets: &[u32]) -> Result<(), String> {
         let window = self.left.checked_add(self.right).and_then(|frames| frames.checked_add(1));
         let dim = window.and_then(|frames| frames.checked_mul(self.frame_dim));
@@ -117,7 +117,7 @@ impl Frames {
         size_of_val(&self.starts[..]) + sizes.sum::<usize>()
     }
 
-    /// All bytes of a sequence of so many frames, and their encoding.
+    /// All bytes of a sequence of this number of frames, and their encoding.
     #[inline]
     fn sequence(&self, sequence: usize, num_frames: usize) -> Option<(&[u8], &Encoding)> {
         let FrameStart { block, encoding, offset } = *self.starts.get(sequence)?;
@@ -296,7 +296,7 @@ impl Gather for AllFrames<'_> {
     }
 }
 
-/// Decode what is taken of each sequence; on all threads where there is enough to do.
+/// Decode the samples that are taken of each sequence; on all threads if there are many.
 fn decode_all(all: &[Taken], out: &mut Vec<f32>) -> Result<(), Error> {
     let mut num_values = 0usize;
     for taken in all {
@@ -306,7 +306,7 @@ fn decode_all(all: &[Taken], out: &mut Vec<f32>) -> Result<(), Error> {
     try_reserve(out, num_values)?;
     let num_before = out.len();
     out.resize(num_before + num_values, 0.0);
-    // Outside of a pool the caller has not asked for threads.
+    // Outside a pool the caller has not asked for threads.
     let num_threads = rayon::current_thread_index().map_or(1, |_| rayon::current_num_threads());
     let share = num_values.div_ceil(num_threads).max(SHARE_VALUES);
     let (mut jobs, mut rest, mut at) = (Vec::new(), &mut out[num_before..], 0);

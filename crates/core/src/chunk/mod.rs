@@ -1,4 +1,4 @@
-//! `Chunk`: what every format's parser makes and the packer takes. Columns, immutable once they are made.
+//! `Chunk`: the result of every format's parser, and the input of the packer: immutable columns.
 //!
 //! ```text
 //! chunk ── block 0 ─┬─ column of stream 0: sequence_offsets  0 2 3 5      (in samples, one more than sequences)
@@ -234,7 +234,7 @@ impl Chunk {
         self.blocks.iter().flat_map(|block| &block.columns).map(Column::num_bytes).sum()
     }
 
-    /// Bytes that so many sequences take when packed, or so many samples of each, roughly: as in the first block.
+    /// Approximate bytes of a number of sequences when packed, or of a number of samples of each, as in the first block.
     pub fn packed_bytes(&self, num_sequences: usize, counts: Option<&[u32]>) -> usize {
         let Some(block) = self.blocks.first() else { return 0 };
         let packed_bytes = |column: &Column| {
@@ -247,7 +247,7 @@ impl Chunk {
     }
 }
 
-/// A chunk of dense and sparse columns in full width, borrowed: what writers take.
+/// A chunk of dense and sparse columns in full width, borrowed: the input of writers.
 #[derive(Debug, Clone)]
 pub struct PlainChunk<'a> {
     chunk: &'a Chunk,

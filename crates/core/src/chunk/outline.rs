@@ -1,4 +1,4 @@
-//! `Outline`: figures of a column that tell whether a survey has to look at its samples one by one.
+//! `Outline`: figures of a column that show whether a survey has to examine its samples one by one.
 
 use super::small::Small;
 use super::{Chunk, Column, Samples, Values};

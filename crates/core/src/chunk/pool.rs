@@ -1,9 +1,9 @@
-//! Memory of chunks that are gone, for the chunks to come: fresh memory costs as much as parsing.
+//! Memory of dropped chunks, for later chunks: fresh memory costs as much as parsing.
 
 use super::Block;
 use std::sync::Mutex;
 
-/// Blocks of chunks that are gone. A pool belongs to the chunks of one schema, whose blocks have the same columns.
+/// Blocks of dropped chunks. A pool belongs to the chunks of one schema, whose blocks have the same columns.
 #[derive(Debug, Default)]
 pub struct Pool {
     spare: Mutex<Vec<Block>>,
@@ -18,7 +18,7 @@ impl Pool {
 
     /// Take a block, with whatever it contained.
     ///
-    /// Never waits for the lock: after a fork it may belong to a thread that does not exist in the child.
+    /// It never waits for the lock: after a fork, a thread that does not exist in the child may hold the lock.
     pub fn take(&self) -> Option<Block> {
         self.spare.try_lock().ok()?.pop()
     }

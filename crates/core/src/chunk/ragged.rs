@@ -1,4 +1,4 @@
-//! Gathering: what a kind of samples is given ([`AllFound`], [`Takes`]), and what it appends to ([`Ragged`]).
+//! Gathering: the input of each kind of samples ([`AllFound`], [`Takes`]), and its output ([`Ragged`]).
 
 use super::values::Values;
 use cntkio_simd::prefetch_first;
@@ -73,7 +73,7 @@ pub enum Error {
     Mixed,
     /// The file of this name, which a chunk shows, has changed.
     Changed(String),
-    /// An array needs so many bytes, which is more memory than there is.
+    /// An array needs this number of bytes, which is more memory than there is.
     TooLarge(usize),
     /// A sequence has another number of samples than it should have.
     Length {
@@ -91,16 +91,16 @@ pub enum Error {
 pub struct Parts<'a> {
     /// For each sequence the first sample that is taken.
     pub firsts: &'a [u32],
-    /// For each sequence how many samples are taken.
+    /// For each sequence the number of samples that are taken.
     pub counts: &'a [u32],
 }
 
 /// The columns of one stream in all blocks of the chunks that a selection is taken from; all have one form.
 pub(crate) trait Gather: Sync {
-    /// Append what is taken of each sequence.
+    /// Append the samples that are taken of each sequence.
     ///
     /// # Errors
-    /// Why the selection cannot be packed. What was appended must not be used then.
+    /// Why the selection cannot be packed. The appended samples must not be used then.
     fn gather(
         &self,
         located: &Located,
@@ -117,14 +117,14 @@ pub(crate) trait Gather: Sync {
 /// in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ahead {
-    /// The begin and the end of each sequence.
+    /// The beginning and the end of each sequence.
     Tables,
     /// The first bytes of each sequence, or of the table of its entries.
     Samples,
 }
 
 impl Ahead {
-    /// The begin and the end of a sequence whose samples are to be prefetched. Prefetches the table otherwise.
+    /// The beginning and the end of a sequence whose samples are to be prefetched. Prefetches the table otherwise.
     #[inline(always)]
     pub(crate) fn span<T: Copy>(self, offsets: &[T], sequence: usize) -> Option<(T, T)> {
         if self == Ahead::Samples {
@@ -184,7 +184,7 @@ impl Located<'_> {
         }
     }
 
-    /// Hand each sequence to `take`, with the column of its block.
+    /// Pass each sequence to `take`, with the column of its block.
     #[inline]
     pub(crate) fn each<'c, C>(
         &self,
@@ -209,7 +209,7 @@ impl Located<'_> {
         Ok(())
     }
 
-    /// Hand each group of neighbours to `take`, with the column of its block. The entry of the group's first sequence in
+    /// Pass each group of neighbours to `take`, with the column of its block. The entry of the group's first sequence in
     /// the column's `table` is prefetched some time before.
     #[inline]
     pub(crate) fn each_group<'c, C, E: 'c>(
@@ -236,7 +236,7 @@ impl Located<'_> {
 /// Distance of the table entries that are prefetched.
 const AHEAD_GROUPS: usize = 16;
 
-/// The begin and the end of a sequence.
+/// The beginning and the end of a sequence.
 #[inline(always)]
 pub(crate) fn span<T: Copy>(offsets: &[T], sequence: usize) -> Result<(T, T), Error> {
     match offsets.get(sequence..) {

@@ -95,7 +95,7 @@ impl Runs {
         }
     }
 
-    /// Check that the runs cover their sequences; the message says what does not.
+    /// Check that the runs cover their sequences; the message names the fault.
     pub(crate) fn check(&self, sequence_offsets: &[u32]) -> Result<(), String> {
         if let Some(Targets { dim, rows }) = &self.targets
             && (*dim == 0 || dim.checked_mul(self.dim) != Some(rows.as_slice().len()))

@@ -1,9 +1,9 @@
-//! Columns in the making, in the memory of columns that are not needed any more: fresh memory costs as much as parsing.
+//! Columns under construction, in the memory of dropped columns: fresh memory costs as much as parsing.
 
 use super::values::empty_for;
 use super::{Column, Samples, Small, Values};
 
-/// The vectors of a column, all empty, with what memory a spare column had for them.
+/// The vectors of a column, all empty, in the memory of a spare column.
 #[derive(Debug, Default)]
 pub(crate) struct EmptyColumn {
     pub(crate) sequence_offsets: Vec<u32>,
@@ -39,7 +39,7 @@ impl EmptyColumn {
         empty
     }
 
-    /// Make room for so many numbers; a vector that is too small or far too large is replaced.
+    /// Make room for a number of values; a vector that is too small or far too large is replaced.
     pub(crate) fn fit(
         &mut self,
         num_sequences: usize,

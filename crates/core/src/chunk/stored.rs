@@ -43,7 +43,7 @@ impl Stored {
         Form { dim: self.dim, is_sparse: self.is_sparse, is_double: self.becomes_double }
     }
 
-    /// Check that every sequence is inside of the bytes; the message says what is not.
+    /// Check that every sequence is inside the bytes; the message names the sequence that is not.
     pub(crate) fn check(&self, num_sequences: usize) -> Result<(), String> {
         let ends_inside = |ends: &Vec<usize>| {
             ends.len() == num_sequences
@@ -185,7 +185,7 @@ fn sparse<T: Precision>(
     values: &mut Vec<T>,
     entries: &mut RaggedEntries,
 ) -> Result<(), Error> {
-    // A little more than there are: the counts take some of the bytes, too.
+    // This is a little more than the entries: the counts take some of the bytes, too.
     let num_entries = pieces.iter().map(|piece| piece.bytes.len()).sum::<usize>() / (size_of::<T>() + 4);
     entries.reserve(pieces.len());
     let RaggedEntries { sample_offsets, indices } = entries;

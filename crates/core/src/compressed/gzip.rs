@@ -9,7 +9,7 @@ const FOOTER_BYTES: usize = 8;
 /// A decompressor of members.
 pub(super) struct Gzip {
     inflater: Inflater,
-    /// The position is in a member whose begin was not seen, so that its check sum cannot be checked.
+    /// The position is in a member whose beginning was not read, so that its check sum cannot be checked.
     is_resumed: bool,
     /// Bytes of the footer that are still to be skipped.
     footer: usize,

@@ -22,7 +22,7 @@ pub struct Packed<'a> {
     pub texts: &'a [u64],
     /// Place of each point and, last, of the end of the last segment; see [`Points::places`].
     pub places: &'a [u64],
-    /// For each point the begin of its window in `windows` and, last, the end of the last window.
+    /// For each point the beginning of its window in `windows` and, last, the end of the last window.
     pub window_bounds: &'a [u64],
     /// The windows.
     pub windows: &'a [u8],
@@ -45,7 +45,7 @@ struct Buffers {
 }
 
 impl SpareDecoders {
-    /// Keep at most so many decoders.
+    /// Most decoders that are kept.
     #[must_use]
     pub fn new(most: usize) -> SpareDecoders {
         SpareDecoders { most, kept: Mutex::default() }
@@ -97,7 +97,7 @@ impl<'a> Packed<'a> {
     }
 }
 
-/// Reads parts of a text, which should follow each other: it decompresses what lies between, or begins at the access
+/// Reads parts of a text, which should follow each other: it decompresses the text between them, or begins at the access
 /// point before the part.
 pub struct Reader<'a> {
     packed: Packed<'a>,
@@ -248,7 +248,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// Decompress something; returns how many bytes were read and written.
+    /// Decompress some bytes; returns the numbers of bytes that were read and written.
     fn feed(&mut self, packed: &Packed, out: &mut [u8]) -> io::Result<(usize, usize)> {
         if self.unused.is_empty() {
             let end = Place::from(packed.places[self.segment + 1]).byte;

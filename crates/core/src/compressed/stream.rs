@@ -94,7 +94,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// A stream at the begin of compressed data. Note access points at least `spacing` bytes of text apart.
+    /// A stream at the beginning of compressed data. Note access points at least `spacing` bytes of text apart.
     ///
     /// # Errors
     /// The memory is exhausted.
@@ -103,7 +103,7 @@ impl Stream {
         Ok(Stream { decoder, packed: 0, text: 0, points: Points::default(), spacing, is_between: true })
     }
 
-    /// True at the begin of a member or a frame, and at the end of whole data.
+    /// True at the beginning of a member or a frame, and at the end of complete data.
     #[must_use]
     pub fn is_between(&self) -> bool {
         self.is_between
@@ -121,7 +121,7 @@ impl Stream {
         self.points.window_ends.push(self.points.windows.len() as u64);
     }
 
-    /// Decompress until the input is used up or the output is full; returns how many bytes were read and written.
+    /// Decompress until the input is used up or the output is full; returns the numbers of bytes read and written.
     ///
     /// # Errors
     /// The data are damaged.
@@ -163,7 +163,7 @@ impl Stream {
         }
     }
 
-    /// A step; returns how many bytes were read and written and, at the end of a block, the number of unused bits.
+    /// A step; returns the numbers of bytes read and written and, at the end of a block, the number of unused bits.
     fn step(&mut self, input: &[u8], output: &mut [u8]) -> Result<((usize, usize), Option<u8>), Fault> {
         let was_between = self.is_between;
         let stepped = match &mut self.decoder {
@@ -174,7 +174,7 @@ impl Stream {
             Ok(stepped) => {
                 self.packed += stepped.num_read as u64;
                 self.text += stepped.num_written as u64;
-                // What ends without a byte of input had ended before.
+                // A member that ends without a byte of input had ended before.
                 self.is_between = stepped.is_end || (was_between && stepped.num_read == 0);
                 Ok(((stepped.num_read, stepped.num_written), stepped.unused_bits))
             }

@@ -10,12 +10,12 @@ use zstd_safe::{DCtx, InBuffer, OutBuffer, ResetDirective};
 const MAGIC: u32 = 0xFD2F_B528;
 const SKIPPABLE_MAGIC: u32 = 0x184D_2A50;
 const SKIPPABLE_HEADER_BYTES: usize = 8;
-/// Magic number and the byte that tells the size of the header.
+/// Magic number, and the byte that determines the size of the header.
 const LEAST_HEADER_BYTES: usize = 5;
 const BLOCK_HEADER_BYTES: usize = 3;
 const SUM_BYTES: usize = 4;
 const MOST_BLOCK_BYTES: u64 = 128 << 10;
-/// The largest window that libzstd accepts without being asked to.
+/// The largest window that libzstd accepts by default.
 const MOST_WINDOW_BYTES: u64 = 128 << 20;
 
 /// A decompressor of frames.
@@ -39,9 +39,9 @@ pub(super) struct Zstd {
 enum State {
     /// Collects a unit.
     Collects(Unit),
-    /// The unit is whole, and libzstd decompresses it. The next unit, if the frame has one.
+    /// The unit is complete, and libzstd decompresses it. The next unit, if the frame has one.
     Decodes(Option<Unit>),
-    /// So many bytes of a skippable frame are left.
+    /// The number of bytes that are left of a skippable frame.
     Skips(u64),
 }
 
@@ -121,7 +121,7 @@ impl Zstd {
         Ok(Stepped { num_read, num_written, is_end, unused_bits: None })
     }
 
-    /// Let libzstd decompress the unit; returns how many bytes were written, and whether the frame is at its end.
+    /// Let libzstd decompress the unit; returns the number of bytes written, and whether the frame is at its end.
     fn decode(&mut self, mut room: &mut [u8]) -> Result<(usize, bool), Damage> {
         let mut written = 0;
         if let Some(byte) = self.held {
@@ -148,7 +148,7 @@ impl Zstd {
         Ok((written, self.is_over && self.held.is_none()))
     }
 
-    /// Add bytes to the unit; returns how many. If it is whole, go to the next state.
+    /// Add bytes to the unit; returns their number. If the unit is complete, go to the next state.
     fn collect(&mut self, unit: Unit, input: &[u8]) -> Result<usize, Damage> {
         let mut num_read = 0;
         loop {
@@ -170,7 +170,7 @@ impl Zstd {
         }
     }
 
-    /// Begin with a unit that is whole.
+    /// Begin with a complete unit.
     fn begin(&mut self, unit: Unit) -> Result<(), Damage> {
         self.used = 0;
         self.state = match unit {
@@ -198,7 +198,7 @@ impl Zstd {
     }
 
     /// Take a new context if the memory of the old context is larger than the frame asks for, and the text does not fit it:
-    /// what a damaged frame yields depends on the size.
+    /// the output of a damaged frame depends on the size.
     fn make_ready(&mut self, header: &Header) -> Result<(), Damage> {
         if header.dictionary != 0 {
             let id = header.dictionary;
@@ -243,7 +243,7 @@ fn field_bytes(descriptor: u8) -> [usize; 3] {
     [usize::from(!is_single_segment), [0, 1, 2, 4][usize::from(descriptor & 3)], content]
 }
 
-/// The size of a header of which some bytes are known, or the number of bytes that tell it.
+/// The size of a header of which some bytes are known, or the number of bytes that determine it.
 fn header_bytes(known: &[u8]) -> Result<usize, Damage> {
     let begins_with = |magic: u32, of: u32| {
         let bytes = std::iter::zip(magic.to_le_bytes(), of.to_le_bytes());
@@ -275,7 +275,7 @@ fn header(unit: &[u8]) -> Header {
     Header { has_sum: descriptor & 4 != 0, dictionary: number(dictionary) as u32, window, content }
 }
 
-/// The size of a block with its header, of which some bytes are known, or the number of bytes that tell it.
+/// The size of a block with its header, of which some bytes are known, or the number of bytes that determine it.
 fn block_bytes(known: &[u8]) -> usize {
     if known.len() < BLOCK_HEADER_BYTES {
         return BLOCK_HEADER_BYTES;

@@ -28,7 +28,7 @@ pub(super) fn finish(num_sequences: usize, builders: Vec<Builder>) -> Block {
     Block { num_sequences, columns: builders.into_iter().map(Builder::finish).collect() }
 }
 
-/// A column in the making.
+/// A column under construction.
 pub(super) struct Builder {
     /// The offsets of all sequences; the samples of this part, or of all parts if they are not small.
     pub(super) column: Column,
@@ -91,7 +91,7 @@ impl Builder {
             self.num_small = 0;
         }
         if is_first {
-            // Make room for the other parts, as many as the first part lets expect: to grow step by step would cost
+            // Make room for the other parts, estimated from the first part: to grow step by step would cost
             // more than to parse.
             expect(&mut self.column.sequence_offsets, ratio);
             match &mut self.small {

@@ -25,15 +25,15 @@ pub struct Seen {
     last_size: usize,
 }
 
-/// So many different numbers of values are counted for each name.
+/// Number of different numbers of values that are counted for each name.
 const MOST_SIZES: usize = 64;
 
 /// A text with more names than this is not taken for the CNTK text format.
 pub const MOST_NAMES: usize = 10_000;
 
-/// Look at every sample of a block of whole lines; `None` if there are more than [`MOST_NAMES`] names.
+/// Examine every sample of a block of whole lines; `None` if there are more than [`MOST_NAMES`] names.
 ///
-/// Faults are ignored: the result says what to ask of a reader, not whether the text is right.
+/// Faults are ignored: the result describes the streams, not whether the text is right.
 pub fn infer(block: &[u8]) -> Option<Vec<Seen>> {
     let mut all: Vec<Seen> = Vec::new();
     let mut by_name: HashMap<Vec<u8>, usize> = HashMap::new();
@@ -130,7 +130,7 @@ impl Seen {
     #[inline]
     fn add_index(&mut self, digits: &[u8]) {
         self.num_indexed += 1;
-        // So many digits fit 64 bits.
+        // This number of digits fits 64 bits.
         let index = if digits.len() < 20 {
             Some(digits.iter().fold(0, |index, digit| 10 * index + u64::from(digit - b'0')))
         } else {

@@ -1,4 +1,4 @@
-//! The exact way to parse a line: it reads anything, and finds every fault.
+//! The exact parser of lines: it reads any text, and finds every fault.
 //!
 //! ```text
 //! line      [id] item item … LF
@@ -37,7 +37,7 @@ impl Prediction {
         self.next[self.last]
     }
 
-    /// An item has come.
+    /// Note an item.
     #[inline(always)]
     pub(super) fn saw(&mut self, item: usize) {
         self.next[self.last] = item;
@@ -58,12 +58,12 @@ pub(super) struct LineParser<'a> {
     pub(super) sight: Sight<'a>,
     pub(super) sequence: usize,
     pub(super) at: usize,
-    /// Tells the line from others: the offset of its first byte in the whole, plus 1. A builder remembers the line of
+    /// Identifier of the line: the offset of its first byte in the whole text, plus 1. A builder remembers the line of
     /// its last sample, so a second sample on the line is noticed.
     pub(super) line_number: usize,
     /// A pipe, the name and a space, for each stream.
     pub(super) names: Vec<ShortText>,
-    /// The stream of each name, if there are so many that a search would take long.
+    /// The stream of each name, if there are too many for a linear search.
     by_name: Option<HashMap<&'a [u8], usize>>,
     longest_name: usize,
     pub(super) streams: Prediction,

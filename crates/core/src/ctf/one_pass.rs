@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// Bytes before and after an offset in which a sequence's start is looked for, at first and at last.
 const LOOK_AROUND_BYTES: [usize; 2] = [1 << 15, 1 << 19];
 
-/// The last sequence that starts at `at` or before, if the text around that offset tells. The first sequence starts at
+/// The last sequence that starts at `at` or before, if the text around that offset shows it. The first sequence starts at
 /// `first`.
 fn last_start(text: Text, first: usize, at: usize, mode: Mode) -> io::Result<Option<usize>> {
     for around in LOOK_AROUND_BYTES {
@@ -43,7 +43,7 @@ fn last_start(text: Text, first: usize, at: usize, mode: Mode) -> io::Result<Opt
 
 /// The offsets where the chunks of a text begin and, last, where the last chunk ends. The chunks are as in
 /// [`chunk_starts`](super::chunk_starts) if no sequence is left out. Stops at the first border that the text around it
-/// does not tell.
+/// does not show.
 ///
 /// # Errors
 /// The text cannot be read.
@@ -153,7 +153,7 @@ impl Pass<'_> {
     }
 }
 
-/// A piece in the making.
+/// A piece under construction.
 struct Piece {
     begin: usize,
     size: usize,
@@ -164,7 +164,7 @@ struct Piece {
 
 impl Piece {
     /// Scan and parse lines. Unless they are the last lines, leave out the last sequence, which may continue. Returns
-    /// how many bytes were taken; `None` if there is a finding.
+    /// the number of bytes that were taken; `None` if there is a finding.
     fn take(&mut self, pass: Pass, offset: usize, lines: &[u8], is_last: bool) -> Option<usize> {
         let mut found = scan(lines, pass.mode, None).ok()?;
         let mut end = lines.len();

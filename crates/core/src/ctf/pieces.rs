@@ -42,7 +42,7 @@ pub struct Cut {
 /// Parse the sequences' text into a chunk, on all threads of the current pool if there is more than one piece.
 ///
 /// The findings do not depend on the cut. Every piece starts with the whole budget; a piece with more errors than the
-/// pieces before it have left is parsed again with what is left, so that it stops where a single parser would stop.
+/// pieces before it have left is parsed again with the rest, so that it stops where a single parser would stop.
 ///
 /// # Errors
 /// The text cannot be read.
@@ -64,7 +64,7 @@ pub fn parse_chunk(
         let spare = pool.and_then(|pool| pool.take());
         parse_piece(source, piece, schema, &mut findings, cut, spare).map(|block| (block, findings))
     };
-    // To hand a single piece to another thread would take as long as to parse some lines.
+    // Passing a single piece to another thread would take as long as parsing some lines.
     let parsed: Vec<_> = match pieces[..] {
         [] => Vec::new(),
         [piece] => vec![parse_piece(piece, budget)],
@@ -144,7 +144,7 @@ pub fn parse(bytes: &[u8], sequences: &[Extent], schema: &Schema, findings: &mut
     parse_with(Kernel::selected(), bytes, sequences, schema, findings)
 }
 
-/// [`parse`] with a certain kernel, which makes no difference but in time.
+/// [`parse`] with a certain kernel, which changes only the time.
 pub fn parse_with(
     kernel: Kernel,
     bytes: &[u8],

@@ -61,7 +61,7 @@ fn put_number<T: Decimal>(out: &mut Vec<u8>, value: T) -> Result<(), f64> {
     Ok(())
 }
 
-/// Why a sequence cannot be written.
+/// Reason why a sequence cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Unwritable {
     /// A value that is not a number or infinite.
@@ -82,7 +82,7 @@ pub enum Unwritable {
 
 /// Write some sequences of a chunk as text, in pieces of `piece` sequences on all threads of the current pool.
 ///
-/// `streams`: for each its column and its name; a column that is not there is a caller's fault and left out. `keys`
+/// `streams`: for each its column and its name; a column that does not exist is a bug of the caller and left out. `keys`
 /// holds the number in front of each sequence's lines.
 pub fn write(
     chunk: &PlainChunk,

@@ -4,7 +4,7 @@ use super::labels::{Fault, Labels, Remark, Stop};
 use super::row::{Row, row};
 use super::{Rules, Unit};
 
-/// A key, as a quoted line says it.
+/// A key from a quoted line.
 #[derive(Clone, Copy)]
 pub(super) struct Key<'a> {
     /// The key without a leading `*/` and without its extension.

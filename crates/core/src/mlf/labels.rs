@@ -156,9 +156,9 @@ pub struct Labels {
     pub starts: Numbers,
     /// The class of each run.
     pub classes: Numbers,
-    /// For each kind of remark: how many there are, and the offsets of the first [`MOST_IN_FULL`].
+    /// For each kind of remark: the number of remarks, and the offsets of the first [`MOST_IN_FULL`].
     pub remarks: [(u64, Vec<u64>); NUM_REMARKS],
-    /// Why the scan ended early, and at which offset.
+    /// Reason and offset of an early end of the scan.
     pub stop: Option<(Stop, u64)>,
 }
 

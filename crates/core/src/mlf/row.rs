@@ -1,4 +1,4 @@
-//! Rows: what one line of an entry says.
+//! Rows: the content of the lines of an entry.
 
 use super::Rules;
 use super::classes::Classes;

@@ -40,7 +40,7 @@ impl<'a> Scan<'a> {
         Scan { text, rules, share_bytes, next_share: 0, all: Labels::default(), last: Vec::new() }
     }
 
-    /// Scan the next shares. Returns whether there are more.
+    /// Scan the next shares. Returns whether further shares follow.
     ///
     /// # Errors
     /// The text cannot be read.
@@ -52,7 +52,7 @@ impl<'a> Scan<'a> {
             let is_first = all.at.is_empty();
             last.into_iter().for_each(|labels| all.append(labels));
             if is_first && !all.at.is_empty() {
-                // Make room for as much as the first shares let expect: to grow step by step would cost more.
+                // Make room for all entries, estimated from the first shares: to grow step by step would cost more.
                 all.expect(self.text.size as f64 / (first * self.share_bytes) as f64);
             }
         };

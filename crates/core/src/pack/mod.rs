@@ -30,7 +30,7 @@ pub struct Selection<'a> {
     pub chunk_of: &'a [u32],
     /// For each sequence its number in the chunk.
     pub sequences: &'a [u32],
-    /// The parts of the sequences that are taken; without them whole sequences are.
+    /// The parts of the sequences that are taken; `None`: whole sequences are taken.
     pub parts: Option<Parts<'a>>,
 }
 
@@ -102,7 +102,7 @@ impl<'a> Sources<'a> {
         Ok(Sources { chunks, blocks, first_blocks, are_single_blocks, streams })
     }
 
-    /// Check that no file has changed that a chunk shows, once more before values are delivered that were gathered.
+    /// Check again, before gathered values are delivered, that no file that a chunk shows has changed.
     pub fn check_unchanged(&self) -> Result<(), Error> {
         check_unchanged(self.chunks)
     }
@@ -123,7 +123,7 @@ impl<'a> Sources<'a> {
         }
     }
 
-    /// Prefetch what gathering these sequences will read, unless it is so much that it would not stay in the cache.
+    /// Prefetch the data that gathering these sequences will read, unless they are too large for the cache.
     fn prefetch(&self, located: &Located, what: Ahead) {
         let Located::Neighbours { all, .. } = located else { return };
         if all.len() <= MOST_AHEAD {
@@ -144,7 +144,7 @@ impl<'a> Sources<'a> {
             return if exist { Ok(Located::Parts { blocks: chunk_of, sequences }) } else { Err(Error::Missing) };
         }
         let mut all: Vec<Neighbours> = Vec::with_capacity(num_sequences);
-        // The sequence after the last one, and how many sequences of its block may join the last neighbours.
+        // The sequence after the last sequence, and the number of sequences of its block that may join the last neighbours.
         let (mut next, mut num_joining) = ((0, 0), 0);
         for (&chunk_index, &sequence) in chunk_of.iter().zip(sequences) {
             if num_joining > 0
@@ -238,14 +238,14 @@ impl<'a> Stream<'a> {
         Ok(Stream { wanted, columns: Some(columns.ok_or(Error::Mixed)?), is_widened })
     }
 
-    /// Gather what is taken of the sequences.
+    /// Gather the samples that are taken of the sequences.
     fn gather(&self, located: &Located, parts: Option<Parts>) -> Result<Ragged, Error> {
         let mut out = Ragged::empty(self.wanted.is_sparse, self.wanted.is_double, located.num_sequences());
         self.append(located, parts, &mut out)?;
         Ok(out)
     }
 
-    /// Append what is taken of the sequences.
+    /// Append the samples that are taken of the sequences.
     ///
     /// After an error `out` must not be used any more.
     fn append(&self, located: &Located, parts: Option<Parts>, out: &mut Ragged) -> Result<(), Error> {
@@ -264,7 +264,7 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// Check that no file has changed that a chunk shows.
+/// Check that no file that a chunk shows has changed.
 fn check_unchanged(chunks: &[&Chunk]) -> Result<(), Error> {
     match chunks.iter().find_map(|chunk| chunk.changed()) {
         Some(name) => Err(Error::Changed(name.to_owned())),

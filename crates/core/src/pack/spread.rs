@@ -8,7 +8,7 @@ use cntkio_memory::copy::zeros;
 /// Spread ragged samples of `dim` values over `[sequences, steps, dim]`, zeros after each sequence's end.
 ///
 /// `sequence_offsets` ascend from 0, no sequence is longer than `steps`, and `values` holds all samples;
-/// otherwise `Error::Missing`. `Error::TooLarge`: the system has no memory for so many.
+/// otherwise `Error::Missing`. `Error::TooLarge`: the system has too little memory.
 pub fn pad<T: Element>(values: &[T], sequence_offsets: &[i64], steps: usize, dim: usize) -> Result<Vec<T>, Error> {
     let num_sequences = sequence_offsets.len().saturating_sub(1);
     let mut out = table(num_sequences.checked_mul(steps).ok_or(Error::TooLarge(usize::MAX))?, dim)?;
@@ -45,7 +45,7 @@ pub struct Table {
     pub is_double: bool,
 }
 
-/// Spread the parts of sequences that `cells` tell over `num_cells` dense samples, zeros between them.
+/// Spread the parts of sequences, as `cells` describes them, over `num_cells` dense samples, zeros between them.
 ///
 /// Repeated indices of a sparse sample are not summed: the last one stays, as in CNTK.
 pub fn spread(

@@ -32,7 +32,7 @@ impl Whole {
         let chunks = [chunk];
         let sources = Sources::new(&chunks, &wanted)?;
         let located = sources.all();
-        // What all chunks will take, going by the first: growing again and again would cost more than copying.
+        // Estimate the memory of all chunks from the first: growing again and again would cost more than copying.
         let is_first = self.num_sequences == 0 && chunk.num_sequences() > 0;
         let ratio = self.num_expected as f64 / chunk.num_sequences() as f64;
         self.num_sequences += chunk.num_sequences();

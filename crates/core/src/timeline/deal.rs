@@ -1,4 +1,4 @@
-//! Dealing: the sequences of global minibatches are shared out among ranks. (docs/timeline.md, "Global partitions")
+//! Dealing: the division of the sequences of global minibatches among ranks. (docs/timeline.md, "Global partitions")
 //!
 //! Every rank deals the same minibatches in the same way, and keeps its own share.
 
@@ -10,7 +10,7 @@ use std::collections::{BinaryHeap, VecDeque};
 pub enum Load {
     /// The sum of the lengths.
     Samples,
-    /// The number of sequences times the length of the longest: what padding makes of them.
+    /// The padded area: the number of sequences times the length of the longest.
     PaddedArea,
 }
 
@@ -58,7 +58,7 @@ impl Candidate for u128 {
     }
 }
 
-/// The sequences of a minibatch by length, and which of each length a rank gets.
+/// The sequences of a minibatch by length, and the sequences of each length that a rank gets.
 #[derive(Default)]
 struct Classes {
     /// Each length that occurs and the number of its sequences, the longest first.

@@ -31,7 +31,7 @@ impl MersenneTwister {
         tempered(x)
     }
 
-    /// The number that follows after `count` others; `None` if it is not computed yet.
+    /// The number after the next `count` numbers; `None` if it is not computed yet.
     #[inline]
     pub(super) fn peek(&self, count: usize) -> Option<u64> {
         self.state.get(self.next + count).copied().map(tempered)

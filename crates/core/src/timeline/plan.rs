@@ -10,9 +10,9 @@ use crate::owners::Owners;
 /// Distance that a sequence may move from the rank of its chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Window {
-    /// So many ranks.
+    /// A number of ranks.
     Chunks(u64),
-    /// As many whole ranks as hold about so many samples.
+    /// A number of samples: as many whole ranks as hold about this number.
     Samples(u64),
 }
 
@@ -39,7 +39,7 @@ impl Span {
     }
 }
 
-/// The order of chunks of one sweep, and what follows from it for each rank.
+/// The order of chunks of one sweep, and the window of each rank.
 #[derive(Debug)]
 pub(super) struct SweepPlan {
     pub(super) sweep: u64,

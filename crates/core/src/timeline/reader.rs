@@ -82,7 +82,7 @@ pub struct Cursor {
     pub index: u32,
     /// The rank that `index` belongs to, otherwise the chunk.
     pub rank: u32,
-    /// In file order: the running count of sequences, which says whose turn it is.
+    /// In file order: the running count of sequences, which decides whose turn it is.
     pub count: u64,
 }
 
@@ -99,7 +99,7 @@ pub struct Reader {
     previous: Cursor,
     held: Option<Cursor>,
     order: Option<SweepOrder>,
-    /// The last plan, often the plan of the next sweep before its order is needed.
+    /// The last computed plan, often of the next sweep, before its order is needed.
     plan: Option<Arc<SweepPlan>>,
 }
 
@@ -489,7 +489,7 @@ impl Reader {
         self.order.get_or_insert_with(|| SweepOrder::new(plan))
     }
 
-    /// Bytes of memory: the order of the sweep and the tables of chunks.
+    /// Bytes of memory of the order of the sweep and of the tables of chunks.
     #[must_use]
     pub fn num_bytes(&self) -> usize {
         8 * (self.samples_before.capacity() + self.chunk_samples.capacity())

@@ -1,4 +1,4 @@
-//! Shares of chunks: which sequences of each chunk were dealt to a rank. (docs/timeline.md, "Global partitions")
+//! Shares of chunks: the sequences of each chunk that were dealt to a rank. (docs/timeline.md, "Global partitions")
 //!
 //! ```text
 //! reads, dealt ahead    s7 s2 s9 | s1 s4 s8 | ...        chunk 0: s0 .. s4, chunk 1: s5 .. s9
@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A rank's share of each chunk, as far as reads were dealt.
+/// A rank's share of each chunk, from the reads that were dealt so far.
 #[derive(Debug)]
 pub struct Shares {
     num_samples: u64,
@@ -19,7 +19,7 @@ pub struct Shares {
     parts: OfParts<Part>,
 }
 
-/// The numbers of parts are few and made here, and each sequence looks one up: a multiplication mixes them enough.
+/// A hash by multiplication suffices, because this module makes the few numbers of parts, and fast look-ups matter.
 #[derive(Default)]
 struct Mixed(u64);
 
@@ -116,7 +116,7 @@ pub struct Sequences<'a> {
 pub type PartRefs = (Vec<u64>, Vec<usize>, Vec<u32>, Vec<u32>);
 
 impl Shares {
-    /// No shares, of a table with so many samples and chunks.
+    /// No shares yet, of a table with this number of samples and chunks.
     #[must_use]
     pub fn new(num_samples: u64, num_chunks: u64) -> Shares {
         Shares { num_samples, num_chunks, parts: OfParts::default() }

@@ -1,4 +1,4 @@
-//! Shuffles: the order of a sweep's sequences, done step by step, and two orders that are made at once.
+//! Shuffles: the order of a sweep's sequences, computed step by step, and two orders that are computed at once.
 
 use super::generator::{MersenneTwister, Remainder};
 use super::plan::{Span, SweepPlan};
@@ -25,7 +25,7 @@ pub fn shuffled(count: u32, seed: u64, pause: &mut Pause) -> Result<Vec<u32>, St
     Ok(order)
 }
 
-/// The order of sequences of one sweep: done as far as it was asked for, forgotten where the reader has passed.
+/// The order of sequences of one sweep: computed on request, and forgotten once the reader has passed.
 ///
 /// ```text
 /// positions   0 ········ base ━━━━━━━━ shuffled ───────── base + homes.len() ········ number of sequences
@@ -65,7 +65,7 @@ const MOST_LOCATED: u32 = 64;
 const DRAWN_AT_ONCE: usize = 32;
 /// Distance, in draws, of the sequences that are prefetched because a later draw may choose them.
 const DRAWN_AHEAD: usize = 24;
-/// Windows of at most so many sequences stay in the caches, where prefetching costs more than it saves.
+/// Windows of at most this number of sequences stay in the caches, where prefetching costs more than it saves.
 const MOST_IN_CACHE: u32 = 1 << 20;
 
 impl SweepOrder {
@@ -297,7 +297,7 @@ mod tests {
         Arc::new(SweepPlan::new(table, &samples, Randomization { window: Window::Chunks(window), seed }, 0))
     }
 
-    /// The order of a sweep, rank after rank, with what was passed forgotten.
+    /// The order of a sweep, rank after rank; passed ranks are forgotten.
     fn order_of(plan: &Arc<SweepPlan>) -> Vec<u32> {
         let mut order = SweepOrder::new(Arc::clone(plan));
         let mut all = Vec::new();

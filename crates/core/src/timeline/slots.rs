@@ -45,10 +45,10 @@ pub struct Slots {
     num_slots: usize,
 }
 
-/// Why a read of [`Slots`] ended early.
+/// Reason why a read of [`Slots`] ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unread {
-    /// It was asked to stop. The next read continues.
+    /// `pause` asked the work to stop. The next read continues.
     Stopped,
     /// The memory is too small for more than this number of rows.
     OutOfMemory(usize),
@@ -136,7 +136,7 @@ impl Slots {
     }
 
     /// Check that there is memory for a sequence in each row that the data can fill, before any is filled: without an
-    /// end of the data the rows are as many as asked for.
+    /// end of the data, every requested row is filled.
     fn require_room(&self, reader: &Reader) -> Result<(), Unread> {
         let most = usize::try_from(reader.num_left()).unwrap_or(usize::MAX);
         let added = (self.num_slots - self.queues.len()).min(most);
