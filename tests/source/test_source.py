@@ -347,6 +347,16 @@ def test_a_changed_truncation_length_is_pickled_with_the_source(path: Path) -> N
             assert again.next_minibatch(8)["x"].values.tolist() == source.next_minibatch(8)["x"].values.tolist()
 
 
+def test_an_epoch_cannot_begin_or_end_truncation(path: Path) -> None:
+    with make(path, max_sweeps=1) as source, pytest.raises(ConfigError, match="reads whole sequences; expected None$"):
+        source.begin_epoch(0, 50, truncation_length=2)
+    with (
+        make(path, truncation_length=3, max_sweeps=1) as source,
+        pytest.raises(ConfigError, match="is 0, but the source truncates to 3; expected None or at least 1"),
+    ):
+        source.begin_epoch(0, 50, truncation_length=0)
+
+
 def test_cntks_bare_state_is_accepted_with_further_keys(path: Path) -> None:
     with make(path, max_sweeps=1) as source:
         source.next_minibatch(20)

@@ -30,7 +30,7 @@ _LINE_WIDTH = 100
 # Room for the name of a stream, and for the number of further items.
 _REST_WIDTH = 24
 _BAR_WIDTH = 40
-# Columns beside the bar: a percentage, a rate and the remaining time; and with bytes their number and total.
+# Columns next to the bar: a percentage, a rate and the remaining time; and with bytes their number and total.
 _BESIDE_NUMBERS, _BESIDE_BYTES = 45, 60
 # Seconds before the bar shows a rate, and between two drawings that only change the rate.
 _FIRST_RATE = 1.0

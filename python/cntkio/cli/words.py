@@ -16,7 +16,7 @@ class HelpFormatter(argparse.HelpFormatter):
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         text = super()._format_action_invocation(action)
-        # The room beside a list of verbs would be too small for their indentation.
+        # The room next to a list of verbs would be too small for their indentation.
         return text.ljust(max(map(len, action.choices or ())) + 4) if action.nargs == argparse.PARSER else text
 
 

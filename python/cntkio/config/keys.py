@@ -62,7 +62,7 @@ class DeserializerType(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its ``type``."""
+        """The ``type`` of the deserializer."""
         return self.target.cntk_type
 
     @property

@@ -294,7 +294,7 @@ class Section:
 
     @property
     def entries(self) -> list[Entry]:
-        """Its own entries, in the order of names."""
+        """The own entries of the section, in the order of names."""
         return [self._entries[folded(key)] for key in self.keys]
 
     def entry(self, key: str, *, own: bool = False) -> Entry | None:

@@ -160,7 +160,7 @@ class Value(NamedTuple):
 
     @property
     def string(self) -> str:
-        """Its characters."""
+        """The characters of the value."""
         return self.text.string[self.begin : self.end]
 
     @property

@@ -98,7 +98,7 @@ class CacheFolder:
         files = sorted(self._files())
         total = sum(file.num_bytes for file in files)
         if total > most:
-            # Some more, so that not every new block counts all files again.
+            # Remove more than required, so that not every new block makes this process count all files again.
             most -= most // 16
         for file in files:
             if total <= most:

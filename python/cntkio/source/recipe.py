@@ -103,11 +103,14 @@ class Recipe:
         """Refuse a truncation length for the next epochs that does not fit the source; None: the length stays as it is.
 
         Raises:
-            ConfigError: The source does not truncate, or the other way round.
+            ConfigError: A length above 0 is for a source of whole sequences, or 0 for a source that truncates.
         """
         if truncation_length is not None and (not truncation_length) != (not options.truncation_length):
+            reads, expected = "reads whole sequences", "None"
+            if options.truncation_length:
+                reads, expected = f"truncates to {options.truncation_length}", "None or at least 1"
             raise ConfigError(
-                f"truncation_length {truncation_length} cannot follow {options.truncation_length}",
+                f"truncation_length is {truncation_length}, but the source {reads}; expected {expected}",
                 key="truncation_length",
             )
 

@@ -378,7 +378,7 @@ class MinibatchSource(StreamsByName):
                 current epoch.
 
         Raises:
-            ConfigError: `truncation_length` is given for a source that does not truncate, or the other way round.
+            ConfigError: `truncation_length` is above 0 for a source of whole sequences, or 0 for a truncating source.
             CheckpointError: `begin` is not in ``0 .. 2**64 - 1``.
         """
         begin, end = whole_number("begin", begin), whole_number("end", end)

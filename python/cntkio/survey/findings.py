@@ -57,7 +57,7 @@ class Finding(NamedTuple):
 
     @property
     def rule(self) -> Rule:
-        """Its rule."""
+        """The rule of the finding."""
         return RULES[self.code]
 
     @property

@@ -82,7 +82,9 @@ def encode_features(
     count = num_frames + (4 if compressed else 0)  # HTK counts the scales as four frames
     if size > 65535 or count > 2**31 - 1 or not 0 <= period < 2**31:
         raise ConfigError(
-            f"{num_frames} frames of {size} bytes, period {period}: the header cannot hold that", key="frames"
+            f"{num_frames} frames of {size} bytes, period {period}; the header has room for frames of 65535 bytes, and "
+            "for a number of frames and a period below 2^31",
+            key="frames",
         )
     header = struct.pack(f"{order}iIHH", count, period, size, code | (COMPRESSED if compressed else 0))
     data = _compressed(values, order) if compressed else values.astype(f"{order}f4").tobytes()
