@@ -22,6 +22,7 @@ from cntkio import (
     ConfigError,
     CorpusError,
     FormatError,
+    GlobalPartition,
     HTKFeatureDeserializer,
     HTKMLFDeserializer,
     HTKMLFReader,
@@ -437,6 +438,65 @@ def test_partitions_skip_the_same_short_minibatches(corpus: Written, small_chunk
         ) as reader:
             counts.append([minibatch["F"].num_samples for minibatch in reader.minibatches(5, 2, index)])
     assert [sum(pair) for pair in zip(*counts, strict=True)] == [5, 5, 5, 5]
+
+
+@pytest.mark.parametrize("options", METHODS, ids=str)
+def test_a_global_state_continues_on_another_number_of_ranks(
+    options: dict[str, Any], corpus: Written, small_chunks: int
+) -> None:
+    def read(rank: int, count: int, state: Any, most: int | None) -> tuple[list[Any], Any]:
+        with HTKMLFReader([corpus.features(), corpus.labels()], max_sweeps=2, **options) as reader:
+            if state is not None:
+                reader.load_state_dict(state)
+            reads = iter(lambda: reader.read(5, GlobalPartition(rank, count)), None)
+            found = [frames_and_classes(minibatch) for minibatch in itertools.islice(reads, most)]
+            return found, reader.state_dict()
+
+    def union(ranks: list[list[Any]]) -> list[Any]:
+        return [sorted(itertools.chain(*step)) for step in zip(*ranks, strict=True)]
+
+    alone = union([read(0, 1, None, None)[0]])
+    assert len(alone) > 2
+    for most in (1, len(alone) // 2, len(alone) - 1):
+        before = [read(rank, 2, None, most) for rank in range(2)]
+        assert json.dumps(before[0][1]) == json.dumps(before[1][1])
+        after = [read(0, 1, before[0][1], None)[0]]
+        assert union([found for found, _ in before]) + union(after) == alone
+        again = [read(rank, 2, read(0, 1, None, most)[1], None)[0] for rank in range(2)]
+        assert union(again) == alone[most:]
+
+
+def frames_and_classes(minibatch: Any) -> list[Any]:
+    """The frames of a minibatch, each with the vector of its label."""
+    if not minibatch.num_sequences:
+        return []
+    arrays = [minibatch["F"].values, minibatch["L"].asarray()]
+    mask = minibatch["F"].mask
+    features, labels = ((array[mask != 0] if array.ndim == 3 else array) for array in arrays)
+    return list(zip(features.tolist(), labels.tolist(), strict=True))
+
+
+def test_a_rank_of_a_global_partition_loads_its_own_utterances(
+    corpus: Written, small_chunks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[list[int]] = []
+
+    class Counted(htk.HTKFeatureCorpus):
+        def load(self, chunk_id: int) -> Any:
+            raise AssertionError("a whole chunk is loaded")
+
+        def load_part(self, chunk_id: int, sequences: Any) -> Any:
+            loaded[-1].extend((self.table.chunk_starts[chunk_id] + sequences).tolist())
+            return super().load_part(chunk_id, sequences)
+
+    monkeypatch.setattr(htk.corpus, "HTKFeatureCorpus", Counted)
+    for rank in range(3):
+        loaded.append([])
+        options = {"frameMode": False, "nbruttsineachrecurrentiter": 4, "max_sweeps": 1}
+        with HTKMLFReader([corpus.features(), corpus.labels()], **options) as reader:
+            for _ in iter(lambda: reader.read(1, GlobalPartition(rank, 3)), None):  # noqa: B023
+                pass
+    assert sorted(itertools.chain(*loaded)) == [*range(len(LENGTHS))]
 
 
 # ---------------------------------------------------------------------------------------------------------- life

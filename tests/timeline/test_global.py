@@ -22,6 +22,7 @@ from cntkio import (
     UserDeserializer,
     write_cbf,
 )
+from cntkio.formats.ctf import tuning
 from cntkio.timeline import Timeline, Window
 from cntkio.timeline.state import of_any_worker
 from hypothesis import HealthCheck, given, settings
@@ -140,16 +141,23 @@ def test_a_state_continues_on_any_number_of_ranks_and_workers(
 
 
 def of_kind(folder: Path, kind: str, lengths: list[int]) -> MinibatchSource:
-    """A source of a joined corpus, a binary corpus, utterances, or frames; samples are a key and a step."""
+    """A source of a joined corpus, a binary corpus, utterances, or frames; samples are a key and a step.
+
+    Truncated, a minibatch has up to three steps of each slot.
+    """
     lines = [f"{key} |x {key} {step}\n" for key, length in enumerate(lengths) for step in range(length)]
     (folder / "kind.ctf").write_text("".join(lines))
     text = CTFDeserializer(folder / "kind.ctf", STREAMS, chunk_size_in_bytes=100)
     options: dict[str, Any] = {"max_sweeps": 2, "randomization_window_in_chunks": 3}
-    if kind == "joined":
+    if kind.startswith("truncated"):
+        options["truncation_length"] = 3
+    if kind.endswith("joined"):
         others = [f"{key} |y {step}\n" for key, length in enumerate(lengths) for step in range(length)]
         (folder / "other.ctf").write_text("".join(reversed(others)))
         y = StreamDefs(y=StreamDef(field="y", shape=1))
         return MinibatchSource([text, CTFDeserializer(folder / "other.ctf", y, chunk_size_in_bytes=70)], **options)
+    if kind == "text":
+        return MinibatchSource(text, **options)
     if kind == "binary":
         write_cbf(folder / "kind.cbf", text, chunk_size_in_bytes=100)
         return MinibatchSource(CBFDeserializer(folder / "kind.cbf"), **options)
@@ -163,26 +171,48 @@ def of_kind(folder: Path, kind: str, lengths: list[int]) -> MinibatchSource:
     return MinibatchSource(HTKFeatureDeserializer(features), frame_mode=kind == "frames", **options)
 
 
-@pytest.mark.parametrize("kind", ["joined", "binary", "utterances", "frames"])
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text in pieces of some bytes, so that several threads have something to parse."""
+    monkeypatch.setattr(tuning, "PIECE", 40)
+    monkeypatch.setattr(tuning, "PIECE_OF_SOME", 20)
+
+
+JOBS = st.lists(
+    st.tuples(st.integers(1, 9), st.integers(1, 2), DEALS, st.integers(1, 3)), min_size=2, max_size=3
+)  # ranks, workers, deal, threads
+
+
+@pytest.mark.parametrize(
+    "kind", ["joined", "binary", "utterances", "frames", "text", "truncated joined", "truncated utterances"]
+)
 @settings(properties, max_examples=8)
-@given(LENGTHS, st.lists(st.tuples(st.integers(1, 9), st.integers(1, 2)), min_size=2, max_size=3), st.data())
+@given(LENGTHS, JOBS, st.data())
 def test_every_kind_of_source_continues_on_any_number_of_ranks(
-    folder: Path, kind: str, lengths: list[int], jobs: list[tuple[int, int]], data: st.DataObject
+    folder: Path,
+    small_pieces: None,
+    kind: str,
+    lengths: list[int],
+    jobs: list[tuple[int, int, Any, int]],
+    data: st.DataObject,
 ) -> None:
     size = data.draw(st.integers(1, 30))
+    if kind.startswith("truncated"):
+        size, jobs = max(size, 3 * 9), [(count, workers, "length", threads) for count, workers, _, threads in jobs]
     with of_kind(folder, kind, lengths) as source:
         alone = [(sorted(samples), flag) for samples, flag in read_all(source, size, Partition())]
     found: list[Found] = []
     state = None
-    for at, (count, num_workers) in enumerate(jobs):
+    for at, (count, num_workers, deal, num_threads) in enumerate(jobs):
         is_last = at == len(jobs) - 1
         steps = len(alone) - len(found) if is_last else data.draw(st.integers(0, len(alone) - len(found)))
         shares: list[list[Found]] = [[] for _ in range(steps)]
         for index, worker in itertools.product(range(count), range(num_workers)):
-            with of_kind(folder, kind, lengths) as source:
+            with pytest.MonkeyPatch.context() as environment, of_kind(folder, kind, lengths) as source:
+                environment.setenv("CNTKIO_NUM_THREADS", str(num_threads))
                 if state is not None:
                     source.load_state_dict(state)
-                partition = GlobalPartition(index, count, worker=worker, num_workers=num_workers)
+                partition = GlobalPartition(index, count, deal, worker=worker, num_workers=num_workers)
                 for step in range(worker, steps, num_workers):
                     share = read(source, size, partition)
                     assert share is not None

@@ -72,6 +72,7 @@ class HTKMLFRecipe(Recipe):
         if own.read_method == "rollingWindow" and own.window is not None:
             window = own.window.size
             return RollingTimeline(arrangement.lengths, arrangement.chunk_starts, rolling_window=window, **keywords)
+        keywords["loads_parts"] = loads_parts and not self._paged  # a page file keeps whole chunks
         return Timeline(arrangement.lengths, arrangement.chunk_starts, **keywords)
 
     def for_checkpoint(self, options: SourceOptions) -> dict[str, Any]:
