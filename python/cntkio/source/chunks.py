@@ -17,6 +17,7 @@ Only the selecting thread uses the store.
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -241,19 +242,45 @@ class ChunkStore:
             bounds: First sequence of each minibatch and, last, the number of sequences.
         """
         if not self._loads_window and all(
-            chunks.all_stay_in_use(own_refs.chunk_ids) for chunks, own_refs in zip(self._chunks, refs, strict=True)
+            chunks.stay_in_use(own_refs.chunk_ids) for chunks, own_refs in zip(self._chunks, refs, strict=True)
         ):
-            # The loop below would have no effect.
-            for chunks, own_refs in zip(self._chunks, refs, strict=True):
-                chunks.release_others(own_refs.chunk_ids)
-            return Taken(
-                [
-                    [chunks.in_memory[chunk_id].chunk for chunk_id in own_refs.chunk_ids]
-                    for chunks, own_refs in zip(self._chunks, refs, strict=True)
-                ],
-                len(bounds) - 1,
-                None,
-            )
+            return self._take_together(refs, bounds)
+        return self._take_in_turn(refs, bounds)
+
+    def _take_together(self, refs: Sequence[ChunkRefs], bounds: Sequence[int]) -> Taken:
+        """Take chunks that stay in use: only those that are not in use yet matter, and these are few."""
+        new = sorted(
+            (bisect.bisect_right(bounds, first) - 1, corpus_index, first, chunk_id)
+            for corpus_index, (chunks, own_refs) in enumerate(zip(self._chunks, refs, strict=True))
+            for first, chunk_id in chunks.to_be_used(own_refs)
+        )
+        num_sound, error = len(bounds) - 1, None
+        for minibatch, corpus_index, _, chunk_id in new:
+            try:
+                self._chunks[corpus_index].use(chunk_id)
+            except BaseException as raised:
+                num_sound, error = minibatch, raised
+                break
+        sound = [own_refs.chunk_ids for own_refs in refs]
+        if error is not None:
+            # Later chunks were not loaded, and no request refers to them.
+            end = bounds[num_sound]
+            sound = [
+                chunk_ids[: bisect.bisect_left(own.firsts, end)] for chunk_ids, own in zip(sound, refs, strict=True)
+            ]
+        for chunks, chunk_ids in zip(self._chunks, sound if num_sound else (), strict=False):
+            chunks.release_others(chunk_ids)
+        return Taken(
+            [
+                [chunks.in_memory[chunk_id].chunk for chunk_id in chunk_ids]
+                for chunks, chunk_ids in zip(self._chunks, sound, strict=True)
+            ],
+            num_sound,
+            error,
+        )
+
+    def _take_in_turn(self, refs: Sequence[ChunkRefs], bounds: Sequence[int]) -> Taken:
+        """Take the chunks of minibatch after minibatch, and release those that the next one does not need."""
         taken: list[dict[int, _core.Chunk]] = [{} for _ in refs]
         error: BaseException | None = None
         num_sound = 0

@@ -17,7 +17,7 @@ from functools import partial
 
 from cntkio._threads import Job, Workers
 from cntkio.formats.contract import Corpus, Loaded
-from cntkio.timeline import PartsOfChunks
+from cntkio.timeline import ChunkRefs, PartsOfChunks
 
 
 class CorpusChunks:
@@ -91,11 +91,22 @@ class CorpusChunks:
         self.window = window
         self._only_window_in_use = False
 
-    def all_stay_in_use(self, chunk_ids: Sequence[int]) -> bool:
-        """Return whether these chunks are in use and in memory, and will be while minibatches need them in turn."""
-        stay = self._keeps_all or len(chunk_ids) == 1
-        stay = stay or (self._window_stays_in_use and self.window.issuperset(chunk_ids))
-        return stay and self._in_use.issuperset(chunk_ids) and all(chunk_id in self.in_memory for chunk_id in chunk_ids)
+    def stay_in_use(self, chunk_ids: Sequence[int]) -> bool:
+        """Return whether these chunks, once they are in use, stay so while minibatches need them in turn."""
+        if self._keeps_all or (self._window_stays_in_use and self.window.issuperset(chunk_ids)):
+            return True
+        return len(chunk_ids) == 1 and self._is_ready(chunk_ids[0])
+
+    def to_be_used(self, refs: ChunkRefs) -> list[tuple[int, int]]:
+        """Return the first sequence of each chunk that is not in use, or not in memory, and the chunk."""
+        return [
+            (first, chunk_id)
+            for chunk_id, first in zip(refs.chunk_ids, refs.firsts, strict=True)
+            if not self._is_ready(chunk_id)
+        ]
+
+    def _is_ready(self, chunk_id: int) -> bool:
+        return chunk_id in self._in_use and chunk_id in self.in_memory
 
     def release_others(self, chunk_ids: Iterable[int]) -> None:
         """Mark all chunks as not in use, except for these and a window that stays in use. The data stay in memory."""
