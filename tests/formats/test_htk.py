@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pickle
+import re
 import resource
 import struct
 from collections.abc import Callable
@@ -230,6 +231,21 @@ def test_mapped_and_copied_frames_are_equal(tmp_path: Path) -> None:
         for (key, expected), utterance in zip(utterances, read_back, strict=True):
             assert utterance["key"] == key
             np.testing.assert_array_equal(utterance["F"], expected)
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux says which pages are mapped")
+def test_a_part_of_an_archive_takes_the_pages_of_its_own_utterances(tmp_path: Path) -> None:
+    frames = np.arange(1 << 19, dtype=np.float32).reshape(-1, 16)  # two megabytes, four of them in a chunk
+    htk.write_archive(tmp_path / "a.ark", tmp_path / "a.scp", [(f"u{n}", frames + n) for n in range(4)])
+    corpus = features(tmp_path / "a.scp", 16).open()
+    sizes = []
+    for sequences in ([0, 1, 2, 3], [0, 3]):
+        loaded = corpus.load_part(0, np.array(sequences, np.uint32))
+        mapped = Path("/proc/self/smaps").read_text().split(f"{tmp_path / 'a.ark'}\n")[1]
+        sizes.append(int(re.findall(r"^Rss: +(\d+) kB", mapped, re.MULTILINE)[0]))
+        del loaded
+    corpus.close()
+    assert sizes[1] < 0.6 * sizes[0]
 
 
 @pytest.mark.parametrize("memory_map", [True, False])

@@ -183,6 +183,22 @@ def test_one_by_one_and_together_count_the_same_errors(corpus: FakeCorpus) -> No
         assert together.counted == singly.counted
 
 
+def test_errors_of_joined_corpora_count_minibatch_by_minibatch() -> None:
+    first, second = FakeCorpus(4), FakeCorpus(4)
+    chunks = store(first, second)
+    plan(chunks, [0, 1, 2, 3])
+    first.bad, second.bad = {2}, {1}
+    taken = chunks.take([refs(0, 1, 2), refs(0, 1, 3)], [0, 0, 1, 2, 3])
+    assert (taken.num_sound, str(taken.error)) == (2, "chunk 1 is bad")  # of the second corpus
+    assert (first.counted, second.counted) == ([0, 1], [0, 1])
+    second.bad = set()
+    taken = chunks.take([refs(0, 1, 2), refs(0, 1, 3)], [0, 1, 2, 3])
+    assert (taken.num_sound, str(taken.error)) == (2, "chunk 2 is bad")
+    assert (first.counted, second.counted) == ([0, 1, 2], [0, 1, 1])
+    assert [len(of_corpus) for of_corpus in taken.chunks] == [2, 2]
+    chunks.close()
+
+
 def test_an_unreadable_chunk_raises_only_in_the_read_that_needs_it(corpus: FakeCorpus) -> None:
     corpus.unreadable = {1}
     chunks = store(corpus, read_ahead_in_bytes=100 << 20)

@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io::{ErrorKind, Result};
 use std::mem::ManuallyDrop;
+use std::ops::Range;
 #[cfg(unix)]
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd as Borrowed, FromRawFd, RawFd};
 #[cfg(windows)]
@@ -267,11 +268,52 @@ impl FileBytes {
     /// once, and checks a number that was read before using it as a size or an index. Afterwards it asks
     /// [`changed`](FileBytes::changed) whether the results are valid.
     pub unsafe fn map(file: &Arc<MappedFile>, begin: u64, size: usize) -> Result<FileBytes> {
+        // SAFETY: as for this function.
+        unsafe { FileBytes::map_with(file, begin, size, true) }
+    }
+
+    /// [`map`](FileBytes::map) for a caller that will use some of the bytes only: the pages of these ranges are made
+    /// ready, and no others. On Linux before 5.14, and on other systems, each page is made ready at its first use.
+    ///
+    /// # Safety
+    /// As for [`map`](FileBytes::map).
+    pub unsafe fn map_some(
+        file: &Arc<MappedFile>,
+        begin: u64,
+        size: usize,
+        wanted: impl IntoIterator<Item = Range<usize>>,
+    ) -> Result<FileBytes> {
+        // SAFETY: as for this function.
+        let bytes = unsafe { FileBytes::map_with(file, begin, size, false) }?;
+        #[cfg(target_os = "linux")]
+        if let Storage::Mapped { map, .. } = &bytes.0 {
+            for range in wanted {
+                let range = range.start.min(size)..range.end.min(size);
+                if !range.is_empty()
+                    && map.advise_range(memmap2::Advice::PopulateRead, range.start, range.len()).is_err()
+                {
+                    break;
+                }
+            }
+        }
+        #[cfg(not(target_os = "linux"))]
+        drop(wanted);
+        Ok(bytes)
+    }
+
+    /// # Safety
+    /// As for [`map`](FileBytes::map).
+    unsafe fn map_with(file: &Arc<MappedFile>, begin: u64, size: usize, populates: bool) -> Result<FileBytes> {
         file.check_has(begin, size)?;
         if size > 0 {
+            let mut options = memmap2::MmapOptions::new();
+            options.offset(begin).len(size);
+            if populates {
+                options.populate();
+            }
             // SAFETY: the map is read only, and inside the file's size that was checked above. The caller expects that
             // the bytes change.
-            let map = unsafe { memmap2::MmapOptions::new().offset(begin).len(size).populate().map(&file.file) };
+            let map = unsafe { options.map(&file.file) };
             if let Ok(map) = map {
                 return Ok(FileBytes(Storage::Mapped { file: file.clone(), map }));
             }
@@ -325,6 +367,9 @@ mod tests {
             assert_eq!(bytes.as_slice(), &content[begin..begin + size]);
             let copy = FileBytes::read(&mapped, begin as u64, size).unwrap();
             assert_eq!(bytes, copy);
+            let wanted = [0..1, size / 2..size / 2 + 4097, size..size + 1, usize::MAX - 1..usize::MAX, 5000..3];
+            // SAFETY: the test compares copies of the bytes.
+            assert_eq!(unsafe { FileBytes::map_some(&mapped, begin as u64, size, wanted) }.unwrap(), copy);
             assert_eq!(
                 (bytes.changed(), bytes == FileBytes::here(content[begin..begin + size].to_vec())),
                 (None, true)

@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 use std::io::ErrorKind;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The exception that Python's own functions would raise, with number and text of the system's error.
@@ -51,6 +52,17 @@ pub(crate) fn mapped(file: &Arc<MappedFile>, begin: u64, size: usize) -> std::io
     // SAFETY: the core's parsers and packers accept any bytes: they check each number, after one read, before they use
     // it as a size or an index, and they copy values. Results of a file that has changed are an error.
     unsafe { FileBytes::map(file, begin, size) }
+}
+
+/// [`mapped`] bytes of which these ranges will be used.
+pub(crate) fn mapped_for(
+    file: &Arc<MappedFile>,
+    begin: u64,
+    size: usize,
+    wanted: impl IntoIterator<Item = Range<usize>>,
+) -> std::io::Result<FileBytes> {
+    // SAFETY: as in `mapped`.
+    unsafe { FileBytes::map_some(file, begin, size, wanted) }
 }
 
 /// A text, as Python passes it: an open file's number and the text's size; bytes in memory with the offset of the first

@@ -1,7 +1,7 @@
 //! HTK features and labels.
 
 use crate::chunk::Chunk;
-use crate::file::{FileNumber, mapped, os_error, os_error_of};
+use crate::file::{FileNumber, mapped, mapped_for, os_error, os_error_of};
 use crate::pool::pool;
 use cntkio_core::chunk::{self, Block, Bytes, Column, Encoding, FrameStart, Frames, Runs, Samples, Targets};
 use cntkio_core::find;
@@ -220,10 +220,30 @@ impl FileBytes {
     }
 
     /// Map bytes of an open file, all of which must exist; returns the number of the block. Messages contain `name`.
-    fn show(&self, py: Python<'_>, file: FileNumber, name: String, at: u64, size: usize) -> PyResult<usize> {
+    /// `wanted`: begins and ends of the ranges that will be used, counted from `at`; None: all bytes will be.
+    #[pyo3(signature = (file, name, at, size, wanted=None))]
+    fn show(
+        &self,
+        py: Python<'_>,
+        file: FileNumber,
+        name: String,
+        at: u64,
+        size: usize,
+        wanted: Option<(PyReadonlyArray1<'_, i64>, PyReadonlyArray1<'_, i64>)>,
+    ) -> PyResult<usize> {
+        let wanted = match &wanted {
+            Some((begins, ends)) => Some((begins.as_slice()?, ends.as_slice()?)),
+            None => None,
+        };
         let shown = py.detach(|| {
             let file = Arc::new(file::MappedFile::new(file.file()?, name.clone())?);
-            mapped(&file, at, size)
+            match wanted {
+                Some((begins, ends)) => {
+                    let ranges = std::iter::zip(begins, ends).map(|(&begin, &end)| begin as usize..end as usize);
+                    mapped_for(&file, at, size, ranges)
+                }
+                None => mapped(&file, at, size),
+            }
         });
         let shown = shown.map_err(|error| os_error_of(error, Some(&name)))?;
         let mut blocks = self.take();

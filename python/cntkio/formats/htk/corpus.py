@@ -30,7 +30,7 @@ from cntkio.formats.cntk_options import FEATURE_STREAM, FEATURES, truth
 from cntkio.formats.concatenation import fingerprint_of_files
 from cntkio.formats.contract import LOADS_AT_ONCE, NOTHING_AHEAD, Ahead, Joins, Loaded, PlacesInFiles, Utterances
 from cntkio.formats.file_lists import listed_files, shown_files
-from cntkio.formats.htk.frames import Frames, GatheredFrames, runs_of
+from cntkio.formats.htk.frames import Frames, GatheredFrames, Ranges, runs_of
 from cntkio.formats.htk.header import HEADER_SIZE, FeatureFiles, Header, OpenFile
 from cntkio.formats.htk.keys import first_same, shown
 from cntkio.formats.htk.lists import Listed, in_its_list, join_lists, read_list
@@ -415,7 +415,13 @@ class HTKFeatureCorpus:
         first = int(self._listed.first[low])
         size = (int(self._listed.ends[high]) - first) * header.frame_size
         begin = header.frames_offset + first * header.frame_size
-        num_read = gathered.add(file, begin, size)
+
+        def wanted() -> Ranges:
+            bounds = self._listed.first[run], self._listed.ends[run]
+            begins, ends = ((frames.astype(np.int64) - first) * header.frame_size for frames in bounds)
+            return begins, ends
+
+        num_read = gathered.add(file, begin, size, wanted)
         if num_read < size:
             raise self._truncated(run, num_read // header.frame_size, begin + num_read)
         return differences

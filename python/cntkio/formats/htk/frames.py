@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,8 @@ SMALLEST_MAP = 4 << 20  # bytes; copy shorter runs: every mapping adds work to e
 _LARGEST_RESERVATION = 1 << 28  # bytes of a chunk; a list may promise frames that no file has
 Scales = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
 Encoding = tuple[bool, Scales | None]
+Ranges = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+"""The first byte of each range, and the byte after it."""
 
 
 class Frames(NamedTuple):
@@ -103,8 +106,14 @@ class GatheredFrames:
         self._encodings: list[Encoding] = []
         self._encoding_ids: dict[tuple[bool, bytes | None], int] = {}
 
-    def add(self, file: OpenFile, begin: int, size: int) -> int:
+    def add(self, file: OpenFile, begin: int, size: int, wanted: Callable[[], Ranges]) -> int:
         """Read or map the frames of a run of utterances.
+
+        Args:
+            file: The file.
+            begin: First byte of the run.
+            size: Bytes of the run.
+            wanted: Returns the bytes of the run that will be used, counted from `begin`.
 
         Returns:
             Number of bytes found; if it is less than `size`, nothing was added.
@@ -115,7 +124,9 @@ class GatheredFrames:
         """
         header = file.header
         if self._memory_map and size >= SMALLEST_MAP and begin + size <= file.size:
-            block, offset = self._bytes.show(file.number, in_utf8(file.path), begin, size), 0
+            begins, ends = wanted()
+            ranges = None if 2 * int((ends - begins).sum()) > size else (begins, ends)
+            block, offset = self._bytes.show(file.number, in_utf8(file.path), begin, size, ranges), 0
         else:
             num_read = self._bytes.read(file.number, begin, min(size, max(file.size - begin, 0)))
             if num_read < size:
