@@ -11,6 +11,7 @@ object store to machines that lack them. Only this module imports Ray.
 
 from __future__ import annotations
 
+import errno
 import functools
 import itertools
 import os
@@ -30,8 +31,9 @@ except ModuleNotFoundError as error:
 
 from cntkio import arrow
 from cntkio.arrow import KEY, RecordBatches
+from cntkio.arrow.fields import unlisted
 from cntkio.convert import CorpusChunks, corpus_chunks, write_cbf, write_ctf
-from cntkio.errors import CorpusError
+from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.contract import Deserializer
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
@@ -235,14 +237,15 @@ def write(
 
     Args:
         dataset: The data set.
-        folder: Its files are `000000.ctf`, … (`.cbf`); it is made if it is missing. A task that Ray repeats writes the
-            same file again.
+        folder: Its files are `000000.ctf`, … (`.cbf`); it is made if it is missing, and has no such files yet. A task
+            that Ray repeats writes the same file again.
         to: The format.
         shapes: As for `cntkio.arrow.read`.
         one_hot: As for `cntkio.arrow.read`.
         renumber: As for `cntkio.write_ctf`: number the sequences of each file from 0.
 
     Raises:
+        FileExistsError: The folder has files of this format.
         RayTaskError: A task failed; its cause is the exception of `write_ctf` or `write_cbf`.
 
     Example:
@@ -285,7 +288,7 @@ def write_to_one_ctf(
         >>> sorted(infer_streams(path))
         ['lengths', 'species']
     """
-    write_ctf(path, arrow.read(_in_one(dataset), shapes=shapes, one_hot=one_hot), renumber=renumber)
+    write_ctf(path, _in_one(dataset, shapes, one_hot), renumber=renumber)
 
 
 def write_to_one_cbf(
@@ -305,18 +308,88 @@ def write_to_one_cbf(
         >>> read_cbf(path).count()
         150
     """
-    write_cbf(path, arrow.read(_in_one(dataset), shapes=shapes, one_hot=one_hot))
+    write_cbf(path, _in_one(dataset, shapes, one_hot))
 
 
-def _in_one(dataset: ray.data.Dataset) -> pa.RecordBatchReader:
-    """Return the blocks of a data set that have rows, one after the other."""
-    blocks = (block for block in dataset.iter_batches(batch_size=None, batch_format="pyarrow") if len(block))
-    first = next(blocks, None)
+def _in_one(dataset: ray.data.Dataset, shapes: Any, one_hot: Mapping[str, int] | None) -> arrow.ArrowCorpus:
+    """Return the blocks of a data set, one after the other, as a corpus."""
+    blocks = dataset.iter_batches(batch_size=None, batch_format="pyarrow")
+    return _corpus_of("data set", blocks, shapes, one_hot)
+
+
+def _corpus_of(
+    name: str, blocks: Iterable[pa.Table], shapes: Any, one_hot: Mapping[str, int] | None
+) -> arrow.ArrowCorpus:
+    """Return the blocks that have rows as a corpus, which can be read once. Arguments as for `cntkio.arrow.read`.
+
+    Raises:
+        CorpusError: No block has rows.
+    """
+    known = {*(shapes.names if isinstance(shapes, pa.Schema) else shapes or ()), *(one_hot or ())}
+    tables = (_in_lists(block, known) for block in blocks if len(block))
+    first = next(tables, None)
     if first is None:
-        raise CorpusError("the data set has no sequence to write")
-    tables = itertools.chain([first], blocks)
-    batches = (batch for table in tables for batch in table.cast(first.schema).to_batches())
-    return pa.RecordBatchReader.from_batches(first.schema, batches)
+        raise CorpusError(f"the {name} has no sequence to write")
+    whole = itertools.chain([first], (_like(first.schema, table, name) for table in tables))
+    batches = (batch for table in whole for batch in table.to_batches())
+    corpus = arrow.read(
+        pa.RecordBatchReader.from_batches(first.schema, batches), shapes=shapes, one_hot=dict(one_hot or {})
+    )
+    corpus.name = name
+    return corpus
+
+
+def _in_lists(table: pa.Table, known: Collection[str]) -> pa.Table:
+    """Return a table in which the tensors that Ray makes of NumPy arrays are lists of numbers.
+
+    Args:
+        table: A block.
+        known: The columns whose samples the caller described.
+
+    Raises:
+        ConfigError: It is not known which numbers of a tensor are a sample; or a column has objects of Python.
+    """
+    for index, field in enumerate(table.schema):
+        if not isinstance(field.type, pa.BaseExtensionType):
+            continue
+        storage = pa.chunked_array([chunk.storage for chunk in table.column(index).chunks])
+        if pa.types.is_struct(storage.type) and "data" in storage.type.names:  # tensors of different shapes
+            storage = pa.chunked_array([chunk.field("data") for chunk in storage.chunks])
+        if len(unlisted(storage.type)) != 2:
+            raise ConfigError(
+                f"column {field.name!r} has objects of Python, which Ray makes of nested lists in batches of NumPy; "
+                "expected lists: use map_batches(..., batch_format='pyarrow')",
+                key=field.name,
+            )
+        if field.name not in known:
+            raise ConfigError(
+                f"column {field.name!r} has tensors, which do not tell samples from sequences; give "
+                f"shapes={{{field.name!r}: ...}}, the shape of a sample",
+                key="shapes",
+            )
+        table = table.set_column(index, field.name, storage)
+    return table
+
+
+def _like(schema: pa.Schema, table: pa.Table, name: str) -> pa.Table:
+    """Return a block with the columns of the first block.
+
+    Raises:
+        CorpusError: It has other columns, or numbers that the types of the first block cannot express.
+    """
+    if set(table.column_names) != set(schema.names):
+        raise CorpusError(
+            f"the {name} has a block with the columns {table.column_names}, but its first block has {schema.names}; "
+            "expected the same columns"
+        )
+    try:
+        return table.select(schema.names).cast(schema)
+    except (pa.ArrowException, ValueError) as error:
+        types = [str(field.type) for field in table.schema], [str(field.type) for field in schema]
+        raise CorpusError(
+            f"the {name} has a block with columns of the types {', '.join(types[0])}, but its first block has "
+            f"{', '.join(types[1])} ({error}); convert the columns to the same types"
+        ) from None
 
 
 class CorpusDatasink(Datasink[str]):  # type: ignore[misc]
@@ -331,14 +404,28 @@ class CorpusDatasink(Datasink[str]):  # type: ignore[misc]
         one_hot: Mapping[str, int] | None = None,
         renumber: bool = False,
     ) -> None:
+        if to not in ("ctf", "cbf"):
+            raise ConfigError(f"to is {to!r}; expected 'ctf' or 'cbf'", key="to")
         self._folder = Path(folder).absolute()
         self._to = to
-        self._table: dict[str, Any] = {"shapes": shapes, "one_hot": one_hot}
+        self._shapes, self._one_hot = shapes, one_hot
         self._renumber = renumber
 
     def on_write_start(self, schema: Any = None) -> None:
-        """Make the folder."""
+        """Make the folder.
+
+        Raises:
+            FileExistsError: The folder has files that would be mixed with these.
+        """
         self._folder.mkdir(parents=True, exist_ok=True)
+        earlier = min((path.name for path in self._folder.glob(f"*.{self._to}")), default=None)
+        if earlier is not None:
+            raise FileExistsError(
+                errno.EEXIST,
+                f"The folder has {earlier!r} already, which would be mixed with the files of this data set; expected a "
+                f"folder without .{self._to} files",
+                str(self._folder),
+            )
 
     def write(self, blocks: Iterable[Any], ctx: Any) -> str:
         """Write the file of a task, and return its path; empty if the task has no rows."""
@@ -346,7 +433,7 @@ class CorpusDatasink(Datasink[str]):  # type: ignore[misc]
         if not tables:
             return ""
         path = self._folder / f"{ctx.task_idx:06}.{self._to}"
-        data = arrow.read(tables, **self._table)
+        data = _corpus_of(f"data set, write task {ctx.task_idx}", tables, self._shapes, self._one_hot)
         if self._to == "ctf":
             write_ctf(path, data, renumber=self._renumber)
         else:

@@ -26,6 +26,7 @@ except ModuleNotFoundError as error:
         f"cntkio.spark needs {error.name}, which is not installed: pip install 'pyspark>=4' pyarrow", name=error.name
     ) from None
 
+from cntkio.arguments import whole_number
 from cntkio.arrow import KEY, RecordBatches, signed
 from cntkio.convert import CorpusChunks, corpus_chunks
 from cntkio.errors import ConfigError
@@ -76,13 +77,18 @@ class CTFSource(DataSource):  # type: ignore[misc]
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
         given = {name: _value(text) for name, text in options.items()}
+        if "paths" in given:  # several paths in load(...)
+            given["path"] = given.pop("paths")
         if "path" not in given:
             raise ConfigError(f"{self.name()}: no path; expected load(path)", key="path")
-        del given["path"]
+        paths = given.pop("path")
+        texts = [str(path) for path in paths] if isinstance(paths, list) else in_one_text(options["path"])
         if isinstance(given.get("remote"), dict):
             given["remote"] = Remote(**given["remote"])
-        path = absolute_names(in_one_text(options["path"]), given.get("remote"))
-        self._num_parts = given.pop("num_partitions", _MOST_PARTITIONS)
+        path = absolute_names(texts, given.get("remote"))
+        self._num_parts = whole_number("num_partitions", given.pop("num_partitions", _MOST_PARTITIONS))
+        if self._num_parts < 1:
+            raise ConfigError(f"num_partitions is {self._num_parts}; expected at least 1", key="num_partitions")
         self._form = {"key": KEY, **{name: given.pop(name) for name in _OF_COLUMNS if name in given}}
         streams = given.pop("streams", None)
         definitions = streams and StreamDefs({name: StreamDef(**stream) for name, stream in streams.items()})

@@ -6,10 +6,13 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import cntkio.ray
+import numpy as np
+import pyarrow as pa
 import ray
 from cntkio import (
     CBFDeserializer,
@@ -70,6 +73,66 @@ def scans_of_tasks(folder: Path, text: bytes) -> list[object]:
         cache.unlink()  # as on another machine
     keys = [row["key"] for row in ray.data.read_datasource(source, override_num_blocks=2).iter_rows()]
     return [keys == list(range(1000)), len(caches), scanned.exists()]
+
+
+def files_of_tensors(folder: Path, text: Path) -> list[object]:
+    """Write batches of NumPy, of which Ray makes tensors; return the text of one sequence of each length."""
+    rows = cntkio.ray.read_ctf(text, STREAMS, ids=["s"], chunk_size_in_bytes=4000)
+    of_numpy = rows.drop_columns(["x"]).map_batches(lambda batch: batch)
+    cntkio.ray.write_to_one_ctf(of_numpy, folder.with_suffix(".ctf"), one_hot={"s": 9})
+    matrix = ray.data.from_numpy(np.arange(6, dtype=np.float32).reshape(3, 2))
+    cntkio.ray.write(matrix, folder, shapes={"data": 2})
+    written = "".join(path.read_text() for path in sorted(folder.iterdir()))
+    return [folder.with_suffix(".ctf").read_text().splitlines()[:2], written]
+
+
+def mistakes(folder: Path, text: Path) -> dict[str, str]:
+    """Return the messages about mistakes of users."""
+    folder.mkdir()
+    rows = cntkio.ray.read_ctf(text, STREAMS, chunk_size_in_bytes=4000, override_num_blocks=4)
+    gone = folder / "gone.ctf"
+    gone.write_bytes(text.read_bytes())
+    only_here = cntkio.ray.read_ctf(gone, STREAMS, chunk_size_in_bytes=4000)
+    gone.unlink()
+    cntkio.ray.write(rows.limit(3).drop_columns(["s"]), folder / "written", shapes={"x": 2})
+
+    def of(columns: dict[str, Any], **options: Any) -> Callable[[], object]:
+        data = ray.data.from_arrow(pa.table({"key": list(range(len(columns["x"]))), **columns}))
+        return lambda: cntkio.ray.write(data, folder / "new", **options)
+
+    def elsewhere(part: Any) -> str:
+        os.chdir("/")
+        return message_of(part.read)
+
+    os.chdir(text.parent)
+    relative = cntkio.convert.corpus_chunks(CTFDeserializer(text.name, STREAMS))
+    os.chdir("/tmp")
+    first, second = ({"key": [1], "x": [1]}, {"key": [2], "x": [1.5]})
+    union = ray.data.from_arrow(pa.table(first)).union(ray.data.from_arrow(pa.table(second)))
+    lacking = ray.data.from_arrow(pa.table(first)).union(ray.data.from_arrow(pa.table({"key": [2]})))
+    return {
+        "no such file": message_of(only_here.materialize),
+        "relative": ray.get(ray.remote(elsewhere).remote(relative)),
+        "twice": message_of(lambda: cntkio.ray.write(rows, folder / "written")),
+        "format": message_of(lambda: cntkio.ray.write(rows, folder / "new", to="csv")),  # type: ignore[arg-type]
+        "texts": message_of(of({"x": ["a"]})),
+        "null": message_of(of({"x": [1.0, None]})),
+        "nested null": message_of(of({"x": [[1.0], [2.0, None]]})),
+        "tensors": message_of(lambda: cntkio.ray.write(rows.map_batches(lambda batch: {"x": batch["key"]
+                                                      .reshape(-1, 1)}), folder / "new")),
+        "objects": message_of(lambda: cntkio.ray.write(rows.map_batches(lambda batch: batch), folder / "new")),
+        "types": message_of(lambda: cntkio.ray.write_to_one_ctf(union, folder / "a.ctf")),
+        "columns": message_of(lambda: cntkio.ray.write_to_one_ctf(lacking, folder / "a.ctf")),
+        "no chunks": str(ray.data.read_datasource(cntkio.ray.CorpusDatasource(relative[:0])).count()),
+        "blocks": str(cntkio.ray.read_ctf(text, STREAMS, override_num_blocks=500).count()),
+    }  # fmt: skip
+
+
+def message_of(work: Callable[[], object]) -> str:
+    try:
+        return f"no error: {work()}"
+    except Exception as error:
+        return str(error)[-4000:]
 
 
 class _Dying(CTFDeserializer):
@@ -180,6 +243,8 @@ def main(folder: Path) -> dict[str, object]:
     except CorpusError as error:
         found["none"] = str(error)
 
+    found["tensors"] = files_of_tensors(folder / "tensors", text)
+    found["mistakes"] = mistakes(folder / "mistakes", text)
     found["scans"] = scans_of_tasks(folder / "scans", text.read_bytes())
     found["scans of gzip"] = scans_of_tasks(folder / "scans of gzip", gzip.compress(text.read_bytes()))
     found["killed"] = keys_when_a_read_task_is_killed(folder, corpus)

@@ -58,6 +58,34 @@ def test_a_data_set_is_written_to_one_file_in_order(found: Any) -> None:
     assert found["none"] == "the data set has no sequence to write"
 
 
+def test_tensors_of_numpy_batches_are_written(found: Any) -> None:
+    lines, matrix = found["tensors"]
+    assert lines == ["0\t|s 0:1", "1\t|s 1:1"]
+    assert matrix == "0\t|data 0 1\n1\t|data 2 3\n2\t|data 4 5\n"
+
+
+@pytest.mark.parametrize(
+    ("mistake", "words"),
+    [
+        ("no such file", "every machine that reads them needs it at this path"),
+        ("relative", "but this process works in '/': use absolute paths"),
+        ("twice", "The folder has '000000.ctf' already, which would be mixed with the files of this data set"),
+        ("format", "to is 'csv'; expected 'ctf' or 'cbf'"),
+        ("texts", "column 'x' is string; expected numbers"),
+        ("null", "data set, write task 0, column 'x': 1 nulls"),
+        ("nested null", "data set, write task 0, column 'x': 1 nulls"),
+        ("tensors", "column 'x' has tensors, which do not tell samples from sequences; give shapes={'x': ...}"),
+        ("objects", "expected lists: use map_batches(..., batch_format='pyarrow')"),
+        ("types", "the data set has a block with columns of the types int64, double, but its first block has int64"),
+        ("columns", "a block with the columns ['key'], but its first block has ['key', 'x']"),
+        ("no chunks", "0"),
+        ("blocks", "1000"),
+    ],
+)
+def test_mistakes_of_users_get_messages_that_help(found: Any, mistake: str, words: str) -> None:
+    assert words in found["mistakes"][mistake]
+
+
 def test_tasks_get_the_index_that_the_driver_made(found: Any) -> None:
     assert found["scans"] == [True, 1, False]
     assert found["scans of gzip"] == [True, 2, False]

@@ -127,7 +127,7 @@ def test_errors_that_pass_are_tried_again(server: RangeServer, fault: str) -> No
 
 @pytest.mark.parametrize(
     ("fault", "reason"),
-    [("500", "500"), ("drop", "ServerDisconnected"), ("short", "ContentLength"), ("whole", "the store ignores ranges")],
+    [("500", "500"), ("drop", "ServerDisconnected"), ("short", "ContentLength"), ("whole", "it ignores ranges")],
 )
 def test_errors_that_stay_name_object_range_and_reason(server: RangeServer, fault: str, reason: str) -> None:
     found = opened(server)

@@ -3,6 +3,7 @@
 import gzip
 import random
 import re
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -441,3 +442,40 @@ def test_the_command_reads_urls(capsys: pytest.CaptureFixture[str]) -> None:
     for verb in ("inspect", "head", "check", "read", "stats"):
         assert main([verb, url]) == 0, verb
         assert "30" in capsys.readouterr().out or verb == "head"
+
+
+def test_no_message_shows_passwords_and_signatures_of_urls(server: RangeServer) -> None:
+    server.files |= {"a.ctf": b"|x 1 2\n", "b.ctf": b"|x 3 4\n"}
+    place = f"http://me:secret@{server.url.removeprefix('http://')}"
+    names = [f"{place}/a.ctf?signature=hidden", f"{place}/b.ctf?signature=hidden"]
+    corpus = CTFDeserializer(names, X, remote=Remote(num_retries=0))
+    with MinibatchSource(corpus, randomize=False, max_sweeps=1) as source:
+        minibatch = source.next_minibatch(9)
+        texts = [repr(corpus), corpus.label, repr(source), str(source.state_dict()), str(minibatch.files_of_sequences)]
+    assert minibatch["x"].values.tolist() == [[1, 2], [3, 4]] and f"{server.url}/b.ctf" in texts[-1]
+    for wrong in (
+        f"{place}/none.ctf?signature=hidden",
+        f"{place}/none-*.ctf",
+        [*names, names[0]],
+        "http://me:secret@127.0.0.1:1/a.ctf",
+        "http://me:secret@127.0.0.1:1/*.ctf",
+    ):
+        with pytest.raises((OSError, ConfigError)) as raised:
+            CTFDeserializer(wrong, X, remote=Remote(num_retries=0)).open()
+        texts.append("".join(traceback.format_exception(raised.value)))
+    assert not [text for text in texts if "secret" in text or "hidden" in text]
+
+
+def test_wildcards_need_a_server_that_lists_its_folders(server: RangeServer) -> None:
+    server.files |= {"d/a-0.ctf": b"|x 1 2\n", "d/a-1.ctf": b"|x 3 4\n"}
+    corpus = CTFDeserializer(f"{server.url}/d/a-*.ctf", X)
+    with pytest.raises(FileNotFoundError, match=r"the server does not list .*/d/': name the files, .* \{000\.\.127\}"):
+        corpus.open()
+    server.files["d/"] = b'<a href="a-0.ctf">first</a> <a href="a-1.ctf">second</a>'
+    assert corpus.open().table.num_sequences == 2
+
+
+def test_a_store_that_cannot_be_listed_is_named(server: RangeServer) -> None:
+    server.fault = lambda request: "500"
+    with pytest.raises(OSError, match=r"Cannot list the objects of the store \(ClientResponseError: 500.*/d/\*\.ctf"):
+        CTFDeserializer(f"{server.url}/d/*.ctf", X).open()

@@ -159,6 +159,9 @@ class _Forms:
     def __init__(self, streams: list[StreamInformation], flat: Collection[str] | bool, ids: Collection[str]) -> None:
         self._streams = streams
         names = [info.name for info in streams]
+        for option, given in (("flat", flat), ("ids", ids)):
+            if isinstance(given, str):
+                raise ConfigError(f"{option} is {given!r}; expected a list of names, such as [{given!r}]", key=option)
         self._flat = frozenset(names if flat is True else flat or ())
         self._ids = frozenset(ids)
         for option, chosen in (("flat", self._flat), ("ids", self._ids)):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
 from cntkio.convert.loading import chunks_in_order
 from cntkio.convert.pieces import Piece, Pieces, joined
+from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import Corpus, Deserializer
 from cntkio.formats.foreign import as_deserializer
@@ -17,7 +19,15 @@ from cntkio.minibatch import Minibatch
 from cntkio.streams import StreamInformation
 
 
-@dataclasses.dataclass(frozen=True)
+def _working_folder() -> str:
+    """Return the working directory; empty if it was deleted."""
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return ""
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
 class CorpusChunks:
     """Consecutive chunks of a corpus: a small value, which can be pickled and written, and refuses a changed corpus.
 
@@ -33,6 +43,7 @@ class CorpusChunks:
         streams: The streams of the corpus.
         has_text_keys: Whether keys are texts.
         fingerprint: Tells this corpus from others.
+        folder: The working directory in which the chunks were listed.
 
     Example:
         >>> from cntkio import CTFDeserializer, infer_streams
@@ -51,6 +62,12 @@ class CorpusChunks:
     streams: tuple[StreamInformation, ...]
     has_text_keys: bool
     fingerprint: str
+    folder: str = dataclasses.field(default_factory=_working_folder, compare=False)
+
+    def __repr__(self) -> str:
+        ids = self.chunk_ids
+        shown = f"chunks {ids.start} to {ids.stop - 1}" if len(ids) else "no chunks"
+        return f"<CorpusChunks of {self.name}: {shown}, {counted(sum(self.num_sequences), 'sequence')}>"
 
     def __len__(self) -> int:
         return len(self.chunk_ids)
@@ -91,10 +108,22 @@ class CorpusChunks:
         yield Pieces(self.name, list(self.streams), self._each(), len(self), self.has_text_keys)
 
     def _each(self) -> Iterator[Piece]:
-        with contextlib.closing(self.deserializer.open()) as corpus:
+        try:
+            opened = self.deserializer.open()
+        except FileNotFoundError as error:
+            raise FileNotFoundError(error.errno, f"{error.strerror}{self._advice()}", error.filename) from error
+        with contextlib.closing(opened) as corpus:
             if corpus.fingerprint() != self.fingerprint:
                 raise CorpusError(f"{self.name}: changed since its chunks were listed; list them again")
             yield from pieces_of_chunks(corpus, self.chunk_ids)
+
+    def _advice(self) -> str:
+        """Return what to do about a file that existed when the chunks were listed."""
+        here = _working_folder()
+        if here != self.folder:
+            moved = f"; its chunks were listed in the folder {self.folder!r}, but this process works in {here!r}"
+            return f"{moved}: use absolute paths, which every machine can read"
+        return "; it existed when its chunks were listed: every machine that reads them needs it at this path"
 
 
 def corpus_chunks(deserializer: Deserializer) -> CorpusChunks:
@@ -140,8 +169,8 @@ def refuse_unknown_sequences(corpus: Corpus) -> None:
     """
     if corpus.joins == "alone":
         raise ConfigError(
-            f"{corpus.name} has its own order, and its sequences are not known before they are read; write "
-            "MinibatchSource(deserializer, max_sweeps=1) instead",
+            f"{corpus.name} has its own order, and its sequences are not known before they are read; to write it as "
+            "files, pass MinibatchSource(deserializer, max_sweeps=1) to write_ctf or write_cbf",
             key="data",
         )
 

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from cntkio.errors import ConfigError
+from cntkio.formats.remote import shown_pattern
 from cntkio.hints import did_you_mean, folded
 from cntkio.streams import described_streams
 
@@ -168,6 +169,13 @@ LABEL_STREAM = {
 """Keys of the section of a stream of labels, and what they set; None: nothing."""
 
 
+def _without_secrets(value: Any) -> Any:
+    """Return a path, or a list of paths, without the passwords of URLs; another value as it is."""
+    if isinstance(value, list):
+        return [_without_secrets(part) for part in value]
+    return shown_pattern(value) if isinstance(value, str) else value
+
+
 def defaults_of(options: Any) -> dict[str, Any]:
     """Return the default of each field of a dataclass, an instance or the class."""
     return {
@@ -208,13 +216,13 @@ class CntkOptions:
         return type(self).__name__
 
     def __repr__(self) -> str:
-        """Print the call that makes this again. Options at their default are left out."""
+        """Print the call that makes this again, without options at their default, and without passwords in URLs."""
         arguments, defaults = [], defaults_of(self)
         for field in sorted(dataclasses.fields(self), key=lambda field: bool(field.kw_only)):
             value, default = getattr(self, field.name), defaults[field.name]
             # NumPy takes None for float64.
             if value is not default and (value is None or default is None or value != default):
-                text = repr(str(value)) if isinstance(value, np.dtype) else repr(value)
+                text = repr(str(value) if isinstance(value, np.dtype) else _without_secrets(value))
                 arguments.append(f"{field.name}={text}" if field.kw_only else text)
         return f"{type(self).__name__}({', '.join(arguments)})"
 

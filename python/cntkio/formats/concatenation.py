@@ -132,6 +132,7 @@ class _Part(NamedTuple):
 
     Attributes:
         path: The file.
+        name: Its name in messages: a URL without passwords and signatures.
         table: Its sequences.
         num_lines: See `FileCorpus`.
         memory: The facts that open it again.
@@ -140,6 +141,7 @@ class _Part(NamedTuple):
     """
 
     path: str
+    name: str
     table: SequenceTable
     num_lines: int | None
     memory: Any
@@ -183,7 +185,7 @@ def concatenated(
                 first = corpus
             elif corpus.streams != first.streams:
                 raise ConfigError(
-                    f"{corpus.name}: {_differences(corpus.streams, first.streams, paths[0])}", key="streams"
+                    f"{corpus.name}: {_differences(corpus.streams, first.streams, first.name)}", key="streams"
                 )
             open_files.add(index, corpus)
             corpus.log_remarks()
@@ -193,6 +195,7 @@ def concatenated(
             parts.append(
                 _Part(
                     paths[index],
+                    corpus.name,
                     corpus.table,
                     corpus.num_lines,
                     corpus.memory,
@@ -336,7 +339,7 @@ class Concatenation:
             joined_lengths([part.table.lengths for part in parts]),
             np.concatenate([np.zeros(1, np.int64), *(first + part.table.chunk_starts[1:] for first, part in starts)]),
             options=parts[0].table.options if keys == "unique" else {**parts[0].table.options, "keys": keys},
-            files=FileSpans([part.path for part in parts], self._first_sequences),
+            files=FileSpans([part.name for part in parts], self._first_sequences),
         )
 
         self._keep_one_copy()
@@ -356,8 +359,8 @@ class Concatenation:
     def _refuse_mixed_keys(self) -> None:
         counts = [part.num_lines is not None for part in self._parts]
         if len(set(counts)) > 1:
-            other = self._parts[counts.index(not counts[0])].path
-            with_ids, without = (other, self._parts[0].path) if counts[0] else (self._parts[0].path, other)
+            first, other = self._parts[0].name, self._parts[counts.index(not counts[0])].name
+            with_ids, without = (other, first) if counts[0] else (first, other)
             raise CorpusError(
                 f"the lines of {without} have no ids, but the lines of {with_ids} have ids; expected ids in all "
                 f"files or in none, or {wording().setting('skip_sequence_ids', True)}"
@@ -406,7 +409,7 @@ class Concatenation:
         with self._open_files.use(file) as corpus:
             raise corpus.error_at(
                 sequence - int(np.argmax(file_of == file)),
-                f"{self._parts[int(file_of[earlier])].path} has this id, too ({len(again)} such ids in all); expected "
+                f"{self._parts[int(file_of[earlier])].name} has this id, too ({len(again)} such ids in all); expected "
                 f"ids that differ, or {wording().setting('keys', 'per_file')}",
             )
 
@@ -460,11 +463,11 @@ class Concatenation:
                 has_columns[number] = column is not None
                 columns[number, mine] = 0 if column is None else column
         begins, lines = (column if has else None for column, has in zip(columns, has_columns, strict=True))
-        return PlacesInFiles([part.path for part in self._parts], file_of, begins, lines)
+        return PlacesInFiles([part.name for part in self._parts], file_of, begins, lines)
 
     def fingerprint(self) -> str:
         parts = self._parts
-        return fingerprint_of_files([part.path for part in parts], [part.fingerprint for part in parts])
+        return fingerprint_of_files([part.name for part in parts], [part.fingerprint for part in parts])
 
     @property
     def index_caches(self) -> CacheFiles:

@@ -24,7 +24,7 @@ from typing import Protocol, TypeAlias
 
 from cntkio.errors import ConfigError
 from cntkio.formats.input_file import hint_on_missing
-from cntkio.formats.remote import Remote, as_url, is_remote
+from cntkio.formats.remote import Remote, as_url, is_remote, shown, shown_pattern
 from cntkio.formats.stores import RemoteFiles, hint_on_memory
 from cntkio.hints import near_name
 
@@ -174,8 +174,8 @@ def shown_files(names: FileNames) -> str:
         ('train-*.ctf', 'a.ctf, b.ctf', '0.ctf, 1.ctf, 2.ctf, ... (99 in all)')
     """
     if isinstance(names, str | os.PathLike):
-        return os.fspath(names)
-    shown = ", ".join(os.fspath(name) for name in names[:_NUM_SHOWN])
+        return shown_pattern(os.fspath(names))
+    shown = ", ".join(shown_pattern(os.fspath(name)) for name in names[:_NUM_SHOWN])
     return shown if len(names) <= _NUM_SHOWN else f"{shown}, ... ({len(names)} in all)"
 
 
@@ -191,8 +191,8 @@ def _files_of(pattern: str, lister: Lister) -> list[str]:
     if lister.is_folder(pattern):
         raise IsADirectoryError(
             errno.EISDIR,
-            f"Is a folder; expected a file, or a pattern such as {_pattern_for(pattern, lister)!r}",
-            pattern,
+            f"Is a folder; expected a file, or a pattern such as {shown_pattern(_pattern_for(pattern, lister))!r}",
+            shown_pattern(pattern),
         )
     if is_plain:
         return [pattern]
@@ -204,7 +204,7 @@ def _files_of(pattern: str, lister: Lister) -> list[str]:
         matches = [path for path in lister.matching(name) if not _INDEX_CACHE.fullmatch(path[-15:])]
         if not matches:
             hints = _near_names(name, lister) + hint_on_memory(name)
-            raise FileNotFoundError(errno.ENOENT, f"No file matches the pattern{hints}", name)
+            raise FileNotFoundError(errno.ENOENT, f"No file matches the pattern{hints}", shown_pattern(name))
         found.extend(sorted(matches, key=os.fsencode))
     return found
 
@@ -215,8 +215,10 @@ def _refuse_repeated(found: Sequence[tuple[str, str]], option: str) -> None:
     for path, pattern in found:
         identity = path if "://" in path else os.path.abspath(path)  # noqa: PTH100 - the quickest for many paths
         if identity in earlier:
-            by = f"{earlier[identity]!r} and {pattern!r}" if earlier[identity] != pattern else f"{pattern!r}"
-            raise ConfigError(f"{option}: {path} is named twice, by {by}; expected each file once", key=option)
+            patterns = dict.fromkeys((shown_pattern(earlier[identity]), shown_pattern(pattern)))
+            by = " and ".join(map(repr, patterns))
+            what = f"{shown_pattern(path)} is named twice, by {by}"
+            raise ConfigError(f"{option}: {what}; expected each file once", key=option)
         earlier[identity] = pattern
 
 
@@ -235,12 +237,14 @@ def _near_names(pattern: str, lister: Lister) -> str:
     index = next(index for index, part in enumerate(parts) if _WILDCARDS.search(part))
     folder, part = "".join(parts[:index]), parts[index].rstrip("/\\")
     if folder and not lister.is_folder(folder):
-        return f"; there is no folder {folder!r}" if "://" in folder else hint_on_missing(Path(folder))
+        if folder.startswith(("http://", "https://")):
+            return f"; the server does not list {shown(folder)!r}: name the files, for instance with {{000..127}}"
+        return f"; there is no folder {shown(folder)!r}" if "://" in folder else hint_on_missing(Path(folder))
     names = sorted(lister.names(folder or os.curdir))
     near = near_name(part, names)
-    shown = [repr(near)] if near else [*map(repr, names[:_NUM_SHOWN]), *["..."] * (len(names) > _NUM_SHOWN)]
-    where = repr(folder or os.getcwd())  # noqa: PTH109
-    return f"; the folder {where} has {', '.join(shown) or 'no files'}"
+    some = [repr(near)] if near else [*map(repr, names[:_NUM_SHOWN]), *["..."] * (len(names) > _NUM_SHOWN)]
+    where = repr(shown(folder) or os.getcwd())  # noqa: PTH109
+    return f"; the folder {where} has {', '.join(some) or 'no files'}"
 
 
 # --------------------------------------------------------------------------------------------------------------- braces

@@ -18,7 +18,6 @@ import contextlib
 import errno
 import itertools
 import random
-import re
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -29,15 +28,13 @@ import numpy.typing as npt
 from cntkio._threads import ForkLock, Job, Workers
 from cntkio.errors import CntkIoError
 from cntkio.formats.remote import Remote, default_remote
-from cntkio.formats.stores import Facts, StoredObject, changed, hint_on_memory, stored_object
+from cntkio.formats.stores import Facts, StoredObject, changed, hint_on_memory, reason_of, stored_object
 
 _T = TypeVar("_T")
 PART = 4 << 20
 """Most bytes of a request: enough that its latency costs little, few enough that a chunk takes several in parallel."""
 FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
-_LONGEST_REASON = 300
-_QUERY = re.compile(r"(://[^\s?'\"]*)\?[^\s'\")]*")
 # Trying again does not help against these. All other errors may pass: each library has errors of its own.
 _STAY = (
     FileNotFoundError,
@@ -163,7 +160,7 @@ class RemoteObject:
         try:
             content = self._ask(f"bytes {begin} to {end}", request, self._remote.slots, is_given_up)
         except OSError as error:
-            cause = error.__cause__
+            cause = error.__cause__ or error.__context__
             if isinstance(cause, ShortReadError) or (cause is not None and not may_pass(cause)):
                 self._check()  # a change explains the error better
             raise
@@ -230,13 +227,14 @@ class RemoteObject:
                     raise
                 except Exception as error:
                     found = self._named(error, what, num_errors)
+                    cause = None if self.stored.is_secret else error
                     if not may_pass(error) or self._num_failed > num_failed:
-                        raise found from error
+                        raise found from cause
                     if num_errors > self._remote.num_retries:
                         with self._lock.inner:
                             self._failure = found
                             self._num_failed += 1
-                        raise found from error
+                        raise found from cause
             pause = min(FIRST_PAUSE * 2 ** (num_errors - 1), _LONGEST_PAUSE)
             is_given_up.wait(pause * random.uniform(0.5, 1.0))  # so that many processes do not return all at once
         raise AssertionError("unreachable")
@@ -254,7 +252,7 @@ class RemoteObject:
             ((status, found) for found in causes if (status := _status_of(found)) is not None), (None, causes[-1])
         )
         is_late = status is None and isinstance(error, TimeoutError)
-        reason = f"no answer in {self._remote.timeout_in_seconds:g} s" if is_late else _reason(told)
+        reason = f"no answer in {self._remote.timeout_in_seconds:g} s" if is_late else reason_of(told)
         is_missing = status in (404, 410) if status else isinstance(error, FileNotFoundError) and len(causes) == 1
         if is_missing:
             hint = hint_on_memory(self.name, self._remote)
@@ -271,12 +269,6 @@ class RemoteObject:
 def _on_a_thread(work: Callable[[], _T]) -> _T:
     """Call a function on another thread, because an interrupt could reach a request in the main thread."""
     return Workers(1, "cntkio-request").do(work).result()
-
-
-def _reason(error: BaseException) -> str:
-    """Return the message of an error, in one line and without the queries of URLs, which may hold signatures."""
-    text = _QUERY.sub(r"\1", " ".join(str(error).split()))[:_LONGEST_REASON]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def open_object(path: str, remote: Remote | None = None) -> RemoteObject:
@@ -305,4 +297,4 @@ def write_object(stored: StoredObject, content: bytes) -> None:
     except OSError:
         raise
     except Exception as error:
-        raise OSError(errno.EIO, f"The store does not accept it ({_reason(error)})", stored.name) from error
+        raise OSError(errno.EIO, f"The store does not accept it ({reason_of(error)})", stored.name) from error

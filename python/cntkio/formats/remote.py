@@ -177,6 +177,19 @@ def shown(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", "")) if parts.netloc else url
 
 
+def shown_pattern(pattern: str) -> str:
+    """Return a path, a URL or a pattern of them without passwords and signatures, for messages.
+
+    A question mark may mean any character, so only what looks like the arguments of a URL is left out.
+
+    Example:
+        >>> shown_pattern("s3://me:secret@bucket/part-?.ctf"), shown_pattern("https://host/a.ctf?signature=3f")
+        ('s3://bucket/part-?.ctf', 'https://host/a.ctf')
+    """
+    head, mark, query = pattern.partition("?")
+    return shown(pattern) if "=" in query else shown(head) + mark + query
+
+
 def located(name: str, paths: Any, remote: Remote | None) -> tuple[str | list[str], Remote | None]:
     """Return a path, or several, as text, and the options with which to read them.
 

@@ -16,16 +16,21 @@ it. A store of obstore waits forever in a fork (its threads do not exist there),
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from cntkio.errors import ConfigError, CorpusError
-from cntkio.formats.remote import Remote, default_remote, shown
+from cntkio.errors import CntkIoError, ConfigError, CorpusError
+from cntkio.formats.remote import Remote, default_remote, shown, shown_pattern
 
 # The names under which stores report values that change with the content; the most reliable come first.
 _VERSIONS = ("versionid", "version", "generation", "etag", "contentmd5", "md5hash", "digest", "crc32c")
+_LONGEST_REASON = 300
+_QUERY = re.compile(r"(://[^\s?'\"]*)\?[^\s'\")]*")
+_PASSWORD = re.compile(r"(://)[^\s/?'\"@]*@")
 _TIMES = ("lastmodified", "mtime", "modified", "updated", "created")
 
 
@@ -52,6 +57,10 @@ class StoredObject(Protocol):
     @property
     def is_conditional(self) -> bool:
         """True if `read` fails when the object has another version."""
+
+    @property
+    def is_secret(self) -> bool:
+        """True if the object is named with a password or a signature, which the errors of its library may show."""
 
     def facts(self) -> Facts:
         """Ask the store for the facts."""
@@ -98,7 +107,30 @@ def matching_objects(pattern: str, remote: Remote | None = None) -> list[str]:
         ['memory://example/a.ctf', 'memory://example/b.ctf']
     """
     remote = default_remote() if remote is None else remote
-    return sorted(_kind_of(remote)[1](pattern, remote), key=os.fsencode)
+    try:
+        return sorted(_kind_of(remote)[1](pattern, remote), key=os.fsencode)
+    except CntkIoError:
+        raise
+    except FileNotFoundError:
+        return []
+    except PermissionError as error:
+        advice = "pass credentials, such as Remote(storage_options={...})"
+        what = f"The store does not allow to list its objects ({reason_of(error)}); {advice}"
+        raise PermissionError(errno.EACCES, what, shown_pattern(pattern)) from None
+    except Exception as error:
+        what = f"Cannot list the objects of the store ({reason_of(error)})"
+        raise OSError(errno.EIO, what, shown_pattern(pattern)) from None
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the message of an error, in one line and without the passwords and the queries of URLs.
+
+    Example:
+        >>> reason_of(ValueError("no http://me:secret@host/a?signature=3f"))
+        'ValueError: no http://host/a'
+    """
+    text = _PASSWORD.sub(r"\1", _QUERY.sub(r"\1", " ".join(str(error).split())))[:_LONGEST_REASON]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def hint_on_memory(path: str, remote: Remote | None = None) -> str:
@@ -228,6 +260,7 @@ class _OfFsspec:
 
     def __init__(self, path: str, remote: Remote) -> None:
         self.name = shown(path)
+        self.is_secret = self.name != path
         self._path, self._remote = path, remote
         self._system = _FileSystem(path, remote)
 
@@ -298,6 +331,7 @@ def _require_no_fork(process: int) -> None:
 
 class _OfObstore:
     is_conditional = True
+    is_secret = False
 
     def __init__(self, path: str, remote: Remote) -> None:
         self.name = path
@@ -335,6 +369,7 @@ def _listed_by_obstore(pattern: str, remote: Remote) -> list[str]:
 
 class _OfPyarrow:
     is_conditional = False
+    is_secret = False
 
     def __init__(self, path: str, remote: Remote) -> None:
         self.name = path
@@ -386,8 +421,6 @@ def _folder_of(pattern: str) -> str:
 
 
 def _that_match(pattern: str, names: Iterable[str]) -> list[str]:
-    import re
-
     from fsspec.utils import glob_translate
 
     matches = re.compile(glob_translate(pattern)).match
