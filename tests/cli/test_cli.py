@@ -256,6 +256,8 @@ def test_convert_reads_a_text_in_chunks_of_the_requested_size() -> None:
         (["--to", "cbf", "--input", "a.ctf"], "convert needs two files: cntkio convert IN OUT"),
         (["--to", "cbf", "cbf2ctf", "--input", "a", "--output", "b"], "IN and --input exclude each other"),
         (["a.ctf", "a.xyz"], "a.xyz: the extension '.xyz' is not of a format to write; expected one of .ctf"),
+        (["examples/iris/iris.ctf", "examples/iris/../iris/iris.ctf"], "convert never changes its input"),
+        (["examples/iris/*.ctf", "examples/iris/iris.ctf"], "convert never changes its input"),
     ],
 )
 def test_convert_needs_two_files_and_a_known_format(
@@ -263,6 +265,45 @@ def test_convert_needs_two_files_and_a_known_format(
 ) -> None:
     assert main(["convert", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["inspect", "--jsn", "a.ctf"], "usage: cntkio inspect"),
+        (["inspect", "--jsn", "a.ctf"], "unrecognized arguments: --jsn; did you mean '--json'?"),
+        (["check", "a.ctf", "--max-finding"], "cntkio check: error"),
+        (["rule", "--step", "3", "bad-number"], "cntkio rule: error: unrecognized arguments: --step"),
+    ],
+)
+def test_an_unknown_option_is_reported_with_the_nearest_of_its_verb(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(arguments)
+    assert exit_.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_link_to_nowhere_and_random_bytes_are_named_by_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("link.ctf").symlink_to("gone.ctf")
+    Path("junk.ctf").write_bytes(b"7 |x 1\0\1\2|y 3\0" * 50)
+    for verb in (*CORPUS_VERBS, "stats", "check", "plan"):
+        assert main([verb, "link.ctf"]) == 2
+        assert (
+            "link.ctf: No such file or directory; it is a link to 'gone.ctf', which does not" in capsys.readouterr().err
+        )
+        assert main([verb, "junk.ctf"]) == 1
+        printed = capsys.readouterr()
+        assert "this is not a text, for it has zero bytes" in printed.err + printed.out
+
+
+def test_standard_output_may_be_closed() -> None:
+    command = f"{shlex.quote(sys.executable)} -m cntkio inspect examples/iris/iris.ctf"
+    closed = subprocess.run(["bash", "-c", f"{command} >&- 2>&-"], timeout=60)
+    full = subprocess.run(["bash", "-c", f"{command} >/dev/full"], timeout=60, capture_output=True, text=True)
+    assert (closed.returncode, full.returncode) == (0, 2)
+    assert "No space left on device" in full.stderr and "Traceback" not in full.stderr
 
 
 def test_help_fits_a_terminal_of_80_columns(

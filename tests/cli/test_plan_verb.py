@@ -98,6 +98,7 @@ def test_pictures_need_nothing_but_themselves(capsys: pytest.CaptureFixture[str]
         (["--compare", "window"], "expected NAME=VALUE"),
         (["--compare", "deal=none"], "expected one of cntk, balanced, global"),
         (["--ranks", "2", "--rank", "2"], "--rank 2: expected 0 to 1"),
+        (["--step", "2", "--key", "3"], "--step and --key exclude each other"),
         (["--ranks", "9", "--rank", "8", "--step", "1"], "the data end after 0 steps"),
     ],
 )

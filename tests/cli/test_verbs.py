@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -349,6 +350,8 @@ def test_damaged_compressed_files_are_named(capsys: pytest.CaptureFixture[str]) 
         (["cntkio", "inspect", "--sk"], ["--skip-sequence-ids"]),
         (["cntkio", "convert", "--to", ""], ["ctf", "cbf", "parquet", "arrow"]),
         (["cntkio", "completion", "z"], ["zsh"]),
+        (["cntkio", "rule", "bad-n"], ["bad-number"]),
+        (["cntkio", "check", "--ignore", "all-"], ["all-zero-stream"]),
     ],
 )
 def test_bash_completes_verbs_options_and_choices(words: list[str], expected: list[str]) -> None:
@@ -365,6 +368,16 @@ def test_scripts_of_other_shells_name_every_verb(shell: str) -> None:
     assert all(verb in script for verb in ("inspect", "head", "convert", "--json" if shell == "zsh" else "-l json"))
     if shutil.which(shell):
         assert subprocess.run([shell, "-n"], input=script, text=True, timeout=60).returncode == 0
+
+
+def test_zsh_is_told_at_most_one_repeated_argument_of_a_verb() -> None:
+    script = run("completion", "zsh").stdout.partition("case $verb in")[2]
+    cases = {
+        words[0]: words[2:-1] for line in script.splitlines() if (words := shlex.split(line))[1:2] == ["_arguments"]
+    }
+    assert cases["read)"][-1] == "*:SECTION | KEY=VALUE:_files" and ":FILE:_files" in cases["read)"]
+    assert cases["convert)"].count("::IN:_files") == cases["convert)"].count("::OUT:_files") == 1
+    assert all(sum(word.startswith("*:") for word in words) <= 1 for words in cases.values())
 
 
 def test_the_page_of_arguments_agrees_with_the_parser() -> None:

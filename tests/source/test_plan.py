@@ -18,7 +18,7 @@ from cntkio import (
     StreamDefs,
     write_htk_archive,
 )
-from cntkio.source.plan import ExplainedStep
+from cntkio.source.plan import ExplainedStep, NoChunks
 from cntkio.timeline import BalancedPartition, GlobalPartition, Partition
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -228,6 +228,20 @@ def test_a_plan_from_here_stays_where_the_source_stood(folder: Path) -> None:
         plan = source.plan(5, from_here=True)
         expected = source.next_minibatch(5).keys_of_sequences.tolist()  # type: ignore[attr-defined]
         assert plan.explain(0).keys.tolist() == expected
+
+
+def test_an_interrupt_in_the_middle_of_a_step_ends_the_walk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    take = NoChunks.take
+
+    def interrupted(self: NoChunks, *arguments: Any) -> Any:
+        take(self, *arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(NoChunks, "take", interrupted)
+    with make(folder / "a.ctf", max_sweeps=1) as source:
+        for walk in (lambda plan: plan.sweep(), lambda plan: plan.where(3), lambda plan: plan.explain(0)):
+            with pytest.raises(KeyboardInterrupt):
+                walk(source.plan(1))
 
 
 def test_positions_outside_the_plan_are_refused(folder: Path) -> None:

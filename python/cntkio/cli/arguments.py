@@ -26,6 +26,7 @@ from cntkio.cli.words import Parser
 from cntkio.formats.concatenation import KeysOf
 from cntkio.formats.remote import REMOTE_NUMBERS
 from cntkio.streams import StreamDef
+from cntkio.survey.rules import RULES
 
 _STREAM = "NAME:DIM[:sparse][:ALIAS]"
 _CORPUS = (
@@ -128,6 +129,7 @@ def _add_check(verbs: Any) -> None:
     option("--statistics", action="store_true", help="print how many findings each rule has, not the findings")
     option("--max-findings", metavar="N", type=_positive, default=100, help="findings to print (100); all are counted")
     option("--ignore", metavar="CODE,...", action="append", help="rules to leave out; may be repeated")
+    added.suggest("ignore", RULES)
     option("--exit-zero", action="store_true", help="exit with 0 even if there are findings")
     option("--output", metavar="CLEAN", type=Path, help="write the sequences of a text without errors to this file")
 
@@ -135,6 +137,7 @@ def _add_check(verbs: Any) -> None:
 def _add_rule(verbs: Any) -> None:
     added = _verb(verbs, rule, "explain a rule of check", ["cntkio rule bad-number", "cntkio rule"])
     added.add_argument("code", metavar="CODE", nargs="?", help="its code; by default all codes are listed")
+    added.suggest("code", RULES)
 
 
 def _add_vocab(verbs: Any) -> None:

@@ -61,7 +61,8 @@ def _zsh(whole: Parser) -> Iterator[str]:
             for option in argument.options:
                 specifications.append(shlex.quote(f"{option}[{_plain(argument.help)}]{value}"))
             if not argument.options:
-                specifications.append(shlex.quote(f"*{value}"))
+                times = "*" if argument.is_repeated else ":" if argument.is_optional else ""
+                specifications.append(shlex.quote(f"{times}{value}"))
         yield f"    {name}) _arguments {' '.join(dict.fromkeys(specifications))} ;;"
     yield "esac"
 

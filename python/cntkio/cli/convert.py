@@ -49,6 +49,8 @@ def convert(options: Namespace) -> int:
         raise ConfigError("IN and --input exclude each other", key="input")
     form = options.to or format_of_name(target)
     with inputs_of(options, source, reads_tables=False) as (file,):
+        if file.has(target):
+            raise ConfigError(f"{target} is the file to read; convert never changes its input", key="output")
         with progress_bar(options) as progress:
             convert_file(
                 file.names,

@@ -119,6 +119,9 @@ def plan(options: Namespace) -> int:
         one.check()
     if not 0 <= options.rank < setting.ranks:
         raise ConfigError(f"--rank {options.rank}: expected 0 to {setting.ranks - 1} (--ranks)", key="rank")
+    asked = [f"--{name}" for name in ("step", "position", "key") if getattr(options, name) is not None]
+    if len(asked) > 1:
+        raise ConfigError(f"{' and '.join(asked)} exclude each other; expected one of them", key="step")
     paragraphs = Paragraphs(options)
     shown: list[tuple[str, list[tuple[str, OrderFigures]]]] = []
     with inputs_of(options) as files:
@@ -127,7 +130,7 @@ def plan(options: Namespace) -> int:
                 if corpus.open_labels is not None:
                     raise ConfigError(f"{file.name} has labels; a plan needs the features, too (a configuration)")
                 paragraphs.begin()
-                if options.step is not None or options.position is not None or options.key is not None:
+                if asked:
                     _explain(options, setting, corpus)
                     continue
                 found = [_figures(one, corpus) for one in settings]

@@ -141,7 +141,10 @@ def complain(complaint: object) -> None:
 
 
 def prints_any_text() -> None:
-    """Make standard output print characters that its encoding does not have as escapes."""
+    """Make standard output print characters that its encoding does not have as escapes, and nothing if it is closed."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, io.StringIO())
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 

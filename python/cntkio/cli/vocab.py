@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
+from cntkio.cli.corpora import refuse_remote_options
 from cntkio.cli.show import BAD_DATA, FINE, complain, show, show_json
 from cntkio.corpora import inputs
 from cntkio.displays import counted
@@ -19,14 +20,16 @@ def vocab(options: Namespace) -> int:
         ConfigError: The file is not a text, or no comments follow the samples of the stream.
         OSError: The file cannot be read.
     """
-    with inputs([options.file]) as (file,):
+    with inputs([options.file]) as files:
+        refuse_remote_options(options, files)
+        (file,) = files
         if file.kind.form != "ctf":
             raise ConfigError(f"{file.name} is {file.kind.noun}; comments are in texts", key="file")
         found = read_vocabularies(file.names)
     name = options.name
     if name is not None and name not in found:
-        known = ", ".join(found) or "no stream"
-        raise ConfigError(f"no comments follow the samples of {name!r}; of {known} they do{did_you_mean(name, found)}")
+        known = f"expected one of: {', '.join(found)}" if found else "nor the samples of any stream"
+        raise ConfigError(f"no comments follow the samples of {name!r}; {known}{did_you_mean(name, found)}", key="name")
     shown = found if name is None else {name: found[name]}
     if options.json:
         show_json({one: {**words._asdict(), "words": words.words} for one, words in shown.items()})

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
+
+from cntkio.hints import did_you_mean
 
 
 class HelpFormatter(argparse.HelpFormatter):
@@ -25,6 +27,7 @@ class Parser(ArgumentParser):
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         self._added: list[argparse.Action] = []
+        self._suggested: dict[str, tuple[str, ...]] = {}
         self._verbs: Mapping[str, Parser] = {}
         self._is_parsing = False
         super().__init__(*arguments, **{"formatter_class": HelpFormatter, **keywords})
@@ -41,9 +44,13 @@ class Parser(ArgumentParser):
             return super().parse_known_args(args, namespace)
         self._is_parsing = True
         try:
-            return self.parse_known_intermixed_args(args, namespace)
+            parsed, unknown = self.parse_known_intermixed_args(args, namespace)
         finally:
             self._is_parsing = False
+        if unknown:
+            known = [option for argument in self.arguments() for option in argument.options]
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{did_you_mean(unknown[0], known)}")
+        return parsed, unknown
 
     def group(self, title: str) -> Callable[..., None]:
         """Begin a group of the help, and return the function that adds arguments to it."""
@@ -53,6 +60,10 @@ class Parser(ArgumentParser):
             self._added.append(group.add_argument(*names, **keywords))
 
         return add
+
+    def suggest(self, dest: str, values: Iterable[str]) -> None:
+        """Have shells complete these values of an argument, which may have others."""
+        self._suggested[dest] = tuple(values)
 
     def add_subparsers(self, **keywords: Any) -> Any:
         """Add verbs, as every parser does."""
@@ -71,7 +82,7 @@ class Parser(ArgumentParser):
                 tuple(action.option_strings),
                 str(metavar) if takes_value else "",
                 action.help or "",
-                tuple(map(str, action.choices or ())),
+                tuple(map(str, action.choices or self._suggested.get(action.dest, ()))),
                 is_repeated=action.nargs in ("*", "+"),
                 is_optional=action.nargs in ("*", "?"),
             )
@@ -92,7 +103,7 @@ class Argument(NamedTuple):
         options: Its options, such as `-n` and `--sequences`; empty: it is an argument without an option.
         metavar: Name of its value; empty: it has none.
         help: Description.
-        choices: The possible values; empty: any.
+        choices: Values that are possible, or that shells complete; empty: any.
         is_repeated: Whether several values may follow.
         is_optional: Whether a value may be missing.
     """

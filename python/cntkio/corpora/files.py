@@ -53,6 +53,10 @@ class Input(NamedTuple):
         """The file, or the list of files, for a deserializer."""
         return list(self.files) or as_url(str(self.path))
 
+    def has(self, path: Path) -> bool:
+        """Return whether a path is one of the files, perhaps under another name."""
+        return path.exists() and any(Path(name).exists() and path.samefile(name) for name in self.files or [self.name])
+
     def only(self) -> Path:
         """Return the path of a single file, where several are not possible.
 

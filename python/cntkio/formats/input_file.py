@@ -109,6 +109,8 @@ def system_number(descriptor: int) -> int:
 
 def hint_on_missing(path: Path) -> str:
     """Return advice for a path that does not exist: the end of a message."""
+    if path.is_symlink():
+        return f"; it is a link to {str(path.readlink())!r}, which does not exist"
     missing = path
     while not missing.parent.exists():
         missing = missing.parent

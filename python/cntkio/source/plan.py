@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from cntkio.arguments import whole_number
 from cntkio.displays import Description, counted
-from cntkio.errors import ConfigError, CorpusError, FormatError
+from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import Corpus, PlacesInFiles
 from cntkio.source.arrangement import Arrangement
 from cntkio.source.chunks import Taken
@@ -380,6 +380,8 @@ class SourcePlan:
         while True:
             hand_over = selector.select(self._request, self._at_once, selector.standing.bookmark)
             last = hand_over.prepared[-1]
+            if last.error is not None and not isinstance(last.error, CntkIoError):
+                raise last.error  # an interrupt, say, in the middle of a step
             yield step, hand_over
             if last.error is not None:
                 raise last.error

@@ -172,7 +172,7 @@ def _require_copy(output: Path, files: Sequence[Input], num_corpora: int) -> Non
     flag = wording().flag("output")
     if num_corpora > 1 or not files or files[0].files or files[0].kind.form != "ctf":
         raise ConfigError(f"{flag} goes with one text", key="output")
-    if output.exists() and output.samefile(files[0].path):
+    if files[0].has(output):
         raise ConfigError(f"{flag} is the file itself; check never changes a corpus", key="output")
 
 

@@ -146,7 +146,7 @@ def guessed_streams(path: FileNames) -> StreamDefs:
     for name in listed_files(paths, option="path", remote=remote):
         file = open_input(name, remote)
         try:
-            found = streams_at_the_start(file)
+            found = {} if other_in("ctf", file) else streams_at_the_start(file)
         finally:
             file.close()
         if found:
