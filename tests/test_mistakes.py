@@ -80,7 +80,7 @@ def source(path: Path) -> MinibatchSource:
         (lambda path: source(path).next_minibatch(3, "x"), "{'features': source.streams.features}"),
         (lambda path: source(path).next_minibatch(3, None, None, "2", "0"), "partition_index is '0'; expected a whole"),
         (lambda path: source(path).next_minibatch(3, None, None, 2.5, 0), "num_data_partitions is 2.5; expected a"),
-        (lambda path: source(path).read(3, (0, 2)), "partition is (0, 2); expected Partition(index, count)"),
+        (lambda path: source(path).read(3, (0, 2)), "partition is (0, 2); expected Partition(index, count), Balanc"),
         (lambda path: source(path).begin_epoch("0", "10"), "begin is '0'; expected a whole number"),
         (lambda path: Partition("0", 2), "partition_index is '0'; expected a whole number"),
         (lambda path: BalancedPartition(0, 2.0), "num_data_partitions is 2.0; expected a whole number"),

@@ -239,7 +239,7 @@ class MinibatchSourceFromData(UserMinibatchSource):
         cursor, total_num_samples = values
         if cursor >= self._num_sequences:
             raise CheckpointError(
-                f"the checkpoint is at sequence {cursor}, but there are {self._num_sequences}",
+                f"the checkpoint is at sequence {cursor}; expected 0 to {self._num_sequences - 1}",
                 saved=cursor,
                 current=self._num_sequences,
             )

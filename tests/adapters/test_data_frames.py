@@ -125,7 +125,7 @@ def test_tensors_are_arrays(tmp_path: Path) -> None:
     assert text(tmp_path, {"t": tokens}, one_hot={"t": 9}) == "0\t|t 5:1\n0\t|t 6:1\n1\t|t 7:1\n1\t|t 8:1\n"
     with pytest.raises(ConfigError, match=r"stream 'x': Can't call numpy\(\) on Tensor that requires grad. Use"):
         text(tmp_path, {"x": torch.ones(2, requires_grad=True)})
-    with pytest.raises(ConfigError, match=r"cannot write a Tensor; expected .*such as \{'x': data\}"):
+    with pytest.raises(ConfigError, match=r"cannot write data of the type Tensor; expected .*such as \{'x': data\}"):
         text(tmp_path, data["x"])
 
 
@@ -140,8 +140,8 @@ def test_ragged_lists_numbers_and_matrices_are_streams(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "options", "words"),
     [
-        ([1, 2], {}, "cannot write a list; expected a deserializer"),
-        (np.eye(2), {}, r"cannot write a ndarray; expected .*\{'x': data\}"),
+        ([1, 2], {}, "cannot write data of the type list; expected a deserializer"),
+        (np.eye(2), {}, r"cannot write data of the type ndarray; expected .*\{'x': data\}"),
         ({"x": "abc"}, {}, "stream 'x' is a str; expected an array or a tensor"),
         ({"x": ["a", "b"]}, {}, "stream 'x', sequence 0: a text; expected an array of samples"),
         ({"x": [[1], [[2]]]}, {}, "stream 'x', sequence 1: samples of shape"),

@@ -37,7 +37,7 @@ def test_every_verb_that_reads_keeps_remote_files_in_a_cache(verb: list[str], tm
     [
         ([URL, "--cache", "kept", "--cache-limit", "much"], "cache_limit is 'much'; expected a number of bytes"),
         ([URL, "--cache-limit", "1 GB"], "cache_limit is given without cache"),
-        ([URL, "--cache", "kept", "--cache-limit", "9"], "cache_limit is 9 bytes, but a window of 1 chunks needs"),
+        ([URL, "--cache", "kept", "--cache-limit", "9"], "cache_limit is 9 bytes, but a window of 1 chunk needs"),
         ([URL, "--remote", "num_requests=0"], "num_requests is 0; expected a whole number of at least 1"),
         (["local.ctf", "--cache", "kept"], "--cache goes with files of remote stores"),
         (["local.ctf", "--remote", "num_retries=1"], "--remote goes with files of remote stores"),

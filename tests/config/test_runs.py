@@ -691,7 +691,7 @@ def test_refuses_to_write_options_that_have_no_key(timit: dict[str, Any]) -> Non
     for given, message in (
         ([features, times], "as_class_ids=True has no key in a configuration"),
         ([labels, features], "cannot be the first"),
-        ([42], "int has no place in a configuration"),
+        ([42], "a deserializer of the type int cannot be written in a configuration"),
     ):
         with pytest.raises(ConfigError, match=message):
             configuration_for(given)

@@ -204,7 +204,7 @@ def test_refuses_to_write_sequences_without_a_sample(tmp_path: Path) -> None:
             "sequence 1: a ndarray, but sequence 0 is a matrix",
         ),
         ({"x": [np.zeros((1, 2)), scipy.sparse.csr_array((1, 2))]}, "sequence 1: a csr_array; expected an array"),
-        (7, "cannot write a int"),
+        (7, "cannot write data of the type int;"),
         ("a.ctf", "'a.ctf' is a path; expected a deserializer, such as CTFDeserializer"),
         (Path("a.ctf"), "is a path; expected a deserializer, such as CTFDeserializer"),
     ],

@@ -389,7 +389,7 @@ def test_refuses_to_write_what_the_formats_cannot_hold(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="archives have neither compression nor check sums"):
             htk.write_archive(tmp_path / "a", tmp_path / "b", [("a", np.zeros((1, 1)))], kind=kind)
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(ConfigError, match="class 1, but there are 1 names"):
+    with pytest.raises(ConfigError, match="class 1 has no name; expected at least 2 names, not 1"):
         mlf.write_mlf(tmp_path / "a.mlf", [("u", np.array([1]))], ["x"])
     with pytest.raises(ConfigError):
         mlf.write_mapping(tmp_path / "a.list", ["x", "x"])

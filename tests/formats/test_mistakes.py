@@ -64,7 +64,7 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             r"'F' has a field; expected StreamDef\(scp=...\)",
         ),
         (lambda: HTKFeatureDeserializer(StreamDefs(F=StreamDef(shape=3))), r"'F'; expected StreamDef\(scp=...\)"),
-        (lambda: features(shape=None), "stream 'F' has no shape; expected shape=, the number of values"),
+        (lambda: features(shape=None), "stream 'F' has no shape; expected shape=NUMBER, the number of values"),
         (
             lambda: read(features(written("m.scp", "u0=a.ark[0:3]\n"))),
             r"not two numbers; expected \[first,last\] with a comma: 'u0=a.ark\[0:3\]'",

@@ -703,12 +703,12 @@ def test_the_checkpoint_covers_the_rows_of_targets(corpus: Written, targets: Pat
     ("text", "line", "message"),
     [
         ("sil 00\naa 0\nb 11", 2, "1 value; expected 2"),
-        ("sil 00\naa 02\nb 11", 2, "expected a name, a blank, and a text of 0s and 1s"),
+        ("sil 00\naa 02\nb 11", 2, "'aa 02'; expected a name, a blank, and a text of 0s and 1s"),
         ("sil 00\naa\nb 11", 2, "expected a name, a blank, and a text of 0s and 1s"),
         ("sil 00\nb 11\naa 01", 2, "the label 'b'; the mapping file has 'aa' here"),
-        ("sil 00\naa 01\n", 3, "targets of 2 labels; expected 3"),
-        ("sil 00\naa 01\nb 11\nc 11", 4, "targets of 4 labels; expected 3"),
-        ("", 1, "targets of 0 labels; expected 3"),
+        ("sil 00\naa 01\n", 3, "2 targets; expected 3"),
+        ("sil 00\naa 01\nb 11\nc 11", 4, "4 targets; expected 3"),
+        ("", 1, "0 targets; expected 3"),
     ],
 )
 def test_errors_of_targets_name_the_line(text: str, line: int, message: str, corpus: Written) -> None:
@@ -721,7 +721,7 @@ def test_errors_of_targets_name_the_line(text: str, line: int, message: str, cor
 
 def test_targets_without_a_mapping_file_have_a_line_for_each_class(tmp_path: Path, targets: Path) -> None:
     assert mlf.read_targets(targets, 3).dim == 4
-    with pytest.raises(FormatError, match="targets of 3 labels; expected 5"):
+    with pytest.raises(FormatError, match="3 targets; expected 5"):
         mlf.read_targets(targets, 5)
     with pytest.raises(FormatError, match="4 values; expected 3"):
         mlf.read_targets(targets, 3, dim=3)
@@ -764,7 +764,7 @@ def test_refuses_impossible_parameters_by_name(
 
 
 def test_features_come_first(corpus: Written) -> None:
-    with pytest.raises(ConfigError, match="of HTKMLFDeserializer; expected an HTKFeatureDeserializer"):
+    with pytest.raises(ConfigError, match="of the type HTKMLFDeserializer; expected an HTKFeatureDeserializer"):
         HTKMLFReader([corpus.labels(), corpus.features()])
     with pytest.raises(ConfigError, match="the list is empty"):
         HTKMLFReader([])

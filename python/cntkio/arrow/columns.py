@@ -108,7 +108,8 @@ class StreamColumn:
 
 def _without_nulls(where: str, array: pa.Array) -> pa.Array:
     if array.null_count:
-        raise CorpusError(f"{where}: {array.null_count} nulls; expected values")
+        nulls = f"{array.null_count} null{'s' * (array.null_count != 1)}"
+        raise CorpusError(f"{where}: {nulls}; expected a value in each place")
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 

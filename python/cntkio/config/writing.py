@@ -84,7 +84,9 @@ def _call_for(deserializer: Any) -> Call:
     """Return the call that makes a deserializer, as reading a configuration would."""
     target = type(deserializer)
     if target not in keys.KEYWORDS:
-        raise ConfigError(f"{target.__name__} has no place in a configuration", key="deserializers")
+        raise ConfigError(
+            f"a deserializer of the type {target.__name__} cannot be written in a configuration", key="deserializers"
+        )
     options = {option.name for option in keys.KEYWORDS[target]}
     changed: dict[str, Any] = {}
     for name, default in defaults_of(target).items():

@@ -146,7 +146,7 @@ def _samples_of(name: str, data: Any) -> tuple[_Samples, bool]:
     except CntkIoError:
         raise
     except (RuntimeError, TypeError, ValueError) as error:  # a tensor that cannot be an array; lists of unequal depth
-        raise ConfigError(f"stream {name!r}: {error}", key=name) from None
+        raise ConfigError(f"stream {name!r}: {error}; expected numbers in lists of equal lengths", key=name) from None
     raise ConfigError(
         f"stream {name!r} is a {type(data).__name__}; expected an array or a tensor of one sample a sequence, a "
         "series, a list of arrays of samples, or SciPy matrices; a data frame is passed by itself, without a name",
@@ -217,7 +217,7 @@ class _MatrixListSamples:
     def __init__(self, name: str, matrices: Sequence[Any]) -> None:
         for index, matrix in enumerate(matrices):
             if not isinstance(matrix, _Matrix):
-                what = f"a {type(matrix).__name__}, but sequence 0 is a matrix"
+                what = f"of the type {type(matrix).__name__}, but sequence 0 is a matrix"
                 raise ConfigError(f"stream {name!r}, sequence {index}: {what}; expected a matrix for each", key=name)
         _check_shapes(name, matrices)
         self._matrices = [matrix.tocsr() for matrix in matrices]
@@ -313,7 +313,7 @@ def _check_shapes(name: str, sequences: Sequence[Any]) -> None:
     expected = sequences[0].shape[1:]
     for index, sequence in enumerate(sequences):
         if sequence.shape[1:] != expected:
-            what = f"samples of shape {sequence.shape[1:]}, but the samples of sequence 0 have {expected}"
+            what = f"samples of shape {sequence.shape[1:]}, but the samples of sequence 0 have the shape {expected}"
             raise ConfigError(f"stream {name!r}, sequence {index}: {what}", key=name)
 
 

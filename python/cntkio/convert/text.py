@@ -157,7 +157,9 @@ def sequence_to_cntk_text_format(seq_idx: int, alias_tensor_map: Mapping[str, An
 
 def _dense_texts(name: str, values: npt.NDArray[Any]) -> list[str]:
     if values.size and (values.ndim == 0 or values.dtype.kind not in "fiub"):
-        raise ConfigError(f"input {name!r}: an array of {values.dtype}, {values.ndim} axes; expected numbers", key=name)
+        raise ConfigError(
+            f"input {name!r}: an array of {values.dtype} of shape {values.shape}; expected numbers", key=name
+        )
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise ConfigError(f"input {name!r}: a value is not finite, which the text format cannot express", key=name)
     rows = values.reshape(len(values), -1) if values.size else values

@@ -67,8 +67,8 @@ def _writable(data: Any, dtype: npt.DTypeLike | None, one_hot: Mapping[str, int]
     if isinstance(data, str | os.PathLike) or can_be_opened(data):
         return _WritableCorpus(as_deserializer(data))
     raise ConfigError(
-        f"cannot write a {type(data).__name__}; expected a deserializer, a MinibatchSource with an end, a data frame, "
-        "the result of cntkio.arrow.read, or a mapping of names to arrays, such as {'x': data}"
+        f"cannot write data of the type {type(data).__name__}; expected a deserializer, a MinibatchSource with an end, "
+        "a data frame, the result of cntkio.arrow.read, or a mapping of names to arrays, such as {'x': data}"
     )
 
 

@@ -124,7 +124,8 @@ def _several(shown: str, files: tuple[str, ...]) -> Input:
     kind = detect(files[0])
     if kind.form in PACKINGS:
         raise ConfigError(
-            f"{files[0]} is {kind.noun}; {kind.use(files[0])}: of several files, only texts may be", key="file"
+            f"{files[0]} is {kind.noun}; {kind.use(files[0])}: among several files, only texts may be compressed",
+            key="file",
         )
     if kind.form not in _CONCATENATED:
         raise ConfigError(f"{files[0]} is {kind.noun}; several files are one corpus only in CNTK's formats", key="file")

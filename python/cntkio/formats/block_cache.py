@@ -164,8 +164,8 @@ def require_room(
     least = num_blocks * (BLOCK + _HEADER)
     if int(limit) < least:
         raise ConfigError(
-            f"cache_limit is {limit:,} bytes, but a window of {num_chunks:,} chunks needs {least:,}; give at least "
-            "that, or a smaller window",
+            f"cache_limit is {limit:,} bytes, but a window of {num_chunks:,} chunk{'s' * (num_chunks != 1)} needs "
+            f"{least:,}; give at least that, or a smaller window",
             key="cache_limit",
         )
 

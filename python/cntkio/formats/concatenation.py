@@ -65,13 +65,6 @@ def check_keys_of(keys: KeysOf) -> None:
         raise ConfigError(f"keys is {keys!r}; expected 'unique' or 'per_file'", key="keys")
 
 
-def changed_in_use(path: str, size: int, size_now: int) -> CorpusError:
-    """Make the error about a file that has changed since it was first opened."""
-    return CorpusError(
-        f"{path}: changed while in use ({size} bytes when opened, {size_now} now); open the corpus again"
-    )
-
-
 class FileCorpus(Corpus, Protocol):
     """A corpus of one file, as a part of a concatenation. All parts have the report in common."""
 
@@ -409,8 +402,8 @@ class Concatenation:
         with self._open_files.use(file) as corpus:
             raise corpus.error_at(
                 sequence - int(np.argmax(file_of == file)),
-                f"{self._parts[int(file_of[earlier])].name} has this id, too ({len(again)} such ids in all); expected "
-                f"ids that differ, or {wording().setting('keys', 'per_file')}",
+                f"{self._parts[int(file_of[earlier])].name} has this id, too (ids in several files: {len(again)}); "
+                f"expected ids that differ, or {wording().setting('keys', 'per_file')}",
             )
 
     # ------------------------------------------------------------------------------------------------------- data

@@ -148,6 +148,12 @@ def all_bytes(path: str | os.PathLike[str]) -> bytes:
         return file.read()
 
 
+def changed_in_use(path: str, size: int, size_now: int) -> CorpusError:
+    """Make the error about a file that has changed since it was opened."""
+    now = f"{size_now} now" if size_now != size else "as now, but with another content or time"
+    return CorpusError(f"{path}: changed while in use ({size} bytes when opened, {now}); open it again")
+
+
 class InputFile:
     """A file that any thread reads by position, and a `TextInput`. It is closed when nothing refers to it any more.
 
@@ -227,9 +233,7 @@ class InputFile:
         """
         now = os.fstat(self._descriptor)
         if (now.st_size, now.st_mtime_ns) != (self.size, self._time_ns):
-            raise CorpusError(
-                f"{self.path}: changed while in use ({self.size} bytes when opened, {now.st_size} now); open it again"
-            )
+            raise changed_in_use(self.path, self.size, now.st_size)
 
 
 def has_byte(text: ReadableText, byte: bytes) -> bool:

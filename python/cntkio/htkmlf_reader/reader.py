@@ -111,7 +111,7 @@ class HTKMLFReader(MinibatchSource):
         listed = list(deserializers) if isinstance(deserializers, Sequence) else [deserializers]
         if listed and not isinstance(listed[0], HTKFeatureDeserializer):
             raise ConfigError(
-                f"the first deserializer is of {type(listed[0]).__name__}; expected an HTKFeatureDeserializer",
+                f"the first deserializer is of the type {type(listed[0]).__name__}; expected an HTKFeatureDeserializer",
                 key="deserializers",
             )
         options = HTKMLFOptions.of(

@@ -287,7 +287,7 @@ class SourcePlan:
         elif position is not None and step is None:
             step, hand_over, index = self._find_position(position, timeline)
         else:
-            raise ConfigError("explain takes a step or a position", key="step")
+            raise ConfigError(f"step is {step} and position is {position}; expected one of the two", key="step")
         orders = [order for order in hand_over.orders if order.first <= index < order.first + len(order.minibatches)]
         first, last = orders[0].bounds[index - orders[0].first :][:2]
         origins = []

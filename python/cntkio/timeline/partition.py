@@ -83,7 +83,8 @@ def checked_partition(partition: Any) -> Partition:
     if isinstance(partition, Partition):
         return partition
     raise ConfigError(
-        f"partition is {partition!r}; expected Partition(index, count) or BalancedPartition(index, count)",
+        f"partition is {partition!r}; expected Partition(index, count), BalancedPartition(index, count) or "
+        "GlobalPartition(index, count)",
         key="partition",
     )
 

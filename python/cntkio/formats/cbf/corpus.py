@@ -17,11 +17,11 @@ from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.cbf.faults import Fault
 from cntkio.formats.cbf.header import Header, StreamHeader, read_header
 from cntkio.formats.cntk_options import BINARY, CntkOptions
-from cntkio.formats.concatenation import Concatenation, changed_in_use, concatenated
+from cntkio.formats.concatenation import Concatenation, concatenated
 from cntkio.formats.contract import LOADS_AT_ONCE, NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded, PlacesInFiles
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
 from cntkio.formats.index_cache import CacheFiles, file_fingerprint
-from cntkio.formats.input_file import InputFile, in_utf8
+from cntkio.formats.input_file import InputFile, changed_in_use, in_utf8
 from cntkio.formats.report import Report, warn
 from cntkio.formats.table import NO_SEQUENCES, SequenceTable
 from cntkio.hints import did_you_mean, suggests_keywords, wording
@@ -363,8 +363,8 @@ class CBFCorpus:
         if len(wrong):
             chunk_id = int(wrong[0])
             raise FormatError(
-                f"the length list of chunk {chunk_id} adds up to {sums[chunk_id]} samples, but the table of chunks "
-                f"says {header.num_samples[chunk_id]}",
+                f"the lengths of chunk {chunk_id} sum up to {sums[chunk_id]}, but the table of chunks says "
+                f"{header.num_samples[chunk_id]} samples",
                 path=self.name,
                 byte=int(header.begins[chunk_id]),
             )

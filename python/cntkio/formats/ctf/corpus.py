@@ -23,7 +23,7 @@ from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.block_cache import require_room
 from cntkio.formats.cntk_options import TEXT, CntkOptions
 from cntkio.formats.compressed import damaged
-from cntkio.formats.concatenation import Concatenation, KeysOf, changed_in_use, check_keys_of, concatenated
+from cntkio.formats.concatenation import Concatenation, KeysOf, check_keys_of, concatenated
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Corpus, Deserializer, Joins, Loaded, PlacesInFiles
 from cntkio.formats.ctf import tuning
 from cntkio.formats.ctf.findings import (
@@ -52,7 +52,7 @@ from cntkio.formats.ctf.places import ChunkPlaces
 from cntkio.formats.detect import other_in
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
 from cntkio.formats.index_cache import LEAST_CACHED, CacheFiles, Written, file_fingerprint, publish
-from cntkio.formats.input_file import Locator
+from cntkio.formats.input_file import Locator, changed_in_use
 from cntkio.formats.open_input import open_input, presumed_sizes, text_sizes
 from cntkio.formats.passes import announced_together
 from cntkio.formats.remote import Remote, default_remote, is_remote, located

@@ -255,7 +255,8 @@ class HTKFeatureCorpus:
             index = common[0]
             other = self._lists[list_of[first[index]]]
             raise FormatError(
-                f"{other} has this utterance, too ({len(common)} such utterances in all); expected keys that differ",
+                f"{other} has this utterance, too (utterances in several lists: {len(common)}); expected keys that "
+                "differ",
                 path=self._lists[list_of[index]],
                 sequence=shown(listed.keys[index]),
                 stream=self._settings.name,
@@ -281,8 +282,8 @@ class HTKFeatureCorpus:
         else:
             return context if any(context) else (num_frames // 2, num_frames // 2)
         raise ConfigError(
-            f"stream {name!r}: {words.option('shape')} is {dim}, but the files' frames have {frame_dim} values; "
-            f"expected {words.setting('shape', frame_dim)}{advice}",
+            f"stream {name!r}: {words.option('shape')} is {dim}, but the files' frames have {frame_dim} "
+            f"value{'s' * (frame_dim != 1)}; expected {words.setting('shape', frame_dim)}{advice}",
             key=name,
         )
 

@@ -137,7 +137,7 @@ def size_of(name: str, shape: Any, largest: int, what: str) -> int:
         ConfigError: The shape has no values, or too many.
     """
     if shape is None:
-        raise ConfigError(f"stream {name!r} has no shape; expected shape=, the number of {what}", key=name)
+        raise ConfigError(f"stream {name!r} has no shape; expected shape=NUMBER, the number of {what}", key=name)
     total = num_values(shape) if np.size(shape) else 0
     if not 1 <= total <= largest:
         raise ConfigError(f"stream {name!r}: shape {shape!r}; expected 1 to {largest} {what}", key=name)

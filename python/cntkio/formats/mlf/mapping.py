@@ -91,7 +91,9 @@ def read_targets(
             continue
         dim = len(bits) if dim is None else dim
         if not name or bits.strip(b"01"):
-            raise FormatError("expected a name, a blank, and a text of 0s and 1s", path=path, line=line)
+            raise FormatError(
+                f"{shown(text)!r}; expected a name, a blank, and a text of 0s and 1s", path=path, line=line
+            )
         if len(bits) != dim:
             raise FormatError(f"{counted(len(bits), 'value')}; expected {dim}", path=path, line=line)
         if names is not None and len(rows) < expected and name.strip() != names[len(rows)]:
@@ -99,7 +101,7 @@ def read_targets(
             raise FormatError(what, path=path, line=line)
         rows.append(bits)
     if len(rows) != expected:
-        raise FormatError(f"targets of {len(rows)} labels; expected {expected}", path=path, line=len(lines))
+        raise FormatError(f"{counted(len(rows), 'target')}; expected {expected}", path=path, line=len(lines))
     missing = b"0" * (max(num_classes - expected, 0) * (dim or 0))
     return Targets(dim or 0, (b"".join(rows) + missing).translate(_BITS))
 

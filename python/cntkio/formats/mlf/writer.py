@@ -79,7 +79,8 @@ def write_mlf(
             bounds, ids = _runs_of(key, classes)
             if ids.max() >= len(names):
                 raise ConfigError(
-                    f"utterance {key}: class {ids.max()}, but there are {len(names)} names",
+                    f"utterance {key}: class {ids.max()} has no name; expected at least "
+                    f"{ids.max() + 1} names, not {len(names)}",
                     key="utterances",
                 )
             times = (bounds * FRAME_PERIOD).tolist()
