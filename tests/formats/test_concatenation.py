@@ -627,7 +627,10 @@ def test_refuses_an_utterance_that_is_in_two_lists(tmp_path: Path) -> None:
     write_speech(tmp_path)
     lines = (tmp_path / "part-0.scp").read_text().splitlines()
     (tmp_path / "part-1.scp").write_text(f"{lines[2]}\n")
-    with pytest.raises(FormatError, match=r"part-1\.scp, sequence u2, .*part-0\.scp has this utterance, too \(1 such"):
+    with pytest.raises(
+        FormatError,
+        match=r"part-1\.scp, sequence u2, .*part-0\.scp has this utterance, too \(utterances in several lists: 1\)",
+    ):
         HTKFeatureDeserializer(StreamDefs(x=StreamDef(scp=tmp_path / "part-*.scp", shape=2))).open()
 
 
