@@ -45,7 +45,10 @@ class Description(NamedTuple):
         """Return an HTML table with the title as its caption."""
         head = _html_row("th", self.columns)
         body = "".join(_html_row("td", [_shortened(cell) for cell in row]) for row in self.rows[:_MOST_ROWS])
-        rest = "".join(f'<tr><td colspan="{len(self.columns)}">{html.escape(line)}</td></tr>' for line in self._rest())
+        rest = "".join(
+            f'<tr><td colspan="{len(self.columns)}" style="text-align: left">{html.escape(line)}</td></tr>'
+            for line in self._rest()
+        )
         caption = html.escape(_shortened(self.title, _LONGEST_TITLE))
         return (
             f'<table><caption style="text-align: left">{caption}</caption>'
@@ -54,7 +57,7 @@ class Description(NamedTuple):
 
     def _rest(self) -> list[str]:
         num_more = len(self.rows) - _MOST_ROWS
-        return [f"… and {num_more} more"] if num_more > 0 else []
+        return [f"… and {num_more:,} more"] if num_more > 0 else []
 
 
 def counted(number: int, noun: str) -> str:

@@ -81,6 +81,18 @@ def test_figures_agree_with_the_steps_of_all_ranks(capsys: pytest.CaptureFixture
     assert all(sweep.steps.ends_of_sweep.tolist().index(True) == len(sweep.steps) - 1 for sweep in sweeps)
 
 
+@pytest.mark.parametrize("window", ["0", "1", "100"])
+@pytest.mark.parametrize("size", ["7", "40", "400"])
+def test_a_sweep_of_one_rank_loads_each_chunk_once(window: str, size: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = planned("--minibatch-size", size, "--window", window, capsys=capsys)
+    (figures,) = found["plans"]
+    # The last step of the sweep may already need chunks of the next.
+    assert found["chunks"] <= figures["num_loads"] <= found["chunks"] + (window == "1") + (window != "100")
+    assert figures["bytes_read"] == pytest.approx(
+        figures["num_loads"] * Path("a.ctf").stat().st_size / found["chunks"], 1
+    )
+
+
 def test_pictures_need_nothing_but_themselves(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--html", "a.html", "--svg", "a.svg", "--compare", "window=0", "a.ctf"]) == 0
     page, drawing = Path("a.html").read_text(), Path("a.svg").read_text()

@@ -35,23 +35,23 @@ class NoChunks:
 
     Attributes:
         planned: Version of the timeline's plan.
-        num_needed: For each call of `take`, the number of chunks in the window.
-        num_loads: Number of chunks that would have been loaded so far; a chunk that is needed again later counts again.
+        counts: For each call of `take`, the number of chunks in the window, and the number of chunks that would have
+            been loaded so far; a chunk that is needed again later counts again.
     """
 
     def __init__(self) -> None:
         self.planned: int | None = None
-        self.num_needed: list[int] = []
-        self.num_loads = 0
+        self.counts: list[tuple[int, int]] = []
+        self._num_loads = 0
         self._needed: set[int] = set()
 
     def plan(self, needed: Plan, used: Sequence[int], ahead: Iterator[int]) -> None:
         now = {*used, *needed.chunks}
-        self.num_loads += len(now - self._needed)
+        self._num_loads += len(now - self._needed)
         self.planned, self._needed = needed.version, now
 
     def take(self, refs: Sequence[ChunkRefs], bounds: Sequence[int]) -> Taken:
-        self.num_needed.append(len(self._needed))
+        self.counts.append((len(self._needed), self._num_loads))
         return Taken([[] for _ in refs], len(bounds) - 1, None)
 
     def pieces(self, corpus_index: int) -> None:
@@ -249,7 +249,7 @@ class SourcePlan:
         sequences: list[npt.NDArray[np.int64]] = []
         for _, hand_over in self._hand_overs(timeline, chunks):
             of_first = [order for order in hand_over.orders if order.corpus_index == 0]
-            for order, num_needed in zip(of_first, chunks.num_needed[-len(of_first) :], strict=True):
+            for order, counts in zip(of_first, chunks.counts[-len(of_first) :], strict=True):
                 lengths = self._num_samples(order)
                 sequences.append(self._sequences(order))
                 for index, (first, last) in enumerate(itertools.pairwise(order.bounds)):
@@ -258,16 +258,16 @@ class SourcePlan:
                     if order.parts is not None:
                         area = order.parts.num_slots * order.parts.num_steps
                     position = _position(timeline, hand_over, order.first + index)
-                    rows.append((position, len(own), int(own.sum()), area, order.ends_of_sweep[index], num_needed))
+                    rows.append((position, len(own), int(own.sum()), area, order.ends_of_sweep[index], *counts))
             ends = [number for number, row in enumerate(rows) if row[4]] if num_steps is None else [num_steps - 1]
             if ends and len(rows) > ends[0]:
                 rows = rows[: ends[0] + 1]
                 break
-        columns = zip(*rows, strict=True) if rows else [()] * 6
+        *columns, num_loads = zip(*rows, strict=True) if rows else [()] * 7
         kinds = (np.uint64, np.int64, np.int64, np.int64, np.bool_, np.int64)
         steps = PlannedSteps(*(np.array(column, kind) for column, kind in zip(columns, kinds, strict=True)))
         delivered = np.concatenate([np.zeros(0, np.int64), *sequences])[: int(steps.num_sequences.sum())]
-        return PlannedSweep(steps, delivered, chunks.num_loads)
+        return PlannedSweep(steps, delivered, num_loads[-1] if num_loads else 0)
 
     def explain(self, step: int | None = None, *, position: int | None = None) -> ExplainedStep:
         """Return the sequences of a step: their keys, and where they are in the data.
