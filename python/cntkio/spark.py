@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 try:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -29,7 +30,7 @@ except ModuleNotFoundError as error:
 from cntkio.arguments import whole_number
 from cntkio.arrow import KEY, RecordBatches, signed
 from cntkio.convert import CorpusChunks, corpus_chunks
-from cntkio.errors import ConfigError
+from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.cbf import CBFDeserializer
 from cntkio.formats.ctf import CTFDeserializer, infer_streams
 from cntkio.formats.file_lists import FileNames, absolute_names, in_one_text
@@ -83,15 +84,14 @@ class CTFSource(DataSource):  # type: ignore[misc]
             raise ConfigError(f"{self.name()}: no path; expected load(path)", key="path")
         paths = given.pop("path")
         texts = [str(path) for path in paths] if isinstance(paths, list) else in_one_text(options["path"])
-        if isinstance(given.get("remote"), dict):
-            given["remote"] = Remote(**given["remote"])
+        if "remote" in given:
+            given["remote"] = Remote(**_arguments("remote", given["remote"], '{"num_requests": 16}'))
         path = absolute_names(texts, given.get("remote"))
         self._num_parts = whole_number("num_partitions", given.pop("num_partitions", _MOST_PARTITIONS))
         if self._num_parts < 1:
             raise ConfigError(f"num_partitions is {self._num_parts}; expected at least 1", key="num_partitions")
         self._form = {"key": KEY, **{name: given.pop(name) for name in _OF_COLUMNS if name in given}}
-        streams = given.pop("streams", None)
-        definitions = streams and StreamDefs({name: StreamDef(**stream) for name, stream in streams.items()})
+        definitions = _streams(given.pop("streams")) if "streams" in given else None
         self._chunks, self._index_caches = self._opened(path, definitions, given)
 
     @classmethod
@@ -148,7 +148,32 @@ class _Reader(DataSourceReader):  # type: ignore[misc]
         batches = RecordBatches(partition.value, **self._form)
         schema = signed(batches.schema)
         for table in batches.tables():
-            yield from table.cast(schema).to_batches()
+            try:
+                yield from table.cast(schema).to_batches()
+            except pa.ArrowInvalid as error:
+                raise CorpusError(
+                    f"{partition.value.name}: a key is too large for Spark, which has no unsigned numbers ({error}); "
+                    "leave the keys out with the option key='null'"
+                ) from None
+
+
+def _arguments(name: str, value: Any, example: str) -> dict[str, Any]:
+    """Return an option that is a JSON object.
+
+    Raises:
+        ConfigError: It is something else. Its value is not shown, since it may have credentials.
+    """
+    if not isinstance(value, dict):
+        raise ConfigError(f"{name} is not a JSON object; expected one such as {example}", key=name)
+    return value
+
+
+def _streams(value: Any) -> StreamDefs:
+    streams = _arguments("streams", value, '{"x": {"field": "x", "shape": 2}}')
+    example = '{"field": "x", "shape": 2}'
+    return StreamDefs(
+        {name: StreamDef(**_arguments(f"streams: {name!r}", stream, example)) for name, stream in streams.items()}
+    )
 
 
 def _value(text: str) -> Any:

@@ -43,14 +43,39 @@ def main(folder: Path) -> dict[str, object]:
     }
     found["elsewhere"] = rows_elsewhere(folder / "elsewhere", text.read_bytes())
     found["wrong"] = error_of(lambda: read(spark, text, chunk_size_in_bytes=0))
+    found["list"] = read(spark, [str(text), str(folder / "elsewhere" / "a.ctf.gz")], keys="per_file")[::499]
+    found["mistakes"] = mistakes(text)
     if importlib.util.find_spec("aiohttp") is not None:
         found |= of_stores(spark, text.read_bytes())
     spark.stop()
     return found
 
 
-def read(spark: SparkSession, path: object, **options: Any) -> list[int]:
-    frame = spark.read.format("cntkio.ctf").options(**{"chunk_size_in_bytes": 4000, **options}).load(str(path))
+def mistakes(text: Path) -> dict[str, str]:
+    """Return the messages about options that are not possible, and about a key that Spark cannot express."""
+    large = text.with_name("large.ctf")
+    large.write_text(f"{2**63} |x 1 2\n")
+
+    def of(**options: str) -> str:
+        return error_of(lambda: cntkio.spark.CTFSource({"path": str(text), **options}).schema())
+
+    source = cntkio.spark.CTFSource({"path": str(large)})
+    reader, (partition,) = _with_partitions(source)
+    return {
+        "parts": of(num_partitions="0"),
+        "remote": of(remote="secret"),
+        "streams": of(streams="x"),
+        "stream": of(streams='{"x": 3}'),
+        "flat": of(flat="x"),
+        "key": of(key="3"),
+        "path": error_of(lambda: cntkio.spark.CTFSource({})),
+        "large": error_of(lambda: list(reader.read(partition))),
+    }
+
+
+def read(spark: SparkSession, path: Any, **options: Any) -> list[int]:
+    path = path if isinstance(path, list) else str(path)
+    frame = spark.read.format("cntkio.ctf").options(**{"chunk_size_in_bytes": 4000, **options}).load(path)
     return sorted(row["key"] for row in frame.collect())
 
 

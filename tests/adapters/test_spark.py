@@ -48,6 +48,27 @@ def test_an_impossible_option_is_named(found: Any) -> None:
     assert "chunk_size_in_bytes is 0; expected at least 1" in found["wrong"]
 
 
+def test_several_paths_are_one_corpus(found: Any) -> None:
+    assert found["list"] == [0, 499, 10**12 + 498]
+
+
+@pytest.mark.parametrize(
+    ("mistake", "words"),
+    [
+        ("parts", "num_partitions is 0; expected at least 1"),
+        ("remote", "remote is not a JSON object; expected one such as {"),
+        ("streams", "streams is not a JSON object; expected one such as {"),
+        ("stream", "streams: 'x' is not a JSON object; expected one such as {"),
+        ("flat", "flat is 'x'; expected a list of names, such as ['x']"),
+        ("key", "key is 3; expected the name of a column, or None"),
+        ("path", "cntkio.ctf: no path; expected load(path)"),
+        ("large", "large.ctf: a key is too large for Spark, which has no unsigned numbers"),
+    ],
+)
+def test_mistakes_of_users_get_messages_that_help(found: Any, mistake: str, words: str) -> None:
+    assert words in found["mistakes"][mistake] and "secret" not in found["mistakes"][mistake]
+
+
 def test_urls_are_read_in_tasks(found: Any) -> None:
     pytest.importorskip("aiohttp", reason="fsspec reads http only with aiohttp")
     assert found["url"] == found["urls"] == found["braces"] == list(range(500))

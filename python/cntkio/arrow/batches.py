@@ -64,6 +64,8 @@ class RecordBatches:
         flat: Collection[str] | bool = False,
         ids: Collection[str] = (),
     ) -> None:
+        if not isinstance(key, str | None):
+            raise ConfigError(f"key is {key!r}; expected the name of a column, or None", key="key")
         self._data = data
         self._key = key
         with pieces_of(data) as pieces:
