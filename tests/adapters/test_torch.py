@@ -642,7 +642,7 @@ def test_a_state_of_another_rank_or_worker_or_setting_names_every_difference(cor
     ):
         assert text in str(error.value)
     assert error.value.saved["rank"] == 0 and error.value.current["rank"] == 1
-    with pytest.raises(CheckpointError, match="not a state of a data set"):
+    with pytest.raises(CheckpointError, match="the state is damaged or incomplete"):
         other.load_state_dict({"version": 1})
     with pytest.raises(CheckpointError, match="randomization_seed: saved 0, here 5"):
         MinibatchDataset(make(corpus, randomization_seed=5), 20, rank=0, world_size=2).load_state_dict(state)
@@ -671,7 +671,8 @@ def test_a_state_of_other_chunks_is_refused_by_name(corpus: Path) -> None:
         ({"source": [1]}, "source is list; expected MinibatchSource"),
         ({"layout": ["padded"]}, r"layout is \['padded'\]; expected a name, or a mapping"),
         ({"layout": "paded"}, "did you mean 'padded'"),
-        ({"rank": "0", "world_size": "2"}, "partition_index is '0'; expected a whole number"),
+        ({"rank": "0", "world_size": "2"}, "rank is '0'; expected a whole number"),
+        ({"rank": 0, "world_size": 0}, "world_size is 0; expected at least 1"),
     ],
 )
 def test_refuses_impossible_data_sets(corpus: Path, options: dict[str, Any], message: str) -> None:

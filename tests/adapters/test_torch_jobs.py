@@ -138,6 +138,33 @@ def test_joined_states_give_each_rank_its_own(corpus: Path) -> None:
         joined_states([states[0], states[0], states[2]])
 
 
+@pytest.mark.parametrize(
+    ("states", "words"),
+    [
+        (["{}"], "state 0 is a str; expected a result of state_dict"),
+        ([{"partition": "global"}] * 2, "the same on all ranks; load any of them"),
+        ({}, "a single state; expected a list"),
+    ],
+)
+def test_refuses_what_are_not_the_states_of_ranks(states: Any, words: str) -> None:
+    with pytest.raises(CheckpointError, match=words):
+        joined_states(states)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda state: json.dumps(state), "which json.loads makes of its text"),
+        (lambda state: {name: value for name, value in state.items() if name != "source"}, "damaged or incomplete"),
+        (lambda state: {**state, "version": 9}, "its version is 9; expected 1"),
+    ],
+)
+def test_a_state_that_cannot_be_loaded_says_why(corpus: Path, change: Any, words: str) -> None:
+    dataset = new(corpus, 0, 2, partition="global")
+    with pytest.raises(CheckpointError, match=words):
+        dataset.load_state_dict(change(dataset.state_dict()))
+
+
 def test_states_of_several_jobs_are_not_joined(corpus: Path) -> None:
     states = [new(corpus, rank, count).state_dict() for rank, count in ((0, 2), (1, 3))]
     with pytest.raises(CheckpointError, match="the states are of jobs with 2 and 3 ranks"):

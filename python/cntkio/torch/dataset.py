@@ -276,19 +276,23 @@ class MinibatchDataset(WatchedDataset):
                 differences are named.
         """
         if not isinstance(state, Mapping):
-            raise CheckpointError(f"the state is {type(state).__name__}; expected a result of state_dict()")
+            raise CheckpointError(
+                f"the state is {type(state).__name__}; expected a result of state_dict(), which json.loads makes of "
+                "its text"
+            )
         state = self._own(state)
-        if state.get("version") != _STATE_VERSION or not isinstance(state.get("source"), Mapping):
-            if "settings" in state:
-                raise CheckpointError("this is the state of a source; expected the state_dict() of a MinibatchDataset")
+        is_whole = isinstance(state.get("source"), Mapping)
+        if not is_whole and "settings" in state:
+            raise CheckpointError("this is the state of a source; expected the state_dict() of a MinibatchDataset")
+        if state.get("version") != _STATE_VERSION:
             raise CheckpointError(
                 f"not a state of a data set: its version is {state.get('version')!r}; expected {_STATE_VERSION}",
                 saved=state.get("version"),
                 current=_STATE_VERSION,
             )
-        if "check_sum" in state and state["check_sum"] != _check_sum(state):
+        if not is_whole or ("check_sum" in state and state["check_sum"] != _check_sum(state)):
             raise CheckpointError(
-                "the state is damaged or incomplete: its check sum differs. torch.distributed.checkpoint restores only "
+                "the state is damaged or incomplete. torch.distributed.checkpoint restores only "
                 "the keys that a new data set's state has; save the text json.dumps(dataset.state_dict()) with it",
                 saved=dict(state),
             )

@@ -66,6 +66,13 @@ def joined_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         raise CheckpointError("a single state; expected a list with the state of each rank")
     if not states:
         raise CheckpointError("no states; expected the state of each rank")
+    for index, state in enumerate(states):
+        if not isinstance(state, Mapping):
+            raise CheckpointError(f"state {index} is a {type(state).__name__}; expected a result of state_dict()")
+    if len(states) > 1 and any(state.get("partition") in ("balanced", "global") for state in states):
+        raise CheckpointError(
+            "the states are of partition='balanced' or 'global', which are the same on all ranks; load any of them"
+        )
     counts = sorted({state.get("world_size", 1) for state in states})
     if len(counts) > 1:
         raise CheckpointError(

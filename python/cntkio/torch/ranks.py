@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import torch
 
+from cntkio.arguments import whole_number
 from cntkio.errors import ConfigError
 
 _BY_HAND = {"bash", "interactive"}
@@ -33,19 +34,22 @@ def discovered() -> tuple[int, int]:
 
 
 def check(rank: object, world_size: object) -> None:
-    """Refuse a rank that is not below the number of ranks; `Partition` refuses a rank that is not a whole number.
+    """Refuse a rank that is not below the number of ranks.
 
     Raises:
-        ConfigError: The rank does not exist.
+        ConfigError: The rank does not exist, or one of both is not a whole number.
 
     Example:
         >>> check(3, 3)
         Traceback (most recent call last):
         cntkio.errors.ConfigError: rank is 3, but world_size is 3; expected a rank from 0 to 2
     """
-    if isinstance(rank, int) and isinstance(world_size, int) and world_size >= 1 and not 0 <= rank < world_size:
-        expected = f"a rank from 0 to {world_size - 1}"
-        raise ConfigError(f"rank is {rank}, but world_size is {world_size}; expected {expected}", key="rank")
+    index, count = whole_number("rank", rank), whole_number("world_size", world_size)
+    if count < 1:
+        raise ConfigError(f"world_size is {count}; expected at least 1", key="world_size")
+    if not 0 <= index < count:
+        expected = f"a rank from 0 to {count - 1}"
+        raise ConfigError(f"rank is {index}, but world_size is {count}; expected {expected}", key="rank")
 
 
 def advice(different: Sequence[str], partition: str) -> str:
