@@ -4,8 +4,8 @@
         [--orders randomized,in-order] [--kernels avx512,avx2,sse41,neon,scalar] [--small 32] [--at-least RATIO]
         [--folder FOLDER]
 
-cargo builds both sides, without a network: the revision from `git archive` in FOLDER/self, the
-working tree in place. Nothing is installed.
+cargo builds both sides, without a network: the revision from `git archive` in FOLDER/self, the working tree in place.
+Nothing is installed.
 
 Each measurement is a separate process, which reads a corpus of --mb twice and reports the faster sweep. The two sides
 take turns, and the side that begins changes with each turn. A row shows the best of --repeat turns of each side in MB/s

@@ -41,7 +41,7 @@ def _available_cores() -> int:
 
 
 def piece_size(size: int, least: int) -> int:
-    """Return how many bytes each thread parses: one piece for each, rounded up so that no small remainder is left.
+    """Return the number of bytes that each thread parses, rounded up so that no small remainder is left.
 
     Args:
         size: Bytes in all.

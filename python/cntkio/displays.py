@@ -71,7 +71,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def columns_of(text: str) -> int:
-    """Return how many columns of a terminal a text takes: wide East Asian characters take two, combined accents none.
+    """Return the number of columns of a text on a terminal: wide East Asian characters take two, combined accents none.
 
     Example:
         >>> columns_of("word"), columns_of("e\u0301"), columns_of("\u732b")

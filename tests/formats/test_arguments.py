@@ -149,9 +149,7 @@ def test_other_records_print_as_records() -> None:
 def test_what_is_not_a_regular_file_is_refused_at_once(kind: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     path = {"pipe": f"{tmp_path}/pipe", "device": "/dev/zero", "proc": "/proc/self/status", "zero byte": "a\0b"}[kind]
-    what = {"pipe": "Is a pipe", "device": "Is a device", "proc": "does not say its size", "zero byte": "be a path"}[
-        kind
-    ]
+    what = {"pipe": "Is a pipe", "device": "Is a device", "proc": "has no size", "zero byte": "be a path"}[kind]
     stream = StreamDef(field="x", shape=1)
     for deserializer in (
         CTFDeserializer(path, StreamDefs(x=stream)),

@@ -9,7 +9,7 @@ import sys
 import pytest
 from support import ROOT
 
-# Against recorded deliveries of CNTK 2.7, and against the slow reader.
+# These tests compare deliveries with recorded deliveries of CNTK 2.7, and with the slow reader.
 TESTS = ["conformance/test_text.py", "formats/test_ctf.py", "formats/test_ctf_pages.py"]
 # A kernel that shares its loops over blocks with another runs the recorded deliveries only.
 SELECTIONS = {"scalar": TESTS, "sse41": TESTS[:1], "avx2": TESTS, "neon": TESTS}

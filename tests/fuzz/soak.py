@@ -235,7 +235,7 @@ def standing() -> Standing:
 
 
 def growth(standings: list[Standing]) -> Standing | None:
-    """Return how much more the process holds in the last third of a run than in the first; None for a short run.
+    """Return the growth of the process from the first third of a run to the last; None for a short run.
 
     The resources of rounds vary at random, so compare the least of the last third with the most of the first third:
     a process that keeps a little of every round has more even at its least.

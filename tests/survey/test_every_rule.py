@@ -319,7 +319,7 @@ ANY = (
     Damage("broken-file", cut_off),
 )
 ALL = (*BINARY, *LISTS, *LABEL_FILES, *ANY)
-# Found by the command; tests in test_check.py.
+# Rules that only the command applies; test_check.py tests them.
 OF_THE_COMMAND = {"unknown-name", "missing-key", "no-common-key"}
 # Rules whose damage the check of the header finds first, or only a writer finds.
 NEVER_FOUND_BY_CHECK = {

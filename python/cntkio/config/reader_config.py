@@ -169,7 +169,7 @@ class ReaderConfig:
         return self.truncation_length or (self.minibatch_size(epoch) if minibatch_size is None else minibatch_size)
 
     def samples(self, epoch: int = 0, minibatch_size: int | None = None) -> int:
-        """Return how many samples to request from the source for a minibatch.
+        """Return the number of samples to request from the source for a minibatch.
 
         Args:
             epoch: The epoch, from 0.

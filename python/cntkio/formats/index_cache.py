@@ -394,7 +394,7 @@ class CacheWriter:
             logger.warning("an index cache was not written: %r", error)
 
     def wait(self) -> Written:
-        """Wait for the end of the writing."""
+        """Wait until the cache is written."""
         if self._thread is not None:
             self._thread.join()
         return self._written

@@ -179,7 +179,10 @@ def _read_2x_header(file: InputFile, head: bytes) -> Header:
     fields = _Fields(file.path, file.read(begin, trailer - begin), begin)
     magic = fields.bytes(8, "the magic number")
     if magic != CBF_MAGIC:
-        raise error(f"no header here, where the last 8 bytes say: {magic!r}; expected {CBF_MAGIC!r}", begin)
+        raise error(
+            f"the last 8 bytes of the file place the header here, but it begins with {magic!r}; expected {CBF_MAGIC!r}",
+            begin,
+        )
     num_chunks = fields.count("I", "the number of chunks", 16)
     num_streams = fields.count("I", "the number of streams", 10)
     streams = []

@@ -95,7 +95,7 @@ class UserDeserializer:
         raise NotImplementedError(f"{type(self).__name__}.get_chunk")
 
     def chunk_lengths(self, chunk_id: int) -> Iterable[int] | None:
-        """Return how many samples each sequence of a chunk counts for, if that is known without fetching the chunk.
+        """Return the samples that each sequence of a chunk counts for, if that is known without fetching the chunk.
 
         A source on the global timeline calls this for all chunks when it is created. None, which is the default, makes
         it fetch the chunk then. A length is the number of samples of the stream that defines the minibatch size, or
