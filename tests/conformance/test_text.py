@@ -1,6 +1,6 @@
 """Every recorded case of CNTK 2.7 whose corpora are text, compared exactly.
 
-The closed list of deviations is below, each with the rule behind it; a case on the list must differ, or the test
+The closed list of deviations is below, each with its rule; a case on the list must differ, or the test
 fails. Cases of other formats, of user-defined deserializers and of configuration files have their own tests.
 """
 

@@ -1,4 +1,4 @@
-"""Passes over whole files tell whoever watches how far they are."""
+"""Passes over whole files report their progress to a watcher."""
 
 import contextlib
 import gzip
@@ -17,7 +17,7 @@ STREAMS = StreamDefs(x=StreamDef(field="x", shape=10, is_sparse=True))
 
 
 class Seen:
-    """A watcher that notes what it is told."""
+    """A watcher that notes the reports."""
 
     def __init__(self) -> None:
         self.told: dict[str, list[tuple[int, int]]] = {}

@@ -1,4 +1,4 @@
-"""One corpus in all places where corpora can be: the same minibatches, states and places of errors."""
+"""A corpus has the same minibatches, states and places of errors in all places where corpora can be."""
 
 import dataclasses
 import itertools

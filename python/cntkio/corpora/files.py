@@ -70,7 +70,7 @@ class Input(NamedTuple):
 
 @contextmanager
 def inputs(names: Iterable[FileNames], *, reads_tables: bool = True) -> Iterator[list[Input]]:
-    """Find out the kinds of files, and copy those that no deserializer reads where they are to temporary files.
+    """Find out the kinds of files, and copy files that no deserializer reads where they are to temporary files.
 
     Args:
         names: For each corpus its file, pattern or list of files; - for standard input.

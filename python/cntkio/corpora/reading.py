@@ -71,7 +71,7 @@ class Reading(NamedTuple):
     def usually(
         self, *, max_errors: int = 0, chunk_size_in_bytes: int = CHUNK_SIZE, cache_index: bool = False
     ) -> Reading:
-        """Return the options with defaults in place of those that the caller leaves open."""
+        """Return the options with defaults in place of options that the caller leaves open."""
         return self._replace(
             max_errors=max_errors if self.max_errors is None else self.max_errors,
             chunk_size_in_bytes=self.chunk_size_in_bytes or chunk_size_in_bytes,

@@ -245,7 +245,7 @@ def _raise_damage(stored: TextInput, compression: str, fault: tuple[int, int, st
 
 
 class InOrder:
-    """Decompression in order, which keeps the last text for readers that are a little behind."""
+    """Decompression in order, which keeps the last text for readers that come a little later."""
 
     def __init__(self, stored: TextInput, compression: Compression, points: Points) -> None:
         self._stored, self._compression, self._points = stored, compression, points

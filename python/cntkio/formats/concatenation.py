@@ -77,7 +77,7 @@ class FileCorpus(Corpus, Protocol):
         """The index caches of the file: of its sequences, and of its access points."""
 
     def publish_index(self) -> str | None:
-        """Return the name of the index cache, which this writes next to a file in a store; None: there is no cache.
+        """Write the index cache of a file in a store next to it, and return its name; None: nothing to write.
 
         Raises:
             OSError: The store does not accept it.

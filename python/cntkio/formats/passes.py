@@ -1,11 +1,11 @@
-"""Passes over whole files, such as the one that makes an index: how far they are, for whoever shows it.
+"""Progress of passes over whole files, such as the pass that makes an index, for a watcher that shows it.
 
 ::
 
     watched(bar) ──> announced("indexing", size) ──> add(number of bytes) ──> bar shows (done, total)
 
-Both reach a pass through the context, also on other threads that take the context along. So nothing between the command
-and a pass over a file has an argument for it.
+The context has watcher and pass, also on threads that copy the context. So no function between the command and a pass
+over a file has an argument for them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _pass: ContextVar[Add | None] = ContextVar("pass", default=None)
 
 @contextmanager
 def watched(watcher: Watcher | None) -> Iterator[None]:
-    """Have all passes in the block shown; None: as outside of the block."""
+    """Let a watcher show all passes in the block; None: the watcher outside the block."""
     token = _watcher.set(watcher or _watcher.get())
     try:
         yield
@@ -43,11 +43,11 @@ def announced(name: str, total: int) -> Iterator[Add | None]:
     """Announce a pass over a file, or over several. A pass within the block belongs to this pass.
 
     Args:
-        name: What the pass does, such as "indexing".
+        name: Name of the pass, such as "indexing".
         total: Bytes of all files; 0: that is not known.
 
     Returns:
-        What the pass calls from time to time, on any thread; None: nobody watches.
+        A function that the pass calls from time to time, on any thread; None: no watcher is set.
 
     Example:
         >>> import contextlib

@@ -130,7 +130,7 @@ class TextInput(ReadableText, Protocol):
         """
 
     def loads_at_once(self, chunk_size: int) -> int:
-        """Return the number of chunks of a size in bytes to load at the same time: more if reading waits for a network."""
+        """Return the number of chunks of a size in bytes to load at once: more if reading waits for a network."""
 
     @property
     def stamp(self) -> object:

@@ -248,7 +248,7 @@ class ChunkStore:
         return self._take_in_turn(refs, bounds)
 
     def _take_together(self, refs: Sequence[ChunkRefs], bounds: Sequence[int]) -> Taken:
-        """Take chunks that stay in use: only those that are not in use yet matter, and these are few."""
+        """Take chunks that stay in use: only the few chunks that are not in use yet matter."""
         new = sorted(
             (bisect.bisect_right(bounds, first) - 1, corpus_index, first, chunk_id)
             for corpus_index, (chunks, own_refs) in enumerate(zip(self._chunks, refs, strict=True))
@@ -280,7 +280,7 @@ class ChunkStore:
         )
 
     def _take_in_turn(self, refs: Sequence[ChunkRefs], bounds: Sequence[int]) -> Taken:
-        """Take the chunks of minibatch after minibatch, and release those that the next one does not need."""
+        """Take the chunks of minibatch after minibatch, and release the chunks that the next does not need."""
         taken: list[dict[int, _core.Chunk]] = [{} for _ in refs]
         error: BaseException | None = None
         num_sound = 0

@@ -135,11 +135,11 @@ class Selector:
 
     @property
     def _is_judged(self) -> bool:
-        """Whether a minibatch depends on which of its utterances are valid."""
+        """True if a minibatch depends on which of its utterances are valid."""
         return self._arrangement.flags is not None or self._is_literal
 
     def pass_over(self, request: Request, most: int) -> Sequence[Bookmark]:
-        """Go on without selecting, as far as that is possible; arguments as for `select`.
+        """Move the timeline without selecting, if that is possible; arguments as for `select`.
 
         Returns:
             The bookmark after each minibatch; none: only `select` knows what follows.

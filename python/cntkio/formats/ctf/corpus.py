@@ -662,7 +662,7 @@ class CTFCorpus:
         )
 
     def publish_index(self) -> str | None:
-        """Return the name of the index cache, which this writes next to a text in a store; None: there is no cache.
+        """Write the index cache of a text in a store next to it, and return its name; None: nothing to write.
 
         Raises:
             OSError: The store does not accept it.

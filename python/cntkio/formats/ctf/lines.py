@@ -74,7 +74,7 @@ def map_lines(file: TextInput, first: int, work: Callable[[_Bytes], _T], doing: 
         file: The text.
         first: Offset of the first line.
         work: Called with the bytes of each block. A block holds the lines that begin in its share of a window.
-        doing: Name of the pass, for whoever shows how far it is.
+        doing: Name of the pass, for the display of its progress.
 
     Returns:
         The offset of each block and its result, in order.
