@@ -2,7 +2,7 @@
 
 python tests/adapters/s3_tasks_program.py ray|spark ENDPOINT FOLDER
 
-The environment has no credentials. So a task can read what is not public only with the credentials that the program
+The environment has no credentials. So a task can read private objects only with the credentials that the program
 passes with `Remote`.
 """
 

@@ -65,7 +65,7 @@ def test_other_processes_read_parts(chunks: CorpusChunks) -> None:
 
 @pytest.fixture
 def decompressed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Note how many bytes of text each step decompresses."""
+    """Note the number of bytes of text that each step decompresses."""
     counts: list[int] = []
     to_parse, decompress = compressed.CompressedText.source_to_parse, _core.decompress
     make_stream = _core.CompressedStream

@@ -173,7 +173,7 @@ def of_kind(folder: Path, kind: str, lengths: list[int]) -> MinibatchSource:
 
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Text in pieces of some bytes, so that several threads have something to parse."""
+    """Cut text into pieces of some bytes, so that several threads parse pieces."""
     monkeypatch.setattr(tuning, "PIECE", 40)
     monkeypatch.setattr(tuning, "PIECE_OF_SOME", 20)
 

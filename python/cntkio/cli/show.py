@@ -218,7 +218,7 @@ def shortened(texts: Iterable[str], total: int, separator: str) -> str:
 
 
 def watcher_of(options: Namespace) -> Watcher | None:
-    """Return what draws passes over whole files on standard error; None: nothing is drawn, as by `progress_bar`."""
+    """Return the watcher that draws passes over files on standard error; None: none is drawn, as by `progress_bar`."""
     return _pass_bar if _draws(options) else None
 
 
@@ -257,8 +257,8 @@ class _Bar:
     """A progress bar. The clock starts at the first number, and again at a number that is smaller than the last.
 
     Args:
-        unit: What is counted, for the rate; empty: no rate is shown.
-        name: What is done, to show before the bar.
+        unit: Unit of the rate; empty: no rate is shown.
+        name: Name of the work, to show before the bar.
         delay: Seconds before the first drawing.
     """
 
@@ -274,7 +274,7 @@ class _Bar:
         self._columns = columns - 1
 
     def show(self, done: int, total: int) -> None:
-        """Draw the bar, unless it shows the same."""
+        """Draw the bar if it has changed."""
         now = time.monotonic()
         if done < self._last:
             self._start, self._done_before = now, done

@@ -11,7 +11,7 @@ from cntkio.hints import did_you_mean
 
 
 class HelpFormatter(argparse.HelpFormatter):
-    """Prints examples line by line, and the meaning of each verb next to it."""
+    """Formatter of help that prints examples line by line, and the meaning of each verb next to it."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return text if text.startswith("examples:") else super()._fill_text(text, width, indent)
@@ -62,7 +62,7 @@ class Parser(ArgumentParser):
         return add
 
     def suggest(self, dest: str, values: Iterable[str]) -> None:
-        """Have shells complete these values of an argument, which may have others."""
+        """Let shells complete these values of an argument, which may have other values, too."""
         self._suggested[dest] = tuple(values)
 
     def add_subparsers(self, **keywords: Any) -> Any:

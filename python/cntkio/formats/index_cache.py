@@ -424,7 +424,7 @@ class CacheFiles(NamedTuple):
 
 
 class CacheCopy:
-    """A copy of an index cache for machines that lack the cache. It is a small value, and its content apart from it.
+    """A copy of an index cache for machines that lack the cache: a small value without the content.
 
     Args:
         path: The cache on this machine.

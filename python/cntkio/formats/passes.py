@@ -96,7 +96,7 @@ def announced_together(name: str, sizes: Sequence[int]) -> AbstractContextManage
 
 
 def passed(num_bytes: int) -> None:
-    """Add to the pass of the caller, if there is one, what needs no pass, such as a file with an index cache."""
+    """Add bytes that need no pass, such as a file with an index cache, to the pass of the caller, if there is one."""
     add = _pass.get()
     if add is not None and num_bytes:
         add(num_bytes)

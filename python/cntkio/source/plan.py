@@ -356,11 +356,11 @@ class SourcePlan:
         return min(max(_SAMPLES_AT_ONCE // self._request.size, _LEAST_AT_ONCE), _MOST_AT_ONCE)
 
     def _pass(self, timeline: AnyTimeline, is_before: Callable[[int, Any], bool]) -> int:
-        """Move a timeline on, without selecting, while all steps that were read together are before a step.
+        """Move a timeline forward, many steps at a time and without selecting, while all of these are before a step.
 
         Args:
             timeline: The timeline, where step 0 begins.
-            is_before: Called with a number of steps and the bookmark after them: whether the step comes later.
+            is_before: Called with a number of steps and the bookmark after them; returns whether the step comes later.
 
         Returns:
             The number of steps before the point where the timeline stands now.

@@ -3,7 +3,7 @@
 BLOCK = 4 << 20
 """Bytes of text that a thread indexes at a time: few enough to share the work evenly, many enough to be worth it."""
 WATCHED = 128 << 20
-"""Bytes of text that are indexed by one call if somebody watches the pass; else a window."""
+"""Bytes of text that a single call indexes if a watcher shows the pass; otherwise a call indexes a window."""
 PIECE = 1 << 20
 """Least bytes of a chunk that a thread parses at a time."""
 PIECE_OF_SOME = 4 << 20
@@ -12,4 +12,4 @@ the same time anyway."""
 PART = 512 << 10
 """Bytes that are indexed and parsed in one go: together with their values, they fit a core's cache."""
 GAP = 8 << 10
-"""Bytes between two wanted sequences that are read along with them: to skip them takes as long, a further call."""
+"""Bytes between two wanted sequences that are read along with them, because skipping them takes a further call."""
