@@ -33,7 +33,7 @@ CORE = ctypes.CDLL(str(Path(cntk.__file__).parent / "libs" / "libCntk.Core-2.7.s
 # is returned in memory, its last member first.
 COLUMNS_OF = CORE["_ZNK4CNTK11NDArrayView20SparseCSCDataBuffersIfEESt5tupleIJPKT_PKiS7_mEEv"]
 COLUMNS_OF.restype, COLUMNS_OF.argtypes = None, [ctypes.c_void_p, ctypes.c_void_p]
-# Where a packed Value keeps its data and their layout, in words (shared pointers) from its start.
+# Places of the data and of the layout in a packed Value, in words (shared pointers) from its start.
 PACKED_DATA, PACKED_LAYOUT = 18, 20
 SEQUENCE_INFO = 4  # words per sequence of a layout: number, slot, begin, end
 GAP = -1

@@ -68,7 +68,7 @@ def test_partitions_have_equally_many_minibatches_and_share_all_sequences(
         with make(folder, lengths, max_sweeps=sweeps, **options) as source:
             ranks.append(read_all(source, size, BalancedPartition(index, count, remainder)))
     assert len({len(rank) for rank in ranks}) == 1
-    # They are at the end of a sweep in the same step.
+    # All ranks reach the end of a sweep in the same step.
     assert all(len({is_end for _, is_end in step}) == 1 for step in zip(*ranks, strict=True))
     assert [is_end for _, is_end in ranks[0]].count(True) == sweeps
     assert ranks[0][-1][1]

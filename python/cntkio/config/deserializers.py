@@ -327,7 +327,7 @@ def _target(section: Section) -> type[CntkOptions]:
     if known is None:
         refuse_kind(section, "type", name, keys.DESERIALIZERS)
     if section.has("module") and section.text("module") != known.module:
-        raise section.error("module", f"module = {section.text('module')!r}; for {name} it is {known.module!r}")
+        raise section.error("module", f"module = {section.text('module')!r}; expected {known.module!r} for {name}")
     return known.target
 
 

@@ -238,7 +238,7 @@ _DESCRIBED: dict[str, Callable[[Input, Reading], Described]] = {
     "scp": _features,
     "mlf": _labels,
     "binary mlf": _labels,
-    # These became binary corpora (`cntkio.corpora.files`).
+    # Tables, which were copied to binary corpora (`cntkio.corpora.files`).
     "parquet": _binary,
     "arrow": _binary,
     "arrow stream": _binary,

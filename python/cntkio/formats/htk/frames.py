@@ -113,7 +113,7 @@ class GatheredFrames:
             file: The file.
             begin: First byte of the run.
             size: Bytes of the run.
-            wanted: Returns the bytes of the run that will be used, counted from `begin`.
+            wanted: Returns the ranges of the run that will be used, counted from `begin`.
 
         Returns:
             Number of bytes found; if it is less than `size`, nothing was added.
