@@ -201,7 +201,7 @@ def test_refuses_to_write_sequences_without_a_sample(tmp_path: Path) -> None:
         ({"x": "text"}, "is a str"),
         (
             {"x": [scipy.sparse.csr_array((1, 2)), np.zeros((1, 2))]},
-            "sequence 1: a ndarray, but sequence 0 is a matrix",
+            "sequence 1: of the type ndarray, but sequence 0 is a matrix",
         ),
         ({"x": [np.zeros((1, 2)), scipy.sparse.csr_array((1, 2))]}, "sequence 1: a csr_array; expected an array"),
         (7, "cannot write data of the type int;"),
@@ -237,7 +237,7 @@ class Pairs(UserDeserializer):
 
 
 def test_a_user_defined_deserializer_is_written_through_a_source(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"write MinibatchSource\(deserializer, max_sweeps=1\) instead"):
+    with pytest.raises(ConfigError, match=r"pass MinibatchSource\(deserializer, max_sweeps=1\) to write_ctf"):
         write_ctf(tmp_path / "a.ctf", Pairs())
     with MinibatchSource(Pairs(), max_sweeps=1, randomize=False) as source:
         write_ctf(tmp_path / "a.ctf", source)
