@@ -20,6 +20,7 @@ import pytest
 import zstandard
 from cntkio import convert
 from cntkio.cli import main
+from cntkio.cli.arguments import parser
 from cntkio.cli.reference import page
 from support import ROOT
 from support.packers import BY_ENDING
@@ -126,6 +127,37 @@ def test_several_compressed_files_are_refused_with_what_to_do(capsys: pytest.Cap
         Path(name).write_bytes(zstandard.compress(Path("a.cbf").read_bytes()))
     assert main(["inspect", "*.cbf.zst"]) == 2
     assert "1.cbf.zst is a file compressed with zstd; unpack it (zstd -dk 1.cbf.zst)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "output"),
+    [
+        (["a.ctf", "b.cbf"], "b.cbf"),
+        (["ctf2cbf", "--input", "a.ctf", "--output", "b.cbf"], "b.cbf"),
+        (["txt2ctf", "--map", "words", "--input", "a.txt", "--output", "b.ctf"], "b.ctf"),
+        (["uci2ctf", "-in", "a.uci", "-fs", "1", "-fd", "2", "-ls", "0", "-nl", "3"], "a_cntk_text.uci"),
+    ],
+)
+def test_every_converter_says_as_json_what_it_wrote(
+    arguments: list[str], output: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("a.ctf").write_text(TEXT)
+    Path("words").write_text("a\nb\n")
+    Path("a.txt").write_text("0\ta\n1\tb\n")
+    Path("a.uci").write_text("1 2 3\n2 4 5\n")
+    assert main(["convert", *arguments, "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["output"], printed["size"]) == (output, Path(output).stat().st_size)
+
+
+def test_every_verb_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.ctf").write_text("".join(f"|x {n % 7}:1 |# w{n % 7}\n" for n in range(50)))
+    write_configuration("a.cntk")
+    extra = {"convert": ["out.cbf"], "completion": [], "rule": [], "config": [], "vocab": ["x"]}
+    files = {"config": ["a.cntk"], "completion": ["zsh"], "rule": ["bad-number"]}
+    for verb in parser().verbs():
+        assert main([verb, "--json", *files.get(verb, ["a.ctf"]), *extra.get(verb, [])]) == 0
+        assert all(json.loads(line) for line in capsys.readouterr().out.splitlines()), verb
 
 
 def test_inspect_prints_the_same_facts_as_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -414,7 +414,7 @@ def _add_uci2ctf(converters: Any) -> None:
     option("--delimiter", metavar="CHAR", help="separator of columns (white space)")
 
 
-def _converter(converters: Any, run: Callable[..., None], aliases: list[str], summary: str) -> Parser:
+def _converter(converters: Any, run: Callable[..., Path | None], aliases: list[str], summary: str) -> Parser:
     added: Parser = converters.add_parser(run.__name__, aliases=aliases, help=summary, description=_sentence(summary))
     added.set_defaults(converter=run)
     added.add_argument("--json", action="store_true", help="print JSON, one object on a line")

@@ -12,7 +12,7 @@ from typing import get_args
 import numpy as np
 
 from cntkio.cli.corpora import inputs_of
-from cntkio.cli.show import FINE, Facts, progress_bar
+from cntkio.cli.show import FINE, Facts, progress_bar, show_json
 from cntkio.convert import (
     FileFormat,
     Progress,
@@ -39,8 +39,11 @@ def convert(options: Namespace) -> int:
         OSError: A file cannot be read or written.
     """
     if options.converter is not None:
-        with progress_bar(options) as progress:
-            options.converter(options, progress)
+        reads_corpora = options.converter in (ctf2cbf, cbf2ctf)
+        with progress_bar(options, "pieces" if reads_corpora else "bytes") as progress:
+            written: Path | None = options.converter(options, progress)
+        if options.json and written is not None:
+            show_json({"output": written, "size": written.stat().st_size})
         return FINE
     source, target = options.input or options.input_file, options.output or options.output_file
     if source is None or target is None:
@@ -51,7 +54,7 @@ def convert(options: Namespace) -> int:
     with inputs_of(options, source, reads_tables=False) as (file,):
         if file.has(target):
             raise ConfigError(f"{target} is the file to read; convert never changes its input", key="output")
-        with progress_bar(options) as progress:
+        with progress_bar(options, "pieces") as progress:
             convert_file(
                 file.names,
                 target,
@@ -91,12 +94,13 @@ def _any_or_all(names: list[str] | None) -> Collection[str] | bool:
 # ------------------------------------------------------------------------------------------------- the converters
 
 
-def ctf2cbf(options: Namespace, progress: Progress | None) -> None:
-    """Convert text to the binary format."""
+def ctf2cbf(options: Namespace, progress: Progress | None) -> Path:
+    """Convert text to the binary format, and return the output."""
     streams = None if options.header is None else read_header_file(options.header)
+    output: Path = options.output
     ctf_to_cbf(
         options.input,
-        options.output,
+        output,
         streams,
         chunk_size_in_bytes=options.chunk_size,
         layout=options.layout,
@@ -106,18 +110,22 @@ def ctf2cbf(options: Namespace, progress: Progress | None) -> None:
         strict=options.strict,
         progress=progress,
     )
+    return output
 
 
-def cbf2ctf(options: Namespace, progress: Progress | None) -> None:
-    """Convert the binary format to text."""
-    cbf_to_ctf(options.input, options.output, progress=progress)
+def cbf2ctf(options: Namespace, progress: Progress | None) -> Path:
+    """Convert the binary format to text, and return the output."""
+    output: Path = options.output
+    cbf_to_ctf(options.input, output, progress=progress)
+    return output
 
 
-def txt2ctf(options: Namespace, progress: Progress | None) -> None:
-    """Convert lines of tokens to text."""
+def txt2ctf(options: Namespace, progress: Progress | None) -> Path | None:
+    """Convert lines of tokens to text, and return the output; None: standard output."""
+    output: Path | None = options.output
     txt_to_ctf(
         options.input or sys.stdin.buffer,
-        options.output or sys.stdout.buffer,
+        output or sys.stdout.buffer,
         options.map,
         names=options.names,
         unknown=options.unk,
@@ -125,14 +133,16 @@ def txt2ctf(options: Namespace, progress: Progress | None) -> None:
         strict=options.strict,
         progress=progress,
     )
+    return output
 
 
-def uci2ctf(options: Namespace, progress: Progress | None) -> None:
-    """Convert columns of numbers to text."""
+def uci2ctf(options: Namespace, progress: Progress | None) -> Path:
+    """Convert columns of numbers to text, and return the output."""
     source: Path = options.input_file
+    output: Path = options.output_file or source.with_name(f"{source.stem}_cntk_text{source.suffix}")
     uci_to_ctf(
         source,
-        options.output_file or source.with_name(f"{source.stem}_cntk_text{source.suffix}"),
+        output,
         features_start=options.features_start,
         features_dim=options.features_dim,
         label_type=options.label_type,
@@ -144,3 +154,4 @@ def uci2ctf(options: Namespace, progress: Progress | None) -> None:
         delimiter=options.delimiter,
         progress=progress,
     )
+    return output

@@ -31,7 +31,7 @@ _LINE_WIDTH = 100
 _REST_WIDTH = 24
 _BAR_WIDTH = 40
 # Columns next to the bar: a percentage, a rate and the remaining time; and with bytes their number and total.
-_BESIDE_NUMBERS, _BESIDE_BYTES = 45, 60
+_BESIDE_NUMBERS, _BESIDE_BYTES = 45, 52
 # Seconds before the bar shows a rate, and between two drawings that only change the rate.
 _FIRST_RATE = 1.0
 _BETWEEN_RATES = 0.5

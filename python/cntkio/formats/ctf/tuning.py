@@ -2,7 +2,7 @@
 
 BLOCK = 4 << 20
 """Bytes of text that a thread indexes at a time: few enough to share the work evenly, many enough to be worth it."""
-WATCHED = 128 << 20
+WATCHED = 256 << 20
 """Bytes of text that a single call indexes if a watcher shows the pass; otherwise a call indexes a window."""
 PIECE = 1 << 20
 """Least bytes of a chunk that a thread parses at a time."""
