@@ -143,7 +143,7 @@ def test_every_converter_says_as_json_what_it_wrote(
 ) -> None:
     Path("a.ctf").write_text(TEXT)
     Path("words").write_text("a\nb\n")
-    Path("a.txt").write_text("0\ta\n1\tb\n")
+    Path("a.txt").write_text("a\nb a\n")
     Path("a.uci").write_text("1 2 3\n2 4 5\n")
     assert main(["convert", *arguments, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
