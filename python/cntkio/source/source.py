@@ -178,7 +178,7 @@ class MinibatchSource(StreamsByName):
             ConfigError: The file cannot be read as a configuration, or asks for something that cntkio does not have.
             OSError: A file cannot be read.
         """
-        # Imported late: the configurations are above this room, and import it.
+        # Imported late, because the module of configurations imports this module.
         from cntkio.config import read_config
 
         source = read_config(path, *overrides, section=section).open()

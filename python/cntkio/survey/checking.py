@@ -425,7 +425,7 @@ class LengthCheck:
         self._unequal = {info.name: _Exceptions() for info in streams}
 
     def add(self, block: Block, opened: Opened, unsound: Set[int | str | None]) -> None:
-        """Examine a block, except for sequences with errors, by their keys: an error may explain a missing sample."""
+        """Examine a block, except for the sequences with these keys: their errors may explain missing samples."""
         if len(self._unequal) < 2:
             return
         all_lengths = block.lengths
@@ -466,7 +466,7 @@ class ValueChecks:
             self._lengths = LengthCheck(streams)
 
     def add(self, block: Block, opened: Opened, unsound: Set[int | str | None]) -> None:
-        """Examine a block, and for lengths leave out sequences with errors, by their keys."""
+        """Examine a block. The check of lengths leaves out the sequences with these keys, which have errors."""
         for stream in self._streams:
             stream.add(block, opened)
         self._lengths.add(block, opened, unsound)

@@ -48,7 +48,7 @@ class _Course(NamedTuple):
 
 
 class _Bookmark(NamedTuple):
-    """Position of the timeline, and everything that the next read continues."""
+    """Position of the timeline, and the other values that the next read needs."""
 
     settings: tuple[int, Partition] | None
     cursor: Cursor

@@ -36,7 +36,7 @@ _Piece = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint
 
 
 class _Bookmark(NamedTuple):
-    """Position of the timeline, and everything that the next read continues."""
+    """Position of the timeline, and the other values that the next read needs."""
 
     settings: tuple[int, Partition] | None
     cursor: Cursor
