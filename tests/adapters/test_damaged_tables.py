@@ -122,8 +122,8 @@ def test_damaged_metadata_name_their_column(facts: bytes, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("column", "words"),
     [
-        ([[1.0], None], "column 'x': 1 nulls"),
-        ([{"indices": [9], "values": [1.0]}], "column 'x': indices from 9 to 9"),
+        ([[1.0], None], "row 1, column 'x': 1 null;"),
+        ([{"indices": [9], "values": [1.0]}], "row 0, column 'x': indices from 9 to 9"),
         ([2**53 + 1], "column 'x': the whole number 9007199254740993"),
     ],
 )

@@ -82,7 +82,7 @@ def test_class_ids_of_tables_become_one_hot_samples(form: str, tmp_path: Path) -
         (943, True),
         (2, True),
     ]
-    with pytest.raises(CorpusError, match="column 'tokens': indices from 3 to 942, but the dimension is 942"):
+    with pytest.raises(CorpusError, match="row 1, column 'tokens': indices from 4 to 942, but the dimension is 942"):
         text(tmp_path, frame, one_hot={"tokens": 942})
 
 

@@ -17,6 +17,7 @@ from cntkio.arrow.fields import KEY, facts_of
 from cntkio.arrow.tables import Table, can_be_read_again, opened
 from cntkio.convert import Piece, Pieces
 from cntkio.errors import ConfigError, CorpusError, FormatError
+from cntkio.formats.user import Column
 from cntkio.hints import did_you_mean
 from cntkio.streams import num_values
 
@@ -128,15 +129,40 @@ class ArrowCorpus:
             )
 
     def _each(self, table: Table) -> Iterator[Piece]:
+        count = 0
         for batch in table.batches:
             try:
-                columns = [column.taken(batch) for column in self._columns]
-                keys = None if self._key is None else self._keys(batch.column(self._key))
+                columns, keys = self._taken(batch)
             except CorpusError as error:
+                row = self._first_wrong_row(batch)
+                what = f"row {count + row}, {self._error_of(batch.slice(row, 1)) or error}"
                 if isinstance(self._data, str | os.PathLike):
-                    raise FormatError(str(error), path=self._data) from None
-                raise CorpusError(f"{self.name}, {error}") from None
+                    raise FormatError(what, path=self._data) from None
+                raise CorpusError(f"{self.name}, {what}") from None
+            count += batch.num_rows
             yield Piece(_core.Chunk.from_columns(batch.num_rows, list(columns)), keys)
+
+    def _taken(self, batch: pa.RecordBatch) -> tuple[list[Column], npt.NDArray[Any] | None]:
+        columns = [column.taken(batch) for column in self._columns]
+        return columns, None if self._key is None else self._keys(batch.column(self._key))
+
+    def _first_wrong_row(self, batch: pa.RecordBatch) -> int:
+        """Return the first row, from 0, of a batch that cannot be taken."""
+        first, end = 0, batch.num_rows
+        while end - first > 1:
+            middle = (first + end) // 2
+            if self._error_of(batch.slice(first, middle - first)) is None:
+                first = middle
+            else:
+                end = middle
+        return first
+
+    def _error_of(self, batch: pa.RecordBatch) -> CorpusError | None:
+        try:
+            self._taken(batch)
+        except CorpusError as error:
+            return error
+        return None
 
     def _keys(self, column: pa.Array) -> npt.NDArray[Any]:
         where = f"column {self._key!r}"
