@@ -131,3 +131,10 @@ def test_a_plan_reads_the_first_lines_of_a_text_only(
     monkeypatch.setattr("cntkio.corpora.reading.infer_streams", lambda path: pytest.fail("the text was read"))
     assert main(["plan", "--json", str(path)]) == 0
     assert capsys.readouterr().out == expected
+
+
+def test_a_plan_of_global_ranks_says_that_it_counts_whole_chunks(capsys: pytest.CaptureFixture[str]) -> None:
+    for deal, says_it in (("global", True), ("cntk", False)):
+        assert main(["plan", "--ranks", "2", "--deal", deal, "a.ctf"]) == 0
+        (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("read in a sweep")]
+        assert line.endswith("in whole chunks; less where ranks load only their own sequences") == says_it, line

@@ -51,6 +51,12 @@ def test_options_that_are_not_possible_end_the_command(
     assert message in capsys.readouterr().err
 
 
+def test_vocab_refuses_remote_options_of_local_files(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("local.ctf").write_text("|w 1:1 |# word\n")
+    assert main(["vocab", "local.ctf", "--remote", "num_retries=1"]) == 2
+    assert "--remote goes with files of remote stores" in capsys.readouterr().err
+
+
 def test_unknown_options_of_requests_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["read", URL, "--remote", "requests=3"])

@@ -273,7 +273,12 @@ def _add_corpus_options(parser: Parser) -> None:
     option("--max-errors", metavar="N", type=int, help="number of errors to forgive in a text; -1 forgives all")
     option("--skip-sequence-ids", action="store_true", help="each line of a text is a sequence, whatever its id")
     option("--strict", action="store_true", help="every warning is an error")
-    option("--chunk-size", metavar="BYTES", type=_positive, help="bytes of a text that are parsed together (32 MiB)")
+    option(
+        "--chunk-size",
+        metavar="BYTES",
+        type=_positive,
+        help="bytes of a text in a chunk (32 MiB; check, inspect, stats: 4 MiB)",
+    )
     option("--keys", choices=get_args(KeysOf), help="keys of several texts: ids, or file and id (unique)")
     option("--prefix", metavar="TEXT", help="text to put before each path of a list of features")
     option(

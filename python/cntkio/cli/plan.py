@@ -171,7 +171,7 @@ def _facts(
         ("padding", [f"{100 * of.padding:.1f} %" for of, _ in found]),
         ("ranks wait", [f"{100 * of.waiting:.1f} % of the time" for of, _ in found]),
         ("in memory", [_in_memory(of, chunk_bytes) for of, _ in found]),
-        ("read in a sweep", [_megabytes(of.num_loads * chunk_bytes) for of, _ in found]),
+        ("read in a sweep", [_read(one, of, chunk_bytes) for one, (of, _) in zip(settings, found, strict=True)]),
         ("shuffling", [f"{100 * of.shuffling:.1f} % of a full shuffle" for of, _ in found]),
     ]
     for name, texts in rows:
@@ -194,6 +194,13 @@ def _means(found: OrderFigures) -> str:
 def _in_memory(found: OrderFigures, chunk_bytes: float) -> str:
     num_bytes = _megabytes(found.most_chunks * chunk_bytes)
     return f"{counted(found.most_chunks, 'chunk')} at most, {num_bytes} of the file"
+
+
+def _read(setting: Setting, found: OrderFigures, chunk_bytes: float) -> str:
+    num_bytes = _megabytes(found.num_loads * chunk_bytes)
+    if setting.ranks == 1 or setting.deal != "global":
+        return num_bytes
+    return f"{num_bytes} in whole chunks; less where ranks load only their own sequences"
 
 
 def _ends(found: OrderFigures) -> str:
