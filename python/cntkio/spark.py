@@ -113,9 +113,9 @@ class CTFSource(DataSource):  # type: ignore[misc]
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return an object that reads the corpus."""
-        caches = [(CacheCopy(path), path.read_bytes()) for path in self._index_caches]
-        is_small = sum(len(content) for _, content in caches) <= _MOST_BYTES_OF_CACHES
-        return _Reader(self._chunks, self._form, self._num_parts, caches if is_small else [])
+        are_small = sum(path.stat().st_size for path in self._index_caches) <= _MOST_BYTES_OF_CACHES
+        caches = [(CacheCopy(path), path.read_bytes()) for path in self._index_caches] if are_small else []
+        return _Reader(self._chunks, self._form, self._num_parts, caches)
 
 
 class CBFSource(CTFSource):
@@ -161,7 +161,7 @@ def _arguments(name: str, value: Any, example: str) -> dict[str, Any]:
     """Return an option that is a JSON object.
 
     Raises:
-        ConfigError: It is something else. Its value is not shown, since it may have credentials.
+        ConfigError: The option has another type. The message leaves out its value, which may contain credentials.
     """
     if not isinstance(value, dict):
         raise ConfigError(f"{name} is not a JSON object; expected one such as {example}", key=name)

@@ -33,7 +33,7 @@ DEEPEST = 100  # brackets in brackets; a network description has ten
 INTEGER = re.compile(r"[+-]?[0-9]{1,1000}")
 
 _BRACKET = re.compile(r'"[^"]*"?|[\[\](){}]')
-# One of these characters right after an opening bracket is the separator inside it, unless it begins a relative path.
+# Such a character right after an opening bracket is the separator inside it, unless it begins a relative path.
 _SEPARATORS = "`~!@$%^&*_-+|:;,?."
 _RELATIVE = ("..", ".\\", "./")
 _MOST_ELEMENTS = 1 << 20

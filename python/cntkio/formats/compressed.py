@@ -374,7 +374,7 @@ def _require_end(stored: TextInput, compression: Compression, stream: _core.Comp
 
 
 def _cached(stored: TextInput, compression: Compression, verify: bool) -> tuple[Points, Path | None]:
-    """Return the access points and their cache. If there is no cache, a pass over the file writes it."""
+    """Return the access points and their cache. Without a cache, a pass over the file writes it."""
     cache = IndexCache(stored, {"format": f"access points of {compression}", "spacing": SPACING}, verify=verify)
 
     def made_again() -> tuple[Arrays, Path | None]:

@@ -232,7 +232,7 @@ def _pattern_for(folder: str, lister: Lister) -> str:
 
 
 def _near_names(pattern: str, lister: Lister) -> str:
-    """Return advice about a pattern that no file matches: the files in its folder, or that there is no folder."""
+    """Return advice about a pattern that no file matches: the files in its folder, or that the folder is missing."""
     parts = re.split(r"(?<=[/\\])", pattern)
     index = next(index for index, part in enumerate(parts) if _WILDCARDS.search(part))
     folder, part = "".join(parts[:index]), parts[index].rstrip("/\\")
