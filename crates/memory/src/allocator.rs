@@ -2,12 +2,12 @@
 //!
 //! The first use of a page of memory costs as much as the work on it: the system has to find the page and clear it.
 //! Arrays of minibatches and chunks come and go in a few sizes, and the user of the package decides when some of them
-//! are freed. [`Recycler`] therefore keeps large freed blocks, up to a limit, and reuses them. The system's allocator
+//! are freed. [`Recycler`] therefore keeps large freed blocks on two shelves, up to a limit, and reuses them. The system's allocator
 //! handles all other blocks.
 //!
 //! ```text
-//! requested size   4 MB + 1        kept blocks   3 of 4.5 MB
-//! size class       4.5 MB                        1 of 16 MB
+//! requested size   4 MB + 1        small shelf   24 of 1 MB
+//! size class       4.5 MB          large shelf   3 of 4.5 MB, 1 of 16 MB
 //! ```
 //!
 //! Where the system has no memory, [`Reserve`] has some megabytes. Most requests of the core are small and cannot report
@@ -26,10 +26,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const LEAST_BYTES: usize = 64 << 10;
 /// Larger requests go to the system's allocator.
 const MOST_BYTES: usize = 32 << 20;
-/// Largest total size of the kept blocks.
+/// Largest total size of the kept blocks of a shelf.
 const KEPT_BYTES: usize = 32 << 20;
-/// Largest number of kept blocks.
+/// Largest number of kept blocks of a shelf.
 const NUM_SLOTS: usize = 128;
+/// Larger blocks have a shelf of their own.
+const MOST_SMALL_BYTES: usize = 4 << 20;
 /// Size of a huge page. Blocks of this size and larger are backed by huge pages, if the system has them.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// Blocks of this size and larger are maps of their own instead of blocks of the system's allocator.
@@ -102,6 +104,14 @@ impl Reserve {
 
 /// An allocator that keeps large freed blocks; see the module.
 pub struct Recycler {
+    /// Mostly arrays of minibatches.
+    small: Shelf,
+    /// Mostly arrays of chunks. On one shelf, the arrays of a freed chunk would displace those of many minibatches.
+    large: Shelf,
+}
+
+/// Freed blocks that are kept for reuse.
+struct Shelf {
     is_taken: AtomicBool,
     kept: UnsafeCell<Kept>,
 }
@@ -114,7 +124,7 @@ struct Kept {
 }
 
 // SAFETY: only the thread that has set `is_taken` accesses `kept`.
-unsafe impl Sync for Recycler {}
+unsafe impl Sync for Shelf {}
 
 impl Default for Recycler {
     fn default() -> Recycler {
@@ -125,8 +135,29 @@ impl Default for Recycler {
 impl Recycler {
     /// Create an allocator without kept blocks.
     pub const fn new() -> Recycler {
+        Recycler { small: Shelf::new(), large: Shelf::new() }
+    }
+
+    /// The shelf for blocks of a size.
+    fn shelf(&self, size: usize) -> &Shelf {
+        if size <= MOST_SMALL_BYTES { &self.small } else { &self.large }
+    }
+
+    /// Take a kept block of exactly this size, or get a new one from the system; null if the system has no memory.
+    fn block(&self, size: usize) -> *mut u8 {
+        self.shelf(size).take(size).unwrap_or_else(|| fresh(size))
+    }
+
+    /// Release all kept blocks. Returns their total size in bytes.
+    pub fn release_kept(&self) -> usize {
+        self.small.release_kept() + self.large.release_kept()
+    }
+}
+
+impl Shelf {
+    const fn new() -> Shelf {
         let kept = Kept { blocks: [(std::ptr::null_mut(), 0); NUM_SLOTS], count: 0, bytes: 0 };
-        Recycler { is_taken: AtomicBool::new(false), kept: UnsafeCell::new(kept) }
+        Shelf { is_taken: AtomicBool::new(false), kept: UnsafeCell::new(kept) }
     }
 
     /// Call `work` with the kept blocks; `None` without a call if another thread is using them.
@@ -155,7 +186,7 @@ impl Recycler {
     }
 
     /// Release all kept blocks. Returns their total size in bytes.
-    pub fn release_kept(&self) -> usize {
+    fn release_kept(&self) -> usize {
         let last = || {
             self.with(|kept| {
                 let &(block, size) = kept.blocks[..kept.count].last()?;
@@ -283,7 +314,7 @@ fn or_reserve(block: *mut u8, layout: Layout) -> *mut u8 {
 unsafe impl GlobalAlloc for Recycler {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let block = match block_of(layout) {
-            Some(size) => self.take(size).unwrap_or_else(|| fresh(size)),
+            Some(size) => self.block(size),
             // SAFETY: the caller fulfils the contract of `alloc`.
             None => unsafe { System.alloc(layout) },
         };
@@ -294,7 +325,9 @@ unsafe impl GlobalAlloc for Recycler {
         let (block, is_zero) = match block_of(layout) {
             // SAFETY: the caller fulfils the contract of `alloc_zeroed`.
             None => (unsafe { System.alloc_zeroed(layout) }, true),
-            Some(size) => self.take(size).map_or_else(|| (fresh(size), is_mapped(size)), |used| (used, false)),
+            Some(size) => {
+                self.shelf(size).take(size).map_or_else(|| (fresh(size), is_mapped(size)), |used| (used, false))
+            }
         };
         let (block, is_zero) = if block.is_null() { (RESERVE.alloc(layout), false) } else { (block, is_zero) };
         if !block.is_null() && !is_zero {
@@ -309,7 +342,7 @@ unsafe impl GlobalAlloc for Recycler {
             return RESERVE.dealloc(pointer, layout);
         }
         match block_of(layout) {
-            Some(size) => self.give(pointer, size),
+            Some(size) => self.shelf(size).give(pointer, size),
             // SAFETY: the caller fulfils the contract of `dealloc`, and the system's allocator allocated this layout.
             None => unsafe { System.dealloc(pointer, layout) },
         }
@@ -354,9 +387,9 @@ mod tests {
     }
 
     /// Sizes of the kept blocks, the oldest first.
-    fn kept(recycler: &Recycler) -> Vec<usize> {
+    fn kept(shelf: &Shelf) -> Vec<usize> {
         let mut sizes = [0; NUM_SLOTS];
-        let count = recycler.with(|kept| {
+        let count = shelf.with(|kept| {
             sizes.iter_mut().zip(&kept.blocks[..kept.count]).for_each(|(size, block)| *size = block.1);
             Some(kept.count)
         });
@@ -371,7 +404,7 @@ mod tests {
             let first = recycler.alloc(layout(1_000_000));
             first.write_bytes(7, 1_000_000);
             recycler.dealloc(first, layout(1_000_000));
-            assert_eq!(kept(&recycler), [1 << 20]);
+            assert_eq!(kept(&recycler.small), [1 << 20]);
             let other = recycler.alloc(layout(700_000));
             assert_ne!(other, first);
             let again = recycler.alloc_zeroed(layout(1_040_000));
@@ -379,40 +412,57 @@ mod tests {
             assert!((0..1_040_000).all(|at| again.add(at).read() == 0));
             recycler.dealloc(again, layout(1_040_000));
             recycler.dealloc(other, layout(700_000));
-            assert_eq!(kept(&recycler), [1 << 20, 3 << 18]);
+            assert_eq!(kept(&recycler.small), [1 << 20, 3 << 18]);
         }
     }
 
     #[test]
     fn keeps_no_more_bytes_and_blocks_than_its_limits() {
         let recycler = Recycler::new();
+        let free_many = |size: usize, count: usize| {
+            // SAFETY: blocks are freed with their layouts.
+            unsafe {
+                let blocks: Vec<_> = (0..count).map(|_| recycler.alloc(layout(size))).collect();
+                blocks.into_iter().for_each(|block| recycler.dealloc(block, layout(size)));
+            }
+        };
+        free_many(LEAST_BYTES, NUM_SLOTS + 3);
+        assert_eq!(kept(&recycler.small), [LEAST_BYTES; NUM_SLOTS]);
+        free_many(MOST_SMALL_BYTES, KEPT_BYTES / MOST_SMALL_BYTES + 3);
+        assert_eq!(kept(&recycler.small), [MOST_SMALL_BYTES; KEPT_BYTES / MOST_SMALL_BYTES]);
+        free_many(MOST_BYTES / 2, 3);
+        assert_eq!(kept(&recycler.large), [MOST_BYTES / 2; 2]);
+        free_many(MOST_BYTES + 1, 1);
+        free_many(100, 1);
+        assert_eq!(kept(&recycler.large), [MOST_BYTES / 2; 2]);
+    }
+
+    #[test]
+    fn freed_arrays_of_chunks_do_not_displace_arrays_of_minibatches() {
+        let recycler = Recycler::new();
+        let (of_minibatch, of_chunk) = (layout(1 << 20), layout(MOST_BYTES));
         // SAFETY: blocks are freed with their layouts.
         unsafe {
-            let blocks: Vec<_> = (0..NUM_SLOTS + 3).map(|_| recycler.alloc(layout(LEAST_BYTES))).collect();
-            blocks.into_iter().for_each(|block| recycler.dealloc(block, layout(LEAST_BYTES)));
-            assert_eq!(kept(&recycler), [LEAST_BYTES; NUM_SLOTS]);
-            let large = layout(KEPT_BYTES - LEAST_BYTES);
-            recycler.dealloc(recycler.alloc(large), large);
-            assert!(kept(&recycler).iter().sum::<usize>() <= KEPT_BYTES);
-            let (too_large, small) = (layout(MOST_BYTES + 1), layout(100));
-            let before = kept(&recycler);
-            recycler.dealloc(recycler.alloc(too_large), too_large);
-            recycler.dealloc(recycler.alloc(small), small);
-            assert_eq!(kept(&recycler), before);
+            let arrays: Vec<_> = (0..24).map(|_| recycler.alloc(of_minibatch)).collect();
+            let chunks = [recycler.alloc(of_chunk), recycler.alloc(of_chunk)];
+            arrays.into_iter().for_each(|array| recycler.dealloc(array, of_minibatch));
+            chunks.into_iter().for_each(|chunk| recycler.dealloc(chunk, of_chunk));
         }
+        assert_eq!(kept(&recycler.small), [1 << 20; 24]);
+        assert_eq!(kept(&recycler.large), [MOST_BYTES]);
     }
 
     #[test]
     fn releases_all_kept_blocks_at_once() {
         let recycler = Recycler::new();
-        let sizes = [LEAST_BYTES, LEAST_MAPPED_BYTES, LEAST_BYTES];
+        let sizes = [LEAST_BYTES, LEAST_MAPPED_BYTES, MOST_BYTES];
         // SAFETY: blocks are freed with their layouts.
         unsafe {
             let blocks = sizes.map(|size| recycler.alloc(layout(size)));
             sizes.iter().zip(blocks).for_each(|(&size, block)| recycler.dealloc(block, layout(size)));
         }
         assert_eq!(recycler.release_kept(), sizes.iter().sum());
-        assert_eq!((kept(&recycler), recycler.release_kept()), (vec![], 0));
+        assert_eq!((kept(&recycler.small), kept(&recycler.large), recycler.release_kept()), (vec![], vec![], 0));
     }
 
     #[test]
@@ -487,7 +537,7 @@ mod tests {
     #[test]
     fn allocates_without_waiting_for_a_thread_that_never_continues() {
         let recycler = Recycler::new();
-        recycler.is_taken.store(true, Ordering::Relaxed);
+        recycler.small.is_taken.store(true, Ordering::Relaxed);
         // SAFETY: the block is freed with its layout.
         unsafe { recycler.dealloc(recycler.alloc(layout(LEAST_BYTES)), layout(LEAST_BYTES)) };
     }

@@ -98,15 +98,20 @@ pub fn index_chunks(pass: Pass, borders: &[usize], num_pieces: usize) -> io::Res
         for piece in 1..num_pieces {
             let middle = border[0] + size / num_pieces * piece;
             if let Some(cut) = last_start(text, begin, middle, pass.mode)?.filter(|&cut| cut > begin) {
-                pieces.push((chunk, begin..cut));
+                pieces.push((chunk, piece, begin..cut));
                 begin = cut;
             }
         }
-        pieces.push((chunk, begin..end));
+        pieces.push((chunk, num_pieces, begin..end));
     }
-    let indexed: Vec<_> = pieces.par_iter().map(|(_, range)| pass.piece(range.clone())).collect();
+    // Each thread begins with an equal share of the list. The first pieces of all chunks come first in it, so that each
+    // thread gets its share of a smaller last chunk, too.
+    pieces.sort_by_key(|&(_, piece, _)| piece);
+    let indexed: Vec<_> = pieces.par_iter().map(|(_, _, range)| pass.piece(range.clone())).collect();
+    let mut indexed: Vec<_> = std::iter::zip(pieces, indexed).collect();
+    indexed.sort_by_key(|((chunk, piece, _), _)| (*chunk, *piece));
     let mut chunks: Vec<Option<(Vec<_>, Vec<_>)>> = borders.windows(2).map(|_| Some(Default::default())).collect();
-    for ((chunk, range), indexed) in pieces.into_iter().zip(indexed) {
+    for ((chunk, _, range), indexed) in indexed {
         match (&mut chunks[chunk], indexed?) {
             (Some((scans, blocks)), Some((scan, block))) => {
                 scans.push((range.start, scan));
