@@ -215,7 +215,7 @@ def ctf_index_chunks(
     num_threads: int,
     part_size: int,
     spare: Spare,
-) -> list[tuple[list[tuple[int, CTFScan]], Chunk] | None]: ...
+) -> list[tuple[list[CTFScan], Chunk] | None]: ...
 def ctf_parse(
     text: _Text | _Packed,
     begin: int,

@@ -106,10 +106,7 @@ fuzz_target!(|data: &[u8]| {
         for (number, indexed) in indexed.into_iter().enumerate() {
             let Some((scans, chunk)) = indexed else { continue };
             let range = chunk_starts[number] as usize..chunk_starts[number + 1] as usize;
-            let indexed_starts: Vec<u64> = scans
-                .iter()
-                .flat_map(|(begin, scan)| scan.starts.iter().map(move |start| *begin as u64 + start))
-                .collect();
+            let indexed_starts: Vec<u64> = scans.iter().flat_map(|scan| scan.starts.iter().copied()).collect();
             assert_eq!(indexed_starts, starts[range.clone()]);
             let mut findings = Findings::new(0, true);
             let block = ctf::parse(text, &sequences[range], &schema, &mut findings);

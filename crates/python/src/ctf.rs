@@ -348,8 +348,8 @@ pub(crate) fn ctf_chunk_borders(
     Ok(py.detach(|| ctf::chunk_borders(text, first, limit, mode))?)
 }
 
-/// The scans of a chunk's pieces, each with the piece's offset, and the chunk.
-type IndexedTuple = (Vec<(usize, CTFScan)>, Chunk);
+/// The scans of a chunk's pieces, and the chunk.
+type IndexedTuple = (Vec<CTFScan>, Chunk);
 
 /// Index and parse the chunks between borders of a file in one pass. A chunk with an error or a warning is None.
 #[pyfunction]
@@ -377,10 +377,9 @@ pub(crate) fn ctf_index_chunks(
     let text = Text { size: source.end() as usize, read: &read };
     let pass = Pass { text, mode, schema, part_size: part_size.max(1), pool: Some(spare) };
     let indexed = parsed(py, || pool.install(|| ctf::index_chunks(pass, &borders, num_threads)))??;
-    let tuple = |(begin, scan): (usize, ctf::Scan)| (begin, as_arrays(py, scan));
     let indexed = indexed.into_iter().map(|indexed| {
         let (scans, inner) = indexed?;
-        Some((scans.into_iter().map(tuple).collect(), Chunk { inner }))
+        Some((scans.into_iter().map(|scan| as_arrays(py, scan)).collect(), Chunk { inner }))
     });
     Ok(indexed.collect())
 }

@@ -19,7 +19,7 @@ pub struct Scan {
     pub head_lines: u32,
     /// The id of each sequence; empty in line mode.
     pub keys: Vec<u64>,
-    /// Offset in the block at which each sequence starts.
+    /// Offset at which each sequence starts, in the block or in the text that has the block.
     pub starts: Vec<u64>,
     /// Lines that count, for each sequence: all lines, or the lines that hold the defining stream.
     pub lines: Vec<u32>,

@@ -64,8 +64,9 @@ pub fn chunk_borders(text: Text, first: usize, limit: usize, mode: Mode) -> io::
 /// busy, and large columns are cheaper than small columns.
 const MANY_CHUNKS: usize = 4;
 
-/// A chunk that was indexed and parsed: the scan of each of its pieces with the piece's offset, and the chunk.
-pub type IndexedChunk = (Vec<(usize, Scan)>, Chunk);
+/// A chunk that was indexed and parsed: the scan of each of its pieces, with starts that count from the beginning of the
+/// text, and the chunk.
+pub type IndexedChunk = (Vec<Scan>, Chunk);
 
 /// The settings of a pass over a text.
 #[derive(Clone, Copy)]
@@ -111,10 +112,10 @@ pub fn index_chunks(pass: Pass, borders: &[usize], num_pieces: usize) -> io::Res
     let mut indexed: Vec<_> = std::iter::zip(pieces, indexed).collect();
     indexed.sort_by_key(|((chunk, piece, _), _)| (*chunk, *piece));
     let mut chunks: Vec<Option<(Vec<_>, Vec<_>)>> = borders.windows(2).map(|_| Some(Default::default())).collect();
-    for ((chunk, _, range), indexed) in indexed {
+    for ((chunk, ..), indexed) in indexed {
         match (&mut chunks[chunk], indexed?) {
             (Some((scans, blocks)), Some((scan, block))) => {
-                scans.push((range.start, scan));
+                scans.push(scan);
                 blocks.push(block);
             }
             (chunk, _) => *chunk = None,
@@ -133,7 +134,6 @@ impl Pass<'_> {
         let text = Text { size: range.end, ..self.text };
         let mut blocks = text.blocks(range.clone(), self.part_size);
         let mut piece = Piece {
-            begin: range.start,
             size: range.len(),
             findings: Findings::new(0, true),
             builders: builders(self.schema, 0, self.pool.and_then(|pool| pool.take())),
@@ -160,7 +160,6 @@ impl Pass<'_> {
 
 /// A piece under construction.
 struct Piece {
-    begin: usize,
     size: usize,
     findings: Findings,
     builders: Vec<Builder>,
@@ -195,7 +194,7 @@ impl Piece {
         let all = &mut self.scan;
         let is_first = all.starts.is_empty();
         all.keys.append(&mut found.keys);
-        all.starts.extend(found.starts.iter().map(|start| (offset - self.begin) as u64 + start));
+        all.starts.extend(found.starts.iter().map(|start| offset as u64 + start));
         all.lines.append(&mut found.lines);
         if is_first {
             expect(&mut all.keys, ratio);

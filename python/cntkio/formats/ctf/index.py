@@ -408,7 +408,7 @@ def _parse_ahead(file: TextInput, first_pass: FirstPass, first: int, limit: int,
             if entry is None:  # the text has errors: index it without parsing
                 return done._replace(end=borders[len(done.chunks)])
             scans, chunk = entry
-            done.parts.extend(_Part.of(scan).moved(begin) for begin, scan in scans)
+            done.parts.extend(map(_Part.of, scans))
             num_sequences += chunk.num_sequences
             num_bytes += chunk.num_bytes
             done.chunks.append(chunk)
