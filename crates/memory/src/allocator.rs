@@ -29,7 +29,7 @@ const MOST_BYTES: usize = 32 << 20;
 /// Largest total size of the kept blocks of a shelf.
 const KEPT_BYTES: usize = 32 << 20;
 /// Largest number of kept blocks of a shelf.
-const NUM_SLOTS: usize = 128;
+const NUM_SLOTS: usize = 256;
 /// Larger blocks have a shelf of their own.
 const MOST_SMALL_BYTES: usize = 4 << 20;
 /// Size of a huge page. Blocks of this size and larger are backed by huge pages, if the system has them.
