@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from argparse import Namespace
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 from urllib.parse import quote
@@ -41,12 +42,14 @@ def check(options: Namespace) -> int:
 # ---------------------------------------------------------------------------------------------------- reports
 
 
-def _full(options: Namespace, findings: Findings) -> None:
+def _for_people(show_one: Callable[[Finding], None], options: Namespace, findings: Findings) -> None:
     if options.statistics:
-        _statistics(findings)
+        width = max((len(f"{number:,}") for number in findings.counts.values()), default=0)
+        for code, number in findings.counts.most_common():
+            show(f"{number:{width},}  {code}")
     else:
         for finding in findings:
-            _show_in_full(finding)
+            show_one(finding)
     _summary(options, findings)
 
 
@@ -69,19 +72,13 @@ def _show_in_full(finding: Finding) -> None:
     print(f"{coloured('help', 'bold')}{wrapped(f'help: {finding.rule.help}', 2).removeprefix('help')}\n")
 
 
-def _concise(options: Namespace, findings: Findings) -> None:
-    if options.statistics:
-        _statistics(findings)
-    for finding in findings if not options.statistics else ():
-        context = f" ({finding.context})" if finding.context else ""
-        show(f"{finding.place}: {finding.code} {finding.message}{context}")
-    _summary(options, findings)
+def _show_on_a_line(finding: Finding) -> None:
+    show(f"{finding.place}: {finding.code} {_message(finding)}")
 
 
-def _statistics(findings: Findings) -> None:
-    width = max((len(f"{number:,}") for number in findings.counts.values()), default=0)
-    for code, number in findings.counts.most_common():
-        show(f"{number:{width},}  {code}")
+def _message(finding: Finding) -> str:
+    """Return the message of a finding with its stream and its sequence."""
+    return finding.message + (f" ({finding.context})" if finding.context else "")
 
 
 def _summary(options: Namespace, findings: Findings) -> None:
@@ -119,8 +116,7 @@ def _github(options: Namespace, findings: Findings) -> None:
     for finding in findings:
         place = f",line={finding.line},col={finding.column or 1}" if finding.line is not None else ""
         head = f"::{finding.rule.severity} title=cntkio ({finding.code}),file={_escaped(finding.path)}{place}"
-        context = f" ({finding.context})" if finding.context else ""
-        show(f"{head}::{_escaped(finding.message + context, '%')}")
+        show(f"{head}::{_escaped(_message(finding), '%')}")
 
 
 def _escaped(text: str, special: str = "%:,") -> str:
@@ -160,8 +156,8 @@ def _uri(path: str) -> str:
 
 _Report = Callable[[Namespace, Findings], None]
 _REPORTS: dict[str, _Report] = {
-    "full": _full,
-    "concise": _concise,
+    "full": partial(_for_people, _show_in_full),
+    "concise": partial(_for_people, _show_on_a_line),
     "json": _json,
     "github": _github,
     "sarif": _sarif,
@@ -179,20 +175,16 @@ def rule(options: Namespace) -> int:
     Raises:
         ConfigError: No rule has the code.
     """
-    if options.code is None:
-        if options.json:
-            show_json([found._asdict() for found in RULES.values()])
-            return FINE
-        width = max(map(len, RULES))
-        for found in RULES.values():
-            show(f"{found.code:{width}}  {found.severity:7}  {found.formats}")
-        return FINE
-    if options.code not in RULES:
+    found = None if options.code is None else RULES.get(options.code)
+    if found is None and options.code is not None:
         raise ConfigError(f"no rule has the code {options.code!r}{did_you_mean(options.code, RULES)}", key="code")
-    found = RULES[options.code]
     if options.json:
-        show_json(found._asdict())
-    else:
+        show_json(found._asdict() if found else [each._asdict() for each in RULES.values()])
+    elif found:
         print(coloured(found.code, "bold"))
         print(f"\n{found.meaning}\n\nseverity  {found.severity}\nfound in  {found.formats}\nhelp      {found.help}")
+    else:
+        width = max(map(len, RULES))
+        for each in RULES.values():
+            show(f"{each.code:{width}}  {each.severity:7}  {each.formats}")
     return FINE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from argparse import Namespace
 from collections.abc import Collection
@@ -12,7 +11,7 @@ from typing import get_args
 import numpy as np
 
 from cntkio.cli.corpora import inputs_of
-from cntkio.cli.show import FINE, Facts, progress_bar, show_json
+from cntkio.cli.show import FINE, progress_bar, show_json
 from cntkio.convert import (
     FileFormat,
     Progress,
@@ -76,13 +75,8 @@ def convert(options: Namespace) -> int:
                 progress=progress,
             )
         if options.json:
-            facts = Facts()
-            facts.add("input", file.name)
-            facts.add("input_format", file.kind.form)
-            facts.add("output", os.fspath(target))
-            facts.add("output_format", form)
-            facts.add("size", target.stat().st_size)
-            facts.show(as_json=True)
+            fields = {"input": file.name, "input_format": file.kind.form, "output": target, "output_format": form}
+            show_json({**fields, "size": target.stat().st_size})
     return FINE
 
 

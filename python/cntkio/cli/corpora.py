@@ -6,19 +6,23 @@ Invariant: an option that no file of the call takes is refused.
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from cntkio import corpora
 from cntkio.cli.show import Facts, progress_bar
 from cntkio.corpora import CHUNK_SIZE, Described, Input, Reading, inputs
 from cntkio.displays import counted
-from cntkio.errors import ConfigError, FormatError
+from cntkio.errors import ConfigError
 from cntkio.formats.contract import Corpus
 from cntkio.formats.ctf import guessed_streams
 from cntkio.formats.open_input import is_compressed
 from cntkio.formats.remote import is_remote
+from cntkio.formats.table import SequenceTable
 from cntkio.minibatch import Minibatch
 from cntkio.source import MinibatchSource
 from cntkio.streams import StreamDefs, StreamInformation
@@ -110,18 +114,16 @@ def refuse_remote_options(options: Namespace, files: Sequence[Input]) -> None:
             )
 
 
-def surveyed(
-    options: Namespace, corpus: Corpus, refuse: Callable[[int, FormatError], None] | None = None
-) -> Iterator[Block]:
-    """Iterate over the blocks of a corpus, and draw how far they are. For `refuse`, see `cntkio.survey.blocks`."""
+def surveyed(options: Namespace, corpus: Corpus) -> Iterator[Block]:
+    """Iterate over the blocks of a corpus, and draw the progress."""
     with progress_bar(options, "sequences") as progress:
-        yield from blocks(corpus, refuse, progress)
+        yield from blocks(corpus, progress=progress)
 
 
 def in_minibatches(
-    options: Namespace, source: MinibatchSource, minibatch_size: int, num_sweeps: int = 1
+    options: Namespace, source: MinibatchSource, minibatch_size: int, num_sweeps: int
 ) -> Iterator[Minibatch]:
-    """Iterate over the minibatches, and draw how far they are."""
+    """Iterate over the minibatches, and draw the progress."""
     total, done = source.num_sequences * num_sweeps, 0
     with progress_bar(options, "sequences") as progress:
         for minibatch in source.minibatches(minibatch_size):
@@ -142,6 +144,27 @@ def file_facts(file: Input, section: str = "") -> Facts:
     facts.add("format", file.kind.form, file.kind.title)
     facts.add("size", file.size, f"{file.size:,} bytes")
     return facts
+
+
+def add_size(facts: Facts, table: SequenceTable, longest: int | None = None) -> None:
+    """Add the numbers of sequences and samples of a corpus, and the length of its longest sequence if it is given."""
+    facts.add("sequences", table.num_sequences)
+    facts.add("samples", samples_in(table))
+    if longest is not None:
+        facts.add("longest sequence", longest, counted(longest, "sample"))
+
+
+def samples_in(table: SequenceTable) -> int:
+    """Return the number of samples of a corpus."""
+    return int(table.lengths.sum(dtype=np.int64))
+
+
+def stream_fields(stream: StreamInformation, num_samples: int, longest: int) -> dict[str, Any]:
+    """Return the facts about a stream that each verb has in its JSON."""
+    return {
+        "name": stream.name, "storage": stream.storage_format, "dim": stream.dim, "dtype": str(stream.dtype),
+        "samples": num_samples, "longest": longest,
+    }  # fmt: skip
 
 
 def form_of(stream: StreamInformation) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from cntkio.cli.corpora import described, file_facts, form_of, inputs_of, surveyed
+from cntkio.cli.corpora import add_size, described, file_facts, form_of, inputs_of, stream_fields, surveyed
 from cntkio.cli.show import BAD_DATA, FINE, Facts, Paragraphs, complain
-from cntkio.cli.stats import write_page
+from cntkio.cli.stats import write_figures
 from cntkio.config.writing import configuration_for
 from cntkio.corpora import SURVEYED_AT_ONCE, Described, Input, speech
 from cntkio.displays import counted
@@ -53,18 +53,17 @@ def _write_page(options: Namespace, files: list[Input]) -> None:
         for one in described(options, file, max_errors=_ANY_NUMBER_OF_ERRORS, chunk_size_in_bytes=SURVEYED_AT_ONCE):
             with traced(0), one.opened() as corpora:
                 found.extend(figures(corpus, surveyed(options, corpus)) for corpus in corpora)
-    write_page(options, options.html, files, found)
+    write_figures(options, files, found)
 
 
 def _inspect(options: Namespace, one: Described, corpus: Corpus) -> int:
     facts = file_facts(one.input, one.section)
-    is_sound = True
+    complaints: list[str] = []
     if one.labels is not None:
         complaints = list(one.labels.complaints())
         for complaint in complaints:
             complain(complaint)
         _add_facts_of_labels(facts, one.labels)
-        is_sound = not complaints
     else:
         _add_facts(facts, options, one, corpus)
     errors = corpus.report.errors
@@ -72,7 +71,7 @@ def _inspect(options: Namespace, one: Described, corpus: Corpus) -> int:
         facts.add("errors", errors)
     facts.add("warnings", corpus.report.warnings)
     facts.show(as_json=options.json)
-    return FINE if is_sound and not errors else BAD_DATA
+    return BAD_DATA if complaints or errors else FINE
 
 
 def _add_facts(facts: Facts, options: Namespace, one: Described, corpus: Corpus) -> None:
@@ -84,33 +83,24 @@ def _add_facts(facts: Facts, options: Namespace, one: Described, corpus: Corpus)
         facts.add(name, fact)
     table = corpus.table
     facts.add("chunks", table.num_chunks, f"{table.num_chunks:,}{one.chunk_sizes}")
-    facts.add("sequences", table.num_sequences)
-    facts.add("samples", int(table.lengths.sum(dtype=np.int64)))
-    longest = max(figure.longest for figure in figures.values())
-    facts.add("longest sequence", longest, counted(longest, "sample"))
+    add_size(facts, table, max(figure.longest for figure in figures.values()))
     infos = {info.name: info for info in corpus.streams}
     for name in one.order or infos:
         info, figure = infos[name], figures[name]
         precision = f"{info.dtype}, " if one.has_precisions else ""
-        fields = {
-            "name": name, "storage": info.storage_format, "dim": info.dim, "dtype": str(info.dtype),
-            "samples": figure.num_samples, "longest": figure.longest, "density": figure.density,
-        }  # fmt: skip
+        fields = {**stream_fields(info, figure.num_samples, figure.longest), "density": figure.density}
         facts.add_item("streams", fields, f"stream {name}", f"{precision}{form_of(info)}, {figure}")
 
 
 def _add_facts_of_labels(facts: Facts, labels: speech.Labels) -> None:
-    lengths, utterances = labels.corpus.table.lengths, labels.corpus.utterances
-    facts.add("sequences", len(lengths))
-    facts.add("samples", int(lengths.sum(dtype=np.int64)))
-    longest = int(lengths.max())
-    facts.add("longest sequence", longest, counted(longest, "sample"))
+    table, utterances = labels.corpus.table, labels.corpus.utterances
+    add_size(facts, table, int(table.lengths.max()))
     facts.add("rows", labels.corpus.num_rows)
     names = [name.decode(errors="replace") for name in labels.names]
     in_words = f"{len(names):,}: {first_few(names, len(names))}" if names else "classes, without names"
     facts.add("labels", names, in_words)
-    facts.add("invalid", 0 if utterances.invalid is None else int(utterances.invalid.sum()))
-    facts.add("broken", 0 if utterances.broken is None else int(utterances.broken.sum()))
+    for name, mask in (("invalid", utterances.invalid), ("broken", utterances.broken)):
+        facts.add(name, 0 if mask is None else int(mask.sum()))
 
 
 class _StreamFacts:
@@ -155,6 +145,5 @@ def _write_config(options: Namespace, deserializers: Sequence[Any]) -> None:
         deserializers = [*deserializers, speech.named_labels(options.labels, options.mapping)]
     text, program = configuration_for(deserializers)
     options.write_config.write_bytes(os.fsencode(text))
-    if options.json:
-        return
-    print(f"\n{program}", end="")
+    if not options.json:
+        print(f"\n{program}", end="")

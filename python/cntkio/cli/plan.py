@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from cntkio.cli.corpora import described, file_facts, inputs_of
-from cntkio.cli.show import FINE, Facts, Paragraphs, complain
+from cntkio.cli.show import FINE, Facts, Paragraphs, write_page
 from cntkio.corpora import Described
 from cntkio.displays import counted
 from cntkio.errors import ConfigError
-from cntkio.formats.output_file import written_whole
 from cntkio.hints import did_you_mean
 from cntkio.source import ExplainedStep, MinibatchSource, SourcePlan
 from cntkio.survey.orders import OrderFigures, RankSteps, order_figures
-from cntkio.survey.pictures import bars, number, order_drawing, order_page
+from cntkio.survey.pictures import histogram_line, number, order_drawing, order_page
 from cntkio.timeline import INFINITELY_REPEAT, BalancedPartition, GlobalPartition, Partition
 
 _MOST_RANKS = 4096
@@ -25,7 +23,7 @@ DEALS: dict[str, Callable[[int, int], Partition]] = {
     "balanced": BalancedPartition,
     "global": GlobalPartition,
 }
-"""A way in which ranks share the data."""
+"""For each way in which ranks share the data, the partition of a rank."""
 
 
 class Setting(NamedTuple):
@@ -177,14 +175,18 @@ def _facts(
     for name, texts in rows:
         for index, text in enumerate(texts):
             facts.add_line(name if index == 0 else "", text)
-    for one, (of, _) in zip(settings, found, strict=True):
-        fields = {**one._asdict(), **of._asdict()}
-        fields.pop("map")
-        fields["sizes"] = None if of.sizes is None else of.sizes._asdict()
-        fields["bytes_in_memory"] = round(of.most_chunks * chunk_bytes)
-        fields["bytes_read"] = round(of.num_loads * chunk_bytes)
-        facts.add_field("plans", [*facts.field("plans", []), fields])
+    facts.add_field("plans", [_fields(one, of, chunk_bytes) for one, (of, _) in zip(settings, found, strict=True)])
     return facts
+
+
+def _fields(setting: Setting, found: OrderFigures, chunk_bytes: float) -> dict[str, Any]:
+    """Return a plan for JSON."""
+    fields = {**setting._asdict(), **found._asdict()}
+    del fields["map"]
+    fields["sizes"] = None if found.sizes is None else found.sizes._asdict()
+    fields["bytes_in_memory"] = round(found.most_chunks * chunk_bytes)
+    fields["bytes_read"] = round(found.num_loads * chunk_bytes)
+    return fields
 
 
 def _means(found: OrderFigures) -> str:
@@ -206,7 +208,7 @@ def _read(setting: Setting, found: OrderFigures, chunk_bytes: float) -> str:
 def _ends(found: OrderFigures) -> str:
     if found.sizes is None or found.sizes.lowest == found.sizes.highest:
         return number(found.samples_of_a_step)
-    return f"{number(found.sizes.lowest)} {bars(found.sizes.counts)} {number(found.sizes.highest)}"
+    return histogram_line(found.sizes)
 
 
 def _megabytes(num_bytes: float) -> str:
@@ -244,13 +246,7 @@ def _add_step(facts: Facts, explained: ExplainedStep) -> None:
 
 
 def _write(options: Namespace, shown: list[tuple[str, list[tuple[str, OrderFigures]]]]) -> None:
-    drawn: list[tuple[Path, str]] = []
     if options.html is not None:
-        drawn.append((options.html, order_page(shown)))
+        write_page(options, options.html, order_page(shown))
     if options.svg is not None and shown:
-        drawn.append((options.svg, order_drawing(shown[0][1][0][1].map)))
-    for path, text in drawn:
-        with written_whole(path) as target:
-            target.write(text.encode())
-        if not options.quiet:
-            complain(f"{path}: written")
+        write_page(options, options.svg, order_drawing(shown[0][1][0][1].map))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from cntkio.cli.config import read_configuration
-from cntkio.cli.corpora import described, file_facts, in_minibatches, inputs_of
+from cntkio.cli.corpora import add_size, described, file_facts, in_minibatches, inputs_of, samples_in
 from cntkio.cli.show import BAD_DATA, FINE, Facts, Paragraphs
 from cntkio.corpora import Described, Input
 from cntkio.displays import counted
@@ -71,14 +70,12 @@ def _read_labels(one: Described, start: float) -> Facts:
     """Return how long it takes to read labels. Without features they make no minibatches."""
     assert one.labels is not None
     seconds = time.perf_counter() - start
-    table = one.labels.corpus.table
-    num_samples = int(table.lengths.sum(dtype=np.int64))
+    corpus = one.labels.corpus
     facts = Facts()
     facts.add("file", one.input.name)
-    facts.add("sequences", table.num_sequences)
-    facts.add("samples", num_samples)
-    facts.add("rows", one.labels.corpus.num_rows)
-    _add_speed(facts, seconds, one.input.size, num_samples)
+    add_size(facts, corpus.table)
+    facts.add("rows", corpus.num_rows)
+    _add_speed(facts, seconds, one.input.size, samples_in(corpus.table))
     return facts
 
 
@@ -108,6 +105,7 @@ _NO_CACHE = {
 
 def _index(options: Namespace, file: Input) -> int:
     seconds = []
+    is_text = file.kind.form == "ctf"
     cache, state_of_cache = None, _NO_CACHE.get(file.kind.form, "none")
     for _ in range(2):
         start = time.perf_counter()
@@ -115,16 +113,13 @@ def _index(options: Namespace, file: Input) -> int:
             with one.opened() as corpora:
                 seconds.append(time.perf_counter() - start)
                 tables = [corpus.table for corpus in corpora]
-                if file.files and file.kind.form == "ctf":
-                    cache, state_of_cache = _caches_of(corpora[0], file)
-                elif file.kind.form == "ctf":
-                    cache, state_of_cache = _cache_of(corpora[0])
+                if is_text:
+                    cache, state_of_cache = _caches_of(corpora[0], file.files) if file.files else _cache_of(corpora[0])
     facts = file_facts(file)
     num_chunks = sum(table.num_chunks for table in tables)
     facts.add("chunks", num_chunks, f"{num_chunks:,}{one.chunk_sizes}")
     facts.add("sequences", sum(table.num_sequences for table in tables))
-    facts.add("samples", sum(int(table.lengths.sum(dtype=np.int64)) for table in tables))
-    is_text = file.kind.form == "ctf"
+    facts.add("samples", sum(map(samples_in, tables)))
     facts.add("cache", cache, state_of_cache)
     facts.add("opened in", seconds[0], f"{1e3 * seconds[0]:,.1f} ms")
     facts.add("opened again in", seconds[-1], f"{1e3 * seconds[-1]:,.1f} ms")
@@ -135,19 +130,19 @@ def _index(options: Namespace, file: Input) -> int:
 _ALL_SMALL = f"none; the index of a text of less than {LEAST_CACHED >> 10} KiB is made again as quickly"
 
 
-def _caches_of(corpus: Any, file: Input) -> tuple[str | None, str]:
-    """Return the first index cache of several texts, or None if a text lacks its cache, and a sentence about all."""
+def _caches_of(corpus: Any, files: Sequence[str]) -> tuple[str | None, str]:
+    """Return the first index cache of several texts, or None if a text lacks its cache; and words about all caches."""
     caches = [name for name in corpus.publish_indexes() if name is not None]
-    num_small = sum(0 < size < LEAST_CACHED for size in text_sizes(file.files))
-    if not caches and num_small == len(file.files):
+    num_small = sum(0 < size < LEAST_CACHED for size in text_sizes(files))
+    if not caches and num_small == len(files):
         return None, _ALL_SMALL
-    if len(caches) + num_small < len(file.files):
-        return None, f"only {len(caches)} of {len(file.files)} could be written"
+    if len(caches) + num_small < len(files):
+        return None, f"only {len(caches)} of {len(files)} could be written"
     return caches[0], f"{caches[0]}, and so on, {len(caches)} in all"
 
 
 def _cache_of(corpus: Any) -> tuple[str | None, str]:
-    """Return the index cache of a text and the same as text, or None and the reason why none was written."""
+    """Return the index cache of a text, or None; and in words the cache, or the reason why none was written."""
     written = corpus.written_cache()
     if written is None:
         name = corpus.publish_index()

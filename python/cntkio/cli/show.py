@@ -1,4 +1,4 @@
-"""Printing: facts in aligned lines or as JSON, lines that are cut to a width, complaints, the progress bar.
+"""Printing: facts in aligned lines or as JSON, lines that are cut to a width, complaints, pages, the progress bar.
 
 Invariant: text from a file is printed without control characters (`cntkio.errors.printable`), and numbers
 that JSON does not have are null.
@@ -16,12 +16,14 @@ import textwrap
 import time
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 from cntkio.convert import Progress
 from cntkio.displays import columns_of
 from cntkio.errors import printable
+from cntkio.formats.output_file import written_whole
 from cntkio.formats.passes import Watcher
 
 FINE, BAD_DATA, BAD_CALL = 0, 1, 2
@@ -78,10 +80,6 @@ class Facts:
     def add_field(self, name: str, value: Any) -> None:
         """Add a field that only JSON has."""
         self._fields[name] = value
-
-    def field(self, name: str, default: Any = None) -> Any:
-        """Return the value of a field of the JSON."""
-        return self._fields.get(name, default)
 
     def show(self, *, as_json: bool) -> None:
         """Print the facts."""
@@ -140,8 +138,20 @@ def complain(complaint: object) -> None:
     print(f"cntkio: {printable(str(complaint))}", file=sys.stderr)
 
 
+def write_page(options: Namespace, path: Path, text: str) -> None:
+    """Write a file that an option of the call names, and say so.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    with written_whole(path) as target:
+        target.write(text.encode())
+    if not options.quiet:
+        complain(f"{path}: written")
+
+
 def prints_any_text() -> None:
-    """Make standard output print characters that its encoding does not have as escapes, and nothing if it is closed."""
+    """Make standard output escape the characters that its encoding lacks, and print nothing if it is closed."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, io.StringIO())
@@ -218,35 +228,30 @@ def shortened(texts: Iterable[str], total: int, separator: str) -> str:
 
 
 def watcher_of(options: Namespace) -> Watcher | None:
-    """Return the watcher that draws passes over files on standard error; None: none is drawn, as by `progress_bar`."""
+    """Return the watcher that draws passes over files on standard error; None where `progress_bar` draws nothing."""
     return _pass_bar if _draws(options) else None
 
 
-@contextmanager
-def _pass_bar(name: str) -> Iterator[Progress]:
-    bar = _Bar("bytes", name, DELAY)
-    try:
-        yield bar.show
-    finally:
-        bar.clear()
+def _pass_bar(name: str) -> AbstractContextManager[Progress]:
+    return _drawn(_Bar("bytes", name, DELAY))
 
 
 def _draws(options: Namespace) -> bool:
     return not options.quiet and sys.stderr.isatty()
 
 
-@contextmanager
-def progress_bar(options: Namespace, unit: str = "") -> Iterator[Progress | None]:
-    """Draw a progress bar on standard error, and clear it at the end; None if that is not a terminal, or `--quiet`.
+def progress_bar(options: Namespace, unit: str) -> AbstractContextManager[Progress | None]:
+    """Draw a progress bar on standard error, and clear it at the end; None with `--quiet`, or if it is not a terminal.
 
     Args:
         options: The arguments of the command.
-        unit: Unit of the rate; empty: no rate is shown.
+        unit: Unit of the rate.
     """
-    if not _draws(options):
-        yield None
-        return
-    bar = _Bar(unit)
+    return _drawn(_Bar(unit)) if _draws(options) else nullcontext()
+
+
+@contextmanager
+def _drawn(bar: _Bar) -> Iterator[Progress]:
     try:
         yield bar.show
     finally:
@@ -257,7 +262,7 @@ class _Bar:
     """A progress bar. The clock starts at the first number, and again at a number that is smaller than the last.
 
     Args:
-        unit: Unit of the rate; empty: no rate is shown.
+        unit: Unit of the rate.
         name: Name of the work, to show before the bar.
         delay: Seconds before the first drawing.
     """
@@ -292,14 +297,14 @@ class _Bar:
         return f"{'█' * (self._width * done // total):░<{self._width}} {100 * done // total:3} %"
 
     def _number(self, number: float) -> str:
-        return _in_bytes(number) if self._unit == "bytes" else f"{number:,.0f} {self._unit}".rstrip()
+        return _in_bytes(number) if self._unit == "bytes" else f"{number:,.0f} {self._unit}"
 
     def _rate(self, done: int, total: int, seconds: float) -> str:
         of_total = f"  {self._number(done)} of {self._number(total)}" if total and self._unit == "bytes" else ""
         if seconds < _FIRST_RATE or done <= self._done_before:
             return of_total
         rate = (done - self._done_before) / seconds
-        text = f"{of_total}  {self._number(rate)}/s" if self._unit else of_total
+        text = f"{of_total}  {self._number(rate)}/s"
         return f"{text}  {duration((total - done) / rate)} left" if total > done else text
 
     def clear(self) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from cntkio.cli.corpora import described, file_facts, form_of, inputs_of, surveyed
-from cntkio.cli.show import FINE, Facts, Paragraphs, complain
+from cntkio.cli.corpora import described, file_facts, form_of, inputs_of, stream_fields, surveyed
+from cntkio.cli.show import FINE, Facts, Paragraphs, write_page
 from cntkio.corpora import SURVEYED_AT_ONCE, Input
-from cntkio.formats.output_file import written_whole
 from cntkio.survey.figures import QUANTILES, Figures, StreamFigures, figures
-from cntkio.survey.pictures import bars, number, page
+from cntkio.survey.pictures import histogram_line, number, page, quantiles
 
 _MOST_LABELS = 10
 
@@ -35,22 +34,18 @@ def stats(options: Namespace) -> int:
                         paragraphs.begin()
                         facts.show(as_json=options.json)
         if options.html is not None:
-            write_page(options, options.html, files, found)
+            write_figures(options, files, found)
     return FINE
 
 
-def write_page(options: Namespace, path: Path, files: list[Input], found: list[Figures]) -> None:
-    """Write the page of HTML.
+def write_figures(options: Namespace, files: list[Input], found: list[Figures]) -> None:
+    """Write the page of HTML with the figures of corpora.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The page cannot be written.
     """
     facts = [(file.name, f"{file.kind.title}, {file.size:,} bytes") for file in files]
-    text = page(", ".join(Path(file.name).name for file in files), facts, found)
-    with written_whole(path) as target:
-        target.write(text.encode())
-    if not options.quiet:
-        complain(f"{path}: written")
+    write_page(options, options.html, page(", ".join(Path(file.name).name for file in files), facts, found))
 
 
 def _add(facts: Facts, found: Figures) -> None:
@@ -58,11 +53,9 @@ def _add(facts: Facts, found: Figures) -> None:
     facts.add("samples", found.num_samples)
     names = [f"{share:g}" for share in QUANTILES]
     lengths = dict(zip(names, found.length_quantiles, strict=True))
-    facts.add("lengths", lengths, _quantiles(found.length_quantiles))
+    facts.add("lengths", lengths, quantiles(found.length_quantiles))
     if found.lengths is not None and found.lengths.lowest != found.lengths.highest:
-        histogram = found.lengths
-        ends = f"{number(histogram.lowest)} {bars(histogram.counts)} {number(histogram.highest)}"
-        facts.add("length histogram", histogram._asdict(), ends)
+        facts.add("length histogram", found.lengths._asdict(), histogram_line(found.lengths))
     if found.padding:
         shares = [one._asdict() for one in found.padding]
         text = ", ".join(f"{one.size}: {100 * one.shuffled:.0f} %" for one in found.padding)
@@ -75,8 +68,7 @@ def _add_stream(facts: Facts, stream: StreamFigures, names: list[str]) -> None:
     info = stream.info
     most = stream.most_frequent(_MOST_LABELS)
     fields = {
-        "name": info.name, "storage": info.storage_format, "dim": info.dim, "dtype": str(info.dtype),
-        "samples": stream.num_samples, "longest": stream.longest, "values": stream.num_values,
+        **stream_fields(info, stream.num_samples, stream.longest), "values": stream.num_values,
         "density": stream.density, "lowest": stream.lowest, "highest": stream.highest, "mean": stream.mean,
         "deviation": stream.deviation, "strange": stream.num_strange,
         "quantiles": dict(zip(names, stream.quantiles, strict=False)),
@@ -90,16 +82,11 @@ def _add_stream(facts: Facts, stream: StreamFigures, names: list[str]) -> None:
         spread = f"mean {number(stream.mean)}, deviation {number(stream.deviation)}"
         facts.add_line("  values", f"{number(stream.lowest)} to {number(stream.highest)}, {spread}")
     if stream.quantiles and stream.values is not None and stream.lowest != stream.highest:
-        facts.add_line("  quantiles", _quantiles(stream.quantiles))
-        ends = f"{number(stream.values.lowest)} {bars(stream.values.counts)} {number(stream.values.highest)}"
-        facts.add_line("  histogram", ends)
+        facts.add_line("  quantiles", quantiles(stream.quantiles))
+        facts.add_line("  histogram", histogram_line(stream.values))
     if stream.num_strange:
         facts.add_line("  strange", f"{stream.num_strange:,} values are NaN or infinite")
     if most and stream.frequencies is not None:
         num_used = int((stream.frequencies > 0).sum())
         listed = ", ".join(f"{label}: {count:,}" for label, count in most)
         facts.add_line("  classes", f"{num_used:,} of {info.dim:,} occur; {listed}")
-
-
-def _quantiles(values: list[float]) -> str:
-    return ", ".join(f"{100 * share:g} %: {number(value)}" for share, value in zip(QUANTILES, values, strict=True))

@@ -63,6 +63,16 @@ def bars(counts: Sequence[int], width: int = 32) -> str:
     return "".join(_BLOCKS[(len(_BLOCKS) * count - 1) // most] if count else " " for count in merged)
 
 
+def histogram_line(found: Histogram) -> str:
+    """Return a histogram in block characters between the ends of its range."""
+    return f"{number(found.lowest)} {bars(found.counts)} {number(found.highest)}"
+
+
+def quantiles(values: Sequence[float]) -> str:
+    """Return the quantiles of `QUANTILES` for people; no text if there are none."""
+    return ", ".join(f"{100 * share:g} %: {number(value)}" for share, value in zip(QUANTILES, values, strict=False))
+
+
 def number(value: float) -> str:
     """Return a number for people: up to four digits, and no exponent where a few more digits avoid it.
 
@@ -70,9 +80,9 @@ def number(value: float) -> str:
         >>> number(3.0), number(0.123456), number(1234567.0)
         ('3', '0.1235', '1,234,567')
     """
-    if value == int(value) if abs(value) < 1e15 else False:
+    if abs(value) < 1e15 and value == int(value):
         return f"{int(value):,}"
-    return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}" if abs(value) < 1e9 else f"{value:.4g}"
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
 
 
 def page(title: str, facts: Iterable[tuple[str, str]], corpora: Iterable[Figures]) -> str:
@@ -83,19 +93,15 @@ def page(title: str, facts: Iterable[tuple[str, str]], corpora: Iterable[Figures
         facts: Names and facts about the file.
         corpora: The figures of each corpus.
     """
-    body = [_table(facts)]
-    for found in corpora:
-        body.extend(_corpus(found))
-    return _page(title, body)
+    return _page(title, [_table(facts), *(part for found in corpora for part in _corpus(found))])
 
 
 def _page(title: str, body: Iterable[str]) -> str:
-    body = [f"<h1>{_text(title)}</h1>", *body]
     return (
         '<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{_text(title)}</title>\n<style>{_STYLE}</style></head>\n<body>\n"
-        + "\n".join(body)
+        + "\n".join([f"<h1>{_text(title)}</h1>", *body])
         + "\n</body>\n</html>\n"
     )
 
@@ -141,7 +147,7 @@ def _corpus(found: Figures) -> Iterable[str]:
         [
             ("sequences", f"{found.num_sequences:,}"),
             ("samples", f"{found.num_samples:,}"),
-            ("lengths", _quantiles(found.length_quantiles)),
+            ("lengths", quantiles(found.length_quantiles)),
         ]
     )
     if found.lengths is not None:
@@ -168,7 +174,7 @@ def _stream(stream: StreamFigures) -> Iterable[str]:
                 "mean",
                 f"{number(stream.mean)}, deviation {number(stream.deviation)}" if stream.quantiles else "no values",
             ),
-            ("quantiles", _quantiles(stream.quantiles)),
+            ("quantiles", quantiles(stream.quantiles)),
             *([("NaN or infinite", f"{stream.num_strange:,}")] if stream.num_strange else []),
         ]
     )
@@ -179,11 +185,6 @@ def _stream(stream: StreamFigures) -> Iterable[str]:
         num_used = int((stream.frequencies > 0).sum())
         caption = f"most frequent classes: {len(most):,} of {num_used:,} that occur, of {info.dim:,}"
         yield _figure(_columns([count for _, count in most], [str(label) for label, _ in most]), caption)
-
-
-def _quantiles(values: Sequence[float]) -> str:
-    names = (f"{100 * share:g} %" for share in QUANTILES)
-    return ", ".join(f"{name}: {number(value)}" for name, value in zip(names, values, strict=False))
 
 
 def _text(text: str) -> str:
@@ -213,19 +214,18 @@ def _columns(counts: Sequence[int], labels: Sequence[str], second: Sequence[int]
     width = step * (0.4 if second else 0.86)
     parts = [f'<line x1="0" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}"/>']
     for series, kind in ((counts, ""), (second, ' class="b"')):
-        shift = (step - width) / 2 if not second else step / 2 - (0 if kind else width)
+        shift = step / 2 - (0 if kind else width) if second else (step - width) / 2
         for index, count in enumerate(series):
             height = (_HEIGHT - _HEADROOM) * count / most
             parts.append(
                 f'<rect{kind} x="{index * step + shift:.1f}" y="{_HEIGHT - height:.1f}" width="{width:.1f}" '
                 f'height="{height:.1f}"><title>{_text(labels[index])} {count:,}{unit}</title></rect>'
             )
+    # Narrow columns have labels at both ends only, which must not stand out.
+    ends = {0: ("start", 0.0), len(labels) - 1: ("end", _WIDTH)} if len(labels) > _MOST_LABELS else {}
     for index, label in enumerate(labels):
         if label:
-            is_last = index == len(labels) - 1 and len(labels) > _MOST_LABELS
-            anchor, x = ("end", _WIDTH) if is_last else ("start" if index == 0 else "middle", (index + 0.5) * step)
-            x = 0 if index == 0 and len(labels) > _MOST_LABELS else x
-            anchor = "middle" if index == 0 and len(labels) <= _MOST_LABELS else anchor
+            anchor, x = ends.get(index, ("middle", (index + 0.5) * step))
             parts.append(f'<text x="{x:.1f}" y="{_HEIGHT + 14}" text-anchor="{anchor}">{_text(label)}</text>')
     parts.append(f'<text x="{_WIDTH}" y="10" text-anchor="end">{most:,}{unit}</text>')
     size = f'width="{_WIDTH}" height="{_HEIGHT + 20}" viewBox="0 0 {_WIDTH} {_HEIGHT + 20}"'
