@@ -106,11 +106,9 @@ class RecordBatches:
         """Yield the batches; `progress` is called with the number of pieces done, and their total (0: unknown)."""
         count = 0
         with pieces_of(self._data) as pieces:
-            for index, piece in enumerate(pieces.pieces):
+            for piece in pieces.reported(progress):
                 yield self._batch(piece, pieces, count)
                 count += piece.chunk.num_sequences
-                if progress is not None:
-                    progress(index + 1, pieces.total)
 
     def _batch(self, piece: Piece, pieces: Pieces, count: int) -> pa.RecordBatch:
         num_rows = piece.chunk.num_sequences

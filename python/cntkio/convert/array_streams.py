@@ -210,37 +210,63 @@ class _FlatSamples:
         return _Cut(offsets, values[entries], indptr, indices[entries])
 
 
-class _MatrixListSamples:
-    is_sparse = True
+class _ListSamples:
+    """The samples of each sequence in an object of its own.
+
+    Args:
+        name: Name of the stream.
+        sequences: An object with a shape for each sequence.
+        numbers: The values of each sequence.
+    """
+
     are_class_ids = False
+
+    def __init__(self, name: str, sequences: Sequence[Any], numbers: Sequence[npt.NDArray[Any]]) -> None:
+        expected: tuple[int, ...] = sequences[0].shape[1:]
+        for index, sequence in enumerate(sequences):
+            if sequence.shape[1:] != expected:
+                what = f"samples of shape {sequence.shape[1:]}, but the samples of sequence 0 have the shape {expected}"
+                raise ConfigError(f"stream {name!r}, sequence {index}: {what}", key=name)
+        dtypes = {array.dtype for array in numbers}
+        self._name, self._numbers = name, numbers
+        self._have_one_type = len(dtypes) == 1
+        self.num_sequences, self.shape, self.dtype = len(numbers), expected, np.result_type(*dtypes)
+        self.num_bytes = 8 * (sum(array.size for array in numbers) + len(numbers))
+
+    def precision(self) -> np.dtype[Any]:
+        return least_precision(self._numbers)
+
+    def _joined(self, first: int, last: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        """Return the numbers of sequences. NumPy would round whole numbers of several types when it joins them."""
+        arrays = self._numbers[first:last]
+        if not self._have_one_type:
+            where = f"stream {self._name!r}, sequence"
+            arrays = [in_precision(f"{where} {first + index}", array, dtype) for index, array in enumerate(arrays)]
+        return np.concatenate([array.reshape(-1) for array in arrays])
+
+
+class _MatrixListSamples(_ListSamples):
+    is_sparse = True
 
     def __init__(self, name: str, matrices: Sequence[Any]) -> None:
         for index, matrix in enumerate(matrices):
             if not isinstance(matrix, _Matrix):
                 what = f"of the type {type(matrix).__name__}, but sequence 0 is a matrix"
                 raise ConfigError(f"stream {name!r}, sequence {index}: {what}; expected a matrix for each", key=name)
-        _check_shapes(name, matrices)
         self._matrices = [matrix.tocsr() for matrix in matrices]
-        self._values = _Values(name, [matrix.data for matrix in self._matrices])
-        self.num_sequences, self.shape = len(matrices), matrices[0].shape[1:]
-        self.dtype = np.result_type(*{matrix.dtype for matrix in matrices})
-        self.num_bytes = 8 * sum(matrix.nnz for matrix in matrices) + 8 * len(matrices)
-
-    def precision(self) -> np.dtype[Any]:
-        return self._values.precision()
+        super().__init__(name, matrices, [matrix.data for matrix in self._matrices])
 
     def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut:
         from scipy import sparse  # late: SciPy need not be installed, but a caller with matrices has it
 
         matrices = self._matrices[first:last]
         rows = sparse.vstack(matrices, format="csr")
-        values = self._values.joined(first, last, dtype)
+        values = self._joined(first, last, dtype)
         return _Cut(_offsets([matrix.shape[0] for matrix in matrices]), values, rows.indptr, rows.indices)
 
 
-class _ArrayListSamples:
+class _ArrayListSamples(_ListSamples):
     is_sparse = False
-    are_class_ids = False
 
     def __init__(self, name: str, sequences: Sequence[Any]) -> None:
         arrays = [
@@ -251,19 +277,11 @@ class _ArrayListSamples:
                 kind = type(sequences[index]).__name__
                 what = f"a {kind}" if array.dtype == object else "a number" if array.dtype.kind in "fiub" else "a text"
                 raise ConfigError(f"stream {name!r}, sequence {index}: {what}; expected an array of samples", key=name)
-        _check_shapes(name, arrays)
-        self._values = _Values(name, arrays)
-        self._arrays = arrays
-        self.num_sequences, self.shape = len(arrays), arrays[0].shape[1:] or (1,)
-        self.dtype = np.result_type(*{array.dtype for array in arrays})
-        self.num_bytes = 8 * sum(array.size for array in arrays) + 8 * len(arrays)
-
-    def precision(self) -> np.dtype[Any]:
-        return self._values.precision()
+        super().__init__(name, arrays, arrays)
+        self.shape = self.shape or (1,)
 
     def cut(self, first: int, last: int, dtype: np.dtype[Any]) -> _Cut:
-        arrays = self._arrays[first:last]
-        return _Cut(_offsets(list(map(len, arrays))), self._values.joined(first, last, dtype))
+        return _Cut(_offsets(list(map(len, self._numbers[first:last]))), self._joined(first, last, dtype))
 
 
 class _ClassSamples:
@@ -288,33 +306,6 @@ class _ClassSamples:
         cut = self._classes.cut(first, last, np.dtype(np.float64))
         classes = cut.values.reshape(-1).astype(np.int64)
         return _Cut(cut.offsets * self._steps, np.ones(len(classes), dtype), np.arange(len(classes) + 1), classes)
-
-
-class _Values:
-    """The numbers of each sequence. NumPy would round whole numbers of several types when it joins them."""
-
-    def __init__(self, name: str, arrays: Sequence[npt.NDArray[Any]]) -> None:
-        self._name = name
-        self._arrays = arrays
-        self._have_one_type = len({array.dtype for array in arrays}) == 1
-
-    def precision(self) -> np.dtype[Any]:
-        return least_precision(self._arrays)
-
-    def joined(self, first: int, last: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        arrays = self._arrays[first:last]
-        if not self._have_one_type:
-            where = f"stream {self._name!r}, sequence"
-            arrays = [in_precision(f"{where} {first + index}", array, dtype) for index, array in enumerate(arrays)]
-        return np.concatenate([array.reshape(-1) for array in arrays])
-
-
-def _check_shapes(name: str, sequences: Sequence[Any]) -> None:
-    expected = sequences[0].shape[1:]
-    for index, sequence in enumerate(sequences):
-        if sequence.shape[1:] != expected:
-            what = f"samples of shape {sequence.shape[1:]}, but the samples of sequence 0 have the shape {expected}"
-            raise ConfigError(f"stream {name!r}, sequence {index}: {what}", key=name)
 
 
 def _offsets(lengths: list[int]) -> npt.NDArray[np.int64]:

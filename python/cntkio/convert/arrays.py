@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import closing
+from operator import attrgetter
 from typing import Any, Literal, overload
 
 import numpy as np
 
-from cntkio import _core
-from cntkio._threads import num_threads
 from cntkio.convert import tuning
 from cntkio.convert.chunks import corpus_chunks
 from cntkio.convert.loading import chunks_in_order
+from cntkio.convert.pieces import in_arrays
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import Ahead, Corpus
 from cntkio.formats.ctf import CTFDeserializer, Vocabulary, has_other_streams, infer_streams, read_vocabularies
@@ -20,7 +20,7 @@ from cntkio.formats.file_lists import FileNames
 from cntkio.hints import did_you_mean
 from cntkio.layouts import classes_of, no_class
 from cntkio.minibatch import Minibatch, MinibatchData
-from cntkio.streams import StreamDefs, StreamInformation, packed_columns
+from cntkio.streams import StreamDefs, StreamInformation
 
 
 class CommentedMinibatch(Minibatch):
@@ -149,13 +149,7 @@ def read_corpus(corpus: Corpus) -> Minibatch:
         FormatError: A chunk breaks the format.
         OSError: The file cannot be read.
     """
-    whole = _core.Whole(packed_columns(corpus.streams), corpus.table.num_sequences)
-    for loaded in chunks_in_order(corpus):
-        whole.append(loaded.chunk, num_threads())
-        del loaded  # so that the next chunk can use its memory
-    packed = whole.finish()
-    data = {
-        info.name: MinibatchData.of(info, packed, index, end_of_sweep=True) for index, info in enumerate(corpus.streams)
-    }
-    keys = corpus.table.keys
+    # `map` keeps no chunk, so that the next chunk can use its memory.
+    chunks = map(attrgetter("chunk"), chunks_in_order(corpus))
+    data, keys = in_arrays(corpus.streams, corpus.table.num_sequences, chunks), corpus.table.keys
     return Minibatch(data, lambda: np.asarray(keys))

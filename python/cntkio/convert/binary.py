@@ -65,10 +65,8 @@ def write_cbf(
         columns = columns_in_order(corpus, order)
         infos = [_in_precision(corpus, corpus.streams[column], dtype) for column in columns]
         with CBFWriter(path, infos, chunk_size_in_bytes=chunk_size_in_bytes, layout=layout) as writer:
-            for index, piece in enumerate(corpus.pieces):
+            for piece in corpus.reported(progress):
                 writer.add(piece.chunk, piece.lengths, columns)
-                if progress is not None:
-                    progress(index + 1, corpus.total)
 
 
 def columns_in_order(corpus: Pieces, order: Sequence[str] | None) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -56,6 +56,13 @@ class Pieces(NamedTuple):
     repeats_keys: bool = False
     wide: Collection[str] = ()
 
+    def reported(self, progress: Progress | None) -> Iterator[Piece]:
+        """Yield the pieces, and report each piece when the next one is requested."""
+        for num_done, piece in enumerate(self.pieces, 1):
+            yield piece
+            if progress is not None:
+                progress(num_done, self.total)
+
 
 @runtime_checkable
 class Writable(Protocol):
@@ -63,6 +70,18 @@ class Writable(Protocol):
 
     def pieces(self) -> AbstractContextManager[Pieces]:
         """Open the sequences. Each call begins anew."""
+
+
+def in_arrays(
+    streams: Sequence[StreamInformation], num_sequences: int, chunks: Iterable[Chunk], *, end_of_sweep: bool = True
+) -> dict[str, MinibatchData]:
+    """Return the sequences of chunks as arrays, by stream name. Release each chunk before the next one is requested."""
+    whole = _core.Whole(packed_columns(streams), num_sequences)
+    for chunk in chunks:
+        whole.append(chunk, num_threads())
+        del chunk
+    packed = whole.finish()
+    return {info.name: MinibatchData.of(info, packed, index, end_of_sweep) for index, info in enumerate(streams)}
 
 
 def joined(pieces: Pieces) -> Minibatch:
@@ -79,11 +98,7 @@ def joined(pieces: Pieces) -> Minibatch:
     """
     each = list(pieces.pieces)
     num_sequences = sum(piece.chunk.num_sequences for piece in each)
-    whole = _core.Whole(packed_columns(pieces.streams), num_sequences)
-    for piece in each:
-        whole.append(piece.chunk, num_threads())
-    packed = whole.finish()
-    data = {info.name: MinibatchData.of(info, packed, index, True) for index, info in enumerate(pieces.streams)}
+    data = in_arrays(pieces.streams, num_sequences, (piece.chunk for piece in each))
     keys = [piece.keys for piece in each if piece.keys is not None]
     all_keys = np.concatenate(keys) if keys else np.arange(num_sequences, dtype=np.uint64)
     return Minibatch(data, lambda: all_keys)

@@ -76,7 +76,7 @@ def write_ctf(
         keys_of(corpus, renumber, keys_file) as all_keys,
     ):
         streams = [(column, text_name(corpus.streams[column].name)) for column in columns_in_order(corpus, order)]
-        for index, piece in enumerate(corpus.pieces):
+        for piece in corpus.reported(progress):
             keys = all_keys.of(piece)
             texts, unwritable = _core.text_write(
                 piece.chunk, 0, keys, streams, num_threads(), tuning.SEQUENCES_PER_CORE
@@ -85,8 +85,6 @@ def write_ctf(
                 raise _unwritable_error(corpus, streams, keys, unwritable)
             for text in texts:
                 file.write(text.data)
-            if progress is not None:
-                progress(index + 1, corpus.total)
         if all_keys.num_sequences == 0:
             raise CorpusError(f"{corpus.name}: no sequence to write")
 

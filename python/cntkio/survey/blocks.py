@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from cntkio import _core
-from cntkio._threads import num_threads
 from cntkio.convert import Progress
+from cntkio.convert.loading import chunks_in_order
+from cntkio.convert.pieces import in_arrays
 from cntkio.errors import FormatError
 from cntkio.formats.contract import Corpus, Loaded
 from cntkio.minibatch import MinibatchData
-from cntkio.streams import StreamInformation, packed_columns
-
-_NUM_LOADERS = 2
+from cntkio.streams import StreamInformation
 
 
 class Outline(NamedTuple):
@@ -65,13 +61,7 @@ class Block:
     @cached_property
     def streams(self) -> dict[str, MinibatchData]:
         """The data of each stream, by name. The arrays are made on first use."""
-        whole = _core.Whole(packed_columns(self.infos), self.num_sequences)
-        whole.append(self.loaded.chunk, num_threads())
-        packed = whole.finish()
-        return {
-            info.name: MinibatchData.of(info, packed, index, end_of_sweep=False)
-            for index, info in enumerate(self.infos)
-        }
+        return in_arrays(self.infos, self.num_sequences, [self.loaded.chunk], end_of_sweep=False)
 
     @property
     def lengths(self) -> list[npt.NDArray[np.uint32]]:
@@ -85,13 +75,14 @@ class Block:
 
 
 def blocks(
-    corpus: Corpus, refuse: Callable[[int, FormatError], None] | None = None, progress: Progress | None = None
+    corpus: Corpus, refuse: Callable[[FormatError], None] | None = None, progress: Progress | None = None
 ) -> Iterator[Block]:
     """Yield all chunks of an opened corpus as arrays, their errors counted.
 
     Args:
         corpus: The corpus.
-        refuse: Called with each chunk that breaks the format, and the error; the others follow. None: raise the error.
+        refuse: Called with the error of each chunk that breaks the format; the other chunks follow. None: the error is
+            raised.
         progress: Called after each block.
 
     Raises:
@@ -104,37 +95,14 @@ def blocks(
         >>> [block.num_sequences for block in blocks(CTFDeserializer(path, infer_streams(path)).open())]
         [150]
     """
-    parsed = corpus.take_parsed()
     num_done = 0
-    coming: deque[Future[Loaded]] = deque()
-
-    def load(chunk_id: int) -> Loaded:
-        return parsed.pop(chunk_id, None) or corpus.load(chunk_id)
-
-    with ThreadPoolExecutor(_NUM_LOADERS, "cntkio-load") as loaders:
-        try:
-            for chunk_id in range(corpus.table.num_chunks + _NUM_LOADERS):
-                if chunk_id < corpus.table.num_chunks:
-                    coming.append(loaders.submit(load, chunk_id))
-                if chunk_id < _NUM_LOADERS:
-                    continue
-                try:
-                    loaded = coming.popleft().result()
-                    corpus.account_for(loaded)
-                except FormatError as error:
-                    if refuse is None:
-                        raise
-                    refuse(chunk_id - _NUM_LOADERS, error)
-                    continue
-                first, last = corpus.table.chunk_starts[loaded.chunk_id : loaded.chunk_id + 2].tolist()
-                keys = corpus.table.keys[first:last]
-                if corpus.joins == "alone":  # the table has no sequences, and the findings are their lengths
-                    first, last = num_done, num_done + len(loaded.findings)
-                    keys = np.arange(first, last, dtype=np.uint64)
-                num_done = last
-                yield Block(corpus.streams, first, keys, loaded)
-                if progress is not None:
-                    progress(last, max(last, corpus.table.num_sequences))
-        finally:
-            for future in coming:
-                future.cancel()
+    for loaded in chunks_in_order(corpus, refuse=refuse):
+        first, last = corpus.table.chunk_starts[loaded.chunk_id : loaded.chunk_id + 2].tolist()
+        keys = corpus.table.keys[first:last]
+        if corpus.joins == "alone":  # the table has no sequences, and the findings are their lengths
+            first, last = num_done, num_done + len(loaded.findings)
+            keys = np.arange(first, last, dtype=np.uint64)
+        num_done = last
+        yield Block(corpus.streams, first, keys, loaded)
+        if progress is not None:
+            progress(last, max(last, corpus.table.num_sequences))

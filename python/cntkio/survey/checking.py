@@ -196,7 +196,7 @@ def _folded(noted: Sequence[tuple[Finding, int]]) -> Iterator[tuple[Finding, int
 def check_corpus(
     path: str,
     open_corpus: Callable[[], Opened],
-    surveyed: Callable[[Corpus, Callable[[int, FormatError], None]], Iterable[Block]],
+    surveyed: Callable[[Corpus, Callable[[FormatError], None]], Iterable[Block]],
     findings: Findings,
     doubt: Callable[[Corpus], None] | None = None,
     values: ValueChecks | None = None,
@@ -227,7 +227,7 @@ def check_corpus(
         checks = values or ValueChecks(path)
         checks.begin(corpus.streams)
         num_seen = 0
-        for block in surveyed(corpus, lambda _, error: events.note(error.kind, error)):
+        for block in surveyed(corpus, lambda error: events.note(error.kind, error)):
             events.fold(corpus)
             checks.add(block, opened, events.unsound)
             num_seen += block.num_sequences

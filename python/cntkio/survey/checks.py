@@ -198,7 +198,7 @@ class _Call(NamedTuple):
     def with_streams(self, streams: StreamDefs, doubt: Callable[[Corpus], None]) -> _Call:
         return self._replace(reading=self.reading._replace(streams=streams), doubt=doubt)
 
-    def blocks(self, corpus: Corpus, refuse: Callable[[int, FormatError], None]) -> Iterator[Block]:
+    def blocks(self, corpus: Corpus, refuse: Callable[[FormatError], None]) -> Iterator[Block]:
         return blocks(corpus, refuse, self.progress)
 
 
