@@ -1,4 +1,4 @@
-# Every verb works from a clean checkout; CI calls nothing else (.ci/run).
+# Every target works in a clean checkout; CI runs only these targets (.ci/run).
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,11 +8,11 @@ BENCH ?=
 REV ?= HEAD
 FUZZ_SECONDS ?= 60
 SOAK_SECONDS ?= 600
-# Looks at the fuzz targets without the C++ library that running them needs.
+# Checks the fuzz targets without the C++ library that they need at run time.
 FUZZ_CHECK := CUSTOM_LIBFUZZER_PATH=/none/libfuzzer.a cargo
 RUST := Cargo.toml $(wildcard Cargo.lock) $(shell find crates -name '*.rs' -o -name Cargo.toml | grep -v /target/)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Where rustup does not install the toolchain of rust-toolchain.toml by itself.
+# Install the toolchain of rust-toolchain.toml if rustup does not install it by itself.
 ifeq ($(shell rustc --version 2>/dev/null),)
 $(shell rustup toolchain install >&2)
 endif
@@ -33,7 +33,7 @@ $(VENV)/.test-tools: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install -q --group test
 	touch $@
 
-# Some 2 minutes and 5 GB: PyPI's Linux wheels bring CUDA along and do not load without it.
+# Takes about 2 minutes and 5 GB: PyPI's wheels for Linux include CUDA, and do not load without it.
 $(VENV)/.torch-tools: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install -q --group torch
 	touch $@
@@ -54,7 +54,7 @@ $(VENV)/.docs-tools: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install -q --group docs
 	touch $@
 
-# The package in the environment, compiled for speed; Python files are used where they stand.
+# Installs the package into the environment, compiled for speed; Python files are used in place.
 $(VENV)/.release: $(RUST) pyproject.toml $(VENV)/.tools
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop -q --release
 	rm -f $(VENV)/.debug; touch $@
@@ -70,10 +70,10 @@ debug-build: $(VENV)/.debug
 demo: build
 	$(BIN)/python examples/demo.py
 
-# PyTorch beside the tools, so that `make test` tests what needs it, too.
+# Installs PyTorch with the tools, so that `make test` also runs the tests that need PyTorch.
 torch: $(VENV)/.torch-tools
 
-# Tests of adapters run in a process of their own: the frameworks change how forks and interrupts behave in theirs.
+# Tests of adapters run in a separate process, because frameworks change how forks and interrupts behave.
 TORCH_TESTS = $(wildcard tests/adapters/test_torch*.py)
 PYTEST = $(BIN)/python -m pytest tests --ignore=tests/adapters \
 	&& $(BIN)/python -m pytest $(TORCH_TESTS) $(filter-out $(TORCH_TESTS),$(wildcard tests/adapters/test_*.py))
@@ -97,20 +97,20 @@ test-arm:
 		CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64-static -L /usr/aarch64-linux-gnu" \
 		cargo test --release --target $(ARM) -p cntkio-simd -p cntkio-memory -p cntkio-core --tests
 
-# Ray comes last: with Ray installed, `make test` tests what needs it as well.
+# Run this last: with Ray installed, `make test` also runs the tests that need Ray.
 test-ray: build $(VENV)/.test-tools
 	$(BIN)/python -m pip install -q --group ray
 	$(BIN)/python -m pytest tests/adapters/test_ray.py tests/adapters/test_ray_train.py
 	$(BIN)/python -m pytest tests/test_documents.py tests/test_reference.py -k ray
 
-# With Spark installed, `make test` tests what needs it as well. Java does not come with it.
+# With Spark installed, `make test` also runs the tests that need Spark. Java must be installed already.
 test-spark: build $(VENV)/.test-tools
 	java -version 2>/dev/null || (echo "Spark needs Java 17 or newer, which is not installed (Debian: openjdk-17-jre-headless)" >&2; exit 1)
 	$(BIN)/python -m pip install -q --group spark
 	$(BIN)/python -m pytest tests/adapters/test_spark.py
 	$(BIN)/python -m pytest tests/test_documents.py tests/test_reference.py -k spark
 
-# A server of S3 on this machine, from a large package. Tasks of Ray and Spark read it if these are installed.
+# Starts an S3 server on this machine, from a large package. Tasks of Ray and Spark also read from it if they are installed.
 test-stores: build $(VENV)/.test-tools
 	$(BIN)/python -m pip install -q --group s3
 	$(BIN)/python -m pytest tests/formats/test_s3.py tests/adapters/test_s3_in_tasks.py
@@ -125,8 +125,8 @@ check: build $(VENV)/.check-tools
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest cntkio._core --ignore-disjoint-bases --allowlist crates/python/stubtest-allowed.txt
 
-# Compiles for systems that this machine is not, without linking or running; so the C library needs no C compiler. Not part of
-# `check`: rustup downloads targets.
+# Compiles for other systems without linking or running, so the C library needs no C compiler. Not part of `check`, because rustup
+# downloads targets.
 TARGETS ?= aarch64-unknown-linux-gnu x86_64-unknown-linux-musl aarch64-apple-darwin x86_64-apple-darwin \
 	x86_64-pc-windows-msvc aarch64-pc-windows-msvc x86_64-pc-windows-gnu
 check-targets:
@@ -135,7 +135,7 @@ check-targets:
 		CC=true AR=true cargo clippy -q --workspace --all-targets --target $$target -- -D warnings && echo "$$target: no error" || exit 1; \
 	done
 
-# zig links for C libraries of 2014 and later, whatever this system has.
+# zig links for C libraries of 2014 and later, whatever C library this system has.
 wheel: $(VENV)/.tools $(VENV)/.release-tools
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin build -q --release --locked --zig --target $(HOST) \
 		--compatibility $(if $(findstring musl,$(HOST)),musllinux_1_2,manylinux_2_17) --out dist
@@ -165,12 +165,12 @@ check-release: $(VENV)/.audit-tools
 docs: build $(VENV)/.docs-tools
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs site
 
-# Atheris, where it exists for this Python, chooses inputs by the code that they reach; else they are random.
+# Atheris, if it exists for this Python, chooses inputs by the code that they reach; otherwise inputs are random.
 $(VENV)/.fuzz-tools: pyproject.toml $(VENV)/.test-tools
 	$(BIN)/python -m pip install -q --group fuzz || true
 	touch $@
 
-# All targets, Rust and Python, each for FUZZ_SECONDS. Seeds come from the recorded cases and from mended findings.
+# Runs all targets, Rust and Python, each for FUZZ_SECONDS. The seeds are recorded cases and findings that were fixed.
 fuzz: build $(VENV)/.fuzz-tools
 	rm -rf .cache/fuzz/seeds && $(BIN)/python tests/fuzz/seeds.py .cache/fuzz/seeds
 	crates/fuzz/run $(FUZZ_SECONDS)
@@ -180,7 +180,7 @@ fuzz: build $(VENV)/.fuzz-tools
 			.cache/fuzz/corpus/$$target || exit 1; \
 	done
 
-# Random sources, restores, forks and interrupts next to the slow timeline; memory and descriptors must stay flat.
+# Compares random sources, restores, forks and interrupts with the slow timeline; memory and open files must not grow.
 soak: build $(VENV)/.test-tools
 	$(BIN)/python tests/fuzz/soak.py $(SOAK_SECONDS)
 
@@ -203,29 +203,30 @@ sanitize: build $(VENV)/.test-tools
 	$(HOST_VARIABLE)_RUNNER="valgrind -q --error-exitcode=1" PROPTEST_CASES=4 \
 		cargo test -q -p cntkio-simd -p cntkio-memory -p cntkio-core --lib --test kernels --test gather --test small_columns
 
-# Other readers of text stand in an environment of their own; one that cannot be installed is named as absent.
+# Other readers of text are in a separate environment; the benchmark names readers that could not be installed.
 .cache/bench/venv/.tools:
 	mkdir -p .cache/bench && $(PYTHON) -m venv .cache/bench/venv
 	.cache/bench/venv/bin/pip install -q "numpy>=2"
 	for peer in polars pyarrow scikit-learn; do .cache/bench/venv/bin/pip install -q $$peer || true; done
 	touch $@
 
-# PyTorch and other loaders: some 3 minutes and 6 GB.
+# Installs PyTorch and other loaders: about 3 minutes and 6 GB.
 .cache/bench/loaders-venv/.tools:
 	mkdir -p .cache/bench && $(PYTHON) -m venv .cache/bench/loaders-venv
 	.cache/bench/loaders-venv/bin/pip install -q "numpy>=2" torch
 	for peer in datasets grain litdata webdataset; do .cache/bench/loaders-venv/bin/pip install -q $$peer || true; done
 	touch $@
 
-# Other loaders of PyTorch users on the same data; BENCH="--repeat 5 --mb 512" for the figures of the pages.
+# Measures other loaders of PyTorch users on the same data; BENCH="--repeat 5 --mb 512" for the figures of the pages.
 loaders: build .cache/bench/loaders-venv/.tools
 	PYTHONPATH=python .cache/bench/loaders-venv/bin/python bench/loaders.py --folder .cache/bench/loaders $(BENCH)
 
-# Speed of the working tree divided by that of another revision, such as `make against-self REV=HEAD~5 BENCH="--mb 32"`.
+# Prints the speed of the working tree divided by the speed of another revision, such as `make against-self REV=HEAD~5 BENCH="--mb
+# 32"`.
 against-self: $(VENV)/.tools
 	$(BIN)/python bench/against_self.py $(REV) $(BENCH)
 
-# BENCH="--cntk PYTHON" puts CNTK 2.7 beside it; see bench/ctf.py for more.
+# BENCH="--cntk PYTHON" also measures CNTK 2.7; see bench/ctf.py for more options.
 bench: build .cache/bench/venv/.tools
 	.cache/bench/venv/bin/python bench/ctf.py --python $(BIN)/python $(BENCH)
 
