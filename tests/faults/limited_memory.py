@@ -3,8 +3,8 @@
     python tests/faults/limited_memory.py FOLDER EVERY [CASE...]
 
 Each case runs in forks of this process, twice: without a limit, which also starts the threads, and then with an address
-space that may grow by a limited number of bytes. The program tries each EVERYth pair of a case and a limit, and
-prints for each fork how it ended.
+space that may grow by a limited number of bytes. The program tries every EVERYth pair of a case and a limit, and
+prints how each fork ended.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ROOMS = [size << 10 for size in (0, 256, 1024, 3072, 9216, 30_720, 122_880)]
 """Bytes by which the address space may grow."""
 HUGE = 2**31 - 1
 RIGHT = ("data", "MemoryError", "OSError('cannot start threads")
-"""Possible ends of a case. The operating system does not say that a thread lacks memory rather than anything else."""
+"""Correct outcomes of a case. The operating system does not say whether a thread could not start for lack of memory."""
 
 
 def write_corpora(folder: Path) -> None:
@@ -132,11 +132,11 @@ def read_some(deserializers: Any, options: dict[str, Any], partition: Partition)
 
 
 Case = tuple[Callable[[], Any], Callable[[], Any]]
-"""The preparation, which runs without a limit, and the work, which runs with it."""
+"""The preparation, which runs without a limit, and the work, which runs with the limit."""
 
 
 def requests(folder: Path) -> dict[str, Case]:
-    """Requests for more than any data need."""
+    """Return requests for more memory than any data need."""
 
     def read(deserializers: Any, size: int = HUGE, **options: Any) -> None:
         with MinibatchSource(deserializers, **options) as source:

@@ -1,8 +1,8 @@
-"""Interrupt sources of all kinds at random moments, each process some of them, and check that nothing is lost.
+"""Interrupt sources of all kinds at random moments, in several processes, and check that nothing is lost.
 
     python tests/faults/random_interrupts.py --moments 2000 --seed 7 [--first]
 
-With ``--first``, each moment is in the first reads of a new source; else reading continues after an interrupt.
+With ``--first``, each moment is in the first reads of a new source; otherwise reading continues after an interrupt.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def interrupt(folder: Path, seed: int, *, first: bool) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--moments", type=int, default=2000, help="how many calls to interrupt")
-    parser.add_argument("--seed", type=int, default=0, help="another seed: other moments")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random moments")
     parser.add_argument("--first", action="store_true", help="interrupt the first reads of new sources")
     options = parser.parse_args()
     failed = []

@@ -111,7 +111,7 @@ def test_a_conversion_can_be_interrupted_at_every_step(what: str, folder: Path, 
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_random_moments_lose_nothing_in_processes_of_their_own(first: bool) -> None:
+def test_interrupts_at_random_moments_lose_nothing_in_separate_processes(first: bool) -> None:
     arguments = ["--moments", "60", "--seed", "1", *(["--first"] if first else [])]
     done = subprocess.run([sys.executable, PROGRAM, *arguments], timeout=300, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,7 +1,7 @@
 """The inputs that fuzz targets begin with, made from the recorded conformance cases: `python seeds.py FOLDER`.
 
-FOLDER gets a folder for each target of `crates/fuzz`, whose first bytes choose a setting, and of `targets.py`. Findings
-that were fixed stay in `findings`, a folder for each target.
+FOLDER gets a folder for each target of `crates/fuzz` (the first bytes of these inputs choose a setting) and of
+`targets.py`. Fixed findings stay in `findings`, which has a folder for each target.
 """
 
 import io
@@ -136,7 +136,7 @@ def python(target: str) -> Iterator[bytes]:
 
 
 def found(target: str) -> Iterator[bytes]:
-    """The inputs that once were findings."""
+    """Inputs of earlier findings, which were fixed."""
     return (path.read_bytes() for path in sorted((FINDINGS / target).glob("*")))
 
 

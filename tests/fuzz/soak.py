@@ -3,7 +3,7 @@
     python tests/fuzz/soak.py SECONDS [SEED]
 
 Each round opens a random corpus of a random format, alone or joined, and reads it in steps: whole sequences, frames or
-truncated. Kinds of sources that the slow timeline does not know are read next to an equal source. Descriptors, threads,
+truncated. Sources that the slow timeline cannot imitate are compared with an equal source. Descriptors, threads,
 objects and memory must not grow over the rounds. A failure prints the seed and the number of its round:
 `soak.py SECONDS SEED ROUND` begins there.
 """
@@ -34,7 +34,7 @@ ROUNDS_BETWEEN_STANDINGS = 10
 
 
 class Reading:
-    """A source and the slow timeline next to it."""
+    """A source, and the slow timeline with the same settings."""
 
     def __init__(self, chance: random.Random, folder: Path) -> None:
         self.chance = chance
@@ -88,12 +88,12 @@ class Reading:
         if found is None or found[0]:
             expected = expected_minibatch(self.corpus, found, self.truncation_length)
             assert delivered == expected, f"{delivered}, expected {expected}"
-        else:  # the partition has nothing of this sweep
+        else:  # the partition has no sequence in this sweep
             assert delivered is None or not delivered[0], f"{delivered}, expected no sequence"
         assert self.position == self.slow.position, f"at {self.position}, expected {self.slow.position}"
 
     def interrupted(self, size: int, index: int, count: int) -> bool:
-        """Read while an interrupt arrives at a random moment; the minibatch may be lost only as a whole."""
+        """Read while an interrupt arrives at a random moment: the minibatch is delivered whole, or not at all."""
         before = self.source.state_dict()
         delivered: list[Any] = []
 
@@ -124,7 +124,7 @@ class Reading:
 
 
 def one_round(chance: random.Random, folder: Path, counts: Counter[str]) -> None:
-    """Read a random source in steps, next to the slow timeline."""
+    """Read a random source in steps, and compare it with the slow timeline."""
     reading = Reading(chance, folder)
     saved: list[tuple[dict[str, Any], SlowTimeline]] = []
     request = reading.request()
@@ -155,7 +155,7 @@ def one_round(chance: random.Random, folder: Path, counts: Counter[str]) -> None
 
 
 def lockstep_round(chance: random.Random, folder: Path, counts: Counter[str]) -> None:
-    """Interrupt a source of a kind that the slow timeline does not know, next to an equal source."""
+    """Interrupt a source that the slow timeline cannot imitate, and compare it with an equal source."""
     kind = KINDS[chance.choice(["balanced", "global", "rolling window", *(name for name in KINDS if "user" in name)])]
     lockstep = Lockstep(kind, folder, lambda action: interrupted_after(chance.random() * 0.002 + 1e-6, action))
     for size in itertools.islice(sizes(), chance.randint(5, 30)):
@@ -185,10 +185,10 @@ class Standing(NamedTuple):
     resident: float
 
 
-# Later rounds may hold this much more than earlier rounds: caches of Python, and memory in fragments.
+# Later rounds may hold this much more than earlier rounds, because of Python's caches and fragmented memory.
 ALLOWED = Standing(descriptors=0, threads=0, objects=500, allocated=1, resident=4)
 
-# Freed memory stays with the allocators, and more of it the longer a process runs: the core keeps large blocks, Python
+# Allocators keep freed memory, and they keep more the longer a process runs: the core keeps large blocks, Python keeps
 # whole arenas, and the C library has an arena for each thread. With these settings all memory comes from one arena.
 ENVIRONMENT = {"PYTHONMALLOC": "malloc", "MALLOC_ARENA_MAX": "1"}
 

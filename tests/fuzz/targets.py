@@ -1,7 +1,7 @@
 """Fuzz targets: any bytes are data or raise an error of cntkio; any other outcome is a finding.
 
-A target is a function of a folder that belongs to it alone, and it returns the function that takes the bytes.
-`seeds.py` has inputs to begin with, `run.py` runs the targets, and `test_targets.py` runs them on the seeds.
+A target is a function that takes a folder for its own use, and returns the function that takes the bytes.
+`seeds.py` makes the first inputs, `run.py` runs the targets, and `test_targets.py` runs them on the seeds.
 """
 
 import json
@@ -37,7 +37,7 @@ STREAMS = StreamDefs(x=StreamDef(field="x", shape=2), y=StreamDef(field="y", sha
 
 @contextmanager
 def our_errors() -> Iterator[None]:
-    """Let the errors pass that any input may cause."""
+    """Ignore the errors that any input may cause."""
     try:
         yield
     except (CntkIoError, OSError, MemoryError):
@@ -96,7 +96,7 @@ def against_cache(cache: Path, deserializer: Any, expected: list[tuple[Any, ...]
     sound = cache.read_bytes()
 
     def run(data: bytes) -> None:
-        # Two bytes are the offset at which the others replace bytes of the sound cache; 0xFFFF: they replace all of it.
+        # The first two bytes are the offset at which the rest replaces bytes of the sound cache; 0xFFFF: all of it.
         place = int.from_bytes(data[:2], "little")
         rest = data[2:]
         cache.write_bytes(rest if place == 0xFFFF else sound[:place] + rest + sound[place + len(rest) :])
@@ -155,7 +155,7 @@ def htk_list(folder: Path) -> Target:
 
 
 def labels(folder: Path) -> Target:
-    """Label files of both kinds, the mapping file or the file of targets, as the first byte chooses."""
+    """Label files of both kinds, the mapping file, or the file of targets; the first byte chooses one."""
     names = ("a.mlf", "a.bmlf", "states", "targets")
 
     def run(data: bytes) -> None:
@@ -252,7 +252,7 @@ def converters(folder: Path) -> Target:
 
 
 def joins(folder: Path) -> Target:
-    """Tables of any keys, compared with the plainest join."""
+    """Tables with any keys, compared with a simple join."""
 
     def table(keys: list[bytes]) -> SequenceTable:
         count = len(keys)

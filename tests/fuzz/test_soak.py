@@ -19,13 +19,13 @@ def test_a_short_soak_finds_no_difference() -> None:
 
 
 @pytest.mark.parametrize("name", Standing._fields)
-def test_what_every_round_keeps_is_growth(name: str) -> None:
+def test_resources_that_every_round_keeps_are_growth(name: str) -> None:
     step = max(getattr(ALLOWED, name) / 10, 0.1)
     standings = [FIRST._replace(**{name: getattr(FIRST, name) + step * number}) for number in range(60)]
     assert not is_flat(growth(standings))
 
 
-def test_what_differs_from_round_to_round_is_not_growth() -> None:
+def test_resources_that_vary_between_rounds_are_not_growth() -> None:
     standings = [FIRST._replace(allocated=30 + number * 7 % 5, threads=5 + number % 2) for number in range(60)]
     assert is_flat(growth(standings))
     assert is_flat(growth(standings[:4]))  # too few to tell

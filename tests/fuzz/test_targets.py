@@ -10,7 +10,7 @@ from fuzz.targets import TARGETS
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_a_target_passes_its_seeds_and_mended_findings(name: str, tmp_path: Path) -> None:
+def test_a_target_passes_its_seeds_and_fixed_findings(name: str, tmp_path: Path) -> None:
     target = TARGETS[name](tmp_path)
     inputs = [*seeds.python(name), *seeds.found(name)]
     assert inputs

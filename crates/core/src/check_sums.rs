@@ -19,7 +19,7 @@ pub fn are_sound(bytes: &[u8], sums: &[u64]) -> bool {
     blocks.len() == sums.len() && blocks.zip(sums).all(|(block, &sum)| xxh3_64(block) == sum)
 }
 
-/// Fewer blocks are not worth waking a thread.
+/// Checking fewer blocks takes less time than waking a thread.
 const BLOCKS_PER_THREAD: usize = 16;
 
 #[cfg(test)]

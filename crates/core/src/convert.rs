@@ -43,9 +43,9 @@ impl Dictionary {
 pub enum LineFault {
     /// Bytes that are not UTF-8.
     Encoding,
-    /// Another number of columns, or too few.
+    /// The number of columns is wrong.
     Columns {
-        /// Number of columns.
+        /// Number of columns of the line.
         found: usize,
     },
     /// A token, or a label, that the dictionary of its column lacks.
@@ -62,7 +62,7 @@ fn lines(block: &[u8]) -> impl Iterator<Item = &[u8]> {
     Lines::new(block).map(|(_, line)| line.strip_suffix(b"\r").unwrap_or(line))
 }
 
-/// Style of the text that tokens become.
+/// Form of the text that tokens are converted to.
 #[derive(Debug, Clone, Copy)]
 pub struct TokenStyle<'a> {
     /// A stream's name for each column.
@@ -139,7 +139,7 @@ pub fn tokens(
     Ok(made)
 }
 
-/// Within a comment a pipe is followed by a hash, or the comment would end.
+/// Append a token to a comment: a hash follows each pipe, because a pipe alone would end the comment.
 fn put_escaped(out: &mut Vec<u8>, token: &[u8]) {
     for (at, &byte) in token.iter().enumerate() {
         out.push(byte);
@@ -154,9 +154,9 @@ fn put_escaped(out: &mut Vec<u8>, token: &[u8]) {
 /// The columns of labels.
 #[derive(Debug, Clone, Copy)]
 pub enum Labels<'a> {
-    /// There are none.
+    /// The lines have no labels.
     None,
-    /// They are copied.
+    /// The labels are copied.
     Copied {
         /// The first column.
         start: usize,
@@ -169,9 +169,9 @@ pub enum Labels<'a> {
         start: usize,
         /// The names of the categories.
         names: &'a Dictionary,
-        /// Values of the vector with a one in it.
+        /// Dimension of the one-hot vector.
         dim: usize,
-        /// True if the vector is written as an index with a one.
+        /// True if the vector is written as `index:1`.
         is_sparse: bool,
     },
 }

@@ -65,7 +65,7 @@ named! {
         NoPath = "no path",
         /// The key is missing or too long.
         BadKey = "bad key",
-        /// A quote without its other half.
+        /// A quote that is not closed.
         OpenQuote = "open quote",
     }
 }
@@ -168,7 +168,8 @@ fn plain_number(digits: &[u8]) -> Option<u32> {
     value.filter(|&value| value != WHOLE_FILE)
 }
 
-/// `[id=]path[[first,last]]`, with blanks and quotes wherever they do no harm; an empty line is none.
+/// Read `[id=]path[[first,last]]`, where blanks may surround each part, and quotes the id and the path. `None` for an
+/// empty line.
 fn free_line<'a>(line: &'a [u8], rules: &ListRules) -> Result<Option<Line<'a>>, ListFault> {
     let line = line.trim_ascii();
     if line.is_empty() {

@@ -15,7 +15,7 @@ pub fn cut_extension(id: &[u8], in_last_component: bool) -> &[u8] {
     }
 }
 
-/// For each row of `width` bytes the number of the first row that is the same.
+/// For each row of `width` bytes, the number of the first equal row.
 pub fn first_same(rows: &[u8], width: usize) -> Vec<u32> {
     if width == 0 {
         return Vec::new();

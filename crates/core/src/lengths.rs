@@ -33,7 +33,7 @@ impl Lengths<'_> {
         }
     }
 
-    /// True if it has no lengths.
+    /// True if there are no lengths.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.len() == 0

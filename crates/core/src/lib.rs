@@ -19,7 +19,7 @@
 //! | [`timeline`] | lengths, a window and a seed into the order of a sweep, and into what each read delivers |
 //! | [`pack`] | a selection of sequences out of chunks into one minibatch's arrays; whole chunks into whole arrays |
 //!
-//! It opens no file, prints nothing, keeps no state between calls and never panics on any input. Every decision
+//! This crate opens no file, prints nothing, keeps no state between calls and never panics on any input. Every decision
 //! (what is read, in which order, how much, what an error means) is made in Python.
 #![forbid(unsafe_code)]
 

@@ -10,7 +10,7 @@ pub(crate) struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// Lines that end with a line feed. A carriage return in front of it belongs to the line.
+    /// Lines that end with a line feed. A carriage return before the line feed belongs to the line.
     pub(crate) fn new(text: &'a [u8]) -> Lines<'a> {
         Lines { text, at: 0, ends_at_returns: false }
     }

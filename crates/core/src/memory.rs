@@ -1,7 +1,9 @@
-//! Memory whose size follows from a corpus or its options: if there is not enough, the work ends, not the process.
+//! Memory whose size depends on a corpus or its options. If the memory does not suffice, the work fails, but the
+//! process continues.
 //!
-//! Parsers append numbers in their innermost loops, which should not hand a result on for each number. So a failed
-//! request unwinds to the caller of the parser, across the threads of a pool, and [`or_out_of_memory`] catches it there.
+//! Parsers append numbers in their innermost loops, which should not return a `Result` for each number. So a failed
+//! request unwinds to the caller of the parser, across the threads of a pool, and [`or_out_of_memory`] catches it
+//! there.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -9,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutOfMemory(pub usize);
 
-/// Reserve memory for `count` more values; unwind with [`OutOfMemory`] if there is not as much.
+/// Reserve memory for `count` more values; unwind with [`OutOfMemory`] if the system has less.
 #[inline]
 pub(crate) fn reserve<T>(values: &mut Vec<T>, count: usize) {
     if values.try_reserve(count).is_err() {
@@ -17,7 +19,7 @@ pub(crate) fn reserve<T>(values: &mut Vec<T>, count: usize) {
     }
 }
 
-/// Do some work; an error if it ran out of memory. The work must leave nothing half done that is used afterwards.
+/// Do some work; return an error if it ran out of memory. After an error, nothing that the work changed may be used.
 pub fn or_out_of_memory<R>(work: impl FnOnce() -> R) -> Result<R, OutOfMemory> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| match payload.downcast_ref() {
         Some(&out_of_memory @ OutOfMemory(_)) => out_of_memory,

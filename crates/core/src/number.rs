@@ -166,7 +166,7 @@ impl Element for f64 {
 
 #[cold]
 fn parse_exactly<T: std::str::FromStr + Default>(text: &[u8]) -> T {
-    // The grammar of `scan` is within that of the standard library, so that the default never comes out.
+    // The standard library accepts everything that `scan` accepts, so the default is never returned.
     std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 

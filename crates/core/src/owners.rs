@@ -1,12 +1,12 @@
 //! Look-up of the owner of a position, where each owner has consecutive positions: chunks own positions of a sweep,
 //! utterances own frames.
 //!
-//! Positions in random order miss every cache, so a binary search over all owners would wait for memory many times. One
-//! table gives the owner at the start of every block of positions; a block has at most about as many positions as an
-//! owner, so that between two of its entries there are few owners. With few owners the blocks are smaller: most of them
-//! have a single owner then, and the processor guesses right.
+//! Positions in random order miss every cache, so a binary search over all owners would wait for memory many times.
+//! This table gives the owner at the start of every block of positions. A block has at most about as many positions as
+//! an owner, so there are few owners between two entries of the table. If there are few owners, the blocks are smaller:
+//! then most blocks have a single owner, and the processor predicts the branches.
 
-/// A number of a position.
+/// An integer that numbers positions.
 pub(crate) trait Position: Copy + PartialOrd {
     fn as_usize(self) -> usize;
 }
@@ -25,7 +25,7 @@ impl Position for i64 {
     }
 }
 
-/// Blocks that a small table has: it fits the fastest cache.
+/// Least number of blocks. A table of this size fits the fastest cache.
 const LEAST_BLOCKS: usize = 1 << 11;
 
 /// The owner at the start of each block of `1 << shift` positions and, last, the last owner.
@@ -53,8 +53,8 @@ impl Owners {
         Owners { of_block, shift }
     }
 
-    /// The owner of a position. For a position at or beyond the number of positions it is `None` or any owner. `starts` are
-    /// the starts that the table was made of.
+    /// The owner of a position. For a position at or beyond the number of positions it is `None` or any owner. `starts`
+    /// are the starts from which the table was made.
     #[inline(always)]
     pub(crate) fn find<P: Position>(&self, starts: &[P], position: P) -> Option<u32> {
         let block = position.as_usize() >> self.shift;

@@ -171,8 +171,8 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Go back to the start of a line in the last block, with which the next block will start. If the whole block is to
-    /// come again, it will come with more.
+    /// Go back to the start of a line in the last block; the next block will start with this line. If this is the first
+    /// line of the last block, the next block will be larger.
     pub(crate) fn go_back(&mut self, at: usize) {
         self.at = at;
         let (begin, num_read) = self.last;

@@ -10,7 +10,7 @@ struct Counting;
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: everything is passed on to the system's allocator; only sizes are noted.
+// SAFETY: the system's allocator does all the work; only sizes are recorded.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let now = NOW.fetch_add(layout.size(), Ordering::SeqCst) + layout.size();
@@ -57,7 +57,7 @@ fn chunk(num_sequences: usize, is_documented: bool) -> Vec<u8> {
 
 #[test]
 fn no_flipped_bit_takes_more_than_ten_times_the_chunk() {
-    // A pool of threads of its own takes memory when it is first used.
+    // A separate thread pool takes memory when it is first used.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
     for becomes_double in [false, true] {
         let stream = |is_sparse, dim| Stream { is_sparse, dim, is_double: false, becomes_double };

@@ -14,7 +14,7 @@ fn holds(line: &[u8], name: &[u8]) -> bool {
     (0..line.len()).any(|at| line[at..].starts_with(&wanted) && ends_name(line.get(at + wanted.len())))
 }
 
-/// True if a line is blank, or holds comments alone after an id or none.
+/// True if a line is blank, or contains only comments, with or without an id in front.
 fn is_nothing(line: &[u8]) -> bool {
     let content: Vec<u8> = line.iter().copied().skip_while(u8::is_ascii_digit).collect();
     let (has_id, mut items) = (content.len() < line.len(), content.split(|&byte| byte == b'|'));

@@ -107,7 +107,7 @@ fn kernels_agree_on_long_lines_of_sparse_samples() {
         let Ok(scan) = ctf::scan(&text, mode, name) else { continue };
         let mut sequences = extents(&scan, text.len());
         if random.below(3) == 0 {
-            sequences.retain(|_| random.below(8) > 0); // what lies between is left out
+            sequences.retain(|_| random.below(8) > 0); // the text between is left out
         }
         if random.below(9) == 0 && !sequences.is_empty() {
             let wrong = random.below(sequences.len());

@@ -1,4 +1,4 @@
-//! Every kind of samples packs as a slow, obvious packer does it: whole sequences and parts, alone, spread over a
+//! Every kind of samples packs in the same way as a slow, obvious packer: whole sequences and parts, alone, spread over a
 //! table, as a whole corpus, and after a copy in full width.
 
 use cntkio_core::cbf::{self, Selected, Stream, Written};
@@ -19,7 +19,7 @@ type Sample = Vec<(i32, f64)>;
 enum Kind {
     Wide,
     Small,
-    /// In double precision in the file, or else in single.
+    /// True if the file has double precision.
     Stored(bool),
     /// With frames to the left and right, and perhaps in 16 bits.
     Frames(usize, usize, bool),

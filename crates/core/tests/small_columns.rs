@@ -56,7 +56,7 @@ fn parsed(text: &[u8], schema: &Schema, cut: Cut, pool: Option<&Arc<Pool>>) -> C
 }
 
 fn bits(ragged: &Ragged) -> String {
-    format!("{ragged:?}") // unlike a comparison of floats it tells -0 from 0
+    format!("{ragged:?}") // unlike a comparison of floats, this distinguishes -0 from 0
 }
 
 proptest! {

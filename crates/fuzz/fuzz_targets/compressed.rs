@@ -1,5 +1,5 @@
-//! Decompress any bytes in order, and again segment by segment from the access points: the same text. Data that were not
-//! refused in order are never refused later.
+//! Decompress any bytes in order, and again segment by segment from the access points: both give the same text. Data that
+//! were accepted in order are never refused later.
 #![no_main]
 
 use cntkio_core::compressed::{Kind, Packed, SpareDecoders, Stream, decompress};

@@ -161,7 +161,7 @@ impl FrameFinder {
     }
 }
 
-/// For each row of `width` bytes the number of the first row that is the same.
+/// For each row of `width` bytes, the number of the first equal row.
 #[pyfunction]
 pub(crate) fn first_same<'py>(
     py: Python<'py>,

@@ -173,9 +173,10 @@ fn build(
 
 // ------------------------------------------------------------------------------------------------ 2.x layout
 
-/// Check a chunk of the 2.x layout, and keep its bytes as they are: the packer copies sequences straight from there.
+/// Check a chunk of the 2.x layout, and keep its bytes as they are: the packer copies sequences directly from these
+/// bytes.
 ///
-/// `own`: keep only these sequences, which ascend, and check the contents of these only.
+/// `own`: keep only these sequences, which ascend, and check only their contents.
 pub fn parse(file: Bytes, num_sequences: usize, streams: &[Stream], own: Option<&[u32]>) -> Result<Parsed, Fault> {
     let mut walk = Walk { bytes: file.as_slice(), at: 0, stream: 0 };
     let list = (num_sequences as u64).saturating_mul(4);
@@ -242,7 +243,7 @@ fn sequences(walk: &mut Walk, stream: &Stream, num_sequences: usize) -> Result<P
     Ok(places)
 }
 
-/// Find some sequences of a stream, and check these. To pass the others takes only their counts.
+/// Find some sequences of a stream, and check only these. Passing over the others reads only their counts.
 fn own_sequences(walk: &mut Walk, stream: &Stream, num_sequences: usize, own: &[u32]) -> Result<Places, Fault> {
     let mut places = Places::with_room(own.len().min((walk.bytes.len() - walk.at) / 4));
     let mut ends = Vec::with_capacity(places.starts.capacity());

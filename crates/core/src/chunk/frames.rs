@@ -1,7 +1,7 @@
 //! Frames of feature files as they were read.
 //!
-//! A sample is a frame with its neighbours in its sequence, earliest first. Beyond the sequence's ends its first and
-//! its last frame are repeated. Gathering makes a list of pieces of bytes first,
+//! A sample is a frame with its neighbours in its sequence, earliest first. Beyond the ends of the sequence, its first
+//! or last frame is repeated. Gathering first makes a list of pieces of bytes:
 //!
 //! ```text
 //! frames of an utterance     f0 f1 f2 f3 f4 f5 f6          window of one frame to the left, two to the right
@@ -9,7 +9,8 @@
 //! sample 2                      f1 f2 f3 f4                one piece
 //! ```
 //!
-//! and copies them into the minibatch, byte order and all, on all threads. Compressed frames are decoded one by one.
+//! Then it copies the pieces into the minibatch in the processor's byte order, on all threads. Compressed frames are
+//! decoded one by one.
 
 use super::bytes::Bytes;
 use super::ragged::{Error, Form, Gather, Located, RaggedEntries, Takes, span, try_reserve};
@@ -19,7 +20,7 @@ use rayon::prelude::*;
 use std::cell::OnceCell;
 use std::ops::Range;
 
-/// Values that are worth a thread.
+/// Fewer values are not worth another thread.
 const SHARE_VALUES: usize = 1 << 16;
 
 /// Frames as they were read; in single precision when packed.
@@ -306,7 +307,7 @@ fn decode_all(all: &[Taken], out: &mut Vec<f32>) -> Result<(), Error> {
     try_reserve(out, num_values)?;
     let num_before = out.len();
     out.resize(num_before + num_values, 0.0);
-    // Outside a pool the caller has not asked for threads.
+    // A caller outside a pool does not want threads.
     let num_threads = rayon::current_thread_index().map_or(1, |_| rayon::current_num_threads());
     let share = num_values.div_ceil(num_threads).max(SHARE_VALUES);
     let (mut jobs, mut rest, mut at) = (Vec::new(), &mut out[num_before..], 0);

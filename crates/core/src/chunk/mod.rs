@@ -8,8 +8,8 @@
 //!         └ block 1 ── …
 //! ```
 //!
-//! A parser that works on several threads makes one block for each piece of its input, so that nothing is copied
-//! together. The blocks' first sequences tell which block holds sequence `n` of the chunk.
+//! A parser that works on several threads makes one block for each piece of its input, so that joining the pieces
+//! copies nothing. The blocks' first sequences tell which block holds sequence `n` of the chunk.
 //!
 //! Every kind of [`Samples`] has a file of its own, with its columns, their check, their sizes, and how it is packed:
 //!
@@ -101,7 +101,7 @@ impl Column {
         size_of_val(&self.sequence_offsets[..]) + of_samples
     }
 
-    /// Bytes of memory that is reserved, if the column can lie in a [`Pool`].
+    /// Bytes of memory that is reserved, if a [`Pool`] can keep the column.
     fn capacity_in_bytes(&self) -> usize {
         let of_samples = match &self.samples {
             Samples::Dense { values, .. } => values.capacity_in_bytes(),

@@ -1,8 +1,8 @@
 //! Dense and sparse samples in full width and small: their checks, sizes and packing.
 //!
 //! Sequences in random order are in no cache, so a loop that finishes one sequence after the other would wait for
-//! memory every time. Each step (the sample offsets, the entries) is done for all sequences before the next step: the
-//! processor has many loads in flight then.
+//! memory every time. Therefore each step (the sample offsets, the entries) is done for all sequences before the next
+//! step, so that the processor has many loads in flight.
 
 use super::Column;
 use super::ragged::{Ahead, Error, Form, Gather, Located, Neighbours, RaggedEntries, Takes};

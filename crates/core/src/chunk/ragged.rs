@@ -42,8 +42,8 @@ impl RaggedEntries {
         if self.sample_offsets.len() > 1 {
             return self.sample_offsets.reserve(count);
         }
-        // To grow a vector can take much longer than to make one: its memory may belong to an arena of the system's
-        // allocator that another thread has locked.
+        // Growing a vector can take much longer than creating one, because its memory may belong to an arena of the
+        // system's allocator that another thread has locked.
         self.sample_offsets = Vec::with_capacity(count + 1);
         self.sample_offsets.push(0);
     }
@@ -73,7 +73,7 @@ pub enum Error {
     Mixed,
     /// The file of this name, which a chunk shows, has changed.
     Changed(String),
-    /// An array needs this number of bytes, which is more memory than there is.
+    /// An array needs this number of bytes, which is more memory than the system has.
     TooLarge(usize),
     /// A sequence has another number of samples than it should have.
     Length {
@@ -322,7 +322,7 @@ impl<'a, 'out> Takes<'a, 'out> {
     }
 }
 
-/// Reserve memory for `count` more values; an error if there is not as much.
+/// Reserve memory for `count` more values; an error if the system has less.
 pub(crate) fn try_reserve<T>(values: &mut Vec<T>, count: usize) -> Result<(), Error> {
     values.try_reserve(count).map_err(|_| Error::TooLarge(count.saturating_mul(size_of::<T>())))
 }

@@ -1,4 +1,4 @@
-//! Runs of samples of one class each, as label files have them.
+//! Runs of samples of one class each, as in label files.
 
 use super::bytes::Bytes;
 use super::ragged::{Error, Form, Gather, Located, RaggedEntries, Takes, span, try_reserve};
@@ -24,7 +24,7 @@ pub struct Runs {
     pub marks_starts: bool,
     /// The vectors that are delivered in place of one-hot vectors.
     pub targets: Option<Targets>,
-    /// The class of each sample of the column, made when single samples are gathered first.
+    /// The class of each sample of the column, computed when single samples are first gathered.
     pub each: OnceLock<Vec<u32>>,
 }
 
@@ -59,7 +59,8 @@ impl Runs {
         if let Some(each) = self.each.get() {
             return each;
         }
-        // Computed outside of `get_or_init`: after a fork while another thread computes, the child would wait forever.
+        // Computed outside `get_or_init`: if the process forked while another thread computes inside it, the child
+        // would wait forever.
         let mut each = Vec::with_capacity(sequence_offsets.last().map_or(0, |&end| end as usize));
         for (sequence, samples) in sequence_offsets.windows(2).enumerate() {
             let num_samples = (samples[1] - samples[0]) as usize;

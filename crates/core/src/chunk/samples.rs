@@ -63,7 +63,8 @@ impl Samples {
         }
     }
 
-    /// Make samples in full width small, in the memory of `spare`; `None` if one of their numbers is not small.
+    /// Convert samples in full width to small samples, in the memory of `spare`; `None` if one of their numbers is not
+    /// small.
     pub(crate) fn to_small(&self, spare: Option<Small>) -> Option<Small> {
         let (dim, values, entries) = self.wide()?;
         Small::of(dim, values, entries, spare)

@@ -1,7 +1,7 @@
 //! Columns of small whole numbers: one byte a value and two an index, a quarter to a third of the memory.
 //!
-//! Pixels, counts and one-hot vectors are small numbers. Fresh memory costs as much as parsing, so it pays to make
-//! columns small while they are parsed, piece by piece, and to widen them when they are packed.
+//! Pixels, counts and one-hot vectors are small numbers. Fresh memory costs as much as parsing, so it is worth making
+//! columns small while they are parsed, piece by piece, and widening them when they are packed.
 //!
 //! Invariant: a widened number has the bits of the number that was made small.
 

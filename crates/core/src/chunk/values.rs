@@ -70,7 +70,7 @@ impl Values {
         in_either_precision!(self, values => values.clear());
     }
 
-    /// Keep the first values only.
+    /// Keep only the first values.
     pub(crate) fn truncate(&mut self, count: usize) {
         in_either_precision!(self, values => values.truncate(count));
     }

@@ -6,8 +6,8 @@
 //! decompress   the text between two offsets, from the access points before them, on all threads
 //! ```
 //!
-//! An access point is a place from which data can be decompressed: the begin of a member or a frame, or, in gzip data,
-//! the begin of a block together with the 32 KB of text before it. The text between two points is a segment.
+//! An access point is a place from which data can be decompressed: the beginning of a member or a frame, or, in gzip
+//! data, the beginning of a block together with the 32 KB of text before it. The text between two points is a segment.
 
 mod gzip;
 mod reader;

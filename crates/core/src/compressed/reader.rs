@@ -111,7 +111,7 @@ struct Cursor {
     segment: usize,
     kind: Kind,
     input: Vec<u8>,
-    /// The compressed data in `input` that were not used yet, and the offset of their end.
+    /// The range of unused compressed data in `input`, and the offset of its end in the compressed data.
     unused: Range<usize>,
     input_end: u64,
     skipped: Vec<u8>,

@@ -37,8 +37,9 @@ impl std::error::Error for Fault {}
 pub struct Points {
     /// Offset of each point in the text.
     pub texts: Vec<u64>,
-    /// Place of each point in the compressed data: 16 times the offset of the first byte that is not yet used; plus 8 at
-    /// the begin of a member or a frame and at the end of the data, or else plus the number of bits of the byte before that are not yet used.
+    /// Place of each point in the compressed data: 16 times the offset of the first byte that is not yet used, plus 8
+    /// at the beginning of a member or a frame and at the end of the data. Elsewhere, plus the number of unused bits of
+    /// the byte before that byte.
     pub places: Vec<u64>,
     /// For each point the end of its window in `windows`.
     pub window_ends: Vec<u64>,

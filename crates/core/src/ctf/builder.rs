@@ -43,7 +43,7 @@ pub(super) struct Builder {
     /// The line of the last sample, as in [`LineParser::line_number`](super::line::LineParser), unless a shortcut took
     /// the whole line.
     pub(super) line: usize,
-    /// True if the last sample that was read the exact way had one entry.
+    /// True if the last sample that the exact parser read had one entry.
     pub(super) is_one_hot: bool,
 }
 
@@ -91,8 +91,8 @@ impl Builder {
             self.num_small = 0;
         }
         if is_first {
-            // Make room for the other parts, estimated from the first part: to grow step by step would cost
-            // more than to parse.
+            // Make room for the other parts, estimated from the first part: growing step by step would cost more than
+            // parsing.
             expect(&mut self.column.sequence_offsets, ratio);
             match &mut self.small {
                 Some(small) => small.expect(ratio),

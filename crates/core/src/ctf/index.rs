@@ -23,7 +23,7 @@ pub struct Scan {
     pub starts: Vec<u64>,
     /// Lines that count, for each sequence: all lines, or the lines that hold the defining stream.
     pub lines: Vec<u32>,
-    /// Starts of the sequences whose first line is blank or holds comments alone, unless a stream defines sizes.
+    /// Starts of the sequences whose first line is blank or contains only comments, unless a stream defines sizes.
     pub hollow: Vec<u64>,
 }
 
@@ -299,7 +299,8 @@ pub struct WordScan {
     pub lines: Vec<u32>,
 }
 
-/// A NUL byte in a word, at this offset in the block. Keys are kept in arrays that cannot tell if they end in NUL bytes.
+/// A NUL byte in a word, at this offset in the block. Keys are kept in arrays, which do not show whether a key ends
+/// with NUL bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NulInWord(pub usize);
 

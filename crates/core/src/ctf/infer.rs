@@ -33,7 +33,7 @@ pub const MOST_NAMES: usize = 10_000;
 
 /// Examine every sample of a block of whole lines; `None` if there are more than [`MOST_NAMES`] names.
 ///
-/// Faults are ignored: the result describes the streams, not whether the text is right.
+/// Faults are ignored: the result describes the streams, and does not say whether the text is valid.
 pub fn infer(block: &[u8]) -> Option<Vec<Seen>> {
     let mut all: Vec<Seen> = Vec::new();
     let mut by_name: HashMap<Vec<u8>, usize> = HashMap::new();
@@ -84,7 +84,7 @@ fn num_values(sample: &[u8]) -> u64 {
     u64::from(!is_blank(first)) + pairs.map(count).sum::<u64>()
 }
 
-/// Bytes below which a sample is too short for the vectoriser to help.
+/// A sample of fewer bytes is too short for vector instructions to help.
 const SHORT: usize = 64;
 
 impl Seen {
@@ -157,7 +157,7 @@ impl Seen {
         for colon in memchr::memchr_iter(b':', sample) {
             let num_digits = sample[..colon].iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
             let (first, digits) = sample[..colon].split_at(colon - num_digits);
-            // Another colon of the value comes after other bytes than digits.
+            // The first colon of a value ends its index: only digits, and before them a blank, precede that colon.
             if first.last().is_none_or(|&byte| is_blank(byte)) {
                 self.add_index(digits);
             }

@@ -1,4 +1,5 @@
-//! Short lines that are alike: with AVX-512 a line of at most 64 bytes is one block, and one look takes it.
+//! A shortcut over short lines that are alike: with AVX-512, a line of at most 64 bytes is one block, which is parsed
+//! at once.
 //!
 //! A worked example. The parser meets this line for the first time:
 //!
@@ -16,8 +17,8 @@
 //!    ```
 //!
 //! 2. [`meaning`] reads the skeleton once, as the grammar reads a line: number 0 is the id, numbers 1 and 2 are an
-//!    entry of `word`, numbers 3 and 4 an entry of `tag`. That is two [`LineSample`]s. The dimensions of `word` and
-//!    `tag` become the limits of numbers 1 and 3. A form that means anything else than an id and sparse samples is
+//!    entry of `word`, numbers 3 and 4 an entry of `tag`. These are two [`LineSample`]s. The dimensions of `word` and
+//!    `tag` become the limits of numbers 1 and 3. A form that contains anything except an id and sparse samples is
 //!    dropped.
 //!
 //! 3. From then on the kernel compares the following lines with the form ([`Kernel::lines_of_form`]), and appends a row
@@ -32,7 +33,8 @@
 //!
 //! 4. Each [`LineSample`] appends its columns of the rows: `word` gets the indices 8596 and 190, `tag` gets 25 and 3.
 //!
-//! Without this, `seqs` is parsed at 0.72 times the speed; with the kernel for long lines in its place, at 0.45 times.
+//! Without this shortcut, `seqs` is parsed at 0.72 times the speed; with the kernel for long lines in its place, at
+//! 0.45 times the speed.
 
 use super::builder::Builder;
 use super::line::{LineParser, Prediction};
@@ -53,7 +55,7 @@ pub(super) struct KnownLines {
     next_form: Prediction,
     /// The numbers of lines that were taken.
     rows: Vec<[u32; MAX_NUMBERS]>,
-    /// Number of lines that may be of no known form before no more lines are tried.
+    /// Number of failed attempts after which the shortcut is no longer tried.
     patience: usize,
 }
 
@@ -84,7 +86,7 @@ impl KnownLines {
         None
     }
 
-    /// Take the lines from here on that are of a known form, and get to know the form of the first line that is not.
+    /// Take the lines from here on that have a known form, and learn the form of the first line that does not.
     pub(super) fn take(&mut self, parser: &mut LineParser) {
         let (view, end) = (parser.sight.view, parser.sight.bytes.len());
         while parser.at < end {
@@ -189,7 +191,7 @@ fn meaning(form: &mut LineForm, schema: &Schema) -> Option<Vec<LineSample>> {
 
 /// A position in a line of which numbers are left out.
 struct Skeleton<'a> {
-    /// Ends with a line feed, which nothing steps over.
+    /// Ends with a line feed, beyond which no function moves.
     text: &'a [u8],
     form: &'a LineForm,
     at: usize,
@@ -204,7 +206,7 @@ impl Skeleton<'_> {
         self.form.has_number_before(self.at)
     }
 
-    /// Skip some of these bytes, up to a number at most. Returns whether there was one.
+    /// Skip bytes that are among `bytes`, up to the next number. Returns whether any byte was skipped.
     fn skip(&mut self, bytes: &[u8]) -> bool {
         let start = self.at;
         while bytes.contains(&self.next_byte()) && (self.at == start || !self.is_number_next()) {

@@ -5,7 +5,8 @@
 //! item      |name samples' values   |# a comment, up to the next pipe or line feed   |an unknown name, likewise
 //! ```
 //!
-//! The shortcuts use the same [`LineParser`]: they take samples or whole lines from where it is, and move it on.
+//! The shortcuts use the same [`LineParser`]: they take samples or whole lines from its position on, and advance the
+//! position.
 
 use super::builder::Builder;
 use super::findings::Stop;
@@ -75,10 +76,11 @@ fn between_pipe_and_space(stream: &Stream) -> ShortText {
     is_name.then(|| ShortText::new(&[b"|", &stream.name, b" "])).flatten().unwrap_or(ShortText::NEVER)
 }
 
-/// The most streams whose names are searched one after the other.
+/// Largest number of streams whose names are compared one after the other.
 const MOST_SEARCHED: usize = 64;
 
-/// The stream of each name, if there are many streams, and a name is always the text up to the byte that ends it.
+/// The stream of each name. `None` if there are few streams, if a name contains a byte that ends names, or if two names
+/// are equal.
 fn by_name(streams: &[Stream]) -> Option<HashMap<&[u8], usize>> {
     if streams.len() <= MOST_SEARCHED || streams.iter().any(|stream| stream.name.iter().any(|&byte| ends_name(byte))) {
         return None;
@@ -130,7 +132,7 @@ impl<'a> LineParser<'a> {
         self.findings.add(Finding { kind, at: self.first_byte + at, sequence: self.sequence, stream, found })
     }
 
-    /// True if the line at an offset is blank or holds comments alone.
+    /// True if the line at an offset is blank or contains only comments.
     pub(super) fn is_nothing(&self, line: usize) -> bool {
         let rest = &self.sight.bytes[line..];
         let id_size = if self.schema.has_words {
@@ -185,11 +187,11 @@ impl<'a> LineParser<'a> {
         }
     }
 
-    /// The stream whose name is here between a pipe and a space: the usual case, without a look at single bytes. Of many
-    /// streams it is the expected one only.
+    /// The stream whose name is at `at` between a pipe and a space. This is the usual case, which needs no look at
+    /// single bytes. If there are many streams, only the name of the expected stream is compared.
     #[inline(always)]
     pub(super) fn stream_at(&self, at: usize) -> Option<usize> {
-        // A name ends before its line does, so the view may be used where it goes beyond the sequence.
+        // A name ends before its line ends, so the comparison may use the view, which may extend beyond the sequence.
         let head = self.sight.view.get(at..)?.first_chunk()?;
         let expected = self.streams.expected();
         if self.names.get(expected)?.begins(head) {
@@ -320,7 +322,7 @@ impl<'a> LineParser<'a> {
     }
 }
 
-/// True if `text` starts with a name; without a call, since names are short.
+/// True if `text` starts with a name. Names are short, so a call of `memcmp` would take longer than this loop.
 #[inline]
 fn starts_with(text: &[u8], name: &[u8]) -> bool {
     text.len() >= name.len() && text.iter().zip(name).all(|(a, b)| a == b)

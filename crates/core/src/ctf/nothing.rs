@@ -1,4 +1,4 @@
-//! Lines without content: blank lines, and lines that hold comments alone.
+//! Lines without content: blank lines, and lines that contain only comments.
 
 use super::ids::size_of_digits;
 use crate::text::{Text, Unread};
@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use std::io;
 use std::ops::Range;
 
-/// True if the line at the start of `text` is blank, or holds comments alone. The first `id_size` bytes are its id. A
+/// True if the line at the start of `text` is blank, or contains only comments. The first `id_size` bytes are its id. A
 /// line with an id and no comment is not blank.
 #[inline]
 pub(super) fn is_nothing(text: &[u8], id_size: usize) -> bool {

@@ -4,9 +4,9 @@
 //! sequence  line line …
 //! ```
 //!
-//! [`LineParser::line`] is the exact way, which reads anything and finds every fault. In front of it stand shortcuts
-//! over lines of a simple form. A shortcut takes whole lines or samples that it fully understands, and leaves the rest
-//! to the exact way, so that a fault is found, numbered and reported in one place only.
+//! [`LineParser::line`] is the exact parser, which reads any text and finds every fault. Before it, the parser tries
+//! shortcuts over lines of a simple form. A shortcut takes whole lines or samples that it fully understands, and leaves
+//! the rest to the exact parser. So a fault is found, numbered and reported in one place only.
 
 use super::builder::Builder;
 use super::findings::Stop;

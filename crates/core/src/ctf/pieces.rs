@@ -41,8 +41,9 @@ pub struct Cut {
 
 /// Parse the sequences' text into a chunk, on all threads of the current pool if there is more than one piece.
 ///
-/// The findings do not depend on the cut. Every piece starts with the whole budget; a piece with more errors than the
-/// pieces before it have left is parsed again with the rest, so that it stops where a single parser would stop.
+/// The findings do not depend on where the text is cut. Every piece starts with the whole budget. A piece with more
+/// errors than the earlier pieces have left of the budget is parsed again with the remaining budget, so that it stops
+/// where a single parser would stop.
 ///
 /// # Errors
 /// The text cannot be read.
@@ -139,12 +140,12 @@ fn at_access_points<'a>(sequences: &'a [Extent], packed: Packed, begin: u64, siz
 
 /// Parse the sequences' text into a block. Extents are clipped to `bytes`.
 ///
-/// If `findings` has a last straw afterwards, the block is incomplete.
+/// If `findings.last_straw` is set afterwards, the block is incomplete.
 pub fn parse(bytes: &[u8], sequences: &[Extent], schema: &Schema, findings: &mut Findings) -> Block {
     parse_with(Kernel::selected(), bytes, sequences, schema, findings)
 }
 
-/// [`parse`] with a certain kernel, which changes only the time.
+/// [`parse`] with the given kernel, which affects only the time.
 pub fn parse_with(
     kernel: Kernel,
     bytes: &[u8],
@@ -155,7 +156,7 @@ pub fn parse_with(
     let mut builders = builders(schema, sequences.len(), None);
     let mut parser = Parser::new(bytes, 0, schema, &mut builders, findings);
     parser.lines.kernel = kernel;
-    // If it stops, the findings have a last straw.
+    // If the parser stops early, it sets `findings.last_straw`.
     let _ = parser.sequences(sequences, 0);
     finish(sequences.len(), builders)
 }
@@ -222,8 +223,8 @@ struct PartReader<'a> {
     text: Text<'a>,
     gap: usize,
     buffer: Vec<u8>,
-    /// The sequences as they lie in the buffer one after the other, counted from the first byte of the part; none if
-    /// the buffer is as the text.
+    /// The extents of the sequences that were moved together in the buffer, counted from the first byte of the part;
+    /// empty if the buffer contains the part as it is in the text.
     moved: Vec<Extent>,
 }
 

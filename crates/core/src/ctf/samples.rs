@@ -6,7 +6,7 @@
 //! one-hot   17:1               an entry of few digits, which the shortcut over short lines takes
 //! ```
 //!
-//! A kernel takes the prefix of which it is certain. The loops here take the rest, and find every fault.
+//! A kernel parses the prefix of which it is certain. The loops of this module parse the rest, and find every fault.
 
 use super::Kind;
 use crate::memory::reserve;
@@ -29,8 +29,8 @@ pub(super) struct Fault {
 pub(super) struct Sight<'a> {
     /// The text up to the sequence's end: the grammar must not look further.
     pub(super) bytes: &'a [u8],
-    /// The text that kernels and shortcuts may look at. They stop at every line feed, so after a last line feed they
-    /// may see more text; then they need not take care of the slice's end on every line.
+    /// The text that kernels and shortcuts may look at. They stop at every line feed, so the slice may extend beyond
+    /// the sequence's last line feed. Then they need not check for the end of the slice on every line.
     pub(super) view: &'a [u8],
 }
 
@@ -40,8 +40,8 @@ fn ends_values(byte: u8) -> bool {
     byte < b' ' || byte == b'|' || byte >= 0x80
 }
 
-/// A kernel that stopped at a number is asked to continue only if it last took at least this many values: where
-/// exponents are frequent, a kernel would cost more than it saves.
+/// After a number at which a kernel stopped, the kernel is called again only if its last call took at least this many
+/// values: where exponents are frequent, a kernel would cost more than it saves.
 const VALUES_WORTH_A_KERNEL: u64 = 8;
 
 /// Append a sample of exactly `dim` values. Returns the offset after the sample and the number of values in the text.

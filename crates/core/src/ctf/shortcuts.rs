@@ -6,8 +6,8 @@
 //! | [`one_hot_lines`] | samples of one entry each, with any kernel | 1.5 times on `seqs` without AVX-512 |
 //! | [`KnownLines`](super::known_lines) | short lines that are alike, with AVX-512 | 1.35 times on `seqs` |
 //!
-//! (Corpora of `bench/corpora.py`.) Each has a budget of patience: a shortcut that takes nothing is soon not tried
-//! again.
+//! The corpora are those of `bench/corpora.py`. Each shortcut has a limited number of attempts: a shortcut that takes
+//! no lines is soon no longer tried.
 
 use super::ids::size_of_id;
 use super::line::LineParser;
@@ -17,12 +17,12 @@ use crate::chunk::{Samples, Values};
 use cntkio_simd::{SparseColumn, SparseForm};
 use memchr::memchr;
 
-/// Attempts in vain that are made at most, one after the other; a success allows as many more as it took.
+/// Largest number of failed attempts in a row. A success allows as many more attempts as it took lines or sequences.
 pub(super) const MOST_PATIENCE: usize = 16;
 /// Bytes of lines of sparse samples that are taken at once.
 const SPARSE_BYTES: usize = 1 << 16;
-/// Lines of at most this many bytes are left to [`KnownLines`](super::known_lines): a kernel that takes sample by
-/// sample takes half as many of them in the same time.
+/// Lines of at most this many bytes are left to [`KnownLines`](super::known_lines): a kernel that parses sample by
+/// sample parses half as many short lines in the same time.
 const SHORT_LINE_BYTES: usize = 64;
 
 /// Long lines that are alike: a sparse sample of each stream, always in the same order.
@@ -121,8 +121,8 @@ pub(super) fn num_adjacent(sequences: &[Extent]) -> usize {
     1 + sequences.windows(2).take_while(is_next).count()
 }
 
-/// Take samples of one entry each, such as words and classes, over lines of nothing else. Where lines are short,
-/// the exact way over all cases takes most of the time.
+/// Take samples of one entry each, such as words and classes, from lines that contain nothing else. On short lines, the
+/// exact parser, which handles all cases, would take most of the time.
 ///
 /// Stops at the start of a line, or after a sample. Returns whether it stopped after a sample.
 pub(super) fn one_hot_lines(parser: &mut LineParser) -> bool {

@@ -1,7 +1,7 @@
 //! The writer: columns into lines of text.
 //!
 //! Invariants: a number is written with the fewest digits that read back to the same bits. What the format cannot
-//! express (infinities, a sequence without a sample) is a fault with its place, never a text that reads differently.
+//! express (infinities, a sequence without a sample) is a fault with its place, never a text with another meaning.
 //! (docs/convert.md)
 
 use crate::chunk::{PlainChunk, PlainColumn, in_either_precision};
@@ -21,7 +21,7 @@ pub(crate) fn put_integer(out: &mut Vec<u8>, mut value: u64) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// A value that can be written: whole numbers below `2^digits` are exact and take the short way.
+/// A value that can be written. Whole numbers below `EXACT_BELOW` are exact, and are written as integers.
 trait Decimal: Copy + Into<f64> {
     const EXACT_BELOW: f64;
     fn put_shortest(self, out: &mut Vec<u8>);
@@ -82,8 +82,8 @@ pub enum Unwritable {
 
 /// Write some sequences of a chunk as text, in pieces of `piece` sequences on all threads of the current pool.
 ///
-/// `streams`: for each its column and its name; a column that does not exist is a bug of the caller and left out. `keys`
-/// holds the number in front of each sequence's lines.
+/// `streams`: for each its column and its name; a column that does not exist is a bug of the caller, and is left out.
+/// `keys` holds the number in front of each sequence's lines.
 pub fn write(
     chunk: &PlainChunk,
     first: usize,

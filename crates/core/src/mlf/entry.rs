@@ -111,10 +111,11 @@ fn append_runs(labels: &mut Labels, rows: &[Row], mut fault: (Fault, u64), rules
     labels.end_entry(first_run, num_frames, fault);
 }
 
-/// A row that is at least this long counts time, not frames: 9.9999 ms, or 100,000 frames.
+/// A row that is at least this long counts time, not frames: it would have 99,999 frames, and as time it is 9.9999 ms.
 const LONG: f64 = 99_999.0;
 
-/// True if the numbers of these rows count time, in compatible mode of a row that does not say it itself.
+/// True if the numbers of these rows count time. In compatible mode, each row decides for itself unless the rules name
+/// the unit.
 fn counts_time(rows: &[Row], rules: &Rules) -> bool {
     match rules.unit {
         Unit::Time => true,

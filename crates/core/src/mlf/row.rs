@@ -21,8 +21,8 @@ pub(super) struct Row {
 
 /// Append the rows of plain lines from `at` on, and return the offset of the first line that is not plain.
 ///
-/// A plain line is two whole numbers and a known label, with one blank between them; it ends after its begin, and its
-/// class is below `dim`. [`row`] would read the same.
+/// A plain line is two whole numbers and a known label, with one blank between them; the second number is not below the
+/// first, and the class of the label is below `dim`. [`row`] would read the same row.
 pub(super) fn plain_rows(
     text: &[u8],
     mut at: usize,

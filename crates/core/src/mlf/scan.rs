@@ -14,8 +14,8 @@ use std::io;
 
 /// A scan of a text in shares, on all threads of the current pool.
 ///
-/// A share has the entries that begin after the first end of an entry in its bytes, so each share is read by itself.
-/// The results of the last shares are put together while the next shares are scanned.
+/// A share has the entries that begin after the first end of an entry in its bytes, so each share can be read
+/// independently. The results of the last shares are put together while the next shares are scanned.
 pub struct Scan<'a> {
     text: Text<'a>,
     rules: &'a Rules,
@@ -52,7 +52,7 @@ impl<'a> Scan<'a> {
             let is_first = all.at.is_empty();
             last.into_iter().for_each(|labels| all.append(labels));
             if is_first && !all.at.is_empty() {
-                // Make room for all entries, estimated from the first shares: to grow step by step would cost more.
+                // Make room for all entries, estimated from the first shares: growing step by step would cost more.
                 all.expect(self.text.size as f64 / (first * self.share_bytes) as f64);
             }
         };

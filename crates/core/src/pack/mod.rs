@@ -195,8 +195,9 @@ pub struct Job<'a> {
 
 /// Gather selections one after the other, as [`Sources::gather`] does.
 ///
-/// The sequences of a small selection are few, so the processor would wait for each table and for each sequence. It
-/// therefore loads the tables of the selection after the next one, and the samples of the next one, while it gathers.
+/// A small selection has few sequences, so the processor would wait for each table and for each sequence. While this
+/// function gathers a selection, it therefore prefetches the samples of the next selection and the tables of the
+/// selection after the next.
 pub fn gather_in_turn(jobs: &[Job]) -> impl Iterator<Item = Result<Vec<Ragged>, Error>> {
     let mut coming = jobs.iter();
     let mut located = VecDeque::with_capacity(3);

@@ -172,8 +172,8 @@ fn deal_with(lengths: &[u32], bounds: &[usize], mut take_turns: impl FnMut(&mut 
 /// Find the turns of a rank by samples.
 ///
 /// The ranks are kept in the order of their loads. Sequences of the same length go to the first ranks, one each, which
-/// then take their new places. If the first rank's new place is the last one, then so it is for all following sequences of
-/// the same length: they are dealt in turn at once.
+/// then take their new places. If the first rank's new place is the last place, this is also true for all further
+/// sequences of the same length, so they are dealt in turn, all at once.
 fn take_turns_by_samples(num_ranks: u64, rank: u64) -> impl FnMut(&mut Classes) {
     let mut ranks: VecDeque<(u64, u64)> = VecDeque::new(); // load and rank, the least first
     let mut moved: Vec<(u64, u64)> = Vec::new();

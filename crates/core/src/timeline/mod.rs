@@ -12,12 +12,13 @@
 //!
 //! A sequence is known by its *home*, the position that it has before sequences are shuffled. The positions of one rank
 //! are consecutive, so "the home is in this window" is a comparison of two positions, and the whole shuffle runs on
-//! 32-bit numbers. The shuffle is done only as far as a read needs, and what the reader has passed is forgotten.
+//! 32-bit numbers. The shuffle is done only as far as a read needs, and the order of positions that the reader has
+//! passed is forgotten.
 //!
-//! [`Reader`] moves along that order, or along the file. [`Slots`] cuts what it delivers into truncated minibatches;
-//! [`deal`] shares it out among ranks, and [`Shares`] knows a rank's sequences of each chunk.
-//! Nothing here touches data, decides a setting, or knows of Python. The caller passes `pause`, which is called now and
-//! then and says whether to continue. A read that is stopped leaves the reader as it was.
+//! [`Reader`] moves along that order, or along the file. [`Slots`] cuts the delivered sequences into truncated
+//! minibatches; [`deal`] divides them among ranks, and [`Shares`] keeps a rank's sequences of each chunk. This module
+//! touches no data, decides no settings, and does not depend on Python. The caller passes `pause`, which is called now
+//! and then and says whether to continue. A read that is stopped leaves the reader as it was.
 
 mod deal;
 mod generator;

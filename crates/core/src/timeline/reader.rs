@@ -1,7 +1,7 @@
 //! The reader: it moves along the timeline, read by read. (docs/timeline.md)
 //!
-//! A source prepares reads before its caller asks for them, and may have to come back. So the reader can go back, at no
-//! cost as long as the order of the sweep is kept. What each call changes:
+//! A source prepares reads before its caller asks for them, and may have to return to an earlier position. So the
+//! reader can go back, at no cost as long as the order of the sweep is kept. This table shows what each call changes:
 //!
 //! | call | cursor | what is kept to go back to | cost |
 //! |---|---|---|---|
@@ -28,9 +28,9 @@ use std::sync::Arc;
 pub struct Request {
     /// The partition whose sequences are delivered.
     pub partition: Partition,
-    /// Samples that are delivered at most, at least 1; a longer sequence comes alone.
+    /// Largest number of samples to deliver, at least 1; a longer sequence is delivered alone.
     pub share: u64,
-    /// Samples of all partitions that are passed at most; `u64::MAX`: any number.
+    /// Largest number of samples of all partitions to pass; `u64::MAX`: any number.
     pub passed: u64,
     /// True if the read continues in the next sweep.
     pub crosses_sweeps: bool,
@@ -364,7 +364,7 @@ impl Reader {
             let sweep = cursor.position / samples;
             if sweep != cursor.sweep {
                 *cursor = Cursor { sweep, index: 0, rank: 0, ..*cursor };
-                // A new sweep takes as long as many sequences: two generators are seeded.
+                // Starting a sweep takes as long as reading many sequences, because two generators are seeded.
                 until_pause = until_pause.saturating_sub(1000).max(1);
             }
             let order = self.order(table, randomization, sweep);
@@ -453,8 +453,9 @@ impl Reader {
             }
             return (chunks, rank);
         }
-        // Sequences take turns, and a chunk of fewer sequences than partitions may hold none of ours. Sequence number s
-        // of this sweep has turn s - index + count; a later sweep adds its sequences to that.
+        // Partitions take sequences in turn, so a chunk of fewer sequences than partitions may hold none of this
+        // partition. Sequence number s of this sweep has turn s - index + count; for a later sweep, add the sequences
+        // of the sweeps before it.
         let later_sweeps = (i128::from(sweep) - i128::from(self.cursor.sweep)) * i128::from(self.num_sequences);
         let shift = i128::from(self.cursor.count) - i128::from(self.cursor.index) + later_sweeps;
         while rank < num_chunks && chunks.len() < limit {

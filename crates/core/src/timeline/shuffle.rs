@@ -164,7 +164,7 @@ impl SweepOrder {
             let homes = &mut self.homes[..];
             let base = self.base;
             if plan.is_one_window {
-                // Every position may take every sequence, so no draw is in vain.
+                // Every position may take every sequence, so no draw is rejected.
                 let mut others = [0; DRAWN_AT_ONCE];
                 for first in (self.shuffled..step_end).step_by(DRAWN_AT_ONCE) {
                     let here = (first - base) as usize..(step_end - base) as usize;

@@ -112,7 +112,7 @@ impl Slots {
                 && let Some(pending) = queue.front_mut()
             {
                 let num_samples = (steps - step).min(pending.delivered.length - pending.next);
-                // A part that fills a whole row overlaps with the next part, even if that has no new sample.
+                // A part that fills a whole row overlaps with the next part, even if the next part has no new sample.
                 let moved = if num_samples == steps { steps - overlap } else { num_samples };
                 let continues = pending.next + moved < pending.delivered.length;
                 parts.push(Part {
