@@ -191,9 +191,8 @@ def binary_deserializer(section: Section, context: StreamContext, known: Mapping
     """Read the section of a binary reader, or of a deserializer of the binary format. `known` lists its keys."""
     warn_of_unknown_keys(section, known)
     path = section.files("file")
-    names: dict[
-        str, str
-    ] = {}  # by the name in the file; if two streams have the same name there, the last by name gets the samples
+    # By the name in the file. If two streams have the same name there, the last stream by name gets the samples.
+    names: dict[str, str] = {}
     if section.has("input", own=True):
         streams = section.section("input", own=True)
         for name in streams.keys:

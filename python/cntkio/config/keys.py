@@ -338,8 +338,10 @@ _OF_SPEECH = (
 _OF_TRUNCATION = _all_without_effect(
     "the composite reader truncates sequences", truncated=False, truncationLength="0", rightSplice="0"
 )
-_LOCAL_TIMELINE = WithoutEffect("localTimeline", False, "only the composite reader has it")
-_COMPOSITE_ERRORS = WithoutEffect("maxErrors", "0", "only the composite reader has it")
+_OF_COMPOSITE = _all_without_effect(
+    "only the composite reader has it", rightSplice="0", localTimeline=False, maxErrors="0"
+)
+_LOCAL_TIMELINE = _OF_COMPOSITE[1]
 _IN_BINARY_FILES = (
     WithoutEffect("maxErrors", "0", "no error in a binary file is forgiven"),
     WithoutEffect("skipSequenceIds", False, "a binary file has no ids"),
@@ -371,9 +373,7 @@ READER_WITHOUT_EFFECT: dict[Kind, tuple[WithoutEffect, ...]] = {
         WithoutEffect("minibatchMode", "partial", "only HTKMLFReader has it", True),
         WithoutEffect("maxUtteranceLength", None, "only HTKMLFReader has it; streams have maxSequenceSize"),
         WithoutEffect("pageFilePath", None, "only HTKMLFReader has it"),
-        WithoutEffect("rightSplice", "0", "only the composite reader has it"),
-        _LOCAL_TIMELINE,
-        _COMPOSITE_ERRORS,
+        *_OF_COMPOSITE,
     ),
     "HTKMLFReader": (
         _VERBOSITY,
@@ -384,10 +384,8 @@ READER_WITHOUT_EFFECT: dict[Kind, tuple[WithoutEffect, ...]] = {
         ),
         WithoutEffect("randomizationSeed", "0", "sweep k is shuffled with k", True),
         WithoutEffect("truncationLength", "0", "the minibatch size is the truncation length", True),
-        WithoutEffect("rightSplice", "0", "only the composite reader has it"),
         WithoutEffect("keepDataInMemory", False, "the other readers have it"),
-        _LOCAL_TIMELINE,
-        _COMPOSITE_ERRORS,
+        *_OF_COMPOSITE,
     ),
     "composite": (_VERBOSITY, *_OF_SPEECH, *_OF_DESERIALIZERS),
 }

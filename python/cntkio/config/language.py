@@ -256,17 +256,13 @@ class Section:
     @property
     def keys(self) -> list[str]:
         """The keys of its own entries, in the order of names."""
-        return sorted((entry.key for entry in self._entries.values()), key=by_name)
+        return [entry.key for entry in self.entries]
 
     @property
     def path(self) -> str:
         """The names of the sections around it and its own, from the outermost on, with slashes."""
-        names = []
-        section: Section | None = self
-        while section is not None:
-            names.append(section.name)
-            section = section.parent
-        return "/".join(name for name in reversed(names) if name)
+        around = "" if self.parent is None else self.parent.path
+        return "/".join(filter(None, (around, self.name)))
 
     def _in_section(self) -> str:
         return f" (section {self.path})" if self.path else ""
@@ -295,7 +291,7 @@ class Section:
     @property
     def entries(self) -> list[Entry]:
         """The own entries of the section, in the order of names."""
-        return [self._entries[folded(key)] for key in self.keys]
+        return sorted(self._entries.values(), key=lambda entry: by_name(entry.key))
 
     def entry(self, key: str, *, own: bool = False) -> Entry | None:
         """Return the entry of a key in this section or, unless `own`, in the nearest section around that has it."""
@@ -317,9 +313,12 @@ class Section:
 
     def error(self, key: str, message: str, *, own: bool = False) -> ConfigError:
         """Return the error to raise about a key: at its entry, or at the section that lacks it."""
+        return self._position_of(key, own).error(f"{message}{self._in_section()}", key)
+
+    def _position_of(self, key: str, own: bool) -> Position:
+        """Return the position of the entry of a key, or of the section that lacks it."""
         entry = self.entry(key, own=own)
-        position = self.position if entry is None else entry.position
-        return position.error(f"{message}{self._in_section()}", key)
+        return self.position if entry is None else entry.position
 
     def _how_to_give(self, key: str) -> str:
         """Return the argument that sets a key of this section; empty for sections that no argument reaches."""
@@ -331,9 +330,7 @@ class Section:
 
     def warn(self, key: str, message: str, *, own: bool = False) -> None:
         """Log a warning about a key, at its entry or at the section that lacks it, unless the trace level is 0."""
-        entry = self.entry(key, own=own)
-        position = self.position if entry is None else entry.position
-        warn("%s: %s (section %s)", position, message, self.path)
+        warn("%s: %s (section %s)", self._position_of(key, own), message, self.path)
 
     # ---------------------------------------------------------------------------------------------- variables
 

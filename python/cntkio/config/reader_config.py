@@ -162,11 +162,12 @@ class ReaderConfig:
         """Return the configured minibatch size of an epoch."""
         return _of_epoch(self.minibatch_sizes, epoch)
 
+    def _size(self, epoch: int, minibatch_size: int | None) -> int:
+        return self.minibatch_size(epoch) if minibatch_size is None else minibatch_size
+
     def steps(self, epoch: int = 0, minibatch_size: int | None = None) -> int:
         """Return the steps of a truncated minibatch; 0 if sequences are whole. Arguments as for `samples`."""
-        if not self.truncated:
-            return 0
-        return self.truncation_length or (self.minibatch_size(epoch) if minibatch_size is None else minibatch_size)
+        return (self.truncation_length or self._size(epoch, minibatch_size)) if self.truncated else 0
 
     def samples(self, epoch: int = 0, minibatch_size: int | None = None) -> int:
         """Return the number of samples to request from the source for a minibatch.
@@ -175,7 +176,7 @@ class ReaderConfig:
             epoch: The epoch, from 0.
             minibatch_size: The minibatch size, in place of the configured size.
         """
-        size = self.minibatch_size(epoch) if minibatch_size is None else minibatch_size
+        size = self._size(epoch, minibatch_size)
         if self.truncated and not self.truncation_length:
             return size * _of_epoch(self.utterances_per_minibatch, epoch)
         return size
@@ -275,7 +276,7 @@ class ReaderConfig:
         """
         size = self.epoch_size if epoch_size is None else epoch_size
         if isinstance(source, HTKMLFReader):
-            samples = self.minibatch_size(number) if minibatch_size is None else minibatch_size
+            samples = self._size(number, minibatch_size)
             yield from source.epoch(number, samples, size, num_data_partitions, partition_index)
             return
         size = size or source.num_samples

@@ -14,8 +14,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from cntkio.arguments import path_text
 from cntkio.config import keys
@@ -79,14 +79,18 @@ def read_config(
         raise ConfigError(f'overrides are {overrides!r}; expected texts such as "train=[reader=[maxErrors=5]]"')
     if not isinstance(section, str | Sequence | None):
         raise ConfigError(f'section is {section!r}; expected a path such as "train/reader"', key="section")
-    # A plus sign in a name is the separator of names only if the argument is CNTK's own.
-    names = [name] if not isinstance(path, str) or os.path.exists(name) else name.split("+")  # noqa: PTH110
+    names = _files(name) if isinstance(path, str) else [name]
     arguments = [*(f"configFile={file}" for file in names), *overrides]
     with _named_kinds(names):
         top = configuration(arguments)
         config = read_section(top, section)
     warn_of_unused(top, arguments)
     return config
+
+
+def _files(path: str) -> list[str]:
+    """Return the files that a plus sign separates, as in CNTK's argument, unless a file has the whole name."""
+    return [path] if os.path.exists(path) else path.split("+")  # noqa: PTH110
 
 
 @contextlib.contextmanager
@@ -166,8 +170,8 @@ def attempts(path: str | os.PathLike[str], arguments: Sequence[str]) -> Attempts
     sections = [argument for argument in arguments if "=" not in argument]
     overrides = [argument for argument in arguments if "=" in argument]
     name = os.fspath(path)
-    names = [name] if os.path.exists(name) else name.split("+")  # noqa: PTH110
-    all_arguments = [*(f"configFile={name}" for name in names), *overrides]
+    names = _files(name)
+    all_arguments = [*(f"configFile={file}" for file in names), *overrides]
     why_all = ""
     with _named_kinds(names):
         top = configuration(all_arguments)
@@ -303,15 +307,15 @@ class _Asked:
 
     Attributes:
         section: The section.
+        kind: The reader.
         action: The action that uses it, such as ``"test"``; empty: it is read as it is written.
         precision: Type of the values.
-        writes_sequences: Whether sequences are whole if the action writes.
     """
 
     section: Section
+    kind: Kind
     action: str
     precision: Precision
-    writes_sequences: bool = True
 
     def is_write(self) -> bool:
         """Return whether the action or the section writes, which matters to HTK's readers and the composite reader."""
@@ -320,6 +324,12 @@ class _Asked:
     def context(self, *, frame_mode: bool = False, takes_targets: bool = False) -> StreamContext:
         """Return the settings of the reader that its deserializers depend on."""
         return StreamContext(self.section, self.precision, frame_mode, takes_targets)
+
+    def config(self, calls: Iterable[Call], window: Window | None, *, has_seed: bool, **options: Any) -> ReaderConfig:
+        """Return the meaning of the section: these deserializers and options, and the seed if the reader has one."""
+        if has_seed:
+            options["randomization_seed"] = keys.SEED.of(self.section)
+        return ReaderConfig(self.section.path, self.kind, tuple(calls), self.precision, window=window, **options)
 
 
 def _read(section: Section, action: str) -> ReaderConfig:
@@ -333,7 +343,7 @@ def _read(section: Section, action: str) -> ReaderConfig:
 
 def _read_traced(section: Section, action: str) -> ReaderConfig:
     kind = _kind_of(section)
-    asked = _Asked(section, action, section.word("precision", "float", keys.PRECISIONS))
+    asked = _Asked(section, kind, action, section.word("precision", "float", keys.PRECISIONS))
     warn_of_no_effect(section, keys.READER_WITHOUT_EFFECT[kind])
     around = section.parent
     if kind == "HTKMLFReader" and not action and around is not None and around.parent is not None:
@@ -342,7 +352,7 @@ def _read_traced(section: Section, action: str) -> ReaderConfig:
     config = _READ[kind](asked)
     if section.has(keys.TRACE_LEVEL.key):
         level = keys.TRACE_LEVEL.of(section)
-    else:  # then each deserializer may have its own precision; a source has a single one
+    else:  # each deserializer may have a trace level of its own, but a source has a single one
         level = max(call.trace_level for call in config.calls)
     config = dataclasses.replace(config, trace_level=max(level, 0))
     config = _with_sizes(config, section.parent, action)
@@ -399,11 +409,10 @@ def _with_sizes(config: ReaderConfig, around: Section | None, action: str) -> Re
     return dataclasses.replace(config, minibatch_sizes=sizes, epoch_size=epoch_size, max_epochs=max_epochs)
 
 
-def _packing(asked: _Asked, frame_mode: keys.Option[bool], hint: str = "") -> Packing:
-    """Return the packing of a reader that also has ``truncated``."""
-    section = asked.section
+def _packing(section: Section, frame_mode: keys.Option[bool], *, is_write: bool, hint: str = "") -> Packing:
+    """Return the packing of a reader that also has ``truncated``. An action that writes needs whole sequences."""
     has_frames, is_truncated = frame_mode.of(section), keys.TRUNCATED.of(section)
-    if asked.is_write() and asked.writes_sequences:
+    if is_write:
         return "sequence"
     if has_frames and is_truncated:
         raise section.error("truncated", f"truncated and frameMode exclude each other{hint}")
@@ -443,43 +452,27 @@ def _window_size(section: Section, *, own: bool = False) -> int | None:
 def _text_reader(asked: _Asked) -> ReaderConfig:
     section = asked.section
     call = text_deserializer(section, asked.context(), keys.TEXT_READER)
-    window, seed = None, 0
-    if _is_randomized(asked):
+    window, is_randomized = None, _is_randomized(asked)
+    if is_randomized:
         window = classic_text_window(
             _window_size(section),
             is_sample_based=section.boolean("sampleBasedRandomizationWindow", False),
             chunk_size_in_bytes=chunk_size_of(section),
         )
-        seed = keys.SEED.of(section)
-    return ReaderConfig(
-        section.path,
-        "CNTKTextFormatReader",
-        (call,),
-        asked.precision,
-        packing="frame" if keys.FRAME_MODE.of(section) else "sequence",
-        window=window,
-        randomization_seed=seed,
-        keep_data_in_memory=keys.KEEP_DATA.of(section),
+    packing = "frame" if keys.FRAME_MODE.of(section) else "sequence"
+    return asked.config(
+        [call], window, has_seed=is_randomized, packing=packing, keep_data_in_memory=keys.KEEP_DATA.of(section)
     )
 
 
 def _binary_reader(asked: _Asked) -> ReaderConfig:
     section = asked.section
     call = binary_deserializer(section, asked.context(), keys.BINARY_READER)
-    window, seed = None, 0
-    if _is_randomized(asked):
+    window, is_randomized = None, _is_randomized(asked)
+    if is_randomized:
         is_sample_based = section.boolean("sampleBasedRandomizationWindow", False)
         window = classic_binary_window(_window_size(section), is_sample_based=is_sample_based)
-        seed = keys.SEED.of(section)
-    return ReaderConfig(
-        section.path,
-        "CNTKBinaryReader",
-        (call,),
-        asked.precision,
-        window=window,
-        randomization_seed=seed,
-        keep_data_in_memory=keys.KEEP_DATA.of(section),
-    )
+    return asked.config([call], window, has_seed=is_randomized, keep_data_in_memory=keys.KEEP_DATA.of(section))
 
 
 # ---------------------------------------------------------------------------------------------------------------- HTK
@@ -495,7 +488,7 @@ def _htk_reader(asked: _Asked) -> ReaderConfig:
     method = section.word("readMethod", "blockRandomize", _METHODS)
     if asked.is_write() and method != "none":
         raise section.error("readMethod", f"readMethod = {method} with action = write; expected readMethod = none")
-    packing = _packing(dataclasses.replace(asked, writes_sequences=False), keys.HTK_FRAME_MODE, _FRAMES_BY_DEFAULT)
+    packing = _packing(section, keys.HTK_FRAME_MODE, is_write=False, hint=_FRAMES_BY_DEFAULT)
     calls = stream_deserializers(asked.context(frame_mode=packing == "frame"))
     window = _htk_window(asked, method, is_old=False)
     counts = _utterance_counts(section)
@@ -504,14 +497,11 @@ def _htk_reader(asked: _Asked) -> ReaderConfig:
     _warn_of_truncation(section, packing)
     if keys.COUNTS.default != counts and not (packing == "truncated" and not length):
         section.warn(keys.COUNTS.key, f"{keys.COUNTS.key} has no effect except with truncated and no truncationLength")
-    return ReaderConfig(
-        section.path,
-        "HTKDeserializers",
-        tuple(calls),
-        asked.precision,
+    return asked.config(
+        calls,
+        window,
+        has_seed=window is not None,
         packing=packing,
-        window=window,
-        randomization_seed=0 if window is None else keys.SEED.of(section),
         truncation_length=length,
         utterances_per_minibatch=counts,
         keep_data_in_memory=keys.KEEP_DATA.of(section),
@@ -522,9 +512,9 @@ def _old_htk_reader(asked: _Asked) -> ReaderConfig:
     """Read the section of an HTKMLFReader."""
     section = asked.section
     method = section.word("readMethod", "blockRandomize", _OLD_METHODS)
-    packing = _packing(asked, keys.HTK_FRAME_MODE, _FRAMES_BY_DEFAULT)
-    calls = stream_deserializers(asked.context(frame_mode=packing == "frame", takes_targets=True))
     is_write = asked.is_write()
+    packing = _packing(section, keys.HTK_FRAME_MODE, is_write=is_write, hint=_FRAMES_BY_DEFAULT)
+    calls = stream_deserializers(asked.context(frame_mode=packing == "frame", takes_targets=True))
     window = _htk_window(asked, method, is_old=True)
     counts = _utterance_counts(section)
     mode = section.word("minibatchMode", "partial", _MODES)
@@ -544,21 +534,17 @@ def _old_htk_reader(asked: _Asked) -> ReaderConfig:
     if section.has(keys.LONGEST_UTTERANCE.key) and packing != "sequence":
         section.warn(keys.LONGEST_UTTERANCE.key, "maxUtteranceLength has an effect only where utterances stay whole")
     if longest < 1:
-        raise section.error(
-            keys.LONGEST_UTTERANCE.key, f"{keys.LONGEST_UTTERANCE.key} = {longest}; expected at least 1"
-        )
+        raise section.error(keys.LONGEST_UTTERANCE.key, f"maxUtteranceLength = {longest}; expected at least 1")
     folder = _page_folder(section, method)
     unigram = section.entry("unigram")
     if unigram is not None and unigram.literal.is_section:
         raise section.error("unigram", "unigram models, for sequence training, are not supported")
     is_rolling = method == "rollingWindow" and packing == "frame"
-    return ReaderConfig(
-        section.path,
-        "HTKMLFReader",
-        tuple(calls),
-        asked.precision,
+    return asked.config(
+        calls,
+        window,
+        has_seed=False,
         packing=packing,
-        window=window,
         utterances_per_minibatch=(1,) if is_write else counts,
         read_method="rollingWindow" if is_rolling else "blockRandomize",
         minibatch_mode=mode,
@@ -614,7 +600,8 @@ def _htk_window(asked: _Asked, method: ReadMethod, *, is_old: bool) -> Window | 
 def _composite_reader(asked: _Asked) -> ReaderConfig:
     section = asked.section
     warn_of_unknown_keys(section, keys.COMPOSITE_READER)
-    packing = _packing(asked, keys.FRAME_MODE)
+    is_write = asked.is_write()
+    packing = _packing(section, keys.FRAME_MODE, is_write=is_write)
     length = splice = 0
     if packing == "truncated":
         length, splice = keys.TRUNCATION_LENGTH.of(section), keys.RIGHT_SPLICE.of(section)
@@ -626,18 +613,14 @@ def _composite_reader(asked: _Asked) -> ReaderConfig:
     calls = composite_deserializers(asked.context(frame_mode=packing == "frame"))
     has_text_keys = any(keys.TYPE_OF[call.target].has_text_keys for call in calls)
     warn_of_no_effect(section, keys.TEXT_KEYS_WITHOUT_EFFECT if has_text_keys else keys.NUMERIC_KEYS_WITHOUT_EFFECT)
-    window, seed = None, 0
-    if _is_randomized(asked) and not asked.is_write():
+    window, is_randomized = None, _is_randomized(asked) and not is_write
+    if is_randomized:
         window = _composite_window(section, has_text_format=any(call.target is CTFDeserializer for call in calls))
-        seed = keys.SEED.of(section)
-    return ReaderConfig(
-        section.path,
-        "composite",
-        tuple(calls),
-        asked.precision,
+    return asked.config(
+        calls,
+        window,
+        has_seed=is_randomized,
         packing=packing,
-        window=window,
-        randomization_seed=seed,
         truncation_length=length,
         right_splice=splice,
         local_timeline=keys.LOCAL_TIMELINE.of(section),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -89,7 +90,7 @@ class CorpusChunks:
         ends = np.cumsum(self.num_sequences)
         wanted = ends[-1] * np.arange(1, num_parts) / num_parts if len(ends) else np.zeros(0)
         cuts = np.unique([0, *(np.searchsorted(ends, wanted) + 1).tolist(), len(self)])
-        return [self[begin:end] for begin, end in zip(cuts.tolist(), cuts.tolist()[1:], strict=False)]
+        return [self[begin:end] for begin, end in pairwise(cuts.tolist())]
 
     def read(self) -> Minibatch:
         """Read the chunks into arrays.

@@ -175,9 +175,9 @@ def corpus_of(path: FileNames, streams: StreamDefs, **reading: Unpack[Reading]) 
     names = path_texts("source", path)
     files = listed_files(names, option="source")
     kind, first = detect(files[0]), files[0]
-    if kind.form in ("parquet", "arrow", "arrow stream") and len(files) > 1:
-        raise ConfigError(f"{shown_files(names)}: several files of Parquet or Arrow; expected one", key="source")
     if kind.form in ("parquet", "arrow", "arrow stream"):
+        if len(files) > 1:
+            raise ConfigError(f"{shown_files(names)}: several files of Parquet or Arrow; expected one", key="source")
         from cntkio import arrow  # late: Arrow is optional, and its module imports this module
 
         shapes = {name: stream.dim for name, stream in streams.items()}

@@ -57,16 +57,6 @@ class Input(NamedTuple):
         """Return whether a path is one of the files, perhaps under another name."""
         return path.exists() and any(Path(name).exists() and path.samefile(name) for name in self.files or [self.name])
 
-    def only(self) -> Path:
-        """Return the path of a single file, where several are not possible.
-
-        Raises:
-            ConfigError: There are several.
-        """
-        if self.files:
-            raise ConfigError(f"{self.name} is {len(self.files)} files; expected one", key="file")
-        return self.path
-
 
 @contextmanager
 def inputs(names: Iterable[FileNames], *, reads_tables: bool = True) -> Iterator[list[Input]]:

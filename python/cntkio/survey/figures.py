@@ -198,8 +198,7 @@ class _Sums:
         self._longest = max(self._longest, data.num_steps)
         self._add_frequencies(data)
         values = data.values.reshape(-1)
-        is_finite = np.isfinite(values.min(initial=0)) and np.isfinite(values.max(initial=0))
-        if not is_finite:
+        if not np.isfinite([values.min(initial=0), values.max(initial=0)]).all():
             finite = values[np.isfinite(values)]
             self._num_strange += len(values) - len(finite)
             values = finite
@@ -232,8 +231,7 @@ class _Sums:
             self._frequencies += np.bincount(data.indices, minlength=len(self._frequencies))
             return
         rows = data.values.reshape(data.num_samples, -1)
-        is_one_hot = self._info.dim > 1 and _are_one_hot(rows[:_NUM_TRIED]) and _are_one_hot(rows)
-        if is_one_hot:
+        if self._info.dim > 1 and _are_one_hot(rows[:_NUM_TRIED]) and _are_one_hot(rows):
             self._frequencies += np.bincount(rows.argmax(axis=1), minlength=len(self._frequencies))
         else:
             self._frequencies = None
@@ -241,17 +239,17 @@ class _Sums:
     def figures(self) -> StreamFigures:
         sampled = np.concatenate(self._sampled) if self._sampled else np.empty(0)
         possible = self._num_samples * self._info.dim
-        has_values = bool(self._num_values)
+        about_values = (math.nan,) * 4
+        if self._num_values:
+            deviation = math.sqrt(self._squares / self._num_values)
+            about_values = (self._lowest, self._highest, self._mean, deviation)
         return StreamFigures(
             self._info,
             self._num_samples,
             self._longest,
             self._num_values + self._num_strange,
             self._num_not_zero / possible if possible else 0.0,
-            self._lowest if has_values else math.nan,
-            self._highest if has_values else math.nan,
-            self._mean if has_values else math.nan,
-            math.sqrt(self._squares / self._num_values) if has_values else math.nan,
+            *about_values,
             self._num_strange,
             [float(value) for value in np.quantile(sampled, QUANTILES)] if len(sampled) else [],
             Histogram.of(sampled),

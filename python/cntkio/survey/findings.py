@@ -70,8 +70,9 @@ class Finding(NamedTuple):
     @property
     def context(self) -> str:
         """The stream and the sequence."""
-        parts = [f"stream {self.stream!r}"] if self.stream is not None else []
-        return ", ".join([*parts, *([f"sequence {self.sequence}"] if self.sequence is not None else [])])
+        stream = "" if self.stream is None else f"stream {self.stream!r}"
+        sequence = "" if self.sequence is None else f"sequence {self.sequence}"
+        return ", ".join(filter(None, (stream, sequence)))
 
     @classmethod
     def of(cls, kind: str | None, error: str | Exception, path: str) -> Finding:
