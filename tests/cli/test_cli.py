@@ -547,7 +547,10 @@ def test_a_written_configuration_reads_features_and_labels(
         assert (told["samples"], told["sequences"]) == ("6", "2")
         assert ("labels" in told["streams"]) == bool(beside)
     for wrong, message in (
-        (["--labels", "a.mlf", "a.scp", "--write-config", "a.cntk"], "--mapping says which file has them"),
+        (
+            ["--labels", "a.mlf", "a.scp", "--write-config", "a.cntk"],
+            "does not number its labels; with --mapping, name the file that does",
+        ),
         (["a.mlf", "--write-config", "a.cntk"], "goes with the features: cntkio inspect LIST.scp --labels a.mlf"),
         (["--labels", "a.mlf", str(ROOT / "examples" / "iris" / "iris.ctf")], "goes with a list of HTK features"),
     ):

@@ -56,7 +56,7 @@ def test_index_writes_a_cache_for_each_file_unless_they_are_small(
 ) -> None:
     status, facts = run(capsys, "index", "--json", "*.ctf")
     assert (status, facts["cache"]) == (0, None)
-    assert "of less than 256 KiB is made again as quickly" in run(capsys, "index", "*.ctf")[1]
+    assert "of less than 256 KiB is made again just as quickly" in run(capsys, "index", "*.ctf")[1]
     monkeypatch.setattr(corpus, "LEAST_CACHED", 0)
     status, facts = run(capsys, "index", "--json", "*.ctf")
     assert (status, Path(facts["cache"]).suffix) == (0, ".index")

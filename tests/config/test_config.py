@@ -235,7 +235,7 @@ def test_the_current_directory_changes_where_files_are_found(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("value", ["1k", "2M", "256*3:1k"])
 def test_numbers_have_no_suffixes_as_in_cntk(value: str) -> None:
-    with pytest.raises(ConfigError, match="CNTK knows no suffix of numbers, so write all digits"):
+    with pytest.raises(ConfigError, match="CNTK has no suffixes of numbers, so write all digits"):
         configuration([f"t = [ minibatchSize = {value} ]"]).section("t").integers("minibatchSize")
 
 
@@ -250,7 +250,7 @@ def test_an_argument_is_named_by_its_number() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a = { x } ; a = { y }", "'a' replaces that of"),
+        ("a = { x } ; a = { y }", "this 'a' replaces the entry at"),
         ("a = [ x ] ; A = [ y ]", "section 'A' is merged with 'a'"),
         ("a = x]", "']' closes no bracket"),
     ],

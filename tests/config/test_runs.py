@@ -246,10 +246,10 @@ TEXT = "[ type = CNTKTextFormatDeserializer ; file = a.ctf ; input = [ x = [ dim
 @pytest.mark.parametrize(
     ("reader", "deserializer", "warning"),
     [
-        ("", "randomize = false", "randomize has no effect: the section of the reader says it"),
+        ("", "randomize = false", "randomize has no effect: the section of the reader sets it"),
         ("randomize = false", "randomize = none", None),
         ("", "randomize = true", None),
-        ("", "frameMode = true", "frameMode has no effect: the section of the reader says it"),
+        ("", "frameMode = true", "frameMode has no effect: the section of the reader sets it"),
         ("frameMode = true", "frameMode = true", None),
         ("", "precision = double", "precision has no effect"),
         ("precision = double", "precision = Double", None),

@@ -7,7 +7,7 @@
     stats       print figures with histograms, or write them as a page of HTML
     check       report what is wrong with a corpus; rule explains a finding
     vocab       print the words of one-hot samples that have comments
-    read        read minibatches as a training program does, and print the throughput; runs configurations, too
+    read        read minibatches as a training program does, also with a configuration, and print the throughput
     config      print the meaning of a configuration
     index       write the index cache
     convert     convert from one format to another

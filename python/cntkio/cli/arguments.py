@@ -1,6 +1,6 @@
 """The arguments of the command: a parser for each verb, with examples in its help.
 
-A parsed namespace has the function of its verb as `verb`, and for a converter its function as `converter`.
+A parsed namespace has the function of its verb as `verb` and, for a converter, its function as `converter`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def parser(arguments: Sequence[str] = ()) -> Parser:
     """Return the parser of the command.
 
     Args:
-        arguments: The arguments that will be parsed, which decide about `convert`: it has converters with arguments of
-            their own.
+        arguments: The arguments that will be parsed. They decide which parser `convert` gets, because its converters
+            have arguments of their own.
     """
     whole = Parser(
         prog="cntkio",
@@ -90,7 +90,7 @@ def _add_inspect(verbs: Any) -> None:
         "--labels",
         metavar="FILE",
         type=Path,
-        help="with --write-config and a list of features: the labels that belong to them",
+        help="with --write-config and a list of features: the labels of these features",
     )
 
 
@@ -121,22 +121,33 @@ def _add_check(verbs: Any) -> None:
             "cntkio check examples/digits/train.ctf",
             "cntkio check --output-format github --exit-zero examples/iris/iris.ctf",
         ],
-        " Of several files also report the keys that only some of them have.",
+        " If there are several files, also report the keys that only some of them have.",
     )
     _add_corpora(added)
     option = added.group("options of the report")
     option("--output-format", choices=OUTPUT_FORMATS, default="full", help="form of the report (full)")
     option("--statistics", action="store_true", help="print how many findings each rule has, not the findings")
-    option("--max-findings", metavar="N", type=_positive, default=100, help="findings to print (100); all are counted")
+    option(
+        "--max-findings",
+        metavar="N",
+        type=_positive,
+        default=100,
+        help="number of findings to print (100); all are counted",
+    )
     option("--ignore", metavar="CODE,...", action="append", help="rules to leave out; may be repeated")
     added.suggest("ignore", RULES)
     option("--exit-zero", action="store_true", help="exit with 0 even if there are findings")
-    option("--output", metavar="CLEAN", type=Path, help="write the sequences of a text without errors to this file")
+    option(
+        "--output",
+        metavar="CLEAN",
+        type=Path,
+        help="write a copy of a text, without the sequences that have errors, to this file",
+    )
 
 
 def _add_rule(verbs: Any) -> None:
     added = _verb(verbs, rule, "explain a rule of check", ["cntkio rule bad-number", "cntkio rule"])
-    added.add_argument("code", metavar="CODE", nargs="?", help="its code; by default all codes are listed")
+    added.add_argument("code", metavar="CODE", nargs="?", help="the code of the rule; by default all codes are listed")
     added.suggest("code", RULES)
 
 
@@ -146,7 +157,7 @@ def _add_vocab(verbs: Any) -> None:
         vocab,
         "print the words of one-hot samples that have comments",
         ["cntkio vocab examples/alice/train.ctf", "cntkio vocab --quiet examples/alice/train.ctf w"],
-        " Such as |S0 178:1 |# BOS. The exit status is 1 if no sample has one.",
+        " Such a sample is |S0 178:1 |# BOS. The exit status is 1 if no sample has a comment.",
     )
     added.add_argument("file", metavar="FILE", type=Path, help="a text")
     _add_remote_options(added)
@@ -154,7 +165,7 @@ def _add_vocab(verbs: Any) -> None:
         "name",
         metavar="STREAM",
         nargs="?",
-        help="print the words of this stream, one on a line, in the order of their indices; by default the streams",
+        help="print the words of this stream, one per line, in the order of their indices; by default list the streams",
     )
 
 
@@ -168,20 +179,30 @@ def _add_plan(verbs: Any) -> None:
             "cntkio plan --chunk-size 50000 --window 2 --compare window=8 examples/alice/train.ctf",
             "cntkio plan --chunk-size 50000 --ranks 4 --rank 3 --step 7 examples/alice/train.ctf",
         ],
-        " With --step, --position or --key: which sequences a step delivers, and which steps deliver a sequence.",
+        " With --step, --position or --key, print which sequences a step delivers, or which steps deliver a sequence.",
     )
     _add_corpora(added)
     option = added.group("options of the plan")
-    option("--minibatch-size", metavar="SAMPLES", type=_positive, default=1024, help="of all ranks together (1024)")
+    option(
+        "--minibatch-size",
+        metavar="SAMPLES",
+        type=_positive,
+        default=1024,
+        help="samples of a minibatch, of all ranks together (1024)",
+    )
     option("--window", metavar="CHUNKS", type=_whole, help="chunks to shuffle within; 0: in order (128)")
     option("--ranks", metavar="N", type=_positive, default=1, help="number of ranks (1)")
     option("--deal", choices=tuple(DEALS), default="cntk", help="how ranks share the data (cntk)")
     option("--seed", metavar="N", type=_whole, default=0, help="seed of the first sweep (0)")
     option(
-        "--truncation-length", metavar="N", type=_whole, default=0, help="samples of a part of a sequence (0: whole)"
+        "--truncation-length",
+        metavar="N",
+        type=_whole,
+        default=0,
+        help="samples in each part of a truncated sequence (0: whole sequences)",
     )
     option("--compare", metavar="NAME=VALUE,...", action="append", help="also plan with these changes; may be repeated")
-    option("--rank", metavar="N", type=_whole, default=0, help="for the options below: the rank (0)")
+    option("--rank", metavar="N", type=_whole, default=0, help="the rank that the options below are about (0)")
     option("--step", metavar="N", type=_whole, help="print the sequences of this step, from 0, with file and line")
     option("--position", metavar="SAMPLES", type=_whole, help="print the step that passes this position")
     option("--key", metavar="KEY", help="print the steps of the first sweep that deliver this sequence")
@@ -250,7 +271,7 @@ def _verb(
         epilog="\n".join(["examples:", *(f"  $ {example}" for example in examples)]),
     )
     added.set_defaults(verb=run)
-    added.add_argument("--json", action="store_true", help="print JSON, one object on a line")
+    added.add_argument("--json", action="store_true", help="print JSON, one object per line")
     added.add_argument("-q", "--quiet", action="store_true", help="print no progress and no warnings")
     return added
 
@@ -295,16 +316,16 @@ def _add_remote_options(parser: Parser) -> None:
     option(
         "--cache",
         metavar="FOLDER",
-        help="keep what is read of remote files, and the text of large zstd frames, in this folder on a local disk",
+        help="keep the bytes that are read from remote files, and the text of large zstd frames, in this local folder",
     )
-    option("--cache-limit", metavar="SIZE", help='most bytes of the cache, such as "50 GB" (no limit)')
+    option("--cache-limit", metavar="SIZE", help='largest size of the cache, such as "50 GB" (no limit)')
     option(
         "--remote",
         metavar="NAME=NUMBER",
         type=_remote_option,
         action="append",
-        help="num_requests, the requests that are under way at the same time (8); num_retries, after errors that may "
-        "pass (4); timeout_in_seconds, of a request (60); may be repeated",
+        help="num_requests: how many requests run at the same time (8); num_retries: how often a request is repeated "
+        "after a temporary error (4); timeout_in_seconds: of a request (60); may be repeated",
     )
 
 
@@ -321,9 +342,9 @@ def _add_convert(verbs: Any) -> None:
             "cntkio convert examples/iris/iris.ctf iris.parquet",
             "cntkio convert ctf2cbf --precision double --input examples/iris/iris.ctf --output iris64.cbf",
         ],
-        " The first bytes of IN decide its format, the extension of OUT or --to the format to write: .ctf and .txt, "
-        ".cbf and .bin, .parquet and .pq, .arrow, .feather and .ipc.\n\nThe converters ctf2cbf, cbf2ctf, txt2ctf and "
-        "uci2ctf have the options of CNTK's scripts: cntkio convert ctf2cbf --help.",
+        " The first bytes of IN decide its format; --to or the extension of OUT decides the format to write: .ctf and "
+        ".txt, .cbf and .bin, .parquet and .pq, .arrow, .feather and .ipc.\n\nThe converters ctf2cbf, cbf2ctf, txt2ctf "
+        "and uci2ctf have the options of CNTK's scripts: cntkio convert ctf2cbf --help.",
     )
     option = added.add_argument
     option("input", metavar="IN", type=Path, nargs="?", help=_CORPUS)
@@ -339,13 +360,23 @@ def _add_convert(verbs: Any) -> None:
         "sample; all streams if no NAME is given",
     )
     option("--ids", metavar="NAME", nargs="+", help="for Parquet and Arrow: one-hot streams to write as class ids")
-    option("--one-hot", metavar="NAME:DIM", type=_one_hot, action="append", help="a column of class ids to read")
+    option(
+        "--one-hot",
+        metavar="NAME:DIM",
+        type=_one_hot,
+        action="append",
+        help="a column of class ids to read as a one-hot stream",
+    )
     option("--key", metavar="NAME", help="the column of a table with the keys of the sequences (key)")
     option("--renumber", action="store_true", help="for text: number the sequences if their keys are not numbers")
     option(
         "--keys-file", metavar="FILE", type=Path, help="for text: number the sequences, and write their keys to FILE"
     )
-    option("--compress", choices=("none", "gzip", "zstd"), help="for text: how to pack it (as OUT ends: .gz, .zst)")
+    option(
+        "--compress",
+        choices=("none", "gzip", "zstd"),
+        help="for text: its compression (as the extension of OUT says: .gz, .zst)",
+    )
     _add_corpus_options(added)
     added.set_defaults(converter=None)
 
@@ -370,10 +401,10 @@ def _add_ctf2cbf(converters: Any) -> None:
         help="a file with a line for each stream: name, name in the text, dense or sparse, dimension; by default the "
         "streams are as the text shows them",
     )
-    option("--chunk_size", "--chunk-size", metavar="BYTES", type=int, default=32 << 20, help="of a chunk (32 MiB)")
-    option("--precision", choices=("float", "double"), default="float", help="of the values (float)")
+    option("--chunk_size", "--chunk-size", metavar="BYTES", type=int, default=32 << 20, help="size of a chunk (32 MiB)")
+    option("--precision", choices=("float", "double"), default="float", help="precision of the values (float)")
     option("--layout", choices=("2.x", "documented"), default="2.x", help="layout of the file (2.x)")
-    option("--max-errors", metavar="N", type=int, default=0, help="number of errors to tolerate in the text (0)")
+    option("--max-errors", metavar="N", type=int, default=0, help="number of errors to forgive in the text (0)")
     option("--skip-sequence-ids", action="store_true", help="each line is a sequence")
     option("--strict", action="store_true", help="every warning is an error")
 
@@ -422,7 +453,7 @@ def _add_uci2ctf(converters: Any) -> None:
 def _converter(converters: Any, run: Callable[..., Path | None], aliases: list[str], summary: str) -> Parser:
     added: Parser = converters.add_parser(run.__name__, aliases=aliases, help=summary, description=_sentence(summary))
     added.set_defaults(converter=run)
-    added.add_argument("--json", action="store_true", help="print JSON, one object on a line")
+    added.add_argument("--json", action="store_true", help="print JSON, one object per line")
     added.add_argument("-q", "--quiet", action="store_true", help="print no progress and no warnings")
     return added
 

@@ -120,7 +120,7 @@ def _github(options: Namespace, findings: Findings) -> None:
 
 
 def _escaped(text: str, special: str = "%:,") -> str:
-    """Return a text for a property of a workflow command; for its message only `%` is special."""
+    """Escape a text for a property of a workflow command. In the message of a command, only `%` is special."""
     return "".join(f"%{ord(char):02X}" if char in special else char for char in printable(text))
 
 
@@ -150,7 +150,7 @@ def _sarif(options: Namespace, findings: Findings) -> None:
 
 
 def _uri(path: str) -> str:
-    """Return a path as a reference of a URI, or a URL as it is."""
+    """Return a path as a relative reference of a URI; return a URL unchanged."""
     return path if is_remote(path) else quote(os.fsencode(path.replace(os.sep, "/")))
 
 

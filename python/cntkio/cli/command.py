@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0 for success, 1 for bad data, 2 for a wrong call.
 
     Raises:
-        SystemExit: As argparse does, with 2 for arguments that it cannot read and 0 after `--help` and `--version`.
+        SystemExit: With 2 if argparse cannot read the arguments, and with 0 after `--help` and `--version`.
 
     Example:
         >>> main(["read", "examples/iris/iris.ctf", "--stream", "lengths:0"])
@@ -69,7 +69,7 @@ def _remote_of(options: Namespace) -> Remote:
     """Return how the command reads remote stores.
 
     Raises:
-        ConfigError: An option is not possible.
+        ConfigError: An option is invalid.
     """
     named: dict[str, Any] = dict(getattr(options, "remote", None) or ())
     named |= {name: getattr(options, name, None) for name in ("cache", "cache_limit")}

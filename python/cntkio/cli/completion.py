@@ -90,7 +90,7 @@ def _summary(verb: Parser) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text without the characters that mean something to zsh."""
+    """Return a text without the characters that are special in zsh."""
     return text.translate(str.maketrans("[]:", "().")).replace("\n", " ")
 
 

@@ -1,4 +1,4 @@
-"""Configuration files: the verb `config`, and the half of the verb `read` that runs them. (docs/configuration.md)"""
+"""Configuration files: the verb `config`, and the part of the verb `read` that runs them. (docs/configuration.md)"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def config(options: Namespace) -> int:
     """Print the meaning of a configuration; for a reader that cannot be read, print the reason.
 
     Raises:
-        ConfigError: The configuration or the call are bad.
+        ConfigError: The configuration or the call is bad.
         OSError: A file cannot be read.
     """
     found = attempts(options.file, options.arguments)
@@ -61,7 +61,7 @@ def read_configuration(options: Namespace, path: Path) -> int:
     """Read epochs with each reader, and print the number of minibatches and the throughput.
 
     Raises:
-        CntkIoError: The data, the configuration or the call are bad.
+        CntkIoError: The data, the configuration or the call is bad.
         OSError: A file cannot be read.
     """
     paragraphs = Paragraphs(options)

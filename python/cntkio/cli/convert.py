@@ -34,7 +34,7 @@ def convert(options: Namespace) -> int:
     """Convert a file to the format of another, or run a converter.
 
     Raises:
-        CntkIoError: The data or the call are bad.
+        CntkIoError: The data or the call is bad.
         OSError: A file cannot be read or written.
     """
     if options.converter is not None:
@@ -81,7 +81,7 @@ def convert(options: Namespace) -> int:
 
 
 def _any_or_all(names: list[str] | None) -> Collection[str] | bool:
-    """Return the streams of `--flat`; True for all, if it names none."""
+    """Return the streams that `--flat` names; True (all streams) if it names none."""
     return False if names is None else names or True
 
 

@@ -77,7 +77,7 @@ def described(
 
 @contextmanager
 def inputs_of(options: Namespace, file: Path | None = None, *, reads_tables: bool = True) -> Iterator[list[Input]]:
-    """Find out what the files of a call are; refuse options that none of them takes.
+    """Detect the kinds of the files of a call; refuse options that none of the files takes.
 
     Args:
         options: The arguments of the command.
@@ -85,7 +85,7 @@ def inputs_of(options: Namespace, file: Path | None = None, *, reads_tables: boo
         reads_tables: As for `cntkio.corpora.inputs`.
 
     Raises:
-        ConfigError, FormatError, OSError: As `inputs`.
+        ConfigError, FormatError, OSError: See `cntkio.corpora.inputs`.
     """
     names = options.file if file is None else [file]
     with inputs([names] if isinstance(names, Path) else names, reads_tables=reads_tables) as files:
@@ -103,7 +103,7 @@ def refuse_remote_options(options: Namespace, files: Sequence[Input]) -> None:
     """
     if any(file.kind.form == "configuration" or is_remote(str(file.path)) for file in files):
         return
-    # A cache also keeps the text of compressed files that are read in order only.
+    # A cache also keeps the text of compressed files that can only be read in order.
     packed = any(is_compressed(name) for file in files for name in file.files or [str(file.path)])
     for name in _REMOTE_OPTIONS:
         if getattr(options, name, None) is not None and not (packed and name != "remote"):

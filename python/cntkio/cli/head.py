@@ -19,7 +19,7 @@ def head(options: Namespace) -> int:
     """Print the first sequences of corpora.
 
     Raises:
-        CntkIoError: The data or the call are bad.
+        CntkIoError: The data or the call is bad.
         OSError: A file cannot be read.
     """
     paragraphs = Paragraphs(options)

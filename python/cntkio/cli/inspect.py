@@ -28,7 +28,7 @@ def inspect(options: Namespace) -> int:
     """Print the contents of corpora.
 
     Raises:
-        CntkIoError: The data or the call are bad.
+        CntkIoError: The data or the call is bad.
         OSError: A file cannot be read.
     """
     status = FINE

@@ -27,13 +27,13 @@ DEALS: dict[str, Callable[[int, int], Partition]] = {
 
 
 class Setting(NamedTuple):
-    """Options of a plan, as the command line has them.
+    """Options of a plan, as on the command line.
 
     Attributes:
         minibatch_size: Samples of a minibatch of all ranks.
         window: Chunks within which sequences are shuffled; 0: in order; None: the default of a source.
         ranks: Number of ranks.
-        deal: The way in which they share the data.
+        deal: The way in which the ranks share the data.
         seed: Seed of the first sweep.
         truncation_length: Samples of a part of a truncated sequence; 0: sequences are not truncated.
     """
@@ -54,7 +54,7 @@ class Setting(NamedTuple):
         """Return the setting with changes such as `window=16,ranks=4`.
 
         Raises:
-            ConfigError: A name or a value is not possible.
+            ConfigError: A name or a value is invalid.
         """
         changes: dict[str, Any] = {}
         for change in text.split(","):
@@ -73,7 +73,7 @@ class Setting(NamedTuple):
         """Refuse a setting that no source supports.
 
         Raises:
-            ConfigError: The setting is not possible.
+            ConfigError: The setting is invalid.
         """
         if self.deal not in DEALS:
             raise ConfigError(f"deal={self.deal}: expected one of {', '.join(DEALS)}", key="deal")
@@ -108,7 +108,7 @@ def plan(options: Namespace) -> int:
     """Print how corpora will be batched, or the sequences of a step.
 
     Raises:
-        CntkIoError: The data or the call are bad.
+        CntkIoError: The data or the call is bad.
         OSError: A file cannot be read or written.
     """
     setting = Setting.of(options)
@@ -126,7 +126,10 @@ def plan(options: Namespace) -> int:
         for file in files:
             for corpus in described(options, file, cache_index=True, guesses_streams=True):
                 if corpus.open_labels is not None:
-                    raise ConfigError(f"{file.name} has labels; a plan needs the features, too (a configuration)")
+                    raise ConfigError(
+                        f"{file.name} has only labels; a plan also needs the features: name a configuration that reads "
+                        "both"
+                    )
                 paragraphs.begin()
                 if asked:
                     _explain(options, setting, corpus)

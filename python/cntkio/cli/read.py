@@ -21,7 +21,7 @@ def read(options: Namespace) -> int:
     """Read minibatches, as a training program does, and print the throughput.
 
     Raises:
-        CntkIoError: The data or the call are bad.
+        CntkIoError: The data or the call is bad.
         OSError: A file cannot be read.
     """
     with inputs_of(options) as (file,):
@@ -83,7 +83,7 @@ def index(options: Namespace) -> int:
     """Open corpora twice, print how long that takes, and write the index cache of texts: in a store, next to the text.
 
     Raises:
-        CntkIoError: The data or the call are bad.
+        CntkIoError: The data or the call is bad.
         OSError: A file cannot be read.
     """
     status, paragraphs = FINE, Paragraphs(options)
@@ -94,11 +94,11 @@ def index(options: Namespace) -> int:
     return status
 
 
-# Reasons why the other kinds of files have no cache.
+# Reasons why files that are not texts have no cache.
 _NO_CACHE = {
     "cbf": "none; the file has its own",
     "scp": "none; the list is read at each start",
-    "mlf": "none here; StreamDef(..., cache_index=True) of a program keeps one",
+    "mlf": "none by this command; a program keeps one with StreamDef(..., cache_index=True)",
     "binary mlf": "none; the file is read at each start",
 }
 
@@ -127,7 +127,7 @@ def _index(options: Namespace, file: Input) -> int:
     return BAD_DATA if is_text and cache is None and state_of_cache != _ALL_SMALL else FINE
 
 
-_ALL_SMALL = f"none; the index of a text of less than {LEAST_CACHED >> 10} KiB is made again as quickly"
+_ALL_SMALL = f"none; the index of a text of less than {LEAST_CACHED >> 10} KiB is made again just as quickly"
 
 
 def _caches_of(corpus: Any, files: Sequence[str]) -> tuple[str | None, str]:

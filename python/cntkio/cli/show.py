@@ -38,8 +38,8 @@ _BESIDE_NUMBERS, _BESIDE_BYTES = 45, 52
 _FIRST_RATE = 1.0
 _BETWEEN_RATES = 0.5
 DELAY = 0.3
-"""Seconds before a pass over a file is shown: many are done sooner."""
-# Readable on light and on dark grounds, unlike yellow, green, cyan, and blue that is not bold.
+"""Seconds before a pass over a file is shown; most passes end sooner."""
+# Readable on light and on dark backgrounds, unlike yellow, green, cyan, and blue that is not bold.
 COLOURS = {"red": 31, "magenta": 35, "blue": 34, "bold": 1}
 
 
@@ -74,7 +74,7 @@ class Facts:
         self._lines.append((label, text))
 
     def add_line(self, label: str, text: str) -> None:
-        """Add a line that people see only."""
+        """Add a line that JSON does not have."""
         self._lines.append((label, text))
 
     def add_field(self, name: str, value: Any) -> None:
@@ -185,11 +185,11 @@ def line_width() -> int:
 
 
 def wrapped(text: str, indent: int) -> str:
-    """Return a line, broken between words if standard output is a terminal that is narrower.
+    """Return a line, broken between words if standard output is a terminal that is too narrow for it.
 
     Args:
         text: The line, without control characters.
-        indent: Blanks before the following lines.
+        indent: Number of blanks before each further line.
     """
     if not sys.stdout.isatty() or len(text) <= line_width():
         return text

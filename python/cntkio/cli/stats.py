@@ -18,7 +18,7 @@ def stats(options: Namespace) -> int:
     """Print figures of corpora: ranges, quantiles, frequencies of labels, lengths, padding.
 
     Raises:
-        CntkIoError: The data or the call are bad.
+        CntkIoError: The data or the call is bad.
         OSError: A file cannot be read or written.
     """
     paragraphs = Paragraphs(options)

@@ -28,7 +28,7 @@ def vocab(options: Namespace) -> int:
         found = read_vocabularies(file.names)
     name = options.name
     if name is not None and name not in found:
-        known = f"expected one of: {', '.join(found)}" if found else "nor the samples of any stream"
+        known = f"expected one of: {', '.join(found)}" if found else "no stream has such comments"
         raise ConfigError(f"no comments follow the samples of {name!r}; {known}{did_you_mean(name, found)}", key="name")
     shown = found if name is None else {name: found[name]}
     if options.json:

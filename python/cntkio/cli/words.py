@@ -11,14 +11,14 @@ from cntkio.hints import did_you_mean
 
 
 class HelpFormatter(argparse.HelpFormatter):
-    """Formatter of help that prints examples line by line, and the meaning of each verb next to it."""
+    """Formatter of help that keeps the lines of examples, and prints the meaning of each verb next to the verb."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return text if text.startswith("examples:") else super()._fill_text(text, width, indent)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         text = super()._format_action_invocation(action)
-        # The room next to a list of verbs would be too small for their indentation.
+        # argparse makes the first column wide enough for this text, but not for the verbs, which are indented more.
         return text.ljust(max(map(len, action.choices or ())) + 4) if action.nargs == argparse.PARSER else text
 
 

@@ -1,4 +1,4 @@
-"""CNTK's configuration files: their language, their readers, and what those do here. (docs/configuration.md)
+"""CNTK's configuration files: their language, and the meaning of their readers here. (docs/configuration.md)
 
 ::
 

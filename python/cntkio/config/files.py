@@ -76,7 +76,7 @@ def configuration(arguments: Iterable[str]) -> Section:
             raise Position(None, index, 1).error(_TOO_LONG)
         pieces.append((argument + "\n", (None, index, 1)))
     text = Text(pieces)
-    text.closing  # noqa: B018 - brackets must match everywhere, also where nobody looks
+    text.closing  # noqa: B018 - brackets must match everywhere, even in parts that are never read
     section = Section("", Value(text, 0, len(text.string)))
     section.directory = directory
     return section
@@ -157,7 +157,7 @@ def _included(
         line: The line.
         position: Position of the line.
         directory: The directory that paths are relative to.
-        including: The files that include each other down to this line, from the outermost on.
+        including: The chain of files that leads to this line, beginning with the outermost file.
         known: The files that were read before; the files of this line are added.
     """
     if "$" in line:
@@ -173,7 +173,7 @@ def _included(
             loop = including[chain.index(identity) :]
             raise position.error(f"files include each other: {' > '.join([*loop, file])}", "include")
         if identity in known:
-            logger.warning("%s: %s was read before, and is skipped", position, file)
+            logger.warning("%s: %s was already read, and is skipped", position, file)
             continue
         known.add(identity)
         try:
@@ -209,7 +209,8 @@ def _numbered(path: str, content: str) -> Iterator[tuple[int, str]]:
 def _warn_of_hash(position: Position, line: str, kept: str) -> None:
     if kept == line and re.search(r"[ \t]#", line):
         logger.warning(
-            "%s: this '#' follows no blank, so what looks like a comment after it is part of the value", position
+            "%s: no blank precedes this '#', so it begins no comment; the text after it is part of the value",
+            position,
         )
     elif len(kept) < len(line) and kept.count('"') % 2:
         logger.warning("%s: a blank and '#' begin a comment within quotes, too; the quote stays open", position)

@@ -5,7 +5,7 @@ value in a section, writing puts the value that differs from its default under i
 
 Names of options that deserializers know themselves come from their tables (`cntkio.formats.cntk_options`).
 
-This module has no rules: what several keys decide together is in the modules that read.
+This module has no rules: the modules that read know what several keys decide together.
 """
 
 from __future__ import annotations
@@ -290,7 +290,8 @@ WITHOUT_WARNING = frozenset(_OF_OTHER_READERS).union(
     TEXT_READER, BINARY_READER, HTK_READER, COMPOSITE_READER, TEXT_DESERIALIZER, BINARY_DESERIALIZER,
     FEATURE_DESERIALIZER, LABEL_DESERIALIZER, FILE_STREAM, FEATURE_STREAM_KEYS, LABEL_STREAM_KEYS,
 )  # fmt: skip
-"""Folded keys that many sections have by habit: they belong to other sections or readers, or are the dots of a page."""
+"""Folded keys that cause no warning: keys of other sections or readers, which many sections have out of habit, and
+the dots with which pages abbreviate a section."""
 
 
 class WithoutEffect(NamedTuple):
@@ -298,7 +299,7 @@ class WithoutEffect(NamedTuple):
 
     Attributes:
         key: The key.
-        usual: The value that asks for what cntkio does anyway; any other causes a warning. None: every value does.
+        usual: The value that asks for what cntkio does anyway; any other value causes a warning. None: each value does.
         reason: The reason why it changes nothing.
         is_inherited: Whether it is also looked up in the outer sections.
     """
@@ -389,10 +390,10 @@ READER_WITHOUT_EFFECT: dict[Kind, tuple[WithoutEffect, ...]] = {
     ),
     "composite": (_VERBOSITY, *_OF_SPEECH, *_OF_DESERIALIZERS),
 }
-"""For each reader the keys that others have and it does not."""
+"""For each reader, the keys that other readers have and this reader does not."""
 
 _BY_THE_READER = _all_without_effect(
-    "the section of the reader says it",
+    "the section of the reader sets it",
     randomize=True,
     randomizationWindow=None,
     sampleBasedRandomizationWindow=None,
@@ -415,4 +416,4 @@ DESERIALIZER_WITHOUT_EFFECT: dict[type[CntkOptions], tuple[WithoutEffect, ...]] 
     HTKMLFDeserializer: (*_OF_OTHERS, *_IN_SPEECH_FILES),
     HTKMLFBinaryDeserializer: (*_OF_OTHERS, *_IN_SPEECH_FILES),
 }
-"""For each deserializer of the composite reader the same. A value that the reader's section has, too, is silent."""
+"""The same for each deserializer of the composite reader. A value that the reader also has causes no warning."""

@@ -69,7 +69,7 @@ def by_name(name: str) -> bytes:
     return folded(name).encode("utf-8", "surrogateescape")
 
 
-# Such as 1k or 2M.
+# Numbers such as 1k or 2M.
 _SUFFIXES = re.compile(r"\d[kKmM]\b")
 
 
@@ -90,7 +90,7 @@ def _size(text: str) -> int:
 def without_comment(line: str) -> str:
     """Return a line without its comment; blank lines become empty.
 
-    A comment begins at the first '#' of a line, if that follows a blank or begins the line.
+    A comment begins at the first '#' of a line, if this '#' follows a blank or begins the line.
 
     Example:
         >>> without_comment("a = 1 # x"), without_comment("a = 1#2 # x"), without_comment("  # x")
@@ -110,7 +110,7 @@ class Entry:
     """A key and its value; several values where sections of the same name are merged.
 
     Attributes:
-        key: The key, as it is spelled where it comes first.
+        key: The key, in the spelling of its first entry.
         values: The values as they are written, variables not replaced.
         resolved: The value with variables replaced, after the first look-up.
         is_being_resolved: Whether its variables are being replaced right now, to detect a cycle.
@@ -168,7 +168,7 @@ class Section:
         name: The section's name.
         parent: The section in which to look for missing keys.
         position: Position of its first character.
-        directory: The directory that an argument ``currentDirectory=`` named; empty without.
+        directory: The directory that an argument ``currentDirectory=`` named; empty without this argument.
         used: Positions of the entries of arguments that were looked up, in the whole configuration.
 
     Raises:
@@ -247,7 +247,10 @@ class Section:
             return
         if bracket == "{":
             logger.warning(
-                "%s: %r replaces that of %s; sections in [ ] are merged", text.position(offset), key, earlier.position
+                "%s: this %r replaces the entry at %s; sections in [ ] are merged",
+                text.position(offset),
+                key,
+                earlier.position,
             )
         earlier.replace(key_at, value)
 
@@ -385,7 +388,7 @@ class Section:
 
     def _variable(self, name: str, position: Position, entry: Entry, chain: tuple[str, ...]) -> str:
         match = self._find(name, own=False)
-        if match is not None and match[0] is entry:  # such as deviceId = $DeviceId$, which an argument is to give
+        if match is not None and match[0] is entry:  # such as deviceId = $DeviceId$, which an argument has to give
             match = None if match[1].parent is None else match[1].parent._find(name, own=False)
         if match is None:
             raise self._missing_variable(name, position, entry.key)
@@ -425,7 +428,7 @@ class Section:
         except ValueError:
             shown = value.string if len(value.string) <= 60 else value.string[:57] + "..."
             several = "; separate entries on one line with ';'" if "=" in value.string and not value.is_section else ""
-            suffix = "; CNTK knows no suffix of numbers, so write all digits" if _SUFFIXES.search(value.string) else ""
+            suffix = "; CNTK has no suffixes of numbers, so write all digits" if _SUFFIXES.search(value.string) else ""
             raise self.error(key, f"{key} = {shown!r} is not {kind}{several}{suffix}", own=own) from None
 
     def text(self, key: str, default: str | None = None, *, own: bool = False) -> str:
@@ -480,8 +483,8 @@ class Section:
     def in_directory(self, path: str) -> str:
         """Put a path into the directory that an argument ``currentDirectory=`` named.
 
-        Where no file has the path but one has it with slashes in place of backslashes, that file is meant. A URL stays
-        as it is.
+        If no file has the path, but a file has the path with slashes in place of backslashes, that file is meant. A
+        URL stays as it is.
         """
         if is_remote(path):
             return path
@@ -536,7 +539,7 @@ class Section:
             if not element.is_section:
                 raise element.position.error(
                     f"{key!r} is not an array of sections: element {index} is {element.string[:40]!r}; expected "
-                    f"{key} = ( [ ... ] : [ ... ] ), with a bracket outside even around a single section",
+                    f"{key} = ( [ ... ] : [ ... ] ), with the outer brackets even around a single section",
                     key,
                 )
             section = Section(f"{key}[{index}]", element.as_own_text(), None, self._depth + 1)
@@ -581,8 +584,8 @@ def _why_not_a_section(value: str) -> str:
     if _PLUGIN.match(value):
         name = " ".join(re.split(r"[\s\[{]+", value)[:2])
         return (
-            f"{name!r} makes a reader in pure BrainScript, which only the oldest readers of CNTK could; "
-            "write [ readerType = ... ] in its place"
+            f"{name!r} makes a reader in pure BrainScript, which only the oldest readers of CNTK supported; "
+            "write [ readerType = ... ] instead"
         )
     if value == "true":
         return "the bracket must open on the line of its name"

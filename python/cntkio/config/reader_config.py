@@ -60,7 +60,7 @@ class Call:
         """Make the deserializer.
 
         Raises:
-            ConfigError: Its options are not possible.
+            ConfigError: Its options are invalid.
         """
         return self.target(*self.arguments, **dict(self.keywords))
 
@@ -241,7 +241,7 @@ class ReaderConfig:
             minibatch_size: The minibatch size, in place of the configured size, if the truncation length depends on it.
 
         Raises:
-            ConfigError: Options are not possible.
+            ConfigError: An option is invalid.
             CorpusError: The deserializers have no sequence in common.
             FormatError: A file breaks its format, and its index cannot be made.
             OSError: A file cannot be read.

@@ -63,7 +63,7 @@ def read_config(
         path: The file.
         overrides: Further arguments as the program ``cntk`` takes them, such as ``"train=[reader=[maxErrors=5]]"``.
         section: The path of a reader's section, such as ``"train/reader"``, which is read as it is written; or of an
-            action's section, such as ``"train"``, whose ``reader`` is changed as the action does (``test`` and
+            action's section, such as ``"train"``, whose ``reader`` is read as the action reads it (``test`` and
             ``write`` read in order). None: the first action of ``command``.
 
     Raises:
@@ -123,7 +123,7 @@ class Attempt(NamedTuple):
     Attributes:
         section: The path of its section, or of the section of its action.
         config: The reader.
-        error: The reason.
+        error: The reason why it cannot be read.
     """
 
     section: str
@@ -146,7 +146,8 @@ class Attempts(NamedTuple):
 
     Attributes:
         each: The readers.
-        why_all: The reason why these are all sections that have readers, and not a choice; empty: they are a choice.
+        why_all: The reason why these are all sections that have readers, since nothing says which of them to use;
+            empty: the arguments or the actions say it.
     """
 
     each: list[Attempt]
@@ -156,7 +157,7 @@ class Attempts(NamedTuple):
 def attempts(path: str | os.PathLike[str], arguments: Sequence[str]) -> Attempts:
     """Try to read the readers of a configuration that arguments of the command line name.
 
-    Each reader is changed as the action around it does, also if the reader itself is named.
+    Each reader is read as the action around it reads it, even if an argument names the reader itself.
 
     Args:
         path: The configuration; or several with a plus sign between them, if no file has the whole name.
@@ -181,7 +182,7 @@ def attempts(path: str | os.PathLike[str], arguments: Sequence[str]) -> Attempts
             why_all = _why_none(top)
             if not asked:
                 expected = (
-                    "expected train = [ reader = [ file = ... ] ] or the like, perhaps in a file that includes it"
+                    "expected train = [ reader = [ file = ... ] ] or similar, perhaps in a file that includes this file"
                 )
                 raise ConfigError(f"{name}: no section has a reader; {expected}", path=name)
     found = [_attempt(top, section) for section in asked]
@@ -318,7 +319,7 @@ class _Asked:
     precision: Precision
 
     def is_write(self) -> bool:
-        """Return whether the action or the section writes, which matters to HTK's readers and the composite reader."""
+        """Return whether the action or the section writes, which matters to HTK readers and the composite reader."""
         return self.action == "write" or self.section.text("action", "").lower() == "write"
 
     def context(self, *, frame_mode: bool = False, takes_targets: bool = False) -> StreamContext:
@@ -521,7 +522,7 @@ def _old_htk_reader(asked: _Asked) -> ReaderConfig:
     if method == "rollingWindow" and packing != "frame" and window is not None:
         raise section.error(
             "readMethod",
-            "readMethod = rollingWindow shuffles frames, and frameMode is false; whole utterances are shuffled "
+            "readMethod = rollingWindow shuffles frames, but frameMode is false; whole utterances are shuffled "
             "by blockRandomize",
         )
     if packing == "frame" and max(counts) > 1:

@@ -29,11 +29,12 @@ logger = logging.getLogger("cntkio")
 BLANKS = " \t"
 CLOSING = {"[": "]", "{": "}", "(": ")"}
 OPENING = '[{("'
-DEEPEST = 100  # brackets in brackets; a network description has ten
+DEEPEST = 100  # levels of brackets; a network description has about ten
 INTEGER = re.compile(r"[+-]?[0-9]{1,1000}")
 
 _BRACKET = re.compile(r'"[^"]*"?|[\[\](){}]')
-# Such a character right after an opening bracket is the separator inside it, unless it begins a relative path.
+# One of these characters right after an opening bracket is the separator inside the brackets, unless a relative path
+# begins with it.
 _SEPARATORS = "`~!@$%^&*_-+|:;,?."
 _RELATIVE = ("..", ".\\", "./")
 _MOST_ELEMENTS = 1 << 20
@@ -83,7 +84,7 @@ class Text:
         listed = list(pieces)
         self.string = "".join(string for string, _ in listed)
         self._origins = [origin for _, origin in listed]
-        # First character of each piece and, last, the length.
+        # Offset of the first character of each piece and, last, the length.
         self._starts = list(itertools.accumulate((len(string) for string, _ in listed), initial=0))
 
     def _piece(self, offset: int) -> int:
@@ -109,7 +110,7 @@ class Text:
 
     @functools.cached_property
     def closing(self) -> dict[int, int]:
-        """For each opening bracket or quote the offset at which it is closed.
+        """For each opening bracket or quote, the offset of the character that closes it.
 
         Raises:
             ConfigError: A bracket is not closed, or is closed by a bracket of another kind.
@@ -129,7 +130,7 @@ class Text:
                 if len(open_brackets) > DEEPEST:
                     raise self.position(offset).error(f"brackets are nested more than {DEEPEST} deep")
             elif not open_brackets:
-                # CNTK takes it as text.
+                # CNTK reads it as text.
                 logger.warning("%s: %r closes no bracket, and counts as text", self.position(offset), character)
             elif CLOSING[string[open_brackets[-1]]] != character:
                 raise self._unmatched(open_brackets[-1], offset)
@@ -170,7 +171,7 @@ class Value(NamedTuple):
 
     @property
     def is_section(self) -> bool:
-        """True in brackets that can hold entries."""
+        """True if the value is in brackets, which can hold entries."""
         return self.begin < self.end and self.text.string[self.begin] in CLOSING
 
     def trimmed(self) -> Value:
@@ -179,7 +180,7 @@ class Value(NamedTuple):
         return self._replace(begin=begin, end=begin + len(self.string.strip(BLANKS)))
 
     def as_own_text(self) -> Value:
-        """Copy the value into a text of its own, in which brackets from within quotes count."""
+        """Copy the value into a text of its own, in which brackets count that were in quotes."""
         text = Text(self.text.pieces(self.begin, self.end))
         return Value(text, 0, len(text.string))
 

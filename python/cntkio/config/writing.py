@@ -100,7 +100,7 @@ def _call_for(deserializer: Any) -> Call:
     return Call(target, _ARGUMENTS[target](deserializer), (*keywords, *_precision(deserializer)))
 
 
-# Fields of deserializers that are arguments, or that the reader's section says.
+# Fields of deserializers that are arguments, or that the reader's section sets.
 _BY_OTHER_MEANS = ("filename", "streams", "label_mapping_file", "dtype", "convert")
 
 
@@ -338,7 +338,7 @@ def _keywords(call: Call) -> list[str]:
 
 
 def _entries(rows: Iterable[tuple[str, Any, Any]]) -> list[str]:
-    """Return entries of keys and values; the third of each row is the default, which is not written."""
+    """Return an entry for each row of key, value and default whose value is not the default."""
     return [_entry(key, value) for key, value, default in rows if value != default]
 
 
@@ -364,5 +364,7 @@ def _quotable(text: str) -> str:
     hash_sign = text.find("#")  # a later '#' in a line begins no comment
     begins_comment = hash_sign == 0 or (hash_sign > 0 and text[hash_sign - 1] in BLANKS)
     if any(character in text for character in '"\n\r') or begins_comment or VARIABLE.search(text):
-        raise ConfigError(f"{text!r} cannot be written in a configuration: a quote, line end, ' #' or '$' is in it")
+        raise ConfigError(
+            f"{text!r} cannot be written in a configuration: it contains a quote, a line end, ' #' or a variable"
+        )
     return text

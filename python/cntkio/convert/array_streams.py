@@ -27,7 +27,7 @@ class ArrayStream:
         name: Its name.
         data: Its samples, as for `cntkio.write_cbf`.
         dtype: float32 or float64; None: float64 if the data have it or a whole number beyond 2^24, or else float32.
-        num_classes: The data are class ids, and this is their number, for a one-hot stream; None: the data are samples.
+        num_classes: Number of classes if the data are class ids, for a one-hot stream; None: the data are samples.
 
     Attributes:
         name: Its name.
@@ -54,13 +54,13 @@ class ArrayStream:
 
     def info(self, stream_id: int) -> StreamInformation:
         """Return the stream's description."""
-        if self._samples.are_class_ids:  # of unknown number
+        if self._samples.are_class_ids:  # the number of classes is not known
             return StreamInformation(self.name, stream_id, "dense", np.int32, ())
         form: StorageFormat = "sparse" if self._samples.is_sparse else "dense"
         return StreamInformation(self.name, stream_id, form, self._dtype, self._samples.shape)
 
     def column(self, first: int, last: int) -> Column:
-        """Return the column of the sequences from `first` up to `last`, without the last.
+        """Return the column of the sequences from `first` up to, but not including, `last`.
 
         Raises:
             ConfigError: An index is outside the dimension.
@@ -86,7 +86,7 @@ class ArrayStream:
 
 @runtime_checkable
 class _Matrix(Protocol):
-    """A sparse matrix of SciPy, in any of its forms. SciPy need not be installed."""
+    """A sparse matrix of SciPy, of any class. SciPy need not be installed."""
 
     nnz: int
     dtype: np.dtype[Any]
@@ -101,7 +101,7 @@ class _Cut(NamedTuple):
     Attributes:
         offsets: Sample at which each sequence begins and, last, the number of samples.
         values: Dense: the samples. Sparse: the value of each entry.
-        indptr: Sparse: entry at which each sample begins and, last, where they end; counted from any number.
+        indptr: Sparse: entry at which each sample begins and, last, where they end; not always counted from 0.
         indices: Sparse: the index of each entry.
     """
 

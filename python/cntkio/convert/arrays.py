@@ -78,12 +78,12 @@ def read_ctf(
     Args:
         path: The file; or several, a pattern or a list, as for `CTFDeserializer`.
         streams: The streams to read; None: all that `infer_streams` finds, which reads the file once more. If the file
-            has other streams, too, a sequence may lack these, and is empty.
+            also has other streams, a sequence may lack the streams to read, and is empty.
         ids: Streams whose samples are one-hot, to read as the class of each sample: `values` are int32,
             ``[num_samples]``.
         chunks: The chunks to read, as a slice without a step; None: all. For more, see `cntkio.convert.corpus_chunks`.
-        comments: Whether to read the words in comments after one-hot samples, such as ``|S0 178:1 |# BOS``, too. The
-            result then is a `CommentedMinibatch`, whose `vocabularies` have the word of each index.
+        comments: Whether to also read the words in comments after one-hot samples, such as ``|S0 178:1 |# BOS``. The
+            result is then a `CommentedMinibatch`, whose `vocabularies` have the word of each index.
         options: As for `CTFDeserializer`.
 
     Returns:
@@ -125,7 +125,7 @@ def as_class_ids(minibatch: Minibatch, ids: Collection[str]) -> Minibatch:
     """Return a minibatch with class ids for some streams, whose samples are one-hot vectors.
 
     Raises:
-        ConfigError: A name is not a stream's.
+        ConfigError: No stream has one of the names.
         CorpusError: A sample is not a single entry of 1.
     """
     data, keys = dict(minibatch), minibatch.keys_of_sequences

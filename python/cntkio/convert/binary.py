@@ -46,7 +46,7 @@ def write_cbf(
         progress: Function that is called with the number of pieces done, and their total.
 
     Raises:
-        ConfigError: An option or the arrays are not possible.
+        ConfigError: An option is invalid, or the arrays do not form a corpus.
         CorpusError: The data have no sequence, streams have different numbers of sequences, or a whole number is not
             exact in the precision.
         FormatError: The input breaks its format, or the layout cannot express a sequence.

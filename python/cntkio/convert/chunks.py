@@ -32,7 +32,8 @@ def _working_folder() -> str:
 class CorpusChunks:
     """Consecutive chunks of a corpus: a small value, which can be pickled and written, and refuses a changed corpus.
 
-    `corpus_chunks` makes it for all chunks; `split` and slices make parts. Every writer and `RecordBatches` accept it.
+    `corpus_chunks` returns all chunks of a corpus; `split` and slices return parts. Every writer and `RecordBatches`
+    accept them.
     A process that reads a part of a text makes the index again, unless the deserializer has ``cache_index=True`` and
     the process finds the cache. An error budget (`max_errors`) counts for each part.
 
@@ -43,7 +44,7 @@ class CorpusChunks:
         name: Name of the corpus in messages, usually its file.
         streams: The streams of the corpus.
         has_text_keys: Whether keys are texts.
-        fingerprint: Tells this corpus from others.
+        fingerprint: A text that tells this corpus from others.
         folder: The working directory in which the chunks were listed.
 
     Example:

@@ -70,7 +70,7 @@ def ctf_to_cbf(
         progress: As for `write_cbf`.
 
     Raises:
-        ConfigError: An option is not possible.
+        ConfigError: An option is invalid.
         CorpusError: The text has no sequence.
         FormatError: The text breaks its format, or the layout cannot express a sequence.
         OSError: A file cannot be read or written.

@@ -47,7 +47,7 @@ class Reading(TypedDict, total=False):
         one_hot: Columns of class ids in Parquet and Arrow, and their numbers of classes, as for `cntkio.arrow.read`.
         key: The column of keys in Parquet and Arrow, read and written.
         keys: Keys of several texts, as for `CTFDeserializer`.
-        chunk_size_in_bytes: Chunk size of a text, as for `CTFDeserializer`, which is about the memory in use.
+        chunk_size_in_bytes: Chunk size of a text, as for `CTFDeserializer`; about as much memory is in use.
 
     Example:
         >>> reading: Reading = {"max_errors": 3}
@@ -110,8 +110,8 @@ def convert_file(
     """Convert a file of any format to text (CTF), a binary corpus (CBF), Parquet or Arrow.
 
     Args:
-        source: A text, a binary corpus, a list of HTK features (scp), Parquet or Arrow; its content decides. Or, of one
-            of the first three, several files, which are one corpus: a pattern or a list.
+        source: A text, a binary corpus, a list of HTK features (scp), Parquet or Arrow; its content decides. Several
+            files of one of the first three kinds are one corpus: a pattern or a list.
         target: The file to write.
         to: Its format; None: by its extension: ``.ctf``, ``.txt``, ``.cbf``, ``.bin``, ``.parquet``, ``.pq``,
             ``.arrow``, ``.feather`` or ``.ipc``.
@@ -126,7 +126,7 @@ def convert_file(
         reading: How to read the source: the keywords of `Reading`.
 
     Raises:
-        ConfigError: The formats of the files, or the options, are not possible.
+        ConfigError: The format of a file or an option is invalid.
         CorpusError: The data do not fit the format to write.
         FormatError: The input breaks its format.
         OSError: A file cannot be read or written.

@@ -16,7 +16,7 @@ from cntkio.formats.output_file import written_whole
 
 @contextlib.contextmanager
 def keys_of(corpus: Pieces, renumber: bool, keys_file: AnyPath | None) -> Iterator[Keys]:
-    """Open the keys of a corpus, and the file to list them in, which appears when the block ends.
+    """Open the keys of a corpus, and the file that lists them, which appears when the block ends.
 
     Raises:
         CorpusError: The sequences have no keys to list.

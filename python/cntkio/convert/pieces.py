@@ -27,7 +27,7 @@ class Piece(NamedTuple):
     Attributes:
         chunk: Their data.
         keys: Their keys, whole numbers from 0 or texts; None: they have none.
-        lengths: Number of samples that each counts for; None: the samples of its longest stream.
+        lengths: Number of samples that each sequence counts for; None: the samples of its longest stream.
     """
 
     chunk: Chunk

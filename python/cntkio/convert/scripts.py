@@ -54,7 +54,7 @@ def txt_to_ctf(
         The number of sequences.
 
     Raises:
-        ConfigError: An option is not possible.
+        ConfigError: An option is invalid.
         FormatError: A line has another number of columns, or a token is not known.
         OSError: A file cannot be read or written.
 
@@ -114,10 +114,10 @@ class _EmptyColumns:
         self._num_columns = 0
 
     def count(self, num_columns: int, path: str, line: int) -> None:
-        """Count such columns, the first of them on this line."""
+        """Count columns without a token, the first of which is on this line."""
         self._num_columns += num_columns
         if self._first is None:
-            what = "a column without a token: a stream has no sample in the sequence, and CNTK refuses it"
+            what = "a column without a token: its stream has no sample in the sequence, which CNTK therefore refuses"
             self._first = FormatError(what, path=path, line=line)
             if self._is_strict:
                 raise self._first
@@ -156,7 +156,8 @@ def uci_to_ctf(
         labels_start: The first column of labels, from 0.
         labels_dim: Number of columns of labels.
         num_labels: Number of categories; without a mapping file their names are ``0`` to ``num_labels - 1``.
-        mapping_file: Names of the categories, one per line. The vector has a value for each, and at least `num_labels`.
+        mapping_file: Names of the categories, one per line. The vector has a value for each name, and at least
+            `num_labels` values.
         sparse_labels: Write a category as ``index:1``.
         delimiter: Separator of columns; None: white space.
         compress: Compression of the text: ``"gzip"``, ``"zstd"`` or ``"none"``; None: as the target's name says.

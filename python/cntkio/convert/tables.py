@@ -33,7 +33,7 @@ class DataSet(Protocol):
 
 @runtime_checkable
 class ArrayLike(Protocol):
-    """Tensors, and everything else that can be an array of NumPy."""
+    """Tensors, and everything else that NumPy can convert to an array."""
 
     def __array__(self) -> Any: ...
 

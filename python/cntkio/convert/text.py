@@ -47,13 +47,13 @@ def write_ctf(
         one_hot: Streams of class ids in arrays, minibatches and tables, to write as one-hot streams, and their numbers
             of classes. An array ``[sequences, samples]`` has sequences of equal length.
         renumber: Begin lines with the index of the sequence from 0, whatever the keys are.
-        keys_file: Do so, and write the keys into this file: line n, from 0, is the key of sequence n.
-        compress: ``"gzip"``, ``"zstd"`` (frames of 4 MB with a seek table) or ``"none"``; None: as the
-            name ends, in ``.gz``, ``.zst`` or anything else.
+        keys_file: Renumber, and write the keys to this file: line n, from 0, is the key of sequence n.
+        compress: ``"gzip"``, ``"zstd"`` (frames of 4 MB with a seek table) or ``"none"``; None: as the extension of
+            the name says: ``.gz``, ``.zst`` or anything else.
         progress: Function that is called with the number of pieces done, and their total.
 
     Raises:
-        ConfigError: A name or the arrays are not possible.
+        ConfigError: A name is invalid, or the arrays do not form a corpus.
         CorpusError: The data have no sequence, streams have different numbers of sequences, a key is not a whole number
             from 0, two neighbouring sequences have the same key, or a whole number is not exact in float64.
         FormatError: The input breaks its format, or the text format cannot express it: a value is not finite, or a

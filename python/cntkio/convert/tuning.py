@@ -1,7 +1,7 @@
 """Sizes by which conversions are divided. They change memory and time, never a result."""
 
 PIECE_BYTES = 16 << 20
-"""Bytes of arrays that make a piece."""
+"""Bytes of arrays in a piece."""
 SAMPLES_AT_ONCE = 1 << 16
 """Minibatch size when a source is written."""
 SEQUENCES_PER_CORE = 2048

@@ -4,7 +4,7 @@
 
     names ── inputs ──> Input ── described(Reading) ──> Described ── open, parts ──> MinibatchSource, Corpus
 
-    files       files that are read where they are, and temporary copies of the others
+    files       files that are read in place, and temporary copies of the others
     reading     options, and a function for each kind of file
     speech      lists of HTK features, and label files
 

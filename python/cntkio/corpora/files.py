@@ -1,7 +1,7 @@
-"""Inputs that no deserializer reads where they are: standard input, tables, and compressed files.
+"""Inputs that no deserializer reads in place: standard input, tables, and most compressed files.
 
-They become temporary files, which are removed when the command ends. All other files are read where they are, also
-text of the CNTK text format in gzip or zstd.
+They become temporary files, which are removed when the command ends. All other files are read in place, including text
+in the CNTK text format that is compressed with gzip or zstd.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Input(NamedTuple):
         name: Its name for people.
         path: Path of its bytes; for several files, the path of the first.
         kind: Its kind.
-        size: Number of its bytes, as they are read.
+        size: Number of its bytes.
         files: The files, if they are several.
     """
 
@@ -60,11 +60,11 @@ class Input(NamedTuple):
 
 @contextmanager
 def inputs(names: Iterable[FileNames], *, reads_tables: bool = True) -> Iterator[list[Input]]:
-    """Find out the kinds of files, and copy files that no deserializer reads where they are to temporary files.
+    """Detect the kinds of files, and copy files that no deserializer reads in place to temporary files.
 
     Args:
         names: For each corpus its file, pattern or list of files; - for standard input.
-        reads_tables: Whether to make binary corpora of tables.
+        reads_tables: Whether to convert tables to binary corpora.
 
     Raises:
         ConfigError: A table needs a package that is not installed.

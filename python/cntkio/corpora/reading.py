@@ -38,7 +38,7 @@ _TAKES = {
 CHUNK_SIZE = 32 << 20
 """Bytes of a chunk of a text."""
 SURVEYED_AT_ONCE = 4 << 20
-"""The same of a text whose values are only looked at: the arrays use the same memory again and again."""
+"""Bytes of a chunk of a text whose values are only examined: the arrays of each chunk reuse the memory of the last."""
 # Bytes that the pass that makes the index of a text also parses, so that they are read only once.
 _PARSED_AHEAD = 64 << 20
 
@@ -51,7 +51,7 @@ class Reading(NamedTuple):
         max_errors: Errors to forgive in a text; -1: all.
         skip_sequence_ids: Whether each line of a text is a sequence.
         strict: Whether warnings are errors.
-        chunk_size_in_bytes: Of a chunk of a text.
+        chunk_size_in_bytes: Size of a chunk of a text.
         keys: Keys of several texts.
         prefix: Text to put before each path of a list of features.
         mapping: For a label file: the file with the names of its labels.
@@ -71,7 +71,7 @@ class Reading(NamedTuple):
     def usually(
         self, *, max_errors: int = 0, chunk_size_in_bytes: int = CHUNK_SIZE, cache_index: bool = False
     ) -> Reading:
-        """Return the options with defaults in place of options that the caller leaves open."""
+        """Return the options, with defaults in place of options that the caller does not set."""
         return self._replace(
             max_errors=max_errors if self.max_errors is None else self.max_errors,
             chunk_size_in_bytes=self.chunk_size_in_bytes or chunk_size_in_bytes,
@@ -104,10 +104,10 @@ class Described(NamedTuple):
     Attributes:
         input: Its files.
         deserializers: The deserializers that read it; empty for a label file.
-        open_labels: Opens the label file, once: without features, a source cannot read it. None: it is not one.
+        open_labels: Opens the label file, once: without features, a source cannot read it. None: not a label file.
         written: The deserializers that a written configuration describes.
         section: The section of the configuration that describes it; empty: no configuration does.
-        chunk_sizes: End of the fact about chunks.
+        chunk_sizes: Words about the size of chunks, which end the fact about chunks.
         facts: Facts that only corpora of this kind have.
         order: The streams in the order in which they are printed; empty: in the order of the source.
         has_precisions: Whether the file gives the type of each stream's values.

@@ -1,4 +1,4 @@
-"""Speech corpora without options: lists of HTK features (scp) and label files (MLF). (docs/cli.md)
+"""Speech corpora: lists of HTK features (scp) and label files (MLF). (docs/cli.md)
 
 Invariant: deserializers and facts come from the files alone; nothing is printed here.
 """
@@ -77,7 +77,7 @@ def open_labels(path: FileNames, mapping: Path | None) -> Labels:
         return Labels(_binary_labels(path).open(), names)
     names = read_mapping(mapping) if mapping is not None else _labels_in(path)
     if not names:
-        raise CorpusError(f"{shown_files(path)}: no row with a label is in it")
+        raise CorpusError(f"{shown_files(path)}: no row has a label")
     return Labels(_text_labels(None, path, names).open_with(names), names)
 
 
@@ -92,9 +92,9 @@ def named_labels(path: FileNames, mapping: Path | None) -> HTKMLFDeserializer | 
     if _is_binary(path):
         return _binary_labels(path)
     if mapping is None:
+        flag = wording().flag("mapping")
         raise ConfigError(
-            f"the labels of {shown_files(path)} have no names; {wording().flag('mapping')} says which file has them",
-            key="mapping",
+            f"{shown_files(path)} does not number its labels; with {flag}, name the file that does", key="mapping"
         )
     return _text_labels(mapping, path, read_mapping(mapping))
 
@@ -137,7 +137,7 @@ def features_of(
         features=StreamDef(shape=first_header(listed_files(path, option="FILE")[0], prefix=prefix).dim)
     )
     if len(streams) != 1:
-        raise ConfigError(f"a list of features has one stream; {len(streams)} are wanted", key="stream")
+        raise ConfigError(f"a list of features has one stream; {len(streams)} are requested", key="stream")
     ((name, stream),) = streams.items()
     definition = StreamDef(scp=path, shape=stream.dim)
     return HTKFeatureDeserializer(StreamDefs({name: definition}), prefix=prefix, strict=strict)

@@ -1,4 +1,4 @@
-"""Surveys of whole corpora: their figures, their pictures, and what is wrong with them. (docs/cli.md, docs/check.md)
+"""Surveys of whole corpora: figures, pictures, and what is wrong with the data. (docs/cli.md, docs/check.md)
 
 ::
 

@@ -5,8 +5,8 @@
     open ──> events of the format ──> folded: one finding for one cause ──┐
     blocks ──> StreamCheck: ranges, one-hot samples, lengths ─────────────┴──> Findings
 
-A property that at least 99 of 100 samples or sequences have is taken for a rule, and the others are findings. Nothing
-is said about fewer than 20 of them. No loop here runs over sequences or samples that are sound.
+If at least 99 of 100 samples or sequences have a property, the others are findings. Fewer than 20 samples or sequences
+are not judged. No loop here runs over sequences or samples that are sound.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Text:
         return self._locator.locate(offset)
 
     def line_ends(self) -> Finding | None:
-        """Return a finding if some lines end with CR LF and others do not: the first of the fewer."""
+        """Return a finding if some lines end with CR LF and others do not: the first line with the rarer end."""
         if not has_byte(self._file, b"\r"):
             return None
         counts = {"CR LF": 0, "LF": 0}

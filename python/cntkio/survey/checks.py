@@ -68,17 +68,17 @@ def check(
         streams: The streams that the files should have; None: as the files show them.
         skip_sequence_ids: Read each line of a text as a sequence, and ignore ids.
         strict: Turn warnings about a text, a binary corpus or features into errors.
-        max_errors: Errors of a text to find one by one; of a chunk that exceeds this number, only the first error in
-            excess is found. None: find all.
-        chunk_size_in_bytes: Chunk size of a text, which is about the memory in use. None: 4 MiB.
-        keys: Of several texts, as for `CTFDeserializer`.
+        max_errors: Errors of a text to find one by one; in a chunk that exceeds this number, only the first further
+            error is found. None: find all.
+        chunk_size_in_bytes: Chunk size of a text; about as much memory is in use. None: 4 MiB.
+        keys: Keys of several texts, as for `CTFDeserializer`.
         prefix: Text to put before each path of a list of features.
         mapping: For a label file: the file with the names of its labels; None: the names in the label file.
         remote: How to read remote stores.
         ignore: Codes of rules to leave out.
         max_findings: Number of findings to list; all are counted.
         output: A file for a copy of a text without the sequences that are errors; None: none is written.
-        progress: Called with the number of sequences of a corpus that are checked, and of all its sequences.
+        progress: Called with the number of sequences of a corpus that are checked, and the number of all its sequences.
 
     Returns:
         The findings, in the order of files and places. They are false if there are none.
@@ -112,7 +112,7 @@ def check(
         if files:
             reading.require_takers(files)
         elif reading != Reading():
-            raise ConfigError("options of files go with files; a deserializer has its own options")
+            raise ConfigError("options of files are only for files; a deserializer has its own options")
         limits = Limits([ignore] if isinstance(ignore, str) else ignore, max_findings)
         return check_all(files, given, reading, limits, output=output, progress=progress)
 
@@ -250,7 +250,7 @@ def _forms(streams: StreamDefs) -> list[tuple[str, bool, int]]:
 
 
 def _check_input(call: _Call, file: Input) -> list[Opened]:
-    """Check a file, or several. A text is checked again if its streams are not as its first lines say."""
+    """Check a file, or several. A text is checked again if its streams differ from the guess."""
     guess = guessed_streams(file.names) if file.kind.form == "ctf" and not call.reading.streams else StreamDefs()
     if not guess:
         return _check_as_asked(call, file)

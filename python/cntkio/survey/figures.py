@@ -61,12 +61,12 @@ class StreamFigures(NamedTuple):
         num_samples: Its samples.
         longest: Samples of its longest sequence.
         num_values: Values that the file has: all of a dense stream, the entries of a sparse one.
-        density: Share of the values that are not zero, of all that the dimension allows for.
+        density: Share of the values that are not zero, among all values that the dimension allows for.
         lowest: The smallest value; NaN if there is none.
         highest: The largest.
         mean: The mean.
         deviation: The standard deviation.
-        num_strange: Values that are NaN or infinite, which do not count above.
+        num_strange: Values that are NaN or infinite; the range, the mean and the deviation leave them out.
         quantiles: Of `QUANTILES`; empty for a stream without values.
         values: Histogram of the values.
         frequencies: Frequency of each index, or of each class of a dense one-hot stream; None: it has no classes.

@@ -35,7 +35,7 @@ class Finding(NamedTuple):
 
     Attributes:
         code: Its rule.
-        message: The found and the expected content.
+        message: What was found and what was expected.
         path: The file.
         byte: Position in the file, from 0.
         line: Line of a text, from 1.
@@ -95,7 +95,7 @@ class Finding(NamedTuple):
         return self._replace(byte=other.byte, line=other.line, column=other.column)
 
     def with_excerpt(self, text: TextInput) -> Finding:
-        """Return this with the line of a text around the place."""
+        """Return this finding with the line of the text around its place."""
         if self.line is None or self.byte is None or self.column is None:
             return self
         first = max(self.byte - self.column + 1, self.byte - _WINDOW // 2)
@@ -120,7 +120,7 @@ class Findings:
         counts: Number of findings of each code.
         num_sequences: The sequences that were checked.
         num_left_out: The sequences that a copy lacks.
-        unsound: For each file the bytes at which a sequence breaks the format.
+        unsound: For each file, the bytes at which sequences break the format.
     """
 
     def __init__(self, most: int, ignored: frozenset[str] = frozenset()) -> None:
@@ -155,10 +155,10 @@ class Findings:
             self.unsound.setdefault(path, []).extend(places)
 
     def finish(self, names: Mapping[str, str]) -> None:
-        """Add excerpts while all files can be read, and call files by their names for people.
+        """Add excerpts while all files can be read, and replace the names of files by names for people.
 
         Args:
-            names: Names of files that have others.
+            names: The name for people of each file that has one.
         """
         with ExitStack() as stack:
 
@@ -175,7 +175,7 @@ class Findings:
                 self.listed[index] = found._replace(path=names.get(finding.path, finding.path))
 
     def add(self, finding: Finding, count: int = 1) -> None:
-        """Add a finding, which stands for several."""
+        """Add a finding, which stands for `count` findings."""
         if finding.code in self._ignored:
             return
         self.counts[finding.code] += count

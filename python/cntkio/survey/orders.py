@@ -25,7 +25,7 @@ class RankSteps(NamedTuple):
         num_sequences: Sequences of each step, int64.
         num_chunks: Chunks that are in memory in each step, int64.
         sequences: The sequences in the order of delivery, int64.
-        num_loads: Chunks that are loaded.
+        num_loads: Number of chunks that are loaded.
     """
 
     num_samples: npt.NDArray[np.int64]
@@ -42,12 +42,12 @@ class OrderFigures(NamedTuple):
     Attributes:
         num_steps: Steps of the rank with the most.
         sequences_of_a_step: Mean number of sequences of a step of a rank.
-        samples_of_a_step: The same of samples.
+        samples_of_a_step: Mean number of samples of a step of a rank.
         padding: Share of all padded arrays that is padding.
         waiting: Share of the time in which a rank waits, if a step takes as long as its largest padded array.
         most_chunks: Chunks in memory, of the rank with the most.
         num_loads: Chunks that all ranks load.
-        shuffling: Mean distance in the data of neighbours in the order, as a share of that in a full shuffle.
+        shuffling: Mean distance in the data of neighbours in the order, as a share of the mean of a full shuffle.
         sizes: Histogram of the samples of a step.
         map: Number of sequences in each part of the data (rows) and of the sweep (columns), for the first rank.
     """

@@ -22,7 +22,7 @@ class Rule(NamedTuple):
 
     Attributes:
         code: Its stable name.
-        severity: Whether CNTK's readers count it as an error, or read on with or without a warning.
+        severity: Whether CNTK's readers count it as an error, or continue with or without a warning.
         formats: The kinds of files in which it is found.
         meaning: Its description, in a sentence or more.
         help: Advice.
@@ -36,7 +36,7 @@ class Rule(NamedTuple):
 
     def page(self) -> str:
         """Return the page of the rule as Markdown."""
-        counts = "costs one of `max_errors`" if self.formats == "text" else "ends the reading"
+        counts = "it costs one of `max_errors`" if self.formats == "text" else "it ends the reading"
         effect = f"An error: {counts}." if self.severity == "error" else "A warning: the data are read."
         return (
             f"# {self.code}\n\n{self.meaning}\n\n| | |\n|---|---|\n| severity | {self.severity} |\n"
@@ -108,8 +108,8 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
      "A stream has two samples on a line. Both are kept, so its sequence is longer than its lines.",
      "write the second sample on a line of its own, or remove it"),
     ("unknown-name", "warning", "text",
-     "Fewer than 1 of 100 sequences have a stream of this name: perhaps it is misspelled. What follows is not read. "
-     "(Only if `--stream` does not name the streams.)",
+     "Fewer than 1 of 100 sequences have a stream of this name: perhaps it is misspelled. Its samples are not read. "
+     "(This is found only if `--stream` does not name the streams.)",
      "correct the name; or name all streams with `--stream`, if it is right"),
     ("repeated-id", "warning", "text",
      "Two sequences that are not neighbours have the same id. Both are read; in a join only one of them has a "
@@ -122,8 +122,8 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
      "A sequence has no sample of the stream that defines the minibatch size. It is left out.",
      "add a sample, or let another stream define the minibatch size"),
     ("mixed-line-ends", "warning", "text, lists, label files",
-     "Some lines end with CR LF, the others with LF alone. The readers take both; other programs may not.",
-     "write all lines with one kind of end, such as with dos2unix"),
+     "Some lines end with CR LF, the others with LF alone. The readers accept both; other programs may not.",
+     "end all lines in the same way, for example with dos2unix"),
     ("length-list-beyond-the-chunk", "error", "binary corpora",
      "The lengths of a chunk's sequences take more bytes than the chunk has.",
      _CUT),
@@ -176,7 +176,7 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
      "The last bytes of a chunk belong to no stream.",
      "write the file again, if you do not know what the bytes are"),
     ("no-id", "error", "lists",
-     "A line of a list has no id in front of an equals sign.",
+     "A line of a list has no id before an equals sign.",
      "write id=path[first,last]"),
     ("no-range", "error", "lists",
      "A line of a list has no range of frames.",
@@ -203,8 +203,8 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
      "An utterance is longer than the limit, and is left out.",
      "raise max_sequence_length, or cut the utterance"),
     ("repeated-utterance", "warning", "lists, label files",
-     "An utterance is there several times. A label file is refused, and so are several lists that have the same "
-     "utterance; of a single list all its lines are left out.",
+     "An utterance occurs several times. A label file is refused, and so are several lists that have the same "
+     "utterance; from a single list, all lines of the utterance are left out.",
      "keep one line or entry of each utterance"),
     ("mixed-files", "warning", "feature files",
      "A feature file differs from the first file in its kind, its frame shift or its qualifiers.",
@@ -234,7 +234,7 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
      "An utterance has no frames.",
      "remove the utterance"),
     ("wrong-sum", "error", "label files",
-     "The runs of an entry do not sum up to its number of frames.",
+     "The runs of an entry do not add up to its number of frames.",
      _CUT),
     ("unquoted-key", "warning", "label files",
      "A line between entries is not in quotes. Its entry is left out.",
@@ -267,7 +267,7 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
      "A binary label file ends within an entry.",
      _CUT),
     ("broken-file", "error", "all",
-     "The file breaks its format in a way that has no code of its own, such as in its header. What follows is not"
+     "The file breaks its format in a way that has no code of its own, such as in its header. The rest is not"
      " checked.",
      "read the message: it names the damage and the expected content"),
     ("not-a-number", "warning", "all",
