@@ -27,7 +27,7 @@ VERBS = (*CORPUS_VERBS, "config", "convert", "completion")
 
 @pytest.fixture(autouse=True)
 def in_a_clone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Run in a copy of the examples, where their paths are right and index caches disturb no other test."""
+    """Run in a copy of the examples, so that their paths are right and their index caches disturb no other test."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__", "*.index"))
     monkeypatch.chdir(tmp_path)
 
@@ -194,7 +194,7 @@ def test_verbs_exit_with_2_for_missing_files(verb: str, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize("verb", CORPUS_VERBS)
-def test_verbs_suggest_the_nearest_file_for_a_missing_one(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verbs_suggest_the_nearest_name_for_a_missing_file(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([verb, "examples/iris/irsi.ctf"]) == 2
     assert "did you mean 'examples/iris/iris.ctf'?" in capsys.readouterr().err
 
@@ -206,7 +206,7 @@ def binary(tmp_path: Path) -> str:
     return "corpus.cbf"
 
 
-def test_head_and_read_know_binary_corpora(binary: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_head_and_read_accept_binary_corpora(binary: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["head", "-n", "2", binary]) == 0
     assert capsys.readouterr().out.splitlines() == ["sequence 0", "  x  1 2", "sequence 1", "  x  3 4"]
     assert main(["read", binary]) == 0
@@ -276,7 +276,7 @@ def test_convert_needs_two_files_and_a_known_format(
         (["rule", "--step", "3", "bad-number"], "cntkio rule: error: unrecognized arguments: --step"),
     ],
 )
-def test_an_unknown_option_is_reported_with_the_nearest_of_its_verb(
+def test_an_unknown_option_suggests_the_nearest_option_of_its_verb(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as exit_:
@@ -285,7 +285,7 @@ def test_an_unknown_option_is_reported_with_the_nearest_of_its_verb(
     assert message in capsys.readouterr().err
 
 
-def test_a_link_to_nowhere_and_random_bytes_are_named_by_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_verb_names_broken_links_and_random_bytes(capsys: pytest.CaptureFixture[str]) -> None:
     Path("link.ctf").symlink_to("gone.ctf")
     Path("junk.ctf").write_bytes(b"7 |x 1\0\1\2|y 3\0" * 50)
     for verb in (*CORPUS_VERBS, "stats", "check", "plan"):
@@ -382,7 +382,7 @@ def test_the_example_of_every_help_works_in_a_clone(verb: str, capsys: pytest.Ca
         assert finished.stdout or verb == "convert", example
 
 
-def test_progress_shows_on_a_terminal_only() -> None:
+def test_progress_shows_only_on_a_terminal() -> None:
     terminal, stderr = pty.openpty()
     arguments = ["read", "--minibatch-size", "10", "examples/alice/train.ctf"]
     command = [sys.executable, "-m", "cntkio", *arguments]
@@ -391,7 +391,7 @@ def test_progress_shows_on_a_terminal_only() -> None:
         os.close(stderr)
         while True:
             try:
-                drawn += os.read(terminal, 65536)  # else a slow run fills the terminal, and waits
+                drawn += os.read(terminal, 65536)  # otherwise a slow run fills the terminal and waits
             except OSError:
                 # Linux reports this when the other end is closed.
                 break
@@ -417,7 +417,7 @@ def test_progress_shows_on_a_terminal_only() -> None:
         (["convert", "--to", "cbf", "--output", "out.cbf", "--input"], ["finding streams", "indexing"]),
     ],
 )
-def test_passes_over_a_text_are_shown_on_a_terminal_only(
+def test_passes_over_a_text_are_shown_only_on_a_terminal(
     arguments: list[str], passes: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(show, "DELAY", 0)
@@ -551,8 +551,8 @@ def test_a_written_configuration_reads_features_and_labels(
             ["--labels", "a.mlf", "a.scp", "--write-config", "a.cntk"],
             "does not number its labels; with --mapping, name the file that does",
         ),
-        (["a.mlf", "--write-config", "a.cntk"], "goes with the features: cntkio inspect LIST.scp --labels a.mlf"),
-        (["--labels", "a.mlf", str(ROOT / "examples" / "iris" / "iris.ctf")], "goes with a list of HTK features"),
+        (["a.mlf", "--write-config", "a.cntk"], "needs the features: cntkio inspect LIST.scp --labels a.mlf"),
+        (["--labels", "a.mlf", str(ROOT / "examples" / "iris" / "iris.ctf")], "applies only to a list of HTK features"),
     ):
         assert main(["inspect", *wrong]) == 2
         assert message in capsys.readouterr().err
@@ -560,12 +560,12 @@ def test_a_written_configuration_reads_features_and_labels(
 
 def test_sections_are_refused_without_a_configuration(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["read", str(ROOT / "examples" / "iris" / "iris.ctf"), "Train"]) == 2
-    assert "go with a configuration file only" in capsys.readouterr().err
+    assert "apply only to a configuration" in capsys.readouterr().err
 
 
 @pytest.fixture
 def speech() -> None:
-    """A list with a window's worth of features, and labels of it in text and in binary."""
+    """A list of two utterances in an archive, and their labels as text and in binary."""
     utterances = [("u1", np.arange(12).reshape(4, 3)), ("x/u2", np.ones((2, 3)))]
     classes = [("u1", np.array([1, 1, 1, 0])), ("x/u2", np.array([1, 1]))]
     cntkio.write_htk_archive("a.ark", "a.scp", utterances, kind="FBANK", big_endian=False, period=50_000)
@@ -626,6 +626,6 @@ def test_errors_in_lists_and_label_files_name_their_location(capsys: pytest.Capt
     assert main(["inspect", "--stream", "a:3", "--stream", "b:3", "a.scp"]) == 2
 
 
-def test_a_stream_that_does_not_fit_is_advised_as_an_argument(capsys: pytest.CaptureFixture[str]) -> None:
+def test_advice_about_a_stream_uses_the_words_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["read", "examples/iris/iris.ctf", "--stream", "l:2:lengths"]) == 1
     assert "the file would fit --stream l:4:lengths" in capsys.readouterr().err

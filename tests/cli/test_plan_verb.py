@@ -86,14 +86,14 @@ def test_figures_agree_with_the_steps_of_all_ranks(capsys: pytest.CaptureFixture
 def test_a_sweep_of_one_rank_loads_each_chunk_once(window: str, size: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = planned("--minibatch-size", size, "--window", window, capsys=capsys)
     (figures,) = found["plans"]
-    # The last step of the sweep may already need chunks of the next.
+    # The last step of the sweep may already need chunks of the next sweep.
     assert found["chunks"] <= figures["num_loads"] <= found["chunks"] + (window == "1") + (window != "100")
     assert figures["bytes_read"] == pytest.approx(
         figures["num_loads"] * Path("a.ctf").stat().st_size / found["chunks"], 1
     )
 
 
-def test_pictures_need_nothing_but_themselves(capsys: pytest.CaptureFixture[str]) -> None:
+def test_pictures_are_self_contained(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--html", "a.html", "--svg", "a.svg", "--compare", "window=0", "a.ctf"]) == 0
     page, drawing = Path("a.html").read_text(), Path("a.svg").read_text()
     assert page.count("<svg") >= 2 and "in order" in page
@@ -121,7 +121,7 @@ def test_impossible_plans_say_what_was_expected(
     assert message in capsys.readouterr().err
 
 
-def test_a_plan_reads_the_first_lines_of_a_text_only(
+def test_a_plan_reads_only_the_first_lines_of_a_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "a.ctf"

@@ -39,11 +39,11 @@ def test_every_verb_that_reads_keeps_remote_files_in_a_cache(verb: list[str], tm
         ([URL, "--cache-limit", "1 GB"], "cache_limit is given without cache"),
         ([URL, "--cache", "kept", "--cache-limit", "9"], "cache_limit is 9 bytes, but a window of 1 chunk needs"),
         ([URL, "--remote", "num_requests=0"], "num_requests is 0; expected a whole number of at least 1"),
-        (["local.ctf", "--cache", "kept"], "--cache goes with files of remote stores"),
-        (["local.ctf", "--remote", "num_retries=1"], "--remote goes with files of remote stores"),
+        (["local.ctf", "--cache", "kept"], "--cache applies only to files of remote stores"),
+        (["local.ctf", "--remote", "num_retries=1"], "--remote applies only to files of remote stores"),
     ],
 )
-def test_options_that_are_not_possible_end_the_command(
+def test_invalid_options_end_the_command(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("local.ctf").write_text("|x 1\n")
@@ -54,7 +54,7 @@ def test_options_that_are_not_possible_end_the_command(
 def test_vocab_refuses_remote_options_of_local_files(capsys: pytest.CaptureFixture[str]) -> None:
     Path("local.ctf").write_text("|w 1:1 |# word\n")
     assert main(["vocab", "local.ctf", "--remote", "num_retries=1"]) == 2
-    assert "--remote goes with files of remote stores" in capsys.readouterr().err
+    assert "--remote applies only to files of remote stores" in capsys.readouterr().err
 
 
 def test_unknown_options_of_requests_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from cntkio.formats.ctf import corpus
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with a corpus of three files; the name of the last has a semicolon."""
+    """The current folder, with a corpus of three files, one of which has a semicolon in its name."""
     for index, name in enumerate(("a.ctf", "b.ctf", "c;d.ctf")):
         (tmp_path / name).write_text("".join(f"{2 * index + line} |x {index} {line}\n" for line in range(2)))
     monkeypatch.chdir(tmp_path)
@@ -87,9 +87,7 @@ def test_check_finds_errors_of_each_file_and_ids_in_two(folder: Path, capsys: py
         ("a.ctf;a.ctf", "FILE: a.ctf is named twice"),
     ],
 )
-def test_names_that_cannot_be_meant_end_the_command(
-    capsys: pytest.CaptureFixture[str], name: str, message: str
-) -> None:
+def test_names_without_a_corpus_end_the_command(capsys: pytest.CaptureFixture[str], name: str, message: str) -> None:
     status, printed = run(capsys, "inspect", name)
     assert (status, message in printed) == (2, True)
 
@@ -167,7 +165,7 @@ def test_a_written_configuration_names_several_files() -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_keys_of_files_with_the_same_ids_are_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_option_gives_keys_to_files_with_the_same_ids(capsys: pytest.CaptureFixture[str]) -> None:
     Path("again.ctf").write_text("0 |x 7 7\n")
     names = "a.ctf;again.ctf"
     status, text = run(capsys, "head", names)
@@ -187,4 +185,4 @@ def test_keys_of_files_with_the_same_ids_are_an_option(capsys: pytest.CaptureFix
 def test_lists_of_features_have_no_keys_per_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "a.scp").write_text("u1=a.mfc[0,1]\n")
     status, text = run(capsys, "inspect", "--keys", "per_file", "a.scp")
-    assert (status, "--keys goes with ctf files" in text) == (2, True)
+    assert (status, "--keys applies only to ctf files" in text) == (2, True)

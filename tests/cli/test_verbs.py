@@ -138,7 +138,7 @@ def test_several_compressed_files_are_refused_with_what_to_do(capsys: pytest.Cap
         (["uci2ctf", "-in", "a.uci", "-fs", "1", "-fd", "2", "-ls", "0", "-nl", "3"], "a_cntk_text.uci"),
     ],
 )
-def test_every_converter_says_as_json_what_it_wrote(
+def test_every_converter_reports_its_output_as_json(
     arguments: list[str], output: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("a.ctf").write_text(TEXT)
@@ -220,11 +220,11 @@ def test_several_files_are_separated_by_empty_lines(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--prefix", "/data", "a.ctf"], "--prefix goes with scp files; a.ctf is a CNTK text corpus (CTF)"),
-        (["--mapping", "m", "a.cbf"], "--mapping goes with mlf files; a.cbf is a CNTK binary corpus (CBF)"),
-        (["--skip-sequence-ids", "a.cbf"], "--skip-sequence-ids goes with ctf files"),
-        (["--max-errors", "3", "a.scp"], "--max-errors goes with ctf files"),
-        (["--stream", "x:3", "a.cntk"], "--stream goes with ctf and cbf and scp files; a.cntk is a CNTK configuration"),
+        (["--prefix", "/data", "a.ctf"], "--prefix applies only to scp files; a.ctf is a CNTK text corpus (CTF)"),
+        (["--mapping", "m", "a.cbf"], "--mapping applies only to mlf files; a.cbf is a CNTK binary corpus (CBF)"),
+        (["--skip-sequence-ids", "a.cbf"], "--skip-sequence-ids applies only to ctf files"),
+        (["--max-errors", "3", "a.scp"], "--max-errors applies only to ctf files"),
+        (["--stream", "x:3", "a.cntk"], "--stream applies only to ctf, cbf, scp files; a.cntk is a CNTK configuration"),
     ],
 )
 def test_options_that_a_file_does_not_take_are_refused(
@@ -264,7 +264,7 @@ def test_every_verb_takes_the_same_options_of_a_kind_of_file(
         if kind in kinds:
             assert (status, printed.err) == (0, ""), words
         else:
-            assert status == 2 and f"{option} goes with" in printed.err, words
+            assert status == 2 and f"{option} applies only to" in printed.err, words
 
 
 def test_options_of_texts_have_an_effect(capsys: pytest.CaptureFixture[str]) -> None:
@@ -355,7 +355,7 @@ def test_convert_finds_formats_by_content_and_extension(capsys: pytest.CaptureFi
     assert Path("e.dat").read_text().replace("\t", " ") == TEXT
 
 
-def test_convert_forgives_errors_as_it_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_convert_forgives_the_requested_number_of_errors(capsys: pytest.CaptureFixture[str]) -> None:
     Path("a.ctf").write_text("|x 1\n|x oops\n|x 3\n")
     assert main(["convert", "a.ctf", "a.cbf"]) == 1
     assert not Path("a.cbf").exists()
@@ -402,7 +402,7 @@ def test_scripts_of_other_shells_name_every_verb(shell: str) -> None:
         assert subprocess.run([shell, "-n"], input=script, text=True, timeout=60).returncode == 0
 
 
-def test_zsh_is_told_at_most_one_repeated_argument_of_a_verb() -> None:
+def test_zsh_gets_at_most_one_repeated_argument_of_a_verb() -> None:
     script = run("completion", "zsh").stdout.partition("case $verb in")[2]
     cases = {
         words[0]: words[2:-1] for line in script.splitlines() if (words := shlex.split(line))[1:2] == ["_arguments"]

@@ -48,7 +48,7 @@ def tree_of(section: Section) -> dict[str, Any]:
     def tree(section: Section, depth: int) -> dict[str, Any]:
         nonlocal num_sections
         num_sections += 1
-        if num_sections > MOST_SECTIONS:  # variables can make sections out of little
+        if num_sections > MOST_SECTIONS:  # variables can make many sections from a short text
             raise section.position.error("too many sections for a test", section.name)
         return {key: entry(section, key, depth) for key in section.keys}
 
@@ -136,7 +136,7 @@ def test_entries_are_split_as_documented(text: str, tree: dict[str, Any]) -> Non
     assert tree_of(configuration([text])) == tree
 
 
-def test_lines_of_a_file_lose_their_comments(tmp_path: Path) -> None:
+def test_comments_are_removed_from_the_lines_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "x.cntk"
     path.write_text(
         "\ufeffa = 1 # one\r\n#[ b = 2\n\n \t# x\nc = 3#x # y\n\ufeffd = 4\t5\ne = [ # (\n f ]\ng = h", "utf-8"
@@ -772,7 +772,7 @@ def test_the_printed_program_opens_the_same_source(
 
 
 @pytest.mark.parametrize(("case", "path"), READS, ids=[f"{case.name}-{'-'.join(path)}" for case, path in READS])
-def test_a_written_configuration_is_read_as_the_same(
+def test_a_written_configuration_is_read_as_the_same_reader(
     case: Case, path: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(case.folder)

@@ -38,7 +38,7 @@ EXAMPLES = ROOT / "examples"
 
 
 @pytest.mark.parametrize("name", ["digits/digits.cntk Train", "digits/digits.cntk Test", "alice/alice.cntk train"])
-def test_the_printed_program_reads_the_same(
+def test_the_printed_program_reads_the_same_data(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(EXAMPLES.parent)
@@ -164,7 +164,7 @@ def test_the_trace_level_sets_what_is_logged(lines: Path, caplog: pytest.LogCapt
         return len(caplog.records)
 
     assert num_logged(";traceLevel=0") == num_logged(";traceLevel=0", is_pickled=True) == 0
-    # Three errors on each of 20 wrong lines; of each kind ten and the total by default.
+    # Three errors on each of 20 wrong lines. By default, ten of each kind and the totals are logged.
     assert [num_logged(trace) for trace in ("", ";traceLevel=1", ";traceLevel=2")] == [33, 33, 60]
     assert num_logged(";traceLevel=0;maxError=1;verbosity=2") == 0
     assert num_logged(";maxError=1;verbosity=2") == 35
@@ -198,7 +198,7 @@ def test_backslashes_in_paths_are_tried_as_slashes(lines: Path, caplog: pytest.L
     assert configured(lines, "train=[reader=[file=no\\b.ctf]]").calls[0].arguments[0] == "no\\b.ctf"
 
 
-def test_a_missing_section_lists_those_with_readers(lines: Path) -> None:
+def test_a_missing_section_lists_the_sections_with_readers(lines: Path) -> None:
     with pytest.raises(ConfigError, match=r"no section 'cvReader'; did you mean 'reader'\?; sections .*: train \(sec"):
         configured(lines)
         cntkio.read_config(lines / "a.cntk", section="train/cvReader")
@@ -211,7 +211,7 @@ def test_a_missing_variable_says_how_to_give_it(lines: Path) -> None:
         configured(lines, "train=[reader=[file=$RunDir$/a.ctf]]")
 
 
-def test_a_misspelt_reader_suggests_the_near_name(lines: Path) -> None:
+def test_a_misspelled_reader_suggests_the_nearest_name(lines: Path) -> None:
     with pytest.raises(ConfigError, match="did you mean 'CNTKTextFormatReader'"):
         configured(lines, "train=[reader=[readerType=CNTKTextFormatRedaer]]")
 
@@ -307,7 +307,7 @@ def test_warns_of_keys_that_the_binary_reader_lacks(
         ("HTKMLFReader", "maxUtteranceLength = 5 ; frameMode = false ; truncated = true", "has an effect only"),
     ],
 )
-def test_warns_of_what_a_speech_reader_does_not_read(
+def test_warns_of_sections_and_keys_that_a_speech_reader_ignores(
     reader: str, extra: str, warning: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = f"train = [ reader = [ readerType = {reader} ; x = [ scpFile = a.scp ; dim = 2 ] ; {extra} ] ]"
@@ -380,7 +380,7 @@ def test_refuses_other_deserializers_and_names_a_replacement(name: str) -> None:
     assert caught.value.key == "type"
 
 
-def test_all_readers_of_a_configuration_are_found_or_those_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finds_all_readers_of_a_configuration_or_the_named_readers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(EXAMPLES.parent)
     path = "examples/digits/digits.cntk"
     train, test = [reader.facts() for reader in readers_asked_for(path, [])]
@@ -561,7 +561,7 @@ def test_warns_of_keys_without_effect(
         "randomize=none;frameMode=false;truncated=true",
     ],
 )
-def test_the_old_reader_reads_in_order_when_told(reader: str, timit: dict[str, Any], tmp_path: Path) -> None:
+def test_the_old_reader_reads_in_order_on_request(reader: str, timit: dict[str, Any], tmp_path: Path) -> None:
     config = cntkio.read_config(PAGES / "timit.cntk", f"train=[reader=[{reader}]]")
     assert config.window is None
     (tmp_path / "w.cntk").write_text(written_config("train", config))
@@ -709,14 +709,14 @@ def test_the_labels_of_a_configuration_keep_their_index(timit: dict[str, Any], t
 
 
 @pytest.mark.parametrize("cached", ["true", 1])
-def test_an_option_by_the_name_of_cntk_keeps_the_index_of_labels(cached: object) -> None:
+def test_the_cntk_name_of_an_option_keeps_the_index_of_labels(cached: object) -> None:
     labels = HTKMLFDeserializer("s", StreamDefs(L=StreamDef(mlf="a.mlf", shape=2)))
     labels["cacheIndex"] = cached
     assert labels.cache_index is True
     assert labels["input"] is labels.streams
 
 
-def test_data_that_do_not_fit_a_configuration_are_advised_in_its_words(lines: Path, tmp_path: Path) -> None:
+def test_advice_about_data_uses_the_words_of_the_configuration(lines: Path, tmp_path: Path) -> None:
     with (
         configured(lines, "train=[reader=[frameMode=true]]").open() as source,
         pytest.raises(cntkio.CorpusError, match="frameMode = false reads sequences"),

@@ -37,7 +37,7 @@ def chunks(tmp_path: Path) -> CorpusChunks:
     return corpus_chunks(CTFDeserializer(tmp_path / "a.ctf", STREAMS, chunk_size_in_bytes=500))
 
 
-def test_parts_are_disjoint_and_together_the_corpus(chunks: CorpusChunks, tmp_path: Path) -> None:
+def test_parts_are_disjoint_and_together_form_the_corpus(chunks: CorpusChunks, tmp_path: Path) -> None:
     assert len(chunks) > 20 and sum(chunks.num_sequences) == 1000
     parts = chunks.split(7)
     assert len(parts) == 7 and max(sum(part.num_sequences) for part in parts) < 250

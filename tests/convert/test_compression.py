@@ -1,4 +1,4 @@
-"""Text is compressed while it is written, in frames that a reader can begin with anywhere."""
+"""Text is compressed while it is written, in frames, each of which a reader can begin with."""
 
 import gzip
 import io
@@ -91,7 +91,9 @@ def test_a_failure_leaves_no_packed_file(tmp_path: Path) -> None:
         ("a.cbf.gz", {}, "compress is only for writing text"),
     ],
 )
-def test_refuses_what_cannot_be_compressed(plain: bytes, tmp_path: Path, target: str, options: Any, words: str) -> None:
+def test_refuses_unknown_compressions_and_formats_that_are_not_compressed(
+    plain: bytes, tmp_path: Path, target: str, options: Any, words: str
+) -> None:
     with pytest.raises(ConfigError, match=words):
         convert_file(tmp_path / "plain.ctf", tmp_path / target, **options)
     assert not (tmp_path / target).exists()

@@ -1,4 +1,4 @@
-"""Converters: round trips are exact, text is written as specified, and nothing half-written stays."""
+"""Converters: round trips are exact, text is written as specified, and no incomplete file remains."""
 
 import contextlib
 import io
@@ -288,7 +288,7 @@ def test_a_source_without_an_end_is_refused(tmp_path: Path) -> None:
         ({"x": []}, ""),
     ],
 )
-def test_one_sequence_as_text_is_what_cntk_gives(inputs: dict[str, Any], text: str) -> None:
+def test_a_sequence_becomes_the_same_text_as_in_cntk(inputs: dict[str, Any], text: str) -> None:
     assert sequence_to_cntk_text_format(5, inputs) == text
 
 

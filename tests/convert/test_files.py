@@ -1,4 +1,4 @@
-"""Files of any format become files of any format: the content of the input decides, and the name of the output."""
+"""Any format is converted to any other: the content of the input and the name of the output say which."""
 
 import struct
 from pathlib import Path
@@ -54,7 +54,7 @@ def test_lists_of_features_become_text_with_a_list_of_their_keys(tmp_path: Path)
         ("b.ctf", {"one_hot": {"x": 3}}, "one_hot is only for columns of Parquet and Arrow"),
     ],
 )
-def test_refuses_what_the_formats_do_not_have(text: Path, target: str, options: Any, words: str) -> None:
+def test_refuses_options_that_the_formats_do_not_have(text: Path, target: str, options: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         convert_file(text, text.parent / target, **options)
     assert [path.name for path in text.parent.iterdir()] == ["a.ctf"]

@@ -1,4 +1,4 @@
-"""Keys are kept, or numbered and listed because the caller says so; they are never renumbered in silence."""
+"""Keys are kept, or numbered and listed on request; they are never renumbered silently."""
 
 import struct
 from pathlib import Path
@@ -56,7 +56,7 @@ def test_arrays_have_no_keys_to_list(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_neighbours_with_one_key_are_written_if_they_are_numbered(tmp_path: Path) -> None:
+def test_neighbours_with_the_same_key_are_written_if_they_are_numbered(tmp_path: Path) -> None:
     minibatch = MinibatchSource(_repeating(tmp_path), max_sweeps=2, randomize=False).next_minibatch(10)
     with pytest.raises(CorpusError, match="two neighbouring sequences have the same key.*renumber=True"):
         write_ctf(tmp_path / "b.ctf", minibatch)

@@ -1,4 +1,4 @@
-"""Whole numbers cross every writer as they are, or are refused by stream and first value."""
+"""Every writer keeps whole numbers exactly, or refuses them and names the stream and the first value."""
 
 import struct
 from pathlib import Path
@@ -95,7 +95,7 @@ def test_feature_and_label_files_keep_whole_numbers(tmp_path: Path) -> None:
         write_htk_features(tmp_path / "a.fea", np.array([[FLOAT32]]))
     write_htk_features(tmp_path / "a.fea", np.array([[2**24]]))
     assert struct.unpack(">f", (tmp_path / "a.fea").read_bytes()[12:]) == (2**24,)
-    for classes in (np.array([2**64 - 1], np.uint64), np.array([-1])):  # -1 names no class, nor does 2^64 - 1
+    for classes in (np.array([2**64 - 1], np.uint64), np.array([-1])):  # neither -1 nor 2^64 - 1 is a class
         with pytest.raises(ValueError, match="utterance u: expected the class of each frame"):
             write_mlf(tmp_path / "a.mlf", [("u", classes)], ["a"])
         with pytest.raises(ValueError, match="utterance u: expected the class of each frame"):

@@ -76,7 +76,7 @@ def test_a_misspelled_name_is_found_at_its_place(capsys: pytest.CaptureFixture[s
 
 
 def long_lines(late: str) -> list[str]:
-    """Lines of which some come after the lines from which the streams are guessed."""
+    """So many lines that some come after the lines from which the streams are guessed."""
     return [f"|x {number} {'1 ' * 20}|c {number % 9}:1" for number in range(3000)] + [late] * 100
 
 
@@ -109,7 +109,7 @@ def test_streams_that_change_late_are_checked_as_inferred(
         ([f"|x {number} {'1 ' * 20}" for number in range(8000)] + [f"|x {'1 ' * 30}"], 8001, 21),
     ],
 )
-def test_a_dense_sample_that_is_longer_than_most_is_the_finding(
+def test_a_dense_sample_that_is_longer_than_most_is_a_finding(
     lines: list[str], row: int, dim: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(lines)
@@ -174,7 +174,7 @@ def test_nothing_is_found_in_seeded_sound_corpora(seed: int, capsys: pytest.Capt
     assert checked("a.ctf", *STREAMS, capsys=capsys) == {"findings": [], "counts": {}, "sequences": NUM_SEQUENCES}
 
 
-def test_streams_that_say_nothing_are_found(capsys: pytest.CaptureFixture[str]) -> None:
+def test_constant_streams_are_found(capsys: pytest.CaptureFixture[str]) -> None:
     write([f"|zero 0 0 |same 3 |fixed 4:1 |empty |x {number} |y {number % 5}:1" for number in range(50)])
     streams = ("empty:5:sparse", "zero:2", "same:1", "fixed:5:sparse", "x:1", "y:5:sparse")
     options = [word for stream in streams for word in ("--stream", stream)]
@@ -186,7 +186,7 @@ def test_streams_that_say_nothing_are_found(capsys: pytest.CaptureFixture[str]) 
     assert len(found["findings"]) == 4
 
 
-def test_all_errors_of_a_text_are_counted_and_the_first_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_errors_of_a_text_are_counted_and_the_first_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     write([f"|x {number} 1" if number % 3 else f"|x {number} oops" for number in range(3000)])
     found = checked("a.ctf", "--max-findings", "25", "--chunk-size", "5000", capsys=capsys)
     assert found["counts"] == {"bad-number": 1000}
@@ -276,7 +276,7 @@ def test_keys_that_only_one_of_two_corpora_has_are_found(capsys: pytest.CaptureF
     assert found["counts"] == {"no-common-key": 1} and "0, 1, 2 ... here" in found["findings"][0]["message"]
 
 
-def test_a_copy_has_the_sound_sequences_only(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_copy_has_only_the_sound_sequences(capsys: pytest.CaptureFixture[str]) -> None:
     lines = sound_lines()
     errors = {code: damage for code, (_, damage, _) in DAMAGE.items() if RULES[code].severity == "error"}
     for damage in errors.values():

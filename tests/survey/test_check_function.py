@@ -128,7 +128,7 @@ def test_options_limit_what_is_listed_and_what_counts(capsys: pytest.CaptureFixt
     assert not cntkio.check("a.ctf", ignore=["bad-number"])
     with pytest.raises(ConfigError, match="ignore bad-numbre: no rule has this code; did you mean 'bad-number'"):
         cntkio.check("a.ctf", ignore="bad-numbre")
-    with pytest.raises(ConfigError, match="^prefix goes with scp files; a.ctf is a CNTK text corpus"):
+    with pytest.raises(ConfigError, match="^prefix applies only to scp files; a.ctf is a CNTK text corpus"):
         cntkio.check("a.ctf", prefix="data/")
     with pytest.raises(ConfigError, match="^output is the file itself"):
         cntkio.check("a.ctf", output="a.ctf")

@@ -1,4 +1,4 @@
-"""Each rule of the check has a damage that it finds once, at its place: binary corpora, lists, features and labels."""
+"""Each rule of the check finds its damage once, at its place: binary corpora, lists, features and labels."""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -50,7 +50,7 @@ class Damage(NamedTuple):
 
 
 def patched(path: str, at: int, *numbers: int) -> int:
-    """Write numbers of 32 bits over the bytes of a file, and return where they are."""
+    """Overwrite bytes of a file with numbers of 32 bits, and return their offset."""
     content = bytearray(Path(path).read_bytes())
     packed = b"".join(struct.pack("<I", number & 0xFFFFFFFF) for number in numbers)
     content[at : at + len(packed)] = packed
@@ -343,7 +343,7 @@ def test_nothing_is_found_without_damage(make: Callable[[], Any]) -> None:
     assert not findings_of("a", make()[0]).counts
 
 
-def test_every_rule_has_a_damage() -> None:
+def test_every_rule_finds_some_damage() -> None:
     codes = {damage.code for damage in ALL} | DAMAGE.keys() | OF_THE_COMMAND
     assert not codes & NEVER_FOUND_BY_CHECK
     assert codes | NEVER_FOUND_BY_CHECK == RULES.keys()

@@ -1,4 +1,4 @@
-"""Figures of corpora agree with NumPy's of the whole arrays, and their page is self-contained."""
+"""Figures of corpora agree with NumPy's figures of the whole arrays, and their page is self-contained."""
 
 import json
 import re
@@ -40,7 +40,7 @@ def write_corpus(num_sequences: int = 500) -> None:
 
 
 @pytest.mark.parametrize("chunk_size", [2000, 1 << 25])
-def test_figures_agree_with_those_of_whole_arrays(chunk_size: int) -> None:
+def test_figures_agree_with_figures_of_whole_arrays(chunk_size: int) -> None:
     write_corpus()
     whole = cntkio.read_ctf("a.ctf")
     found = figures_of("a.ctf", chunk_size_in_bytes=chunk_size)
@@ -62,7 +62,7 @@ def test_figures_agree_with_those_of_whole_arrays(chunk_size: int) -> None:
     assert y.most_frequent(2)[0][1] == y.frequencies.max()
 
 
-def test_padding_is_that_of_padded_minibatches() -> None:
+def test_padding_agrees_with_padded_minibatches() -> None:
     write_corpus()
     lengths = cntkio.read_ctf("a.ctf")["x"].lengths
     for one in figures_of("a.ctf").padding:
@@ -73,7 +73,7 @@ def test_padding_is_that_of_padded_minibatches() -> None:
 
 
 def test_quantiles_of_a_large_stream_come_from_all_components() -> None:
-    # Component k of a sample has the value k, so a sample of some components only would show.
+    # Component k of a sample has the value k, so figures of only some components would differ.
     cntkio.write_cbf("a.cbf", {"x": np.tile(np.arange(64, dtype=np.float32), (20_000, 1))})
     with closing(cntkio.CBFDeserializer("a.cbf").open()) as corpus:
         (stream,) = figures(corpus, blocks(corpus)).streams
@@ -106,7 +106,7 @@ def test_stats_prints_facts_and_json(capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.parametrize("verb", ["stats", "inspect"])
-def test_the_page_is_sound_and_needs_nothing_else(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_is_valid_and_self_contained(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     write_corpus()
     assert main([verb, "--html", "a.html", "a.ctf"]) == 0
     text = Path("a.html").read_text(encoding="utf-8")

@@ -108,7 +108,7 @@ def refuse_remote_options(options: Namespace, files: Sequence[Input]) -> None:
     for name in _REMOTE_OPTIONS:
         if getattr(options, name, None) is not None and not (packed and name != "remote"):
             raise ConfigError(
-                f"--{name.replace('_', '-')} goes with files of remote stores (scheme://...); {files[0].name} is "
+                f"--{name.replace('_', '-')} applies only to files of remote stores (scheme://...); {files[0].name} is "
                 "a local file",
                 key=name,
             )

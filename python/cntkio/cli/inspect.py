@@ -130,11 +130,11 @@ class _StreamFacts:
 def _check_labels(options: Namespace, file: Input) -> None:
     if options.labels is not None and file.kind.form != "scp":
         raise ConfigError(
-            f"--labels goes with a list of HTK features (scp); {file.name} is {file.kind.noun}", key="labels"
+            f"--labels applies only to a list of HTK features (scp); {file.name} is {file.kind.noun}", key="labels"
         )
     if options.write_config is not None and file.kind.form in speech.LABEL_FORMS:
         advice = f"cntkio inspect LIST.scp --labels {file.name}"
-        raise ConfigError(f"--write-config goes with the features: {advice}", key="write-config")
+        raise ConfigError(f"--write-config needs the features: {advice}", key="write-config")
 
 
 def _write_config(options: Namespace, deserializers: Sequence[Any]) -> None:

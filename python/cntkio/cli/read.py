@@ -28,7 +28,7 @@ def read(options: Namespace) -> int:
         if file.kind.form == "configuration":
             return read_configuration(options, file.path)
         if options.arguments:
-            raise ConfigError(f"{options.arguments[0]!r}: sections and key=value go with a configuration file only")
+            raise ConfigError(f"{options.arguments[0]!r}: sections and key=value apply only to a configuration")
         start = time.perf_counter()
         (one,) = described(options, file)
         facts = _read_labels(one, start) if one.labels is not None else _read(options, one)

@@ -91,9 +91,9 @@ class Reading(NamedTuple):
         taken = set(also).union(*(_TAKES.get(file.kind.form, set()) for file in files))
         for name, value in self._asdict().items():
             if value not in (None, False, {}) and name not in taken:
-                goes_with = " and ".join(form for form in ("ctf", "cbf", "scp", "mlf") if name in _TAKES[form])
+                formats = ", ".join(form for form in ("ctf", "cbf", "scp", "mlf") if name in _TAKES[form])
                 raise ConfigError(
-                    f"{wording().flag(name)} goes with {goes_with} files; {files[0].name} is {files[0].kind.noun}",
+                    f"{wording().flag(name)} applies only to {formats} files; {files[0].name} is {files[0].kind.noun}",
                     key=name,
                 )
 

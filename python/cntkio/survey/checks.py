@@ -84,7 +84,7 @@ def check(
         The findings, in the order of files and places. They are false if there are none.
 
     Raises:
-        ConfigError: No deserializer reads a file, or an option does not go with the files.
+        ConfigError: No deserializer reads a file, or an option does not apply to the files.
         CorpusError: The data of a deserializer that is written in Python do not fit its streams.
         OSError: A file cannot be read, or the copy cannot be written.
 
@@ -171,7 +171,7 @@ def check_all(
 def _require_copy(output: Path, files: Sequence[Input], num_corpora: int) -> None:
     flag = wording().flag("output")
     if num_corpora > 1 or not files or files[0].files or files[0].kind.form != "ctf":
-        raise ConfigError(f"{flag} goes with one text", key="output")
+        raise ConfigError(f"{flag} applies only to a single text", key="output")
     if files[0].has(output):
         raise ConfigError(f"{flag} is the file itself; check never changes a corpus", key="output")
 
