@@ -46,20 +46,27 @@ def flag_or_word(name: str, value: Any, word: str) -> bool | str:
     raise ConfigError(f"{name} is {value!r}; expected True, False or {word!r}", key=name)
 
 
-def whole_number(name: str, value: Any) -> int:
+def whole_number(name: str, value: Any, least: int | None = None) -> int:
     """Return an argument that is a whole number, of Python or NumPy.
 
+    Args:
+        name: Name of the argument.
+        value: Its value.
+        least: The least allowed number; None: any number is allowed.
+
     Raises:
-        ConfigError: The argument has another type or value.
+        ConfigError: The argument has another type, or is too small.
 
     Example:
         >>> whole_number("max_errors", 1.5)
         Traceback (most recent call last):
         cntkio.errors.ConfigError: max_errors is 1.5; expected a whole number
     """
-    if _is_whole(value):
-        return int(value)
-    raise ConfigError(f"{name} is {value!r}; expected a whole number", key=name)
+    if not _is_whole(value):
+        raise ConfigError(f"{name} is {value!r}; expected a whole number", key=name)
+    if least is not None and value < least:
+        raise ConfigError(f"{name} is {value}; expected at least {least}", key=name)
+    return int(value)
 
 
 def sizes(name: str, value: Any) -> tuple[int, ...]:
@@ -153,12 +160,13 @@ def check_fields(options: Any, words: Mapping[str, str] = MappingProxyType({})) 
         ConfigError: A field has another type.
     """
     for field in dataclasses.fields(options):
-        if field.name in words:
-            setattr(options, field.name, flag_or_word(field.name, getattr(options, field.name), words[field.name]))
+        name, value = field.name, getattr(options, field.name)
+        if name in words:
+            setattr(options, name, flag_or_word(name, value, words[name]))
         elif isinstance(field.default, bool):
-            setattr(options, field.name, flag(field.name, getattr(options, field.name)))
+            setattr(options, name, flag(name, value))
         elif isinstance(field.default, int):
-            setattr(options, field.name, whole_number(field.name, getattr(options, field.name)))
+            setattr(options, name, whole_number(name, value))
 
 
 def _is_whole(value: Any) -> bool:

@@ -87,9 +87,7 @@ class CTFSource(DataSource):  # type: ignore[misc]
         if "remote" in given:
             given["remote"] = Remote(**_arguments("remote", given["remote"], '{"num_requests": 16}'))
         path = absolute_names(texts, given.get("remote"))
-        self._num_parts = whole_number("num_partitions", given.pop("num_partitions", _MOST_PARTITIONS))
-        if self._num_parts < 1:
-            raise ConfigError(f"num_partitions is {self._num_parts}; expected at least 1", key="num_partitions")
+        self._num_parts = whole_number("num_partitions", given.pop("num_partitions", _MOST_PARTITIONS), least=1)
         self._form = {"key": KEY, **{name: given.pop(name) for name in _OF_COLUMNS if name in given}}
         definitions = _streams(given.pop("streams")) if "streams" in given else None
         self._chunks, self._index_caches = self._opened(path, definitions, given)

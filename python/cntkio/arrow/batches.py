@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from cntkio import _core
 from cntkio._threads import num_threads
-from cntkio.arrow.fields import KEY, entry_fields, key_field, stream_field
+from cntkio.arrow.fields import KEY, entry_fields, key_field, list_of, stream_field
 from cntkio.convert import Piece, Pieces, Progress, pieces_of
 from cntkio.errors import ConfigError, CorpusError
 from cntkio.hints import did_you_mean
@@ -67,26 +67,21 @@ class RecordBatches:
         if not isinstance(key, str | None):
             raise ConfigError(f"key is {key!r}; expected the name of a column, or None", key="key")
         self._data = data
-        self._key = key
         with pieces_of(data) as pieces:
-            self._forms = _Forms(pieces.streams, flat, ids)
-            fields = self._forms.fields()
-            if key is not None:
-                if any(info.name == key for info in pieces.streams):
-                    raise ConfigError(
-                        f"the column of keys and a stream are both named {key!r}; give key=... another name, or None",
-                        key="key",
-                    )
-                fields.insert(0, key_field(key, pa.string() if pieces.has_text_keys else pa.uint64()))
-        self._schema = pa.schema(fields)
+            if any(info.name == key for info in pieces.streams):
+                raise ConfigError(
+                    f"the column of keys and a stream are both named {key!r}; give key=... another name, or None",
+                    key="key",
+                )
+            self._columns = _Columns(key, pieces.streams, pieces.has_text_keys, flat, ids)
 
     @property
     def schema(self) -> pa.Schema:
         """The columns, as a ``pyarrow.Schema``."""
-        return self._schema
+        return self._columns.schema
 
     def __arrow_c_schema__(self) -> object:
-        return self._schema.__arrow_c_schema__()
+        return self.schema.__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.reader().__arrow_c_stream__(requested_schema)
@@ -96,7 +91,7 @@ class RecordBatches:
 
     def reader(self, progress: Progress | None = None) -> pa.RecordBatchReader:
         """The batches as a ``pyarrow.RecordBatchReader``."""
-        return pa.RecordBatchReader.from_batches(self._schema, self.batches(progress))
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches(progress))
 
     def tables(self) -> Iterator[pa.Table]:
         """Yield the batches as tables of one batch."""
@@ -112,14 +107,12 @@ class RecordBatches:
 
     def _batch(self, piece: Piece, pieces: Pieces, count: int) -> pa.RecordBatch:
         num_rows = piece.chunk.num_sequences
-        layout = packed_columns(pieces.streams)
         chunk_indices, rows = np.zeros(num_rows, np.uint32), np.arange(num_rows, dtype=np.uint32)
         keys = np.arange(count, count + num_rows, dtype=np.uint64) if piece.keys is None else piece.keys
-        (packed,) = _core.pack([([piece.chunk], chunk_indices, rows, layout, None, [0, len(rows)])], num_threads())
-        columns: list[pa.Array] = [] if self._key is None else [_keys(keys)]
-        for stream_index, info in enumerate(pieces.streams):
-            columns.append(self._forms.column(MinibatchData.of(info, packed, stream_index, False), keys))
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        request = [piece.chunk], chunk_indices, rows, packed_columns(pieces.streams), None, [0, num_rows]
+        (packed,) = _core.pack([request], num_threads())
+        streams = [MinibatchData.of(info, packed, index, False) for index, info in enumerate(pieces.streams)]
+        return self._columns.batch(keys, streams)
 
 
 def convert(
@@ -138,56 +131,72 @@ def convert(
         >>> convert(book).num_rows
         150
     """
-    for data in minibatch.values():
-        if not isinstance(data, MinibatchData):
-            raise ConfigError(
-                "rows are whole sequences, and a truncated minibatch has parts; read without truncation_length",
-                key="truncation_length",
-            )
-    forms = _Forms([data.stream for data in minibatch.values()], flat, ids)
+    streams = list(minibatch.values())
+    if any(not isinstance(data, MinibatchData) for data in streams):
+        raise ConfigError(
+            "rows are whole sequences, and a truncated minibatch has parts; read without truncation_length",
+            key="truncation_length",
+        )
     keys = minibatch.keys_of_sequences
-    fields, columns = forms.fields(), [forms.column(data, keys) for data in minibatch.values()]
-    if key is not None:
-        columns.insert(0, _keys(keys))
-        fields.insert(0, key_field(key, columns[0].type))
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+    columns = _Columns(key, [data.stream for data in streams], keys.dtype.kind in "SU", flat, ids)
+    return columns.batch(keys, streams)
 
 
-class _Forms:
-    """The forms of the columns of some streams."""
+class _Columns:
+    """The columns of keys and of streams.
 
-    def __init__(self, streams: list[StreamInformation], flat: Collection[str] | bool, ids: Collection[str]) -> None:
-        self._streams = streams
+    Attributes:
+        schema: Their fields.
+    """
+
+    def __init__(
+        self,
+        key: str | None,
+        streams: Sequence[StreamInformation],
+        has_text_keys: bool,
+        flat: Collection[str] | bool,
+        ids: Collection[str],
+    ) -> None:
+        self._has_keys = key is not None
         names = [info.name for info in streams]
-        for option, given in (("flat", flat), ("ids", ids)):
-            if isinstance(given, str):
-                raise ConfigError(f"{option} is {given!r}; expected a list of names, such as [{given!r}]", key=option)
-        self._flat = frozenset(names if flat is True else flat or ())
-        self._ids = frozenset(ids)
-        for option, chosen in (("flat", self._flat), ("ids", self._ids)):
-            for name in chosen:
-                if name not in names:
-                    hint = did_you_mean(name, names)
-                    raise ConfigError(f"{option}: no stream {name!r}; there are: {names}{hint}", key=option)
+        self._flat = frozenset(names) if flat is True else _chosen("flat", flat, names)
+        self._ids = _chosen("ids", ids, names)
+        fields = [stream_field(info, info.name in self._flat, info.name in self._ids) for info in streams]
+        if key is not None:
+            fields.insert(0, key_field(key, pa.string() if has_text_keys else pa.uint64()))
+        self.schema = pa.schema(fields)
 
-    def fields(self) -> list[pa.Field]:
-        return [stream_field(info, info.name in self._flat, info.name in self._ids) for info in self._streams]
+    def batch(self, keys: npt.NDArray[Any], streams: Iterable[MinibatchData]) -> pa.RecordBatch:
+        """Return a record batch of some sequences, whose streams are in the order of the columns."""
+        columns = [_keys(keys)] if self._has_keys else []
+        return pa.RecordBatch.from_arrays(columns + [self._column(data, keys) for data in streams], schema=self.schema)
 
-    def column(self, data: MinibatchData, keys: npt.NDArray[Any]) -> pa.Array:
+    def _column(self, data: MinibatchData, keys: npt.NDArray[Any]) -> pa.Array:
         """Return a stream's column over the packer's arrays; only offsets are copied."""
         info, offsets = data.stream, data.offsets
         samples = _classes(data, keys) if info.name in self._ids else _samples(data)
         if info.name not in self._flat:
-            kind = pa.list_(pa.field("item", samples.type, False))
-            return pa.ListArray.from_arrays(_offsets(offsets, info), samples, type=kind)
+            return pa.ListArray.from_arrays(_offsets(offsets, info), samples, type=list_of(samples.type))
         counts = np.diff(offsets)
-        if (counts != 1).any():
-            which = int(np.flatnonzero(counts != 1)[0])
+        wrong = np.flatnonzero(counts != 1)
+        if len(wrong):
             raise CorpusError(
-                f"sequence {keys[which]}, stream {info.name!r}: {counts[which]} samples, but a flat column has one for "
-                f"each sequence; leave the stream out of flat"
+                f"sequence {keys[wrong[0]]}, stream {info.name!r}: {counts[wrong[0]]} samples, but a flat column has "
+                f"one for each sequence; leave the stream out of flat"
             )
         return samples
+
+
+def _chosen(option: str, names: Collection[str] | Literal[False], known: Sequence[str]) -> frozenset[str]:
+    """Return the streams that an option names."""
+    if isinstance(names, str):
+        raise ConfigError(f"{option} is {names!r}; expected a list of names, such as [{names!r}]", key=option)
+    chosen = frozenset(names or ())
+    for name in chosen:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise ConfigError(f"{option}: no stream {name!r}; there are: {known}{hint}", key=option)
+    return chosen
 
 
 def _keys(keys: npt.NDArray[Any]) -> pa.Array:
@@ -208,14 +217,12 @@ def _samples(data: MinibatchData) -> pa.Array:
     info, values, indptr, indices = data.stream, data.values, data.indptr, data.indices
     flat_values = pa.array(np.ascontiguousarray(values).reshape(-1))
     if indptr is None or indices is None:
-        return flat_values if info.dim == 1 else _fixed(flat_values, info.dim)
+        if info.dim == 1:
+            return flat_values
+        return pa.FixedSizeListArray.from_arrays(flat_values, type=list_of(flat_values.type, info.dim))
     bounds = _offsets(indptr, info)
     lists = [pa.ListArray.from_arrays(bounds, pa.array(indices)), pa.ListArray.from_arrays(bounds, flat_values)]
     return pa.StructArray.from_arrays(lists, fields=entry_fields(flat_values.type))
-
-
-def _fixed(values: pa.Array, dim: int) -> pa.Array:
-    return pa.FixedSizeListArray.from_arrays(values, type=pa.list_(pa.field("item", values.type, False), dim))
 
 
 def _offsets(offsets: npt.NDArray[np.int64], info: StreamInformation) -> pa.Array:

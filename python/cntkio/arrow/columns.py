@@ -55,13 +55,13 @@ class StreamColumn:
             return self._sparse(where, offsets, array)
         return self._dense(where, offsets, array)
 
-    def bounds(self, batch: pa.RecordBatch) -> tuple[int, int]:
-        """Return the least and the largest number of a column of whole numbers."""
+    def largest(self, batch: pa.RecordBatch) -> int:
+        """Return the largest magnitude in a column of whole numbers."""
         array = batch.column(self.info.name)
         while unlisted(array.type)[1:]:
             array = array.flatten()
         found = compute.min_max(array.field("values").flatten() if pa.types.is_struct(array.type) else array).as_py()
-        return found["min"] or 0, found["max"] or 0
+        return max(-(found["min"] or 0), found["max"] or 0)
 
     def _one_hot(self, where: str, offsets: npt.NDArray[np.uint32], array: pa.Array) -> Column:
         classes = _numbers(where, array)
@@ -141,54 +141,47 @@ def stream_column(field: pa.Field, index: int, shape: Shape | None, classes: Sha
         FormatError: The metadata of the column are damaged.
     """
     facts = facts_of(field)
+    known = facts or Facts("dense")
     kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     kinds = unlisted(kind)
     innermost, depth = kinds[-1], len(kinds) - 1
+    storage_format: StorageFormat
     if pa.types.is_struct(innermost):
-        number = _number_of_entries(field, innermost)
-        found: Shape | None = shape if facts is None or shape is not None else facts.shape
+        number, storage_format, is_flat = _number_of_entries(field, innermost), "sparse", depth == 0
+        found = shape or known.shape
         if found is None:
             raise ConfigError(
                 f"column {field.name!r}: the dimension is unknown; add shapes={{{field.name!r}: ...}}", key="shapes"
             )
-        is_flat, form = depth == 0, "sparse"
     elif not (pa.types.is_integer(innermost) or pa.types.is_floating(innermost) or pa.types.is_boolean(innermost)):
         raise ConfigError(f"column {field.name!r} is {field.type}; expected numbers, or lists of them", key=field.name)
-    elif classes is not None or (
-        facts is not None and facts.role == "ids" and facts.shape is not None and shape is None
-    ):
-        return _column_of_ids(field, index, innermost, depth, classes, facts)
+    elif classes is not None or (known.role == "ids" and known.shape is not None and shape is None):
+        return _column_of_ids(field, index, innermost, depth, classes or known.shape or (), known.dtype)
     else:
-        number, form = innermost, "dense"
-        is_row = depth == 0 or (depth == 1 and pa.types.is_fixed_size_list(kinds[0]))
-        is_flat = is_row if facts is None else facts.flat or depth == 0
-        found = shape or (facts.shape if facts is not None else None) or _shape_of_lists(field, kinds, is_flat)
+        is_row = depth == 1 and pa.types.is_fixed_size_list(kinds[0])
+        number, storage_format, is_flat = innermost, "dense", depth == 0 or (is_row if facts is None else facts.flat)
+        found = shape or known.shape or _shape_of_lists(field, kinds, is_flat)
     dtype = np.float64 if pa.types.is_float64(number) else np.float32
-    storage_format: StorageFormat = "sparse" if form == "sparse" else "dense"
     info = StreamInformation(field.name, index, storage_format, dtype, found)
     is_wide = pa.types.is_integer(number) and number.bit_width >= _WIDE_BITS
     return StreamColumn(info, is_flat, False, is_wide)
 
 
 def _column_of_ids(
-    field: pa.Field, index: int, number: pa.DataType, depth: int, classes: Shape | None, facts: Facts | None
+    field: pa.Field, index: int, number: pa.DataType, depth: int, classes: Shape, dtype: str
 ) -> StreamColumn:
     if not pa.types.is_integer(number) or depth > 1:
         raise ConfigError(
             f"column {field.name!r} is {field.type}; expected whole numbers, or lists of them, in one_hot",
             key="one_hot",
         )
-    shape = facts.shape if classes is None and facts is not None else classes
-    dtype = "float32" if facts is None else facts.dtype
-    info = StreamInformation(field.name, index, "sparse", dtype, shape or ())
+    info = StreamInformation(field.name, index, "sparse", dtype, classes)
     return StreamColumn(info, depth == 0, True, False)
 
 
 def _number_of_entries(field: pa.Field, innermost: pa.StructType) -> pa.DataType:
     """Return the type of the values of sparse samples."""
-    entries = {
-        innermost.field(index).name: unlisted(innermost.field(index).type) for index in range(innermost.num_fields)
-    }
+    entries = {entry.name: unlisted(entry.type) for entry in innermost}
     is_sparse = entries.keys() == {"indices", "values"} and all(len(kinds) == 2 for kinds in entries.values())
     if not is_sparse or len(unlisted(field.type)) > 2 or not pa.types.is_integer(entries["indices"][1]):
         raise ConfigError(

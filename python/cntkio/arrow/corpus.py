@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
@@ -14,7 +15,7 @@ import pyarrow as pa
 from cntkio import _core
 from cntkio.arrow.columns import Shape, StreamColumn, in_float64, stream_column
 from cntkio.arrow.fields import KEY, facts_of
-from cntkio.arrow.tables import Table, can_be_read_again, opened
+from cntkio.arrow.tables import Table, can_be_read_again, opened, small
 from cntkio.convert import Piece, Pieces
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.user import Column
@@ -78,43 +79,29 @@ class ArrowCorpus:
         self, data: Any, key: str | None, shapes: Mapping[str, Shape] | pa.Schema | None, one_hot: dict[str, int]
     ) -> None:
         self._data = data
-        self._columns: list[StreamColumn] = []
         with opened(data) as table:
-            self.name = table.name
-            try:
-                self._describe(table.schema, key, shapes, one_hot)
-            except FormatError as error:
-                raise FormatError(str(error), path=table.name) from None
-        self._wide = self._in_float64()
-        self._columns = [in_float64(column) if column.info.name in self._wide else column for column in self._columns]
-        self.streams = [column.info for column in self._columns]
-
-    def _describe(
-        self,
-        schema: pa.Schema,
-        key: str | None,
-        shapes: Mapping[str, Shape] | pa.Schema | None,
-        one_hot: dict[str, int],
-    ) -> None:
+            self.name, schema = table.name, table.schema
         if isinstance(shapes, pa.Schema):
             schema, shapes = _with_metadata(schema, shapes), None
-        self._key = _key_of(schema, key)
-        self._has_text_keys = self._key is not None and _is_text(schema.field(self._key))
-        self._columns = _columns_of(schema, self._key, dict(shapes or {}), one_hot)
+        try:
+            self._key = _key_of(schema, key)
+            self._has_text_keys = self._key is not None and _is_text(schema.field(self._key))
+            columns = _columns_of(schema, self._key, dict(shapes or {}), one_hot)
+        except FormatError as error:
+            raise FormatError(str(error), path=self.name) from None
+        self._wide = self._in_float64(columns)
+        self._columns = [in_float64(column) if column.info.name in self._wide else column for column in columns]
+        self.streams = [column.info for column in self._columns]
 
-    def _in_float64(self) -> frozenset[str]:
+    def _in_float64(self, columns: list[StreamColumn]) -> frozenset[str]:
         """Return the columns of whole numbers that need float64, which a pass over these columns finds."""
-        wide = [column for column in self._columns if column.is_wide]
-        names = {column.info.name for column in wide}
+        wide = {column.info.name: column for column in columns if column.is_wide}
         if not wide or not can_be_read_again(self._data):
-            return frozenset(names)
+            return frozenset(wide)
         needed: set[str] = set()
         with opened(self._data) as table:
             for batch in table.batches:
-                for column in wide:
-                    least, most = column.bounds(batch)
-                    if max(-least, most) > _LARGEST_IN_FLOAT32:
-                        needed.add(column.info.name)
+                needed |= {name for name, column in wide.items() if column.largest(batch) > _LARGEST_IN_FLOAT32}
                 if len(needed) == len(wide):
                     break
         return frozenset(needed)
@@ -123,14 +110,11 @@ class ArrowCorpus:
     def pieces(self) -> Iterator[Pieces]:
         """The sequences, piece by piece."""
         with opened(self._data) as table:
-            pieces = self._each(table)
-            yield Pieces(
-                self.name, self.streams, pieces, table.total, has_text_keys=self._has_text_keys, wide=self._wide
-            )
+            yield Pieces(self.name, self.streams, self._each(table), table.total, self._has_text_keys, wide=self._wide)
 
     def _each(self, table: Table) -> Iterator[Piece]:
         count = 0
-        for batch in table.batches:
+        for batch in small(table.batches):
             try:
                 columns, keys = self._taken(batch)
             except CorpusError as error:
@@ -148,14 +132,9 @@ class ArrowCorpus:
 
     def _first_wrong_row(self, batch: pa.RecordBatch) -> int:
         """Return the first row, from 0, of a batch that cannot be taken."""
-        first, end = 0, batch.num_rows
-        while end - first > 1:
-            middle = (first + end) // 2
-            if self._error_of(batch.slice(first, middle - first)) is None:
-                first = middle
-            else:
-                end = middle
-        return first
+        return bisect.bisect_left(
+            range(batch.num_rows), True, key=lambda row: self._error_of(batch.slice(0, row + 1)) is not None
+        )
 
     def _error_of(self, batch: pa.RecordBatch) -> CorpusError | None:
         try:

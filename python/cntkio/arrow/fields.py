@@ -59,8 +59,8 @@ def facts_of(field: pa.Field) -> Facts | None:
     try:
         facts = json.loads(metadata)
         shape = facts.get("shape")
-        found = Facts(facts["role"], None if shape is None else tuple(shape), facts.get("flat", False))
-        found = dataclasses.replace(found, dtype=facts.get("dtype", "float32"))
+        shape = None if shape is None else tuple(shape)
+        found = Facts(facts["role"], shape, facts.get("flat", False), facts.get("dtype", "float32"))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise _damaged(field, metadata) from None
     is_shape = all(type(size) is int and 0 < size <= LARGEST_DIM for size in found.shape or ())
@@ -95,12 +95,15 @@ def stream_field(info: StreamInformation, is_flat: bool, as_ids: bool) -> pa.Fie
     elif info.is_sparse:
         sample = pa.struct(entry_fields(number))
     else:
-        sample = number if info.dim == 1 else pa.list_(pa.field("item", number, False), info.dim)
+        sample = number if info.dim == 1 else list_of(number, info.dim)
     shape = None if info.dtype == "int32" else info.shape
     facts = Facts(role, shape, is_flat, "float64" if info.dtype == "float64" else "float32")
-    return pa.field(
-        info.name, sample if is_flat else pa.list_(pa.field("item", sample, False)), False, facts.metadata()
-    )
+    return pa.field(info.name, sample if is_flat else list_of(sample), False, facts.metadata())
+
+
+def list_of(item: pa.DataType, size: int = -1) -> pa.DataType:
+    """Return the type of lists without nulls, of any size (-1) or of a fixed size."""
+    return pa.list_(pa.field("item", item, False), size)
 
 
 def entry_fields(number: pa.DataType) -> list[pa.Field]:
@@ -108,10 +111,14 @@ def entry_fields(number: pa.DataType) -> list[pa.Field]:
     return [pa.field("indices", pa.list_(pa.int32()), False), pa.field("values", pa.list_(number), False)]
 
 
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
 def unlisted(kind: pa.DataType) -> list[pa.DataType]:
     """Return a type, and the types of the items of its lists, from the outside in."""
     kinds: list[Any] = [kind]
-    while pa.types.is_list(kinds[-1]) or pa.types.is_large_list(kinds[-1]) or pa.types.is_fixed_size_list(kinds[-1]):
+    while _is_list(kinds[-1]):
         kinds.append(kinds[-1].value_type)
     return kinds
 
@@ -132,7 +139,7 @@ def signed(schema: pa.Schema) -> pa.Schema:
     def type_of(kind: pa.DataType) -> pa.DataType:
         if pa.types.is_struct(kind):
             return pa.struct([pa.field(field.name, type_of(field.type)) for field in kind])
-        if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind) or pa.types.is_large_list(kind):
+        if _is_list(kind):
             return pa.list_(type_of(kind.value_type))
         return _SIGNED.get(kind, kind)
 

@@ -31,14 +31,14 @@ class Table(NamedTuple):
     Attributes:
         name: Name used in messages: the file, or the type of the object.
         schema: The columns.
-        batches: The batches, read one by one on request.
+        batches: The batches, of any size, read one by one on request.
         total: Number of batches; 0: unknown.
     """
 
     name: str
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
-    total: int
+    total: int = 0
 
 
 def can_be_read_again(data: Any) -> bool:
@@ -59,20 +59,20 @@ def opened(data: Any) -> Iterator[Table]:
         with _opened_file(os.fspath(data)) as table:
             yield table
     elif isinstance(data, pa.RecordBatchReader):
-        yield Table("RecordBatchReader", data.schema, _small(iter(data)), 0)
+        yield Table("RecordBatchReader", data.schema, iter(data))
     elif isinstance(data, ArrowStream):
         with _reader(data) as reader:
-            yield Table(type(data).__name__, reader.schema, _small(iter(reader)), 0)
+            yield Table(type(data).__name__, reader.schema, iter(reader))
     elif isinstance(data, DataSet) and data.features is not None:
         tables = data.with_format("arrow").iter(batch_size=_ROWS_AT_ONCE)
         batches = (batch for table in tables for batch in pa.table(table).to_batches())
-        yield Table(type(data).__name__, data.features.arrow_schema, _small(batches), 0)
+        yield Table(type(data).__name__, data.features.arrow_schema, batches)
     elif isinstance(data, Sequence) and len(data) and all(isinstance(part, pa.Table) for part in data):
         batches = (batch for table in data for batch in table.to_batches())
-        yield Table("tables", data[0].schema, _small(batches), 0)
+        yield Table("tables", data[0].schema, batches)
     elif isinstance(data, Mapping):
         table = pa.table({str(name): _column(name, value) for name, value in data.items()})
-        yield Table("columns", table.schema, _small(iter(table.to_batches())), 0)
+        yield Table("columns", table.schema, iter(table.to_batches()))
     else:
         raise ConfigError(
             f"got a {type(data).__name__}; expected a path, a data frame, a data set, any object with "
@@ -113,19 +113,17 @@ def _opened_file(path: str) -> Iterator[Table]:
     if kind == "parquet":
         with _reading(path, "footer"):
             file = parquet.ParquetFile(path, page_checksum_verification=True)
+            rows = int(file.metadata.num_rows)
         with file:
-            with _reading(path, "footer"):
-                rows = int(file.metadata.num_rows)
             with _reading(path, "schema"):
                 schema = _checked_schema(file.schema_arrow)
-            yield Table(path, schema, _small(_parquet_batches(path, file)), -(-rows // _ROWS_AT_ONCE))
+            yield Table(path, schema, _parquet_batches(path, file), -(-rows // _ROWS_AT_ONCE))
     elif kind == "arrow stream":
         with pa.memory_map(path) as memory:
             with _reading(path, "schema"):
                 stream = ipc.open_stream(memory)
-            with _reading(path, "schema"):
                 schema = _checked_schema(stream.schema)
-            yield Table(path, schema, _small(_validated(path, stream)), 0)
+            yield Table(path, schema, _validated(path, stream))
     elif kind == "arrow":
         with pa.memory_map(path) as memory:
             with _reading(path, "footer"):
@@ -133,7 +131,7 @@ def _opened_file(path: str) -> Iterator[Table]:
                 total = int(file.num_record_batches)
             with _reading(path, "schema"):
                 schema = _checked_schema(file.schema)
-            yield Table(path, schema, _small(_validated(path, map(file.get_batch, range(total)))), total)
+            yield Table(path, schema, _validated(path, map(file.get_batch, range(total))), total)
     else:
         what = "this is neither a Parquet nor an Arrow file" + other_than("parquet", path)
         raise FormatError(what, path=path, byte=0)
@@ -186,7 +184,7 @@ def _checked_schema(schema: pa.Schema) -> pa.Schema:
     return schema
 
 
-def _small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Cut large batches, so that memory stays bounded."""
     for batch in batches:
         rows = max(batch.num_rows * _BYTES_AT_ONCE // max(batch.nbytes, 1), 1)

@@ -103,9 +103,7 @@ class MinibatchDataset(WatchedDataset):
             raise ConfigError(f"deal={deal!r} needs partition='global', but partition is {partition!r}", key="deal")
         if (rank is None) != (world_size is None):
             raise ConfigError(f"rank={rank} and world_size={world_size} are given together or not at all", key="rank")
-        if rank is not None and world_size is not None:
-            ranks.check(rank, world_size)
-        checked = Partition(rank or 0, 1 if world_size is None else world_size)
+        self._given = None if rank is None else ranks.checked(rank, world_size)
         self.source = source
         self.minibatch_size = minibatch_size
         self.layout = layout
@@ -113,8 +111,7 @@ class MinibatchDataset(WatchedDataset):
         self.partition = partition
         self.remainder: Any = remainder or ("empty" if partition == "global" else "drop")
         self.deal = deal
-        self._share_of(checked.index, checked.count, 0, 1)  # checks the values
-        self._given = None if rank is None or world_size is None else (checked.index, checked.count)
+        self._share_of(*(self._given or (0, 1)), 0, 1)  # checks the values
         self._epochs = Epochs(source)
         # In shared memory, for workers that persist from epoch to epoch.
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
@@ -137,9 +134,7 @@ class MinibatchDataset(WatchedDataset):
         Raises:
             ConfigError: `epoch` is below 0; or the source has no limit, or a timeline that cannot go there.
         """
-        if whole_number("epoch", epoch) < 0:
-            raise ConfigError(f"epoch is {epoch}; expected at least 0", key="epoch")
-        if epoch and not self._epochs.are_many:
+        if whole_number("epoch", epoch, least=0) and not self._epochs.are_many:
             raise ConfigError(
                 "epochs need a source that ends, for instance with max_sweeps=1, and without a user-defined "
                 "deserializer on its own timeline",
@@ -150,7 +145,7 @@ class MinibatchDataset(WatchedDataset):
         self._epoch.fill_(epoch)
 
     def _rank(self) -> tuple[int, int]:
-        return ranks.discovered() if self._given is None else self._given
+        return self._given or ranks.discovered()
 
     def _worker(self) -> tuple[int, int]:
         worker = torch.utils.data.get_worker_info()
@@ -252,14 +247,17 @@ class MinibatchDataset(WatchedDataset):
             return dict(self.loaded.state)
         self.delivered.check()
         positions = self.delivered.positions
-        if positions is not None:
-            constant = {name: value for name, value in self._epochs.start.items() if name in CONSTANT}
-            of_workers = positions.state_of_any_workers() if self.partition == "global" else positions.state()
-            of_workers["workers"] = [position and self._of_all_ranks(position) for position in of_workers["workers"]]
-            return _sealed({**self._description(), **of_workers, "source": constant})
-        if self._epochs.current is None:
-            self._epochs.enter(self.epoch)
-        position = {"epoch": self._epochs.current, "source": self._of_all_ranks(self.source.state_dict())}
+        if positions is None:
+            if self._epochs.current is None:
+                self._epochs.enter(self.epoch)
+            position: dict[str, Any] = {
+                "epoch": self._epochs.current,
+                "source": self._of_all_ranks(self.source.state_dict()),
+            }
+        else:
+            position = positions.state_of_any_workers() if self.partition == "global" else positions.state()
+            position["workers"] = [worker and self._of_all_ranks(worker) for worker in position["workers"]]
+            position["source"] = {name: self._epochs.start[name] for name in CONSTANT}
         return _sealed({**self._description(), **position})
 
     @staticmethod
@@ -296,35 +294,10 @@ class MinibatchDataset(WatchedDataset):
                 "the keys that a new data set's state has; save the text json.dumps(dataset.state_dict()) with it",
                 saved=dict(state),
             )
-        current = self._description()
-        is_of_workers = "workers" in state
-        if is_of_workers:
-            _check_workers(state)
-            current = {name: value for name, value in current.items() if name not in ("worker", "num_workers")}
-        if self.partition == "global" == state.get("partition"):
-            needed = [
-                "minibatch_size",
-                "partition",
-                "remainder",
-                *(["world_size"] if self.remainder == "merge" else []),
-            ]
-            current = {name: current[name] for name in needed}
-        elif self.partition == "balanced" == state.get("partition"):
-            del current["rank"]
-        else:
-            current["rank"] = self._rank()[0]
-        different = [name for name, value in current.items() if state.get(name) != value]
-        if different:
-            raise CheckpointError(
-                "the state does not fit this data set: "
-                + "; ".join(f"{name}: saved {state.get(name)!r}, here {current[name]!r}" for name in different)
-                + ranks.advice(different, self.partition),
-                saved={name: state.get(name) for name in different},
-                current={name: current[name] for name in different},
-            )
+        self._check_settings(state)
         before = self.source.state_dict(), self._epochs.current
         try:
-            for position in state["workers"] if is_of_workers else [{}]:
+            for position in state.get("workers", [{}]):
                 if position is not None:
                     self._resume(state["epoch"], {**state["source"], **position})
         except BaseException:  # a state of another worker may have moved the source
@@ -335,6 +308,35 @@ class MinibatchDataset(WatchedDataset):
         self.delivered.begin_here()
         self._epoch.fill_(state["epoch"])
         self._iteration += 1
+
+    def _check_settings(self, state: Mapping[str, Any]) -> None:
+        """Refuse a state of a data set with other settings.
+
+        Raises:
+            CheckpointError: The settings differ, or the positions of the workers are damaged.
+        """
+        current = self._description()
+        ignored: set[str] = set()
+        if "workers" in state:
+            _check_workers(state)
+            ignored = {"worker", "num_workers"}
+        if self.partition == "global" == state.get("partition"):
+            ignored = {"rank", "worker", "num_workers"}
+            if self.remainder != "merge":
+                ignored.add("world_size")
+        elif self.partition == "balanced" == state.get("partition"):
+            ignored.add("rank")
+        else:
+            current["rank"] = self._rank()[0]
+        different = [name for name, value in current.items() if name not in ignored and state.get(name) != value]
+        if different:
+            raise CheckpointError(
+                "the state does not fit this data set: "
+                + "; ".join(f"{name}: saved {state.get(name)!r}, here {current[name]!r}" for name in different)
+                + ranks.advice(different, self.partition),
+                saved={name: state.get(name) for name in different},
+                current={name: current[name] for name in different},
+            )
 
     def _own(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return this rank's part of the states of a job."""

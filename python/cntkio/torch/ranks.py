@@ -33,23 +33,23 @@ def discovered() -> tuple[int, int]:
     return _of_ray_train() or _of_environment("RANK", "WORLD_SIZE") or _of_slurm_step() or (0, 1)
 
 
-def check(rank: object, world_size: object) -> None:
-    """Refuse a rank that is not below the number of ranks.
+def checked(rank: object, world_size: object) -> tuple[int, int]:
+    """Return a rank and the number of ranks, and refuse a rank that is not below this number.
 
     Raises:
-        ConfigError: The rank does not exist, or one of both is not a whole number.
+        ConfigError: The rank does not exist, or an argument is not a whole number.
 
     Example:
-        >>> check(3, 3)
+        >>> checked(3, 3)
         Traceback (most recent call last):
         cntkio.errors.ConfigError: rank is 3, but world_size is 3; expected a rank from 0 to 2
     """
-    index, count = whole_number("rank", rank), whole_number("world_size", world_size)
-    if count < 1:
-        raise ConfigError(f"world_size is {count}; expected at least 1", key="world_size")
+    index, count = whole_number("rank", rank), whole_number("world_size", world_size, least=1)
     if not 0 <= index < count:
-        expected = f"a rank from 0 to {count - 1}"
-        raise ConfigError(f"rank is {index}, but world_size is {count}; expected {expected}", key="rank")
+        raise ConfigError(
+            f"rank is {index}, but world_size is {count}; expected a rank from 0 to {count - 1}", key="rank"
+        )
+    return index, count
 
 
 def advice(different: Sequence[str], partition: str) -> str:

@@ -151,11 +151,10 @@ class TensorMinibatch:
                 return Ragged(torch.from_numpy(array) if array.flags.writeable else _tensor(array), data)
         elif isinstance(self._minibatch, _Finished):
             return data
-        layout = self._layout
-        tensors = _in_layout(data, layout if layout is None or isinstance(layout, str) else layout.get(name))
+        tensors = _in_layout(data, self._layout.get(name) if isinstance(self._layout, Mapping) else self._layout)
         if self._device is None:
             return tensors
-        return _Pieces.of(tensors).changed(lambda tensor: tensor.to(self._device, non_blocking=True)).build()
+        return _built(_changed(_pieces_of(tensors), lambda tensor: tensor.to(self._device, non_blocking=True)))
 
     def keys(self) -> list[str]:
         """Return the names of the streams."""
@@ -224,11 +223,11 @@ class TensorMinibatch:
 
     def _changed(self, change: Callable[[torch.Tensor], torch.Tensor]) -> TensorMinibatch:
         finished, (pieces, *rest) = self.__reduce__()
-        return finished({name: piece.changed(change) for name, piece in pieces.items()}, *rest)
+        return finished({name: _changed(piece, change) for name, piece in pieces.items()}, *rest)
 
     def __reduce__(self) -> tuple[Callable[..., TensorMinibatch], tuple[Any, ...]]:
         # Tensors of a worker reach the main process in shared memory; arrays would be copied.
-        pieces = {name: _Pieces.of(tensors) for name, tensors in self.items()}
+        pieces = {name: _pieces_of(tensors) for name, tensors in self.items()}
         return _finished, (pieces, self.keys_of_sequences, self.num_sequences, self.end_of_sweep, self.passed)
 
 
@@ -241,14 +240,14 @@ class _Finished(dict[str, Any]):
 
 
 def _finished(
-    pieces: dict[str, _Pieces],
+    pieces: dict[str, Any],
     keys: npt.NDArray[Any],
     num_sequences: int,
     end_of_sweep: bool,
     passed: object = None,
 ) -> TensorMinibatch:
     """Put a minibatch together from the arguments that `TensorMinibatch.__reduce__` returns."""
-    minibatch = _Finished({name: piece.build() for name, piece in pieces.items()})
+    minibatch = _Finished({name: _built(piece) for name, piece in pieces.items()})
     minibatch.keys_of_sequences, minibatch.num_sequences = keys, num_sequences
     minibatch.end_of_sweep = end_of_sweep
     tensors = TensorMinibatch(minibatch)
@@ -386,31 +385,26 @@ class _Pieces(NamedTuple):
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
 
-    @classmethod
-    def of(cls, tensors: Any) -> _Pieces:
-        """Take tensors of any layout apart."""
-        if isinstance(tensors, Ragged | Padded | Truncated):
-            return cls(type(tensors), tuple(map(cls.of, tensors)))
-        if tensors.layout == torch.sparse_csr:
-            return cls(_matrix, (tensors.crow_indices(), tensors.col_indices(), tensors.values(), tuple(tensors.shape)))
-        if tensors.is_nested:
-            return cls(_nested, (tensors.values(), tensors.offsets()))
-        return cls(_itself, (tensors,))
 
-    def changed(self, change: Callable[[torch.Tensor], torch.Tensor]) -> _Pieces:
-        """Apply a function to each strided tensor."""
-
-        def of(argument: Any) -> Any:
-            if isinstance(argument, _Pieces):
-                return argument.changed(change)
-            return change(argument) if isinstance(argument, torch.Tensor) else argument
-
-        return _Pieces(self.function, tuple(map(of, self.arguments)))
-
-    def build(self) -> Any:
-        """Put the tensors together."""
-        return self.function(*(item.build() if isinstance(item, _Pieces) else item for item in self.arguments))
+def _pieces_of(tensors: Any) -> Any:
+    """Take tensors of any layout apart; a strided tensor stays whole."""
+    if isinstance(tensors, Ragged | Padded | Truncated):
+        return _Pieces(type(tensors), tuple(map(_pieces_of, tensors)))
+    if tensors.layout == torch.sparse_csr:
+        arguments = (tensors.crow_indices(), tensors.col_indices(), tensors.values(), tuple(tensors.shape))
+        return _Pieces(_matrix, arguments)
+    if tensors.is_nested:
+        return _Pieces(_nested, (tensors.values(), tensors.offsets()))
+    return tensors
 
 
-def _itself(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor
+def _changed(piece: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """Apply a function to each strided tensor of a piece."""
+    if isinstance(piece, _Pieces):
+        return _Pieces(piece.function, tuple(_changed(argument, change) for argument in piece.arguments))
+    return change(piece) if isinstance(piece, torch.Tensor) else piece
+
+
+def _built(piece: Any) -> Any:
+    """Put the tensors of a piece together."""
+    return piece.function(*map(_built, piece.arguments)) if isinstance(piece, _Pieces) else piece

@@ -194,7 +194,7 @@ class Positions:
         last = self._positions[self._next_worker - 1]
         if last is not None:
             last = {**last, "timeline": of_any_worker(last["timeline"])}
-        return {"num_workers": 1, "epoch": self.epoch, "workers": [last], "next_worker": 0}
+        return Positions(self.epoch, [last], 0).state()
 
 
 class Delivered:
@@ -237,21 +237,16 @@ class Delivered:
 
 
 class WatchedDataset(torch.utils.data.IterableDataset):
-    """A data set that learns what the iterations of a loader with workers deliver."""
+    """A data set that learns what the iterations of a loader with workers deliver.
+
+    Attributes:
+        loaded: The state from which the next iteration resumes.
+        delivered: Deliveries by loaders with workers.
+    """
 
     def __init__(self) -> None:
-        self._loaded = Loaded()
-        self._delivered = Delivered()
-
-    @property
-    def loaded(self) -> Loaded:
-        """The state from which the next iteration resumes."""
-        return self._loaded
-
-    @property
-    def delivered(self) -> Delivered:
-        """Deliveries by loaders with workers."""
-        return self._delivered
+        self.loaded = Loaded()
+        self.delivered = Delivered()
 
     @property
     def epoch(self) -> int:
@@ -321,25 +316,25 @@ class Noted:
         self._dataset.delivered.note(self._positions if self._is_known else None)
 
 
-def _watch(plain: Any) -> Any:
-    @functools.wraps(plain)
-    def iterate(loader: torch.utils.data.DataLoader[Any]) -> Any:
-        if not isinstance(loader.dataset, WatchedDataset):
-            return plain(loader)
-        if loader.batch_size is not None and loader.collate_fn is torch.utils.data.default_collate:
-            raise ConfigError(
-                f"the loader has batch_size={loader.batch_size}, but a data set delivers whole minibatches; write "
-                f"DataLoader(dataset, batch_size=None)",
-                key="batch_size",
-            )
-        if not loader.num_workers:
-            return plain(loader)
-        loaded = loader.dataset.loaded
-        if loaded.state is not None:
-            shares(loaded.state, loader.num_workers)  # refuses a state of other workers before they start
-        return Noted(loader.dataset, plain(loader), loader.num_workers)
-
-    return iterate
+_plain_iter: Any = torch.utils.data.DataLoader.__iter__
 
 
-torch.utils.data.DataLoader.__iter__ = _watch(torch.utils.data.DataLoader.__iter__)
+@functools.wraps(_plain_iter)
+def _watched_iter(loader: torch.utils.data.DataLoader[Any]) -> Any:
+    if not isinstance(loader.dataset, WatchedDataset):
+        return _plain_iter(loader)
+    if loader.batch_size is not None and loader.collate_fn is torch.utils.data.default_collate:
+        raise ConfigError(
+            f"the loader has batch_size={loader.batch_size}, but a data set delivers whole minibatches; write "
+            f"DataLoader(dataset, batch_size=None)",
+            key="batch_size",
+        )
+    if not loader.num_workers:
+        return _plain_iter(loader)
+    loaded = loader.dataset.loaded
+    if loaded.state is not None:
+        shares(loaded.state, loader.num_workers)  # refuses a state of other workers before they start
+    return Noted(loader.dataset, _plain_iter(loader), loader.num_workers)
+
+
+torch.utils.data.DataLoader.__iter__ = _watched_iter
