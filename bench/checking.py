@@ -4,8 +4,7 @@
                              [--at-least 0.5]
 
 Prints MB of text per second of a sweep in order and of the check, and the check divided by the sweep. Both make the
-index. The sweep knows the streams; the check infers them. The exit status is 1 if a share is
-below `--at-least`.
+index. The sweep knows the streams; the check infers them. The exit status is 1 if a share is below `--at-least`.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@
 Prints MB of text per second, in order and randomized, with an existing index cache. The decoder alone decompresses
 the file on all cores and does nothing with the text. Two shares follow each sweep:
 
-    of less    of the slower of two: the decoder alone, and the sweep over the plain text
-    of cores   of the speed that the cores allow. Decoding and parsing share them, so a byte takes the time of both:
-               1 / (1 / decoder + 1 / plain)
+    of less    the speed divided by the lower of two: the decoder alone, and the sweep over the plain text
+    of cores   the speed divided by the speed that the cores allow. Decoding and parsing share the cores, so a byte
+               takes the time of both: 1 / (1 / decoder + 1 / plain)
 
 `opened` is the time until the first index and, for gzip, the first access points are made.
 """

@@ -5,7 +5,7 @@
 rows    samples with 201 numbers, as shuffled batches of 1,024 tensors; 1,000 samples a second
 words   sentences of 1 to 39 words, as padded batches of some 4,096 class ids; 1,000,000 words a second
 
-Each loader reads from its own format, which is written before, and is used as its documentation recommends; `LOADERS`
+Each loader reads its own format, which is written beforehand, and is used as its documentation recommends; `LOADERS`
 says how. The time includes opening, making the index, starting workers, and one epoch, or as much of it as --seconds
 allow, after an epoch that is not counted. Each run is a process of its own, and the loaders take turns: the table shows
 the slowest and the fastest run. A loader that is not installed is named at the end.

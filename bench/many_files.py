@@ -2,8 +2,8 @@
 
     python bench/many_files.py [--files 10000] [--folder FOLDER]
 
-For each the seconds to open without a cache, with a cache that exists, and of a randomized sweep after that; the memory
-that the process gained; and the open files after the sweep.
+Prints for both the seconds to open the corpus without and with an index cache, and of a randomized sweep after that;
+the memory that the process gained; and the number of open files after the sweep.
 """
 
 from __future__ import annotations

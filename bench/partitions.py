@@ -16,11 +16,11 @@ The third table compares a rank with a single process that reads the same global
 process of its own: processor time of the sweep (the least of five), and bytes of the chunks that it parses, as they
 lie in memory.
 
-The last two tables take no notice of how long a process takes to start: the index is in its cache, the source is open
-before the time is taken, and NumPy's own threads, which spin for a moment, are left out. The corpus should be large
-(1 GB), and other work on the machine changes the caches, if not the time. It is read from the page cache: with
---fresh it is read from the disk first, so that it is in the page cache as it is after a start of the machine. A file
-that was only written is there in smaller pages, and reading it may take twice as long.
+The last two tables exclude the start of a process: the index is in its cache, the source is open before timing begins,
+and NumPy's own threads, which spin for a moment, are left out. The corpus should be large (1 GB), and the machine idle,
+because other work changes the processor's caches. The corpus is read from the page cache. With --fresh it is first
+dropped from the page cache and read from the disk, as after a start of the machine. A file that was only written is in
+the page cache in smaller pages, and reading it may take twice as long.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python bench/ray_data.py CORPUS [--chunk-size 4194304] [--cpus 2] [--repeat 3]
 
 CORPUS is a CTF file, for instance seqs.ctf of corpora.py. Every way reads all of it, with the index in its cache. Ray's
-processes are started before the time is taken. `--cpus` is what Ray may use; the other ways use all cores.
+processes are started before timing begins. `--cpus` is what Ray may use; the other ways use all cores.
 """
 
 from __future__ import annotations

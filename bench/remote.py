@@ -8,7 +8,7 @@ A server in a process of its own serves the text by HTTP. Each answer waits --la
 cntkio uses (a chunk, and at most 4 MB), with http.client and --requests threads, and drops them. "sweep" is everything
 from the opened source to the end of one sweep in a Python loop of minibatches, with the index in its cache. "cached"
 repeats the sweep with all chunks in a cache on the local disk, and "local" reads the same text in a local file. Each
-figure is the best of --repeat turns, in MB/s; the share is that of plain requests.
+figure is the best of --repeat turns, in MB/s; the share is the speed divided by the speed of plain requests.
 """
 
 from __future__ import annotations

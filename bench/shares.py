@@ -6,9 +6,9 @@ FOLDER gets corpora of about --mb times 10^6 bytes, unless they exist: sequences
 lines of sparse values (sparse.ctf), both as binary files, and HTK features with labels as htk.py writes them, in an
 archive and in a file for each utterance. "Joined texts" reads two streams of a text as two corpora.
 
-A rank delivers its share of the global minibatches of a sweep, a single process delivers all. Each sweep runs in a
-process of its own. The table shows the least processor time of a sweep after the corpus was opened (share: divided by
-that of the single process), and the bytes of the chunks that were loaded, as they lie in memory. Chunks of mapped
+A rank delivers its share of the global minibatches of a sweep; a single process delivers all of them. Each sweep runs
+in a process of its own. The table shows the least processor time of a sweep after the corpus was opened (share: divided
+by that of the single process), and the bytes of the chunks that were loaded, as they lie in memory. Chunks of mapped
 files count, although they take no memory of the process.
 """
 

@@ -49,7 +49,7 @@ def softmax(scores: Floats) -> Floats:
 
 
 def train_digits() -> float:
-    """Train on `train.ctf`, print what it took, and return the accuracy on `test.ctf`."""
+    """Train on `train.ctf`, print the speed, and return the accuracy on `test.ctf`."""
     weights, bias = np.zeros((64, 10), np.float32), np.zeros(10, np.float32)
     num_samples, num_minibatches, start = 0, 0, time.perf_counter()
     for minibatch in digits("train.ctf", NUM_SWEEPS).minibatches(MINIBATCH_SIZE):
@@ -74,11 +74,11 @@ def train_digits() -> float:
 
 
 def learn_casings() -> float:
-    """Count how `train.ctf` prints each word, print how well that foretells `test.ctf`, and return the accuracy."""
+    """Count how `train.ctf` prints each word, print how well that predicts `test.ctf`, and return the accuracy."""
     counts = np.zeros((1323, 3), np.int64)
     num_sequences, start = 0, time.perf_counter()
     for minibatch in book("train.ctf").minibatches(1024):
-        # Each word has one entry, so the entries of the two streams stand side by side.
+        # Each word has one entry in each of the two streams, so entries of the same index belong together.
         np.add.at(counts, (minibatch["words"].indices, minibatch["casings"].indices), 1)
         num_sequences += minibatch["words"].num_sequences
     seconds = time.perf_counter() - start

@@ -28,14 +28,14 @@ def script(name: str) -> ModuleType:
 
 
 @pytest.mark.parametrize("name", ["train", "test"])
-def test_the_digits_are_written_again_identically(name: str) -> None:
+def test_the_script_writes_the_digits_of_the_repository(name: str) -> None:
     path = EXAMPLES / "digits" / f"{name}.ctf"
     digits = cntkio.read_ctf(path)
     lines = script("digits/convert").ctf_lines(digits["pixels"].values, digits["label"].values.argmax(axis=1))
     assert "".join(lines) == path.read_text(encoding="ascii")
 
 
-def test_the_flowers_are_written_again_identically() -> None:
+def test_the_script_writes_the_flowers_of_the_repository() -> None:
     path = EXAMPLES / "iris" / "iris.ctf"
     flowers = cntkio.read_ctf(path)
     lines = script("iris/convert").ctf_lines(flowers["lengths"].values, flowers["species"].values.argmax(axis=1))
@@ -51,7 +51,7 @@ def test_the_script_writes_the_book_of_the_repository(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "first_chapter", "last_chapter"), [("train", 1, 10), ("test", 11, 12)])
-def test_the_book_reads_as_its_script_cut_it(name: str, first_chapter: int, last_chapter: int) -> None:
+def test_the_book_is_read_as_its_script_cut_it(name: str, first_chapter: int, last_chapter: int) -> None:
     convert = script("alice/convert")
     text = (EXAMPLES / "alice" / "alice29.txt").read_text(encoding="ascii")
     words = (EXAMPLES / "alice" / "words.txt").read_text(encoding="ascii").splitlines()
@@ -83,7 +83,7 @@ def test_the_book_reads_as_its_script_cut_it(name: str, first_chapter: int, last
         ("this--\nthat", [("this", "small", "--"), ("that", "small", "none")]),
     ],
 )
-def test_words_of_a_paragraph_keep_letters_and_mark(text: str, expected: list[tuple[str, str, str]]) -> None:
+def test_words_of_a_paragraph_have_their_casing_and_mark(text: str, expected: list[tuple[str, str, str]]) -> None:
     convert = script("alice/convert")
     book = f"\n CHAPTER I\n\n Title\n\n{text}\n\n   *  *  *\n\n THE END\n"
     (paragraph,) = convert.paragraphs(book)
@@ -100,7 +100,7 @@ def test_the_demonstration_learns_the_digits_and_prints_its_accuracy() -> None:
     assert finished.stderr == ""
 
 
-def test_every_corpus_names_its_source_and_its_licence() -> None:
+def test_the_page_of_every_corpus_names_source_and_licence() -> None:
     folders = {path.parent for path in EXAMPLES.glob("*/*.ctf")}
     assert {folder.name for folder in folders} == {"alice", "digits", "iris"}
     for folder in folders:

@@ -2,8 +2,8 @@
 
     python examples/alice/convert.py
 
-Needs nothing but Python. A paragraph is a sequence and a word is a line. What a typist would have to restore is the
-label: a word comes in small letters and without punctuation, and two labels say how it is printed.
+Needs nothing but Python. A paragraph is a sequence and a word is a line. A word is in small letters and without
+punctuation, and two labels say how the book prints it: what a typist would have to restore.
 
     6 |w 71:1 |# Well!' |c 1:1 |m 5:1 |ch 1
     │    │       │         │      │       └ chapter, dense, once in a paragraph
@@ -13,7 +13,7 @@ label: a word comes in small letters and without punctuation, and two labels say
     │    └ word, its place in words.txt (0 is any word that words.txt does not list)
     └ number of the paragraph in the book
 
-Chapters 1 to 10 are the train file, 11 and 12 the test file; words.txt knows the train file alone.
+Chapters 1 to 10 are the train file, 11 and 12 the test file; words.txt lists words of the train file only.
 """
 
 import re

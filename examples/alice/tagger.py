@@ -71,7 +71,7 @@ def loss_of(model: Tagger, minibatch: TensorMinibatch) -> torch.Tensor:
 
 @torch.no_grad()
 def accuracy(model: Tagger) -> tuple[float, float]:
-    """The share of the test file's words whose casing, and whose mark, is right."""
+    """Return the shares of the test file's words whose casing, and whose mark, is predicted correctly."""
     model.eval()
     num_words = 0
     right = torch.zeros(2)
@@ -86,7 +86,7 @@ def accuracy(model: Tagger) -> tuple[float, float]:
 
 
 def train(model: Tagger, num_sweeps: int, checkpoint: Path | None = None) -> Iterator[tuple[int, int, float]]:
-    """Yield the number of each minibatch, that of its sweep, and its loss."""
+    """Yield the number of each minibatch, the number of its sweep, and its loss."""
     dataset = corpus("train.ctf")
     optimizer = torch.optim.Adam(model.parameters(), 3e-3)
     step = 0
@@ -99,7 +99,7 @@ def train(model: Tagger, num_sweeps: int, checkpoint: Path | None = None) -> Ite
         torch.set_rng_state(saved["generator"])
     for sweep in range(dataset.epoch, num_sweeps):
         dataset.set_epoch(sweep)
-        # The loader draws a number at its start; a generator of its own keeps what dropout draws as it is.
+        # The loader draws a number when it starts. With its own generator, this does not change what dropout draws.
         for minibatch in DataLoader(dataset, batch_size=None, generator=torch.Generator()):
             optimizer.zero_grad()
             loss = loss_of(model, minibatch)

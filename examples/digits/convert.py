@@ -4,7 +4,7 @@
     python examples/digits/convert.py
 
 Every fourth image goes to the test file, so that each of the thirteen writers, who follow one another in the data,
-has a part in both files. An image is one line: ten values that name its digit, then its 64 pixels, row by row.
+is in both files. An image is one line: ten values that name its digit, then its 64 pixels, row by row.
 """
 
 from collections.abc import Iterable, Iterator

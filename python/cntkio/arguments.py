@@ -1,4 +1,4 @@
-"""Checks of the types of arguments: an argument of another type is refused, never converted."""
+"""Checks of the types of arguments: an argument of the wrong type is refused, never converted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def flag(name: str, value: Any) -> bool:
     """Return an argument that is True or False, of Python or NumPy.
 
     Raises:
-        ConfigError: The argument has another type or value.
+        ConfigError: The argument has the wrong type or value.
 
     Example:
         >>> flag("randomize", "False")
@@ -34,7 +34,7 @@ def flag_or_word(name: str, value: Any, word: str) -> bool | str:
     """Return an argument that is True, False or a certain word.
 
     Raises:
-        ConfigError: The argument has another type or value.
+        ConfigError: The argument has the wrong type or value.
 
     Example:
         >>> flag_or_word("cache_index", "yes", "verify")
@@ -55,7 +55,7 @@ def whole_number(name: str, value: Any, least: int | None = None) -> int:
         least: The least allowed number; None: any number is allowed.
 
     Raises:
-        ConfigError: The argument has another type, or is too small.
+        ConfigError: The argument has the wrong type, or is too small.
 
     Example:
         >>> whole_number("max_errors", 1.5)
@@ -73,7 +73,7 @@ def sizes(name: str, value: Any) -> tuple[int, ...]:
     """Return the sizes of a shape: a whole number, or an iterable of whole numbers.
 
     Raises:
-        ConfigError: The argument has another type or value.
+        ConfigError: The argument has the wrong type or value.
 
     Example:
         >>> sizes("shape", np.int64(943)), sizes("shape", (2, 3))
@@ -97,7 +97,7 @@ def path_text(name: str, value: Any) -> str:
     """Return a path as text: a text, bytes, or an object of `os.PathLike`.
 
     Raises:
-        ConfigError: The argument has another type or value.
+        ConfigError: The argument has the wrong type or value.
 
     Example:
         >>> path_text("filename", None)
@@ -113,7 +113,7 @@ def path_texts(name: str, value: Any) -> str | list[str]:
     """Return a path, or a sequence of paths, as text.
 
     Raises:
-        ConfigError: The argument has another type or value.
+        ConfigError: The argument has the wrong type or value.
 
     Example:
         >>> path_texts("filename", ("a.ctf", b"b.ctf")), path_texts("filename", "*.ctf")
@@ -128,7 +128,7 @@ def float_type(name: str, value: Any) -> np.dtype[Any]:
     """Return float32 or float64 as a NumPy type.
 
     Raises:
-        ConfigError: The argument has another type or value.
+        ConfigError: The argument has the wrong type or value.
 
     Example:
         >>> float_type("dtype", "flaot32")
@@ -157,7 +157,7 @@ def check_fields(options: Any, words: Mapping[str, str] = MappingProxyType({})) 
         words: Flags that may also be a certain word.
 
     Raises:
-        ConfigError: A field has another type.
+        ConfigError: A field has the wrong type.
     """
     for field in dataclasses.fields(options):
         name, value = field.name, getattr(options, field.name)

@@ -19,7 +19,7 @@ class Description(NamedTuple):
     """A title, and a table of the parts.
 
     Attributes:
-        title: Its kind and size.
+        title: Kind and size of the thing.
         columns: Headings of the table.
         rows: For each part its cells.
 

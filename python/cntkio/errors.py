@@ -5,7 +5,7 @@
     CntkIoError          (RuntimeError)
     ├── ConfigError      (ValueError)   an option or a configuration text is wrong
     ├── FormatError      (ValueError)   bytes break their format
-    ├── CorpusError                     inputs fine alone, not together or not any more
+    ├── CorpusError                     inputs that do not fit together, or that changed
     └── CheckpointError  (ValueError)   a state does not fit this source
 
 CNTK raised ``ValueError`` for an invalid argument and ``RuntimeError`` for other errors, so programs that catch these

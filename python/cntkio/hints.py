@@ -25,10 +25,10 @@ class Wording:
     """The form in which a caller writes options.
 
     Attributes:
-        form: A setting, of `{name}` and `{value}`.
-        dense: The definition of a dense stream, of `{name}`, its name in the file `{field}`, and `{dim}`.
-        sparse: The same of a sparse stream.
-        inference: The call that finds the definitions that fit a file, of `{path}`.
+        form: Template of a setting, with `{name}` and `{value}`.
+        dense: Template of the definition of a dense stream, with `{name}`, its name in the file `{field}`, and `{dim}`.
+        sparse: The same for a sparse stream.
+        inference: Template of the call that infers the streams of a file, with `{path}`.
         names: Names of options, where the caller's differ from Python's.
         settings: Settings, in Python's form, that the caller writes in another way.
         mark: Text before the name of an option.
@@ -162,7 +162,7 @@ def near_name(name: object, known: Iterable[str]) -> str | None:
 
 
 def folded(name: str) -> str:
-    """Return a name as it is compared with others: without upper case and underscores, as CNTK's keys and ours differ.
+    """Return a name in the form in which names are compared: in lower case, without underscores.
 
     Example:
         >>> folded("chunkSizeInBytes") == folded("chunk_size_in_bytes")

@@ -95,7 +95,7 @@ class Truncated(NamedTuple):
 
 
 def _size_text(arrays: Any) -> str:
-    """Return the kind and the shape of each array; in a pytree the parts may be other things than arrays."""
+    """Return the kind and the shape of each array; in a pytree, the parts may be something other than arrays."""
     sizes = [
         f"{name}={part.dtype} {shape_text(part.shape)}" if hasattr(part, "dtype") else f"{name}={part!r}"
         for name, part in zip(arrays._fields, arrays, strict=True)
@@ -120,8 +120,8 @@ def convert(
             ``"padded"`` (`Padded`; sparse streams become dense), ``"csr"`` (a `jax.experimental.sparse.BCSR` of all
             samples), or, for one-hot streams, ``"ids"``, ``"ragged_ids"`` and ``"padded_ids"``. The default is padded
             if `pad_to` or `num_sequences` is given, else ragged. Streams of a truncated minibatch become `Truncated`.
-        pad_to: Steps of padded arrays: a number that no sequence exceeds, or several numbers, of which the smallest
-            sufficient one is used for each stream. None: the length of the longest sequence.
+        pad_to: Steps of padded arrays: a number that no sequence exceeds, or several numbers, of which each stream uses
+            the smallest that is large enough. None: the length of the longest sequence.
         num_sequences: Rows of padded arrays, in the same way; surplus rows are empty. None: the number of sequences.
 
     Returns:
@@ -148,7 +148,7 @@ def convert(
         asked = layout.get(name) if isinstance(layout, Mapping) else layout
         if isinstance(data, TruncatedMinibatchData):
             if asked is not None or is_fixed:
-                raise ConfigError("a truncated minibatch has the shape [slots, steps], and no layout", key="layout")
+                raise ConfigError("a truncated minibatch has the shape [slots, steps]; give no layout", key="layout")
             converted[name] = Truncated(*(_array(array, device) for array in (data.values, data.mask, data.continues)))
             continue
         default: Layout = "padded" if is_fixed else "ragged"
@@ -192,7 +192,7 @@ def _allowed(name: str, value: Any) -> tuple[int, ...] | None:
         return None
     allowed = sizes(name, value)
     if not allowed or min(allowed) < 0:
-        raise ConfigError(f"{name} is {value!r}; expected at least one number, from 0", key=name)
+        raise ConfigError(f"{name} is {value!r}; expected one or more numbers, each at least 0", key=name)
     return tuple(sorted(allowed))
 
 
@@ -203,7 +203,7 @@ def _smallest_sufficient(allowed: Sequence[int] | None, needed: int, subject: st
     for size in allowed:
         if size >= needed:
             return size
-    raise ConfigError(f"{subject}, and {key} allows {allowed[-1]} at most", key=key)
+    raise ConfigError(f"{subject}, but {key} allows at most {allowed[-1]}", key=key)
 
 
 def _padded(values: npt.NDArray[Any], lengths: npt.NDArray[np.int64], rows: int, steps: int) -> npt.NDArray[Any]:
@@ -231,6 +231,6 @@ def _array(values: npt.NDArray[Any], device: Any) -> jax.Array:
 
 def _matrix(data: MinibatchData, device: Any) -> Any:
     if data.indices is None or data.indptr is None:
-        raise ConfigError(f"stream {data.stream.name!r} is dense, not a matrix; layout 'ragged' has its samples")
+        raise ConfigError(f"stream {data.stream.name!r} is dense, not a matrix; use layout 'ragged' for its samples")
     parts = (data.values, data.indices, data.indptr.astype(np.int32))
     return sparse.BCSR(tuple(_array(part, device) for part in parts), shape=(data.num_samples, data.stream.dim))

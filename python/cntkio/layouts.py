@@ -1,6 +1,6 @@
 """The NumPy half of `cntkio.torch` and `cntkio.jax`: names of layouts, and class ids of one-hot streams.
 
-It knows no framework. Each adapter turns the arrays into its own tensors.
+It imports no framework. Each adapter turns the arrays into its own tensors.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cntkio.minibatch import MinibatchData
 
 
 def check_layout(layout: str | Mapping[str, str] | None, streams: Sequence[str], layouts: Sequence[str]) -> None:
-    """Check the layout that a caller asks for: one for all streams, or one for each of some streams.
+    """Check the layout that a caller asks for: one for all streams, or a mapping with a layout for some streams.
 
     Args:
         layout: The caller's choice.

@@ -142,7 +142,7 @@ def read_htk(
         options: As for `HTKFeatureDeserializer`.
 
     Raises:
-        ConfigError: An option is not possible.
+        ConfigError: An option is invalid.
         FormatError: A file breaks its format.
         OSError: A file cannot be read.
 
@@ -165,14 +165,14 @@ class CorpusDatasource(Datasource):  # type: ignore[misc]
     """Any corpus as a source of Ray Data, for `ray.data.read_datasource`.
 
     A read task is a run of consecutive chunks, and a block is the Arrow table of a chunk. A corpus that was changed
-    since is a `CorpusError`.
+    since then raises a `CorpusError`.
 
     Args:
         deserializer: The corpus, or some of its chunks.
         key: As for `RecordBatches`.
         flat: As for `RecordBatches`.
         ids: As for `RecordBatches`.
-        index_caches: Files that a task copies from this machine if its own lacks them, such as the result of
+        index_caches: Files that a task copies from this machine if its own machine lacks them, such as the result of
             `CTFDeserializer.index_caches`.
     """
 
@@ -233,12 +233,12 @@ def write(
     one_hot: Mapping[str, int] | None = None,
     renumber: bool = False,
 ) -> None:
-    """Write a data set as files of text or binary files, one for each write task.
+    """Write a data set as text or binary files, one for each write task.
 
     Args:
         dataset: The data set.
-        folder: Its files are `000000.ctf`, … (`.cbf`); it is made if it is missing, and has no such files yet. A task
-            that Ray repeats writes the same file again.
+        folder: The folder of the files `000000.ctf`, … (or `.cbf`). It is created if it does not exist, and must not
+            have such files yet. A task that Ray repeats writes the same file again.
         to: The format.
         shapes: As for `cntkio.arrow.read`.
         one_hot: As for `cntkio.arrow.read`.
@@ -340,14 +340,14 @@ def _corpus_of(
 
 
 def _in_lists(table: pa.Table, known: Collection[str]) -> pa.Table:
-    """Return a table in which the tensors that Ray makes of NumPy arrays are lists of numbers.
+    """Return a table that has lists of numbers instead of the tensors that Ray makes of NumPy arrays.
 
     Args:
         table: A block.
         known: The columns whose samples the caller described.
 
     Raises:
-        ConfigError: It is not known which numbers of a tensor are a sample; or a column has objects of Python.
+        ConfigError: The caller did not say which numbers of a tensor form a sample, or a column has Python objects.
     """
     for index, field in enumerate(table.schema):
         if not isinstance(field.type, pa.BaseExtensionType):
@@ -357,7 +357,7 @@ def _in_lists(table: pa.Table, known: Collection[str]) -> pa.Table:
             storage = pa.chunked_array([chunk.field("data") for chunk in storage.chunks])
         if len(unlisted(storage.type)) != 2:
             raise ConfigError(
-                f"column {field.name!r} has objects of Python, which Ray makes of nested lists in batches of NumPy; "
+                f"column {field.name!r} has Python objects, which Ray makes of nested lists in NumPy batches; "
                 "expected lists: use map_batches(..., batch_format='pyarrow')",
                 key=field.name,
             )
@@ -375,7 +375,7 @@ def _like(schema: pa.Schema, table: pa.Table, name: str) -> pa.Table:
     """Return a block with the columns of the first block.
 
     Raises:
-        CorpusError: It has other columns, or numbers that the types of the first block cannot express.
+        CorpusError: The block has other columns, or numbers that the types of the first block cannot express.
     """
     if set(table.column_names) != set(schema.names):
         raise CorpusError(

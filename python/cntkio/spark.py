@@ -43,7 +43,7 @@ __all__ = ["CBFSource", "CTFSource", "register"]
 _MOST_PARTITIONS = 200
 _OF_COLUMNS = ("key", "flat", "ids")
 _MOST_BYTES_OF_CACHES = 64 << 20
-"""Tasks get copies of the index caches up to this size, since each task gets them."""
+"""Tasks get copies of the index caches up to this total size, because each task gets a copy of all."""
 
 
 def register(spark: SparkSession) -> None:
@@ -65,12 +65,12 @@ class CTFSource(DataSource):  # type: ignore[misc]
     The path may be a pattern or a URL, or several of them with semicolons between them.
 
     Options are the options of `CTFDeserializer`, with the index cached by default, and `key`, `flat` and `ids` of
-    `RecordBatches`. Values other than texts are JSON. ``streams`` maps names to the arguments of `StreamDef`; by
+    `RecordBatches`. Values that are not texts are JSON. ``streams`` maps names to the arguments of `StreamDef`; by
     default they are inferred. ``remote`` has the arguments of `Remote`. ``num_partitions`` is the number of tasks: by
     default one for each chunk, at most 200.
 
     Raises:
-        ConfigError: The path is missing, or an option is not possible.
+        ConfigError: The path is missing, or an option is invalid.
         FormatError: The corpus breaks its format.
         OSError: The file cannot be read.
     """

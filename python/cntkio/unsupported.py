@@ -1,4 +1,4 @@
-"""Names of CNTK that cntkio leaves out, and their replacements. Each deserializer raises an error that names its own.
+"""Names of CNTK that cntkio leaves out, and their replacements, which the errors of these deserializers name.
 
 Other libraries read images better than CNTK did, and only CNTK's own speech trainer used lattices.
 (docs/coming-from-cntk.md)

@@ -156,7 +156,7 @@ def test_ragged_lists_numbers_and_matrices_are_streams(tmp_path: Path) -> None:
         ({"x": [1, -1]}, {"one_hot": {"x": 3}}, "stream 'x': index -1, but the dimension is 3"),
     ],
 )
-def test_what_is_not_accepted_says_what_to_do(data: Any, options: Any, words: str, tmp_path: Path) -> None:
+def test_data_that_no_writer_accepts_raise_a_helpful_error(data: Any, options: Any, words: str, tmp_path: Path) -> None:
     with pytest.raises((ConfigError, CorpusError), match=words):
         text(tmp_path, data, **options)
     assert not list(tmp_path.iterdir())

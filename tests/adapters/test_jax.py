@@ -1,4 +1,4 @@
-"""Minibatches as arrays of JAX. It is loaded when the first of these tests runs (`pyproject.toml` says why)."""
+"""Minibatches as arrays of JAX, which is loaded when the first of these tests runs (`pyproject.toml` says why)."""
 
 import importlib
 from pathlib import Path
@@ -89,9 +89,9 @@ def test_a_compiled_function_is_compiled_once_for_a_shape(
 
 
 def test_refuses_minibatches_larger_than_every_shape(adapter: ModuleType, minibatch: Minibatch) -> None:
-    with pytest.raises(ConfigError, match=r"stream 'c': a sequence of 3 samples, and pad_to allows 2 at most"):
+    with pytest.raises(ConfigError, match=r"stream 'c': a sequence of 3 samples, but pad_to allows at most 2"):
         adapter.convert(minibatch, pad_to=2)
-    with pytest.raises(ConfigError, match="a minibatch of 3 sequences, and num_sequences allows 2 at most"):
+    with pytest.raises(ConfigError, match="a minibatch of 3 sequences, but num_sequences allows at most 2"):
         adapter.convert(minibatch, num_sequences=(1, 2))
 
 
@@ -151,7 +151,7 @@ def test_arrays_go_to_the_named_device(adapter: ModuleType, jax: Any, minibatch:
     [
         ({"pad_to": "16"}, "pad_to is '16'; expected a whole number, or a tuple of whole numbers"),
         ({"pad_to": 16.0}, "pad_to is 16.0; expected a whole number"),
-        ({"pad_to": []}, r"pad_to is \[\]; expected at least one number"),
+        ({"pad_to": []}, r"pad_to is \[\]; expected one or more numbers"),
         ({"num_sequences": ["4"]}, r"num_sequences is \['4'\]; expected a whole number"),
         ({"layout": ["padded"]}, "expected a name, or a mapping"),
     ],

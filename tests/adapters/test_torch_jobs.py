@@ -1,4 +1,4 @@
-"""Ranks of jobs, found in their surroundings, and one state for all of them. (docs/torch.md)"""
+"""Ranks of jobs, found in the environment, and one state for all ranks. (docs/torch.md)"""
 
 import itertools
 import json
@@ -143,10 +143,10 @@ def test_joined_states_give_each_rank_its_own(corpus: Path) -> None:
     [
         (["{}"], "state 0 is a str; expected a result of state_dict"),
         ([{"partition": "global"}] * 2, "the same on all ranks; load any of them"),
-        ({}, "a single state; expected a list"),
+        ({}, "got a single state; expected a list"),
     ],
 )
-def test_refuses_what_are_not_the_states_of_ranks(states: Any, words: str) -> None:
+def test_refuses_objects_that_are_not_the_states_of_all_ranks(states: Any, words: str) -> None:
     with pytest.raises(CheckpointError, match=words):
         joined_states(states)
 
@@ -154,7 +154,7 @@ def test_refuses_what_are_not_the_states_of_ranks(states: Any, words: str) -> No
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda state: json.dumps(state), "which json.loads makes of its text"),
+        (lambda state: json.dumps(state), "if it was saved as text, use json.loads"),
         (lambda state: {name: value for name, value in state.items() if name != "source"}, "damaged or incomplete"),
         (lambda state: {**state, "version": 9}, "its version is 9; expected 1"),
     ],

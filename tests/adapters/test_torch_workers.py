@@ -212,7 +212,7 @@ def test_loaders_of_other_data_sets_iterate_as_before() -> None:
     assert [batch.tolist() for batch in running] == [[0, 1], [2, 3]]
 
 
-def test_a_noted_iteration_has_the_attributes_of_pytorchs(corpus: Path) -> None:
+def test_a_noted_iteration_has_the_attributes_of_pytorchs_iterator(corpus: Path) -> None:
     _, loader = new(corpus)
     running = iter(loader)
     name = "_num_workers"

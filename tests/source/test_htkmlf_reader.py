@@ -746,7 +746,7 @@ def test_targets_without_a_mapping_file_have_a_line_for_each_class(tmp_path: Pat
         ({"frameMode": False, "nbruttsineachrecurrentiter": []}, "nbruttsineachrecurrentiter", "is empty"),
         ({"frameMode": False, "readMethod": "rollingWindow"}, "readMethod", "whole utterances are shuffled by"),
         ({"maxUtteranceLength": 0}, "maxUtteranceLength", "whole number from 1"),
-        ({"pageFilePath": "/tmp"}, "pageFilePath", "goes with readMethod='rollingWindow'"),
+        ({"pageFilePath": "/tmp"}, "pageFilePath", "needs readMethod='rollingWindow'"),
         (
             {"readMethod": "rollingWindow", "pageFilePath": "/no/such/folder"},
             "pageFilePath",
@@ -780,6 +780,6 @@ def test_words_are_taken_in_capitals_and_small_letters(corpus: Written) -> None:
 def test_refuses_to_set_the_truncation_length_of_an_epoch(corpus: Written) -> None:
     with (
         HTKMLFReader(corpus.features(), frameMode=False, truncated=True) as reader,
-        pytest.raises(ConfigError, match="the reader's own"),
+        pytest.raises(ConfigError, match="an HTKMLFReader takes no truncation_length"),
     ):
         reader.begin_epoch(0, 22, truncation_length=4)

@@ -1,4 +1,4 @@
-"""A sound text, and for each rule of the check of texts a damage of it, with its place."""
+"""A sound text, and for each rule of the text check a way to damage the text, with the location of the damage."""
 
 import re
 from collections.abc import Callable

@@ -66,7 +66,7 @@ class RangeServer:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else each small answer waits 40 ms
+    disable_nagle_algorithm = True  # otherwise each small answer waits 40 ms
     served: RangeServer
 
     def log_message(self, *_: object) -> None:

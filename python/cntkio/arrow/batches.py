@@ -227,5 +227,5 @@ def _samples(data: MinibatchData) -> pa.Array:
 
 def _offsets(offsets: npt.NDArray[np.int64], info: StreamInformation) -> pa.Array:
     if offsets[-1] > _LARGEST_OFFSET:
-        raise CorpusError(f"stream {info.name!r}: {offsets[-1]} in a batch; a list takes up to {_LARGEST_OFFSET}")
+        raise CorpusError(f"stream {info.name!r}: a batch has {offsets[-1]} items; expected at most {_LARGEST_OFFSET}")
     return pa.array(offsets.astype(np.int32))

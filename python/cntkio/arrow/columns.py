@@ -37,7 +37,7 @@ class StreamColumn:
     is_wide: bool
 
     def taken(self, batch: pa.RecordBatch) -> Column:
-        """Return the column of a batch for a chunk.
+        """Convert this column of a batch to a column of a chunk.
 
         Raises:
             CorpusError: The batch has nulls, samples of another size, indices beyond the dimension, or whole numbers
@@ -109,7 +109,7 @@ class StreamColumn:
 def _without_nulls(where: str, array: pa.Array) -> pa.Array:
     if array.null_count:
         nulls = f"{array.null_count} null{'s' * (array.null_count != 1)}"
-        raise CorpusError(f"{where}: {nulls}; expected a value in each place")
+        raise CorpusError(f"{where}: {nulls}; expected no nulls")
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 

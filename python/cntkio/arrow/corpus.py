@@ -40,7 +40,7 @@ def read(
     Args:
         data: A Parquet or Arrow file; a data frame of pandas or polars, a table, or anything else with
             ``__arrow_c_stream__``; a data set of Hugging Face; a list of tables of pyarrow; or a mapping of names to
-            columns: arrays and tensors of one sample a row, series, or lists.
+            columns: arrays and tensors with one sample per row, series, or lists.
         key: The column of keys, whole numbers from 0 or texts; None: the column that was written as keys, or else the
             column named ``key``.
         shapes: For columns that cntkio did not write: the shape of a dense sample, or the dimension of a sparse stream,
@@ -158,7 +158,7 @@ class ArrowCorpus:
 
 
 def _with_metadata(schema: pa.Schema, described: pa.Schema) -> pa.Schema:
-    """Return a schema with the metadata of the columns of another."""
+    """Return a schema with the metadata of another schema's columns."""
     fields = [
         field.with_metadata(described.field(field.name).metadata) if field.name in described.names else field
         for field in schema
@@ -182,7 +182,7 @@ def _is_text(field: pa.Field) -> bool:
     """Return whether a column of keys has texts, not whole numbers.
 
     Raises:
-        ConfigError: It has something else.
+        ConfigError: The column has another type.
     """
     kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):

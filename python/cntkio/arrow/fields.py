@@ -84,7 +84,7 @@ def stream_field(info: StreamInformation, is_flat: bool, as_ids: bool) -> pa.Fie
 
     Args:
         info: The stream.
-        is_flat: Without the list around the samples of a sequence.
+        is_flat: Omit the list around the samples of a sequence.
         as_ids: The stream is one-hot, and the column has the class of each sample.
     """
     number = pa.from_numpy_dtype(info.dtype)

@@ -36,7 +36,7 @@ def write_parquet(
         progress: Called with the number of pieces done and the number of all pieces (0: unknown).
 
     Raises:
-        ConfigError: An option is not possible.
+        ConfigError: An option is invalid.
         CorpusError: No sequence, a sequence of a flat stream does not have exactly one sample, or a sample of a stream
             in `ids` is not a single entry of 1.
         FormatError: The input breaks its format.

@@ -1,6 +1,6 @@
 """Record batches from files, data frames, data sets and mappings of columns, checked before anything uses them.
 
-A damaged file is a `FormatError` that names the file and its batch or row group, whatever pyarrow raises.
+A damaged file raises a `FormatError` that names the file and its batch or row group, whatever pyarrow raises.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def opened(data: Any) -> Iterator[Table]:
     """Open a file, or an object that has record batches.
 
     Raises:
-        ConfigError: It has no record batches.
+        ConfigError: The object has no record batches.
         FormatError: The file is neither Parquet nor Arrow, or is damaged.
         OSError: The file cannot be read.
     """
@@ -93,7 +93,7 @@ def _reader(data: ArrowStream) -> pa.RecordBatchReader:
 
 
 def _column(name: Any, value: Any) -> pa.Array | pa.ChunkedArray:
-    """Return a column of a mapping: an array or a tensor of one sample a row, a series, or lists."""
+    """Return a column of a mapping: an array or a tensor with one sample per row, a series, or lists."""
     try:
         if isinstance(value, ArrowStream):
             return pa.chunked_array(value)

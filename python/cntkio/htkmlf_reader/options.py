@@ -18,7 +18,7 @@ ReadMethod = Literal["blockRandomize", "rollingWindow", "none"]
 READ_METHODS: tuple[ReadMethod, ...] = get_args(ReadMethod)
 _ALL_OR_NONE: tuple[Literal["auto", "none"], ...] = ("auto", "none")
 LONGEST_UTTERANCE = 65535
-"""Frames of the longest utterance that the reader takes."""
+"""Frames of the longest utterance that the reader accepts."""
 DEFAULT_MAX_UTTERANCE_LENGTH = 10_000
 
 _Word = TypeVar("_Word", bound=str)
@@ -58,10 +58,10 @@ class HTKMLFOptions:
         page_folder: str | os.PathLike[str] | None,
         page_limit_in_bytes: int,
     ) -> HTKMLFOptions:
-        """Check the parameters, each by itself. Words may be written in upper and lower case.
+        """Check the parameters, each by itself. Words may be in upper or lower case.
 
         Raises:
-            ConfigError: A parameter is not possible, or two exclude each other.
+            ConfigError: A parameter is invalid, or two exclude each other.
         """
         listed = counts if isinstance(counts, Sequence) else [counts]
         return cls(
@@ -106,13 +106,13 @@ class HTKMLFOptions:
             return
         if self.read_method != "rollingWindow":
             raise ConfigError(
-                f"pageFilePath={self.page_folder!r} goes with readMethod='rollingWindow'; readMethod is "
+                f"pageFilePath={self.page_folder!r} needs readMethod='rollingWindow', but readMethod is "
                 f"{self.read_method!r}",
                 key="pageFilePath",
             )
         if not Path(self.page_folder).is_dir():
             raise ConfigError(
-                f"pageFilePath is {self.page_folder!r}, which is not a folder; expected one that exists",
+                f"pageFilePath is {self.page_folder!r}, which is not a folder; expected a folder that exists",
                 key="pageFilePath",
             )
 

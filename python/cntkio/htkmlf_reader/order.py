@@ -40,7 +40,7 @@ def rolling_order(
         A permutation of ``0 .. num_frames - 1``, uint32.
 
     Raises:
-        ConfigError: The window, or the number of frames, is not possible.
+        ConfigError: The window or the number of frames is invalid.
 
     Example:
         >>> rolling_order(8, randomize="none").tolist()

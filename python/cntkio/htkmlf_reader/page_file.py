@@ -1,4 +1,4 @@
-"""Features that wait in a temporary file, so that feature files are read only once per sweep of all chunks.
+"""Features that wait in a temporary file, so that each chunk of the feature files is read only once.
 
 A page file has no name, or loses it immediately: it disappears with the reader, however the process ends.
 """
@@ -86,7 +86,7 @@ class PagedFeatures(HTKFeatureCorpus):
     """Features whose frames can wait in a page file between two uses.
 
     Attributes:
-        is_paged: Whether they do.
+        is_paged: Whether frames wait in the page file.
     """
 
     def __init__(self, stream: HTKFeatureStream, folder: str | None) -> None:

@@ -1,4 +1,4 @@
-"""`HTKMLFReader`: features and labels of HTK, read like CNTK's old reader. (docs/formats/htk.md, "The HTKMLFReader")
+"""`HTKMLFReader`: features and labels of HTK, read as CNTK's old reader did. (docs/formats/htk.md, "The HTKMLFReader")
 
 ::
 
@@ -31,14 +31,15 @@ class HTKMLFReader(MinibatchSource):
 
     The parameters have the names of the reader's configuration. Checkpoints, partitions, pickling and reading ahead are
     the same as for `MinibatchSource`, except that no minibatch crosses the end of a sweep. The reader skips an
-    utterance if a stream lacks it or has it in another length, and if it is too long. If it would skip more than half
+    utterance if a stream lacks it or has another length for it, or if it is too long. If it would skip more than half
     of the utterances, it raises an error.
 
-    A minibatch size counts the frames of all partitions. Where whole utterances are delivered, their number is that of
-    `nbruttsineachrecurrentiter`, whatever the size. Of truncated minibatches the size gives the steps.
+    In frame mode, a minibatch size counts the frames of all partitions. A minibatch of whole utterances has
+    `nbruttsineachrecurrentiter` utterances, whatever the size. The size of truncated minibatches is their number of
+    steps.
 
     Args:
-        deserializers: The streams, the first of which are features.
+        deserializers: The deserializers, the first of which reads features.
         readMethod: ``"blockRandomize"``: chunks in random order, and in them frames or utterances, as in other
             sources; ``"rollingWindow"``: frames that move from their position by at most half of `randomize`;
             ``"none"``: in order.
@@ -66,7 +67,7 @@ class HTKMLFReader(MinibatchSource):
         skipped: Number of utterances that were skipped, by kind.
 
     Raises:
-        ConfigError: A parameter is not possible, or two exclude each other.
+        ConfigError: A parameter is invalid, or two exclude each other.
         CorpusError: More than half of the utterances would be skipped, or none is in all streams.
         FormatError: A list or a label file breaks its format.
         OSError: A file cannot be read.
@@ -142,7 +143,7 @@ class HTKMLFReader(MinibatchSource):
             read_ahead_in_bytes=read_ahead_in_bytes,
             trace_level=trace_level,
             crosses_sweeps=False,
-            # Frames are counted over all partitions; utterances side by side are shared.
+            # A size in frames counts all partitions; parallel utterances are divided among the partitions.
             local_timeline=not options.frame_mode,
             recipe=recipe,
         )

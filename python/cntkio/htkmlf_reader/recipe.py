@@ -1,4 +1,4 @@
-"""`HTKMLFRecipe`: the differences of an HTKMLFReader from a plain source."""
+"""`HTKMLFRecipe`: the decisions in which an HTKMLFReader differs from a plain source."""
 
 from __future__ import annotations
 
@@ -99,7 +99,8 @@ class HTKMLFRecipe(Recipe):
     def check_truncation(self, options: SourceOptions, truncation_length: int | None) -> None:
         if truncation_length is not None:
             raise ConfigError(
-                "truncation_length is the reader's own: truncationLength, or the minibatch size",
+                "an HTKMLFReader takes no truncation_length for an epoch; its truncationLength or the minibatch size "
+                "gives the steps",
                 key="truncation_length",
             )
 

@@ -42,7 +42,7 @@ class MinibatchDataset(WatchedDataset):
         minibatch_size: Samples of all ranks together, as in CNTK. Workers do not divide it further: each makes whole
             minibatches of its rank.
         layout: As for `convert`.
-        device: As for `convert`; None with workers or pinned memory.
+        device: As for `convert`; must be None with workers or pinned memory.
         partition: ``"cntk"``: CNTK's rule, where each worker of each rank is a partition (docs/timeline.md,
             "Partitions"). ``"balanced"``: by sequence, with the same number of minibatches on each rank, independent of
             the number of workers (docs/timeline.md, "Balanced partitions"). ``"global"``: the sequences of each
@@ -53,11 +53,11 @@ class MinibatchDataset(WatchedDataset):
             minibatch: ``"empty"`` (the default) or ``"merge"``.
         deal: For global partitions, how sequences are dealt: ``"length"``, ``"area"`` or ``"chunk"``.
         rank: Index of this process; None: the rank that `torch.distributed`, Ray Train, the environment (``RANK``) or
-            SLURM tells (docs/torch.md, "Ranks and workers"), or 0.
-        world_size: Number of processes that share the data; given with `rank`.
+            SLURM reports (docs/torch.md, "Ranks and workers"), or 0.
+        world_size: Number of processes that share the data; required with `rank`.
 
     Raises:
-        ConfigError: An argument is not possible.
+        ConfigError: An argument is invalid.
 
     Example:
         >>> import cntkio, pathlib, tempfile
@@ -102,7 +102,7 @@ class MinibatchDataset(WatchedDataset):
         if deal != "length" and partition != "global":
             raise ConfigError(f"deal={deal!r} needs partition='global', but partition is {partition!r}", key="deal")
         if (rank is None) != (world_size is None):
-            raise ConfigError(f"rank={rank} and world_size={world_size} are given together or not at all", key="rank")
+            raise ConfigError(f"rank={rank}, but world_size={world_size}; give both or neither", key="rank")
         self._given = None if rank is None else ranks.checked(rank, world_size)
         self.source = source
         self.minibatch_size = minibatch_size
@@ -129,15 +129,15 @@ class MinibatchDataset(WatchedDataset):
     def set_epoch(self, epoch: int) -> None:
         """Select the epoch of the next iteration: epoch k begins k times the source's limit after its start.
 
-        A state that was loaded in the same epoch stays. You may call this while workers wait for the next iteration.
+        A state that was loaded in the same epoch is kept. You may call this while workers wait for the next iteration.
 
         Raises:
             ConfigError: `epoch` is below 0; or the source has no limit, or a timeline that cannot go there.
         """
         if whole_number("epoch", epoch, least=0) and not self._epochs.are_many:
             raise ConfigError(
-                "epochs need a source that ends, for instance with max_sweeps=1, and without a user-defined "
-                "deserializer on its own timeline",
+                "epochs need a source that ends (for instance with max_sweeps=1) and has no user-defined deserializer "
+                "with a timeline of its own",
                 key="epoch",
             )
         if epoch != self.epoch:
@@ -235,9 +235,9 @@ class MinibatchDataset(WatchedDataset):
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the last minibatch, from which `load_state_dict` resumes: a small dict for JSON.
 
-        With the workers of a ``DataLoader`` it is the state after the last minibatch that the loader delivered. It can
-        be loaded for the same number of workers. With balanced and global partitions it is the same on all ranks. With
-        global partitions it can be loaded for any number of ranks and workers.
+        With the workers of a ``DataLoader`` it is the state after the last minibatch that the loader delivered, and it
+        can be loaded only for the same number of workers. With balanced and global partitions it is the same on all
+        ranks. With global partitions it can be loaded for any number of ranks and workers.
 
         Raises:
             CheckpointError: A loader delivered minibatches that do not tell where they come from: a ``collate_fn``
@@ -265,9 +265,9 @@ class MinibatchDataset(WatchedDataset):
         return {**source, "timeline": of_partition(source["timeline"], 0)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume the next iteration where a `state_dict` was taken, in this or another process.
+        """Let the next iteration resume where a `state_dict` was taken, in this or another process.
 
-        It also takes the states of a whole job, from `gather_state_dict` or `joined_states`.
+        It also accepts the states of a whole job, from `gather_state_dict` or `joined_states`.
 
         Raises:
             CheckpointError: The state was taken with other settings, by another rank or worker, or from other data; all
@@ -275,8 +275,8 @@ class MinibatchDataset(WatchedDataset):
         """
         if not isinstance(state, Mapping):
             raise CheckpointError(
-                f"the state is {type(state).__name__}; expected a result of state_dict(), which json.loads makes of "
-                "its text"
+                f"the state is {type(state).__name__}; expected a result of state_dict(); if it was saved as text, use "
+                "json.loads"
             )
         state = self._own(state)
         is_whole = isinstance(state.get("source"), Mapping)
@@ -351,9 +351,9 @@ class MinibatchDataset(WatchedDataset):
         has_begun = any("minibatch_size" in part["timeline"] for part in parts)
         if len(parts) < len(states) or (has_begun and not all(map(self._epochs.has_ended_at, parts))):
             raise CheckpointError(
-                f"the states are of {len(states)} ranks, but this job has {world_size}. Another number of ranks "
-                f"delivers other minibatches with partition='cntk', so it can only begin with an epoch: use set_epoch, "
-                f"or resume with {len(states)} ranks",
+                f"the states are of {len(states)} ranks, but this job has {world_size}. With "
+                f"partition='cntk', another number of ranks delivers other minibatches, so it can only start at the "
+                f"beginning of an epoch: use set_epoch, or resume with {len(states)} ranks",
                 saved={"world_size": len(states)},
                 current={"world_size": world_size},
             )

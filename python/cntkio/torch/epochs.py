@@ -1,4 +1,4 @@
-"""The epochs of a data set, and moves of its source to their starts and to states within them."""
+"""The epochs of a data set: its source moves to the start of an epoch, or to a state within an epoch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Epochs:
 
     Attributes:
         start: The state of the source at the start of the first epoch.
-        current: The epoch in which the source stands; None: it was not moved yet.
+        current: The epoch in which the source stands; None: it has not been moved yet.
     """
 
     def __init__(self, source: MinibatchSource) -> None:

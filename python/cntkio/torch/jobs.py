@@ -55,7 +55,7 @@ def joined_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         states: The `MinibatchDataset.state_dict` of each rank.
 
     Raises:
-        CheckpointError: A rank is missing or there twice, or the states are of several jobs.
+        CheckpointError: A rank is missing or appears twice, or the states are of several jobs.
 
     Example:
         >>> joined_states([])
@@ -63,7 +63,7 @@ def joined_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         cntkio.errors.CheckpointError: no states; expected the state of each rank
     """
     if isinstance(states, Mapping):
-        raise CheckpointError("a single state; expected a list with the state of each rank")
+        raise CheckpointError("got a single state; expected a list with the state of each rank")
     if not states:
         raise CheckpointError("no states; expected the state of each rank")
     for index, state in enumerate(states):
@@ -71,7 +71,8 @@ def joined_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             raise CheckpointError(f"state {index} is a {type(state).__name__}; expected a result of state_dict()")
     if len(states) > 1 and any(state.get("partition") in ("balanced", "global") for state in states):
         raise CheckpointError(
-            "the states are of partition='balanced' or 'global', which are the same on all ranks; load any of them"
+            "the states were taken with partition='balanced' or 'global', so they are the same on all ranks; load any "
+            "of them"
         )
     counts = sorted({state.get("world_size", 1) for state in states})
     if len(counts) > 1:

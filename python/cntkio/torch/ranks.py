@@ -12,7 +12,7 @@ from cntkio.arguments import whole_number
 from cntkio.errors import ConfigError
 
 _BY_HAND = {"bash", "interactive"}
-"""Names of SLURM jobs in which a person starts programs by hand, so that its variables describe the shell."""
+"""Names of SLURM jobs in which a person starts programs by hand, so that SLURM's variables describe the shell."""
 
 
 def discovered() -> tuple[int, int]:
@@ -22,7 +22,7 @@ def discovered() -> tuple[int, int]:
     of a SLURM step.
 
     Raises:
-        ConfigError: An environment variable is missing next to the other one, or is not possible.
+        ConfigError: One of the two environment variables is missing, or the rank is not below the number of processes.
 
     Example:
         >>> discovered()
@@ -56,7 +56,7 @@ def advice(different: Sequence[str], partition: str) -> str:
     """Return advice about a state of other ranks; empty if the ranks do not explain the difference.
 
     Args:
-        different: The names that differ.
+        different: Names of the settings that differ.
         partition: The partition of the data set.
     """
     if "world_size" in different:
@@ -69,14 +69,14 @@ def advice(different: Sequence[str], partition: str) -> str:
 
 
 def _of_ray_train() -> tuple[int, int] | None:
-    """Return the rank and the world size of Ray Train's context; a program in a worker of Ray Train has imported it."""
+    """Return the rank and the world size of Ray Train's context. In a worker of Ray Train, its module is loaded."""
     train = sys.modules.get("ray.train")
     if train is None:
         return None
     try:
         context = train.get_context()
         rank, world_size = context.get_world_rank(), context.get_world_size()
-    except RuntimeError:  # outside of a worker
+    except RuntimeError:  # outside a worker
         return None
     return None if rank is None or world_size is None else (rank, world_size)
 

@@ -281,7 +281,7 @@ def convert(
 
     Raises:
         ConfigError: A layout or a stream of this name does not exist, the stream cannot have the layout, or it is not
-            one-hot. Names are checked at once, layouts on access to the stream.
+            one-hot. Names are checked immediately, layouts when the stream is accessed.
 
     Example:
         >>> import cntkio, pathlib, tempfile

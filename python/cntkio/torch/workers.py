@@ -6,7 +6,7 @@
                                                                                                    loader
     state_dict <── Delivered <── Noted <── what the loader delivers to the program  <────────────────┘
 
-Workers prepare minibatches ahead, and may prepare them faster than others. So only the iteration of a loader knows
+Workers prepare minibatches ahead of need, some workers faster than others. So only the iteration of a loader knows
 which minibatches the program has received, and a loader does not tell its data set. This module therefore replaces
 `DataLoader.__iter__`: the iteration of a loader with workers over a `WatchedDataset` notes what it delivers. All other
 loaders iterate as before. (docs/architecture.md, "Decisions")
@@ -42,7 +42,7 @@ class Passed(NamedTuple):
         worker: The worker's share of the data.
         num_workers: Number of workers.
         iteration: Number of the iteration in this worker.
-        epoch: Its epoch.
+        epoch: Epoch of the iteration.
         origin: Number of the loaded state from which the iteration resumed; 0: from the start of the epoch; None: from
             a state that only this worker knows, because the loader kept it.
         position: The changing part of the source's state.
@@ -103,7 +103,7 @@ class Loaded:
     It is in shared memory as well, for workers that were started before it was loaded.
 
     Attributes:
-        state: The state from which the next iteration resumes; None: it starts at the start of its epoch.
+        state: The state from which the next iteration resumes; None: it begins at the start of its epoch.
         count: Number of states that were loaded.
         is_of_this_worker: True in a worker whose loader keeps the states of its workers, as `StatefulDataLoader` does.
     """
@@ -112,7 +112,7 @@ class Loaded:
         self.state: Mapping[str, Any] | None = None
         self.count = 0
         self.is_of_this_worker = False
-        self._header = torch.zeros(2, dtype=torch.int64).share_memory_()  # number of the state, and its bytes
+        self._header = torch.zeros(2, dtype=torch.int64).share_memory_()  # number of the state, and its length in bytes
         self._text = torch.zeros(_LONGEST_STATE, dtype=torch.uint8).share_memory_()
         self._taken_up = 0  # number of the last state that this process took up
 
@@ -130,7 +130,7 @@ class Loaded:
             self._send(json.dumps(state).encode())
 
     def withdraw(self) -> None:
-        """Let the next iteration start at the start of its epoch."""
+        """Let the next iteration begin at the start of its epoch."""
         if self.state is not None or self._header[1]:
             self.state = None
             self._send(b"")
@@ -166,7 +166,7 @@ class Positions:
     """Positions of the workers of an iteration after the minibatches that the loader has delivered.
 
     Attributes:
-        epoch: Their epoch.
+        epoch: Epoch of the iteration.
     """
 
     def __init__(self, epoch: int, positions: list[Any], next_worker: int) -> None:
@@ -220,10 +220,10 @@ class Delivered:
         self.positions, self._is_unknown = positions, positions is None
 
     def check(self) -> None:
-        """Check that the delivered minibatches are known.
+        """Check that the positions of the workers are known.
 
         Raises:
-            CheckpointError: They are not known.
+            CheckpointError: A position is unknown.
         """
         if self._is_unknown or (self.positions is None and self.token in _arrived):
             raise CheckpointError(
@@ -257,7 +257,7 @@ class WatchedDataset(torch.utils.data.IterableDataset):
 class Noted:
     """An iteration of a loader with workers that notes what it delivers.
 
-    Attributes other than these are the attributes of PyTorch's own iterator.
+    All other attributes are those of PyTorch's own iterator.
     """
 
     def __init__(self, dataset: WatchedDataset, iterator: Iterator[Any], num_workers: int) -> None:
@@ -333,7 +333,7 @@ def _watched_iter(loader: torch.utils.data.DataLoader[Any]) -> Any:
         return _plain_iter(loader)
     loaded = loader.dataset.loaded
     if loaded.state is not None:
-        shares(loaded.state, loader.num_workers)  # refuses a state of other workers before they start
+        shares(loaded.state, loader.num_workers)  # refuses a state of another number of workers before workers start
     return Noted(loader.dataset, _plain_iter(loader), loader.num_workers)
 
 
