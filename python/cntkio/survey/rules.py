@@ -198,7 +198,7 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
      "close the quote"),
     ("bad-header", "error", "feature files",
      "The first bytes of a feature file are not a header of HTK.",
-     "name another file, or write it again with cntkio.write_htk"),
+     "name another file, or write it again with cntkio.write_htk_features"),
     ("utterance-too-long", "warning", "lists",
      "An utterance is longer than the limit, and is left out.",
      "raise max_sequence_length, or cut the utterance"),

@@ -5,9 +5,9 @@
 //! documented layout:                stream 0: values, or one matrix | stream 1: … | …
 //! ```
 //!
-//! Invariant: every count is compared with the bytes that are left before anything is read or allocated by it, in
-//! 64 bits. Columns deliver exactly the stored values, with their order, repetitions and special values. Python reads
-//! the headers and decides what a fault means.
+//! Invariant: before a count decides how much is read or allocated, it is compared with the bytes that are left, in 64
+//! bits. Columns deliver exactly the stored values, with their order, repetitions and special values. Python reads the
+//! headers and decides what a fault means.
 
 mod write;
 
@@ -61,13 +61,13 @@ pub enum Kind {
     FirstColumn,
     /// A column starts at value `found`, before the start of the previous column, at `limit`.
     Column,
-    /// The columns end at value `found`, but there are `limit`.
+    /// The columns end at value `found`, but there are `limit` values.
     LastColumn,
     /// A negative row.
     NegativeRow,
     /// Sample `found` comes after sample `limit`.
     SampleOrder,
-    /// At least `found` samples in the chunk, but `limit` is the most there can be.
+    /// The chunk has at least `found` samples, but can have at most `limit`.
     TooManySamples,
     /// To be written: a dense sequence of `found` samples; the documented layout has 1.
     NotOneSample,

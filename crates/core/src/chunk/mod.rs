@@ -11,7 +11,8 @@
 //! A parser that works on several threads makes one block for each piece of its input, so that joining the pieces
 //! copies nothing. The blocks' first sequences tell which block holds sequence `n` of the chunk.
 //!
-//! Every kind of [`Samples`] has a file of its own, with its columns, their check, their sizes, and how it is packed:
+//! Every kind of [`Samples`] has a separate file, with its columns, their check, their sizes, and how the samples are
+//! packed:
 //!
 //! | kind | columns | packed as |
 //! |---|---|---|

@@ -8,9 +8,9 @@ use super::{Chunk, Column, Samples, Values};
 pub struct Outline {
     /// Number of samples.
     pub num_samples: usize,
-    /// The lowest value, of a sparse stream of the values that the source has; infinite if there is none.
+    /// The lowest value (for a sparse stream, of the values in the source); infinite if there is no value.
     pub lowest: f64,
-    /// The highest value; negative infinite if there is none.
+    /// The highest value; negative infinity if there is no value.
     pub highest: f64,
     /// True if no value is infinite or NaN.
     pub is_finite: bool,
@@ -99,7 +99,7 @@ fn outline<T: Value>(values: &[T], dim: usize, entries: Option<Option<&[u32]>>, 
 }
 
 impl Column {
-    /// Figures of the samples; `None` of samples as their file stores them.
+    /// Figures of the samples; `None` for samples that are kept as their file stores them.
     fn outline(&self, counts_one_hot: bool) -> Option<Outline> {
         let of_values = |values: &Values, dim, entries| match values {
             Values::F32(values) => outline(values, dim, entries, counts_one_hot),
@@ -119,7 +119,7 @@ impl Column {
 }
 
 impl Chunk {
-    /// Figures of the samples of a stream; `None` of samples as their file stores them.
+    /// Figures of the samples of a stream; `None` for samples that are kept as their file stores them.
     pub fn outline(&self, column: usize, counts_one_hot: bool) -> Option<Outline> {
         let nothing =
             Outline { num_samples: 0, lowest: NOTHING.0, highest: NOTHING.1, is_finite: true, num_one_hot: 0 };

@@ -16,7 +16,7 @@ impl Pool {
         Pool { spare: Mutex::default(), limit }
     }
 
-    /// Take a block, with whatever it contained.
+    /// Take a block with its old content.
     ///
     /// It never waits for the lock: after a fork, a thread that does not exist in the child may hold the lock.
     pub fn take(&self) -> Option<Block> {

@@ -75,7 +75,7 @@ pub enum Error {
     Changed(String),
     /// An array needs this number of bytes, which is more memory than the system has.
     TooLarge(usize),
-    /// A sequence has another number of samples than it should have.
+    /// A sequence has the wrong number of samples.
     Length {
         /// The sequence, counted in the selection.
         sequence: usize,
@@ -137,7 +137,7 @@ impl Ahead {
 
 /// The sequences of a selection, in order.
 pub(crate) enum Located<'a> {
-    /// Parts of single sequences, out of chunks of one block.
+    /// Parts of single sequences, from chunks of one block.
     Parts {
         /// For each sequence its block; all exist.
         blocks: &'a [u32],
@@ -305,7 +305,7 @@ impl<'a, 'out> Takes<'a, 'out> {
         Ok(begin as usize..offsets[end] as usize)
     }
 
-    /// The sample of each sequence, if one sample of each is taken; the ends are in the sequence offsets then.
+    /// The sample of each sequence, if one sample of each sequence is taken; then the ends are in the sequence offsets.
     pub(crate) fn single(&mut self) -> Option<&'a [u32]> {
         let Parts { firsts, counts } = self.parts?;
         if counts.iter().fold(0, |all, count| all | (count ^ 1)) != 0 {

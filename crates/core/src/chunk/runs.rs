@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 /// Runs of samples of one class each.
 ///
-/// They pack as sparse samples of one entry or, where classes have targets, as dense samples; in single precision.
+/// They are packed in single precision: as sparse samples of one entry or, if classes have targets, as dense samples.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Runs {
     /// Number of classes.

@@ -1,4 +1,4 @@
-//! Columns of small whole numbers: one byte a value and two an index, a quarter to a third of the memory.
+//! Columns of small whole numbers: one byte per value and two per index take a quarter to a third of the memory.
 //!
 //! Pixels, counts and one-hot vectors are small numbers. Fresh memory costs as much as parsing, so it is worth making
 //! columns small while they are parsed, piece by piece, and widening them when they are packed.

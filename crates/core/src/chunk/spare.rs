@@ -10,7 +10,7 @@ pub(crate) struct EmptyColumn {
     pub(crate) sample_offsets: Vec<u32>,
     pub(crate) indices: Vec<i32>,
     pub(crate) values: Values,
-    /// Small samples as they were left.
+    /// Small samples with their old content.
     pub(crate) small: Option<Small>,
 }
 

@@ -144,7 +144,7 @@ impl Precision for f64 {
     }
 }
 
-/// Reserve memory for `count` more values, in huge pages where it is worth it.
+/// Reserve memory for `count` more values, in huge pages if they are large enough.
 pub(crate) fn reserve<T>(values: &mut Vec<T>, count: usize) {
     memory::reserve(values, count);
     if count * size_of::<T>() >= WORTH_HUGE_PAGES {
@@ -165,7 +165,8 @@ pub(crate) fn expect<T>(values: &mut Vec<T>, ratio: f64) {
 
 /// Empty a vector that will hold `count` values.
 ///
-/// A vector that is too small, or several times too large, is replaced: the memory in use stays near what is needed.
+/// A vector that is too small, or several times too large, is replaced, so the memory in use stays close to the memory
+/// needed.
 pub(crate) fn empty_for<T>(values: &mut Vec<T>, count: usize) {
     values.clear();
     if values.capacity() < count || values.capacity() > 4 * count {

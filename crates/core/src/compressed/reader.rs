@@ -127,8 +127,7 @@ impl<'a> Reader<'a> {
     /// Fill a buffer with the text from an offset on. The check sums of members and frames that end on the way, or with
     /// the buffer, are checked.
     ///
-    /// # Errors
-    /// The data cannot be read; or they are damaged or do not match the access points, which is a [`Fault`].
+    /// # Errors The data cannot be read. A [`Fault`]: the data are damaged, or do not match the access points.
     pub fn read(&mut self, text: u64, out: &mut [u8]) -> io::Result<()> {
         let packed = self.packed;
         if out.is_empty() {

@@ -16,9 +16,9 @@ pub enum Kind {
 /// Data that cannot be decompressed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Offset in the compressed data, to which they were read.
+    /// Offset in the compressed data up to which they were read.
     pub packed: u64,
-    /// Offset in the text, up to which it was decompressed.
+    /// Offset in the text up to which it was decompressed.
     pub text: u64,
     /// The fault, in words.
     pub what: String,

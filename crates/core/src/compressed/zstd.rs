@@ -58,7 +58,7 @@ struct Header {
     has_sum: bool,
     dictionary: u32,
     window: u64,
-    /// Bytes of the frame's text, if the header says it.
+    /// Bytes of the frame's text, if the header states them.
     content: Option<u64>,
 }
 
@@ -197,8 +197,8 @@ impl Zstd {
         Ok(())
     }
 
-    /// Take a new context if the memory of the old context is larger than the frame asks for, and the text does not fit it:
-    /// the output of a damaged frame depends on the size.
+    /// Take a new context if the memory of the old context is larger than the frame requests, and the text does not fit
+    /// into it, because the output of a damaged frame depends on the size.
     fn make_ready(&mut self, header: &Header) -> Result<(), Damage> {
         if header.dictionary != 0 {
             let id = header.dictionary;

@@ -48,7 +48,7 @@ pub(super) struct Builder {
 }
 
 impl Builder {
-    /// An empty column, in the memory of a spare column where it fits.
+    /// An empty column, in the memory of a spare column if that fits.
     fn new(stream: &Stream, num_sequences: usize, spare: Option<Column>) -> Builder {
         let mut empty = EmptyColumn::of(spare, stream.is_double);
         empty.sequence_offsets.reserve(num_sequences + 1);

@@ -4,7 +4,7 @@ use crate::MOST_IN_FULL;
 use crate::named::named;
 
 named! {
-    /// A kind of finding. The first [`NUM_ERRORS`] kinds cost one error each, the others are worth a warning.
+    /// A kind of finding. The first [`NUM_ERRORS`] kinds cost one error each; the other kinds cause a warning.
     pub enum Kind {
         /// A byte that cannot be part of a number.
         BadNumber = "bad number",

@@ -53,12 +53,13 @@ pub(super) fn size_of_digits(line: &[u8]) -> usize {
     line.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(line.len())
 }
 
-/// Number of bytes of the word at the start of a line: up to white space. A pipe that follows at once belongs to it.
+/// Number of bytes of the word at the start of a line: up to white space. A pipe directly after other bytes belongs to
+/// the word.
 pub(super) fn size_of_word(line: &[u8]) -> usize {
     line.iter().position(|byte| byte.is_ascii_whitespace() || *byte == 0x0B).unwrap_or(line.len())
 }
 
-/// The start of a line as a machine word: most lines start like the line before, and one comparison tells.
+/// The start of a line as a machine word: most lines start like the line before, which one comparison shows.
 pub(super) struct LineStart {
     word: u64,
     /// Covers the id's digits and the byte after them.
@@ -68,7 +69,7 @@ pub(super) struct LineStart {
 impl LineStart {
     /// The start of the line at a position.
     pub(super) fn at(block: &[u8], start: usize) -> LineStart {
-        // A line of line feeds, so that nothing but eight empty lines is equal; they have no id, either.
+        // Eight line feeds: only eight empty lines are equal to them, and these have no id, either.
         let unlike_any = LineStart { word: u64::from_le_bytes([b'\n'; 8]), mask: !0 };
         let Some(word) = digits::word_at(block, start) else { return unlike_any };
         match digits::count(word) {

@@ -50,7 +50,7 @@ pub struct IdOverflow {
 
 /// Find the sequences of a block of whole lines.
 ///
-/// Two neighbouring sequences of different blocks may have the same key. It is up to the caller to join them.
+/// Two neighbouring sequences of different blocks may have the same key. The caller joins them.
 pub fn scan(block: &[u8], mode: Mode, defining: Option<&[u8]>) -> Result<Scan, IdOverflow> {
     let mut found = Scan::default();
     Scanner::new(mode, defining).scan(&mut found, block, 0)?;

@@ -73,7 +73,7 @@ fn is_blank(byte: u8) -> bool {
     byte.cast_signed() <= b' '.cast_signed()
 }
 
-/// The number of values of a sample. The inner sums fit a byte, so that the compiler adds many of them at a time.
+/// The number of values of a sample. The inner sums fit into a byte, so the compiler adds many of them at a time.
 fn num_values(sample: &[u8]) -> u64 {
     let Some((&first, after)) = sample.split_first() else { return 0 };
     let pairs = sample.chunks(255).zip(after.chunks(255));

@@ -19,8 +19,7 @@ use cntkio_simd::{Kernel, ShortText};
 use memchr::{memchr, memchr2};
 use std::collections::HashMap;
 
-/// Prediction of the next item: for each item the item that followed it last time. The lines of a file are mostly
-/// alike.
+/// Prediction of the next item: for each item, the item that followed it last time. Most lines of a file are alike.
 pub(super) struct Prediction {
     last: usize,
     next: Vec<usize>,

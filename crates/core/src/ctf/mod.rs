@@ -12,7 +12,7 @@
 //! | `ids` | which id starts a line? |
 //! | `index` | which sequences does a text have, and where? |
 //! | `parse` | what does the text of a sequence say? |
-//! | `line` | what does a line say, by the full grammar? Only `line` and `samples` find faults |
+//! | `line` | what does a line say, by the full grammar? Only `parse` and `line` record faults |
 //! | `samples` | what do the values of one sample say? |
 //! | `shortcuts`, `known_lines` | how are lines without a fault read faster? |
 //! | `builder` | how do samples become columns, in memory that is used again? |

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The text of a chunk.
 #[derive(Clone, Copy)]
 pub enum Source<'a> {
-    /// All of it in memory.
+    /// The whole text, in memory.
     Memory(&'a [u8]),
     /// To be read.
     File(Text<'a>),

@@ -8,8 +8,8 @@ use rustc_hash::FxHashMap;
 #[derive(Debug, Clone)]
 pub struct Classes {
     all: FxHashMap<Vec<u8>, u32>,
-    /// The labels of at most 15 bytes without blanks, as numbers with the first byte lowest: each at the slot that its hash
-    /// names, or at one of the next. A quarter of the slots or less is used.
+    /// The labels of at most 15 bytes without blanks, as numbers with the first byte lowest: each in the slot that its
+    /// hash names, or in one of the next slots. At most a quarter of the slots is used.
     short: Vec<Option<(u128, u32)>>,
 }
 

@@ -50,7 +50,7 @@ const WORTH_SHARING: usize = 256;
 /// The most groups of neighbours that are prefetched while another selection is gathered.
 const MOST_AHEAD: usize = 256;
 
-/// Gather several streams of a selection; on all threads of the pool that this is called in, if any.
+/// Gather several streams of a selection; a call on a thread of a pool uses all threads of the pool.
 pub fn gather_all(chunks: &[&Chunk], selection: Selection, streams: &[Wanted]) -> Result<Vec<Ragged>, Error> {
     let sources = Sources::new(chunks, streams)?;
     let gathered = sources.gather(selection)?;
@@ -87,8 +87,8 @@ struct Stream<'a> {
 impl<'a> Sources<'a> {
     /// Look up the columns.
     ///
-    /// # Errors
-    /// A block has no such stream, or has it in another form; or a file that a chunk shows has changed.
+    /// # Errors A block has no such stream, or has the stream in another form; or a file that a chunk shows has
+    /// changed.
     pub fn new(chunks: &'a [&'a Chunk], wanted: &[Wanted]) -> Result<Sources<'a>, Error> {
         check_unchanged(chunks)?;
         let mut blocks = Vec::with_capacity(chunks.iter().map(|chunk| chunk.blocks().len()).sum());
@@ -107,7 +107,7 @@ impl<'a> Sources<'a> {
         check_unchanged(self.chunks)
     }
 
-    /// Gather the streams of a selection; on all threads of the pool that this is called in, if any.
+    /// Gather the streams of a selection; a call on a thread of a pool uses all threads of the pool.
     pub fn gather(&self, selection: Selection) -> Result<Vec<Ragged>, Error> {
         self.gather_located(&self.locate(selection)?, selection.parts)
     }
@@ -273,7 +273,7 @@ fn check_unchanged(chunks: &[&Chunk]) -> Result<(), Error> {
     }
 }
 
-/// The samples as their kind and the sequence offsets of each column; `None` if one is of another kind or form.
+/// For each column, the samples as their kind, and the sequence offsets; `None` if a column is of another kind or form.
 fn narrowed<'a, K>(
     columns: &[&'a Column],
     narrow: impl Fn(&'a Samples) -> Option<&'a K>,

@@ -5,7 +5,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// The load of a rank that is kept even.
+/// The load that is kept even among the ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
     /// The sum of the lengths.
@@ -63,7 +63,7 @@ impl Candidate for u128 {
 struct Classes {
     /// Each length that occurs and the number of its sequences, the longest first.
     lengths: Vec<(u32, u32)>,
-    /// For each of these lengths the sequences that the rank gets; sequences of the same length are numbered from 0.
+    /// For each of these lengths, the sequences that the rank gets; sequences of the same length are numbered from 0.
     turns: Vec<u32>,
     /// The end of each length's part of `turns`.
     ends: Vec<usize>,
@@ -199,7 +199,8 @@ fn take_turns_by_samples(num_ranks: u64, rank: u64) -> impl FnMut(&mut Classes) 
                     ranks.rotate_left(more);
                     break;
                 }
-                // Up to here, a rank comes before the new place of the first rank, and before the last place afterwards.
+                // A rank below this limit precedes the new place of the first rank, and its own new place precedes the
+                // last place.
                 let limit = place.min((last.0 - length, last.1));
                 let are_next = ranks.iter().take(count - turn).take_while(|&&other| other < limit);
                 moved.clear();

@@ -3,19 +3,19 @@
 //! A source prepares reads before its caller asks for them, and may have to return to an earlier position. So the
 //! reader can go back, at no cost as long as the order of the sweep is kept. This table shows what each call changes:
 //!
-//! | call | cursor | what is kept to go back to | cost |
+//! | call | cursor | kept for going back | cost |
 //! |---|---|---|---|
 //! | [`read`](Reader::read) | after the sequences passed | the start of this read, or the held cursor | the sequences passed |
 //! | [`rewind`](Reader::rewind) | to a former cursor | from there on | none if it was kept; otherwise the next read shuffles the sweep again |
 //! | [`hold`](Reader::hold) | | the held cursor, until another is held | memory for the sequences since |
 //! | [`set_position`](Reader::set_position) | to the first sequence at or after a position | from there on | shuffles the sweep up to there |
-//! | [`change_partition`](Reader::change_partition) | its count; or to the end, if the partition has nothing | | none |
+//! | [`change_partition`](Reader::change_partition) | its count; or to the end, if the partition has no data | | none |
 //! | [`set_count`](Reader::set_count) | its count | | none |
 //! | [`set_end`](Reader::set_end) | | | none |
 //! | [`rank`](Reader::rank), [`rank_at`](Reader::rank_at), [`chunks_at`](Reader::chunks_at), [`chunks_from`](Reader::chunks_from) | | | at most the plan of a sweep |
 //!
-//! The plan of a sweep (the order of chunks, one number a chunk) is kept for two sweeps, this and the next. The order
-//! of sequences is kept for one: that of the sweep that was read last.
+//! The plan of a sweep (the order of chunks, one number for each chunk) is kept for this sweep and the next. The order
+//! of sequences is kept only for the sweep that was read last.
 
 use super::generator::Remainder;
 use super::plan::{Randomization, SweepPlan};
@@ -36,8 +36,8 @@ pub struct Request {
     pub crosses_sweeps: bool,
     /// True if `share` and `passed` count sequences instead of samples.
     pub counts_sequences: bool,
-    /// True if `share` counts the sequences of all partitions, although only sequences of `partition` are delivered: its
-    /// part of a global minibatch. In randomized order only.
+    /// True if `share` counts the sequences of all partitions, although only sequences of `partition` are delivered,
+    /// its part of a global minibatch. Only in randomized order.
     pub is_global: bool,
 }
 
@@ -483,7 +483,7 @@ impl Reader {
     /// The order of `sweep`.
     fn order(&mut self, table: Table, randomization: Randomization, sweep: u64) -> &mut SweepOrder {
         if self.order.as_ref().is_some_and(|order| order.plan.sweep != sweep) {
-            // Drop the old order before there is a new one: two would take twice the memory.
+            // Drop the old order before computing the new order, because two orders would take twice the memory.
             self.order = None;
         }
         let plan = self.plan(table, randomization, sweep);

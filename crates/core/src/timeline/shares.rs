@@ -19,7 +19,7 @@ pub struct Shares {
     parts: OfParts<Part>,
 }
 
-/// A hash by multiplication suffices, because this module makes the few numbers of parts, and fast look-ups matter.
+/// A hash by multiplication suffices: the numbers of parts are few, and no user chooses them. Look-ups must be fast.
 #[derive(Default)]
 struct Mixed(u64);
 

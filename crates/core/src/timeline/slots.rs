@@ -135,8 +135,8 @@ impl Slots {
         Ok(Outcome { end_of_sweep, ended, is_empty: ended && parts.is_empty() })
     }
 
-    /// Check that there is memory for a sequence in each row that the data can fill, before any is filled: without an
-    /// end of the data, every requested row is filled.
+    /// Before any row is filled, check that there is memory for a sequence in each row that the data can fill. If the
+    /// data have no end, these are all requested rows.
     fn require_room(&self, reader: &Reader) -> Result<(), Unread> {
         let most = usize::try_from(reader.num_left()).unwrap_or(usize::MAX);
         let added = (self.num_slots - self.queues.len()).min(most);
