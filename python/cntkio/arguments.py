@@ -46,6 +46,22 @@ def flag_or_word(name: str, value: Any, word: str) -> bool | str:
     raise ConfigError(f"{name} is {value!r}; expected True, False or {word!r}", key=name)
 
 
+def check_word(name: str, value: Any, *words: str) -> None:
+    """Check an argument that is one of several words.
+
+    Raises:
+        ConfigError: The argument has another value.
+
+    Example:
+        >>> check_word("deal", "size", "length", "area", "chunk")
+        Traceback (most recent call last):
+        cntkio.errors.ConfigError: deal is 'size'; expected 'length', 'area' or 'chunk'
+    """
+    if value not in words:
+        *others, last = map(repr, words)
+        raise ConfigError(f"{name} is {value!r}; expected {', '.join(others)} or {last}", key=name)
+
+
 def whole_number(name: str, value: Any, least: int | None = None) -> int:
     """Return an argument that is a whole number, of Python or NumPy.
 
@@ -160,13 +176,14 @@ def check_fields(options: Any, words: Mapping[str, str] = MappingProxyType({})) 
         ConfigError: A field has the wrong type.
     """
     for field in dataclasses.fields(options):
-        name, value = field.name, getattr(options, field.name)
-        if name in words:
-            setattr(options, name, flag_or_word(name, value, words[name]))
+        value = getattr(options, field.name)
+        if field.name in words:
+            value = flag_or_word(field.name, value, words[field.name])
         elif isinstance(field.default, bool):
-            setattr(options, name, flag(name, value))
+            value = flag(field.name, value)
         elif isinstance(field.default, int):
-            setattr(options, name, whole_number(name, value))
+            value = whole_number(field.name, value)
+        setattr(options, field.name, value)
 
 
 def _is_whole(value: Any) -> bool:

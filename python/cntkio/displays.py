@@ -60,6 +60,21 @@ class Description(NamedTuple):
         return [f"… and {num_more:,} more"] if num_more > 0 else []
 
 
+class Described:
+    """Base of objects that print as their description, in notebooks as its HTML."""
+
+    __slots__ = ()
+
+    def _description(self) -> Description:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return self._description().text()
+
+    def _repr_html_(self) -> str:
+        return self._description().html()
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun, in singular or plural.
 

@@ -182,6 +182,17 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     return f"; did you mean {nearest!r}?" if nearest else ""
 
 
+def there_are(name: object, known: Iterable[str]) -> str:
+    """Return the end of a message about an unknown name: all known names, and the nearest of them.
+
+    Example:
+        >>> "no stream 'lenghts'" + there_are("lenghts", ["lengths", "species"])
+        "no stream 'lenghts'; there are: 'lengths', 'species'; did you mean 'lengths'?"
+    """
+    names = list(known)
+    return f"; there are: {', '.join(map(repr, names)) or 'none'}{did_you_mean(name, names)}"
+
+
 def suggests_keywords(function: _C) -> _C:
     """Make a class or a function suggest the nearest keyword when it is called with an unknown one.
 

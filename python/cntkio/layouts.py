@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio.errors import ConfigError
-from cntkio.hints import did_you_mean
+from cntkio.hints import did_you_mean, there_are
 from cntkio.minibatch import MinibatchData
 
 
@@ -39,11 +39,7 @@ def check_layout(layout: str | Mapping[str, str] | None, streams: Sequence[str],
             near = did_you_mean(choice, layouts)
             raise ConfigError(f"layout {choice!r}; expected one of {', '.join(map(repr, layouts))}{near}", key="layout")
         if stream is not None and stream not in streams:
-            raise ConfigError(
-                f"layout names the stream {stream!r}; there are: {', '.join(map(repr, streams)) or 'none'}"
-                f"{did_you_mean(stream, streams)}",
-                key="layout",
-            )
+            raise ConfigError(f"layout names the stream {stream!r}{there_are(stream, streams)}", key="layout")
 
 
 def class_ids(data: MinibatchData) -> npt.NDArray[np.int32]:

@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio.arguments import whole_number
-from cntkio.displays import Description, counted
+from cntkio.displays import Described, Description, counted
 from cntkio.errors import ConfigError
-from cntkio.hints import did_you_mean
+from cntkio.hints import did_you_mean, there_are
 from cntkio.streams import StreamInformation
 
 _STREAM_COLUMNS = ("stream", "samples are", "here")
@@ -533,7 +533,7 @@ def _named_files(names: npt.NDArray[np.str_], which: npt.NDArray[np.int64]) -> _
     return names, which
 
 
-class Minibatch(dict[str, MinibatchData]):
+class Minibatch(Described, dict[str, MinibatchData]):
     """The streams of a minibatch by name; empty when the data have ended.
 
     ``[]``, ``get`` and ``in`` also take the `StreamInformation` of a stream, which must equal the description of the
@@ -583,20 +583,12 @@ class Minibatch(dict[str, MinibatchData]):
             if data.stream is stream or data.stream == stream:
                 return data
             raise KeyError(f"stream {stream.name!r} is {data.stream}, not {stream}")
-        names = list(self)
-        there = ", ".join(map(repr, names)) or "none"
-        raise KeyError(f"no stream {stream!r}; there are: {there}{did_you_mean(stream, names)}")
+        raise KeyError(f"no stream {stream!r}{there_are(stream, self)}")
 
     def __contains__(self, stream: object) -> bool:
         if not isinstance(stream, StreamInformation):
             return super().__contains__(stream)
         return super().__contains__(stream.name) and bool(self[stream.name].stream == stream)
-
-    def __repr__(self) -> str:
-        return self._description().text()
-
-    def _repr_html_(self) -> str:
-        return self._description().html()
 
     def _description(self) -> Description:
         counts = [counted(self.num_sequences, "sequence")] + ["end of sweep"] * self.end_of_sweep

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from cntkio.arguments import flag, sizes, whole_number
+from cntkio.arguments import check_word, flag, sizes, whole_number
 from cntkio.displays import Description, counted, shape_text
 from cntkio.errors import ConfigError
-from cntkio.hints import did_you_mean, suggests_keywords
+from cntkio.hints import did_you_mean, suggests_keywords, there_are
 
 StorageFormat = Literal["dense", "sparse"]
 LARGEST_DIM = 2**31 - 1
@@ -49,7 +50,7 @@ class Record(dict[str, Any]):
             ) from None
 
     def __missing__(self, name: object) -> Any:
-        raise KeyError(f"no {name!r}; there are: {', '.join(map(repr, self)) or 'none'}{did_you_mean(name, self)}")
+        raise KeyError(f"no {name!r}{there_are(name, self)}")
 
     def updated_with(self, **items: Any) -> Record:
         """Return a copy with items added or replaced."""
@@ -131,15 +132,6 @@ def stream_def_text(stream: Any) -> str:
     return f"StreamDef({', '.join(arguments)})"
 
 
-def checked_streams(streams: Mapping[str, Any]) -> StreamDefs:
-    """Return the streams of a deserializer as a record.
-
-    Raises:
-        ConfigError: They are not a mapping of names to results of `StreamDef`.
-    """
-    return StreamDefs(streams)
-
-
 def _not_streams(found: Any) -> ConfigError:
     expected = "expected StreamDefs(name=StreamDef(field=..., shape=...)), with a name for each stream"
     return ConfigError(f"streams is {found!r}; {expected}", key="streams")
@@ -209,6 +201,11 @@ def _checked_shape(shape: Any) -> int | tuple[int, ...]:
     return checked[0] if isinstance(shape, int | np.integer) else checked
 
 
+def _cntk_name(attribute: str) -> property:
+    """Return a property that has CNTK's name, and the value of an attribute."""
+    return property(operator.attrgetter(attribute), doc=f"CNTK's name for `{attribute}`.")
+
+
 @dataclasses.dataclass(frozen=True)
 class StreamConfiguration:
     """A stream of a text corpus, in CNTK's older form; `as_stream_def` converts it to a `StreamDef`.
@@ -232,11 +229,11 @@ class StreamConfiguration:
     stream_alias: str = ""
     defines_mb_size: bool = False
 
-    m_stream_name = property(lambda self: self.name, doc="CNTK's name for `name`.")
-    m_dim = property(lambda self: self.dim, doc="CNTK's name for `dim`.")
-    m_is_sparse = property(lambda self: self.is_sparse, doc="CNTK's name for `is_sparse`.")
-    m_stream_alias = property(lambda self: self.stream_alias, doc="CNTK's name for `stream_alias`.")
-    m_defines_mb_size = property(lambda self: self.defines_mb_size, doc="CNTK's name for `defines_mb_size`.")
+    m_stream_name = _cntk_name("name")
+    m_dim = _cntk_name("dim")
+    m_is_sparse = _cntk_name("is_sparse")
+    m_stream_alias = _cntk_name("stream_alias")
+    m_defines_mb_size = _cntk_name("defines_mb_size")
 
     def as_stream_def(self) -> Record:
         """Return the stream as a `StreamDef`."""
@@ -281,10 +278,7 @@ class StreamInformation:
         shape: int | Iterable[int],
         defines_mb_size: bool = False,
     ) -> None:
-        if storage_format not in ("dense", "sparse"):
-            raise ConfigError(
-                f"storage_format is {storage_format!r}; expected 'dense' or 'sparse'", key="storage_format"
-            )
+        check_word("storage_format", storage_format, "dense", "sparse")
         try:
             dtype = np.dtype(dtype)
         except TypeError:
@@ -328,12 +322,12 @@ class StreamInformation:
         """CNTK's name for `shape`."""
         return self.shape
 
-    m_name = property(lambda self: self.name, doc="CNTK's name for `name`.")
-    m_id = property(lambda self: self.stream_id, doc="CNTK's name for `stream_id`.")
-    m_storage_format = property(lambda self: self.storage_format, doc="CNTK's name for `storage_format`.")
-    m_element_type = property(lambda self: self.dtype, doc="CNTK's name for `dtype`.")
-    m_sample_layout = property(lambda self: self.shape, doc="CNTK's name for `shape`.")
-    m_defines_mb_size = property(lambda self: self.defines_mb_size, doc="CNTK's name for `defines_mb_size`.")
+    m_name = _cntk_name("name")
+    m_id = _cntk_name("stream_id")
+    m_storage_format = _cntk_name("storage_format")
+    m_element_type = _cntk_name("dtype")
+    m_sample_layout = _cntk_name("shape")
+    m_defines_mb_size = _cntk_name("defines_mb_size")
 
 
 def num_values(shape: int | Iterable[int]) -> int:
@@ -387,10 +381,7 @@ def find_stream(streams: Sequence[StreamInformation], name: str) -> StreamInform
         if info.name == name:
             return info
     names = [info.name for info in streams]
-    raise ConfigError(
-        f"no stream has the name {name!r}; there are: {', '.join(map(repr, names))}{did_you_mean(name, names)}",
-        key=name,
-    )
+    raise ConfigError(f"no stream has the name {name!r}{there_are(name, names)}", key=name)
 
 
 class StreamsByName:

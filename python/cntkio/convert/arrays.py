@@ -17,7 +17,7 @@ from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import Ahead, Corpus
 from cntkio.formats.ctf import CTFDeserializer, Vocabulary, has_other_streams, infer_streams, read_vocabularies
 from cntkio.formats.file_lists import FileNames
-from cntkio.hints import did_you_mean
+from cntkio.hints import there_are
 from cntkio.layouts import classes_of, no_class
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.streams import StreamDefs, StreamInformation
@@ -131,8 +131,7 @@ def as_class_ids(minibatch: Minibatch, ids: Collection[str]) -> Minibatch:
     data, keys = dict(minibatch), minibatch.keys_of_sequences
     for name in ids:
         if name not in data:
-            there = ", ".join(map(repr, data))
-            raise ConfigError(f"ids: no stream {name!r}; there are: {there}{did_you_mean(name, data)}", key="ids")
+            raise ConfigError(f"ids: no stream {name!r}{there_are(name, data)}", key="ids")
         one_hot = data[name]
         classes, wrong = classes_of(one_hot)
         if wrong is not None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import BinaryIO, Literal, NamedTuple
 
 from cntkio import _core
+from cntkio.arguments import check_word
 from cntkio.convert.compression import Compression
 from cntkio.convert.pieces import AnyPath, Progress
 from cntkio.convert.script_files import Inputs, output, read_dictionary
@@ -184,10 +185,7 @@ def uci_to_ctf(
     if features_start < 0 or features_dim < 1:
         what = f"features_start={features_start} and features_dim={features_dim}; expected at least 0 and 1"
         raise ConfigError(what, key="features_start")
-    if label_type not in ("Category", "Regression", "None"):
-        raise ConfigError(
-            f"label_type is {label_type!r}; expected 'Category', 'Regression' or 'None'", key="label_type"
-        )
+    check_word("label_type", label_type, "Category", "Regression", "None")
     features, labels = (features_start, features_dim), None
     num_columns = features_start + features_dim
     if label_type != "None":

@@ -21,7 +21,7 @@ from cntkio.errors import ConfigError, CorpusError
 from cntkio.formats.contract import Deserializer
 from cntkio.formats.foreign import as_deserializer, can_be_opened
 from cntkio.formats.user import Column
-from cntkio.hints import did_you_mean
+from cntkio.hints import there_are
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.source import MinibatchSource
 from cntkio.streams import LARGEST_DIM, StreamInformation
@@ -134,10 +134,7 @@ class _WritableArrays:
             raise ConfigError("no stream to write; expected at least one", key="streams")
         for name in one_hot:
             if name not in named:
-                there = ", ".join(map(repr, named))
-                raise ConfigError(
-                    f"one_hot: no stream {name!r}; there are: {there}{did_you_mean(name, named)}", key="one_hot"
-                )
+                raise ConfigError(f"one_hot: no stream {name!r}{there_are(name, named)}", key="one_hot")
         self._streams = [ArrayStream(name, value, dtype, one_hot.get(name)) for name, value in named.items()]
         counts = {stream.name: stream.num_sequences for stream in self._streams}
         if len(set(counts.values())) > 1:

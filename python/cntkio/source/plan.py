@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cntkio.arguments import whole_number
-from cntkio.displays import Description, counted
+from cntkio.displays import Described, Description, counted
 from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import Corpus, PlacesInFiles
 from cntkio.source.arrangement import Arrangement
@@ -64,8 +64,8 @@ class NoChunks:
         """Do nothing."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class PlannedSteps:
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class PlannedSteps(Described):
     """Consecutive steps. Each attribute is an array with an entry for each step.
 
     Attributes:
@@ -100,12 +100,6 @@ class PlannedSteps:
             (str(step), *map(str, row)) for step, row in enumerate(zip(*(c.tolist() for c in columns), strict=True))
         ]
         return Description(title, ("step", "position", "sequences", "samples", "padded"), rows)
-
-    def __repr__(self) -> str:
-        return self._description().text()
-
-    def _repr_html_(self) -> str:
-        return self._description().html()
 
 
 class PlannedSweep(NamedTuple):
@@ -150,8 +144,8 @@ class Origin:
         return self._find(self.sequences)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class ExplainedStep:
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class ExplainedStep(Described):
     """The sequences of one step.
 
     Attributes:
@@ -181,14 +175,8 @@ class ExplainedStep:
         names = [f"place {index}" if len(places) > 1 else "place" for index in range(len(places))]
         return Description(title, ("key", "first sample", "samples", *names), rows)
 
-    def __repr__(self) -> str:
-        return self._description().text()
 
-    def _repr_html_(self) -> str:
-        return self._description().html()
-
-
-class SourcePlan:
+class SourcePlan(Described):
     """Steps of a source with one minibatch size and partition; see `cntkio.MinibatchSource.plan`.
 
     Steps are numbered from 0. A step is a read that delivers a minibatch.
@@ -219,12 +207,6 @@ class SourcePlan:
         table = self._arrangement.table
         title += f"; {counted(table.num_sequences, 'sequence')} in {counted(table.num_chunks, 'chunk')}"
         return Description(title, ("corpus",), [(corpus.name,) for corpus in self._corpora])
-
-    def __repr__(self) -> str:
-        return self._description().text()
-
-    def _repr_html_(self) -> str:
-        return self._description().html()
 
     def steps(self, num_steps: int) -> PlannedSteps:
         """Return the first steps: `num_steps`, or fewer if the data end.

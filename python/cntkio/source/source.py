@@ -22,13 +22,13 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from cntkio.arguments import whole_number
-from cntkio.errors import ConfigError, UnsupportedError
+from cntkio.displays import Described, Description, counted
+from cntkio.errors import ConfigError, CorpusError, UnsupportedError
 from cntkio.formats.contract import Deserializer
 from cntkio.hints import suggests_keywords
 from cntkio.minibatch import Minibatch, MinibatchData, check_input_map
 from cntkio.source.assembly import Assembly
 from cntkio.source.checkpoint import Checkpoint
-from cntkio.source.description import described
 from cntkio.source.hand_over import Request
 from cntkio.source.options import SourceOptions
 from cntkio.source.plan import SourcePlan
@@ -51,8 +51,7 @@ _LARGEST_SIZE = 2**31 - 1  # CNTK cut larger sizes to 32 bits
 
 
 def _check_size(size: Any) -> None:
-    is_whole = type(size) is int or isinstance(size, int | np.integer)
-    if not is_whole or size < 0:
+    if not isinstance(size, int | np.integer) or size < 0:
         raise UnsupportedError(
             f"minibatch_size_in_samples is {size!r}; expected a whole number, at least 1",
             key="minibatch_size_in_samples",
@@ -68,7 +67,7 @@ class TraceLevel(enum.IntEnum):
 
 
 @suggests_keywords
-class MinibatchSource(StreamsByName):
+class MinibatchSource(Described, StreamsByName):
     """Minibatches from one or several deserializers, in CNTK 2.7's order.
 
     A source may be used from several threads, pickled, and forked: a fork continues from its parent's position.
@@ -191,11 +190,23 @@ class MinibatchSource(StreamsByName):
         """Return the streams."""
         return list(self._opened.streams)
 
-    def __repr__(self) -> str:
-        return described(self).text()
-
-    def _repr_html_(self) -> str:
-        return described(self).html()
+    def _description(self) -> Description:
+        try:
+            counts = (
+                f"{counted(self.num_sequences, 'sequence')} of {counted(self.num_samples, 'sample')} "
+                f"in {counted(self.num_chunks, 'chunk')}"
+            )
+        except CorpusError:  # user-defined deserializers on their own timeline
+            counts = "sequences of a user-defined deserializer"
+        order = "randomized" if self.is_randomized else "in order"
+        if self.is_infinite():
+            end = "without end"
+        else:
+            end = "with an end" if self.span is None else "samples {:,} to {:,}".format(*self.span)
+        rows = [
+            (info.name, info.form, "defines the minibatch size" * info.defines_mb_size) for info in self.stream_infos()
+        ]
+        return Description(f"{type(self).__name__}: {counts}; {order}, {end}", ("stream", "samples are", ""), rows)
 
     def is_infinite(self) -> bool:
         """Return whether the data never end."""

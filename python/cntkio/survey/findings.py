@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing
 from functools import cache
 from typing import NamedTuple
 
-from cntkio.displays import Description, counted
+from cntkio.displays import Described, Description, counted
 from cntkio.errors import CntkIoError, FormatError
 from cntkio.formats.open_input import open_input
 from cntkio.formats.text_input import TextInput
@@ -108,7 +108,7 @@ class Finding(NamedTuple):
         return self._replace(excerpt=Excerpt(f"{'…' * is_cut}{line}{'…' * is_long}", len(before) + is_cut))
 
 
-class Findings:
+class Findings(Described):
     """The findings of a check, in the order of files and places. True if there are any.
 
     Args:
@@ -191,12 +191,6 @@ class Findings:
         num_kept = min(count, num_made, max(self._most - len(self.listed), 0))
         self.counts[code] += count
         self.listed.extend(make(index) for index in range(num_kept))
-
-    def __repr__(self) -> str:
-        return self._description().text()
-
-    def _repr_html_(self) -> str:
-        return self._description().html()
 
     def _description(self) -> Description:
         severities = [counted(self.num_of("error"), "error"), counted(self.num_of("warning"), "warning")]

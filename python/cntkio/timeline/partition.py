@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
-from cntkio.arguments import whole_number
+from cntkio.arguments import check_word, whole_number
 from cntkio.errors import ConfigError
 
 _LARGEST_COUNT = 2**63 - 1
@@ -150,8 +150,7 @@ class BalancedPartition(_EvenPartition):
 
     def __post_init__(self) -> None:
         Partition.__post_init__(self)
-        if self.remainder not in ("drop", "repeat"):
-            raise ConfigError(f"remainder is {self.remainder!r}; expected 'drop' or 'repeat'", key="remainder")
+        check_word("remainder", self.remainder, "drop", "repeat")
         _check_worker(self.worker, self.num_workers)
 
 
@@ -192,10 +191,8 @@ class GlobalPartition(_EvenPartition):
 
     def __post_init__(self) -> None:
         Partition.__post_init__(self)
-        if self.deal not in ("length", "area", "chunk"):
-            raise ConfigError(f"deal is {self.deal!r}; expected 'length', 'area' or 'chunk'", key="deal")
-        if self.remainder not in ("empty", "merge"):
-            raise ConfigError(f"remainder is {self.remainder!r}; expected 'empty' or 'merge'", key="remainder")
+        check_word("deal", self.deal, "length", "area", "chunk")
+        check_word("remainder", self.remainder, "empty", "merge")
         if self.deal == "chunk" and self.remainder == "merge":
             raise ConfigError(
                 "remainder='merge' and deal='chunk' exclude each other: any minibatch may lack chunks of a partition",

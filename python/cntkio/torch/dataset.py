@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import torch
 import torch.utils.data
 
-from cntkio.arguments import whole_number
+from cntkio.arguments import check_word, whole_number
 from cntkio.errors import CheckpointError, ConfigError
 from cntkio.hints import suggests_keywords
 from cntkio.layouts import check_layout
@@ -97,8 +97,7 @@ class MinibatchDataset(WatchedDataset):
                 key="minibatch_size",
             )
         check_layout(layout, [stream.name for stream in source.stream_infos()], get_args(Layout))
-        if partition not in ("cntk", "balanced", "global"):
-            raise ConfigError(f"partition is {partition!r}; expected 'cntk', 'balanced' or 'global'", key="partition")
+        check_word("partition", partition, "cntk", "balanced", "global")
         if deal != "length" and partition != "global":
             raise ConfigError(f"deal={deal!r} needs partition='global', but partition is {partition!r}", key="deal")
         if (rank is None) != (world_size is None):

@@ -25,7 +25,7 @@ from cntkio.formats.input_file import InputFile, changed_in_use, in_utf8
 from cntkio.formats.report import Report, warn
 from cntkio.formats.table import NO_SEQUENCES, SequenceTable
 from cntkio.hints import did_you_mean, suggests_keywords, wording
-from cntkio.streams import StreamDefs, StreamInformation, checked_streams, named, num_values
+from cntkio.streams import StreamDefs, StreamInformation, named, num_values
 
 # Least bytes of a chunk that a thread parses at a time.
 _PIECE = 1 << 20
@@ -83,7 +83,7 @@ class CBFDeserializer(CntkOptions):
         """Check all options that can be checked without the file."""
         self.filename = path_texts("filename", self.filename)
         check_fields(self)
-        self.streams = checked_streams(self.streams)
+        self.streams = StreamDefs(self.streams)
         if self.dtype is not None:
             self.dtype = float_type("dtype", self.dtype)
 

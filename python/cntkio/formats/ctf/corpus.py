@@ -60,7 +60,7 @@ from cntkio.formats.report import UNKNOWN_NAME, Report
 from cntkio.formats.table import NO_SEQUENCES, SequenceTable
 from cntkio.formats.text_input import CoreText, PackedText, TextInput
 from cntkio.hints import did_you_mean, suggests_keywords, wording
-from cntkio.streams import LARGEST_DIM, StreamInformation, check_definers, checked_streams, named, num_values
+from cntkio.streams import LARGEST_DIM, StreamDefs, StreamInformation, check_definers, named, num_values
 
 # The form of a stream's name in a text.
 _ALIAS = re.compile(r"(?!#)[!-{}-\ud7ff\ue000-\U0010ffff]+")
@@ -123,7 +123,7 @@ class CTFDeserializer(CntkOptions):
         self.filename, self.remote = located("filename", self.filename, self.remote)
         check_keys_of(self.keys)
         check_fields(self, words={"cache_index": "verify"})
-        self.streams = checked_streams(self.streams)
+        self.streams = StreamDefs(self.streams)
         if not self.streams:
             raise ConfigError("CTFDeserializer: no streams; expected at least one StreamDef", key="streams")
         self.dtype = float_type("dtype", self.dtype)

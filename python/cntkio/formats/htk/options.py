@@ -19,7 +19,7 @@ from cntkio.arguments import check_fields, float_type
 from cntkio.errors import ConfigError
 from cntkio.formats.cntk_options import CntkOptions, whole
 from cntkio.hints import folded
-from cntkio.streams import DEFAULT_MAX_SEQUENCE_LENGTH, StreamDefs, checked_streams, num_values
+from cntkio.streams import DEFAULT_MAX_SEQUENCE_LENGTH, StreamDefs, num_values
 
 _T = TypeVar("_T")
 _D = TypeVar("_D")
@@ -57,7 +57,7 @@ class UtteranceOptions(CntkOptions):
         """
         check_fields(self)
         self.dtype = float_type("dtype", self.dtype)
-        checked = checked_streams(streams)
+        checked = StreamDefs(streams)
         for name, stream in checked.items():
             if stream.get("stream_alias"):
                 raise ConfigError(
