@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cntkio.errors import ConfigError, CorpusError
+from cntkio.errors import CorpusError
 from cntkio.formats.table import SequenceTable
 from cntkio.source.join import JoinedTable, join
 from slow.timeline import slow_join
@@ -89,9 +89,9 @@ def test_a_table_alone_is_joined_to_itself() -> None:
 def test_sequences_without_partners_are_counted_and_named() -> None:
     joined = join([table(list(range(30))), table([*range(15, 40)]), table([*range(30)])])
     first, second, third = joined.left_out
-    assert (first.num_sequences, first.first_keys) == (15, tuple(range(10)))
-    assert (second.num_sequences, second.first_keys) == (10, tuple(range(30, 40)))
-    assert (second.num_missing, second.first_missing) == (15, tuple(range(10)))
+    assert (first.num_sequences, first.first_keys) == (15, tuple(map(str, range(10))))
+    assert (second.num_sequences, second.first_keys) == (10, tuple(map(str, range(30, 40))))
+    assert (second.num_missing, second.first_missing) == (15, tuple(map(str, range(10))))
     assert (third.num_sequences, third.num_missing) == (15, 0)
     assert joined.complaint(["a", "b", "c"]) == (
         "b lacks 15 of the keys of a (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...); "
@@ -110,11 +110,6 @@ def test_keys_of_bytes_are_named_as_text() -> None:
 def test_refuses_tables_without_common_keys(second: list[int]) -> None:
     with pytest.raises(CorpusError, match="no key is in all deserializers"):
         join([table([1, 2]), table(second)])
-
-
-def test_no_tables_are_an_error() -> None:
-    with pytest.raises(ConfigError, match="no deserializers"):
-        join([])
 
 
 def test_a_pattern_partners_keys_that_end_with_it_unless_one_is_equal() -> None:

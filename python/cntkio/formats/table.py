@@ -16,6 +16,11 @@ NamedFiles: TypeAlias = tuple[npt.NDArray[np.str_], npt.NDArray[np.int64]]
 """The files of some sequences: their names, and for each sequence the index of its file among the names."""
 
 
+def key_text(key: int | bytes | str) -> str:
+    """Return a key of a table as text."""
+    return key.decode(errors="replace") if isinstance(key, bytes) else str(key)
+
+
 class Files(Protocol):
     """The files of a corpus that has several."""
 

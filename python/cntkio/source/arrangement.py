@@ -156,7 +156,7 @@ def arrange(
     lengths, chunk_starts = table.lengths, table.chunk_starts
     if frame_mode and traits[0] is not None:
         num_frames = tables[0].lengths if partners is None else tables[0].lengths[partners[0]]
-        frame_starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(num_frames, dtype=np.int64)])
+        frame_starts = np.append(0, np.cumsum(num_frames, dtype=np.int64))
         finder = _core.FrameFinder(
             frame_starts,
             [

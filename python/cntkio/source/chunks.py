@@ -143,26 +143,19 @@ class ChunkStore:
             chunks.keep_only(set(wanted))
             self._loaders.want((chunks, chunk_id) for chunk_id in wanted)
             return
-        wishes: list[tuple[CorpusChunks, int]] = []
-        wanted_of: list[set[int]] = [set() for _ in self._chunks]
-        for rank, table_chunk in enumerate(wanted):
-            if rank == len(window):
-                self._set_windows(wanted_of)
-            for chunks, chunk_ids, wanted_of_corpus in zip(
-                self._chunks, self._chunks_of(table_chunk), wanted_of, strict=True
-            ):
-                for chunk_id in chunk_ids:
-                    if chunk_id not in wanted_of_corpus:
-                        wanted_of_corpus.add(chunk_id)
-                        wishes.append((chunks, chunk_id))
-        if len(wanted) == len(window):
-            self._set_windows(wanted_of)
-        self._partners = {table_chunk: self._partners[table_chunk] for table_chunk in wanted}
+        self._partners = {table_chunk: self._chunks_of(table_chunk) for table_chunk in wanted}
         for pieces in self._pieces:
             if pieces is not None:
                 pieces.keep_only(self._partners)
-        for chunks, chunk_ids_to_keep in zip(self._chunks, wanted_of, strict=True):
-            chunks.keep_only(chunk_ids_to_keep)
+        wishes = dict.fromkeys(
+            (chunks, chunk_id)
+            for of_corpora in self._partners.values()
+            for chunks, chunk_ids in zip(self._chunks, of_corpora, strict=True)
+            for chunk_id in chunk_ids
+        )
+        for corpus_index, chunks in enumerate(self._chunks):
+            chunks.set_window({chunk_id for chunk in window for chunk_id in self._partners[chunk][corpus_index]})
+            chunks.keep_only({chunk_id for owner, chunk_id in wishes if owner is chunks})
         self._loaders.want(wishes)
 
     def _set_parts(self, parts: PartsOfChunks | None) -> None:
@@ -174,14 +167,9 @@ class ChunkStore:
             self._chunks[0].set_parts(parts)
             return
         corpora = [chunks.corpus for chunks in self._chunks]
-        none: list[Pieces | None] = [None] * len(corpora)
-        self._pieces = none if parts is None else pieces_of_corpora(parts, corpora, self._arrangement)
+        self._pieces = [None] * len(corpora) if parts is None else pieces_of_corpora(parts, corpora, self._arrangement)
         for chunks, pieces in zip(self._chunks, self._pieces, strict=True):
             chunks.set_parts(pieces)
-
-    def _set_windows(self, windows: Sequence[set[int]]) -> None:
-        for chunks, window in zip(self._chunks, windows, strict=True):
-            chunks.set_window(set(window))
 
     def _that_fit(self, ahead: Iterator[int]) -> Iterator[int]:
         """Yield the chunks that are needed next, until the room for them is full."""

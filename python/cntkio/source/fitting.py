@@ -17,9 +17,9 @@ from cntkio.displays import counted
 from cntkio.errors import CorpusError
 from cntkio.formats.contract import Corpus
 from cntkio.formats.report import NUM_IN_FULL, first_few, warn
-from cntkio.formats.table import SequenceTable
+from cntkio.formats.table import SequenceTable, key_text
 from cntkio.hints import wording
-from cntkio.source.join import JoinedTable
+from cntkio.source.join import JoinedTable, kept_chunks
 
 INVALID, BROKEN = 1, 2
 _UNEQUAL = "of another length in another stream"
@@ -59,12 +59,12 @@ def skip_unusable(
             is_unequal |= mask
             for index in np.flatnonzero(mask)[: not example].tolist():
                 example = (
-                    f" (utterance {_key(joined, index)} has {lengths[index]} frames in {corpora[0].name}, and "
+                    f" (utterance {key_text(joined.keys[index])} has {lengths[index]} frames in {corpora[0].name}, and "
                     f"{corpus.table.lengths[partners[index]]} in {corpus.name})"
                 )
     is_too_long = lengths > skipping.longest
     by_kind = {
-        "missing in another stream": (missing.num_sequences, [str(key) for key in missing.first_keys]),
+        "missing in another stream": (missing.num_sequences, list(missing.first_keys)),
         _UNEQUAL: _count_and_keys(joined, is_unequal),
         f"longer than {skipping.longest} frames": _count_and_keys(joined, is_too_long & ~is_unequal),
     }
@@ -101,23 +101,24 @@ def judge_lengths(joined: JoinedTable, corpora: Sequence[Corpus], *, frame_mode:
         own_lengths = corpus.table.lengths[partners]
         if rule == "keep":
             is_unequal &= own_lengths < lengths  # in frame mode, frames beyond the first corpus's frames are never read
-        indices = np.flatnonzero(is_unequal)
-        if not len(indices):
+        count, keys = _count_and_keys(joined, is_unequal)
+        if not count:
             continue
         if rule == "drop":
-            is_kept[indices] = False
+            is_kept &= ~is_unequal
             warn(
                 "%s: %d utterances are left out, since they are not as long as in %s: %s",
                 corpus.name,
-                len(indices),
+                count,
                 corpora[0].name,
-                first_few((_key(joined, int(index)) for index in indices), len(indices)),
+                first_few(keys, count),
             )
         if rule != "drop" or strict:
-            index, advised = int(indices[0]), wording().setting("unequal_lengths", "drop")
+            advised = wording().setting("unequal_lengths", "drop")
             raise CorpusError(
-                f"utterance {_key(joined, index)}: {own_lengths[index]} frames in {corpus.name}, but {lengths[index]} "
-                f"in {corpora[0].name} ({counted(len(indices), 'such utterance')}); {advised} leaves them out"
+                f"utterance {keys[0]}: {own_lengths[is_unequal][0]} frames in {corpus.name}, but "
+                f"{lengths[is_unequal][0]} in {corpora[0].name} ({counted(count, 'such utterance')}); {advised} leaves "
+                f"them out"
             )
     return _only(joined, is_kept)
 
@@ -165,12 +166,7 @@ def _unequal(
 
 def _count_and_keys(joined: JoinedTable, mask: npt.NDArray[np.bool_]) -> tuple[int, list[str]]:
     indices = np.flatnonzero(mask)
-    return len(indices), [_key(joined, int(index)) for index in indices[:NUM_IN_FULL]]
-
-
-def _key(table: SequenceTable, sequence_index: int) -> str:
-    key = table.keys[sequence_index]
-    return key.decode(errors="replace") if isinstance(key, bytes) else str(key)
+    return len(indices), list(map(key_text, joined.keys[indices[:NUM_IN_FULL]]))
 
 
 def _only(joined: JoinedTable, is_kept: npt.NDArray[np.bool_]) -> JoinedTable:
@@ -179,14 +175,12 @@ def _only(joined: JoinedTable, is_kept: npt.NDArray[np.bool_]) -> JoinedTable:
         return joined
     if not is_kept.any():
         raise CorpusError("no utterance has the same length in all deserializers: nothing is left to read")
-    num_kept_before = np.concatenate([np.zeros(1, np.int64), np.cumsum(is_kept)])[joined.chunk_starts]
-    sizes = np.diff(num_kept_before)
-    chunks = np.flatnonzero(sizes)
+    chunks, chunk_starts = kept_chunks(joined.chunk_starts, is_kept)
     return dataclasses.replace(
         joined,
         keys=joined.keys[is_kept],
         lengths=joined.lengths[is_kept],
-        chunk_starts=np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes[chunks])]),
+        chunk_starts=chunk_starts,
         partners=tuple(partners[is_kept] for partners in joined.partners),
         first_chunks=joined.first_chunks[chunks],
     )

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cntkio.errors import ConfigError, CorpusError
-from cntkio.formats.table import SequenceTable
+from cntkio.errors import CorpusError
+from cntkio.formats.report import NUM_IN_FULL, first_few
+from cntkio.formats.table import SequenceTable, key_text
 
-_NUM_FIRST_KEYS = 10
 _LARGEST_SPAN_PER_KEY = 4
 
 
@@ -41,9 +41,9 @@ class LeftOut:
     """
 
     num_sequences: int
-    first_keys: tuple[int | str, ...]
+    first_keys: tuple[str, ...]
     num_missing: int
-    first_missing: tuple[int | str, ...]
+    first_missing: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -66,24 +66,20 @@ class JoinedTable(SequenceTable):
         Args:
             names: The name of each table.
         """
-        facts = []
-        for name, left_out in zip(names, self.left_out, strict=True):
-            if left_out.num_missing:
-                facts.append(
-                    f"{name} lacks {left_out.num_missing} of the keys of {names[0]} "
-                    f"({_listed(left_out.first_missing, left_out.num_missing)})"
-                )
-        for name, left_out in zip(names, self.left_out, strict=True):
-            if left_out.num_sequences:
-                facts.append(
-                    f"{left_out.num_sequences} sequences of {name} are left out "
-                    f"({_listed(left_out.first_keys, left_out.num_sequences)})"
-                )
-        return "; ".join(facts) or None
-
-
-def _listed(keys: Sequence[int | str], count: int) -> str:
-    return ", ".join(str(key) for key in keys) + (", ..." if count > len(keys) else "")
+        named = list(zip(names, self.left_out, strict=True))
+        missing = [
+            f"{name} lacks {left_out.num_missing} of the keys of {names[0]} "
+            f"({first_few(left_out.first_missing, left_out.num_missing)})"
+            for name, left_out in named
+            if left_out.num_missing
+        ]
+        unused = [
+            f"{left_out.num_sequences} sequences of {name} are left out "
+            f"({first_few(left_out.first_keys, left_out.num_sequences)})"
+            for name, left_out in named
+            if left_out.num_sequences
+        ]
+        return "; ".join(missing + unused) or None
 
 
 def join(
@@ -98,7 +94,7 @@ def join(
     repeats a key, each occurrence has the same partner. If another table repeats a key, its first occurrence counts.
 
     Args:
-        tables: The tables. The first gives the order.
+        tables: The tables, at least one. The first gives the order.
         defining: The table whose lengths count; None: a joined sequence counts with its largest length.
         patterns: For each table, its sequences whose key ``a`` stands for all keys ``.../a``, too, as HTK's pattern
             ``*/a`` does; None: there are none. An equal key takes precedence, then the longest pattern.
@@ -107,7 +103,6 @@ def join(
         The joined table.
 
     Raises:
-        ConfigError: The list of tables is empty.
         CorpusError: No key is in all tables.
 
     Example:
@@ -119,8 +114,6 @@ def join(
         >>> joined.complaint(["a.ctf", "b.ctf"])
         'b.ctf lacks 1 of the keys of a.ctf (8); 1 sequences of a.ctf are left out (8)'
     """
-    if not tables:
-        raise ConfigError("no deserializers; expected at least one", key="deserializers")
     first = tables[0]
     keys = _comparable([np.asarray(table.keys) for table in tables])
     found_partners = [_partners(keys[0], other) for other in keys[1:]]
@@ -130,20 +123,16 @@ def join(
     is_kept = np.ones(first.num_sequences, np.bool_)
     for partners in found_partners:
         is_kept &= partners >= 0
-    num_kept = int(is_kept.sum())
-    if not num_kept:
+    kept = np.flatnonzero(is_kept).astype(np.uint32)
+    if not len(kept):
         raise CorpusError(
             "no key is in all deserializers: nothing is left to read. Their first keys: "
             + " | ".join(
-                _listed(_first_keys(table, np.arange(min(3, table.num_sequences))), table.num_sequences)
+                first_few(_first_keys(table, np.arange(min(3, table.num_sequences))), table.num_sequences)
                 for table in tables
             )
         )
-    if num_kept == first.num_sequences:
-        kept_keys, kept = first.keys, np.arange(num_kept, dtype=np.uint32)
-    else:
-        kept = np.flatnonzero(is_kept).astype(np.uint32)
-        kept_keys = first.keys[kept]
+    kept_keys = first.keys if len(kept) == first.num_sequences else first.keys[kept]
     all_partners = (kept, *(partners[is_kept].astype(np.uint32) for partners in found_partners))
     if defining is not None:
         lengths = tables[defining].lengths[all_partners[defining]].astype(np.uint32)
@@ -151,33 +140,35 @@ def join(
         lengths = first.lengths[kept].astype(np.uint32)
         for table, others in zip(tables[1:], all_partners[1:], strict=True):
             np.maximum(lengths, table.lengths[others], out=lengths)
-    kept_before = np.concatenate([np.zeros(1, np.int64), np.cumsum(is_kept)])[first.chunk_starts]
-    num_in_chunk = np.diff(kept_before)
-    first_chunks = np.flatnonzero(num_in_chunk)
-    chunk_starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(num_in_chunk[first_chunks])])
+    first_chunks, chunk_starts = kept_chunks(first.chunk_starts, is_kept)
+    is_missing = [np.zeros(0, np.bool_), *(partners < 0 for partners in found_partners)]
     left_out = tuple(
-        _left_out(table, partners, first, None if table_index == 0 else found_partners[table_index - 1] < 0)
-        for table_index, (table, partners) in enumerate(zip(tables, all_partners, strict=True))
+        _left_out(table, partners, first, np.flatnonzero(mask))
+        for table, partners, mask in zip(tables, all_partners, is_missing, strict=True)
     )
     return JoinedTable(kept_keys, lengths, chunk_starts, all_partners, first_chunks, left_out)
 
 
+def kept_chunks(
+    chunk_starts: npt.NDArray[np.int64], is_kept: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the chunks that keep a sequence; and the first kept sequence of each and, last, the number of these."""
+    num_kept = np.diff(np.append(0, np.cumsum(is_kept))[chunk_starts])
+    chunks = np.flatnonzero(num_kept)
+    return chunks, np.append(0, np.cumsum(num_kept[chunks]))
+
+
 def _left_out(
-    table: SequenceTable,
-    partners: npt.NDArray[np.uint32],
-    first: SequenceTable,
-    is_missing: npt.NDArray[np.bool_] | None,
+    table: SequenceTable, partners: npt.NDArray[np.uint32], first: SequenceTable, missing: npt.NDArray[np.int64]
 ) -> LeftOut:
     is_unused = np.ones(table.num_sequences, np.bool_)
     is_unused[partners] = False
-    missing = np.flatnonzero(is_missing) if is_missing is not None else np.zeros(0, np.int64)
     unused = np.flatnonzero(is_unused)
     return LeftOut(len(unused), _first_keys(table, unused), len(missing), _first_keys(first, missing))
 
 
-def _first_keys(table: SequenceTable, sequences: npt.NDArray[np.int64]) -> tuple[int | str, ...]:
-    keys = table.keys[sequences[:_NUM_FIRST_KEYS]].tolist()
-    return tuple(key.decode("utf-8", "replace") if isinstance(key, bytes) else key for key in keys)
+def _first_keys(table: SequenceTable, sequences: npt.NDArray[np.int64]) -> tuple[str, ...]:
+    return tuple(map(key_text, table.keys[sequences[:NUM_IN_FULL]].tolist()))
 
 
 def _comparable(keys: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:

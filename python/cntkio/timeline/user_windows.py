@@ -62,21 +62,6 @@ class Segment(NamedTuple):
     after: Start
     left: int
 
-    @classmethod
-    def of(
-        cls,
-        chunks: list[int],
-        chunk_of: npt.NDArray[np.int64],
-        indices: npt.NDArray[np.int64],
-        lengths: npt.NDArray[np.uint32],
-        ends_sweep: bool,
-        after: Start,
-        left: int,
-    ) -> Segment:
-        """Make a segment; the sums of the lengths are computed here."""
-        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
-        return cls(chunks, chunk_of, indices, lengths, ends, ends_sweep, after, left)
-
     @property
     def num_entries(self) -> int:
         """Number of sequences and marks."""
@@ -168,12 +153,13 @@ class Windows:
         sizes = [len(chunk_lengths) for chunk_lengths in lengths]
         chunk_of = np.repeat(np.array(chunks, np.int64), sizes)
         indices = np.concatenate([np.zeros(0, np.int64), *(np.arange(size) for size in sizes)])
-        all_lengths = np.concatenate([np.zeros(0, np.uint32), *lengths])
         # The seeds of the segments of a sweep differ by the rank at which each begins.
         shuffled = _core.shuffled(len(indices), self._seed_of(start.sweep + start.rank))
         ends_sweep = next_rank == self._num_chunks
         after = Start(0, start.sweep + 1) if ends_sweep else Start(next_rank, start.sweep)
-        return Segment.of(chunks, chunk_of[shuffled], indices[shuffled], all_lengths[shuffled], ends_sweep, after, left)
+        all_lengths = np.concatenate([np.zeros(0, np.uint32), *lengths])[shuffled]
+        ends = _ends(all_lengths)
+        return Segment(chunks, chunk_of[shuffled], indices[shuffled], all_lengths, ends, ends_sweep, after, left)
 
     def _segment_in_order(self, start: Start, partition: Partition) -> Segment:
         """Return the segment of one chunk, which is a window without randomization."""
@@ -187,7 +173,8 @@ class Windows:
             running_count = start.running_count + len(lengths) if partition.count > 1 else 0
             after = Start(start.rank + 1, start.sweep, running_count)
         chunk_of = np.full(len(indices), start.rank, np.int64)
-        return Segment.of([start.rank], chunk_of, indices, lengths[indices], ends_sweep, after, 0)
+        lengths = lengths[indices]
+        return Segment([start.rank], chunk_of, indices, lengths, _ends(lengths), ends_sweep, after, 0)
 
     def _after(self, cursor: Cursor, segment: Segment) -> Cursor:
         """Return the cursor after a segment: in the same window, or at the start of the next."""
@@ -209,3 +196,8 @@ class Windows:
         """Return the cursor after further entries of its segment."""
         cursor = cursor._replace(offset=cursor.offset + num_entries, segment=segment)
         return self._after(cursor, segment) if cursor.offset == segment.num_entries else cursor
+
+
+def _ends(lengths: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
+    """Return the samples before each sequence and, last, all."""
+    return np.append(0, np.cumsum(lengths, dtype=np.int64))
