@@ -45,31 +45,29 @@ class Assembly:
             OSError: A file cannot be read.
         """
         with traced(options.trace_level):
-            return cls._of(options, recipe)
-
-    @classmethod
-    def _of(cls, options: SourceOptions, recipe: Recipe) -> Assembly:
-        opened = open_all(options, recipe)
-        try:
+            opened = open_all(options, recipe)
             corpora = opened.corpora
-            arrangement = arrange(
-                corpora, frame_mode=options.frame_mode, strict=options.strict, skipping=recipe.skipping
-            )
-            keeps_all = recipe.keeps_data_in_memory(options)
-            chunks = ChunkStore(
-                corpora,
-                arrangement,
-                window_stays_in_use=options.window is not None,
-                keeps_all=keeps_all,
-                loads_window=opened.is_literal,
-                read_ahead_in_bytes=options.read_ahead_in_bytes,
-            )
-            can_load_parts = any(corpus.load_part is not None for corpus in corpora)
-            loads_parts = arrangement.finder is None and can_load_parts and not keeps_all
-            timeline = recipe.timeline(options, corpora, arrangement, chunks.lengths_in_chunk, loads_parts=loads_parts)
-        except BaseException:
-            opened.close()
-            raise
+            try:
+                arrangement = arrange(
+                    corpora, frame_mode=options.frame_mode, strict=options.strict, skipping=recipe.skipping
+                )
+                keeps_all = recipe.keeps_data_in_memory(options)
+                chunks = ChunkStore(
+                    corpora,
+                    arrangement,
+                    window_stays_in_use=options.window is not None,
+                    keeps_all=keeps_all,
+                    loads_window=opened.is_literal,
+                    read_ahead_in_bytes=options.read_ahead_in_bytes,
+                )
+                can_load_parts = any(corpus.load_part is not None for corpus in corpora)
+                loads_parts = arrangement.finder is None and can_load_parts and not keeps_all
+                timeline = recipe.timeline(
+                    options, corpora, arrangement, chunks.lengths_in_chunk, loads_parts=loads_parts
+                )
+            except BaseException:
+                opened.close()
+                raise
         selector = Selector(
             timeline, corpora, arrangement, chunks, max_errors=options.max_errors, is_literal=opened.is_literal
         )
@@ -93,7 +91,6 @@ class Assembly:
                 key="timeline",
             )
         lengths_in_chunk = arrangement.table.lengths.__getitem__  # never called: the table has all lengths
-
         put = progress.start(is_here=is_here)
 
         def begin() -> AnyTimeline:

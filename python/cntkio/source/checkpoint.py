@@ -25,6 +25,7 @@ from cntkio.formats.contract import Corpus
 from cntkio.source.arrangement import Arrangement
 
 _VERSION = 1
+_NO_ORDER: Mapping[str, Any] = {"digest": "", "deserializers": []}
 
 
 class Checkpoint:
@@ -68,16 +69,15 @@ class Checkpoint:
             or not isinstance(state.get("timeline"), Mapping)
         ):
             raise CheckpointError("the state lacks 'settings', 'data' or 'timeline'", saved=dict(state))
-        saved_order = state.get("order")
-        if "order" in state and not _is_order(saved_order):
+        saved_order = state.get("order", _NO_ORDER)
+        if not _is_order(saved_order):
             raise CheckpointError("the state's 'order' is damaged", saved=saved_order)
         data, order = self._fingerprints()
         different = _Differences()
         different.compare(saved_settings, settings)
-        saved_descriptions = saved_order["deserializers"] if _is_order(saved_order) else []
-        _compare_data(different, saved_data, data, saved_descriptions, order["deserializers"])
-        if _is_order(saved_order) and saved_order["digest"] != order["digest"]:
-            _compare_order(different, saved_descriptions, order["deserializers"], saved_order, order)
+        _compare_data(different, saved_data, data, (saved_order["deserializers"], order["deserializers"]))
+        if "order" in state and saved_order["digest"] != order["digest"]:
+            _compare_order(different, saved_order, order)
         different.refuse()
 
     def _fingerprints(self) -> tuple[list[str], dict[str, Any]]:
@@ -171,18 +171,15 @@ def _compare_data(
     different: _Differences,
     saved: Sequence[Any],
     current: Sequence[str],
-    saved_descriptions: Sequence[Mapping[str, Any]],
-    descriptions: Sequence[Mapping[str, Any]],
+    descriptions: tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]],
 ) -> None:
     for index in range(max(len(saved), len(current))):
         values = [data[index] if index < len(data) else None for data in (saved, current)]
         if _is_same(*values):
             continue
         shown = None
-        if index < len(saved_descriptions) or None in values:
-            texts = [
-                _text(listed[index] if index < len(listed) else None) for listed in (saved_descriptions, descriptions)
-            ]
+        if index < len(descriptions[0]) or None in values:
+            texts = [_text(listed[index]) if index < len(listed) else "none" for listed in descriptions]
             before, now = values
             files = differences_of_files(before, now) if isinstance(before, str) and isinstance(now, str) else ""
             what = f" where {files}" if files else " with other content" * (texts[0] == texts[1])
@@ -190,9 +187,7 @@ def _compare_data(
         different.add(f"data of deserializer {index}", *values, shown=shown)
 
 
-def _text(description: Mapping[str, Any] | None) -> str:
-    if description is None:
-        return "none"
+def _text(description: Mapping[str, Any]) -> str:
     return f"{description.get('name')} ({_counts(description)})"
 
 
@@ -201,16 +196,11 @@ def _counts(described: Mapping[str, Any]) -> str:
     return f"{num_sequences} sequence{'s' * (num_sequences != 1)} in {num_chunks} chunk{'s' * (num_chunks != 1)}"
 
 
-def _compare_order(
-    different: _Differences,
-    saved_descriptions: Sequence[Mapping[str, Any]],
-    descriptions: Sequence[Mapping[str, Any]],
-    saved: Mapping[str, Any],
-    current: Mapping[str, Any],
-) -> None:
+def _compare_order(different: _Differences, saved: Mapping[str, Any], current: Mapping[str, Any]) -> None:
     """Name the options that changed the tables, or else the tables."""
-    for index, (of_saved, of_current) in enumerate(zip(saved_descriptions, descriptions, strict=False)):
-        suffix = f" of deserializer {index}" if len(descriptions) > 1 else ""
+    described = zip(saved["deserializers"], current["deserializers"], strict=False)
+    for index, (of_saved, of_current) in enumerate(described):
+        suffix = f" of deserializer {index}" if len(current["deserializers"]) > 1 else ""
         different.compare(of_saved["options"], of_current["options"], suffix)
     if not different:
         shown = (

@@ -124,6 +124,11 @@ class HandOver(NamedTuple):
         """True at the end and for an error: nothing can be selected ahead after it."""
         return self.prepared[-1].minibatch is None
 
+    @property
+    def num_minibatches(self) -> int:
+        """Number of minibatches."""
+        return len(self.prepared) - self.is_last
+
 
 class Packed(NamedTuple):
     """The outcome of packing a hand-over.

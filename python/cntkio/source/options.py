@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 
@@ -20,19 +20,6 @@ from cntkio.timeline import INFINITELY_REPEAT, Window, python_window
 
 # The indexing pass parses chunks before the partition is known, so limit how much it parses.
 _MOST_PARSED_AHEAD = 1 << 30
-_WHOLE_NUMBERS = (
-    "max_samples",
-    "max_sweeps",
-    "randomization_window_in_chunks",
-    "randomization_window_in_samples",
-    "randomization_seed",
-    "truncation_length",
-    "max_errors",
-    "trace_level",
-    "read_ahead_in_bytes",
-    "right_splice",
-)
-_FLAGS = ("frame_mode", "randomize", "strict", "keep_data_in_memory", "crosses_sweeps", "local_timeline")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -68,10 +55,11 @@ class SourceOptions:
                 "could not find deserializers: the list is empty; expected one, or a list of at least one",
                 key="deserializers",
             )
-        for name in _WHOLE_NUMBERS:
-            _check_whole(name, getattr(self, name))
-        for name in _FLAGS:
-            flag(name, getattr(self, name))
+        for name, kind in get_type_hints(SourceOptions).items():
+            if kind is int:
+                _check_whole(name, getattr(self, name))
+            elif kind is bool:
+                flag(name, getattr(self, name))
         if self.frame_mode and self.truncation_length:
             raise ConfigError(
                 f"frame_mode and truncation_length={self.truncation_length} exclude each other", key="truncation_length"

@@ -20,6 +20,7 @@ from cntkio.arguments import whole_number
 from cntkio.displays import Described, Description, counted
 from cntkio.errors import CntkIoError, ConfigError, CorpusError, FormatError
 from cntkio.formats.contract import Corpus, PlacesInFiles
+from cntkio.formats.table import key_text
 from cntkio.source.arrangement import Arrangement
 from cntkio.source.chunks import Taken
 from cntkio.source.hand_over import HandOver, PackOrder, Request
@@ -168,7 +169,7 @@ class ExplainedStep(Described):
 
     def _description(self) -> Description:
         places = [_texts(origin) for origin in self.origins]
-        keys = [key.decode(errors="replace") if isinstance(key, bytes) else str(key) for key in self.keys.tolist()]
+        keys = list(map(key_text, self.keys.tolist()))
         numbers = (self.first_samples.tolist(), self.num_samples.tolist())
         rows = [tuple(map(str, row)) for row in zip(keys, *numbers, *places, strict=True)]
         title = f"Step {self.step}: {counted(len(keys), 'sequence')}, {counted(int(sum(numbers[1])), 'sample')}"
@@ -232,7 +233,7 @@ class SourcePlan(Described):
         for _, hand_over in self._hand_overs(timeline, chunks):
             of_first = [order for order in hand_over.orders if order.corpus_index == 0]
             for order, counts in zip(of_first, chunks.counts[-len(of_first) :], strict=True):
-                lengths = self._num_samples(order)
+                _, lengths = self._samples(order)
                 sequences.append(self._sequences(order))
                 for index, (first, last) in enumerate(itertools.pairwise(order.bounds)):
                     own = lengths[first:last]
@@ -271,21 +272,23 @@ class SourcePlan(Described):
         else:
             raise ConfigError(f"step is {step} and position is {position}; expected one of the two", key="step")
         orders = [order for order in hand_over.orders if order.first <= index < order.first + len(order.minibatches)]
-        first, last = orders[0].bounds[index - orders[0].first :][:2]
+        order_of_first = orders[0]
+        index_in_order = index - order_of_first.first
+        first, last = order_of_first.bounds[index_in_order:][:2]
         origins = []
         for order in orders:
             corpus = self._corpora[order.corpus_index]
             chunks = np.array(order.refs.chunk_ids, np.int64)[order.refs.chunk_indices[first:last]]
             origins.append(Origin(corpus.name, self._sequences(order)[first:last], chunks, corpus.places))
-        minibatch = orders[0].minibatches[index - orders[0].first]
+        first_samples, num_samples = self._samples(order_of_first)
         return ExplainedStep(
             step,
             _position(timeline, hand_over, index),
-            minibatch.keys_of_sequences,
-            self._first_samples(orders[0])[first:last],
-            self._num_samples(orders[0])[first:last],
+            order_of_first.minibatches[index_in_order].keys_of_sequences,
+            first_samples[first:last],
+            num_samples[first:last],
             origins,
-            orders[0].ends_of_sweep[index - orders[0].first],
+            order_of_first.ends_of_sweep[index_in_order],
         )
 
     def where(self, key: int | str | bytes, num_steps: int | None = None) -> list[int]:
@@ -298,8 +301,7 @@ class SourcePlan(Described):
         Raises:
             CorpusError: No sequence has that key, or the source raises it in one of these steps.
         """
-        text = key.decode(errors="replace") if isinstance(key, bytes) else str(key)
-        wanted = self._arrangement.partner(0, _indices_of(np.asarray(self._arrangement.table.keys), text))
+        wanted = self._arrangement.partner(0, _indices_of(np.asarray(self._arrangement.table.keys), key_text(key)))
         if not len(wanted):
             raise CorpusError(f"{self._corpora[0].name}: no sequence has the key {key!r}")
         found: list[int] = []
@@ -377,7 +379,7 @@ class SourcePlan(Described):
             raise ConfigError(f"step is {step}; expected at least 0", key="step")
         num_steps = self._pass(timeline, lambda num_passed, _: num_passed <= step)
         for first, hand_over in self._hand_overs(timeline, NoChunks(), num_steps):
-            num_steps = first + sum(prepared.minibatch is not None for prepared in hand_over.prepared)
+            num_steps = first + hand_over.num_minibatches
             if step < num_steps:
                 return hand_over, step - first
         raise ConfigError(f"step is {step}, but the data end after {num_steps} steps", key="step")
@@ -392,7 +394,7 @@ class SourcePlan(Described):
         passed = self._pass(timeline, lambda _, bookmark: _position_at(timeline, bookmark) <= position)
         end = _position_at(timeline, None)
         for first, hand_over in self._hand_overs(timeline, NoChunks(), passed):
-            num_steps = sum(prepared.minibatch is not None for prepared in hand_over.prepared)
+            num_steps = hand_over.num_minibatches
             end = _position(timeline, hand_over, num_steps - 1) if num_steps else end
             if num_steps and end > position:
                 positions = [_position(timeline, hand_over, index) for index in range(num_steps)]
@@ -406,23 +408,20 @@ class SourcePlan(Described):
         sequences: npt.NDArray[np.int64] = starts[order.refs.chunk_indices] + order.refs.indices_in_chunk
         return sequences
 
-    def _first_samples(self, order: PackOrder) -> npt.NDArray[np.int64]:
-        if order.parts is not None:
-            return order.parts.first_sample
-        if order.samples is not None:
-            return order.samples[0].astype(np.int64)
-        return np.zeros(order.bounds[-1], np.int64)
+    def _samples(self, order: PackOrder) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the first sample and the number of samples of each sequence of an order of the first corpus.
 
-    def _num_samples(self, order: PackOrder) -> npt.NDArray[np.int64]:
-        """Return the samples of each sequence of an order of the first corpus, as the minibatch size counts them."""
+        Samples are as the minibatch size counts them.
+        """
         if order.parts is not None:
-            return order.parts.num_samples
+            return order.parts.first_sample, order.parts.num_samples
         if order.samples is not None:
-            return order.samples[1].astype(np.int64)
+            first_samples, num_samples = order.samples
+            return first_samples.astype(np.int64), num_samples.astype(np.int64)
         sequences, partners = self._sequences(order), self._arrangement.partners
         if partners is not None:  # the partners in the first table ascend
             sequences = np.searchsorted(partners[0], sequences)
-        return self._arrangement.table.lengths[sequences].astype(np.int64)
+        return np.zeros(len(sequences), np.int64), self._arrangement.table.lengths[sequences].astype(np.int64)
 
 
 def _texts(origin: Origin) -> list[str]:

@@ -65,14 +65,15 @@ class Progress:
             if whole_number(name, value) < 0:
                 raise CheckpointError(f"{name} is {value}; expected at least 0", saved=value)
         self._recipe.check_truncation(self._options, truncation_length)
+        span = int(begin), int(end)
 
         def move() -> Epoch:
-            epoch = self._pipeline.epoch._replace(span=(begin, end))
+            epoch = self._pipeline.epoch._replace(span=span)
             if number is not None:
                 epoch = epoch._replace(number=number)
             if truncation_length is not None:
                 epoch = epoch._replace(truncation_length=truncation_length)
-            self._timeline.begin_epoch(begin, end, truncation_length, self._recipe.num_rows(epoch.number))
+            self._timeline.begin_epoch(*span, truncation_length, self._recipe.num_rows(epoch.number))
             return epoch
 
         self._pipeline.move(move)

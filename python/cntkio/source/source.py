@@ -392,7 +392,6 @@ class MinibatchSource(Described, StreamsByName):
             ConfigError: `truncation_length` is above 0 for a source of whole sequences, or 0 for a truncating source.
             CheckpointError: `begin` is not in ``0 .. 2**64 - 1``.
         """
-        begin, end = whole_number("begin", begin), whole_number("end", end)
         self._progress.begin_epoch(begin, end, truncation_length, number)
 
     @property

@@ -35,7 +35,6 @@ class ReadMode(Protocol):
 
     def read(self, most: int) -> Delivery | None:
         """Deliver at least one and at most `most` reads; None: the data have ended."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -160,7 +160,6 @@ class PartsOfChunks(Protocol):
 
     def part(self, chunk_id: int) -> ChunkPart:
         """Return the part with an id."""
-        ...
 
 
 class Plan(NamedTuple):
@@ -197,7 +196,6 @@ class AnyTimeline(Protocol):
         Raises:
             CorpusError: The timeline does not know it.
         """
-        ...
 
     @property
     def num_sequences(self) -> int:
@@ -206,17 +204,14 @@ class AnyTimeline(Protocol):
         Raises:
             CorpusError: The timeline does not know it.
         """
-        ...
 
     @property
     def num_chunks(self) -> int:
         """Chunks in a sweep."""
-        ...
 
     @property
     def end(self) -> int | None:
         """Position at which the data end; None: the timeline cannot tell."""
-        ...
 
     def read_several(self, minibatch_size_in_samples: int, partition: Partition, most: int) -> Reads | None:
         """Deliver the sequences of up to `most` reads.
@@ -234,33 +229,27 @@ class AnyTimeline(Protocol):
         Raises:
             ConfigError: The size or the limit is not possible, or there are more partitions than slots.
         """
-        ...
 
     def needed_chunks(self, partition: Partition = ...) -> Plan:
         """Return the chunks from which the next sequences can come."""
-        ...
 
     def chunks_ahead(self, partition: Partition = ...) -> Iterator[int]:
         """Yield the chunks needed after `needed_chunks`, in order of need, to the end of the next sweep or of the data.
 
         They are computed on demand. A chunk may come twice: once in each sweep.
         """
-        ...
 
     def bookmark(self) -> Bookmark:
         """Return the position of the timeline, as a bookmark. This is cheap."""
-        ...
 
     def go_back(self, bookmark: Bookmark, *, in_child: bool = False) -> None:
         """Go back to a bookmark of this timeline.
 
         With `in_child`, the process was forked since the last use, perhaps while another thread was in a read.
         """
-        ...
 
     def hold(self, bookmark: Bookmark) -> None:
         """Keep the data that make going back to this bookmark cheap, over any number of reads in the same sweep."""
-        ...
 
     def begin_epoch(
         self, begin: int, end: int, truncation_length: int | None = None, num_rows: int | None = None
@@ -274,7 +263,6 @@ class AnyTimeline(Protocol):
             CheckpointError: `begin` is not in ``0 .. 2**64 - 1``.
             ConfigError: The timeline has no epochs.
         """
-        ...
 
     def ends_at(self, bookmark: Bookmark) -> bool:
         """Return whether the data end at a bookmark of this timeline.
@@ -282,11 +270,9 @@ class AnyTimeline(Protocol):
         Raises:
             ConfigError: The timeline has no epochs.
         """
-        ...
 
     def checkpoint(self, bookmark: Bookmark | None = None) -> dict[str, int]:
         """Return CNTK's state at a bookmark, or at the current position, with CNTK's keys."""
-        ...
 
     def restore(self, checkpoint: Mapping[str, Any]) -> None:
         """Go where a `checkpoint` was taken, with empty slots, as CNTK does. Other keys are ignored.
@@ -294,11 +280,9 @@ class AnyTimeline(Protocol):
         Raises:
             CheckpointError: A key is missing, or its value is not possible.
         """
-        ...
 
     def state(self, bookmark: Bookmark | None = None) -> dict[str, Any]:
         """Return all that is needed to continue from a bookmark, or from here: a small dict for JSON."""
-        ...
 
     def load_state(self, state: Mapping[str, Any], num_rows: int | None = None) -> None:
         """Continue where a `state` was taken. A later read may ask for another size or partition.
@@ -308,4 +292,3 @@ class AnyTimeline(Protocol):
         Raises:
             CheckpointError: The state does not fit this timeline.
         """
-        ...

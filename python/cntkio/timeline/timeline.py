@@ -404,7 +404,7 @@ class Timeline:
             >>> again.read(4).sequences.tolist()
             [2]
         """
-        bookmark = self.bookmark() if bookmark is None else bookmark
+        bookmark = bookmark or self.bookmark()
         position, _, _, _, count = bookmark.cursor
         return State(
             position,

@@ -342,7 +342,7 @@ class UserTimeline:
             truncated, ``slots`` (for each slot a list of chunk, index in the chunk, length, first sample not delivered,
             and whether its read met the end of a sweep) and ``num_slots`` (if there are more, which are empty).
         """
-        bookmark = self.bookmark() if bookmark is None else bookmark
+        bookmark = bookmark or self.bookmark()
         state: dict[str, Any] = dict(self.checkpoint(bookmark))
         if bookmark.settings is not None:
             size, partition = bookmark.settings
