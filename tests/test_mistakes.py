@@ -113,7 +113,7 @@ def test_a_plausible_mistake_says_what_to_write(tmp_path: Path, call: Callable[[
         (lambda of: of.next_minibatch(3).end_of_swep, AttributeError, "did you mean 'end_of_sweep'?"),
         (lambda of: of.next_minibatch(3)[0], KeyError, "no stream 0; there are: 's', 'x'"),
         (lambda of: MinibatchSource(CTFDeserializer("a", {"x": X}), CTFDeserializer("b", {"x": X})), TypeError,
-         "several deserializers are a list: MinibatchSource([first, second])"),
+         "pass several deserializers as a list: MinibatchSource([first, second])"),
         (lambda of: MinibatchData(np.ones(3)), TypeError, "a stream of a minibatch is minibatch['name']"),
         (lambda of: MinibatchSourceFromData(ARRAYS).restore_from_checkpoint(None), CheckpointError,
          "the checkpoint is None; expected a result of get_checkpoint_state()"),

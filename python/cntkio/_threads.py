@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 
 
 def num_threads() -> int:
-    """Number of threads that parse: ``CNTKIO_NUM_THREADS``, or else the cores that this process may use.
+    """Return the number of threads that parse: ``CNTKIO_NUM_THREADS``, or else the cores that this process may use.
 
     On Linux these are the cores of its affinity, but at most the quota of its control group (cgroup).
     """
@@ -156,7 +156,7 @@ class Workers:
         name: Their name.
 
     Raises:
-        OSError: The operating system starts no further thread.
+        OSError: The operating system cannot start another thread.
         MemoryError: A thread found too little memory to begin.
 
     Example:
@@ -266,7 +266,7 @@ def _start(thread: _Worker, ticket: _Ticket) -> None:
     thread.ticket = ticket
     try:
         thread.start()
-    except (RuntimeError, MemoryError):  # the operating system starts no further thread
+    except (RuntimeError, MemoryError):  # the operating system cannot start another thread
         thread.run()
 
 
@@ -279,7 +279,7 @@ _is_exiting = False
 
 def _refuse_at_exit() -> None:
     if _is_exiting:
-        raise RuntimeError("the interpreter is shutting down: nothing can be read any more")
+        raise RuntimeError("the interpreter is shutting down, so nothing more can be read")
 
 
 def _end_all() -> None:

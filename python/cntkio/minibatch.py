@@ -37,7 +37,7 @@ class Arrays(NamedTuple):
 class MinibatchData:
     """A stream of a minibatch.
 
-    A source written in Python makes it from arrays or, as in CNTK, from a `Value` and its sequences and samples:
+    A source written in Python creates it from arrays or, as in CNTK, from a `Value` and its sequences and samples:
     ``MinibatchData(value, num_sequences, num_samples, sweep_end)``.
 
     Attributes:
@@ -391,7 +391,8 @@ def _csr(values: npt.NDArray[Any], indices: npt.NDArray[np.int32], indptr: npt.N
         from scipy import sparse
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "matrices need scipy, which is not installed: pip install scipy; values, indices and indptr hold the same",
+            "matrices need scipy, which is not installed: pip install scipy; values, indices and indptr hold the same "
+            "data",
             name=error.name,
         ) from None
 
@@ -510,12 +511,12 @@ def checked_minibatch(minibatch: Any) -> Minibatch:
     """Return an argument that is a minibatch.
 
     Raises:
-        ConfigError: The argument has another type.
+        ConfigError: The argument has the wrong type.
     """
     if isinstance(minibatch, Minibatch):
         return minibatch
     if isinstance(minibatch, Mapping):
-        found = "a dict; call next_minibatch without input_map, which gives a Minibatch"
+        found = "a dict; call next_minibatch without input_map, which returns a Minibatch"
     else:
         found = f"of the type {type(minibatch).__name__}; expected the result of next_minibatch or read_ctf"
     raise ConfigError(f"the minibatch is {found}", key="minibatch")
@@ -524,9 +525,9 @@ def checked_minibatch(minibatch: Any) -> Minibatch:
 _NamedFiles: TypeAlias = tuple[npt.NDArray[np.str_], npt.NDArray[np.int64]]
 
 FilesOf: TypeAlias = tuple[Callable[[npt.NDArray[np.int64]], _NamedFiles], npt.NDArray[np.int64], int, int]
-"""Finds the files of a minibatch's sequences on request: the function that returns the names of files, and
-for each of some sequences the index of its file; the sequences of several minibatches; the first and the end of this
-minibatch's."""
+"""Finds the files of a minibatch's sequences on request: a function that returns the names of files and, for each
+sequence, the index of its file; the sequences of several minibatches; and where this minibatch's sequences begin and
+end among them."""
 
 
 def _named_files(names: npt.NDArray[np.str_], which: npt.NDArray[np.int64]) -> _NamedFiles:
@@ -537,8 +538,8 @@ class Minibatch(Described, dict[str, MinibatchData]):
     """The streams of a minibatch by name; empty when the data have ended.
 
     ``[]``, ``get`` and ``in`` also take the `StreamInformation` of a stream, which must equal the description of the
-    stream of that name. In all else it is a dict of names and `MinibatchData` (`TruncatedMinibatchData` in truncated
-    mode).
+    stream of that name. In all other respects it is a dict of names and `MinibatchData` (`TruncatedMinibatchData` in
+    truncated mode).
 
     Example:
         >>> import cntkio, pathlib, tempfile

@@ -69,7 +69,7 @@ class Record(dict[str, Any]):
         return list(self)
 
     def __repr__(self) -> str:
-        """Print the call that makes this again, which is `StreamDef` for a record with the keys of a stream."""
+        """Return the call that makes this record: `StreamDef` if it has the keys of a stream."""
         if _ALWAYS_IN_STREAMS <= self.keys() <= _ALWAYS_IN_STREAMS | _SOMETIMES_IN_STREAMS:
             return stream_def_text(self)
         return f"{type(self).__name__}({', '.join(f'{key}={value!r}' for key, value in self.items())})"
@@ -114,7 +114,7 @@ def described_streams(title: str, streams: Mapping[str, Any]) -> Description:
 
 
 def stream_def_text(stream: Any) -> str:
-    """Print a stream of a deserializer as the call that makes it.
+    """Return the call that makes a stream of a deserializer.
 
     Example:
         >>> stream_def_text(StreamDef(is_sparse=True, shape=3, field="x"))
@@ -162,7 +162,7 @@ def StreamDef(  # noqa: N802 - CNTK's name
         mlf: HTK label files; makes the stream sparse.
         broadcast: True if one frame stands for a whole sequence (HTK features).
         defines_mb_size: True if minibatch sizes count the samples of this stream.
-        max_sequence_length: Longer utterances are left out (HTK features); elsewhere without effect.
+        max_sequence_length: Longer utterances are left out (HTK features); it has no effect elsewhere.
 
     Returns:
         A record with the keys ``stream_alias``, ``is_sparse``, ``defines_mb_size``, ``max_sequence_length`` and,

@@ -94,12 +94,12 @@ class MinibatchSourceFromData(Described, UserMinibatchSource):
     divide a minibatch, a sequence may be delivered twice.
 
     Args:
-        data_streams: A data frame, a table or a data set, as for `cntkio.arrow.read`; or by name: an array, tensor or
-            CSR matrix, in which each row is a sequence of one sample; or a series; or a list of arrays or matrices, in
-            which each item is a sequence; or a pair of either and its type, which is any object
-            with some of the attributes ``shape``, ``dtype`` and ``is_sequence``, such as a `StreamInformation`. With
-            ``is_sequence``, an array holds sequences of equal length, ``[sequences, samples, *shape]``. float64 stays;
-            other numbers become float32.
+        data_streams: A data frame, a table or a data set, as for `cntkio.arrow.read`; or a mapping of names to data:
+            an array, a tensor or a CSR matrix, in which each row is a sequence of one sample; a series; a list of
+            arrays or matrices, in which each item is a sequence; or a pair of any of these and its type. A type is any
+            object with some of the attributes ``shape``, ``dtype`` and ``is_sequence``, such as a `StreamInformation`.
+            With ``is_sequence``, an array holds sequences of equal length, ``[sequences, samples, *shape]``. float64
+            stays float64; other numbers become float32.
         max_samples: Number of samples until the end; `FULL_DATA_SWEEP`: each sample once.
 
     Raises:
@@ -226,8 +226,7 @@ class MinibatchSourceFromData(Described, UserMinibatchSource):
             value = checkpoint.get(key)
             if not isinstance(value, int | np.integer) or value < 0:
                 raise CheckpointError(
-                    f"the checkpoint's {key!r} is missing or not a whole number from 0; it has: {dict(checkpoint)}",
-                    saved=value,
+                    f"the checkpoint's {key!r} is {value!r}; expected a whole number, at least 0", saved=value
                 )
             values.append(int(value))
         cursor, total_num_samples = values

@@ -95,9 +95,9 @@ def test_sequences_without_partners_are_counted_and_named() -> None:
     assert (third.num_sequences, third.num_missing) == (15, 0)
     assert joined.complaint(["a", "b", "c"]) == (
         "b lacks 15 of the keys of a (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...); "
-        "15 sequences of a are left out (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...); "
-        "10 sequences of b are left out (30, 31, 32, 33, 34, 35, 36, 37, 38, 39); "
-        "15 sequences of c are left out (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...)"
+        "left out: 15 sequences of a (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...); "
+        "left out: 10 sequences of b (30, 31, 32, 33, 34, 35, 36, 37, 38, 39); "
+        "left out: 15 sequences of c (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...)"
     )
 
 

@@ -253,7 +253,7 @@ def test_positions_outside_the_plan_are_refused(folder: Path) -> None:
         with pytest.raises(ConfigError, match="position is 90, but the data end at position 90"):
             plan.explain(position=90)
         for arguments in ({}, {"step": 1, "position": 20}):
-            with pytest.raises(ConfigError, match="step is .* and position is .*; expected one of the two"):
+            with pytest.raises(ConfigError, match="step is .* and position is .*; expected exactly one of the two"):
                 plan.explain(**arguments)
 
 

@@ -204,7 +204,7 @@ def test_delivered_minibatches_stay_valid(path: Path) -> None:
 def test_frame_mode_refuses_a_sequence_and_names_it(path: Path) -> None:
     with make(path, randomize=False, frame_mode=True) as source:
         source.next_minibatch(1)
-        with pytest.raises(CorpusError, match="sequence 1, stream 's': 2 samples; frame mode takes one"):
+        with pytest.raises(CorpusError, match="sequence 1, stream 's': 2 samples; frame mode takes at most one"):
             source.next_minibatch(1)
 
 

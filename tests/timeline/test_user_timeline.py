@@ -272,8 +272,8 @@ def test_a_failed_fetch_leaves_the_timeline_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("call", "kind", "message"),
     [
-        (lambda timeline: timeline.num_samples, CorpusError, "not known before all chunks were fetched"),
-        (lambda timeline: timeline.num_sequences, CorpusError, "not known before all chunks were fetched"),
+        (lambda timeline: timeline.num_samples, CorpusError, "not known until all chunks have been fetched"),
+        (lambda timeline: timeline.num_sequences, CorpusError, "not known until all chunks have been fetched"),
         (lambda timeline: timeline.begin_epoch(0, 1), ConfigError, "no epochs"),
         (lambda timeline: timeline.ends_at(timeline.bookmark()), ConfigError, "no epochs"),
         (lambda timeline: timeline.read(0), ConfigError, "minibatch_size_in_samples is 0"),
@@ -281,7 +281,7 @@ def test_a_failed_fetch_leaves_the_timeline_as_it_was() -> None:
         (
             lambda timeline: timeline.restore({**timeline.checkpoint(), "currentChunkPosition": 7}),
             CheckpointError,
-            "stands at chunk 7, but there are 1",
+            "is chunk 7, but there are 1",
         ),
         (lambda timeline: timeline.load_state({"minibatch_size": "x"}), CheckpointError, "the state's"),
     ],

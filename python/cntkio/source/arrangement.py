@@ -1,4 +1,4 @@
-"""`Arrangement`: the sequences that a source delivers, joined by key, and in frame mode cut into frames.
+"""`Arrangement`: the sequences that a source delivers, joined by key and, in frame mode, cut into frames.
 
 ::
 
@@ -37,7 +37,7 @@ class Located(NamedTuple):
     Attributes:
         sequences: The sequence of each item.
         frames: The frame of each item in its sequence; None if items are sequences.
-        refs: For each corpus, where in its chunks the sequences are; None: to be found in the table.
+        refs: For each corpus, where the sequences are in its chunks; None: look them up in the table.
     """
 
     sequences: npt.NDArray[np.int64]
@@ -52,7 +52,7 @@ class Arrangement:
     Attributes:
         table: The table of the only corpus, or the joined one.
         tables: The tables of the corpora.
-        partners: For each corpus, which of its sequences belongs to each of the table; None if there is one corpus.
+        partners: For each corpus, the index of its sequence for each sequence of the table; None for a single corpus.
         left_out: For each corpus, the number of its sequences that are never delivered.
         flags: For each sequence 0, `INVALID` or `BROKEN`; None if all are sound.
         finder: In frame mode, finds the utterances of frames; None if items are sequences.
@@ -94,7 +94,7 @@ class Arrangement:
         return files.of(self.partner(0, sequences))
 
     def chunks_of(self, table_chunk: int) -> list[list[int]]:
-        """Return for each corpus its chunks that hold sequences of a chunk of the table, ascending."""
+        """Return, for each corpus, its chunks that hold sequences of a chunk of the table, in ascending order."""
         if self.partners is None:
             return [[table_chunk]]
         begin, end = self.table.chunk_starts[table_chunk : table_chunk + 2]
@@ -191,19 +191,20 @@ def _check_joins(corpora: Sequence[Corpus]) -> None:
     for corpus in corpora:
         if corpus.joins == "alone" and len(corpora) > 1:
             raise ConfigError(
-                f"{corpus.name} has a timeline of its own and cannot be joined with other deserializers; with "
-                f"timeline='global' it can",
+                f"{corpus.name} has a timeline of its own and cannot be joined with other deserializers; set "
+                f"timeline='global' to join it",
                 key="timeline",
             )
     first = corpora[0]
     if first.utterances is not None and not first.utterances.can_lead:
         raise ConfigError(
-            f"{first.name}: labels and broadcast streams follow features or text; put those first", key="deserializers"
+            f"{first.name}: labels and broadcast streams cannot be first; put features or text first",
+            key="deserializers",
         )
 
 
 def _defining(corpora: Sequence[Corpus]) -> int | None:
-    """Return the index of the corpus whose stream defines the minibatch size; None: there is none."""
+    """Return the index of the corpus whose stream defines the minibatch size; None if there is none."""
     defining = [
         (corpus_index, info.name)
         for corpus_index, corpus in enumerate(corpora)

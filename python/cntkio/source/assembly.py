@@ -86,8 +86,8 @@ class Assembly:
         corpora, arrangement = self.opened.corpora, self.arrangement
         if corpora[0].joins == "alone":
             raise ConfigError(
-                f"{corpora[0].name} has a timeline of its own, and its order is not known before all chunks were "
-                f"fetched; with timeline='global' it is",
+                f"{corpora[0].name} has a timeline of its own, whose order is not known until all chunks have been "
+                f"fetched; with timeline='global' it is known at once",
                 key="timeline",
             )
         lengths_in_chunk = arrangement.table.lengths.__getitem__  # never called: the table has all lengths

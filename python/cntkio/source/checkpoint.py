@@ -5,7 +5,7 @@
     timeline    position of the timeline
     settings    the settings that change the minibatches
     data        a fingerprint of the content of each corpus
-    order       a check sum of the tables that decide the order, and their description for messages
+    order       a checksum of the tables that decide the order, and their description for messages
 
 A state that does not fit is refused with one error that names every difference.
 """
@@ -31,7 +31,7 @@ _NO_ORDER: Mapping[str, Any] = {"digest": "", "deserializers": []}
 class Checkpoint:
     """Takes and checks the states of one source.
 
-    The fingerprints are made when the first state is taken or checked: about 0.1 s for ten million sequences.
+    The fingerprints are computed when the first state is taken or checked, in about 0.1 s for ten million sequences.
 
     Args:
         corpora: The corpora of the source.
@@ -51,7 +51,7 @@ class Checkpoint:
     def check(self, state: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         """Refuse a state that does not fit.
 
-        Of a state of an earlier version, which has no order, the other fields are compared.
+        A state of an earlier version has no order; only its other fields are compared.
 
         Raises:
             CheckpointError: The state was taken from other data or with other settings; all differences are named.
@@ -128,7 +128,7 @@ class _Differences:
         return bool(self._lines)
 
     def add(self, name: str, saved: object, current: object, *, shown: tuple[str, str] | None = None) -> None:
-        """Add a difference. The message may show other texts than the values."""
+        """Add a difference. The message shows the values, or the texts `shown` in their place."""
         saved_text, current_text = shown or (f"{saved!r:.200}", f"{current!r:.200}")
         self._saved[name], self._current[name] = saved, current
         self._lines.append(f"{name}: saved {saved_text}, here {current_text}")
@@ -205,13 +205,13 @@ def _compare_order(different: _Differences, saved: Mapping[str, Any], current: M
     if not different:
         shown = (
             _counts(saved),
-            _counts(current) + " of other keys, lengths or bounds" * (_counts(saved) == _counts(current)),
+            _counts(current) + " with other keys, lengths or bounds" * (_counts(saved) == _counts(current)),
         )
         different.add("sequences", saved["digest"], current["digest"], shown=shown)
 
 
 def _digest(arrangement: Arrangement) -> str:
-    """Return a check sum of everything in the tables that the order and the joins depend on."""
+    """Return a checksum of everything in the tables that the order and the joins depend on."""
     digest = hashlib.blake2b(digest_size=16)
     arrays: list[npt.NDArray[Any] | None] = [
         *arrangement.table.content(),
@@ -228,6 +228,6 @@ def _digest(arrangement: Arrangement) -> str:
 
 
 def _content(array: npt.NDArray[Any]) -> bytes | memoryview:
-    if array.dtype.hasobject or array.dtype.kind == "T":  # texts of any length, which lie elsewhere
+    if array.dtype.hasobject or array.dtype.kind == "T":  # strings of any length, which are stored elsewhere
         return "\0".join(map(str, array.tolist())).encode("utf-8", "surrogatepass")
     return np.ascontiguousarray(array).view(np.uint8).data if array.nbytes else b""

@@ -1,10 +1,10 @@
-"""`ChunkStore`: the chunks of all corpora of a source, loaded ahead of need and dropped when the need is over.
+"""`ChunkStore`: the chunks of all corpora of a source, loaded before they are needed and dropped afterwards.
 
 ::
 
     chunk of the table     needed now (the window)    needed next                      later
-    in memory              yes                        up to the room for it             no
-    chunks of corpora      one chunk of the table needs one or several chunks of each corpus: its partners'
+    in memory              yes                        as far as there is room          no
+    chunks of corpora      one chunk of the table needs the chunks of its partners: one or several of each corpus
 
 A plan may name parts of chunks in place of chunks. Then the store loads these parts of the only corpus, and pieces of
 the chunks of joined corpora (`cntkio.source.pieces`).
@@ -34,7 +34,7 @@ from cntkio.timeline import ChunkRefs, PartsOfChunks, Plan
 
 _LEAST_READ_AHEAD = 32 << 20
 _LEAST_CHUNKS_AHEAD, _MOST_CHUNKS_AHEAD = 64, 4096
-_NUM_RECENT = 4  # recent chunks tell how large the next chunks will be
+_NUM_RECENT = 4  # recent chunks predict the size of the next chunks
 
 
 class Taken(NamedTuple):
@@ -56,9 +56,9 @@ class ChunkStore:
 
     Args:
         corpora: The corpora.
-        arrangement: The chunks of the corpora that a chunk of the source's table needs.
+        arrangement: Knows which chunks of the corpora each chunk of the table needs.
         window_stays_in_use: Whether all chunks of the window stay in use, because sequences are shuffled within it.
-        keeps_all: Whether chunks stay in memory, and in use, once they were used.
+        keeps_all: Whether chunks stay in memory, and in use, once they have been used.
         loads_window: Whether the whole window is loaded at once, so that an error in any of its chunks is raised.
         read_ahead_in_bytes: Approximate bytes that may be loaded beyond the window.
     """
@@ -96,7 +96,7 @@ class ChunkStore:
             chunks.set_window(set())
 
     def begin_in_child(self) -> None:
-        """Forget, in a fork of the process, what the parent's threads were loading: they do not exist here."""
+        """In a fork of the process, forget what the parent's threads were loading: they do not exist here."""
         for chunks in self._chunks:
             chunks.loading.clear()
             chunks.num_waits = 0
@@ -109,11 +109,11 @@ class ChunkStore:
         self._loaders.close()
 
     def in_memory(self, corpus_index: int) -> list[int]:
-        """The chunks of a corpus that are in memory."""
+        """Return the chunks of a corpus that are in memory."""
         return list(self._chunks[corpus_index].in_memory)
 
     def lengths_in_chunk(self, chunk_id: int) -> npt.NDArray[np.uint32]:
-        """The lengths of a chunk's sequences, for a timeline that learns them from the chunks of the only corpus."""
+        """Return the lengths of a chunk's sequences, for a timeline that learns them from the only corpus's chunks."""
         lengths: npt.NDArray[np.uint32] = self._chunks[0].get(chunk_id).findings
         return lengths
 
@@ -124,7 +124,7 @@ class ChunkStore:
     # ------------------------------------------------------------------------------------------- loading ahead
 
     def plan(self, needed: Plan, used: Sequence[int], ahead: Iterator[int]) -> None:
-        """Drop the chunks that are not needed any more, and start to load the chunks that will be needed.
+        """Drop the chunks that are no longer needed, and start to load the chunks that will be needed.
 
         All arguments name chunks of the source's table.
 
@@ -159,7 +159,7 @@ class ChunkStore:
         self._loaders.want(wishes)
 
     def _set_parts(self, parts: PartsOfChunks | None) -> None:
-        """Let the chunks of the table be parts of chunks, or whole chunks (None)."""
+        """Let ids of the table's chunks mean parts of chunks, or whole chunks (None)."""
         if parts is self._parts:
             return
         self._parts, self._partners = parts, {}
@@ -182,7 +182,7 @@ class ChunkStore:
         size = self._expected_bytes()
         for table_chunk in itertools.islice(ahead, self._num_ahead):
             room -= size
-            if not self._is_in_memory(table_chunk):  # a chunk that was parsed with the index may stay
+            if not self._is_in_memory(table_chunk):  # a chunk that was parsed with the index is in memory already
                 room_to_load -= size
             if min(room, room_to_load) < 0:
                 return
@@ -268,7 +268,7 @@ class ChunkStore:
         )
 
     def _take_in_turn(self, refs: Sequence[ChunkRefs], bounds: Sequence[int]) -> Taken:
-        """Take the chunks of minibatch after minibatch, and release the chunks that the next does not need."""
+        """Take the chunks minibatch by minibatch, and release the chunks that the next minibatch does not need."""
         taken: list[dict[int, _core.Chunk]] = [{} for _ in refs]
         error: BaseException | None = None
         num_sound = 0

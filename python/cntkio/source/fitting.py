@@ -1,7 +1,7 @@
 """The utterances of joined corpora that fit: their lengths agree, and no corpus calls them invalid or broken.
 
-An utterance without the right length is an error, or it is left out, as its corpus says (`Utterances.unequal_lengths`);
-or it is skipped like in CNTK's old reader (`Skipping`). An invalid or broken utterance stays in the table with a flag.
+An utterance of the wrong length is an error or is left out, as its corpus says (`Utterances.unequal_lengths`), or it is
+skipped, as in CNTK's old reader (`Skipping`). An invalid or broken utterance stays in the table with a flag.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Partners = tuple[npt.NDArray[np.uint32], ...]
 class Skipping(NamedTuple):
     """Skip unusable utterances instead of raising, as CNTK's old reader did.
 
-    Unusable are utterances that another corpus lacks or has in another length, and utterances that are too long.
+    An utterance is unusable if another corpus lacks it or has it with a different length, or if it is too long.
 
     Attributes:
         longest: Frames of the longest utterance that is not skipped.

@@ -49,7 +49,7 @@ class Request(NamedTuple):
     """The arguments of a read.
 
     Attributes:
-        asked: The size from the caller.
+        asked: The size that the caller asked for.
         size: The size as the timeline counts it.
         partition: The share to deliver.
     """
@@ -76,7 +76,7 @@ class Prepared(NamedTuple):
 
     @property
     def standing(self) -> Standing:
-        """The point after it."""
+        """The point after this read."""
         return Standing(self.bookmark, self.num_invalid)
 
 
@@ -90,7 +90,7 @@ class PackOrder(NamedTuple):
         ends_of_sweep: Whether each reaches or crosses the end of a sweep.
         chunks: The chunks that hold the sequences.
         refs: References to the sequences in the chunks.
-        samples: First sample and number of samples wanted of each sequence; None: all.
+        samples: For each sequence its first sample to pack and the number of samples to pack; None: all samples.
         bounds: First sequence of each minibatch and, last, the number of sequences.
         parts: For the only minibatch, if it is truncated: which samples go to which cells.
     """

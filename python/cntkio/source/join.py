@@ -4,7 +4,7 @@
 
     first table     7  8 | 3  9 | 5        keys, in chunks
     second table    9  7  5  4             any order, any chunks
-    joined          7    | 9    | 5        the first's order; 8 and 3 have no partner, 4 is never read
+    joined          7    | 9    | 5        in the order of the first; 8 and 3 have no partner, 4 is never read
     partners        0      3      4        in the first table
                     1      0      2        in the second
 
@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cntkio.displays import counted
 from cntkio.errors import CorpusError
 from cntkio.formats.report import NUM_IN_FULL, first_few
 from cntkio.formats.table import SequenceTable, key_text
@@ -36,7 +37,7 @@ class LeftOut:
     Attributes:
         num_sequences: Number of its sequences that are never delivered.
         first_keys: The keys of the first ten of these sequences.
-        num_missing: Number of sequences of the first table that have no partner in it.
+        num_missing: Number of sequences of the first table that have no partner in this table.
         first_missing: The keys of the first ten of these sequences.
     """
 
@@ -74,7 +75,7 @@ class JoinedTable(SequenceTable):
             if left_out.num_missing
         ]
         unused = [
-            f"{left_out.num_sequences} sequences of {name} are left out "
+            f"left out: {counted(left_out.num_sequences, 'sequence')} of {name} "
             f"({first_few(left_out.first_keys, left_out.num_sequences)})"
             for name, left_out in named
             if left_out.num_sequences
@@ -90,14 +91,15 @@ def join(
 ) -> JoinedTable:
     """Join tables by key.
 
-    Keys are compared as numbers if all are numbers; else as text, numbers by their decimal digits. If the first table
-    repeats a key, each occurrence has the same partner. If another table repeats a key, its first occurrence counts.
+    Keys are compared as numbers if all are numbers, otherwise as text, with numbers in decimal digits. If the first
+    table repeats a key, each occurrence has the same partner. If another table repeats a key, its first occurrence
+    counts.
 
     Args:
         tables: The tables, at least one. The first gives the order.
-        defining: The table whose lengths count; None: a joined sequence counts with its largest length.
-        patterns: For each table, its sequences whose key ``a`` stands for all keys ``.../a``, too, as HTK's pattern
-            ``*/a`` does; None: there are none. An equal key takes precedence, then the longest pattern.
+        defining: The table whose lengths count; None: the largest length of a joined sequence counts.
+        patterns: For each table, a mask of the sequences whose key ``a`` also stands for all keys ``.../a``, as HTK's
+            pattern ``*/a`` does; None: there are none. An equal key takes precedence, then the longest pattern.
 
     Returns:
         The joined table.
@@ -112,7 +114,7 @@ def join(
         >>> joined.keys.tolist(), [partners.tolist() for partners in joined.partners]
         ([7, 3], [[0, 2], [1, 0]])
         >>> joined.complaint(["a.ctf", "b.ctf"])
-        'b.ctf lacks 1 of the keys of a.ctf (8); 1 sequences of a.ctf are left out (8)'
+        'b.ctf lacks 1 of the keys of a.ctf (8); left out: 1 sequence of a.ctf (8)'
     """
     first = tables[0]
     keys = _comparable([np.asarray(table.keys) for table in tables])
@@ -126,7 +128,7 @@ def join(
     kept = np.flatnonzero(is_kept).astype(np.uint32)
     if not len(kept):
         raise CorpusError(
-            "no key is in all deserializers: nothing is left to read. Their first keys: "
+            "no key is in all deserializers, so nothing is left to read. Their first keys: "
             + " | ".join(
                 first_few(_first_keys(table, np.arange(min(3, table.num_sequences))), table.num_sequences)
                 for table in tables
@@ -230,7 +232,7 @@ def _partners_by_table(
 ) -> npt.NDArray[np.int64]:
     """Find partners without sorting, for keys that lie close together, like the numbers of sequences."""
     table = np.full(span, -1, np.int64)
-    # Written from the end, so that the first occurrence of a repeated key stays.
+    # Fill the table from the end, so that the first occurrence of a repeated key remains.
     table[(keys - keys.dtype.type(smallest))[::-1]] = np.arange(len(keys) - 1, -1, -1)
     is_inside = (wanted >= smallest) & (wanted < smallest + span)
     partners = np.full(len(wanted), -1, np.int64)

@@ -28,7 +28,7 @@ class CorpusChunks:
 
     Args:
         corpus: The corpus.
-        keeps_all: Whether chunks stay in memory, and in use, once they were used.
+        keeps_all: Whether chunks stay in memory, and in use, once they have been used.
         window_stays_in_use: Whether all used chunks of the window stay in use, not only the chunks of one minibatch.
 
     Attributes:
@@ -51,7 +51,7 @@ class CorpusChunks:
         self._parts: PartsOfChunks | None = None
 
     def set_parts(self, parts: PartsOfChunks | None) -> None:
-        """Let ids count parts of chunks, or whole chunks (None). If that changes, drop all data in memory."""
+        """Let ids of chunks mean parts of chunks, or whole chunks (None). If that changes, drop all data in memory."""
         if parts is not self._parts:
             self.keep_only(set())
             self._parts = parts
@@ -92,13 +92,13 @@ class CorpusChunks:
         self._only_window_in_use = False
 
     def stay_in_use(self, chunk_ids: Sequence[int]) -> bool:
-        """Return whether these chunks, once they are in use, stay so while minibatches need them in turn."""
+        """Return whether these chunks, once in use, stay in use for all minibatches of a hand-over."""
         if self._keeps_all or (self._window_stays_in_use and self.window.issuperset(chunk_ids)):
             return True
         return len(chunk_ids) == 1 and self._is_ready(chunk_ids[0])
 
     def to_be_used(self, refs: ChunkRefs) -> list[tuple[int, int]]:
-        """Return the first sequence of each chunk that is not in use, or not in memory, and the chunk."""
+        """Return the chunks that are not in use or not in memory, each after its first sequence."""
         return [
             (first, chunk_id)
             for chunk_id, first in zip(refs.chunk_ids, refs.firsts, strict=True)

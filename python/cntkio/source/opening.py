@@ -1,4 +1,4 @@
-"""Opening of deserializers: their corpora, and the streams of a source."""
+"""Open the deserializers of a source: their corpora, and the streams."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def open_all(options: SourceOptions, recipe: Recipe) -> Opened:
 
     Raises:
         ConfigError: Two streams have one name.
-        FormatError: A file breaks its format where the index is made.
+        FormatError: The indexing pass finds an error in the format of a file.
         OSError: A file cannot be read.
     """
     opened = Opened([], [], [])

@@ -1,6 +1,6 @@
 """`SourceOptions`: the arguments of a source, checked.
 
-A source is made of them, its pickle contains them, and a checkpoint compares them.
+A source is made from them, its pickle contains them, and a checkpoint compares them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class SourceOptions:
     def __post_init__(self) -> None:
         if not self.described:
             raise ConfigError(
-                "could not find deserializers: the list is empty; expected one, or a list of at least one",
+                "no deserializers: the list is empty; expected a deserializer, or a list of at least one",
                 key="deserializers",
             )
         for name, kind in get_type_hints(SourceOptions).items():
@@ -88,7 +88,7 @@ class SourceOptions:
 
     @property
     def ahead(self) -> Ahead:
-        """Data to parse while indexing: in order, the first chunks; shuffled, everything if one window spans it."""
+        """Data to parse while indexing. In order: the first chunks. Shuffled: all data, if one window spans them."""
         window = self.window
         size = 1 if window is None else window.size
         in_samples = window is not None and window.unit == "samples"
@@ -141,9 +141,9 @@ class SourceOptions:
 
 
 def _check_whole(name: str, value: Any) -> None:
-    """Refuse a value that is not an unsigned number of 64 bits."""
+    """Refuse a value that is not an unsigned 64-bit number."""
     if not isinstance(value, int | np.integer):
-        several = "; several deserializers are a list: MinibatchSource([first, second])"
+        several = "; pass several deserializers as a list: MinibatchSource([first, second])"
         hint = "" if value is None or isinstance(value, str | float) else several
         raise TypeError(f"{name} is {value!r}; expected a whole number{hint}")
     if not 0 <= value <= INFINITELY_REPEAT:

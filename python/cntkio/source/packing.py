@@ -1,7 +1,7 @@
 """`Packer`: fills selected minibatches with the data of their chunks.
 
-A single call of the core gathers the streams of all minibatches of a hand-over. Truncated minibatches come one by one:
-the parts of their sequences are spread over cells of slots and steps.
+A single call of the core gathers the streams of all minibatches of a hand-over. Truncated minibatches are packed one by
+one: the parts of their sequences are spread over cells of slots and steps.
 
 Invariant: packing changes nothing except for the minibatches. One thread at a time may use a packer.
 """
@@ -97,7 +97,7 @@ class Packer:
                 key = minibatch.keys_of_sequences[int(data.lengths.argmax())]
                 raise CorpusError(
                     f"sequence {key}, stream {info.name!r}: {packed.longest(stream_index)} samples; frame mode takes "
-                    f"one at most ({self._wording.setting('frame_mode', False)} reads sequences)"
+                    f"at most one ({self._wording.setting('frame_mode', False)} reads sequences)"
                 )
 
     # ------------------------------------------------------------------------------------ truncated minibatches
@@ -132,7 +132,7 @@ class Packer:
             raise CorpusError(
                 f"sequence {order.minibatches[0].keys_of_sequences[row]}, stream {streams[stream_index].name!r}: "
                 f"{counted(num_samples, 'sample')}, but the sequence counts for {lengths[row]}; truncation needs "
-                f"as many in every stream"
+                f"the same number in every stream"
             )
         mask = np.zeros((parts.num_slots, parts.num_steps), np.int8)
         # A request may ask for any number of slots: memory is used only up to the last slot with a sample.

@@ -6,7 +6,8 @@
     their partners in a corpus        in any order, in any of its chunks         s14  s3   s1   s15
     pieces of the corpus's chunks     loaded in place of whole chunks            chunk 0: s1 s3     chunk 2: s14 s15
 
-A piece belongs to one part of the table. So each sequence is loaded once a sweep, however chunks of corpora overlap.
+A piece belongs to one part of the table. So each sequence is loaded once per sweep, however the chunks of the corpora
+overlap.
 
 Invariant: pieces follow from the parts and the partners. This module keeps them only to save time.
 """
@@ -34,8 +35,8 @@ class _OfPart(NamedTuple):
         chunk_ids: The chunk of each piece, ascending.
         bounds: First sequence of each piece and, last, the number of sequences of all pieces, int64.
         indices: The sequences of all pieces: their indices in their chunks, which ascend within a piece, uint32.
-        places: For each sequence of the part the place of its partner in `indices`, uint32; None: all partners are in
-            the order of the part.
+        places: For each sequence of the part the position of its partner in `indices`, uint32; None: all partners are
+            in the order of the part.
     """
 
     chunk_ids: list[int]
@@ -127,8 +128,9 @@ class Pieces:
 def pieces_of_corpora(parts: PartsOfChunks, corpora: Sequence[Corpus], arrangement: Arrangement) -> list[Pieces | None]:
     """Return the pieces of each joined corpus; None for a corpus whose chunks are loaded as a whole.
 
-    These are corpora that cannot load parts of chunks, and corpora in another order than the first: a chunk of the
-    table has sequences in many of their chunks, and loading a piece of each again and again would take longer.
+    Whole chunks are loaded of corpora that cannot load parts of chunks, and of corpora in another order than the first:
+    a chunk of the table has sequences in many of their chunks, and loading a piece of each again and again would take
+    longer.
     """
     assert arrangement.partners is not None
     num_chunks = arrangement.table.num_chunks

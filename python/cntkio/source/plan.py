@@ -1,7 +1,7 @@
 """`SourcePlan`: the deliveries of a source, step by step, from the index alone. (docs/plan.md)
 
 The plan selects minibatches as the source does, with a `Selector` on a timeline of its own and chunks that are never
-loaded. So it delivers nothing, and the source does not move.
+loaded. So it delivers nothing, and the source stays where it is.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LEAST_AT_ONCE, _MOST_AT_ONCE = 16, 2048
 
 
 class NoChunks:
-    """Chunks that are not loaded, in place of a `ChunkStore`.
+    """Stands in for a `ChunkStore`, and loads nothing.
 
     Attributes:
         planned: Version of the timeline's plan.
@@ -108,7 +108,7 @@ class PlannedSweep(NamedTuple):
 
     Attributes:
         steps: The steps.
-        sequences: The sequences of all steps, one after the other, by their number in the first corpus, int64.
+        sequences: The sequences of all steps, one after the other, by their index in the first corpus, int64.
         num_loads: Chunks of the first corpus that are loaded; a chunk that is loaded twice counts twice.
     """
 
@@ -119,12 +119,12 @@ class PlannedSweep(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Origin:
-    """Rows and chunks of sequences in the data of one deserializer.
+    """Location of sequences in the data of one deserializer.
 
     Attributes:
         name: Name of the corpus, usually the file.
-        sequences: Number of each sequence in the corpus, from 0, int64.
-        chunks: Its chunk, int64.
+        sequences: Index of each sequence in the corpus, int64.
+        chunks: Chunk of each sequence, int64.
     """
 
     name: str
@@ -136,7 +136,7 @@ class Origin:
     def places(self) -> PlacesInFiles:
         """File, first byte and line of each sequence.
 
-        They are computed on first access: to count lines, a text is read up to the last of the sequences.
+        They are computed on first access. To count lines, this reads a text up to the last of these sequences.
 
         Raises:
             OSError: A file cannot be read.
@@ -152,9 +152,9 @@ class ExplainedStep(Described):
     Attributes:
         step: The step.
         position: Position on the timeline after the step, in samples of all partitions.
-        keys: Key of each sequence, as `Minibatch.keys_of_sequences` has them.
+        keys: Key of each sequence, as in `Minibatch.keys_of_sequences`.
         first_samples: First sample of each sequence that is delivered, int64: 0, except in frames and truncated parts.
-        num_samples: Samples of each that are delivered, int64.
+        num_samples: Number of samples of each sequence that are delivered, int64.
         origins: For each deserializer, where the sequences are.
         end_of_sweep: Whether the step reaches or crosses the end of a sweep.
     """
@@ -213,7 +213,7 @@ class SourcePlan(Described):
         """Return the first steps: `num_steps`, or fewer if the data end.
 
         Raises:
-            CorpusError: The source raises it in one of these steps.
+            CorpusError: An error that the source raises in one of these steps.
         """
         return self._walk(num_steps).steps
 
@@ -221,7 +221,7 @@ class SourcePlan(Described):
         """Return the steps up to the first that reaches or crosses the end of a sweep, and their sequences.
 
         Raises:
-            CorpusError: The source raises it in one of these steps.
+            CorpusError: An error that the source raises in one of these steps.
         """
         return self._walk(None)
 
@@ -257,12 +257,12 @@ class SourcePlan(Described):
 
         Args:
             step: The step.
-            position: Instead of a step: a position on the timeline, in samples of all partitions. The step that passes
+            position: A position on the timeline, in samples of all partitions, in place of a step: the step that passes
                 it is explained.
 
         Raises:
-            ConfigError: The data end before the step, or neither or both are given.
-            CorpusError: The source raises it before the step.
+            ConfigError: The data end before the step, or not exactly one of the two is given.
+            CorpusError: An error that the source raises before the step.
         """
         timeline = self._begin()
         if step is not None and position is None:
@@ -270,7 +270,7 @@ class SourcePlan(Described):
         elif position is not None and step is None:
             step, hand_over, index = self._find_position(position, timeline)
         else:
-            raise ConfigError(f"step is {step} and position is {position}; expected one of the two", key="step")
+            raise ConfigError(f"step is {step} and position is {position}; expected exactly one of the two", key="step")
         orders = [order for order in hand_over.orders if order.first <= index < order.first + len(order.minibatches)]
         order_of_first = orders[0]
         index_in_order = index - order_of_first.first
@@ -299,7 +299,7 @@ class SourcePlan(Described):
             num_steps: Number of steps to search; None: up to the first end of a sweep.
 
         Raises:
-            CorpusError: No sequence has that key, or the source raises it in one of these steps.
+            CorpusError: No sequence has that key; or an error that the source raises in one of these steps.
         """
         wanted = self._arrangement.partner(0, _indices_of(np.asarray(self._arrangement.table.keys), key_text(key)))
         if not len(wanted):
@@ -325,8 +325,8 @@ class SourcePlan(Described):
         """Return the state of the source after a number of steps, at least 1, as `state_dict` returns it there.
 
         Raises:
-            ConfigError: The data end before.
-            CorpusError: The source raises it before.
+            ConfigError: The data end before that step.
+            CorpusError: An error that the source raises before that step.
         """
         timeline = self._begin()
         hand_over, index = self._find(num_steps - 1, timeline)
@@ -340,11 +340,11 @@ class SourcePlan(Described):
         return min(max(_SAMPLES_AT_ONCE // self._request.size, _LEAST_AT_ONCE), _MOST_AT_ONCE)
 
     def _pass(self, timeline: AnyTimeline, is_before: Callable[[int, Any], bool]) -> int:
-        """Move a timeline forward, many steps at a time and without selecting, while all of these are before a step.
+        """Move a timeline forward without selecting, many steps at a time, as long as all of them come before a step.
 
         Args:
             timeline: The timeline, where step 0 begins.
-            is_before: Called with a number of steps and the bookmark after them; returns whether the step comes later.
+            is_before: Takes a number of steps and the bookmark after them; returns whether the step comes later.
 
         Returns:
             The number of steps before the point where the timeline stands now.
@@ -359,13 +359,13 @@ class SourcePlan(Described):
             num_passed += len(bookmarks)
 
     def _hand_overs(self, timeline: AnyTimeline, chunks: NoChunks, step: int = 0) -> Iterator[tuple[int, HandOver]]:
-        """Yield selected minibatches, with the step of the first. The timeline stands before a step."""
+        """Yield hand-overs, each with the step of its first minibatch. The timeline stands before `step`."""
         selector = self._selector(timeline, chunks)
         while True:
             hand_over = selector.select(self._request, self._at_once, selector.standing.bookmark)
             last = hand_over.prepared[-1]
             if last.error is not None and not isinstance(last.error, CntkIoError):
-                raise last.error  # an interrupt, say, in the middle of a step
+                raise last.error  # such as an interrupt in the middle of a step
             yield step, hand_over
             if last.error is not None:
                 raise last.error
@@ -385,7 +385,7 @@ class SourcePlan(Described):
         raise ConfigError(f"step is {step}, but the data end after {num_steps} steps", key="step")
 
     def _find_position(self, position: int, timeline: AnyTimeline) -> tuple[int, HandOver, int]:
-        """Return the step that passes a position, the hand-over with it, and the index of the step in that."""
+        """Return the step that passes a position, the hand-over with that step, and the index of the step in it."""
         begin = _position_at(timeline, None)
         if whole_number("position", position) < begin:
             raise ConfigError(
@@ -403,7 +403,7 @@ class SourcePlan(Described):
         raise ConfigError(f"position is {position}, but the data end at position {end}", key="position")
 
     def _sequences(self, order: PackOrder) -> npt.NDArray[np.int64]:
-        """Return the number of each sequence of an order in its corpus."""
+        """Return the index of each sequence of an order in its corpus."""
         starts = self._arrangement.tables[order.corpus_index].chunk_starts[order.refs.chunk_ids]
         sequences: npt.NDArray[np.int64] = starts[order.refs.chunk_indices] + order.refs.indices_in_chunk
         return sequences
@@ -425,7 +425,7 @@ class SourcePlan(Described):
 
 
 def _texts(origin: Origin) -> list[str]:
-    """Return the places of sequences as text; empty texts if the files cannot be read any more."""
+    """Return the places of sequences as text, or only the name of the corpus if its files can no longer be read."""
     try:
         return origin.places.texts()
     except (OSError, FormatError):

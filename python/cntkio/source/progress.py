@@ -20,7 +20,7 @@ from cntkio.timeline import AnyTimeline
 
 
 class Progress:
-    """Position of a source, and ways to other positions.
+    """Position of a source, and the ways to move it.
 
     Args:
         options: The options of the source.
@@ -101,7 +101,7 @@ class Progress:
         self._pipeline.move(move)
 
     def state(self) -> dict[str, Any]:
-        """Return everything that is needed to continue here, and to notice other data or settings."""
+        """Return everything that is needed to continue here, and to detect other data or settings."""
         self._pipeline.check_open()  # the fingerprints of the data may be read from the files
         delivered, epoch = self._pipeline.where()
         return self.state_of(self._timeline.state(delivered.bookmark), epoch)

@@ -40,7 +40,7 @@ class Recipe:
         return deserializer.open(text_keys=text_keys, ahead=ahead)
 
     def keeps_data_in_memory(self, options: SourceOptions) -> bool:
-        """Decide, after all deserializers were opened, whether chunks stay in memory."""
+        """Decide, once all deserializers are open, whether chunks stay in memory."""
         return options.keep_data_in_memory
 
     def timeline(
@@ -77,7 +77,7 @@ class Recipe:
         return UserTimeline(corpora[0].table.num_chunks, lengths_in_chunk, **options.for_timeline)
 
     def for_timeline(self, options: SourceOptions) -> dict[str, Any]:
-        """The options of the timeline over tables."""
+        """Return the options of the timeline over tables."""
         return {
             **options.for_timeline,
             "right_splice": options.right_splice,
@@ -86,24 +86,24 @@ class Recipe:
         }
 
     def for_checkpoint(self, options: SourceOptions) -> dict[str, Any]:
-        """The settings that a checkpoint compares."""
+        """Return the settings that a checkpoint compares."""
         return options.for_checkpoint
 
     def arguments(self, options: SourceOptions) -> dict[str, Any]:
-        """The keywords with which the constructor makes such a source again."""
+        """Return the keywords with which the constructor makes the same source again."""
         return options.arguments
 
     # ----------------------------------------------------------------------------------------- when it is read
 
     def request(self, size: int, partition: Partition, epoch_number: int) -> Request:
-        """Return the request to the timeline for a read of a size, which was checked, in an epoch."""
+        """Return the request to the timeline for a read in an epoch. The size has been checked."""
         return Request(size, size, partition)
 
     def check_truncation(self, options: SourceOptions, truncation_length: int | None) -> None:
         """Refuse a truncation length for the next epochs that does not fit the source; None: the length stays as it is.
 
         Raises:
-            ConfigError: A length above 0 is for a source of whole sequences, or 0 for a source that truncates.
+            ConfigError: The length is above 0 for a source of whole sequences, or 0 for a source that truncates.
         """
         if truncation_length is not None and (not truncation_length) != (not options.truncation_length):
             reads, expected = "reads whole sequences", "None"
@@ -119,7 +119,7 @@ class Recipe:
         return None
 
     def epoch_state(self, epoch_number: int) -> dict[str, Any]:
-        """Return the further fields of a state: small values for JSON."""
+        """Return additional fields of a state: small values for JSON."""
         return {}
 
     def epoch_number(self, state: Mapping[str, Any]) -> int:

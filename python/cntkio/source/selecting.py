@@ -3,7 +3,7 @@
 ::
 
     timeline          reads: the items of several minibatches
-    arrangement       their sequences, and in frame mode their frames; invalid utterances are taken out
+    arrangement       their sequences, and in frame mode their frames; invalid utterances are removed
     chunk store       the chunks, taken into use in the order of need; later chunks are loaded ahead
     hand-over         empty minibatches, and orders that say what to pack into them
 
@@ -128,7 +128,7 @@ class Selector:
                 # Reading again would not repair the data, so, like CNTK, the next read continues after this minibatch.
                 prepared.append(Prepared(None, None, self._num_invalid, error))
             except BaseException as error:
-                # Another failure may pass: the next read asks for this minibatch again.
+                # Another failure may be temporary: the next read asks for this minibatch again.
                 self.go_back(prepared[-1].standing if prepared else hand_over.before)
                 prepared.append(Prepared(None, None, self._num_invalid, error))
         return hand_over
@@ -142,7 +142,7 @@ class Selector:
         """Move the timeline without selecting, if that is possible; arguments as for `select`.
 
         Returns:
-            The bookmark after each minibatch; none: only `select` knows what follows.
+            The bookmark after each minibatch; empty if only `select` can tell what follows.
         """
         if self._is_judged:
             return ()
@@ -195,7 +195,7 @@ class Selector:
         """Remove invalid utterances from a selection, and count them.
 
         Returns:
-            The others; None if the read is empty now, and passed over. Balanced partitions pass over no read.
+            What remains; None if nothing remains and the read is skipped. Balanced partitions skip no read.
 
         Raises:
             FormatError: An utterance is broken.
@@ -226,7 +226,7 @@ class Selector:
         return selection.where(is_sound), Located(located.sequences[is_sound], frames)
 
     def _complaint(self, sequence_index: int, flag: int) -> Exception:
-        """The complaint of the first corpus that calls a sequence invalid or broken."""
+        """Return the complaint of the first corpus that calls a sequence invalid or broken."""
         for corpus_index, corpus in enumerate(self._corpora):
             utterances = corpus.utterances
             if utterances is not None:
@@ -234,7 +234,7 @@ class Selector:
                 mask = utterances.invalid if flag == INVALID else utterances.broken
                 if mask is not None and mask[own]:
                     return utterances.complaint(own)
-        raise AssertionError("no corpus calls it so")
+        raise AssertionError("no corpus calls this sequence invalid or broken")
 
     # ------------------------------------------------------------------------------------- what is to be packed
 
@@ -283,7 +283,7 @@ class Selector:
             raise taken.error
 
     def _refs_of(self, corpus_index: int, selection: Selection, located: Located) -> ChunkRefs:
-        """Return references to the sequences in the chunks of a corpus, found in the tables if need be."""
+        """Return references to the sequences in the chunks of a corpus, looked up in the tables if necessary."""
         if located.refs is not None:
             return located.refs[corpus_index]
         if self._arrangement.partners is None and located.frames is None and selection.refs is not None:

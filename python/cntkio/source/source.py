@@ -77,22 +77,22 @@ class MinibatchSource(Described, StreamsByName):
         max_samples: The data end before the first sequence that starts here or later.
         max_sweeps: Number of passes after which the data end.
         randomization_window_in_chunks: Distance within which sequences are shuffled, in chunks; 0: off.
-        randomization_window_in_samples: The same in samples; both 0: no randomization.
+        randomization_window_in_samples: The same distance in samples; both 0: no randomization.
         randomization_seed: Sweep number k is shuffled with ``randomization_seed + k``.
-        trace_level: Amount of logging: 0: no warnings; 1: ten of a kind in full; 2: in text, ten of each chunk.
-        multithreaded_deserializer: Changes nothing.
+        trace_level: What is logged: 0: no warnings; 1: ten of a kind in full; 2: all, in text ten of a kind per chunk.
+        multithreaded_deserializer: Not used.
         frame_mode: Refuse sequences of more than one sample.
         truncation_length: Steps of a truncated minibatch; 0: whole sequences.
         randomize: False sets both windows to 0.
         max_errors: Number of sequences that deserializers may mark as invalid; errors in a text do not count.
         strict: Raise an error for a sequence that a join leaves out.
-        keep_data_in_memory: Keep every chunk that was read for later sweeps.
+        keep_data_in_memory: Keep every chunk in memory once it has been read, for later sweeps.
         read_ahead_in_bytes: Approximate bytes of parsed data that may be loaded beyond the window. A source begins
             with little, and reads further ahead after data came late.
         right_splice: Samples that a full row of a truncated minibatch and the next part of its sequence have in common.
         crosses_sweeps: Whether a minibatch continues into the next sweep. In configured readers it does not.
         local_timeline: Whether a partition's minibatches are filled with its own share of the size. In classic
-            readers samples of all partitions count, including samples that are only passed.
+            readers samples of all partitions count, including samples that other partitions deliver.
         recipe: The decisions of another kind of source; None: a plain source. (`cntkio.source.recipe`)
 
     Attributes:
@@ -103,7 +103,7 @@ class MinibatchSource(Described, StreamsByName):
             it is an `OverflowError` as well.
         TypeError: A number is not whole, or a keyword does not exist.
         CorpusError: The deserializers have no sequence in common.
-        FormatError: A file breaks its format where the index is made.
+        FormatError: The indexing pass finds an error in the format of a file.
         OSError: A file cannot be read.
 
     Example:
@@ -283,8 +283,8 @@ class MinibatchSource(Described, StreamsByName):
 
         Args:
             minibatch_size_in_samples: Samples of all partitions together, at least 1.
-            input_map: Keys for the result, anything that can be hashed, each with the stream to show under it; None or
-                empty: the names of the streams.
+            input_map: Keys for the result, of any hashable type, each with its stream; None or empty: the names of the
+                streams.
             device: Not used.
             num_data_partitions: Number of readers that share the data; None: 1.
             partition_index: Index of this reader among them; None: 0.
@@ -326,7 +326,7 @@ class MinibatchSource(Described, StreamsByName):
         """
         request = self._pipeline.request
         if request is not None and request.partition is partition and request.asked == minibatch_size_in_samples:
-            return self._pipeline.next(request)  # the same as in the read before, so it was checked
+            return self._pipeline.next(request)  # the same as in the previous read, so it has been checked
         return self._pipeline.next(self._request(minibatch_size_in_samples, partition))
 
     def _request(self, minibatch_size_in_samples: int, partition: Partition) -> Request:
@@ -360,7 +360,7 @@ class MinibatchSource(Described, StreamsByName):
         Args:
             minibatch_size_in_samples: As for `read`.
             partition: As for `read`.
-            from_here: Count steps from the source's position; else from the beginning of the data or of the epoch.
+            from_here: Count steps from the source's position; otherwise from the beginning of the data or of the epoch.
 
         Raises:
             ConfigError: The order of the source is not known without its data.
@@ -404,7 +404,8 @@ class MinibatchSource(Described, StreamsByName):
     def get_checkpoint_state(self) -> dict[str, int]:
         """Return CNTK's state: the position after the last minibatch. `state_dict` keeps and checks more.
 
-        With a user-defined deserializer on its own timeline it has CNTK's keys for that. (docs/user-defined.md)
+        For a user-defined deserializer on its own timeline, the state has CNTK's keys for such a timeline.
+        (docs/user-defined.md)
         """
         return self._progress.cntk_state()
 
@@ -426,7 +427,7 @@ class MinibatchSource(Described, StreamsByName):
         self.restore_from_checkpoint(checkpoint)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that is needed to continue here, and to notice other data or settings: a small dict for JSON."""
+        """Return all that is needed to continue here, and to detect other data or settings: a small dict for JSON."""
         return self._progress.state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -447,7 +448,7 @@ class MinibatchSource(Described, StreamsByName):
         self.load_state_dict(state["state"])
 
     def close(self) -> None:
-        """Stop reading ahead and close the files. Take `state_dict` before: a closed source has none."""
+        """Stop reading ahead and close the files. Call `state_dict` first: a closed source has no state."""
         self._pipeline.close()
         self._opened.close()
 

@@ -1,4 +1,4 @@
-"""Global partitions dealt ahead of need, so that a rank loads its own sequences of a chunk only.
+"""Global partitions dealt ahead of need, so that a rank loads only its own sequences of a chunk.
 
 ::
 
@@ -6,8 +6,8 @@
                             ^ delivered    ^ dealt
     ranks of chunks       complete    | the window there       no later read has a sequence of a complete chunk
 
-A *part* is a partition's share of a chunk in one sweep. It can be loaded once its chunk is complete: once the dealt
-reads reach so far that the window has passed the chunk. Until they are delivered, dealt reads take some 20 bytes
+A *part* is a partition's share of a chunk in one sweep. It can be loaded once its chunk is complete, that is, once the
+dealt reads reach so far that the window has passed the chunk. Until they are delivered, dealt reads take about 20 bytes
 for each sequence of this partition.
 
 Invariant: which sequences a read delivers does not depend on how far reads were dealt.
@@ -38,9 +38,9 @@ class _Group:
     Attributes:
         before: Position of the reader before them.
         sequences: The sequences of all reads.
-        parts: The part of each.
-        indices: The index of each in its chunk.
-        bounds: First sequence of each read and, last, their number.
+        parts: The part of each sequence.
+        indices: The index of each sequence in its chunk.
+        bounds: First sequence of each read and, last, the number of sequences.
         ends_of_sweep: For each read whether it reached or crossed the end of a sweep.
         cursors: Position of the reader after each read.
     """
@@ -107,7 +107,7 @@ class DealtAhead:
         return Delivery(selection, bounds, ends_of_sweep, group.cursors[first:last])
 
     def go_back(self, cursor: Cursor, rounds_to_pass: int) -> bool:
-        """Go back to where a delivered read began or ended; return False if it is not known any more."""
+        """Go back to where a delivered read began or ended; return False if that is no longer known."""
         for number, group in enumerate(self._groups if self._is_sound else ()):
             if cursor == group.before:
                 self._next = (number, 0)
@@ -122,7 +122,7 @@ class DealtAhead:
         return False
 
     def hold(self, cursor: Cursor) -> None:
-        """Forget what is not needed any more to go back to this cursor, or to a later one."""
+        """Forget what is no longer needed to go back to this cursor or to a later cursor."""
         while self._next[0] and self._groups[0].cursors[-1][0] < cursor[0]:
             self._groups.popleft()
             self._next = (self._next[0] - 1, self._next[1])
@@ -182,7 +182,7 @@ class DealtAhead:
         """Deal further reads; return False if there are none."""
         if self._complete == _END:
             return False
-        self._is_sound = False  # in case of an exception before the end
+        self._is_sound = False  # in case an exception comes before the end
         before, num_workers = self._reader.cursor, self._partition.num_workers
         self._cursor = self._cursor or before  # a plan may deal before the first read
         turns = self.rounds_to_pass if self._turns is None else self._turns

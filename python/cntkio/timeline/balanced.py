@@ -1,4 +1,4 @@
-"""Rounds of balanced partitions: minibatches of the whole data, dealt one to each.
+"""Rounds of balanced partitions: minibatches of the whole data, one dealt to each partition.
 
 (docs/timeline.md, "Balanced partitions")
 """
@@ -30,7 +30,7 @@ class BalancedRounds:
         counts_sequences: Whether `size` counts sequences, not samples.
 
     Raises:
-        ConfigError: The remainder is dropped, and the whole sweep is a remainder.
+        ConfigError: Remainders are dropped, and the whole sweep is a remainder.
 
     Attributes:
         rounds_to_pass: Rounds of other workers before the next round of this worker.
@@ -48,7 +48,7 @@ class BalancedRounds:
         if partition.count > num_sequences and partition.remainder == "drop":
             raise ConfigError(
                 f"{partition.count} partitions share {num_sequences} sequences: with remainder='drop' nothing would be "
-                f"delivered; remainder='repeat' gives one to each",
+                f"delivered; remainder='repeat' gives a sequence to each",
                 key="remainder",
             )
         self._reader = reader
@@ -119,7 +119,7 @@ class BalancedRounds:
                 return None
 
     def _dealt(self, begun: list[Delivery]) -> tuple[list[Delivery], bool]:
-        """Read a minibatch for each partition, as long as the sweep lasts; return them, and whether the sweep ended."""
+        """Read a minibatch for each partition until the sweep ends; return them, and whether the sweep ended."""
         deliveries = list(begun)
         num_read, count = sum(len(delivery.cursors) for delivery in begun), self._partition.count
         while num_read < count:
@@ -134,14 +134,14 @@ class BalancedRounds:
         return deliveries, False
 
     def _num_reads_in_the_sweep(self) -> int:
-        """Return a number of reads that cannot reach the end of the sweep; 1 if already the next read may reach it."""
+        """Return a number of reads that cannot reach the end of the sweep; 1 if even the next read may reach it."""
         position, _, index, _, _ = self._reader.cursor
         num_samples = self._reader.num_samples
         left = self._num_sequences - index if self._counts_sequences else num_samples - position % num_samples
         return max((left - 1) // max(self._larger.share, self._longest), 1)
 
     def _cut(self, deliveries: list[Delivery]) -> list[npt.NDArray[np.int64]]:
-        """Cut the last minibatches of a sweep so that each partition gets one of them: rows of sequences and chunks."""
+        """Cut the last minibatches of a sweep so that each partition gets one: rows of sequences and their chunks."""
         count = self._partition.count
         minibatches: list[npt.NDArray[np.int64]] = []
         for selection, bounds, *_ in deliveries:

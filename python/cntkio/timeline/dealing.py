@@ -21,7 +21,7 @@ class DealtMinibatches:
     """Deliver a partition's share of each global minibatch that falls to this worker.
 
     Args:
-        mode: Reads global minibatches; with ``deal="chunk"`` the share that the partition has of them.
+        mode: Reads global minibatches; with ``deal="chunk"`` the partition's share of them.
         reader: The core's reader, over the whole data.
         partition: The partition, and the worker in it.
 
@@ -114,7 +114,7 @@ def _joined(first: Delivery, second: Delivery) -> Delivery:
 
 
 def check_deal(partition: GlobalPartition, *, is_randomized: bool, is_truncated: bool) -> None:
-    """Refuse a deal that has no meaning for a timeline.
+    """Refuse a deal that is not possible for a timeline.
 
     Raises:
         ConfigError: The deal needs whole sequences, or a randomized order.
@@ -127,7 +127,7 @@ def check_deal(partition: GlobalPartition, *, is_randomized: bool, is_truncated:
         )
     if partition.deal == "chunk" and not is_randomized:
         raise ConfigError(
-            "deal='chunk' needs a randomized order: in file order a minibatch has sequences of a few chunks, so that "
+            "deal='chunk' needs a randomized order: in file order a minibatch has sequences of only a few chunks, so "
             "most partitions would get nothing; use deal='length'",
             key="deal",
         )

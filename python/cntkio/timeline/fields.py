@@ -21,7 +21,7 @@ def whole(name: str, value: Any, largest: int = LARGEST_WORD, *, least: int = 0)
         least: The smallest.
 
     Raises:
-        CheckpointError: The value has another type, or is out of range.
+        CheckpointError: The value has the wrong type, or is out of range.
 
     Example:
         >>> whole("position", 2.5)
@@ -38,7 +38,7 @@ def wholes(name: str, value: Any, count: int, *, least: Iterable[int]) -> list[i
     """Return a field that is a list of whole numbers below 2^63, one for each given smallest number.
 
     Raises:
-        CheckpointError: The value has another type, or is out of range.
+        CheckpointError: The value has the wrong type, or is out of range.
     """
     values = items(name, value)
     if len(values) != count:
@@ -50,7 +50,7 @@ def flag(name: str, value: Any) -> bool:
     """Return a field that is true or false.
 
     Raises:
-        CheckpointError: The value has another type, or is out of range.
+        CheckpointError: The value has the wrong type, or is out of range.
     """
     if isinstance(value, bool | np.bool_):
         return bool(value)
@@ -61,7 +61,7 @@ def items(name: str, value: Any) -> Sequence[Any]:
     """Return a field that is a list.
 
     Raises:
-        CheckpointError: The value has another type, or is out of range.
+        CheckpointError: The value has the wrong type, or is out of range.
     """
     if not isinstance(value, list | tuple):
         raise damaged(name, value, "a list")

@@ -111,7 +111,7 @@ class TruncatedSequences:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OnlyFull:
-    """Skip reads that pass fewer samples than the size: those at the end of a sweep.
+    """Skip reads that pass fewer samples than the size: the reads at the end of a sweep.
 
     Attributes:
         reader: The core's reader.

@@ -12,7 +12,7 @@ INFINITELY_REPEAT = 2**64 - 1
 FULL_DATA_SWEEP = 2**64 - 2
 """As `max_samples`: one sweep."""
 LARGEST_WORD = 2**64 - 1
-"""Largest number of 64 bits without a sign."""
+"""Largest unsigned 64-bit number."""
 
 _LARGEST_TRUNCATION_LENGTH = 2**32 - 1
 

@@ -78,7 +78,7 @@ def checked_partition(partition: Any) -> Partition:
     """Return an argument that is a partition.
 
     Raises:
-        ConfigError: The argument has another type.
+        ConfigError: The argument has the wrong type.
     """
     if isinstance(partition, Partition):
         return partition
@@ -124,7 +124,7 @@ class BalancedPartition(_EvenPartition):
 
     Minibatches of the whole data are dealt in rounds, one to each partition, and no round crosses the end of a sweep.
     The last round of a sweep is cut so that each partition gets a minibatch. If fewer sequences are left than there are
-    partitions, these are the remainder.
+    partitions, these sequences are the remainder.
 
     Attributes:
         remainder: ``"drop"``: skip the remainder. ``"repeat"``: deliver it, some of its sequences to several

@@ -27,7 +27,7 @@ class Parts:
     Attributes:
         slot: Row of the minibatch, int64.
         first_sample: Index of the part's first sample in its sequence, int64. It is above 0 if an earlier minibatch had
-            the samples before.
+            the preceding samples.
         num_samples: Number of samples, int64, at least 1.
         step: Step of the first sample, int64.
         continues: Whether the sequence continues in the next minibatch, at step 0 of the same slot, bool.
@@ -97,13 +97,13 @@ class Selection:
     Attributes:
         sequences: The sequences in delivered order, int64: their indices in the table, or in their chunk if the
             timeline learns the sequences from the chunks (`keys`). An empty selection is not the end of the data.
-        chunks: The chunk of each, int64.
+        chunks: The chunk of each sequence, int64.
         end_of_sweep: Whether the read reached or crossed the end of a sweep.
-        position: The position after it.
+        position: The position after the read.
         parts: In a truncated minibatch, the part of each sequence and its cells; else None.
-        refs: The chunks and where the sequences are in them. None: to be found in the table.
+        refs: The chunks and where the sequences are in them. None: look them up in the table.
         keys: Makes the keys of all sequences, if the timeline names them itself. None: the table has them.
-        lengths: The samples of each, uint32, if the sequences are still to be dealt to partitions; else None.
+        lengths: The samples of each sequence, uint32, if sequences are still to be dealt to partitions; else None.
     """
 
     sequences: npt.NDArray[np.int64]
@@ -128,7 +128,7 @@ class Reads(NamedTuple):
     Attributes:
         selection: All their sequences, with `end_of_sweep` and `position` of the last read.
         bounds: Index of the first sequence of each read in the selection and, last, the number of sequences.
-        ends_of_sweep: For each read whether it reached or crossed the end of a sweep.
+        ends_of_sweep: For each read, whether it reached or crossed the end of a sweep.
         bookmarks: Position of the timeline after each read.
     """
 
@@ -144,7 +144,7 @@ class Reads(NamedTuple):
 
 
 class ChunkPart(NamedTuple):
-    """The sequences of a chunk that a reader of its own share needs.
+    """The sequences of a chunk that a reader needs if it loads only its own share.
 
     Attributes:
         chunk_id: The chunk.
@@ -194,7 +194,7 @@ class AnyTimeline(Protocol):
         """Samples in a sweep.
 
         Raises:
-            CorpusError: The timeline does not know it.
+            CorpusError: The timeline does not know the number.
         """
 
     @property
@@ -202,7 +202,7 @@ class AnyTimeline(Protocol):
         """Sequences in a sweep.
 
         Raises:
-            CorpusError: The timeline does not know it.
+            CorpusError: The timeline does not know the number.
         """
 
     @property

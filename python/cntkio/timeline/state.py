@@ -63,7 +63,7 @@ class State(NamedTuple):
         """Read the dict of `to_json`.
 
         Raises:
-            CheckpointError: The dict lacks a field, or a field has another form.
+            CheckpointError: The dict lacks a field, or a field has the wrong form.
         """
         position = whole("position", json.get("position"))
         settings = None
@@ -164,7 +164,7 @@ def check_num_slots(saved: int, current: int) -> None:
 
 
 def check_slots(slots: Slots, lengths: npt.NDArray[np.uint32]) -> None:
-    """Check that slots continue sequences that exist, at samples that these have.
+    """Check that slots continue sequences that exist, at samples that exist.
 
     Raises:
         CheckpointError: A slot refers to a sequence or a sample that does not exist.

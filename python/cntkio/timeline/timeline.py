@@ -1,6 +1,6 @@
 """The main timeline: the order of a table of sequences whose lengths are known.
 
-The loops over sequences, and the object that stands at a position, are in the core (`TimelineReader`). This module
+The loops over sequences, and the object that keeps the position, are in the core (`TimelineReader`). This module
 checks settings, chooses the mode of reading, and makes bookmarks and checkpoints.
 """
 
@@ -388,9 +388,9 @@ class Timeline:
         Returns:
             ``position``; and after a first read ``minibatch_size``, ``partition`` (index and count), ``count`` (in
             order: the running count of sequences), ``slots`` (truncated: for each slot a list of sequence, first
-            sample not delivered, and whether its read met the end of a sweep), ``num_slots`` (if there are more, which
-            are empty) and ``balanced`` (balanced partitions:
-            remainder, worker, number of workers, and the number of rounds for other workers before the next).
+            sample not delivered, and whether its read met the end of a sweep), ``num_slots`` (if further slots are
+            empty) and ``balanced`` (balanced partitions: remainder, worker, number of workers, and the number
+            of rounds for other workers before the next).
 
         Example:
             >>> timeline = Timeline(np.array([3, 1, 5], np.uint32), np.array([0, 3]), window=None)

@@ -57,7 +57,7 @@ def slots_from_json(json: Any) -> Slots:
     """Read slots from lists of lists, in the order of the fields of `InSlot`.
 
     Raises:
-        CheckpointError: The lists have another form.
+        CheckpointError: The lists have the wrong form.
     """
     return tuple(tuple(_from_json(sequence) for sequence in items("slots", slot)) for slot in items("slots", json))
 
@@ -77,10 +77,10 @@ _LEAST_SLOT_BYTES = 200  # of a list with one sequence
 
 
 def require_room(num_slots: int) -> None:
-    """Check that there is memory for this number of further slots, with a sequence in each, before they are filled.
+    """Check, before further slots are filled, that there is memory for this number of them, with a sequence in each.
 
     Raises:
-        MemoryError: There is not.
+        MemoryError: There is too little memory.
     """
     size = num_slots * _LEAST_SLOT_BYTES
     try:

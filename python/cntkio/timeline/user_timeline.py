@@ -6,7 +6,7 @@ Invariant: the result of a read depends on the chunks' lengths, the settings, th
 state says how a window is made and how many of its entries were taken. Only one segment is in memory at a time.
 
 The main timeline knows all lengths. This timeline learns the lengths of a chunk when the chunk is fetched, and it
-fills a window by fetching. It does so through a function that the source gives; it does not pack or read ahead.
+fills a window by fetching. It does so through a function that the source provides; it does not pack or read ahead.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class UserTimeline:
         lengths_of: Returns the lengths of a chunk's sequences, uint32, usually by fetching the chunk.
         window: Amount of data that is shuffled together; None: in order.
         seed: Sweep number k is shuffled with ``seed + k``, modulo 2**64.
-        max_samples: The data end when this partition has had its share of them. `FULL_DATA_SWEEP`: one sweep.
+        max_samples: The data end when this partition has delivered its share of them. `FULL_DATA_SWEEP`: one sweep.
         max_sweeps: Number of sweeps after which the data end.
         truncation_length: Steps of a truncated minibatch; 0: whole sequences.
 
@@ -104,7 +104,8 @@ class UserTimeline:
     @property
     def num_samples(self) -> int:
         raise CorpusError(
-            "the size of a sweep is not known before all chunks were fetched; with timeline='global' it is known"
+            "the size of a sweep is not known until all chunks have been fetched; with timeline='global' it is known "
+            "at once"
         )
 
     @property
@@ -170,8 +171,8 @@ class UserTimeline:
         check_request(size, self._limits)
         if partition.is_balanced:
             raise ConfigError(
-                "a user-defined deserializer on its own timeline has no balanced and no global partitions; with "
-                "timeline='global' it has",
+                "a user-defined deserializer on its own timeline has neither balanced nor global partitions; set "
+                "timeline='global' to use them",
                 key="timeline",
             )
         rows = num_slots(size, partition, self._truncation_length) if self._truncation_length else 0
@@ -192,7 +193,7 @@ class UserTimeline:
         return max_samples is not None and cursor.samples >= partition.share(max_samples)
 
     def _take(self, share: int, partition: Partition) -> tuple[list[_Piece], bool]:
-        """Take whole sequences while they fit into `share` samples, at least one.
+        """Take whole sequences as long as they fit into `share` samples, but at least one.
 
         Returns:
             The sequences in pieces, each from one segment; and whether a mark of a sweep's end was passed.
@@ -275,7 +276,7 @@ class UserTimeline:
         return _Bookmark(self._settings, self._cursor, self._slots, self._has_ended)
 
     def go_back(self, bookmark: _Bookmark, *, in_child: bool = False) -> None:
-        """Go back to a bookmark of this timeline. In a child too: an interrupted read leaves nothing half done."""
+        """Go back to a bookmark of this timeline, in a child too: an interrupted read leaves nothing half done."""
         self._settings, self._cursor, self._slots, self._has_ended = bookmark
 
     def hold(self, bookmark: _Bookmark) -> None:
@@ -324,7 +325,7 @@ class UserTimeline:
         sweeps, samples, offset, rank, last = values
         if rank >= self.num_chunks:
             raise CheckpointError(
-                f"the state's {self._keys()[3]!r} stands at chunk {rank}, but there are {self.num_chunks}",
+                f"the state's {self._keys()[3]!r} is chunk {rank}, but there are {self.num_chunks}",
                 saved=rank,
                 current=self.num_chunks,
             )
@@ -340,7 +341,7 @@ class UserTimeline:
         Returns:
             The keys of `checkpoint`; and after a first read ``minibatch_size``, ``partition`` (index and count) and,
             truncated, ``slots`` (for each slot a list of chunk, index in the chunk, length, first sample not delivered,
-            and whether its read met the end of a sweep) and ``num_slots`` (if there are more, which are empty).
+            and whether its read met the end of a sweep) and ``num_slots`` (if further slots are empty).
         """
         bookmark = bookmark or self.bookmark()
         state: dict[str, Any] = dict(self.checkpoint(bookmark))

@@ -21,7 +21,7 @@ class Window:
 
     Attributes:
         size: At least 1; 0 is taken as 1.
-        unit: Unit of `size`. A window ends at the end of a chunk also if samples are counted.
+        unit: Unit of `size`. A window ends at the end of a chunk even if samples are counted.
 
     Raises:
         ConfigError: `size` is negative, or `unit` is neither of the two.
@@ -41,7 +41,7 @@ class Window:
 
 
 WHOLE_DATA = Window(_WHOLE_DATA_IN_SAMPLES, "samples")
-"""The window over all data, as CNTK writes it."""
+"""The window over all data, with the size that CNTK uses."""
 
 
 def python_window(
