@@ -1,4 +1,4 @@
-"""States from anywhere: an impossible value is refused by name, changes nothing, and allocates nothing."""
+"""States from anywhere: an impossible value is refused by its name, changes nothing, and allocates nothing."""
 
 import copy
 import json
@@ -73,7 +73,7 @@ def test_a_hostile_value_is_refused_and_changes_nothing(name: str, folder: Path)
 
 
 @pytest.mark.parametrize("state", HOSTILE, ids=lambda state: f"{state!r:.20}")
-def test_what_is_not_a_dict_of_states_is_refused(state: Any, folder: Path) -> None:
+def test_rejects_states_that_are_not_dicts(state: Any, folder: Path) -> None:
     with make(folder / "a.ctf") as source:
         for load in (source.load_state_dict, source.restore_from_checkpoint):
             with pytest.raises(CheckpointError):

@@ -1,4 +1,4 @@
-"""The HTKMLFReader: its orders compared with a slow twin, its page file, skipped utterances, and its life."""
+"""The HTKMLFReader: its orders compared with a slow twin, its page file, skipped utterances, and its lifetime."""
 
 import contextlib
 import errno
@@ -209,7 +209,7 @@ def test_only_chunks_around_the_position_are_in_memory(
 
 
 def open_files(folder: Path) -> list[str]:
-    """Open files of this process that lie, or have lain, in a folder."""
+    """Return the open files of this process that are, or were, in a folder."""
     links = []
     for descriptor in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
@@ -430,7 +430,7 @@ def test_partitions_together_deliver_every_frame_once(
 
 
 def test_partitions_skip_the_same_short_minibatches(corpus: Written, small_chunks: int) -> None:
-    # 22 frames in minibatches of 5: the last two of a sweep are left out.
+    # 22 frames in minibatches of 5: the last two frames of a sweep are left out.
     counts = []
     for index in range(2):
         with HTKMLFReader(
@@ -770,7 +770,7 @@ def test_features_come_first(corpus: Written) -> None:
         HTKMLFReader([])
 
 
-def test_words_are_taken_in_capitals_and_small_letters(corpus: Written) -> None:
+def test_words_may_be_in_upper_or_lower_case(corpus: Written) -> None:
     with HTKMLFReader(
         corpus.features(), readMethod="ROLLINGwindow", randomize="Auto", minibatchMode="Full", max_sweeps=1
     ) as reader:

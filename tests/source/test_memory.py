@@ -45,7 +45,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory of a process")
 @pytest.mark.parametrize("name", ATTEMPTS)
-def test_too_large_a_request_is_a_memory_error(path: Path, name: str) -> None:
+def test_a_request_that_is_too_large_raises_a_memory_error(path: Path, name: str) -> None:
     ran = run(ATTEMPTS[name], path)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.startswith("MemoryError: ")

@@ -1,4 +1,4 @@
-"""Ranks of global partitions that load their own sequences only: the values of one reader, and a share of the loads."""
+"""Ranks of global partitions that load only their own sequences: the values of one reader, and a share of the loads."""
 
 import gzip
 import itertools
@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(htk.corpus, "CHUNK_FRAMES", 20)
-    monkeypatch.setattr(htk.frames, "SMALLEST_MAP", 24)  # of both kinds: runs that are read, and runs that are mapped
+    monkeypatch.setattr(htk.frames, "SMALLEST_MAP", 24)  # so that some runs are read and others mapped
 
 
 def text(path: Path, lengths: list[int], names: str, keys: list[int] | None = None, **options: Any) -> CTFDeserializer:
@@ -56,7 +56,7 @@ def text(path: Path, lengths: list[int], names: str, keys: list[int] | None = No
 
 
 def features(folder: Path, lengths: list[int]) -> HTKFeatureDeserializer:
-    """Two archives, one with its utterances in reverse order, and a file of its own for each of some utterances."""
+    """Two archives, one with its utterances in reverse order, and some utterances with a file each."""
     listed = []
     for number, keys in enumerate(np.array_split(np.arange(len(lengths)), 3)):
         stored = keys[::-1].tolist() if number == 1 else keys.tolist()
@@ -108,7 +108,7 @@ def several(folder: Path, lengths: list[int]) -> CTFDeserializer:
 
 
 def some(lengths: list[int]) -> list[int]:
-    """Keys of which some are missing, some occur twice, and some have changed places with a neighbour."""
+    """Keys of which some are missing, some occur twice, and some have changed places with a neighbor."""
     keys = [key ^ 1 if key ^ 1 < len(lengths) else key for key in range(len(lengths))]
     return [0, *(key for key in keys if key and key % 5 != 3), 0]
 

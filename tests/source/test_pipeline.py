@@ -108,7 +108,7 @@ class FakePacker:
 
 
 class Fakes:
-    """A pipeline over both."""
+    """A pipeline over the fake selector and the fake packer."""
 
     def __init__(self) -> None:
         self.selector = FakeSelector()
@@ -201,7 +201,7 @@ def test_an_error_of_the_packer_comes_after_all_before_it(fakes: Fakes, at: int)
     assert outcomes == [*range(at), "does not fit", *range(at + 1, 30)]
 
 
-def test_a_failure_of_packing_is_raised_and_the_same_minibatches_come_next(fakes: Fakes) -> None:
+def test_after_a_failure_of_packing_the_same_minibatches_come_next(fakes: Fakes) -> None:
     fakes.packer.fails_at = 9
     seen: list[int | None] = []
     with pytest.raises(MemoryError):
@@ -311,7 +311,7 @@ def test_a_child_process_that_reads_nothing_closes_nothing_of_its_parent(fakes: 
     assert fakes.rest() == list(range(1, END))
 
 
-def test_several_threads_share_what_is_delivered(fakes: Fakes) -> None:
+def test_several_threads_share_the_delivered_minibatches(fakes: Fakes) -> None:
     seen: list[int] = []
 
     def read() -> None:

@@ -92,7 +92,7 @@ def check(source: MinibatchSource, size: int, partition: Partition, *, from_here
 
 @pytest.mark.parametrize("size", [1, 5, 40])
 @pytest.mark.parametrize("name", PLANNED)
-def test_a_plan_agrees_with_what_is_delivered(name: str, size: int, folder: Path) -> None:
+def test_a_plan_agrees_with_the_delivered_minibatches(name: str, size: int, folder: Path) -> None:
     with KINDS[name].make(folder) as source:
         check(source, max(size, 2 * ("truncated" in name)), KINDS[name].partition)
 
@@ -197,7 +197,7 @@ def test_origins_name_the_rows_of_each_file(folder: Path) -> None:
         assert (2 * second.sequences).tolist() == explained.keys.tolist()
 
 
-def test_a_plan_moves_nothing_and_reads_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_reads_nothing_and_leaves_the_source_in_place(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with make(folder / "a.ctf", 200, max_sweeps=1, read_ahead_in_bytes=0) as source:
         source.next_minibatch(5)
         before = source.state_dict()
@@ -257,7 +257,7 @@ def test_positions_outside_the_plan_are_refused(folder: Path) -> None:
                 plan.explain(**arguments)
 
 
-def test_places_of_labels_and_features_are_those_in_their_files(tmp_path: Path) -> None:
+def test_places_of_labels_and_features_agree_with_their_files(tmp_path: Path) -> None:
     utterances = [(f"u{key}", np.full((2, 3), key, np.float32)) for key in range(5)]
     write_htk_archive(tmp_path / "a.ark", tmp_path / "a.scp", utterances)
     (tmp_path / "a.states").write_text("aa\n")
@@ -287,7 +287,7 @@ def test_places_in_several_files_name_the_file(tmp_path: Path) -> None:
         assert set(explained.origins[0].places.path_indices.tolist()) == {0, 1}
 
 
-def test_places_in_a_binary_corpus_are_those_of_its_chunks(folder: Path) -> None:
+def test_places_in_a_binary_corpus_agree_with_its_chunks(folder: Path) -> None:
     with KINDS["binary"].make(folder) as source:
         places = source.plan(1000).explain(0).origins[0].places
         assert places.bytes is not None and places.lines is None
@@ -299,7 +299,7 @@ def test_places_in_a_binary_corpus_are_those_of_its_chunks(folder: Path) -> None
         assert repr(explained).startswith("Step 0:")
 
 
-def test_the_padded_area_is_that_of_the_longest_sequence(tmp_path: Path) -> None:
+def test_the_padded_area_follows_from_the_longest_sequence(tmp_path: Path) -> None:
     (tmp_path / "a.ctf").write_bytes(corpus_text([1, 3, 2, 2]))
     deserializer = CTFDeserializer(tmp_path / "a.ctf", StreamDefs(x=StreamDef(field="x", shape=2)))
     with MinibatchSource(deserializer, randomize=False, max_sweeps=1) as source:

@@ -14,7 +14,7 @@ def test_the_twins_generator_gives_the_check_values_of_its_authors() -> None:
 
 @settings(deadline=None)
 @given(st.integers(0, 700), st.one_of(st.integers(0, 50), st.integers(0, 2**64 - 1)), st.integers(0, 2**64 - 1))
-def test_the_rolling_order_is_that_of_the_slow_twin(num_frames: int, window: int, seed: int) -> None:
+def test_the_rolling_order_equals_the_slow_twins(num_frames: int, window: int, seed: int) -> None:
     order = rolling_order(num_frames, window, seed).tolist()
     assert order == slow_rolling_order(num_frames, window, seed)
     assert sorted(order) == list(range(num_frames))

@@ -210,7 +210,7 @@ def test_frame_mode_refuses_a_sequence_and_names_it(path: Path) -> None:
 
 @pytest.mark.parametrize("at", range(9))
 @pytest.mark.parametrize("of_second", [False, True])
-def test_all_minibatches_before_a_frame_mode_error_are_whole(tmp_path: Path, at: int, of_second: bool) -> None:
+def test_all_minibatches_before_a_frame_mode_error_are_complete(tmp_path: Path, at: int, of_second: bool) -> None:
     for name, is_bad in (("x", not of_second), ("y", of_second)):
         lines = [b"%d |%s %d 0\n" % (key, name.encode(), key) for key in range(9)]
         lines[at] *= 1 + is_bad
@@ -263,7 +263,7 @@ def test_a_state_of_other_chunks_names_the_option(path: Path) -> None:
     assert (error.value.saved, error.value.current) == ({"chunk_size_in_bytes": 100}, {"chunk_size_in_bytes": 200})
 
 
-def test_another_option_that_leaves_the_chunks_as_they_are_fits(path: Path) -> None:
+def test_a_state_fits_if_another_option_leaves_the_chunks_unchanged(path: Path) -> None:
     with make(path, 1 << 20, max_sweeps=1) as source, make(path, 1 << 21, max_sweeps=1) as other:
         source.next_minibatch(5)
         other.load_state_dict(source.state_dict())
@@ -466,7 +466,7 @@ def test_several_threads_share_a_source(path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["shrinks", "grows", "is written anew"])
-def test_a_file_that_changes_is_an_error_that_says_so(path: Path, change: str) -> None:
+def test_a_changed_file_is_an_error_that_says_so(path: Path, change: str) -> None:
     with make(path, max_sweeps=100, randomize=False, read_ahead_in_bytes=0) as source:
         source.next_minibatch(5)
         text = path.read_bytes()
@@ -562,7 +562,7 @@ def test_hand_overs_of_several_minibatches_equal_single_minibatches(
 
 @dataclasses.dataclass
 class SlowlyLoaded:
-    """A deserializer whose chunks take a while to load, as long as `delay` says so."""
+    """A deserializer whose chunks take `delay` seconds to load."""
 
     deserializer: CTFDeserializer
     delay: float = 0

@@ -1,4 +1,4 @@
-"""Several threads use sources, minibatches, chunks and caches at the same time, with or without a lock of Python."""
+"""Several threads use sources, minibatches, chunks and caches at the same time, with or without Python's lock."""
 
 import subprocess
 import sys
@@ -150,7 +150,7 @@ def test_threads_read_and_write_whole_files(path: Path) -> None:
 
 
 @pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this interpreter has a lock")
-def test_no_import_switches_the_lock_of_a_free_threaded_interpreter_on() -> None:
+def test_no_import_switches_on_the_lock_of_a_free_threaded_interpreter() -> None:
     program = "import sys, cntkio, cntkio.cli, cntkio.survey, cntkio.convert; print(sys._is_gil_enabled())"
     done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr

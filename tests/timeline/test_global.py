@@ -173,7 +173,7 @@ def of_kind(folder: Path, kind: str, lengths: list[int]) -> MinibatchSource:
 
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut text into pieces of some bytes, so that several threads parse pieces."""
+    """Cut text into pieces of a few bytes, so that several threads parse pieces."""
     monkeypatch.setattr(tuning, "PIECE", 40)
     monkeypatch.setattr(tuning, "PIECE_OF_SOME", 20)
 
@@ -305,9 +305,7 @@ def test_dealt_by_chunk_a_rank_reads_its_own_chunks() -> None:
         ({"count": 9}, {"truncation_length": 5}, "9 partitions share 4 slots"),
     ],
 )
-def test_a_deal_without_a_meaning_is_refused(
-    folder: Path, wrong: dict[str, Any], options: dict[str, Any], message: str
-) -> None:
+def test_refuses_impossible_deals(folder: Path, wrong: dict[str, Any], options: dict[str, Any], message: str) -> None:
     with make(folder, [3, 1, 2], {"randomize": True} | options) as source, pytest.raises(ConfigError, match=message):
         source.read(20, GlobalPartition(**({"index": 0, "count": 2} | wrong)))
 

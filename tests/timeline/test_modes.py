@@ -41,7 +41,7 @@ def test_a_sweep_shorter_than_the_size_is_delivered() -> None:
 
 @PATIENT
 @given(SOME_CHUNKS, SOME_WINDOWS, st.integers(1, 20), st.integers(0, 9))
-def test_full_reads_are_the_full_ones_of_all_reads(
+def test_only_the_full_reads_of_all_reads_are_delivered(
     chunks: list[list[int]], window: Window | None, size: int, num_reads: int
 ) -> None:
     ones = [[1] * sum(chunk) for chunk in chunks]

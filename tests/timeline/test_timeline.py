@@ -118,7 +118,7 @@ def test_windows_hold_the_known_chunks(window: Window, expected: list[tuple[int,
         timeline.read(2)
 
 
-def test_the_worked_example_of_the_page_is_true() -> None:
+def test_the_worked_example_of_the_page_is_correct() -> None:
     timeline = make([[1, 1]] * 6, Window(3, "chunks"), max_sweeps=3)
     #            C0 D1 D0 B1 C1 B0 A1 E1 E0 A0 F0 F1
     assert deliver(timeline, 12) == [
@@ -173,7 +173,8 @@ def test_sizes_above_two_to_the_31_are_not_cut() -> None:
 
 
 def test_an_empty_read_is_not_the_end() -> None:
-    # The share of partition 1 shrinks when only foreign sequences are left; the next sweep begins with a long sequence.
+    # The share of partition 1 shrinks when only sequences of other partitions are left. The next sweep begins with a long
+    # sequence.
     chunks = [[1, 1], [9, 9], [1, 1], [9, 9]]
     found = 0
     for seed in range(40):
@@ -188,7 +189,7 @@ def test_an_empty_read_is_not_the_end() -> None:
     assert found
 
 
-def test_a_partition_beyond_the_chunks_has_ended_at_once() -> None:
+def test_a_partition_beyond_the_chunks_ends_at_once() -> None:
     assert make([[1, 2]], Window(1, "chunks")).read(4, Partition(1, 2)) is None
 
 
@@ -456,7 +457,7 @@ def test_no_more_chunks_are_needed_than_the_window_holds() -> None:
         assert len(timeline.needed_chunks(Partition(1, 3)).chunks) <= 3
 
 
-# Next to the slow timeline
+# Compared with the slow timeline
 
 
 def random_setting(chance: random.Random) -> tuple[Chunks, Window | None, dict[str, Any]]:
@@ -586,7 +587,7 @@ def test_a_fork_continues_while_another_thread_reads() -> None:
     bookmark = timeline.bookmark()
     expected = content(timeline.read(100))
     timeline.go_back(bookmark)
-    thread = threading.Thread(target=timeline.read, args=(3 * 10**7,))  # some tenths of a second
+    thread = threading.Thread(target=timeline.read, args=(3 * 10**7,))  # a few tenths of a second
     thread.start()
     time.sleep(0.05)
     child = os.fork()

@@ -48,7 +48,7 @@ def has_sequences(lengths: Lengths, window: Window | None, index: int) -> bool:
     return index < (len(lengths) if window else sum(map(len, lengths)))
 
 
-# Next to the slow timeline
+# Compared with the slow timeline
 
 
 @PATIENT
