@@ -303,12 +303,14 @@ class Value(MinibatchData):
     ONE_HOT_SKIP = 2**32 - 1
 
     def __init__(self, batch: Any, seq_starts: object = None, device: object = None) -> None:
-        if isinstance(batch, str | bytes) or not (hasattr(batch, "tocsr") or hasattr(batch, "__len__")):
+        is_matrix = hasattr(batch, "tocsr")
+        if isinstance(batch, str | bytes) or not (is_matrix or hasattr(batch, "__len__")):
             raise ConfigError(f"batch is {batch!r}; expected an array, or a list of sequences", key="batch")
-        if len(batch) == 0 if not hasattr(batch, "tocsr") else batch.shape[0] == 0:
-            raise ConfigError("a value without sequences; expected at least one", key="batch")
-        if hasattr(batch, "tocsr"):
-            self._set_matrix(batch.tocsr(), np.arange(batch.shape[0] + 1))
+        num_sequences = batch.shape[0] if is_matrix else len(batch)
+        if not num_sequences:
+            raise ConfigError("the batch has no sequences; expected at least one", key="batch")
+        if is_matrix:
+            self._set_matrix(batch.tocsr(), np.arange(num_sequences + 1))
             return
         if hasattr(batch[0], "tocsr"):
             from scipy import sparse
@@ -321,7 +323,7 @@ class Value(MinibatchData):
         sequences = [_in_floats(np.asarray(sequence)) for sequence in batch]
         shapes = {sequence.shape[1:] for sequence in sequences}
         if len(shapes) > 1 or sequences[0].ndim == 0:
-            raise ConfigError(f"sequences with samples of shapes {sorted(shapes)}; expected one shape", key="batch")
+            raise ConfigError(f"the samples have the shapes {sorted(shapes)}; expected one shape", key="batch")
         offsets = np.cumsum([0, *map(len, sequences)])
         values = np.concatenate(sequences)
         shape = values.shape[1:] or (1,)
@@ -356,8 +358,7 @@ class Value(MinibatchData):
             ) from None
         if any(classes.dtype.kind not in "iu" and len(classes) for classes in lists):
             raise ConfigError("a class is not a whole number; expected integers, or ONE_HOT_SKIP", key="batch")
-        sequences = [classes.astype(np.int64) for classes in lists]
-        classes = np.concatenate(sequences) if sequences else np.empty(0, np.int64)
+        classes = np.concatenate([np.empty(0, np.int64), *(classes.astype(np.int64) for classes in lists)])
         is_one = classes != cls.ONE_HOT_SKIP
         is_beyond = (classes[is_one] < 0) | (classes[is_one] >= num_classes)
         if is_beyond.any():
@@ -369,8 +370,8 @@ class Value(MinibatchData):
         value._set_arrays(
             StreamInformation("", 0, "sparse", kind, (num_classes,)),
             np.ones(int(is_one.sum()), kind),
-            np.cumsum([0, *map(len, sequences)]),
-            np.concatenate([[0], np.cumsum(is_one)]),
+            np.cumsum([0, *map(len, lists)]),
+            np.append(0, np.cumsum(is_one)),
             classes[is_one].astype(np.int32),
         )
         return value

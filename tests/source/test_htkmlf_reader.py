@@ -612,7 +612,7 @@ def test_unfit_utterances_are_skipped_and_counted_by_kind(tmp_path: Path, caplog
             "longer than 6 frames": 1,
         }
         assert [utterances_of(minibatch) for minibatch in reader.minibatches(1)] == [["u0"], ["u2"], ["u5"], ["u6"]]
-    assert "1 utterances are skipped: of another length in another stream: u3 (utterance u3 has 4 frames" in caplog.text
+    assert "1 utterance skipped, of another length in another stream: u3 (utterance u3 has 4 frames" in caplog.text
 
 
 def test_the_length_limit_holds_for_whole_utterances(tmp_path: Path) -> None:

@@ -173,8 +173,8 @@ def test_sizes_above_two_to_the_31_are_not_cut() -> None:
 
 
 def test_an_empty_read_is_not_the_end() -> None:
-    # The share of partition 1 shrinks when only sequences of other partitions are left. The next sweep begins with a long
-    # sequence.
+    # The share of partition 1 shrinks when only sequences of other partitions are left. The next sweep begins with a
+    # long sequence.
     chunks = [[1, 1], [9, 9], [1, 1], [9, 9]]
     found = 0
     for seed in range(40):

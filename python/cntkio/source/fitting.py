@@ -72,7 +72,8 @@ def skip_unusable(
     name, total = corpora[0].name, corpora[0].table.num_sequences
     for kind, (count, keys) in by_kind.items():
         shown = example if kind == _UNEQUAL else ""
-        warn("%s: %d utterances are skipped: %s: %s%s", name, count, kind, first_few(keys, count), shown)
+        skipped_keys = first_few(keys, count)
+        warn("%s: %s skipped, %s: %s%s", name, counted(count, "utterance"), kind, skipped_keys, shown)
     skipped = {kind: count for kind, (count, _) in by_kind.items()}
     num_skipped = sum(skipped.values())
     if 2 * num_skipped > total:
@@ -107,9 +108,9 @@ def judge_lengths(joined: JoinedTable, corpora: Sequence[Corpus], *, frame_mode:
         if rule == "drop":
             is_kept &= ~is_unequal
             warn(
-                "%s: %d utterances are left out, since they are not as long as in %s: %s",
+                "%s: %s left out, not as long as in %s: %s",
                 corpus.name,
-                count,
+                counted(count, "utterance"),
                 corpora[0].name,
                 first_few(keys, count),
             )

@@ -102,7 +102,7 @@ def take_cells(slots: list[list[InSlot]], num_slots: int, num_steps: int) -> Cel
     for slot_index, slot in enumerate(slots):
         step = 0
         while step < num_steps and slot:
-            chunk, index, length, first, flag = slot[0]
+            chunk, index, length, first, met_end = slot[0]
             num_samples = min(num_steps - step, length - first)
             continues = first + num_samples < length
             rows.append((slot_index, chunk, index, length, first, num_samples, step, continues))
@@ -110,7 +110,7 @@ def take_cells(slots: list[list[InSlot]], num_slots: int, num_steps: int) -> Cel
             if continues:
                 slot[0] = slot[0]._replace(next=first + num_samples)
             else:
-                end_of_sweep |= flag
+                end_of_sweep |= met_end
                 del slot[0]
     if not rows:
         return None

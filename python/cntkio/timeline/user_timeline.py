@@ -294,15 +294,15 @@ class UserTimeline:
 
     def _keys(self) -> tuple[str, ...]:
         """Return CNTK's keys of a checkpoint."""
-        if not self._is_randomized:
-            return (*_COMMON_KEYS, "currentChunkPosition", "currentSequencePosition")
-        return (*_COMMON_KEYS, "chunkPosition", "sweepIndex")
+        if self._is_randomized:
+            return (*_COMMON_KEYS, "chunkPosition", "sweepIndex")
+        return (*_COMMON_KEYS, "currentChunkPosition", "currentSequencePosition")
 
     def checkpoint(self, bookmark: _Bookmark | None = None) -> dict[str, int]:
         """Return CNTK's state: sweeps, samples, the index in the window, and the beginning of that window."""
         cursor = self._cursor if bookmark is None else bookmark.cursor
         origin = cursor.origin
-        last = origin.running_count if not self._is_randomized else origin.sweep
+        last = origin.sweep if self._is_randomized else origin.running_count
         values = (cursor.sweeps, cursor.samples, cursor.passed + cursor.offset, origin.rank, last)
         return dict(zip(self._keys(), values, strict=True))
 
@@ -314,7 +314,7 @@ class UserTimeline:
         Raises:
             CheckpointError: A key is missing, or its value is not possible.
         """
-        kind = "in order" if not self._is_randomized else "randomized"
+        kind = "randomized" if self._is_randomized else "in order"
         try:
             values = [whole(key, checkpoint.get(key)) for key in self._keys()]
         except CheckpointError as error:
@@ -329,7 +329,7 @@ class UserTimeline:
                 saved=rank,
                 current=self.num_chunks,
             )
-        origin = Start(rank, sweeps, last) if not self._is_randomized else Start(rank, last)
+        origin = Start(rank, last) if self._is_randomized else Start(rank, sweeps, last)
         self._cursor = self._windows.window_at(origin, offset, sweeps, samples)
         self._settings = None
         self._slots = ()
@@ -417,11 +417,11 @@ class UserTimeline:
             num_before = cursor.sweeps + sweep - cursor.start.sweep
             if self._limits.max_sweeps is not None and num_before >= self._limits.max_sweeps:
                 return
-            if not self._is_randomized:
-                yield from range(rank, self.num_chunks)
-            else:
+            if self._is_randomized:
                 first = rank + (partition.index - rank) % partition.count
                 yield from self._windows.order(sweep)[first :: partition.count].tolist()
+            else:
+                yield from range(rank, self.num_chunks)
 
 
 def _keys_of(chunks: npt.NDArray[np.int64], indices: npt.NDArray[np.int64]) -> npt.NDArray[np.str_]:
