@@ -182,8 +182,7 @@ class MinibatchSourceFromData(Described, UserMinibatchSource):
         Raises:
             ConfigError: The size is below 1, or the worker does not exist.
         """
-        if whole_number("num_samples", num_samples) < 1:
-            raise ConfigError(f"num_samples is {num_samples}; expected at least 1", key="num_samples")
+        num_samples = whole_number("num_samples", num_samples, least=1)
         partition = Partition(worker_rank, number_of_workers)
         if self._has_ended():
             return Minibatch({}, lambda: np.empty(0, np.uint64))

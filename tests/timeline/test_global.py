@@ -321,7 +321,7 @@ def test_a_user_defined_timeline_has_no_global_partitions() -> None:
         def get_chunk(self, chunk_id: int) -> dict[str, Any]:
             return {"x": np.zeros((3, 1), np.float32)}
 
-    with MinibatchSource([Numbers()]) as source, pytest.raises(ConfigError, match="neither balanced nor global partitions"):
+    with MinibatchSource([Numbers()]) as source, pytest.raises(ConfigError, match="nor global partitions"):
         source.read(2, GlobalPartition(0, 2))
 
 

@@ -375,8 +375,7 @@ class SourcePlan(Described):
 
     def _find(self, step: int, timeline: AnyTimeline) -> tuple[HandOver, int]:
         """Return the hand-over with a step, and the index of the step in it."""
-        if whole_number("step", step) < 0:
-            raise ConfigError(f"step is {step}; expected at least 0", key="step")
+        whole_number("step", step, least=0)
         num_steps = self._pass(timeline, lambda num_passed, _: num_passed <= step)
         for first, hand_over in self._hand_overs(timeline, NoChunks(), num_steps):
             num_steps = first + hand_over.num_minibatches
