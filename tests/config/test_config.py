@@ -808,7 +808,7 @@ def test_a_variable_that_no_entry_of_the_reader_uses_is_not_needed() -> None:
     ):
         read_section(top, "train")
     with pytest.raises(
-        ConfigError, match=r"RunDir: give RunDir=\.\.\. as an argument, or write it into the section of 'list'"
+        ConfigError, match=r"RunDir: give RunDir=\.\.\. as an argument, or define it in the section of 'list'"
     ):
         top.section("train").texts("list")
     top = configuration([top.value("train").text.string, "Dim=3"])  # type: ignore[union-attr]

@@ -131,7 +131,7 @@ def test_parts_with_copied_caches_decompress_only_their_texts(
 def test_a_changed_corpus_is_refused(chunks: CorpusChunks, tmp_path: Path) -> None:
     with (tmp_path / "a.ctf").open("a") as file:
         file.write("5000 |x 1\n")
-    with pytest.raises(CorpusError, match="a.ctf: changed since its chunks were listed"):
+    with pytest.raises(CorpusError, match="a.ctf has changed since its chunks were listed"):
         chunks[:1].read()
 
 

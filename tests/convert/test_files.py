@@ -47,8 +47,8 @@ def test_lists_of_features_become_text_with_a_list_of_their_keys(tmp_path: Path)
 @pytest.mark.parametrize(
     ("target", "options", "words"),
     [
-        ("b.png", {}, "the extension '.png' is not of a format to write; expected one of .ctf"),
-        ("b", {}, "the extension '' is not of a format"),
+        ("b.png", {}, "no format to write has the extension '.png'; expected one of .ctf"),
+        ("b", {}, "no format to write has the extension ''"),
         ("b.cbf", {"renumber": True}, "renumber is only for writing text"),
         ("b.ctf", {"flat": True}, "flat is only for writing Parquet and Arrow"),
         ("b.ctf", {"one_hot": {"x": 3}}, "one_hot is only for columns of Parquet and Arrow"),

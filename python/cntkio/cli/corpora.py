@@ -54,7 +54,7 @@ def described(
     cache_index: bool = False,
     guesses_streams: bool = False,
 ) -> list[Described]:
-    """Return the corpora of a file, read as the options say, or else as the arguments say.
+    """Return the corpora of a file. The options of the command decide how to read it, and the keywords are defaults.
 
     Args:
         options: The arguments of the command.

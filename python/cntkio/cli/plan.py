@@ -183,7 +183,7 @@ def _facts(
 
 
 def _fields(setting: Setting, found: OrderFigures, chunk_bytes: float) -> dict[str, Any]:
-    """Return a plan for JSON."""
+    """Return the fields of a plan for JSON."""
     fields = {**setting._asdict(), **found._asdict()}
     del fields["map"]
     fields["sizes"] = None if found.sizes is None else found.sizes._asdict()

@@ -67,7 +67,7 @@ def _add_speed(facts: Facts, seconds: float, num_bytes: int, num_samples: int) -
 
 
 def _read_labels(one: Described, start: float) -> Facts:
-    """Return how long it takes to read labels. Without features they make no minibatches."""
+    """Return facts about the speed of reading labels, which make no minibatches without features."""
     assert one.labels is not None
     seconds = time.perf_counter() - start
     corpus = one.labels.corpus
@@ -80,7 +80,9 @@ def _read_labels(one: Described, start: float) -> Facts:
 
 
 def index(options: Namespace) -> int:
-    """Open corpora twice, print how long that takes, and write the index cache of texts: in a store, next to the text.
+    """Open corpora twice, print how long that takes, and write the index caches of texts.
+
+    The cache of a text in a store is written next to the text.
 
     Raises:
         CntkIoError: The data or the call is bad.
@@ -131,7 +133,7 @@ _ALL_SMALL = f"none; the index of a text of less than {LEAST_CACHED >> 10} KiB i
 
 
 def _caches_of(corpus: Any, files: Sequence[str]) -> tuple[str | None, str]:
-    """Return the first index cache of several texts, or None if a text lacks its cache; and words about all caches."""
+    """Return the first index cache of several texts, or None if a text has none; and the fact about all caches."""
     caches = [name for name in corpus.publish_indexes() if name is not None]
     num_small = sum(0 < size < LEAST_CACHED for size in text_sizes(files))
     if not caches and num_small == len(files):
@@ -142,7 +144,7 @@ def _caches_of(corpus: Any, files: Sequence[str]) -> tuple[str | None, str]:
 
 
 def _cache_of(corpus: Any) -> tuple[str | None, str]:
-    """Return the index cache of a text, or None; and in words the cache, or the reason why none was written."""
+    """Return the index cache of a text, or None; and the fact about it, or the reason why none was written."""
     written = corpus.written_cache()
     if written is None:
         name = corpus.publish_index()

@@ -160,7 +160,7 @@ def prints_any_text() -> None:
 
 
 def has_colours(stream: Any) -> bool:
-    """Return whether to print colours: on a terminal, unless `NO_COLOR` is set; anywhere if `FORCE_COLOR` is set."""
+    """Return whether to print colours: never with `NO_COLOR`, always with `FORCE_COLOR`, or else on a terminal."""
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or bool(stream.isatty() and os.environ.get("TERM") != "dumb")

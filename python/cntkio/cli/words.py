@@ -33,7 +33,7 @@ class Parser(ArgumentParser):
         super().__init__(*arguments, **{"formatter_class": HelpFormatter, **keywords})
 
     def add_argument(self, *names: Any, **keywords: Any) -> argparse.Action:
-        """Add an argument, as every parser does."""
+        """Add an argument, as `ArgumentParser` does."""
         added = super().add_argument(*names, **keywords)
         self._added.append(added)
         return added
@@ -66,7 +66,7 @@ class Parser(ArgumentParser):
         self._suggested[dest] = tuple(values)
 
     def add_subparsers(self, **keywords: Any) -> Any:
-        """Add verbs, as every parser does."""
+        """Add verbs, as `ArgumentParser` does."""
         added = super().add_subparsers(**keywords)
         self._verbs = added.choices
         return added
@@ -100,10 +100,10 @@ class Argument(NamedTuple):
     """An argument of a verb.
 
     Attributes:
-        options: Its options, such as `-n` and `--sequences`; empty: it is an argument without an option.
+        options: Its options, such as `-n` and `--sequences`; empty: a positional argument.
         metavar: Name of its value; empty: it has none.
         help: Description.
-        choices: Values that are possible, or that shells complete; empty: any.
+        choices: Possible values, or values that shells complete; empty: any value.
         is_repeated: Whether several values may follow.
         is_optional: Whether a value may be missing.
     """

@@ -99,7 +99,7 @@ def _asked_for(section: Section, row: keys.WithoutEffect, *, is_own: bool) -> bo
     """Return the value of a key without effect as `row.usual` has it; None: the value is missing, empty or a default.
 
     Raises:
-        ValueError: The value has another type.
+        ValueError: The value has a different type.
     """
     value = section.value(row.key, own=is_own)
     if value is None or value.string in ("", "default"):

@@ -94,8 +94,7 @@ _ADVICE = {
     "CTF (cntkio convert txt2ctf) and use CNTKTextFormatReader",
     "BinaryReader Cntk.Reader.Binary": "it is an old cache format, not CBF; write CBF and use CNTKBinaryReader",
     "Kaldi2Reader KaldiReader Cntk.Reader.Kaldi2": "convert the archives to HTK features or to CTF",
-    "ImageReader Cntk.Deserializers.Image ImageDeserializer Base64ImageDeserializer": "images are not a format of this "
-    "library",
+    "ImageReader Cntk.Deserializers.Image ImageDeserializer Base64ImageDeserializer": "cntkio reads no images",
     "LatticeDeserializer": "sequence training with lattices is not supported",
 }
 INSTEAD = {name: advice for names, advice in _ADVICE.items() for name in names.split()}

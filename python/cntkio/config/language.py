@@ -399,7 +399,7 @@ class Section:
 
     def _missing_variable(self, name: str, position: Position, key: str) -> ConfigError:
         return position.error(
-            f"no variable found with the name {name}: give {name}=... as an argument, or write it into the section of "
+            f"no variable found with the name {name}: give {name}=... as an argument, or define it in the section of "
             f"{key!r} or a section around it{self._in_section()}",
             key,
         )

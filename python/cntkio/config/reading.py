@@ -497,7 +497,9 @@ def _htk_reader(asked: _Asked) -> ReaderConfig:
     length = keys.TRUNCATION_LENGTH.of(section) if packing == "truncated" else 0
     _warn_of_truncation(section, packing)
     if keys.COUNTS.default != counts and not (packing == "truncated" and not length):
-        section.warn(keys.COUNTS.key, f"{keys.COUNTS.key} has no effect except with truncated and no truncationLength")
+        section.warn(
+            keys.COUNTS.key, f"{keys.COUNTS.key} has an effect only with truncated and without truncationLength"
+        )
     return asked.config(
         calls,
         window,
@@ -609,7 +611,9 @@ def _composite_reader(asked: _Asked) -> ReaderConfig:
         if not length:
             raise section.error("truncationLength", "truncationLength is required with truncated, and above 0")
         if splice >= length:
-            raise section.error("rightSplice", f"rightSplice = {splice} is not below truncationLength = {length}")
+            raise section.error(
+                "rightSplice", f"rightSplice = {splice}; expected less than truncationLength = {length}"
+            )
     _warn_of_truncation(section, packing)
     calls = composite_deserializers(asked.context(frame_mode=packing == "frame"))
     has_text_keys = any(keys.TYPE_OF[call.target].has_text_keys for call in calls)

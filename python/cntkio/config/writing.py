@@ -150,7 +150,10 @@ def _precision(deserializer: Any) -> tuple[tuple[str, Any], ...]:
 def _with_paths_as_texts(streams: StreamDefs) -> StreamDefs:
     """Return the stream of a deserializer as reading makes it: paths are texts, and a list of one is that text."""
     if len(streams) > 1:
-        raise ConfigError("several streams of features are several deserializers in a configuration", key="streams")
+        raise ConfigError(
+            "a configuration has a deserializer for each stream; expected one stream in each deserializer",
+            key="streams",
+        )
     ((name, stream),) = streams.items()
     fields = {
         key: value

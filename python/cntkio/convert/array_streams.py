@@ -44,7 +44,7 @@ class ArrayStream:
         if num_classes is not None or samples.are_class_ids:
             samples = _ClassSamples(name, samples, num_classes)
         if samples.dtype.kind not in "fiub":
-            raise ConfigError(f"stream {name!r} is in {samples.dtype}; expected real numbers", key=name)
+            raise ConfigError(f"stream {name!r} has the dtype {samples.dtype}; expected real numbers", key=name)
         self.name = name
         self.num_sequences = samples.num_sequences
         self.num_bytes = samples.num_bytes
@@ -148,7 +148,7 @@ def _samples_of(name: str, data: Any) -> tuple[_Samples, bool]:
     except (RuntimeError, TypeError, ValueError) as error:  # a tensor that cannot be an array; lists of unequal depth
         raise ConfigError(f"stream {name!r}: {error}; expected numbers in lists of equal lengths", key=name) from None
     raise ConfigError(
-        f"stream {name!r} is a {type(data).__name__}; expected an array or a tensor of one sample a sequence, a "
+        f"stream {name!r} is a {type(data).__name__}; expected an array or a tensor of one sample per sequence, a "
         "series, a list of arrays of samples, or SciPy matrices; a data frame is passed by itself, without a name",
         key=name,
     )

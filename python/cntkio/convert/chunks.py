@@ -116,7 +116,7 @@ class CorpusChunks:
             raise FileNotFoundError(error.errno, f"{error.strerror}{self._advice()}", error.filename) from error
         with contextlib.closing(opened) as corpus:
             if corpus.fingerprint() != self.fingerprint:
-                raise CorpusError(f"{self.name}: changed since its chunks were listed; list them again")
+                raise CorpusError(f"{self.name} has changed since its chunks were listed; list them again")
             yield from pieces_of_chunks(corpus, self.chunk_ids)
 
     def _advice(self) -> str:

@@ -145,7 +145,7 @@ def read_header_file(path: AnyPath) -> StreamDefs:
         path: The header file.
 
     Raises:
-        FormatError: A line has another form.
+        FormatError: A line has a different form.
         OSError: The file cannot be read.
 
     Example:

@@ -85,7 +85,7 @@ def format_of_name(path: AnyPath) -> FileFormat:
     if extension not in _BY_EXTENSION:
         known = ", ".join(_BY_EXTENSION)
         raise ConfigError(
-            f"{os.fspath(path)}: the extension {extension!r} is not of a format to write; expected one of {known}, or "
+            f"{os.fspath(path)}: no format to write has the extension {extension!r}; expected one of {known}, or "
             "the format: ctf, cbf, parquet or arrow",
             key="to",
         )

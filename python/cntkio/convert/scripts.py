@@ -56,7 +56,7 @@ def txt_to_ctf(
 
     Raises:
         ConfigError: An option is invalid.
-        FormatError: A line has another number of columns, or a token is not known.
+        FormatError: A line has a different number of columns, or a token is not in its dictionary.
         OSError: A file cannot be read or written.
 
     Example:

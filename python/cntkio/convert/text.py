@@ -130,7 +130,7 @@ def sequence_to_cntk_text_format(seq_idx: int, alias_tensor_map: Mapping[str, An
         The lines, without a line feed at the end; an empty text if the sequence has no sample.
 
     Raises:
-        ValueError: An input has another type, or a value is not finite, which the format cannot express.
+        ValueError: An input has a different type, or a value is not finite, which the format cannot express.
 
     Example:
         >>> import numpy as np

@@ -223,7 +223,7 @@ def _features(file: Input, reading: Reading) -> Described:
     deserializer = speech.features_of(
         file.names, StreamDefs(reading.streams), prefix=reading.prefix or "", strict=reading.strict
     )
-    chunk_sizes = f" of more than {CHUNK_FRAMES:,} samples, the last of the rest"
+    chunk_sizes = f" of more than {CHUNK_FRAMES:,} samples, the last with the rest"
     facts = speech.facts_of_features(deserializer)
     return Described(file, [deserializer], written=[deserializer], chunk_sizes=chunk_sizes, facts=facts)
 

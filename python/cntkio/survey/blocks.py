@@ -23,9 +23,9 @@ class Outline(NamedTuple):
     """Figures of the samples of a stream in a block.
 
     Attributes:
-        num_samples: Their number.
-        lowest: The lowest value that is finite; infinite if there is none.
-        highest: The highest value that is finite; negative infinite if there is none.
+        num_samples: Number of samples.
+        lowest: The lowest finite value; infinity if there is none.
+        highest: The highest finite value; negative infinity if there is none.
         is_finite: Whether all values are finite.
         num_one_hot: Samples with a single 1 and nothing else; 0 if the caller does not ask for them.
     """
@@ -69,7 +69,7 @@ class Block:
         return [self.loaded.chunk.lengths(index) for index in range(len(self.infos))]
 
     def outline(self, stream_index: int, *, counts_one_hot: bool) -> Outline | None:
-        """Return figures of a stream without making arrays; None if the chunk shows a file."""
+        """Return figures of a stream without making arrays; None if the chunk is a view of a file."""
         found = self.loaded.chunk.outline(stream_index, counts_one_hot)
         return None if found is None else Outline(*found)
 

@@ -44,7 +44,7 @@ _GAPS = {"stream-without-a-sample", "line-without-a-sample", "too-few-samples"}
 
 
 class Text:
-    """Places of samples in a text, which is opened for the first place.
+    """Places of samples in a text, which is opened when the first place is requested.
 
     Args:
         path: The text.
@@ -69,7 +69,7 @@ class Text:
         return Locator(self._file)
 
     def close(self) -> None:
-        """Close the file. The next place opens it again."""
+        """Close the file. The next request opens it again."""
         if "_file" in vars(self):
             self._file.close()
             del self._file
@@ -312,7 +312,7 @@ class StreamCheck:
         self._is_wide = False
 
     def add(self, block: Block, opened: Opened) -> None:
-        """Examine a block: at its outline, and at its arrays if the outline leaves a question."""
+        """Examine the outline of a block, and its arrays if the outline leaves a question open."""
         outline = None
         if not self._info.is_sparse or (len(self._samples) > 1 and self._is_wide):
             outline = block.outline(self._info.stream_id, counts_one_hot=self._may_be_one_hot)
@@ -419,7 +419,7 @@ def _in_sequences(data: MinibatchData, samples: npt.NDArray[Any]) -> tuple[npt.N
 
 
 class LengthCheck:
-    """Sequences in which a stream has another number of samples than the longest stream."""
+    """Sequences in which a stream has fewer samples than the longest stream."""
 
     def __init__(self, streams: Sequence[StreamInformation]) -> None:
         self._unequal = {info.name: _Exceptions() for info in streams}

@@ -63,7 +63,7 @@ def check(
 
     Args:
         corpora: The corpora: a file of any format, also compressed or at a URL; a pattern or a list of files, which
-            are one corpus; or a deserializer, whose own options hold. Several corpora are joined by key, as a source
+            are one corpus; or a deserializer, which has its own options. Several corpora are joined by key, as a source
             joins them: the keys that only some of them have are findings.
         streams: The streams that the files should have; None: as the files show them.
         skip_sequence_ids: Read each line of a text as a sequence, and ignore ids.

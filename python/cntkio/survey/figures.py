@@ -63,7 +63,7 @@ class StreamFigures(NamedTuple):
         num_values: Values that the file has: all of a dense stream, the entries of a sparse one.
         density: Share of the values that are not zero, among all values that the dimension allows for.
         lowest: The smallest value; NaN if there is none.
-        highest: The largest.
+        highest: The largest value.
         mean: The mean.
         deviation: The standard deviation.
         num_strange: Values that are NaN or infinite; the range, the mean and the deviation leave them out.

@@ -185,7 +185,7 @@ class Findings(Described):
             self.unsound.setdefault(os.fspath(finding.path), []).append(finding.byte)
 
     def add_each(self, code: str, count: int, make: Callable[[int], Finding], num_made: int) -> None:
-        """Add findings of a code, of which `make` makes each that is kept, at most the first `num_made`."""
+        """Add `count` findings of a code. `make` returns each finding to keep, at most the first `num_made`."""
         if code in self._ignored or not count:
             return
         num_kept = min(count, num_made, max(self._most - len(self.listed), 0))

@@ -40,13 +40,13 @@ class OrderFigures(NamedTuple):
     """Figures of a sweep of all ranks.
 
     Attributes:
-        num_steps: Steps of the rank with the most.
+        num_steps: Number of steps of the rank with the most steps.
         sequences_of_a_step: Mean number of sequences of a step of a rank.
         samples_of_a_step: Mean number of samples of a step of a rank.
         padding: Share of all padded arrays that is padding.
         waiting: Share of the time in which a rank waits, if a step takes as long as its largest padded array.
-        most_chunks: Chunks in memory, of the rank with the most.
-        num_loads: Chunks that all ranks load.
+        most_chunks: Chunks in memory of the rank with the most chunks.
+        num_loads: Number of chunks that all ranks load.
         shuffling: Mean distance in the data of neighbours in the order, as a share of the mean of a full shuffle.
         sizes: Histogram of the samples of a step.
         map: Number of sequences in each part of the data (rows) and of the sweep (columns), for the first rank.

@@ -120,7 +120,7 @@ def order_page(corpora: Iterable[tuple[str, Sequence[tuple[str, OrderFigures]]]]
                 ("chunks in memory", f"{found.most_chunks:,}"),
                 ("shuffling", f"{100 * found.shuffling:.1f} % of a full shuffle"),
             ]
-            drawings = _figure(order_drawing(found.map), "place in the data (down) by place in the sweep (right)")
+            drawings = _figure(order_drawing(found.map), "position in the data (down) by position in the sweep (right)")
             if found.sizes is not None and found.sizes.lowest != found.sizes.highest:
                 drawings += _figure(_histogram(found.sizes), "samples of a step")
             body.append(f'<div class="side">{_table(facts)}{drawings}</div>')
@@ -168,7 +168,7 @@ def _stream(stream: StreamFigures) -> Iterable[str]:
         [
             ("form", f"{info.storage_format}, dimension {info.dim:,}, {info.dtype}"),
             ("samples", f"{stream.num_samples:,}, at most {stream.longest:,} in a sequence"),
-            ("values", f"{stream.num_values:,}, {100 * stream.density:.3g} % of all not zero"),
+            ("values", f"{stream.num_values:,}; {100 * stream.density:.3g} % of all possible values are not zero"),
             ("range", f"{number(stream.lowest)} to {number(stream.highest)}" if stream.quantiles else "no values"),
             (
                 "mean",
@@ -208,7 +208,7 @@ def _histogram(found: Histogram) -> str:
 
 
 def _columns(counts: Sequence[int], labels: Sequence[str], second: Sequence[int] = (), unit: str = "") -> str:
-    """Draw columns, with a label under each that has one; `second` draws columns next to them."""
+    """Draw columns with labels below; `second` draws a second column next to each column."""
     most = max((*counts, *second), default=0) or 1
     step = _WIDTH / max(len(counts), 1)
     width = step * (0.4 if second else 0.86)

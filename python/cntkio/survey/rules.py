@@ -143,7 +143,7 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
      "The number of values of a sample is negative.",
      _CUT),
     ("wrong-sum-of-values", "error", "binary corpora",
-     "The samples of a sequence have another number of values than the sequence.",
+     "The numbers of values of a sequence and of its samples contradict each other.",
      _CUT),
     ("columns-begin-late", "error", "binary corpora",
      "The first column of a sparse sequence does not begin at value 0.",
@@ -216,7 +216,7 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
      "The first row of an entry does not begin at frame 0. The utterance is invalid.",
      "correct the times of the entry"),
     ("columns", "error", "label files",
-     "A row has another number of columns than expected.",
+     "A row has a different number of columns than expected.",
      "write start, end and label; without a mapping file also the class"),
     ("bad-time", "error", "label files",
      "A time is not a number, or is not the beginning of a frame.",
@@ -284,11 +284,11 @@ _ROWS: tuple[tuple[str, Severity, str, str, str], ...] = (
      "it.",
      "check what wrote the stream"),
     ("not-one-hot", "warning", "all",
-     "A sample has no value, several values, or another value than 1, while at least 99 of 100 samples of the "
+     "A sample has no value, several values, or a value other than 1, while at least 99 of 100 samples of the "
      "stream have a single 1.",
      "check the sample; if it is right, nothing is wrong"),
     ("unequal-lengths", "warning", "all",
-     "A stream has another number of samples in a sequence than the longest stream, while it has the same number "
+     "A stream has fewer samples in a sequence than the longest stream, while it has the same number "
      "in at least 99 of 100 sequences.",
      "check the sequence; if it is right, nothing is wrong"),
     ("missing-key", "warning", "joined corpora",
