@@ -278,8 +278,8 @@ def random_file(
 
     Args:
         longest: Largest number of lines of a sequence.
-        is_even: All streams have the same number of samples.
-        definer: One stream defines the minibatch size.
+        is_even: Whether all streams have the same number of samples.
+        definer: Whether one stream defines the minibatch size.
         first: The file to join with; the new file has some of its keys, and its lengths if `is_even`.
     """
     made = File()
@@ -754,7 +754,7 @@ def compare_ctf(setting: Setting, cntk: Cntk, outcome: Outcome, rng: random.Rand
     Compare a text, with an error budget near the number of its errors.
 
     A sequence that lacks a stream is fatal in CNTK with any budget: CNTK must raise in the first read that needs the
-    chunk of such a sequence, unless cntkio raised before. In randomized order, CNTK counts a chunk's errors when it
+    chunk of such a sequence, unless cntkio raised earlier. In randomized order, CNTK counts a chunk's errors when it
     loads the window, and cntkio when it delivers a sequence of the chunk, so CNTK may raise earlier. Everything else
     must be the same.
     """
@@ -852,9 +852,9 @@ def main() -> int:
     )
     parser.add_argument("--cntk", required=True, metavar="PYTHON", help="an interpreter with CNTK 2.7")
     parser.add_argument("--ctf", action="store_true", help="compare texts instead of timelines")
-    parser.add_argument("--settings", type=int, default=2000, help="how many")
+    parser.add_argument("--settings", type=int, default=2000, help="number of settings")
     parser.add_argument("--first", type=int, default=0, help="number of the first setting")
-    parser.add_argument("--seed", type=int, default=1, help="of all settings")
+    parser.add_argument("--seed", type=int, default=1, help="seed of all settings")
     parser.add_argument("--workers", type=int, default=2, help="processes of CNTK")
     parser.add_argument("--only", type=int, help="show and compare only the setting of this number")
     arguments = parser.parse_args()

@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--mb", type=int, default=512, help="size of the text")
     parser.add_argument("--repeat", type=int, default=5, help="runs of each, after a warm-up run")
     parser.add_argument("--size", type=int, default=1024, help="samples of a minibatch")
-    parser.add_argument("--only", default="mnist,sparse", help="which corpora")
+    parser.add_argument("--only", default="mnist,sparse", help="corpora")
     parser.add_argument("--cntk", metavar="PYTHON", help="an interpreter with CNTK 2.7")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "cntkio-bench")
     arguments = parser.parse_args()

@@ -215,9 +215,11 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=1024, help="samples of a minibatch")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--only", default=",".join(STREAMS), help="corpora")
-    parser.add_argument("--parts", default="sweeps,small,memory,parts,peers", help="tables to print; kernels, too")
-    parser.add_argument("--cntk", help="the Python of CNTK 2.7")
-    parser.add_argument("--python", default=sys.executable, help="the Python that cntkio is installed in")
+    parser.add_argument(
+        "--parts", default="sweeps,small,memory,parts,peers", help="tables to print; kernels is another"
+    )
+    parser.add_argument("--cntk", help="an interpreter with CNTK 2.7")
+    parser.add_argument("--python", default=sys.executable, help="an interpreter with cntkio")
     parser.add_argument("--folder", type=Path, default=HERE.parent / ".cache" / "bench")
     arguments = parser.parse_args()
     PYTHON = arguments.python

@@ -183,7 +183,7 @@ def main() -> None:
     parser.add_argument("corpus")
     parser.add_argument("--ranks", default="2,8,64,1024", help="for the first table; empty: none")
     parser.add_argument("--per-rank", type=int, default=1024, help="samples of a rank's minibatch on average")
-    parser.add_argument("--steps", type=int, default=8, help="steps that the balance is measured over")
+    parser.add_argument("--steps", type=int, default=8, help="steps over which the balance is averaged")
     parser.add_argument("--chunk-size", type=int, default=65_536, help="bytes")
     parser.add_argument("--cost", default="1,8,64", help="numbers of ranks for the second table; empty: none")
     parser.add_argument("--share", type=int, default=8, help="ranks for the third table; 0: no table")

@@ -95,11 +95,11 @@ def open_and_cache(path: str, streams: Streams) -> Answer:
 
 
 def decode(path: str, streams: Streams) -> Answer:
-    """Decompress the file from each of its access points on, on all cores, into memory that was used before."""
+    """Decompress the file on all cores, a part from each access point, into memory that was used before."""
     from cntkio.formats.open_input import open_input
 
     file = open_input(path)
-    # A seek table, or the pass over the file.
+    # The access points come from a seek table, or from a pass over the file.
     texts: list[int] = file.guide.texts.tolist()  # type: ignore[attr-defined]
     parts = list(itertools.pairwise(texts))
     threads = int(os.environ.get("CNTKIO_NUM_THREADS") or len(os.sched_getaffinity(0)))

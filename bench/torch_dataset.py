@@ -121,7 +121,7 @@ def compare(path: Path, size: int, budget: float) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", nargs="?", type=Path)
-    parser.add_argument("--seconds", type=float, default=10, help="for each size")
+    parser.add_argument("--seconds", type=float, default=10, help="duration of the measurement of each size")
     parser.add_argument("--megabytes", type=int, default=128, help="size of the file that is written without FILE")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

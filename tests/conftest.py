@@ -15,7 +15,7 @@ settings.load_profile("cntkio")
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """Let SIGINT raise `KeyboardInterrupt`, also in a process that `&` or `nohup` started, which would ignore it."""
+    """Let SIGINT raise `KeyboardInterrupt`, even in a process that `&` or `nohup` started and that would ignore it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -9,8 +9,9 @@
 
 A page is run up to the first block that needs a framework which is not installed, and then counts as skipped.
 
-All of it runs in a folder that holds a copy of `examples/` and nothing else, as in a fresh clone; pages, and the
-docstrings of a framework's module, in a process of their own, since frameworks do not tolerate the forks of others.
+Everything runs in a folder that contains a copy of `examples/` and nothing else, as in a fresh clone. Each page, and
+the docstrings of each framework's module, run in a process of their own, because frameworks do not tolerate the forks
+of others.
 """
 
 import builtins

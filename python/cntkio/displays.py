@@ -36,7 +36,7 @@ class Description(NamedTuple):
 
     def text(self) -> str:
         """Return a line for the title and a line for each part."""
-        rows = [[_shortened(cell) for cell in row] for row in self.rows[:_MOST_ROWS]]
+        rows = self._shown()
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         return "\n  ".join([_shortened(self.title, _LONGEST_TITLE), *lines, *self._rest()])
@@ -44,7 +44,7 @@ class Description(NamedTuple):
     def html(self) -> str:
         """Return an HTML table with the title as its caption."""
         head = _html_row("th", self.columns)
-        body = "".join(_html_row("td", [_shortened(cell) for cell in row]) for row in self.rows[:_MOST_ROWS])
+        body = "".join(_html_row("td", row) for row in self._shown())
         rest = "".join(
             f'<tr><td colspan="{len(self.columns)}" style="text-align: left">{html.escape(line)}</td></tr>'
             for line in self._rest()
@@ -54,6 +54,9 @@ class Description(NamedTuple):
             f'<table><caption style="text-align: left">{caption}</caption>'
             f"<thead>{head}</thead><tbody>{body}{rest}</tbody></table>"
         )
+
+    def _shown(self) -> list[list[str]]:
+        return [[_shortened(cell) for cell in row] for row in self.rows[:_MOST_ROWS]]
 
     def _rest(self) -> list[str]:
         num_more = len(self.rows) - _MOST_ROWS

@@ -60,7 +60,7 @@ class _Watched(CTFDeserializer):
 
 
 def scans_of_tasks(folder: Path, text: bytes) -> list[object]:
-    """Read in tasks that find no caches; return whether all rows arrive, how many caches, and whether tasks scanned."""
+    """Read in tasks that find no caches; return whether all rows arrive, the number of caches, and if tasks scanned."""
     folder.mkdir()
     path, scanned = folder / "b.ctf", folder / "b.ctf.scanned"
     path.write_bytes(text)

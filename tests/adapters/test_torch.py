@@ -512,7 +512,7 @@ def test_a_state_continues_identically_in_a_new_data_set(corpus: Path, partition
         again.load_state_dict(json.loads(states[at]))
         assert json.dumps(again.state_dict()) == states[at]
         assert again.epoch == epoch
-        again.set_epoch(epoch)  # as a training loop does, and it changes nothing
+        again.set_epoch(epoch)  # as a training loop does; it changes nothing
         assert [shown(minibatch) for minibatch in again] == seen[at:]
         assert [shown(minibatch) for minibatch in again] == following
         dataset.load_state_dict(json.loads(states[at]))
@@ -739,7 +739,7 @@ def test_the_tagger_learns_and_continues_bit_by_bit_after_a_kill(tmp_path: Path)
     assert running.wait() == -signal.SIGKILL
     reached = losses(tmp_path / "killed")
     assert reached == whole[: len(reached)]
-    assert reached[-1][0] in second[:-1]  # in the midst of the second sweep
+    assert reached[-1][0] in second[:-1]  # in the middle of the second sweep
 
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
     resumed = losses(tmp_path / "killed")[len(reached) :]

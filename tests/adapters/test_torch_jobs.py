@@ -245,7 +245,7 @@ def test_a_global_state_of_another_epoch_begins_there(corpus: Path) -> None:
     loader = DataLoader(dataset, batch_size=None, num_workers=2)
     dataset.set_epoch(2)
     iter(loader)
-    state = dataset.state_dict()  # before a first minibatch
+    state = dataset.state_dict()  # before the first minibatch
     again = new(corpus, 1, 2, partition="global")
     again.load_state_dict(json.loads(json.dumps(state)))
     assert keys(DataLoader(again, batch_size=None, num_workers=1)) == expected

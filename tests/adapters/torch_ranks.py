@@ -1,6 +1,6 @@
 """A process of `torch.distributed`: prints the keys of its minibatches as JSON. For test_torch.py.
 
-python tests/torch_ranks.py ADDRESS RANK WORLD_SIZE CORPUS PARTITION REMAINDER NUM_WORKERS
+python tests/adapters/torch_ranks.py ADDRESS RANK WORLD_SIZE CORPUS PARTITION REMAINDER NUM_WORKERS
 """
 
 import json

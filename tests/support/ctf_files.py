@@ -89,7 +89,7 @@ ASSEMBLED_NUMBERS = st.tuples(
     st.one_of(st.just(""), DIGITS.map(lambda digits: "." + digits)),
     st.one_of(st.just(""), EXPONENTS),
 ).map("".join)
-# GOOD_NUMBERS are texts that the grammar accepts as a number; ANY_NUMBERS also draw refused texts.
+# GOOD_NUMBERS draws texts that the grammar accepts as numbers; ANY_NUMBERS also draws texts that it refuses.
 GOOD_NUMBERS = st.one_of(
     st.integers(-999, 999).map(str),
     st.floats(width=32, allow_nan=False, allow_infinity=False).map(repr),

@@ -145,7 +145,7 @@ def circles(edges: Mapping[str, set[str]]) -> list[set[str]]:
 
 
 def import_edges() -> dict[str, set[str]]:
-    """Return the modules that each module imports when it is loaded, without itself and late imports."""
+    """Return the modules that each module imports when it is loaded, except for itself and late imports."""
     return {
         module: {one.imported for one in imports_of(module) if not one.is_late} - {module, "_core"}
         for module in modules()

@@ -93,7 +93,7 @@ class Kind(NamedTuple):
     """A kind of source.
 
     Attributes:
-        make: Makes such a source of the files in a folder.
+        make: Makes a source of this kind from the files in a folder.
         partition: The share to read.
     """
 

@@ -1,4 +1,4 @@
-"""Notebooks as programs: their code cells run one after the other, and tests compare the outputs with what is stored.
+"""Notebooks as programs: their code cells run in order, and tests compare the outputs with the stored outputs.
 
 python tests/support/notebooks.py examples/look.ipynb     run the cells, and store their outputs
 """

@@ -48,7 +48,7 @@ def members(text: bytes, source: random.Random) -> bytes:
 
 
 def bgzf(text: bytes, source: random.Random) -> bytes:
-    """Blocks of BGZF, each with its size in the header, and an empty one at the end."""
+    """Blocks of BGZF, each with its size in the header, and an empty block at the end."""
     blocks = []
     for part in (*parts(text, source), b""):
         pack = zlib.compressobj(6, zlib.DEFLATED, -15)

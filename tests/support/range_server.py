@@ -33,8 +33,8 @@ class RangeServer:
     Attributes:
         url: URL of the folder.
         files: Content by name.
-        latency: Seconds that each answer waits.
-        bandwidth: Bytes a second of each connection; None: as fast as can be.
+        latency: Delay of each answer, in seconds.
+        bandwidth: Bytes per second of each connection; None: unlimited.
         fault: Called with each request; returns the fault of the answer. "": none; a number such as "500": this
             status; "drop": the connection closes without an answer; "short": it closes after half of the body;
             "whole": the range is ignored; "hang": no answer until the server stops.

@@ -46,7 +46,7 @@ def beside_corpora() -> Iterator[None]:
 
 
 def without_order(state: dict[str, Any]) -> dict[str, Any]:
-    """Return a state as the version that was recorded took it: without the check sum of the tables."""
+    """Return a state in the form of the recorded version, which has no check sum of the tables."""
     return {name: value for name, value in state.items() if name != "order"}
 
 
@@ -117,7 +117,7 @@ def beside_features(name: str, deserializer: Any) -> list[Any]:
     return [features(), deserializer] if name.endswith("labels") else [deserializer]
 
 
-# -- sources: how one is made, its request, and what happens to it before its state is taken ---------------------------
+# -- sources: how each is made, its request, and what happens to it before its state is taken --------------------------
 
 SMALL = {"randomization_window_in_chunks": 3}
 
@@ -221,7 +221,7 @@ DATASETS: dict[str, Dataset] = {
 
 
 def objects() -> dict[str, Any]:
-    """Small objects whose pickles must stay readable, and equal to these."""
+    """Small objects, whose recorded pickles must stay readable and be equal to them."""
     return {
         "Partition": Partition(2, 5),
         "BalancedPartition": BalancedPartition(1, 4, "repeat", 2, 3),

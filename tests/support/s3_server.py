@@ -21,7 +21,7 @@ def s3_server(folder: Path) -> Iterator[str]:
     """Run a server while the block runs, and yield its URL.
 
     Args:
-        folder: For its log.
+        folder: Folder of the server's log.
     """
     environment = {**os.environ, "AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
     log = folder / "log"

@@ -38,8 +38,8 @@ class Second(NamedTuple):
         name: Its name.
         is_sparse: Whether its minibatches contain indices.
         dim: Values of a sample.
-        index: The place of the value, for the number of a sequence.
-        value: The value, for the number of a sequence and a step.
+        index: Returns the index of the value other than zero, from the number of a sequence.
+        value: Returns this value, from the number of a sequence and a step.
     """
 
     name: str

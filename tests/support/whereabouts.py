@@ -24,7 +24,7 @@ class Kind:
 
     Attributes:
         store: The store of the bytes, one of `STORES`.
-        packing: Their compression, one of `PACKINGS`; mixed: each file in another way.
+        packing: Their compression, one of `PACKINGS`; mixed: each file in a different way.
         is_cached: Whether a cache on a local disk keeps the bytes that were read.
     """
 
