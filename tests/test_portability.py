@@ -52,7 +52,7 @@ def test_errors_of_the_system_keep_their_number() -> None:
     assert caught.value.errno == errno.EBADF
 
 
-def test_parses_with_as_many_threads_as_cores_may_be_used() -> None:
+def test_parses_with_as_many_threads_as_granted_cores() -> None:
     count = "from cntkio._threads import num_threads; print(num_threads())"
     alone = "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); " + count
     environment = {name: value for name, value in os.environ.items() if name != "CNTKIO_NUM_THREADS"}

@@ -113,7 +113,7 @@ def named(path: str) -> Any:
 
 
 @pytest.mark.parametrize("path", SIGNATURES)
-def test_callables_take_the_arguments_and_defaults_of_cntk_first(path: str) -> None:
+def test_callables_take_cntks_arguments_first_with_the_same_defaults(path: str) -> None:
     parameters = [one for one in inspect.signature(named(path)).parameters.values() if one.name != "self"]
     expected = SIGNATURES[path]
     own = parameters[: len(expected)]
@@ -133,7 +133,7 @@ def test_next_minibatch_of_a_user_source_takes_cntks_arguments() -> None:
     assert own == ["num_samples", "number_of_workers", "worker_rank", "device"]
 
 
-def test_the_constants_are_cntks() -> None:
+def test_the_constants_equal_cntks() -> None:
     assert (cntkio.INFINITELY_REPEAT, cntkio.FULL_DATA_SWEEP) == (ENDLESS, SWEEP)
     assert cntkio.DEFAULT_RANDOMIZATION_WINDOW_IN_CHUNKS == 128
     assert [level.value for level in (TraceLevel.Error, TraceLevel.Warning, TraceLevel.Info)] == [0, 1, 2]
@@ -275,7 +275,7 @@ def test_warns_of_unknown_options_by_item_and_suggests_similar_names(
     assert "did you mean 'maxErrors'?" in caplog.messages[0] and "did you mean 'precision'?" in caplog.messages[1]
 
 
-def test_an_input_map_takes_any_keys_and_its_minibatches_stay(corpus: CTFDeserializer) -> None:
+def test_an_input_map_takes_any_keys_and_its_minibatches_stay_valid(corpus: CTFDeserializer) -> None:
     source = MinibatchSource(corpus, randomize=False, max_sweeps=1)
     key = object()
     first = source.next_minibatch(1, {key: source["x"], 7: source["x"]})
@@ -450,6 +450,6 @@ def test_the_package_has_the_version_of_its_core() -> None:
         ("logging", "cntkio.TraceLevel"),
     ],
 )
-def test_names_of_cntk_outside_io_say_where_they_went(name: str, words: str) -> None:
+def test_names_of_cntk_outside_io_name_their_replacements(name: str, words: str) -> None:
     with pytest.raises(AttributeError, match=words):
         getattr(cntkio, name)

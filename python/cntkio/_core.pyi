@@ -97,7 +97,7 @@ def read_checked(
 
 @final
 class CompressedStream:
-    """A decompressor of all data in order, which notes access points."""
+    """A decompressor that reads all data in order, and records access points."""
 
     def __new__(cls, name: str, packed: int = 0, text: int = 0, *, spacing: int | None = None) -> CompressedStream: ...
     def feed(
@@ -116,7 +116,7 @@ class DamagedDataError(Exception):
 
 @final
 class Decoders:
-    """Decoders of earlier calls, whose memory later calls use."""
+    """Decoders kept from earlier calls, whose memory later calls reuse."""
 
     def __new__(cls, most: int) -> Decoders: ...
 
@@ -153,7 +153,7 @@ class Spare:
 
 @final
 class CTFSchema:
-    """The streams of a text corpus, and its other properties that the parser needs."""
+    """The streams of a text corpus, and the other properties of the corpus that the parser needs."""
 
     def __new__(
         cls,
@@ -242,7 +242,7 @@ _Numbers = tuple[npt.NDArray[np.uint16], npt.NDArray[np.uint16]]
 
 @final
 class MLFLabels:
-    """The entries of a label file, in its order."""
+    """The entries of a label file, in the order of the file."""
 
     @property
     def keys(self) -> _Rows: ...
@@ -269,7 +269,7 @@ class MLFLabels:
 
 @final
 class HTKList:
-    """The utterances of a list, in its order: of each its key, file, first frame and last frame."""
+    """The utterances of a list, in the order of the list: the key, file, first frame and last frame of each."""
 
     @property
     def keys(self) -> _Rows: ...

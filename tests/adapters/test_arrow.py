@@ -153,7 +153,7 @@ def test_any_corpus_comes_back_with_the_same_bits(tmp_path: Path, data: st.DataO
     assert (tmp_path / "b.cbf").read_bytes() == cbf.read_bytes()
 
 
-def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
+def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:
     (tmp_path / "bad.ctf").write_text("|x 1 2\n|x 1 2 3\n")
     bad = CTFDeserializer(tmp_path / "bad.ctf", StreamDefs(x=StreamDef(field="x", shape=2)))
     for write in (write_parquet, write_arrow):
@@ -311,7 +311,7 @@ def test_keys_of_utterances_are_texts(tmp_path: Path) -> None:
     assert pa.table(RecordBatches(source)).to_pylist() == rows
 
 
-def test_numbers_of_classes_stay_whole_numbers(tmp_path: Path) -> None:
+def test_class_ids_stay_whole_numbers(tmp_path: Path) -> None:
     (tmp_path / "a.htk").write_bytes(struct.pack(">iihh", 3, 100_000, 8, 9) + np.zeros((3, 2), ">f4").tobytes())
     (tmp_path / "a.scp").write_text(f"one={tmp_path}/a.htk[0,2]\n")
     (tmp_path / "a.mlf").write_text('#!MLF!#\n"*/one.lab"\n0 100000 a\n100000 300000 b\n.\n')

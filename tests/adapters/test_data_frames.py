@@ -219,7 +219,7 @@ def test_dimensions_and_precisions_come_back_from_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("library", ["polars", "pandas", "datasets"])
-def test_a_schema_gives_back_what_a_library_dropped(words: Path, tmp_path: Path, library: str) -> None:
+def test_a_schema_restores_metadata_that_a_library_dropped(words: Path, tmp_path: Path, library: str) -> None:
     corpus = CTFDeserializer(words, infer_streams(words))
     batches = arrow.RecordBatches(corpus, ids=["w"], flat=["t"])
     frame: Any

@@ -38,7 +38,7 @@ def test_a_data_set_is_written_as_files_of_a_corpus(found: Any) -> None:
     assert set(found["written binary"]) == {".cbf"}
 
 
-def test_a_task_that_died_reads_the_same_when_it_is_repeated(found: Any) -> None:
+def test_a_task_that_died_reads_the_same_rows_when_repeated(found: Any) -> None:
     again, expected, died = found["repeated"]
     assert died and again == expected and len(expected) > 10
 

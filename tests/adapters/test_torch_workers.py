@@ -95,7 +95,7 @@ def test_a_break_in_mid_epoch_leaves_no_trace_in_the_next_iteration(corpus: Path
 
 
 @pytest.mark.parametrize("persistent", [False, True])
-def test_a_state_in_the_second_epoch_has_its_epoch(corpus: Path, persistent: bool) -> None:
+def test_a_state_of_the_second_epoch_contains_that_epoch(corpus: Path, persistent: bool) -> None:
     dataset, loader = new(corpus, persistent_workers=persistent)
     for epoch in range(2):
         dataset.set_epoch(epoch)
