@@ -64,7 +64,7 @@ class Description(NamedTuple):
 
 
 class Described:
-    """Base of objects that print as their description, in notebooks as its HTML."""
+    """Base of objects that print as their description, and in notebooks as its HTML."""
 
     __slots__ = ()
 

@@ -98,7 +98,7 @@ class CorpusChunks:
         return len(chunk_ids) == 1 and self._is_ready(chunk_ids[0])
 
     def to_be_used(self, refs: ChunkRefs) -> list[tuple[int, int]]:
-        """Return the chunks that are not in use or not in memory, each after its first sequence."""
+        """Return the first sequence and the id of each chunk that is not in use or not in memory."""
         return [
             (first, chunk_id)
             for chunk_id, first in zip(refs.chunk_ids, refs.firsts, strict=True)

@@ -1,4 +1,4 @@
-"""Open the deserializers of a source: their corpora, and the streams."""
+"""The deserializers of a source, opened: their corpora, and the streams."""
 
 from __future__ import annotations
 

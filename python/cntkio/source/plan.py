@@ -32,7 +32,7 @@ _LEAST_AT_ONCE, _MOST_AT_ONCE = 16, 2048
 
 
 class NoChunks:
-    """Stands in for a `ChunkStore`, and loads nothing.
+    """A stand-in for a `ChunkStore` that loads nothing.
 
     Attributes:
         planned: Version of the timeline's plan.
