@@ -665,7 +665,7 @@ def test_a_state_of_other_chunks_is_refused_by_name(corpus: Path) -> None:
         ({"layout": "flat"}, "layout 'flat'"),
         ({"layout": {"y": "csr"}}, "names the stream 'y'"),
         ({"partition": "even"}, "partition is 'even'; expected 'cntk', 'balanced' or 'global'"),
-        ({"rank": 0}, "rank=0 and world_size=None are given together"),
+        ({"rank": 0}, "rank=0, but world_size=None; give both or neither"),
         ({"rank": 2, "world_size": 2}, "rank is 2, but world_size is 2; expected a rank from 0 to 1"),
         ({"rank": 0, "world_size": 1, "remainder": "keep"}, "remainder is 'keep'"),
         ({"source": [1]}, "source is list; expected MinibatchSource"),
