@@ -77,6 +77,8 @@ def test_the_column_of_keys_is_named_or_left_out(corpus: CTFDeserializer) -> Non
     assert RecordBatches(corpus, key=None).schema.names == ["s", "x", "y"]
     with pytest.raises(ConfigError, match="both named 'x'; give key="):
         RecordBatches(corpus, key="x")
+    with pytest.raises(ConfigError, match="both named 'x'; give key="):
+        convert(MinibatchSource(corpus).next_minibatch(10), key="x")
 
 
 def test_a_flat_stream_has_rows_without_a_list(corpus: CTFDeserializer) -> None:

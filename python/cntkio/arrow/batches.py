@@ -14,7 +14,7 @@ from cntkio._threads import num_threads
 from cntkio.arrow.fields import KEY, entry_fields, key_field, list_of, stream_field
 from cntkio.convert import Piece, Pieces, Progress, pieces_of
 from cntkio.errors import ConfigError, CorpusError
-from cntkio.hints import did_you_mean
+from cntkio.hints import there_are
 from cntkio.layouts import classes_of, no_class
 from cntkio.minibatch import Minibatch, MinibatchData
 from cntkio.streams import StreamInformation, packed_columns
@@ -64,15 +64,8 @@ class RecordBatches:
         flat: Collection[str] | bool = False,
         ids: Collection[str] = (),
     ) -> None:
-        if not isinstance(key, str | None):
-            raise ConfigError(f"key is {key!r}; expected the name of a column, or None", key="key")
         self._data = data
         with pieces_of(data) as pieces:
-            if any(info.name == key for info in pieces.streams):
-                raise ConfigError(
-                    f"the column of keys and a stream are both named {key!r}; give key=... another name, or None",
-                    key="key",
-                )
             self._columns = _Columns(key, pieces.streams, pieces.has_text_keys, flat, ids)
 
     @property
@@ -121,7 +114,8 @@ def convert(
     """Convert a minibatch to a record batch; values are not copied. Arguments and columns as for `RecordBatches`.
 
     Raises:
-        ConfigError: The minibatch is truncated: it does not contain whole sequences.
+        ConfigError: The minibatch is truncated: it does not contain whole sequences. Or an argument is invalid, as for
+            `RecordBatches`.
         CorpusError: A sequence of a flat stream does not have exactly one sample, or a sample of a stream in `ids` is
             not a single entry of 1.
 
@@ -157,8 +151,14 @@ class _Columns:
         flat: Collection[str] | bool,
         ids: Collection[str],
     ) -> None:
-        self._has_keys = key is not None
+        if not isinstance(key, str | None):
+            raise ConfigError(f"key is {key!r}; expected the name of a column, or None", key="key")
         names = [info.name for info in streams]
+        if key in names:
+            raise ConfigError(
+                f"the column of keys and a stream are both named {key!r}; give key=... another name, or None", key="key"
+            )
+        self._has_keys = key is not None
         self._flat = frozenset(names) if flat is True else _chosen("flat", flat, names)
         self._ids = _chosen("ids", ids, names)
         fields = [stream_field(info, info.name in self._flat, info.name in self._ids) for info in streams]
@@ -194,8 +194,7 @@ def _chosen(option: str, names: Collection[str] | Literal[False], known: Sequenc
     chosen = frozenset(names or ())
     for name in chosen:
         if name not in known:
-            hint = did_you_mean(name, known)
-            raise ConfigError(f"{option}: no stream {name!r}; there are: {known}{hint}", key=option)
+            raise ConfigError(f"{option}: no stream {name!r}{there_are(name, known)}", key=option)
     return chosen
 
 

@@ -19,7 +19,7 @@ from cntkio.arrow.tables import Table, can_be_read_again, opened, small
 from cntkio.convert import Piece, Pieces
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.user import Column
-from cntkio.hints import did_you_mean
+from cntkio.hints import there_are
 from cntkio.streams import num_values
 
 _LARGEST_IN_FLOAT32 = 1 << 24
@@ -169,9 +169,7 @@ def _with_metadata(schema: pa.Schema, described: pa.Schema) -> pa.Schema:
 def _key_of(schema: pa.Schema, key: str | None) -> str | None:
     if key is not None:
         if key not in schema.names:
-            raise ConfigError(
-                f"no column {key!r}; there are: {schema.names}{did_you_mean(key, schema.names)}", key="key"
-            )
+            raise ConfigError(f"no column {key!r}{there_are(key, schema.names)}", key="key")
         return key
     facts = {field.name: facts_of(field) for field in schema}
     marked = [name for name, fact in facts.items() if fact is not None and fact.role == "key"]
@@ -204,8 +202,7 @@ def _columns_of(
     for option, given in (("shapes", shapes), ("one_hot", one_hot)):
         for name, shape in given.items():
             if name not in names:
-                hint = did_you_mean(name, names)
-                raise ConfigError(f"{option}: no column {name!r}; there are: {names}{hint}", key=option)
+                raise ConfigError(f"{option}: no column {name!r}{there_are(name, names)}", key=option)
             if num_values(shape) < 1:
                 raise ConfigError(f"{option}: column {name!r} has {shape!r}; expected at least 1", key=option)
     if not fields:
