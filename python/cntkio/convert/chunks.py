@@ -181,6 +181,6 @@ def pieces_of_chunks(corpus: Corpus, chunk_ids: range) -> Iterator[Piece]:
     """Yield a piece for each of some chunks of an opened corpus."""
     table = corpus.table
     for loaded in chunks_in_order(corpus, chunk_ids):
-        first, last = table.chunk_starts[loaded.chunk_id : loaded.chunk_id + 2]
+        first, last = table.bounds_of(loaded.chunk_id)
         yield Piece(loaded.chunk.in_full_width(), table.keys[first:last], table.lengths[first:last].astype(np.uint32))
     corpus.report.log_totals()

@@ -1,7 +1,7 @@
-"""Columns of tables, in as few bytes as they take: keys that count up, keys of 32 bits, lengths that are all the same.
+"""Columns of tables, in as few bytes as possible: keys that count up, keys of 32 bits, lengths that are all the same.
 
 A column of lengths is a NumPy array of 8, 16 or 32 bits; if all lengths are the same, its stride is 0, and it takes no
-memory. Keys are a NumPy array, or one of the classes here, which behave like one where they are indexed.
+memory. Keys are a NumPy array, or an object of one of the classes below, which are indexed like an array.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ Keys: TypeAlias = npt.NDArray[Any] | CountedKeys | NumberKeys
 
 
 def compact_keys(keys: npt.NDArray[np.uint64], *, are_ascending: bool) -> Keys:
-    """Return keys in as few bytes as they take.
+    """Return keys in as few bytes as possible.
 
     Args:
         keys: Keys that are numbers; at least one.
@@ -127,7 +127,7 @@ def compact_keys(keys: npt.NDArray[np.uint64], *, are_ascending: bool) -> Keys:
 
 
 def joined_keys(columns: Sequence[Keys]) -> Keys:
-    """Return the keys of several columns, one after the other, in as few bytes as they take.
+    """Return the keys of several columns, one after the other, in as few bytes as possible.
 
     Example:
         >>> joined_keys([CountedKeys(0, 2), CountedKeys(2, 3)]).stored()
@@ -174,7 +174,7 @@ def moved_keys(keys: Keys, first: int) -> Keys:
 
 
 def joined_lengths(columns: Sequence[Lengths]) -> Lengths:
-    """Return the lengths of several columns, one after the other, in as few bytes as they take.
+    """Return the lengths of several columns, one after the other, in as few bytes as possible.
 
     Example:
         >>> joined_lengths([same_lengths(2, 3), same_lengths(2, 1)]).strides
@@ -195,7 +195,7 @@ def _joined(columns: Sequence[npt.NDArray[Any]], dtype: npt.DTypeLike) -> npt.ND
 
 
 def compact_lengths(lengths: npt.NDArray[np.uint32]) -> Lengths:
-    """Return lengths in as few bytes as they take.
+    """Return lengths in as few bytes as possible.
 
     Example:
         >>> compact_lengths(np.array([3, 3, 3], np.uint32)).strides
@@ -217,6 +217,20 @@ def same_lengths(length: int, count: int) -> Lengths:
 def are_all_the_same(lengths: Lengths) -> bool:
     """Return whether the column keeps a single number for all lengths."""
     return lengths.strides == (0,)
+
+
+def span_at(starts: npt.NDArray[Any], positions: Any) -> Any:
+    """Return the index of the span that contains a position, or of each span if `positions` is an array.
+
+    Args:
+        starts: Position at which each span begins, ascending.
+        positions: One position, or an array of them. Before the first start, the result is -1.
+
+    Example:
+        >>> span_at(np.array([0, 2, 5]), 4), span_at(np.array([0, 2, 5]), np.array([1, 2, 9]))
+        (np.int64(1), array([0, 1, 2]))
+    """
+    return np.searchsorted(starts, positions, side="right") - 1
 
 
 def stored_keys(keys: Keys) -> npt.NDArray[Any]:

@@ -27,7 +27,7 @@ from cntkio import _core
 from cntkio._threads import ForkLock, num_threads
 from cntkio.errors import FormatError
 from cntkio.formats.block_cache import BlockCache, CachedObject, CacheFolder, num_bytes_in_cache
-from cntkio.formats.columns import Column
+from cntkio.formats.columns import Column, span_at
 from cntkio.formats.index_cache import Arrays, DamagedCacheError, IndexCache, Remaking, StoredArrays, StoredColumn
 from cntkio.formats.passes import announced
 from cntkio.formats.stores import Facts
@@ -78,6 +78,10 @@ class Points(NamedTuple):
     places: npt.NDArray[np.uint64]
     window_bounds: npt.NDArray[np.uint64]
     windows: Column
+
+    def segment_at(self, offset: int) -> int:
+        """Return the segment that contains an offset in the text."""
+        return int(span_at(self.texts, np.uint64(offset)))
 
 
 class CompressedText:
@@ -162,7 +166,7 @@ class CompressedText:
         if self._in_order is not None:
             return self._in_order.read(begin, end) if self._kept is None else self._read_kept(self._kept, begin, end)
         texts = self._points.texts
-        segment = int(np.searchsorted(texts, np.uint64(begin), side="right")) - 1
+        segment = self._points.segment_at(begin)
         first, last = int(texts[segment]), int(texts[segment + 1])
         if end - begin >= (last - first) // 2 or end > last:
             return self._decompressed(begin, end)
@@ -215,7 +219,7 @@ class CompressedText:
 
     def _segments(self, begin: int, end: int) -> PackedText:
         points = self._points
-        first = int(np.searchsorted(points.texts, np.uint64(begin), side="right")) - 1
+        first = points.segment_at(begin)
         last = int(np.searchsorted(points.texts, np.uint64(end), side="left"))
         texts, places = points.texts[first : last + 1], points.places[first : last + 1]
         bounds = points.window_bounds[first : last + 1]
@@ -271,7 +275,7 @@ class InOrder:
     def _restart(self, begin: int) -> int:
         """Go to the last access point before an offset, unless the stream is nearer; return the position."""
         points = self._points
-        point = int(np.searchsorted(points.texts, np.uint64(begin), side="right")) - 1
+        point = points.segment_at(begin)
         first = int(points.texts[point])
         position = self._begin + len(self._kept)
         if self._process != os.getpid() or not first <= position <= begin:

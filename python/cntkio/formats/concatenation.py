@@ -20,7 +20,7 @@ import os
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, islice
 from pathlib import PurePath
 from typing import Any, Literal, NamedTuple, Protocol, get_args
 
@@ -38,6 +38,7 @@ from cntkio.formats.columns import (
     moved_keys,
     part_of_keys,
     range_of_keys,
+    span_at,
 )
 from cntkio.formats.contract import Ahead, Corpus, Joins, Loaded, PlacesInFiles
 from cntkio.formats.index_cache import CacheFiles
@@ -227,12 +228,10 @@ class OpenFiles:
 
     Args:
         open_again: Opens a file, by its index.
-        most: Number of files that stay open.
     """
 
-    def __init__(self, open_again: Callable[[int], FileCorpus], most: int | None = None) -> None:
+    def __init__(self, open_again: Callable[[int], FileCorpus]) -> None:
         self._open_again = open_again
-        self._most = MOST_OPEN if most is None else most
         self._files: OrderedDict[int, _Open] = OrderedDict()
         self._lock = ForkLock()
 
@@ -266,16 +265,13 @@ class OpenFiles:
             self._close_others()
 
     def _close_others(self) -> None:
-        """Close the least recently used files, until few are open."""
+        """Close the least recently used files until few are open."""
         with self._lock.inner:
-            unused = [index for index, file in self._files.items() if not file.num_users] if self._has_too_many else []
-            closed = [self._files.pop(index) for index in unused[: len(self._files) - self._most]]
+            num_closed = max(len(self._files) - MOST_OPEN, 0)
+            unused = (index for index, file in self._files.items() if not file.num_users)
+            closed = [self._files.pop(index) for index in [*islice(unused, num_closed)]]
         for file in closed:
             file.close()
-
-    @property
-    def _has_too_many(self) -> bool:
-        return len(self._files) > self._most
 
     def close(self) -> None:
         """Close all files."""
@@ -410,23 +406,27 @@ class Concatenation:
 
     def _place(self, chunk_id: int) -> tuple[int, int]:
         """Return the file of a chunk, and the chunk's number in the file."""
-        index = int(np.searchsorted(self._first_chunks, chunk_id, side="right")) - 1
+        index = int(span_at(self._first_chunks, chunk_id))
         return index, chunk_id - int(self._first_chunks[index])
 
     def load(self, chunk_id: int) -> Loaded:
-        index, own_id = self._place(chunk_id)
-        with self._open_files.use(index) as corpus:
-            return self._as_own(corpus, chunk_id, corpus.load(own_id))
+        return self._load(chunk_id, None)
 
     @property
     def load_part(self) -> Callable[[int, npt.NDArray[np.uint32]], Loaded] | None:
-        return self._load_part if self._loads_parts else None
+        return self._load if self._loads_parts else None
 
-    def _load_part(self, chunk_id: int, sequences: npt.NDArray[np.uint32]) -> Loaded:
+    def _load(self, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
+        """Load a chunk, or some of its sequences, under its number here, without findings if it is sound."""
         index, own_id = self._place(chunk_id)
         with self._open_files.use(index) as corpus:
-            assert corpus.load_part is not None
-            return self._as_own(corpus, chunk_id, corpus.load_part(own_id, sequences))
+            if sequences is None:
+                loaded = corpus.load(own_id)
+            else:
+                assert corpus.load_part is not None
+                loaded = corpus.load_part(own_id, sequences)
+            findings = None if corpus.is_sound(loaded) else loaded.findings
+        return Loaded(chunk_id, loaded.chunk, findings, sequences)
 
     def account_for(self, loaded: Loaded) -> None:
         if loaded.findings is not None:
@@ -438,14 +438,8 @@ class Concatenation:
         parsed, self._parsed = self._parsed, {}
         return {chunk_id: Loaded(chunk_id, loaded.chunk) for chunk_id, loaded in parsed.items()}
 
-    @staticmethod
-    def _as_own(corpus: FileCorpus, chunk_id: int, loaded: Loaded) -> Loaded:
-        """Return a chunk of a file under its number here, without findings if it is sound."""
-        findings = None if corpus.is_sound(loaded) else loaded.findings
-        return Loaded(chunk_id, loaded.chunk, findings, loaded.sequences)
-
     def places(self, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
-        file_of = np.searchsorted(self._first_sequences, sequences, side="right") - 1
+        file_of = span_at(self._first_sequences, sequences)
         columns = np.zeros((2, len(sequences)), np.int64)
         has_columns = [False, False]
         for index in np.unique(file_of).tolist():

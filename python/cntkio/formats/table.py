@@ -10,10 +10,10 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from cntkio.formats.columns import Keys, Lengths, stored_keys, stored_lengths
+from cntkio.formats.columns import Keys, Lengths, span_at, stored_keys, stored_lengths
 
 NamedFiles: TypeAlias = tuple[npt.NDArray[np.str_], npt.NDArray[np.int64]]
-"""The files of some sequences: their names, and for each sequence the index of its file among the names."""
+"""The files of some sequences: their names, and the index of each sequence's file among these names."""
 
 
 def key_text(key: int | bytes | str) -> str:
@@ -29,11 +29,11 @@ class Files(Protocol):
 
 
 class ListedFiles:
-    """Files that each sequence names.
+    """Files in any order: each sequence has the index of its file.
 
     Args:
         paths: The files.
-        files: For each sequence the index of its file.
+        files: Index of each sequence's file in `paths`.
     """
 
     def __init__(self, paths: Sequence[str | bytes], files: npt.NDArray[np.integer[Any]]) -> None:
@@ -63,8 +63,7 @@ class FileSpans:
 
     def of(self, sequences: npt.NDArray[np.int64]) -> NamedFiles:
         """Return the files of some sequences."""
-        files = np.searchsorted(self._starts, sequences, side="right") - 1
-        return ListedFiles(self._paths, files).of(np.arange(len(files)))
+        return ListedFiles(self._paths, span_at(self._starts, sequences)).of(np.arange(len(sequences)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -94,6 +93,11 @@ class SequenceTable:
     def num_chunks(self) -> int:
         """Number of chunks."""
         return len(self.chunk_starts) - 1
+
+    def bounds_of(self, chunk_id: int) -> tuple[int, int]:
+        """Return the first sequence of a chunk, and the sequence after its last."""
+        first, last = self.chunk_starts[chunk_id : chunk_id + 2].tolist()
+        return first, last
 
     def content(self) -> list[npt.NDArray[Any]]:
         """Return arrays that determine the table, for check sums."""

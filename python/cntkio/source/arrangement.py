@@ -97,7 +97,7 @@ class Arrangement:
         """Return, for each corpus, its chunks that hold sequences of a chunk of the table, in ascending order."""
         if self.partners is None:
             return [[table_chunk]]
-        begin, end = self.table.chunk_starts[table_chunk : table_chunk + 2]
+        begin, end = self.table.bounds_of(table_chunk)
         return [
             np.unique(np.searchsorted(table.chunk_starts, partners[begin:end], side="right") - 1).tolist()
             for table, partners in zip(self.tables, self.partners, strict=True)

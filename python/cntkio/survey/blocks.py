@@ -97,7 +97,7 @@ def blocks(
     """
     num_done = 0
     for loaded in chunks_in_order(corpus, refuse=refuse):
-        first, last = corpus.table.chunk_starts[loaded.chunk_id : loaded.chunk_id + 2].tolist()
+        first, last = corpus.table.bounds_of(loaded.chunk_id)
         keys = corpus.table.keys[first:last]
         if corpus.joins == "alone":  # the table has no sequences, and the findings are their lengths
             first, last = num_done, num_done + len(loaded.findings)

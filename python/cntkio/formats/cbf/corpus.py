@@ -17,6 +17,7 @@ from cntkio.errors import ConfigError, FormatError
 from cntkio.formats.cbf.faults import Fault
 from cntkio.formats.cbf.header import Header, StreamHeader, read_header
 from cntkio.formats.cntk_options import BINARY, CntkOptions
+from cntkio.formats.columns import span_at
 from cntkio.formats.concatenation import Concatenation, concatenated
 from cntkio.formats.contract import LOADS_AT_ONCE, NOTHING_AHEAD, Ahead, Deserializer, Joins, Loaded, PlacesInFiles
 from cntkio.formats.file_lists import FileNames, listed_files, shown_files
@@ -342,7 +343,7 @@ class CBFCorpus:
             self._parse_lengths(lengths, chunk_starts)
         if not lengths.all():
             sequence = int(np.argmin(lengths))
-            chunk_id = int(np.searchsorted(chunk_starts, sequence, "right")) - 1
+            chunk_id = int(span_at(chunk_starts, sequence))
             raise FormatError(
                 "the length list says 0 samples; expected at least 1",
                 path=self.name,
@@ -380,8 +381,7 @@ class CBFCorpus:
     # ------------------------------------------------------------------------------------------------------- data
 
     def places(self, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
-        chunk_ids = np.searchsorted(self.table.chunk_starts, sequences, side="right") - 1
-        begins = self.header.begins[chunk_ids].astype(np.int64)
+        begins = self.header.begins[span_at(self.table.chunk_starts, sequences)].astype(np.int64)
         return PlacesInFiles([self.name], np.zeros(len(begins), np.int64), begins)
 
     def fingerprint(self) -> str:
@@ -427,7 +427,7 @@ class CBFCorpus:
     def _load(self, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> Loaded:
         """Load a chunk, or some of its sequences: their indices in it."""
         chunk, lengths, num_unused = self._parse(chunk_id, sequences)
-        first, last = self.table.chunk_starts[chunk_id : chunk_id + 2]
+        first, last = self.table.bounds_of(chunk_id)
         if self.layout == "documented" and not np.array_equal(lengths, self.table.lengths[first:last]):
             raise self._samples_error(chunk_id, lengths)
         return Loaded(chunk_id, chunk, num_unused, sequences)

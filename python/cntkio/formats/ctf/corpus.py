@@ -22,6 +22,7 @@ from cntkio.displays import counted
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.block_cache import require_room
 from cntkio.formats.cntk_options import TEXT, CntkOptions
+from cntkio.formats.columns import span_at
 from cntkio.formats.compressed import damaged
 from cntkio.formats.concatenation import Concatenation, KeysOf, check_keys_of, concatenated
 from cntkio.formats.contract import NOTHING_AHEAD, Ahead, Corpus, Deserializer, Joins, Loaded, PlacesInFiles
@@ -510,8 +511,8 @@ class CTFCorpus:
         schema: _core.CTFSchema | None = None,
     ) -> tuple[_core.Chunk, Findings]:
         """Parse all sequences of a chunk, or some: their indices in it."""
-        first, last = (int(index) for index in self.table.chunk_starts[chunk_id : chunk_id + 2])
-        places, lengths = self.index.places.of_chunk(chunk_id, first, last), self.table.lengths[first:last]
+        first, last = self.table.bounds_of(chunk_id)
+        places, lengths = self._places_of(chunk_id), self.table.lengths[first:last]
         if sequences is not None:
             places, lengths = places.only(sequences), lengths[sequences]
         num_bytes, least = places.num_bytes, tuning.PIECE
@@ -619,16 +620,15 @@ class CTFCorpus:
 
     def bounds_of(self, sequence_index: int) -> tuple[int, int]:
         """Return the first byte of a sequence, and the byte after it."""
-        chunk_starts = self.table.chunk_starts
-        chunk_id = int(np.searchsorted(chunk_starts, sequence_index, side="right")) - 1
-        first, last = chunk_starts[chunk_id : chunk_id + 2].tolist()
-        return self.index.places.of_chunk(chunk_id, first, last).sequence(sequence_index - first)
+        chunk_id = int(span_at(self.table.chunk_starts, sequence_index))
+        return self._places_of(chunk_id).sequence(sequence_index - int(self.table.chunk_starts[chunk_id]))
 
     def bounds_at(self, byte: int) -> tuple[int, int]:
         """Return the first byte of the sequence that has a byte, and the byte after the sequence."""
-        chunk_id = self.index.places.chunk_at(byte)
-        first, last = self.table.chunk_starts[chunk_id : chunk_id + 2].tolist()
-        return self.index.places.of_chunk(chunk_id, first, last).at(byte)
+        return self._places_of(self.index.places.chunk_at(byte)).at(byte)
+
+    def _places_of(self, chunk_id: int) -> ChunkPlaces:
+        return self.index.places.of_chunk(chunk_id, *self.table.bounds_of(chunk_id))
 
     def _fits(self, definition: StreamSchema) -> bool:
         """Return whether another definition can read all values of a stream."""

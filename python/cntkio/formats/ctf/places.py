@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio._threads import num_threads
-from cntkio.formats.columns import Column
+from cntkio.formats.columns import Column, span_at
 from cntkio.formats.index_cache import DamagedCacheError, Remaking, StoredArrays, StoredColumn
 
 
@@ -39,7 +39,7 @@ class ChunkPlaces(NamedTuple):
 
     def at(self, byte: int) -> tuple[int, int]:
         """Return the first byte of the sequence that has a byte of the file, and the byte after the sequence."""
-        return self.sequence(max(int(np.searchsorted(self.starts, byte - self.begin, side="right")) - 1, 0))
+        return self.sequence(max(int(span_at(self.starts, byte - self.begin)), 0))
 
     def only(self, sequences: npt.NDArray[np.uint32]) -> ChunkPlaces:
         """Return the places of some of the chunk's sequences, which ascend: their indices in the chunk."""
@@ -128,7 +128,7 @@ class Places:
 
     def chunk_at(self, byte: int) -> int:
         """Return the chunk that has a byte of the file, or else the chunk before it."""
-        return max(int(np.searchsorted(self._begins, np.uint64(byte), side="right")) - 1, 0)
+        return max(int(span_at(self._begins, np.uint64(byte))), 0)
 
     def first_bytes(
         self, sequences: npt.NDArray[np.int64], chunk_starts: npt.NDArray[np.int64]
@@ -136,7 +136,7 @@ class Places:
         """Return the first byte of each of some sequences in the file."""
         order = np.argsort(sequences)
         ascending = sequences[order]
-        chunk_ids = np.searchsorted(chunk_starts, ascending, side="right") - 1
+        chunk_ids = span_at(chunk_starts, ascending)
         found = np.empty(len(sequences), np.int64)
         bounds = np.flatnonzero(np.diff(chunk_ids, prepend=-1, append=-1)).tolist()
         for begin, end in itertools.pairwise(bounds):

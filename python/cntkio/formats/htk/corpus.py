@@ -27,6 +27,7 @@ from cntkio import _core
 from cntkio.arguments import float_type
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import FEATURE_STREAM, FEATURES, truth
+from cntkio.formats.columns import span_at
 from cntkio.formats.concatenation import fingerprint_of_files
 from cntkio.formats.contract import LOADS_AT_ONCE, NOTHING_AHEAD, Ahead, Joins, Loaded, PlacesInFiles, Utterances
 from cntkio.formats.file_lists import listed_files, shown_files
@@ -249,7 +250,7 @@ class HTKFeatureCorpus:
 
     def _refuse_common_keys(self, listed: Listed, first: npt.NDArray[np.uint32]) -> None:
         """Refuse an utterance that is in two lists; `first` has the first utterance with the key of each."""
-        list_of = np.searchsorted(self._first_paths, listed.files, side="right") - 1
+        list_of = span_at(self._first_paths, listed.files)
         common = np.flatnonzero(list_of != list_of[first])
         if len(common):
             index = common[0]
@@ -366,7 +367,7 @@ class HTKFeatureCorpus:
 
     def _utterances(self, chunk_id: int, sequences: npt.NDArray[np.uint32] | None) -> npt.NDArray[np.int64]:
         """Return the utterances of a chunk, or some of them: their indices in it."""
-        begin, end = self.table.chunk_starts[chunk_id : chunk_id + 2].tolist()
+        begin, end = self.table.bounds_of(chunk_id)
         return np.arange(begin, end) if sequences is None else begin + sequences.astype(np.int64)
 
     def read_frames(

@@ -27,6 +27,7 @@ import numpy.typing as npt
 from cntkio import _core
 from cntkio.errors import ConfigError, CorpusError, FormatError
 from cntkio.formats.cntk_options import BINARY_LABELS, LABELS
+from cntkio.formats.columns import span_at
 from cntkio.formats.concatenation import fingerprint_of_files
 from cntkio.formats.contract import LOADS_AT_ONCE, NOTHING_AHEAD, Ahead, Joins, Loaded, PlacesInFiles, Utterances
 from cntkio.formats.file_lists import listed_files, shown_files
@@ -294,7 +295,7 @@ class MLFCorpus:
 
     def _entry(self, sequence_index: int) -> tuple[Entries, int]:
         """Return the file of an entry, and the entry's index in it."""
-        file_index = np.searchsorted(self._first_of_file, sequence_index, side="right") - 1
+        file_index = span_at(self._first_of_file, sequence_index)
         return self._files[file_index], sequence_index - self._first_of_file[file_index]
 
     def _error(self, sequence_index: int, byte: int, what: str, kind: str | None = None) -> FormatError:
@@ -338,7 +339,7 @@ class MLFCorpus:
         return bounds[1:] - bounds[:-1], self._classes.only(slice(begin, end))
 
     def places(self, sequences: npt.NDArray[np.int64]) -> PlacesInFiles:
-        path_indices = np.searchsorted(self._first_of_file, sequences, side="right") - 1
+        path_indices = span_at(self._first_of_file, sequences)
         begins = np.empty(len(sequences), np.int64)
         lines = np.empty(len(sequences), np.int64) if self._settings.is_text else None
         for index in np.unique(path_indices).tolist():
@@ -366,7 +367,7 @@ class MLFCorpus:
         return digest.hexdigest()
 
     def load(self, chunk_id: int) -> Loaded:
-        begin, end = self.table.chunk_starts[chunk_id : chunk_id + 2].tolist()
+        begin, end = self.table.bounds_of(chunk_id)
         bounds = self._run_bounds[begin : end + 1]
         runs = slice(*bounds[[0, -1]].tolist())
         return self._loaded(chunk_id, self.table.lengths[begin:end], bounds - bounds[0], runs)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from cntkio import _core
 from cntkio.errors import CorpusError
+from cntkio.formats.columns import span_at
 from cntkio.streams import StreamInformation
 
 _LARGEST_OFFSET = 2**32 - 1
@@ -66,8 +67,7 @@ def column(where: str, data: Any, info: StreamInformation) -> Column:
         sample_offsets, indices, values = _join_matrices(items, info)
         outside = np.flatnonzero((indices < 0) | (indices >= info.dim))
         if len(outside):
-            sample = int(np.searchsorted(sample_offsets, outside[0], side="right")) - 1
-            sequence = int(np.searchsorted(offsets, sample, side="right")) - 1
+            sequence = span_at(offsets, span_at(sample_offsets, outside[0]))
             index = indices[outside[0]]
             raise CorpusError(f"{where}, sequence {sequence}: index {index}, but the dimension is {info.dim}")
         sparse = (_offsets(where, sample_offsets), indices.astype(np.int32, copy=False))

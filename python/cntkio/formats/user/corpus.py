@@ -261,7 +261,7 @@ class MainTimelineCorpus(_UserCorpus):
         """
         users_id = int(self._chunk_ids[chunk_id])
         loaded = self._fetch(users_id)
-        begin, end = self.table.chunk_starts[chunk_id : chunk_id + 2]
+        begin, end = self.table.bounds_of(chunk_id)
         expected, lengths = self.table.lengths[begin:end], loaded.findings
         if len(lengths) != len(expected):
             raise CorpusError(
